@@ -1,0 +1,126 @@
+//! `App`: everything that requests share, and how it is put together.
+
+use std::fs::File;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::catalog::{Catalog, Problem};
+use crate::clock::Millis;
+use crate::config::Config;
+use crate::inference::admission::Admission;
+use crate::inference::upstream::{self, HttpClient};
+use crate::plugins::bundled::Bundled;
+use crate::plugins::code_cache::CodeCache;
+use crate::plugins::{Engine, Plugins};
+use crate::secrets::{Key, create_private_folder};
+use crate::storage::{Database, database};
+
+/// Everything that requests share. Cheap to clone.
+#[derive(Clone)]
+pub struct App(Arc<Inner>);
+
+/// The fields behind [`App`].
+pub struct Inner {
+    /// The settings it was started with.
+    pub config: Config,
+    /// What must last.
+    pub database: Database,
+    /// The models that can be served.
+    pub catalog: Catalog,
+    /// The loaded adapters.
+    pub plugins: Plugins,
+    /// The client that reaches upstreams.
+    pub http: HttpClient,
+    /// How much is served at once.
+    pub admission: Admission,
+    /// What API keys are stored under.
+    pub key_pepper: Key,
+    /// The requests under way, whether their clients are still there or not.
+    pub tasks: TaskTracker,
+    /// Fires when a stopping gateway has waited long enough for them.
+    pub shutdown: CancellationToken,
+    /// Fires when the gateway begins to stop: it is no longer ready.
+    pub draining: CancellationToken,
+    /// When it was started.
+    pub started_at: Millis,
+    _serving: Option<File>,
+}
+
+impl Deref for App {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+impl App {
+    /// Opens the stores and loads the plugins. Reports what is left out of the catalog to the log.
+    pub async fn start(config: Config, adapters: &[Bundled]) -> anyhow::Result<Self> {
+        create_private_folder(&config.data_dir)?;
+        let database_url = config.database_url();
+        let serving = database::lock_for_serving(&database_url)?;
+        let (database, plugins) = tokio::join!(
+            Database::open(&database_url),
+            load_plugins(&config, adapters)
+        );
+        let (database, plugins) = (database?, plugins?);
+        let catalog = build_catalog(&config, &plugins)?;
+        for left_out in &catalog.left_out {
+            tracing::info!(
+                provider = left_out.provider,
+                models = left_out.models.join(", "),
+                "provider left out: {}",
+                left_out.why
+            );
+        }
+        Ok(Self(Arc::new(Inner {
+            http: upstream::http_client(Duration::from_millis(config.timeouts.connect_ms))?,
+            admission: Admission::new(&config.limits),
+            key_pepper: key_pepper(&config)?,
+            tasks: TaskTracker::new(),
+            shutdown: CancellationToken::new(),
+            draining: CancellationToken::new(),
+            started_at: Millis::now(),
+            config,
+            database,
+            catalog,
+            plugins,
+            _serving: serving,
+        })))
+    }
+}
+
+/// The key that API keys are stored under; made on first use.
+pub fn key_pepper(config: &Config) -> anyhow::Result<Key> {
+    Key::load_or_create(&config.data_dir.join("keys/api-key-pepper"))
+}
+
+/// Loads the adapters, compiled code from the data folder where it is there.
+pub async fn load_plugins(config: &Config, adapters: &[Bundled]) -> anyhow::Result<Plugins> {
+    let engine = Engine::start(config.limits.concurrent_requests)?;
+    let cache = CodeCache::new(
+        config.data_dir.join("cache/plugins"),
+        Key::load_or_create(&config.data_dir.join("keys/plugin-cache"))?,
+    );
+    Plugins::load(&engine, Arc::new(cache), &config.plugins.limits, adapters)
+        .await
+        .map_err(|(name, error)| anyhow!(error).context(format!("loading the plugin {name:?}")))
+}
+
+/// Puts the catalog together; the error lists everything that is wrong with it.
+pub fn build_catalog(config: &Config, plugins: &Plugins) -> anyhow::Result<Catalog> {
+    Catalog::build(config, plugins, |name| std::env::var(name).ok())
+        .map_err(|problems| {
+            let lines = problems
+                .iter()
+                .map(|Problem { setting, what }| format!("\n  {setting}: {what}"));
+            anyhow!("{}", lines.collect::<String>())
+        })
+        .context("the catalog's configuration does not fit")
+}

@@ -1,0 +1,400 @@
+//! What clients can ask for: models, the upstreams that serve them, and prices.
+//!
+//! The catalog is configuration with a [built-in default](DEFAULT). It is put together once, at the
+//! start: an upstream whose credential is absent is left out, and so is a model that no upstream is
+//! left for. [`Catalog::build`] reports everything that is wrong at once, by setting.
+//!
+//! **Invariant:** a model of the catalog can be served: its upstreams have their credentials, and their
+//! adapters are loaded and serve chat.
+
+pub mod config;
+pub mod price;
+pub mod routes;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use self::config::{CredentialSource, ModelConfig, PriceFactors, ProviderConfig};
+use self::price::Price;
+use crate::config::Config;
+use crate::inference::upstream::{BaseUrl, Upstream, UpstreamTimeouts};
+use crate::plugins::Plugins;
+use crate::plugins::bindings::adapter::CredentialSlot;
+use crate::secrets::Secret;
+
+/// The built-in providers and models.
+pub const DEFAULT: &str = include_str!("default.toml");
+
+/// The models that can be served, by id.
+pub struct Catalog {
+    models: BTreeMap<String, Arc<Model>>,
+    /// Providers without their credential, for the log.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// A provider that cannot be used for want of its credential.
+#[derive(Debug)]
+pub struct LeftOut {
+    /// Its name under `providers`.
+    pub provider: String,
+    /// What is missing, e.g. `the environment variable OPENAI_API_KEY is not set`.
+    pub why: String,
+    /// The models that nobody else serves.
+    pub models: Vec<String>,
+}
+
+/// A setting that makes no sense.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Which, e.g. `models."gpt-4o".upstreams[0].provider`.
+    pub setting: String,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+/// A model that clients can ask for.
+#[derive(Debug)]
+pub struct Model {
+    /// What clients call it.
+    pub id: String,
+    /// What people call it.
+    pub name: String,
+    /// Tokens of input and output together.
+    pub context_window: u32,
+    /// The largest output limit, in tokens.
+    pub max_output_tokens: u32,
+    /// The output limit where the client gives none, in tokens.
+    pub default_output_tokens: u32,
+    /// Tokens that one image of the input counts for at most.
+    pub max_image_tokens: u32,
+    /// Whether it can call tools.
+    pub supports_tools: bool,
+    /// Whether it reads images.
+    pub supports_vision: bool,
+    /// Who serves it, in order of preference; never empty.
+    pub candidates: Vec<Candidate>,
+}
+
+/// One way to have a model's requests answered.
+#[derive(Debug)]
+pub struct Candidate {
+    /// Who answers.
+    pub upstream: Arc<Upstream>,
+    /// What the model is called there.
+    pub model: String,
+    /// What it costs there, before the factors.
+    pub price: Price,
+}
+
+/// A model as `GET /models` shows it.
+#[derive(Debug, Serialize)]
+pub struct ModelItem<'a> {
+    id: &'a str,
+    name: &'a str,
+    provider: &'a str,
+    context_window: u32,
+    max_output_tokens: u32,
+    cost_per_1k_input: f64,
+    cost_per_1k_output: f64,
+    supports_tools: bool,
+    supports_vision: bool,
+}
+
+impl Catalog {
+    /// Puts the catalog together, or says everything that is wrong with its configuration.
+    pub fn build(
+        config: &Config,
+        plugins: &Plugins,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, Vec<Problem>> {
+        let mut builder = Builder {
+            config,
+            plugins,
+            environment,
+            problems: Vec::new(),
+        };
+        let mut upstreams = BTreeMap::new();
+        let mut left_out = Vec::new();
+        for (name, provider) in &config.providers {
+            match builder.upstream(name, provider) {
+                Some(Ok(upstream)) => {
+                    upstreams.insert(name.as_str(), Arc::new(upstream));
+                }
+                Some(Err(why)) => left_out.push(LeftOut {
+                    provider: name.clone(),
+                    why,
+                    models: Vec::new(),
+                }),
+                None => {}
+            }
+        }
+        let mut models = BTreeMap::new();
+        for (id, model) in &config.models {
+            let Some(model) = builder.model(id, model, &upstreams) else {
+                continue;
+            };
+            if !model.candidates.is_empty() {
+                models.insert(id.clone(), Arc::new(model));
+            } else if let Some(left_out) = left_out
+                .iter_mut()
+                .find(|left_out| config.models[id].upstreams[0].provider == left_out.provider)
+            {
+                left_out.models.push(id.clone());
+            }
+        }
+        if !builder.problems.is_empty() {
+            return Err(builder.problems);
+        }
+        Ok(Self { models, left_out })
+    }
+
+    /// The model with this id.
+    pub fn model(&self, id: &str) -> Option<&Arc<Model>> {
+        self.models.get(id)
+    }
+
+    /// All models, by id.
+    pub fn models(&self) -> impl Iterator<Item = &Model> {
+        self.models.values().map(|model| &**model)
+    }
+}
+
+impl Model {
+    /// The model as `GET /models` shows it; the preferred upstream gives provider and prices.
+    pub fn item(&self, factors: &PriceFactors) -> ModelItem<'_> {
+        let preferred = &self.candidates[0];
+        let (input, output) = match &preferred.price {
+            Price::Text { base, .. } => (
+                base.input.credits_per_1k(factors.text),
+                base.output.credits_per_1k(factors.text),
+            ),
+            // Priced per image: tokens cost nothing.
+            Price::Image(_) => (0.0, 0.0),
+        };
+        ModelItem {
+            id: &self.id,
+            name: &self.name,
+            provider: &preferred.upstream.name,
+            context_window: self.context_window,
+            max_output_tokens: self.max_output_tokens,
+            cost_per_1k_input: input,
+            cost_per_1k_output: output,
+            supports_tools: self.supports_tools,
+            supports_vision: self.supports_vision,
+        }
+    }
+}
+
+struct Builder<'a, E> {
+    config: &'a Config,
+    plugins: &'a Plugins,
+    environment: E,
+    problems: Vec<Problem>,
+}
+
+impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
+    fn problem(&mut self, setting: String, what: impl Into<String>) {
+        self.problems.push(Problem {
+            setting,
+            what: what.into(),
+        });
+    }
+
+    /// The upstream; the inner error says which credential is missing, `None` that there is a problem.
+    fn upstream(
+        &mut self,
+        name: &str,
+        provider: &ProviderConfig,
+    ) -> Option<Result<Upstream, String>> {
+        let setting = format!("providers.{name}");
+        let problems_before = self.problems.len();
+        let Some(adapter) = self.plugins.adapter(&provider.adapter).cloned() else {
+            let slots: Vec<_> = self
+                .plugins
+                .adapters()
+                .map(|a| a.name().to_string())
+                .collect();
+            self.problem(
+                format!("{setting}.adapter"),
+                format!(
+                    "no adapter {:?}; there are: {}",
+                    provider.adapter,
+                    slots.join(", ")
+                ),
+            );
+            return None;
+        };
+        for option in provider.options.keys() {
+            if !adapter.description.options.contains(option) {
+                let known = adapter.description.options.join(", ");
+                self.problem(
+                    format!("{setting}.options.{option}"),
+                    format!(
+                        "the adapter {:?} has no such option; it has: {known}",
+                        provider.adapter
+                    ),
+                );
+            }
+        }
+        let base = match provider.base_url.as_deref().map(BaseUrl::parse) {
+            None => None,
+            Some(Ok(base)) => Some(base),
+            Some(Err(what)) => {
+                self.problem(format!("{setting}.base_url"), what);
+                None
+            }
+        };
+        if provider.credential.is_some() && provider.base_url.is_none() {
+            self.problem(
+                format!("{setting}.base_url"),
+                "is missing, although there is a credential for it",
+            );
+        }
+        if self.problems.len() > problems_before {
+            return None;
+        }
+        let credential = match (&adapter.description.credential, &provider.credential) {
+            (CredentialSlot::None, _) => None,
+            (_, None) => None,
+            (_, Some(source)) => match self.credential(source) {
+                Ok(credential) => Some(credential),
+                Err(why) => return Some(Err(why)),
+            },
+        };
+        if let Some(credential) = &credential
+            && http::HeaderValue::from_str(credential.expose()).is_err()
+        {
+            self.problem(
+                format!("{setting}.credential"),
+                "holds characters that cannot be sent",
+            );
+            return None;
+        }
+        let defaults = &self.config.timeouts;
+        Some(Ok(Upstream {
+            name: name.to_owned(),
+            base,
+            credential,
+            options: provider.options.clone().into_iter().collect(),
+            timeouts: UpstreamTimeouts::from_millis(
+                provider
+                    .timeouts
+                    .first_byte_ms
+                    .unwrap_or(defaults.first_byte_ms),
+                provider.timeouts.idle_ms.unwrap_or(defaults.idle_ms),
+            ),
+            adapter: provider.adapter.clone(),
+        }))
+    }
+
+    fn serves(&self, slot: &str, price: &Price) -> bool {
+        self.plugins
+            .adapter(slot)
+            .is_some_and(|adapter| match price {
+                Price::Text { .. } => adapter.description.serves_chat,
+                Price::Image(_) => adapter.description.serves_images,
+            })
+    }
+
+    fn credential(&self, source: &CredentialSource) -> Result<Secret, String> {
+        let text = match source {
+            CredentialSource::Env(name) => (self.environment)(name)
+                .ok_or_else(|| format!("the environment variable {name} is not set"))?,
+            CredentialSource::File(path) => std::fs::read_to_string(path)
+                .map_err(|error| format!("the file {} cannot be read: {error}", path.display()))?,
+        };
+        match text.trim() {
+            "" => Err("its credential is empty".into()),
+            text => Ok(Secret::new(text.to_owned())),
+        }
+    }
+
+    fn model(
+        &mut self,
+        id: &str,
+        model: &ModelConfig,
+        upstreams: &BTreeMap<&str, Arc<Upstream>>,
+    ) -> Option<Model> {
+        let setting = format!("models.{id:?}");
+        let problems_before = self.problems.len();
+        if id.is_empty() || id.len() > 256 || id.chars().any(char::is_control) {
+            self.problem(
+                setting.clone(),
+                "an id has 1 to 256 bytes and no control characters",
+            );
+        }
+        if model.default_output_tokens == 0 {
+            self.problem(
+                format!("{setting}.default_output_tokens"),
+                "must be at least 1",
+            );
+        }
+        if model.default_output_tokens > model.max_output_tokens {
+            self.problem(
+                format!("{setting}.default_output_tokens"),
+                "is more than max_output_tokens",
+            );
+        }
+        if model.max_output_tokens > model.context_window {
+            self.problem(
+                format!("{setting}.max_output_tokens"),
+                "is more than context_window",
+            );
+        }
+        if model.upstreams.is_empty() {
+            self.problem(format!("{setting}.upstreams"), "names nobody who serves it");
+        }
+        let mut candidates = Vec::new();
+        for (index, candidate) in model.upstreams.iter().enumerate() {
+            let setting = format!("{setting}.upstreams[{index}]");
+            if !self.config.providers.contains_key(&candidate.provider) {
+                self.problem(
+                    format!("{setting}.provider"),
+                    format!("there is no provider {:?}", candidate.provider),
+                );
+                continue;
+            }
+            let price = match candidate.price.as_ref().or(model.price.as_ref()) {
+                None => Err("is missing: neither the model nor this upstream has one"),
+                Some(price) => price.resolve(),
+            };
+            let price = match price {
+                Ok(price) => price,
+                Err(what) => {
+                    self.problem(format!("{setting}.price"), what);
+                    continue;
+                }
+            };
+            if let Some(upstream) = upstreams.get(candidate.provider.as_str()) {
+                if !self.serves(&upstream.adapter, &price) {
+                    self.problem(
+                        setting,
+                        format!(
+                            "the adapter {:?} does not serve this kind of model",
+                            upstream.adapter
+                        ),
+                    );
+                    continue;
+                }
+                candidates.push(Candidate {
+                    upstream: upstream.clone(),
+                    model: candidate.model.clone().unwrap_or_else(|| id.to_owned()),
+                    price,
+                });
+            }
+        }
+        (self.problems.len() == problems_before).then(|| Model {
+            id: id.to_owned(),
+            name: model.name.clone().unwrap_or_else(|| id.to_owned()),
+            context_window: model.context_window,
+            max_output_tokens: model.max_output_tokens,
+            default_output_tokens: model.default_output_tokens,
+            max_image_tokens: model.max_image_tokens,
+            supports_tools: model.supports_tools,
+            supports_vision: model.supports_vision,
+            candidates,
+        })
+    }
+}

@@ -1,0 +1,191 @@
+//! Prices as exact integers.
+//!
+//! One credit is 0.001 USD, so that one nano-USD is one micro-credit and a provider's price list needs
+//! no conversion: a price is held in nano-USD (= micro-credits before the factor) per million tokens.
+
+use std::fmt;
+
+use serde::de::{Error, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer};
+
+/// A price in nano-USD: of a million tokens, or of one image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NanoUsd(pub i64);
+
+/// A factor on prices, in ten-thousandths: 1.4 is 14,000.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Factor(pub i64);
+
+/// The dearest price that is believed: 1 million USD per million tokens. Keeps all later arithmetic
+/// on i128 far from its bounds.
+const MAX_USD: i64 = 1_000_000;
+
+/// What a model costs at one upstream, before the factors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Price {
+    /// By tokens.
+    Text {
+        /// Up to the threshold of `above`, or always.
+        base: TokenPrices,
+        /// For requests whose input is longer than so many tokens.
+        above: Option<(u64, TokenPrices)>,
+    },
+    /// Flat, per image.
+    Image(NanoUsd),
+}
+
+/// Prices per million tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TokenPrices {
+    /// Input that is neither read from nor written to the upstream's cache.
+    pub input: NanoUsd,
+    /// Input read from the cache.
+    pub cache_read: NanoUsd,
+    /// Input written to it for a short time.
+    pub cache_write_short: NanoUsd,
+    /// Input written to it for a long time.
+    pub cache_write_long: NanoUsd,
+    /// Output, reasoning included.
+    pub output: NanoUsd,
+}
+
+impl NanoUsd {
+    /// Credits for a thousand tokens at this price per million, the factor included; for display.
+    pub fn credits_per_1k(self, factor: Factor) -> f64 {
+        // Nano-USD per million tokens × factor = micro-credits per million tokens.
+        (self.0 as f64 * factor.0 as f64) / (1e4 * 1e9)
+    }
+}
+
+impl<'de> Deserialize<'de> for NanoUsd {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let nano = deserializer.deserialize_any(Decimal {
+            places: 9,
+            expected: "a price in USD of at least 0 with at most 9 decimals",
+        })?;
+        if nano > MAX_USD * 1_000_000_000 {
+            return Err(D::Error::custom("a price of more than 1,000,000 USD"));
+        }
+        Ok(Self(nano))
+    }
+}
+
+impl<'de> Deserialize<'de> for Factor {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let factor = deserializer.deserialize_any(Decimal {
+            places: 4,
+            expected: "a factor from 0 to 1000 with at most 4 decimals",
+        })?;
+        if factor > 1_000 * 10_000 {
+            return Err(D::Error::custom("a factor of more than 1000"));
+        }
+        Ok(Self(factor))
+    }
+}
+
+/// Reads a decimal, written as a number or a text, without going through binary fractions.
+struct Decimal {
+    places: u32,
+    expected: &'static str,
+}
+
+impl Decimal {
+    fn parse(&self, text: &str) -> Option<i64> {
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        if whole.is_empty()
+            || !digits(whole)
+            || !digits(fraction)
+            || fraction.len() > self.places as usize
+        {
+            return None;
+        }
+        let scale = |digits: usize| 10_i64.checked_pow(self.places - u32::try_from(digits).ok()?);
+        let whole = whole.parse::<i64>().ok()?.checked_mul(scale(0)?)?;
+        if fraction.is_empty() {
+            return Some(whole);
+        }
+        let fraction = fraction
+            .parse::<i64>()
+            .ok()?
+            .checked_mul(scale(fraction.len())?)?;
+        whole.checked_add(fraction)
+    }
+}
+
+impl Visitor<'_> for Decimal {
+    type Value = i64;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.expected)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<i64, E> {
+        self.parse(text)
+            .ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<i64, E> {
+        // The shortest text that reads back as this number is what the author wrote.
+        self.parse(&number.to_string())
+            .ok_or_else(|| E::invalid_value(Unexpected::Float(number), &self))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<i64, E> {
+        self.parse(&number.to_string())
+            .ok_or_else(|| E::invalid_value(Unexpected::Signed(number), &self))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<i64, E> {
+        self.parse(&number.to_string())
+            .ok_or_else(|| E::invalid_value(Unexpected::Unsigned(number), &self))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn price(json: &str) -> Result<i64, serde_json::Error> {
+        serde_json::from_str::<NanoUsd>(json).map(|price| price.0)
+    }
+
+    #[test]
+    fn prices_are_read_exactly() {
+        for (written, nano) in [
+            ("0.15", 150_000_000),
+            ("\"0.15\"", 150_000_000),
+            ("2", 2_000_000_000),
+            ("0.000000001", 1),
+            ("\"0.000000001\"", 1),
+            ("1.1", 1_100_000_000),
+            ("0", 0),
+        ] {
+            assert_eq!(price(written).ok(), Some(nano), "{written}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for written in [
+            "-1",
+            "\"-0.5\"",
+            "\"1e3\"",
+            "\"0.0000000001\"",
+            "1000001",
+            "\"\"",
+            "\".5\"",
+            "true",
+            "9300000000",
+            "\"99999999999999999999\"",
+        ] {
+            assert!(price(written).is_err(), "{written}");
+        }
+    }
+
+    #[test]
+    fn displayed_prices_include_the_factor() {
+        let credits = NanoUsd(150_000_000).credits_per_1k(Factor(14_000));
+        assert!((credits - 0.21).abs() < 1e-12, "{credits}");
+    }
+}

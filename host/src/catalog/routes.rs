@@ -1,0 +1,57 @@
+//! `GET /models` and OpenAI's `GET /v1/models`.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use serde_json::{Value, json};
+
+use super::Model;
+use crate::app::App;
+use crate::error::ApiError;
+use crate::identity::Caller;
+
+/// `GET /models`: every model with its limits, prices and capabilities.
+pub async fn list_models(State(app): State<App>, _: Caller) -> Json<Value> {
+    let factors = &app.config.price_factors;
+    let models: Vec<_> = app
+        .catalog
+        .models()
+        .map(|model| model.item(factors))
+        .collect();
+    Json(json!({ "models": models }))
+}
+
+/// `GET /v1/models`: the same list in OpenAI's shape.
+pub async fn list_openai_models(State(app): State<App>, _: Caller) -> Json<Value> {
+    let data: Vec<_> = app
+        .catalog
+        .models()
+        .map(|model| openai_model(&app, model))
+        .collect();
+    Json(json!({ "object": "list", "data": data }))
+}
+
+/// `GET /v1/models/{id}`: one of them.
+pub async fn get_openai_model(
+    State(app): State<App>,
+    _: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    match app.catalog.model(&id) {
+        Some(model) => Ok(Json(openai_model(&app, model))),
+        None => Err(ApiError::new(
+            http::StatusCode::NOT_FOUND,
+            "UNKNOWN_MODEL",
+            "There is no model of that name; GET /models lists them.",
+        )
+        .with_param("id")),
+    }
+}
+
+fn openai_model(app: &App, model: &Model) -> Value {
+    json!({
+        "id": model.id,
+        "object": "model",
+        "created": app.started_at.seconds(),
+        "owned_by": model.candidates[0].upstream.name,
+    })
+}

@@ -1,0 +1,24 @@
+//! `weir check`: everything that is wrong with a configuration, without starting a gateway on it.
+
+use crate::app;
+use crate::config::Config;
+use crate::plugins::bundled;
+
+pub(super) async fn run(config: Config) -> anyhow::Result<()> {
+    let plugins = app::load_plugins(&config, &bundled::adapters()).await?;
+    let catalog = app::build_catalog(&config, &plugins)?;
+    for left_out in &catalog.left_out {
+        println!(
+            "provider {} is left out: {}",
+            left_out.provider, left_out.why
+        );
+        if !left_out.models.is_empty() {
+            println!("  and with it: {}", left_out.models.join(", "));
+        }
+    }
+    println!(
+        "The configuration is sound: {} models can be served.",
+        catalog.models().count()
+    );
+    Ok(())
+}

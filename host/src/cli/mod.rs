@@ -1,0 +1,72 @@
+//! The command line: one file per command.
+
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "commands answer on standard output and complain on standard error"
+)]
+
+mod check;
+mod key;
+mod serve;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::config::Config;
+use crate::telemetry;
+
+/// weir: an inference gateway whose provider adapters are sandboxed WebAssembly components.
+#[derive(Parser)]
+#[command(version, about, max_term_width = 100)]
+struct Arguments {
+    /// The configuration file; without it, weir.toml is read if it is there.
+    #[arg(long, global = true, env = "WEIR_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the gateway. Without any configuration: development mode on 127.0.0.1:8080.
+    Serve(serve::Arguments),
+    /// Make API keys.
+    #[command(subcommand)]
+    Key(key::Command),
+    /// Check the configuration and say everything that is wrong with it.
+    Check,
+}
+
+/// Runs the command that the arguments name.
+pub fn run() -> ExitCode {
+    let arguments = Arguments::parse();
+    telemetry::start();
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("weir: starting the runtime: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let outcome = runtime.block_on(async {
+        let config = Config::load(arguments.config.as_deref())?;
+        match arguments.command {
+            Command::Serve(arguments) => serve::run(config, arguments).await,
+            Command::Key(command) => key::run(config, command).await,
+            Command::Check => check::run(config).await,
+        }
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("weir: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

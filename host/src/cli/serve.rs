@@ -1,0 +1,83 @@
+//! `weir serve`: runs the gateway until it is told to stop.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::app::App;
+use crate::clock::Millis;
+use crate::config::Config;
+use crate::identity::store;
+use crate::plugins::bundled;
+use crate::server;
+
+/// Whose key development mode prints.
+const DEV_USER: &str = "dev";
+
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// Where to listen, instead of the configured address; port 0 picks a free one.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+}
+
+pub(super) async fn run(mut config: Config, arguments: Arguments) -> anyhow::Result<()> {
+    let started = Instant::now();
+    config.listen = arguments.listen.unwrap_or(config.listen);
+    config.check()?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let app = App::start(config, &bundled::adapters()).await?;
+    let listener = TcpListener::bind(app.config.listen)
+        .await
+        .with_context(|| format!("listening on {}", app.config.listen))?;
+    let address = listener.local_addr()?;
+    tracing::info!(
+        %address,
+        models = app.catalog.models().count(),
+        milliseconds = started.elapsed().as_millis() as u64,
+        "ready"
+    );
+    if app.config.dev {
+        greet(&app, address).await?;
+    }
+    server::serve(app, listener, async {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        tracing::info!("stopping");
+    })
+    .await;
+    Ok(())
+}
+
+/// Prints a request that works, with a key made for this run; the key of the last run ends.
+async fn greet(app: &App, address: SocketAddr) -> anyhow::Result<()> {
+    let key = store::create_key(
+        &app.database,
+        &app.key_pepper,
+        DEV_USER,
+        "development",
+        true,
+        Millis::now(),
+    )
+    .await
+    .context("making a key for development mode")?;
+    let model = app.catalog.model("demo").map(|model| &*model.id);
+    let Some(model) = model.or_else(|| app.catalog.models().next().map(|model| &*model.id)) else {
+        println!("weir is in development mode at http://{address}; its catalog has no model.");
+        return Ok(());
+    };
+    println!(
+        "weir is in development mode: it serves this machine only. Try it:\n\n  \
+         curl http://{address}/v1/chat/completions -H 'Authorization: Bearer {key}' \
+         -H 'Content-Type: application/json' \
+         -d '{{\"model\":\"{model}\",\"messages\":[{{\"role\":\"user\",\"content\":\"Hello, weir!\"}}]}}'\n",
+        key = key.expose(),
+    );
+    Ok(())
+}

@@ -1,0 +1,229 @@
+//! Every setting, documented where it is declared.
+//!
+//! Settings come from `weir.toml` (or the file that `--config` or `WEIR_CONFIG` names), then from the
+//! environment: `WEIR_LISTEN`, and `__` between the levels, as in `WEIR_LIMITS__BODY_BYTES`. Zero
+//! configuration is a working gateway for one machine.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use figment::Figment;
+use figment::providers::{Env, Format, Toml};
+use serde::{Deserialize, Serialize};
+
+use crate::catalog::config::{ModelConfig, PriceFactors, ProviderConfig};
+use crate::plugins;
+
+/// The whole configuration.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Where the public service listens. Default `127.0.0.1:8080`; port 0 picks a free one.
+    #[serde(default = "default_listen")]
+    pub listen: SocketAddr,
+    /// Development mode: loopback only, a fresh API key printed at the start, requests that came
+    /// through a proxy refused. Default `true`; set `false` to serve others.
+    #[serde(default = "yes")]
+    pub dev: bool,
+    /// Where weir keeps its database, keys and compiled plugins. Default `.weir`, made with mode 0700.
+    #[serde(default = "default_data_dir")]
+    pub data_dir: PathBuf,
+    /// The database, e.g. `sqlite:/var/lib/weir/weir.db`. Default: `weir.db` in the data folder.
+    #[serde(default)]
+    pub database_url: Option<String>,
+    /// Whether the built-in providers and models are there beside those configured. Default `true`.
+    #[serde(default = "yes")]
+    pub default_catalog: bool,
+    /// Bounds on what clients send and how much is served at once.
+    #[serde(default)]
+    pub limits: Limits,
+    /// How long upstreams may take.
+    #[serde(default)]
+    pub timeouts: Timeouts,
+    /// Bounds on plugins.
+    #[serde(default)]
+    pub plugins: PluginsConfig,
+    /// What prices are multiplied with.
+    #[serde(default)]
+    pub price_factors: PriceFactors,
+    /// The upstreams, by name.
+    #[serde(default)]
+    pub providers: BTreeMap<String, ProviderConfig>,
+    /// The models that clients can ask for, by id.
+    #[serde(default)]
+    pub models: BTreeMap<String, ModelConfig>,
+}
+
+/// Bounds on what clients send and how much is served at once.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Bytes of a request's body. Default 10 MiB.
+    pub body_bytes: usize,
+    /// Milliseconds in which a request's body must arrive. Default 30,000.
+    pub body_timeout_ms: u64,
+    /// Requests that are worked on at once; also the number of plugin instances. Default 512.
+    pub concurrent_requests: u32,
+    /// Requests that wait for their turn beyond those; more get 503. Default 512.
+    pub queued_requests: u32,
+    /// Milliseconds that a request waits for its turn before it gets 503. Default 2,000.
+    pub queue_timeout_ms: u64,
+    /// Milliseconds that a client may leave a streamed answer unread before weir takes it for gone.
+    /// Default 30,000.
+    pub client_write_timeout_ms: u64,
+    /// Milliseconds that work goes on after a client hung up, so that the upstream's count of
+    /// tokens can still arrive. Default 10,000.
+    pub hang_up_drain_ms: u64,
+    /// Milliseconds that a stopping gateway gives to requests under way. Default 30,000.
+    pub shutdown_ms: u64,
+    /// Bytes of one upstream answer. Default 64 MiB.
+    pub answer_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body_bytes: 10 << 20,
+            body_timeout_ms: 30_000,
+            concurrent_requests: 512,
+            queued_requests: 512,
+            queue_timeout_ms: 2_000,
+            client_write_timeout_ms: 30_000,
+            hang_up_drain_ms: 10_000,
+            shutdown_ms: 30_000,
+            answer_bytes: 64 << 20,
+        }
+    }
+}
+
+/// How long upstreams may take. A provider may override each.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Timeouts {
+    /// Milliseconds to connect, name look-up and TLS included. Default 5,000.
+    pub connect_ms: u64,
+    /// Milliseconds from the request to the head of a streamed answer. An answer that is not
+    /// streamed begins when it is complete, so that only the total bounds it. Default 120,000.
+    pub first_byte_ms: u64,
+    /// Milliseconds between two pieces of an answer. Default 60,000.
+    pub idle_ms: u64,
+    /// Milliseconds for the whole request, retries and fallbacks included. Default 600,000.
+    pub total_ms: u64,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect_ms: 5_000,
+            first_byte_ms: 120_000,
+            idle_ms: 60_000,
+            total_ms: 600_000,
+        }
+    }
+}
+
+/// Bounds on plugins.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PluginsConfig {
+    /// What every plugin may use, unless its slot says otherwise.
+    pub limits: plugins::Limits,
+}
+
+impl Config {
+    /// Reads the configuration. Without `file`, `weir.toml` is read if it is there.
+    ///
+    /// Errors name the setting and where it came from.
+    pub fn load(file: Option<&Path>) -> anyhow::Result<Self> {
+        let named = file.is_some();
+        let mut settings = Figment::new();
+        let file = file.unwrap_or(Path::new("weir.toml"));
+        // figment takes a file that is missing for an empty one, or fails without its name.
+        if file.is_file() {
+            settings = settings.merge(Toml::file_exact(file));
+        } else if named {
+            anyhow::bail!("there is no file {}", file.display());
+        }
+        Self::extract(
+            settings.merge(
+                Env::prefixed("WEIR_")
+                    .ignore(&["config", "log"])
+                    .split("__"),
+            ),
+        )
+    }
+
+    /// Reads a configuration from text, without the environment.
+    pub fn from_toml(text: &str) -> anyhow::Result<Self> {
+        Self::extract(Figment::from(Toml::string(text)))
+    }
+
+    fn extract(settings: Figment) -> anyhow::Result<Self> {
+        let all = if settings
+            .extract_inner::<bool>("default_catalog")
+            .unwrap_or(true)
+        {
+            Figment::from(Toml::string(crate::catalog::DEFAULT)).merge(settings)
+        } else {
+            settings
+        };
+        let config: Self = all.extract().context("the configuration does not fit")?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Checks what types cannot say; the error names the setting.
+    pub fn check(&self) -> anyhow::Result<()> {
+        if self.dev && !self.listen.ip().is_loopback() {
+            anyhow::bail!(
+                "`listen` is {}: development mode serves this machine only; set `dev = false` to serve others",
+                self.listen
+            );
+        }
+        for (setting, value) in [
+            (
+                "limits.concurrent_requests",
+                u64::from(self.limits.concurrent_requests),
+            ),
+            ("limits.body_bytes", self.limits.body_bytes as u64),
+            ("limits.answer_bytes", self.limits.answer_bytes),
+            ("timeouts.connect_ms", self.timeouts.connect_ms),
+            ("timeouts.first_byte_ms", self.timeouts.first_byte_ms),
+            ("timeouts.idle_ms", self.timeouts.idle_ms),
+            ("timeouts.total_ms", self.timeouts.total_ms),
+            (
+                "plugins.limits.call_timeout_ms",
+                self.plugins.limits.call_timeout_ms,
+            ),
+        ] {
+            anyhow::ensure!(value > 0, "`{setting}` must be more than 0");
+        }
+        anyhow::ensure!(
+            self.limits.concurrent_requests <= 8_192,
+            "`limits.concurrent_requests` is {}; more than 8192 plugin instances do not fit the address space",
+            self.limits.concurrent_requests
+        );
+        Ok(())
+    }
+
+    /// The database's URL.
+    pub fn database_url(&self) -> String {
+        self.database_url
+            .clone()
+            .unwrap_or_else(|| format!("sqlite:{}", self.data_dir.join("weir.db").display()))
+    }
+}
+
+fn default_listen() -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))
+}
+
+fn default_data_dir() -> PathBuf {
+    PathBuf::from(".weir")
+}
+
+fn yes() -> bool {
+    true
+}

@@ -1,0 +1,30 @@
+//! `GET /health` and `GET /health/ready`: open to all, for load balancers.
+
+use axum::Json;
+use axum::extract::State;
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::app::App;
+use crate::error::ApiError;
+
+/// `GET /health`: the process answers.
+pub async fn get_health() -> Json<Value> {
+    Json(json!({ "status": "ok" }))
+}
+
+/// `GET /health/ready`: requests can be served. 503 while the gateway stops or a store is away.
+pub async fn get_readiness(State(app): State<App>) -> Result<Json<Value>, ApiError> {
+    let not_ready =
+        |message: &str| ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "NOT_READY", message);
+    if app.draining.is_cancelled() {
+        return Err(not_ready("The gateway is stopping."));
+    }
+    if !app.database.is_reachable().await {
+        return Err(not_ready("The database does not answer."));
+    }
+    // Plugins are loaded before the gateway listens; their number is here for people.
+    Ok(Json(
+        json!({ "status": "ready", "adapters": app.plugins.adapters().count() }),
+    ))
+}

@@ -1,0 +1,22 @@
+//! Identifiers that weir makes up: a prefix that says what it names, then a UUIDv7 in hex.
+
+use uuid::Uuid;
+
+/// An id for one request, e.g. `req_0192…`; in the `X-Request-Id` header, errors and the log.
+pub fn request_id() -> String {
+    prefixed("req_")
+}
+
+/// An id for one answer, as OpenAI shapes it.
+pub fn completion_id() -> String {
+    prefixed("chatcmpl-")
+}
+
+fn prefixed(prefix: &str) -> String {
+    let mut buffer = [0; 32];
+    let hex = Uuid::now_v7().simple().encode_lower(&mut buffer);
+    let mut id = String::with_capacity(prefix.len() + hex.len());
+    id.push_str(prefix);
+    id.push_str(hex);
+    id
+}

@@ -1,0 +1,79 @@
+//! How much is served at once: a number of turns, a short queue, and 503 beyond it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use http::StatusCode;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::config::Limits;
+use crate::error::ApiError;
+
+/// The turns that requests take.
+pub struct Admission {
+    turns: Arc<Semaphore>,
+    queued: AtomicU32,
+    queue_length: u32,
+    queue_timeout: Duration,
+}
+
+/// The right to be served; a plugin instance is there for each. Dropped when the work is done.
+pub struct Turn(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit);
+
+impl Admission {
+    /// As many turns and places in the queue as the limits say.
+    pub fn new(limits: &Limits) -> Self {
+        Self {
+            turns: Arc::new(Semaphore::new(limits.concurrent_requests as usize)),
+            queued: AtomicU32::new(0),
+            queue_length: limits.queued_requests,
+            queue_timeout: Duration::from_millis(limits.queue_timeout_ms),
+        }
+    }
+
+    /// Waits for a turn; refuses when the queue is full or the wait too long.
+    pub async fn enter(&self) -> Result<Turn, ApiError> {
+        if let Ok(turn) = self.turns.clone().try_acquire_owned() {
+            return Ok(Turn(turn));
+        }
+        let place = Place::take(&self.queued);
+        if place.number >= self.queue_length {
+            return Err(overloaded());
+        }
+        match tokio::time::timeout(self.queue_timeout, self.turns.clone().acquire_owned()).await {
+            Ok(Ok(turn)) => Ok(Turn(turn)),
+            Ok(Err(_)) | Err(_) => Err(overloaded()),
+        }
+    }
+}
+
+/// A place in the queue, given up on drop: also when the client goes away while it waits.
+struct Place<'a> {
+    queued: &'a AtomicU32,
+    number: u32,
+}
+
+impl<'a> Place<'a> {
+    fn take(queued: &'a AtomicU32) -> Self {
+        Self {
+            number: queued.fetch_add(1, Ordering::Relaxed),
+            queued,
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.queued.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn overloaded() -> ApiError {
+    ApiError::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "OVERLOADED",
+        "Too many requests are being served; try again shortly.",
+    )
+    .with_retry_after(Duration::from_secs(1))
+}

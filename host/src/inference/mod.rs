@@ -1,0 +1,276 @@
+//! A request from start to finish.
+//!
+//! 1. **Identify** ([`crate::identity`]): who calls.
+//! 2. **Admit** ([`admission`]): a turn, or 503.
+//! 3. **Resolve** ([`resolve`]): the model, its upstreams, its limits; each violation its own 400.
+//! 4. **Exchange** ([`exchange`]): a fresh adapter instance translates, the host does the I/O.
+//! 5. **Relay** ([`relay`]): events become the client's dialect, with backpressure.
+//!
+//! The last two run in a task of their own, registered with the gateway so that shutdown waits for it. It
+//! outlives the client's connection: when a client hangs up, the answer is read on for a while.
+//!
+//! **Invariant:** an attempt is repeated only if it cannot have been served: the connection failed, or the
+//! upstream itself declined, and nothing was told to the client. Never after a time-out.
+//! **Invariant:** at most [`ATTEMPTS_PER_UPSTREAM`] attempts on each of a model's upstreams, all within
+//! the request's one deadline.
+
+pub mod admission;
+pub mod destination;
+pub mod dialect;
+pub mod exchange;
+pub mod redact;
+pub mod relay;
+pub mod resolve;
+pub mod routes;
+pub mod sequence;
+pub mod upstream;
+pub mod usage;
+
+use std::time::Duration;
+
+use axum::response::Response;
+use http::StatusCode;
+use tokio::time::Instant;
+
+use self::admission::Turn;
+use self::dialect::openai::{AnswerHead, ChatCall};
+use self::exchange::{Exchange, ExchangeError};
+use self::relay::Relay;
+use self::resolve::Plan;
+use crate::app::App;
+use crate::clock::Millis;
+use crate::error::ApiError;
+use crate::ids;
+use crate::plugins::GuestError;
+use crate::plugins::bindings::adapter::{Failure, Request};
+use crate::plugins::guest_log::printable;
+use crate::request::RequestId;
+
+/// How often one upstream is tried for one request.
+const ATTEMPTS_PER_UPSTREAM: u32 = 2;
+
+/// The pause before a second attempt where the upstream names none.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// A longer pause than this is not waited for while another upstream can be asked.
+const LONGEST_PAUSE_BEFORE_FALLBACK: Duration = Duration::from_secs(1);
+
+/// Serves a chat request; returns when the answer begins.
+pub async fn chat(
+    app: &App,
+    turn: Turn,
+    request_id: RequestId,
+    call: ChatCall,
+) -> Result<Response, ApiError> {
+    let (stream, include_usage) = (call.request.stream, call.include_usage);
+    let plan = resolve::resolve(&app.catalog, call)?;
+    let head = AnswerHead {
+        id: ids::completion_id(),
+        created: Millis::now().seconds(),
+        model: plan.model.id.clone(),
+    };
+    let drain = Duration::from_millis(app.config.limits.hang_up_drain_ms);
+    let (relay, reply) = if stream {
+        Relay::stream(head, include_usage, drain)
+    } else {
+        Relay::plain(head, drain)
+    };
+    let task = serve(app.clone(), plan, relay, request_id);
+    app.tasks.spawn(async move {
+        task.await;
+        drop(turn);
+    });
+    reply.response().await
+}
+
+async fn serve(app: App, plan: Plan, mut relay: Relay, request_id: RequestId) {
+    let model = plan.model.clone();
+    let (size, output_limit) = (plan.size, plan.request.max_output_tokens);
+    match attempt_all(&app, plan, &mut relay).await {
+        Ok(()) => {
+            let usage = usage::check(
+                relay.sequence().usage(),
+                &size,
+                model.max_image_tokens,
+                output_limit,
+                relay.sequence().received_bytes(),
+            );
+            if usage.clamped {
+                tracing::warn!(model = model.id, request_id = %request_id, "reported usage was beyond belief and is clamped");
+            }
+            relay.finish(&usage.tokens).await;
+        }
+        Err(ExchangeError::Abandoned) => {
+            tracing::debug!(model = model.id, request_id = %request_id, "abandoned by its client");
+        }
+        Err(error) => {
+            tracing::warn!(model = model.id, request_id = %request_id, %error, "request failed");
+            relay.fail(error.into(), request_id.as_str()).await;
+        }
+    }
+}
+
+/// Tries the model's upstreams in order until one answers.
+async fn attempt_all(app: &App, plan: Plan, relay: &mut Relay) -> Result<(), ExchangeError> {
+    let deadline = Instant::now() + Duration::from_millis(app.config.timeouts.total_ms);
+    let mut chat = plan.request;
+    let mut candidates = plan.model.candidates.iter().peekable();
+    let mut last = ExchangeError::Connect;
+    while let Some(candidate) = candidates.next() {
+        let upstream = &*candidate.upstream;
+        let Some(adapter) = app.plugins.adapter(&upstream.adapter).cloned() else {
+            tracing::error!(
+                slot = upstream.adapter,
+                "no adapter in a slot that the catalog uses"
+            );
+            continue;
+        };
+        chat.model.clone_from(&candidate.model);
+        let request = Request::Chat(chat);
+        let exchange = Exchange {
+            http: &app.http,
+            upstream,
+            adapter: &adapter,
+            request: &request,
+            deadline,
+            shutdown: &app.shutdown,
+            answer_bytes: app.config.limits.answer_bytes,
+        };
+        for attempt in 1..=ATTEMPTS_PER_UPSTREAM {
+            let error = match exchange.run(relay).await {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            let pause = match error.retry_after() {
+                Some(pause) if !relay.has_begun() => pause.max(RETRY_PAUSE),
+                _ => return Err(error),
+            };
+            relay.restart();
+            tracing::info!(upstream = upstream.name, attempt, %error, "attempt failed");
+            last = error;
+            let fallback = candidates.peek().is_some();
+            let too_long = fallback && pause > LONGEST_PAUSE_BEFORE_FALLBACK
+                || Instant::now() + pause >= deadline;
+            if attempt == ATTEMPTS_PER_UPSTREAM || too_long {
+                break;
+            }
+            let pause = tokio::time::sleep(pause);
+            exchange
+                .within(Duration::MAX, exchange::Phase::Total, relay, pause)
+                .await?;
+        }
+        let Request::Chat(unused) = request else {
+            unreachable!("it was made from a chat request above")
+        };
+        chat = unused;
+    }
+    Err(last)
+}
+
+impl From<ExchangeError> for ApiError {
+    fn from(error: ExchangeError) -> Self {
+        use StatusCode as S;
+        let new = Self::new;
+        match error {
+            ExchangeError::Failure(failure) => failure.into(),
+            ExchangeError::Guest(GuestError::NoRoom) => new(
+                S::SERVICE_UNAVAILABLE,
+                "OVERLOADED",
+                "Too many requests are being served; try again shortly.",
+            )
+            .with_retry_after(Duration::from_secs(1)),
+            ExchangeError::Guest(_)
+            | ExchangeError::Destination(_)
+            | ExchangeError::OutOfOrder(_)
+            | ExchangeError::TooManySteps => new(
+                S::BAD_GATEWAY,
+                "ADAPTER_FAILED",
+                "The adapter for this model's provider failed.",
+            ),
+            ExchangeError::Connect => new(
+                S::SERVICE_UNAVAILABLE,
+                "UPSTREAM_UNAVAILABLE",
+                "The model's provider cannot be reached.",
+            ),
+            ExchangeError::BrokenOff => new(
+                S::BAD_GATEWAY,
+                "UPSTREAM_ERROR",
+                "The model's provider broke off its answer.",
+            ),
+            ExchangeError::TooLarge => new(
+                S::BAD_GATEWAY,
+                "UPSTREAM_ERROR",
+                "The model's provider sent more than weir takes.",
+            ),
+            ExchangeError::TimedOut(_) => new(
+                S::GATEWAY_TIMEOUT,
+                "UPSTREAM_TIMEOUT",
+                "The model's provider took too long.",
+            ),
+            ExchangeError::Abandoned | ExchangeError::ShuttingDown => new(
+                S::SERVICE_UNAVAILABLE,
+                "SHUTTING_DOWN",
+                "The gateway is stopping; try again.",
+            )
+            .with_retry_after(Duration::from_secs(1)),
+        }
+    }
+}
+
+impl From<Failure> for ApiError {
+    /// The adapter's own words reach the client only where they are about the client's request.
+    fn from(failure: Failure) -> Self {
+        use StatusCode as S;
+        let refused = |code, what: &str, text: &str| {
+            Self::new(
+                S::BAD_REQUEST,
+                code,
+                format!("{what}: {}", printable(text, 300)),
+            )
+        };
+        match failure {
+            Failure::Unsupported(field) => refused(
+                "UNSUPPORTED_PARAMETER",
+                "The model's provider does not support this",
+                &field,
+            )
+            .with_param(printable(
+                field.split([' ', ':']).next().unwrap_or_default(),
+                100,
+            )),
+            Failure::Rejected(text) => refused(
+                "UPSTREAM_REJECTED",
+                "The model's provider refused the request",
+                &text,
+            ),
+            Failure::ContextLength(text) => refused(
+                "CONTEXT_LENGTH_EXCEEDED",
+                "The request is too long for the model",
+                &text,
+            )
+            .with_param("messages"),
+            Failure::Filtered(text) => refused(
+                "CONTENT_FILTERED",
+                "The model's provider refused the content",
+                &text,
+            ),
+            Failure::Unauthorized(_) | Failure::Malformed(_) => Self::new(
+                S::BAD_GATEWAY,
+                "UPSTREAM_ERROR",
+                "The model's provider could not serve the request.",
+            ),
+            Failure::RateLimited(after) => Self::new(
+                S::SERVICE_UNAVAILABLE,
+                "UPSTREAM_UNAVAILABLE",
+                "The model's provider is limiting requests; try again later.",
+            )
+            .with_retry_after(Duration::from_millis(after.unwrap_or(1_000).into())),
+            Failure::Unavailable(_) => Self::new(
+                S::SERVICE_UNAVAILABLE,
+                "UPSTREAM_UNAVAILABLE",
+                "The model's provider is unavailable; try again later.",
+            )
+            .with_retry_after(Duration::from_secs(1)),
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! From a client's request to what is sent: the model, its limits, the output limit.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+
+use super::dialect::openai::ChatCall;
+use super::usage::RequestSize;
+use crate::catalog::{Catalog, Model};
+use crate::error::ApiError;
+use crate::plugins::bindings::chat::{ChatRequest, Content, ToolContent};
+
+/// A request that fits its model.
+pub struct Plan {
+    /// The model, with the upstreams that serve it.
+    pub model: Arc<Model>,
+    /// The request, its output limit set.
+    pub request: ChatRequest,
+    /// How large it is.
+    pub size: RequestSize,
+}
+
+/// Finds the model and checks the request against its limits. Each refusal has a code of its own.
+pub fn resolve(catalog: &Catalog, call: ChatCall) -> Result<Plan, ApiError> {
+    let mut request = call.request;
+    let bad = |code, message: String| ApiError::new(StatusCode::BAD_REQUEST, code, message);
+    let Some(model) = catalog.model(&request.model) else {
+        return Err(bad(
+            "UNKNOWN_MODEL",
+            "There is no model of that name; GET /models lists them.".into(),
+        )
+        .with_param("model"));
+    };
+    if !model.supports_tools && !request.tools.is_empty() {
+        return Err(bad(
+            "MODEL_NOT_SUPPORTED",
+            format!("The model {} cannot call tools.", model.id),
+        )
+        .with_param("tools"));
+    }
+    if !model.supports_vision
+        && let Some(index) = first_message_with_image(&request)
+    {
+        return Err(bad(
+            "VISION_NOT_SUPPORTED",
+            format!("The model {} cannot read images or files.", model.id),
+        )
+        .with_param(format!("messages[{index}].content")));
+    }
+    if let Some(limit) = call.output_limit
+        && limit > model.max_output_tokens
+    {
+        return Err(bad(
+            "OUTPUT_LIMIT_EXCEEDED",
+            format!(
+                "The model {} generates at most {} tokens.",
+                model.id, model.max_output_tokens
+            ),
+        )
+        .with_param(call.output_limit_param));
+    }
+    let size = RequestSize::of(&request);
+    let window = u64::from(model.context_window);
+    let input = size.estimated_tokens(model.max_image_tokens);
+    // Without a limit of the client's the default gives way to a long input.
+    let left = window.saturating_sub(input);
+    let output = match call.output_limit {
+        Some(limit) => u64::from(limit),
+        None => u64::from(model.default_output_tokens).min(left.max(1)),
+    };
+    if input + output > window {
+        return Err(bad(
+            "CONTEXT_LENGTH_EXCEEDED",
+            format!(
+                "The model {} has a context window of {window} tokens; the messages have about {input} \
+                 and the output limit is {output}.",
+                model.id
+            ),
+        )
+        .with_param("messages"));
+    }
+    request.max_output_tokens = u32::try_from(output).unwrap_or(model.max_output_tokens);
+    Ok(Plan {
+        model: model.clone(),
+        request,
+        size,
+    })
+}
+
+fn first_message_with_image(request: &ChatRequest) -> Option<usize> {
+    request.messages.iter().position(|message| {
+        message.parts.iter().any(|part| match &part.content {
+            Content::Image(_) | Content::File(_) => true,
+            Content::ToolResult(result) => result
+                .content
+                .iter()
+                .any(|content| matches!(content, ToolContent::Image(_))),
+            _ => false,
+        })
+    })
+}

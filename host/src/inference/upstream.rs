@@ -1,0 +1,94 @@
+//! Upstreams and the one HTTP client that reaches them.
+//!
+//! The client is hyper's own, not reqwest: a request's URI is put together from checked parts
+//! ([`super::destination`]) and no URL parser may normalise it again. It follows no redirect, knows
+//! no proxy, inflates nothing, and sets TCP_NODELAY, all by leaving things out.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+pub use super::destination::BaseUrl;
+use crate::plugins::bindings::adapter::Setting;
+use crate::secrets::Secret;
+
+/// The pooled client that all exchanges share.
+pub type HttpClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
+/// Somebody who answers requests, e.g. a model provider.
+#[derive(Debug)]
+pub struct Upstream {
+    /// Its name under `providers`.
+    pub name: String,
+    /// The slot of the adapter that speaks its dialect.
+    pub adapter: String,
+    /// Where it is; none for an adapter that answers by itself.
+    pub base: Option<BaseUrl>,
+    /// What proves to it who calls.
+    pub credential: Option<Secret>,
+    /// Settings for the adapter.
+    pub options: Vec<Setting>,
+    /// How long it may take.
+    pub timeouts: UpstreamTimeouts,
+}
+
+/// How long an upstream may take.
+#[derive(Debug, Clone, Copy)]
+pub struct UpstreamTimeouts {
+    /// From the request to the head of a streamed answer.
+    pub first_byte: Duration,
+    /// Between two pieces of an answer.
+    pub idle: Duration,
+}
+
+impl UpstreamTimeouts {
+    /// Both in milliseconds.
+    pub fn from_millis(first_byte_ms: u64, idle_ms: u64) -> Self {
+        Self {
+            first_byte: Duration::from_millis(first_byte_ms),
+            idle: Duration::from_millis(idle_ms),
+        }
+    }
+}
+
+/// Makes the shared client. Trusts the system's certificate authorities.
+pub fn http_client(connect_timeout: Duration) -> anyhow::Result<HttpClient> {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(connect_timeout));
+    tcp.set_keepalive(Some(Duration::from_secs(60)));
+    let tls = hyper_rustls::HttpsConnectorBuilder::new()
+        .with_tls_config(tls_config()?)
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(tcp);
+    Ok(Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(Duration::from_secs(60))
+        .build(tls))
+}
+
+fn tls_config() -> anyhow::Result<rustls::ClientConfig> {
+    let mut roots = rustls::RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    for error in &found.errors {
+        tracing::warn!(%error, "a certificate authority of the system cannot be read");
+    }
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        tracing::warn!(
+            "the system has no certificate authorities: https upstreams cannot be reached; install ca-certificates"
+        );
+    }
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    Ok(rustls::ClientConfig::builder_with_provider(provider.into())
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth())
+}

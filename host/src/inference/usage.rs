@@ -1,0 +1,213 @@
+//! Tokens: estimated before a request, bounded and checked after it.
+//!
+//! What an adapter reports is a stranger's word. It is clamped to what the host can see: input to twice
+//! the bound of the request, output to the limit that was sent. Where nothing is reported, the host
+//! counts bytes.
+
+use crate::plugins::bindings::chat::{
+    ChatRequest, Content, Image, Message, ResponseFormat, ToolContent, Usage,
+};
+
+/// Bytes of text per token, for estimates. English has about four.
+const BYTES_PER_TOKEN: u64 = 4;
+
+/// What an answer may report beyond its output limit: some upstreams count a few tokens of framing.
+const OUTPUT_SLACK_TOKENS: u64 = 64;
+
+/// How large a request is, as seen before it is sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RequestSize {
+    /// Bytes of text: messages, tool calls and results, tool definitions, schemas.
+    pub text_bytes: u64,
+    /// Messages.
+    pub messages: u64,
+    /// Tool definitions.
+    pub tools: u64,
+    /// Images and documents, each counted as an image.
+    pub images: u64,
+}
+
+/// Tokens that a request was served with, checked by the host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TokenCounts {
+    /// All input, cached input included.
+    pub input: u64,
+    /// The part of the input that came from the upstream's cache.
+    pub cache_read: u64,
+    /// All output, reasoning included.
+    pub output: u64,
+    /// The part of the output that was reasoning.
+    pub reasoning: u64,
+}
+
+/// Token counts and where they came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CheckedUsage {
+    /// The counts to show and to bill.
+    pub tokens: TokenCounts,
+    /// Whether any of them is the host's own estimate.
+    pub estimated: bool,
+    /// Whether the adapter reported more than the host believes.
+    pub clamped: bool,
+}
+
+impl RequestSize {
+    /// Measures a request.
+    pub fn of(request: &ChatRequest) -> Self {
+        let mut size = Self {
+            messages: request.messages.len() as u64,
+            tools: request.tools.len() as u64,
+            ..Self::default()
+        };
+        for Message { name, parts, .. } in &request.messages {
+            size.text(name.as_deref().unwrap_or_default());
+            for part in parts {
+                match &part.content {
+                    Content::Text(text)
+                    | Content::Reasoning(text)
+                    | Content::RedactedReasoning(text) => size.text(text),
+                    Content::Image(image) => size.image(image),
+                    Content::File(_) => size.images += 1,
+                    Content::ToolCall(call) => {
+                        size.text(&call.name);
+                        size.text(&call.arguments);
+                    }
+                    Content::ToolResult(result) => {
+                        for content in &result.content {
+                            match content {
+                                ToolContent::Text(text) => size.text(text),
+                                ToolContent::Image(image) => size.image(image),
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        for tool in &request.tools {
+            size.text(&tool.name);
+            size.text(tool.description.as_deref().unwrap_or_default());
+            size.text(&tool.input_schema);
+        }
+        if let ResponseFormat::JsonSchema(schema) = &request.response_format {
+            size.text(schema);
+        }
+        size
+    }
+
+    /// Tokens that the input will have, more or less: for limits, not for money.
+    pub fn estimated_tokens(&self, max_image_tokens: u32) -> u64 {
+        self.text_bytes.div_ceil(BYTES_PER_TOKEN) + self.images * u64::from(max_image_tokens)
+    }
+
+    /// Tokens that the input will hardly exceed: what a request must be able to pay.
+    pub fn bound_tokens(&self, max_image_tokens: u32) -> u64 {
+        self.text_bytes / 2
+            + 16 * self.messages
+            + 64 * self.tools
+            + if self.tools > 0 { 512 } else { 0 }
+            + self.images * u64::from(max_image_tokens)
+    }
+
+    fn text(&mut self, text: &str) {
+        self.text_bytes += text.len() as u64;
+    }
+
+    fn image(&mut self, image: &Image) {
+        self.images += 1;
+        if let Image::Url(url) = image {
+            self.text(url);
+        }
+    }
+}
+
+/// Checks what was reported against what the host has seen, and fills in what is missing.
+///
+/// `received_bytes` are those of text, reasoning and tool arguments in the answer.
+pub fn check(
+    reported: Option<&Usage>,
+    size: &RequestSize,
+    max_image_tokens: u32,
+    output_limit: u32,
+    received_bytes: u64,
+) -> CheckedUsage {
+    let input_max = 2 * size.bound_tokens(max_image_tokens);
+    let output_max = u64::from(output_limit) + OUTPUT_SLACK_TOKENS;
+    let reported_input = reported.and_then(|usage| usage.input_tokens);
+    let reported_output = reported.and_then(|usage| usage.output_tokens);
+    let input = reported_input.unwrap_or_else(|| size.estimated_tokens(max_image_tokens));
+    let output = reported_output.unwrap_or_else(|| received_bytes.div_ceil(BYTES_PER_TOKEN));
+    let tokens = TokenCounts {
+        input: input.min(input_max),
+        cache_read: reported
+            .and_then(|usage| usage.cache_read_tokens)
+            .unwrap_or(0)
+            .min(input.min(input_max)),
+        output: output.min(output_max),
+        reasoning: reported
+            .and_then(|usage| usage.reasoning_tokens)
+            .unwrap_or(0)
+            .min(output.min(output_max)),
+    };
+    CheckedUsage {
+        tokens,
+        estimated: reported_input.is_none() || reported_output.is_none(),
+        clamped: reported_input.is_some_and(|input| input > input_max)
+            || reported_output.is_some_and(|output| output > output_max),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: RequestSize = RequestSize {
+        text_bytes: 402,
+        messages: 2,
+        tools: 1,
+        images: 1,
+    };
+
+    fn usage(input: Option<u64>, output: Option<u64>) -> Usage {
+        Usage {
+            input_tokens: input,
+            cache_read_tokens: Some(u64::MAX),
+            cache_write_short_tokens: None,
+            cache_write_long_tokens: None,
+            output_tokens: output,
+            reasoning_tokens: Some(u64::MAX),
+            images: None,
+        }
+    }
+
+    #[test]
+    fn estimates_and_bounds_follow_the_bytes() {
+        assert_eq!(SIZE.estimated_tokens(100), 101 + 100);
+        assert_eq!(SIZE.bound_tokens(100), 201 + 32 + 64 + 512 + 100);
+    }
+
+    #[test]
+    fn reported_usage_is_clamped_to_what_the_host_has_seen() {
+        let checked = check(
+            Some(&usage(Some(u64::MAX), Some(u64::MAX))),
+            &SIZE,
+            100,
+            50,
+            8,
+        );
+        assert_eq!(checked.tokens.input, 2 * 909);
+        assert_eq!(checked.tokens.cache_read, 2 * 909);
+        assert_eq!(checked.tokens.output, 114);
+        assert_eq!(checked.tokens.reasoning, 114);
+        assert!(checked.clamped && !checked.estimated);
+    }
+
+    #[test]
+    fn absent_usage_is_estimated_from_bytes() {
+        let checked = check(None, &SIZE, 100, 50, 9);
+        assert_eq!((checked.tokens.input, checked.tokens.output), (201, 3));
+        assert!(checked.estimated && !checked.clamped);
+        let half = check(Some(&usage(Some(7), None)), &SIZE, 100, 50, 9);
+        assert_eq!((half.tokens.input, half.tokens.output), (7, 3));
+        assert!(half.estimated);
+    }
+}

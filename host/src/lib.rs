@@ -1,0 +1,31 @@
+//! weir: an inference gateway whose provider adapters are sandboxed WebAssembly components.
+//!
+//! In reading order:
+//!
+//! - [`config`]: every setting; [`app`]: what requests share and how it is put together.
+//! - [`server`]: connections; [`router`]: every route; [`request`] and [`error`]: what all handlers take
+//!   and how they refuse.
+//! - [`identity`]: who calls.
+//! - [`catalog`]: what can be asked for, and of whom.
+//! - [`inference`]: a request from start to finish.
+//! - [`plugins`]: the sandbox that adapters run in.
+//! - [`storage`]: what lasts; [`secrets`]: what must not be shown.
+//! - [`cli`]: the commands.
+
+pub mod app;
+pub mod catalog;
+pub mod cli;
+pub mod clock;
+pub mod config;
+pub mod error;
+pub mod health;
+pub mod identity;
+pub mod ids;
+pub mod inference;
+pub mod plugins;
+pub mod request;
+pub mod router;
+pub mod secrets;
+pub mod server;
+pub mod storage;
+pub mod telemetry;

@@ -1,0 +1,103 @@
+//! Compiled code on disk, so that a start need not compile what an earlier one did.
+//!
+//! Deserializing forged code is running it: wasmtime does not check what it maps. So each file begins
+//! with an HMAC-SHA256 over the component's digest, the engine's compatibility hash and the code, and
+//! nothing is deserialized before it matches. The key lives outside the cache folder: whoever can
+//! write there cannot sign.
+//!
+//! The cache is a convenience. A file that is missing, cut, tampered with or from another version is
+//! compiled anew and replaced; a folder that cannot be written costs start-up time only.
+
+use std::path::{Path, PathBuf};
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use wasmtime::component::Component;
+
+use super::Digest;
+use super::engine::Engine;
+use crate::secrets::Key;
+
+const TAG_BYTES: usize = 32;
+
+/// A folder of compiled components.
+pub struct CodeCache {
+    folder: PathBuf,
+    key: Key,
+}
+
+impl CodeCache {
+    /// Uses a folder, which need not exist yet, under a key that is kept elsewhere.
+    pub fn new(folder: PathBuf, key: Key) -> Self {
+        Self { folder, key }
+    }
+
+    /// The compiled component, if it is there and its tag holds.
+    pub(super) fn load(&self, engine: &Engine, digest: &Digest) -> Option<Component> {
+        let path = self.path(engine, digest);
+        let file = std::fs::read(&path).ok()?;
+        let (tag, code) = file.split_at_checked(TAG_BYTES)?;
+        if self.mac(engine, digest, code).verify_slice(tag).is_err() {
+            tracing::warn!(file = %path.display(), "compiled code does not match its tag; compiling anew");
+            return None;
+        }
+        // SAFETY: the tag was made under our key over exactly these bytes, for this component and
+        // an engine with this compatibility hash, so they are `Component::serialize`'s output.
+        match unsafe { Component::deserialize(&engine.wasm, code) } {
+            Ok(component) => Some(component),
+            Err(error) => {
+                tracing::warn!(%error, "compiled code does not load; compiling anew");
+                None
+            }
+        }
+    }
+
+    /// Keeps a compiled component for the next start.
+    pub(super) fn store(&self, engine: &Engine, digest: &Digest, component: &Component) {
+        if let Err(error) = self.try_store(engine, digest, component) {
+            tracing::warn!(%error, folder = %self.folder.display(), "compiled code cannot be kept");
+        }
+    }
+
+    fn try_store(
+        &self,
+        engine: &Engine,
+        digest: &Digest,
+        component: &Component,
+    ) -> anyhow::Result<()> {
+        let code = component
+            .serialize()
+            .map_err(|error| anyhow::anyhow!("{error:#}"))?;
+        let mut file = self
+            .mac(engine, digest, &code)
+            .finalize()
+            .into_bytes()
+            .to_vec();
+        file.extend_from_slice(&code);
+        std::fs::create_dir_all(&self.folder)?;
+        replace_file(&self.path(engine, digest), &file)
+    }
+
+    fn mac(&self, engine: &Engine, digest: &Digest, code: &[u8]) -> Hmac<Sha256> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(self.key.expose())
+            .unwrap_or_else(|_| unreachable!("HMAC takes keys of any length"));
+        mac.update(b"weir compiled component v1\0");
+        mac.update(digest.as_bytes());
+        mac.update(&engine.compatibility().to_le_bytes());
+        mac.update(code);
+        mac
+    }
+
+    fn path(&self, engine: &Engine, digest: &Digest) -> PathBuf {
+        self.folder
+            .join(format!("{digest}-{:016x}.cwasm", engine.compatibility()))
+    }
+}
+
+/// Writes beside the target and renames, so that a reader sees the old file or the new one.
+fn replace_file(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let beside = path.with_extension(format!("{}.tmp", std::process::id()));
+    std::fs::write(&beside, bytes)?;
+    std::fs::rename(&beside, path)?;
+    Ok(())
+}

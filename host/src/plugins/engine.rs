@@ -1,0 +1,230 @@
+//! The Wasm engine: how guests are compiled, allocated, interrupted and linked.
+//!
+//! **Invariant:** a guest that never returns costs its neighbours at most a tick: epochs make it yield
+//! every 10 ms, and past its second tick it sleeps between ticks.
+//! **Invariant:** WASI is linked with an empty context: clocks and randomness, no environment,
+//! arguments, files or sockets. It goes through the *async* linker; the synchronous one blocks the
+//! runtime and panics when a guest merely prints.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, anyhow};
+use wasmtime::component::{Component, HasSelf, Linker, ResourceTable};
+use wasmtime::{
+    Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig, Store, UpdateDeadline,
+};
+use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+
+use super::bindings;
+use super::guest::Stopped;
+use super::guest_log::GuestLog;
+use super::limits::{Allowance, Limits, TICK};
+
+/// How many ticks a guest may run at full speed. A translation takes 20 µs, so that a guest that is
+/// still running after these is a large image at best.
+const TICKS_AT_FULL_SPEED: u64 = 2;
+
+/// How many ticks a guest sleeps after each one that it ran, from then on: a fifth of a core.
+const TICKS_ASLEEP: u32 = 4;
+
+/// Compiles components and makes stores for them. Cheap to clone.
+#[derive(Clone)]
+pub struct Engine {
+    pub(super) wasm: wasmtime::Engine,
+    pub(super) linker: Arc<Linker<Guest>>,
+    _ticker: Arc<Ticker>,
+}
+
+impl Engine {
+    /// Starts an engine with room for `instances` guests at once.
+    ///
+    /// Memory is reserved, not used, for all of them. Where the kernel refuses that much address
+    /// space, guests are allocated one by one instead, which costs some 10 µs each.
+    pub fn start(instances: u32) -> anyhow::Result<Self> {
+        let wasm = match wasmtime::Engine::new(&config(Some(instances))) {
+            Ok(engine) => engine,
+            Err(error) => {
+                tracing::warn!(%error, "no pooled memory for plugins; allocating on demand");
+                wasmtime::Engine::new(&config(None))
+                    .map_err(|error| anyhow!("starting the Wasm engine: {error:#}"))?
+            }
+        };
+        let mut linker = Linker::new(&wasm);
+        wasmtime_wasi::p2::add_to_linker_async(&mut linker)
+            .and_then(|()| {
+                bindings::log::add_to_linker::<_, HasSelf<_>>(&mut linker, |guest: &mut Guest| {
+                    guest
+                })
+            })
+            .map_err(|error| anyhow!("linking the plugins' imports: {error:#}"))?;
+        Ok(Self {
+            _ticker: Arc::new(Ticker::start(wasm.clone())?),
+            linker: Arc::new(linker),
+            wasm,
+        })
+    }
+
+    /// A number that changes with wasmtime's version and anything in the configuration that
+    /// compiled code depends on.
+    pub(super) fn compatibility(&self) -> u64 {
+        let mut hasher = std::hash::DefaultHasher::new();
+        self.wasm.precompile_compatibility_hash().hash(&mut hasher);
+        hasher.finish()
+    }
+
+    pub(super) fn compile(&self, bytes: &[u8]) -> wasmtime::Result<Component> {
+        Component::from_binary(&self.wasm, bytes)
+    }
+
+    /// A fresh store for one exchange.
+    pub(super) fn store(&self, plugin: &Arc<str>, limits: &Limits) -> Store<Guest> {
+        let mut store = Store::new(
+            &self.wasm,
+            Guest {
+                wasi: None,
+                table: None,
+                allowance: Allowance::new(limits.memory_bytes),
+                ticks_left: limits.cpu_ticks(),
+                ticks_used: 0,
+                handles: limits.handles,
+                log: GuestLog::new(plugin.clone(), limits),
+            },
+        );
+        store.limiter(|guest| &mut guest.allowance);
+        store.set_hostcall_fuel(limits.call_bytes);
+        store.set_max_component_handles(limits.handles);
+        store.epoch_deadline_callback(|mut store| store.data_mut().tick());
+        store.set_epoch_deadline(1);
+        store
+    }
+}
+
+/// What the host keeps for one guest.
+pub struct Guest {
+    /// Made when the guest first uses WASI: most never do, and it costs microseconds.
+    wasi: Option<WasiCtx>,
+    table: Option<ResourceTable>,
+    pub(super) allowance: Allowance,
+    ticks_left: u64,
+    ticks_used: u64,
+    handles: usize,
+    pub(super) log: GuestLog,
+}
+
+impl Guest {
+    /// Runs when the epoch has moved on while the guest was running.
+    fn tick(&mut self) -> wasmtime::Result<UpdateDeadline> {
+        self.ticks_used += 1;
+        self.ticks_left = match self.ticks_left.checked_sub(1) {
+            Some(left) => left,
+            None => return Err(Stopped::CpuBudget.into()),
+        };
+        if self.ticks_used <= TICKS_AT_FULL_SPEED {
+            return Ok(UpdateDeadline::YieldCustom(
+                1,
+                Box::pin(tokio::task::yield_now()),
+            ));
+        }
+        Ok(UpdateDeadline::YieldCustom(
+            1,
+            Box::pin(tokio::time::sleep(TICK * TICKS_ASLEEP)),
+        ))
+    }
+}
+
+impl WasiView for Guest {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        let handles = self.handles;
+        WasiCtxView {
+            ctx: self.wasi.get_or_insert_with(|| {
+                // The builder starts with nothing; what it allows by default is closed as well.
+                WasiCtxBuilder::new()
+                    .allow_tcp(false)
+                    .allow_udp(false)
+                    .allow_ip_name_lookup(false)
+                    .max_random_size(64 << 10)
+                    .build()
+            }),
+            table: self.table.get_or_insert_with(|| {
+                let mut table = ResourceTable::new();
+                table.set_max_capacity(handles);
+                table
+            }),
+        }
+    }
+}
+
+fn config(pooled_instances: Option<u32>) -> Config {
+    let mut config = Config::new();
+    config
+        .concurrency_support(false)
+        .epoch_interruption(true)
+        .max_wasm_stack(512 << 10)
+        .async_stack_size(1 << 20)
+        .memory_init_cow(true)
+        .wasm_backtrace_max_frames(None)
+        .wasm_memory64(false)
+        .wasm_relaxed_simd(false)
+        .wasm_tail_call(false)
+        .cranelift_nan_canonicalization(true);
+    if let Some(instances) = pooled_instances {
+        let mut pool = PoolingAllocationConfig::new();
+        // A component of today's toolchains has two or three core instances, one or two memories
+        // and as many tables; the pool has room for that many of each on average.
+        pool.total_component_instances(instances)
+            .total_core_instances(instances * 4)
+            .total_memories(instances * 2)
+            .total_tables(instances * 4)
+            .total_stacks(instances)
+            .max_core_instances_per_component(16)
+            .max_memories_per_component(8)
+            .max_tables_per_component(16)
+            .max_memory_size(256 << 20)
+            .table_elements(20_000)
+            .max_component_instance_size(1 << 20)
+            .max_core_instance_size(1 << 20)
+            .linear_memory_keep_resident(128 << 10)
+            .table_keep_resident(16 << 10)
+            .async_stack_keep_resident(16 << 10)
+            .pagemap_scan(Enabled::Auto);
+        config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+    }
+    config
+}
+
+/// Moves the epoch on, from a thread of its own so that no busy runtime can hold it up.
+struct Ticker {
+    stopped: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Ticker {
+    fn start(engine: wasmtime::Engine) -> anyhow::Result<Self> {
+        let stopped = Arc::new(AtomicBool::new(false));
+        let stop = stopped.clone();
+        let thread = std::thread::Builder::new()
+            .name("weir-epoch".into())
+            .spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    std::thread::sleep(TICK);
+                    engine.increment_epoch();
+                }
+            })
+            .context("starting the epoch thread")?;
+        Ok(Self {
+            stopped,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Ticker {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

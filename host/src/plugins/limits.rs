@@ -1,0 +1,124 @@
+//! What one guest may use, and how its use is counted.
+//!
+//! Every figure is per exchange: a guest lives in a store of its own, dropped after the exchange.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use wasmtime::ResourceLimiter;
+
+/// The period of the epoch clock: how long a guest can run before the host gets a say.
+pub const TICK: Duration = Duration::from_millis(10);
+
+/// Bounds on one guest. Configured under `plugins.limits`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Bytes of linear memory and tables together. Slots that carry images want 128 MiB.
+    pub memory_bytes: u64,
+    /// Milliseconds of processor time, counted in ticks of 10 ms inside guest calls only.
+    pub cpu_ms: u64,
+    /// Milliseconds that a single call may take by the clock, waiting included.
+    pub call_timeout_ms: u64,
+    /// Bytes that one call may hand from the guest to the host, as the host would store them.
+    pub call_bytes: usize,
+    /// Handles to resources, the host's and its own, that a guest may hold.
+    pub handles: usize,
+    /// Lines that a guest may log in one exchange; the rest are counted and dropped.
+    pub log_lines: u32,
+    /// Bytes of one log line; the rest of it is cut.
+    pub log_line_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 32 << 20,
+            cpu_ms: 250,
+            call_timeout_ms: 5_000,
+            call_bytes: 8 << 20,
+            handles: 256,
+            log_lines: 200,
+            log_line_bytes: 4 << 10,
+        }
+    }
+}
+
+impl Limits {
+    pub(super) fn cpu_ticks(&self) -> u64 {
+        self.cpu_ms.div_ceil(TICK.as_millis() as u64)
+    }
+
+    pub(super) fn call_timeout(&self) -> Duration {
+        Duration::from_millis(self.call_timeout_ms)
+    }
+}
+
+/// Adds up all memories and tables of a store. `wasmtime::StoreLimits` bounds each apart, so that a
+/// guest with a hundred memories would get a hundred times the limit.
+#[derive(Debug)]
+pub(super) struct Allowance {
+    limit_bytes: u64,
+    used_bytes: u64,
+    /// Whether anything was ever refused: a guest traps soon after, and this says why.
+    pub(super) exceeded: bool,
+}
+
+impl Allowance {
+    pub(super) fn new(limit_bytes: u64) -> Self {
+        Self {
+            limit_bytes,
+            used_bytes: 0,
+            exceeded: false,
+        }
+    }
+
+    fn grow(&mut self, current: u64, desired: u64) -> bool {
+        let used = self
+            .used_bytes
+            .saturating_add(desired.saturating_sub(current));
+        if used > self.limit_bytes {
+            self.exceeded = true;
+            return false;
+        }
+        self.used_bytes = used;
+        true
+    }
+}
+
+impl ResourceLimiter for Allowance {
+    fn memory_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        Ok(self.grow(current as u64, desired as u64))
+    }
+
+    fn table_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        let bytes = |elements: usize| (elements as u64).saturating_mul(size_of::<usize>() as u64);
+        Ok(self.grow(bytes(current), bytes(desired)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memories_and_tables_draw_on_one_allowance() {
+        let mut allowance = Allowance::new(1_000);
+        assert!(allowance.memory_growing(0, 400, None).is_ok_and(|ok| ok));
+        assert!(allowance.memory_growing(0, 400, None).is_ok_and(|ok| ok));
+        assert!(allowance.table_growing(0, 25, None).is_ok_and(|ok| ok));
+        assert!(!allowance.exceeded);
+        assert!(allowance.memory_growing(400, 401, None).is_ok_and(|ok| !ok));
+        assert!(allowance.exceeded);
+    }
+}

@@ -1,0 +1,121 @@
+//! What every handler may take from a request: its id, and its body as JSON text.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use bytes::Bytes;
+use http::request::Parts;
+use http::{StatusCode, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+
+use crate::app::App;
+use crate::error::ApiError;
+
+/// The id of a request, given by the router's outermost layer.
+#[derive(Debug, Clone)]
+pub struct RequestId(Arc<str>);
+
+impl RequestId {
+    /// Wraps an id.
+    pub fn new(id: String) -> Self {
+        Self(id.into())
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for RequestId {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        // Missing only where a handler is called outside the router.
+        Ok(parts
+            .extensions
+            .get::<Self>()
+            .cloned()
+            .unwrap_or_else(|| Self::new(crate::ids::request_id())))
+    }
+}
+
+/// The body of a request that says it is JSON, within the limits of size and time.
+pub struct JsonBody(pub Bytes);
+
+impl FromRequest<App> for JsonBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
+        let headers = request.headers();
+        if !is_json(
+            headers
+                .get(header::CONTENT_TYPE)
+                .map(|value| value.as_bytes()),
+        ) {
+            return Err(ApiError::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "UNSUPPORTED_MEDIA_TYPE",
+                "Send the body as application/json.",
+            ));
+        }
+        let encoding = headers.get(header::CONTENT_ENCODING);
+        if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+            return Err(ApiError::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "UNSUPPORTED_MEDIA_TYPE",
+                "Send the body without a content encoding.",
+            ));
+        }
+        let limit = app.config.limits.body_bytes;
+        let length = headers
+            .get(header::CONTENT_LENGTH)
+            .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+        if length.is_some_and(|length| length > limit as u64) {
+            return Err(too_large(limit));
+        }
+        let timeout = Duration::from_millis(app.config.limits.body_timeout_ms);
+        let body = Limited::new(request.into_body(), limit).collect();
+        match tokio::time::timeout(timeout, body).await {
+            Ok(Ok(body)) => Ok(Self(body.to_bytes())),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(limit)),
+            Ok(Err(_)) => Err(ApiError::new(
+                StatusCode::BAD_REQUEST,
+                "INVALID_REQUEST",
+                "The body broke off.",
+            )),
+            Err(_) => Err(ApiError::new(
+                StatusCode::REQUEST_TIMEOUT,
+                "REQUEST_TIMEOUT",
+                "The body took too long to arrive.",
+            )),
+        }
+    }
+}
+
+fn is_json(content_type: Option<&[u8]>) -> bool {
+    let essence = content_type
+        .unwrap_or_default()
+        .split(|&byte| byte == b';')
+        .next()
+        .unwrap_or_default()
+        .trim_ascii();
+    essence.eq_ignore_ascii_case(b"application/json")
+}
+
+fn too_large(limit: usize) -> ApiError {
+    ApiError::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "PAYLOAD_TOO_LARGE",
+        format!("The body has more than {limit} bytes."),
+    )
+}

@@ -1,0 +1,130 @@
+//! Every route on one page, and what surrounds them all.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Instant;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use axum::routing::{get, post};
+use futures_util::FutureExt;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+
+use crate::app::App;
+use crate::error::ApiError;
+use crate::request::RequestId;
+use crate::{catalog, health, ids, inference};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The public service.
+pub fn router(app: App) -> Router {
+    Router::new()
+        .route("/chat", post(inference::routes::create_chat_completion))
+        .route(
+            "/v1/chat/completions",
+            post(inference::routes::create_chat_completion),
+        )
+        .route("/models", get(catalog::routes::list_models))
+        .route("/v1/models", get(catalog::routes::list_openai_models))
+        .route("/v1/models/{*id}", get(catalog::routes::get_openai_model))
+        .route("/health", get(health::get_health))
+        .route("/health/ready", get(health::get_readiness))
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn_with_state(app.clone(), surround))
+        .with_state(app)
+}
+
+async fn unknown_route() -> ApiError {
+    ApiError::new(
+        StatusCode::NOT_FOUND,
+        "NOT_FOUND",
+        "There is nothing at this path.",
+    )
+}
+
+async fn wrong_method() -> ApiError {
+    ApiError::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "METHOD_NOT_ALLOWED",
+        "This path does not take that method; the Allow header lists those it takes.",
+    )
+}
+
+/// Gives the request its id, keeps strangers out of development mode, turns errors and panics into the
+/// documented body, and writes the access log.
+async fn surround(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let id = RequestId::new(ids::request_id());
+    request.extensions_mut().insert(id.clone());
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let response = if app.config.dev && !is_local(request.headers()) {
+        Err(ApiError::new(
+            StatusCode::FORBIDDEN,
+            "DEVELOPMENT_MODE",
+            "This gateway is in development mode and serves its own machine only, without a proxy; \
+             set `dev = false` to serve others.",
+        ))
+    } else {
+        AssertUnwindSafe(next.run(request))
+            .catch_unwind()
+            .await
+            .map_err(|_| ApiError::internal())
+    };
+    let mut response = match response {
+        Ok(mut response) => match response.extensions_mut().remove::<ApiError>() {
+            None => response,
+            Some(error) => {
+                let mut rendered = error.render(id.as_str());
+                // axum says here which methods a path takes.
+                if let Some(allow) = response.headers_mut().remove(header::ALLOW) {
+                    rendered.headers_mut().insert(header::ALLOW, allow);
+                }
+                rendered.extensions_mut().insert(error);
+                rendered
+            }
+        },
+        Err(error) => error.render(id.as_str()),
+    };
+    if let Ok(value) = HeaderValue::from_str(id.as_str()) {
+        response.headers_mut().insert(REQUEST_ID, value);
+    }
+    let status = response.status().as_u16();
+    let code = response.extensions().get::<ApiError>().map(ApiError::code);
+    let milliseconds = started.elapsed().as_millis() as u64;
+    match status {
+        500.. => {
+            tracing::error!(%method, path, status, code, milliseconds, request_id = %id, "answered")
+        }
+        400.. => {
+            tracing::info!(%method, path, status, code, milliseconds, request_id = %id, "answered")
+        }
+        _ => tracing::debug!(%method, path, status, milliseconds, request_id = %id, "answered"),
+    }
+    response
+}
+
+/// Whether a request came from this machine without a proxy, as far as its headers tell. A page in a
+/// browser that has its name resolved to this machine sends its own name as the host.
+fn is_local(headers: &HeaderMap) -> bool {
+    let forwarded = headers.keys().any(|name| {
+        name == header::FORWARDED
+            || name == header::VIA
+            || name.as_str().starts_with("x-forwarded-")
+    });
+    let host = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok());
+    let loopback = host
+        .and_then(|host| host.parse::<http::uri::Authority>().ok())
+        .is_some_and(|authority| {
+            let host = authority.host().trim_matches(['[', ']']);
+            host.eq_ignore_ascii_case("localhost")
+                || host
+                    .parse::<std::net::IpAddr>()
+                    .is_ok_and(|ip| ip.is_loopback())
+        });
+    !forwarded && loopback
+}

@@ -1,0 +1,104 @@
+//! The accept loop, time-outs on connections, and the drain at the end.
+//!
+//! Our own loop rather than `axum::serve`: that sets no timer, without which hyper's time-out for request
+//! heads never fires. TCP_NODELAY is set on every socket: a streamed token must not wait for the one
+//! before it to be acknowledged.
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_io_timeout::TimeoutStream;
+
+use crate::app::App;
+use crate::router;
+
+/// How long the head of a request may take; also how long an idle connection is kept.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Bytes of a request's head, and of what is buffered of an answer.
+const BUFFER_BYTES: usize = 16 << 10;
+
+const MAX_HEADERS: usize = 100;
+
+/// Serves until `stop` completes, then drains: no new connections, requests under way are finished, and
+/// what is left when `limits.shutdown_ms` are over is told to stop.
+pub async fn serve(app: App, listener: TcpListener, stop: impl Future<Output = ()>) {
+    let service = router::router(app.clone());
+    let mut server = http1::Builder::new();
+    server
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_headers(MAX_HEADERS)
+        .max_buf_size(BUFFER_BYTES);
+    let write_timeout = Duration::from_millis(app.config.limits.client_write_timeout_ms);
+    let connections = GracefulShutdown::new();
+    let mut stop = pin!(stop);
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = &mut stop => break,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of file descriptors, most likely: accepting again at once would spin.
+                tracing::warn!(%error, "accepting a connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let io = match prepare(stream, write_timeout) {
+            Ok(stream) => TokioIo::new(Box::pin(stream)),
+            Err(_) => continue,
+        };
+        let connection = server.serve_connection(io, TowerToHyperService::new(service.clone()));
+        let connection = connections.watch(connection);
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "connection closed");
+            }
+        });
+    }
+    drop(listener);
+    app.draining.cancel();
+    drain(&app, connections).await;
+}
+
+fn prepare(
+    stream: TcpStream,
+    write_timeout: Duration,
+) -> std::io::Result<TimeoutStream<TcpStream>> {
+    stream.set_nodelay(true)?;
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(write_timeout));
+    Ok(stream)
+}
+
+async fn drain(app: &App, connections: GracefulShutdown) {
+    app.tasks.close();
+    let under_way = app.tasks.len();
+    if under_way > 0 {
+        tracing::info!(requests = under_way, "waiting for requests under way");
+    }
+    let limit = Duration::from_millis(app.config.limits.shutdown_ms);
+    let done = async {
+        app.tasks.wait().await;
+        connections.shutdown().await;
+    };
+    if tokio::time::timeout(limit, done).await.is_err() {
+        tracing::warn!(
+            requests = app.tasks.len(),
+            "stopping requests that are still under way"
+        );
+        app.shutdown.cancel();
+        // They only have to say so to their clients; one whose client does not read is cut.
+        let _ = tokio::time::timeout(Duration::from_secs(2), app.tasks.wait()).await;
+    }
+    app.database.close().await;
+}

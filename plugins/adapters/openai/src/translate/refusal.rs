@@ -1,0 +1,149 @@
+//! What the upstream says when it does not answer.
+//!
+//! OpenAI writes `{"error": {"message", "type", "code"}}`. Servers that speak its dialect also
+//! write an error that is a string, one in a list, `{"detail": …}` (FastAPI), a bare `{"message":
+//! …}`, HTML, or nothing.
+
+use serde_json::Value;
+use weir_sdk::adapter::{Failure, HttpResponseHead};
+use weir_sdk::failure::{from_status, header, shortened};
+
+/// The failure that a response other than a success stands for.
+pub(super) fn from_response(head: &HttpResponseHead, body: &[u8]) -> Failure {
+    let said = Said::read(body);
+    if let Some(failure) = said.failure_by_code(head.status) {
+        return failure;
+    }
+    // A page is for people; what it is says enough to a log.
+    let content_type = header(&head.headers, "content-type").unwrap_or_default();
+    if said.message.is_empty() && content_type.contains("html") {
+        let text = format!("status {} with an HTML page", head.status);
+        return from_status(head.status, &head.headers, &text);
+    }
+    from_status(head.status, &head.headers, &said.message)
+}
+
+/// The failure that an `error` in an answer or in a stream stands for. There is no status: it
+/// said 200 before this happened.
+pub(super) fn from_error(json: &str) -> Failure {
+    let said = Said::read(json.as_bytes());
+    // OpenRouter puts the status of the upstream behind it here.
+    if let Ok(status @ 400..=599) = said.code.parse::<u16>() {
+        return said
+            .failure_by_code(status)
+            .unwrap_or_else(|| from_status(status, &[], &said.message));
+    }
+    if let Some(failure) = said.failure_by_code(400) {
+        return failure;
+    }
+    let names = |candidates: &[&str]| {
+        candidates.contains(&said.code.as_str()) || candidates.contains(&said.kind.as_str())
+    };
+    let message = shortened(&said.message).to_owned();
+    if names(&[
+        "rate_limit_exceeded",
+        "rate_limit_error",
+        "rate_limit",
+        "tokens",
+        "requests",
+    ]) {
+        Failure::RateLimited(None)
+    } else if names(&[
+        "invalid_api_key",
+        "authentication_error",
+        "permission_error",
+    ]) {
+        Failure::Unauthorized(format!("{} {}", said.kind, said.code))
+    } else if names(&["invalid_request_error", "BadRequestError"]) {
+        Failure::Rejected(message)
+    } else {
+        // `server_error` and all else: what broke in the midst of an answer is the upstream.
+        Failure::Unavailable(message)
+    }
+}
+
+/// What can be made out of an error, whatever its shape.
+#[derive(Debug, Default)]
+struct Said {
+    message: String,
+    kind: String,
+    code: String,
+}
+
+impl Said {
+    fn read(body: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(body);
+        let Ok(value) = serde_json::from_str::<Value>(&text) else {
+            // Plain text explains itself; a page does not.
+            let message = shortened(&text);
+            return Self {
+                message: if message.starts_with('<') {
+                    ""
+                } else {
+                    message
+                }
+                .to_owned(),
+                ..Self::default()
+            };
+        };
+        let value = match &value {
+            Value::Array(list) => list.first().unwrap_or(&Value::Null),
+            value => value,
+        };
+        let error = match value.get("error") {
+            Some(error) if !error.is_null() => error,
+            _ => value,
+        };
+        let field = |name: &str| match error.get(name) {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Number(number)) => number.to_string(),
+            _ => String::new(),
+        };
+        let message = match error {
+            Value::String(text) => text.clone(),
+            _ => match field("message") {
+                message if message.is_empty() => detail(error),
+                message => message,
+            },
+        };
+        Self {
+            message: shortened(&message).to_owned(),
+            kind: field("type"),
+            code: field("code"),
+        }
+    }
+
+    /// What the code, or the wording where there is none, says more exactly than a status.
+    fn failure_by_code(&self, status: u16) -> Option<Failure> {
+        let message = || self.message.clone();
+        let is = |code: &str| self.code == code || self.kind == code;
+        if is("insufficient_quota") {
+            // The operator's account is empty. That is not the client's limit, and waiting
+            // does not mend it, but another upstream may serve the request.
+            return Some(Failure::Unavailable(message()));
+        }
+        if !(400..500).contains(&status) || matches!(status, 401 | 429) {
+            return None;
+        }
+        if is("context_length_exceeded") || self.message.contains("maximum context length") {
+            return Some(Failure::ContextLength(message()));
+        }
+        if is("content_policy_violation") || is("content_filter") {
+            return Some(Failure::Filtered(message()));
+        }
+        None
+    }
+}
+
+/// FastAPI's `detail`: a text, or a list of what is wrong.
+fn detail(error: &Value) -> String {
+    match error.get("detail") {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(problems)) => problems
+            .iter()
+            .filter_map(|problem| problem.get("msg")?.as_str())
+            .collect::<Vec<_>>()
+            .join("; "),
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,20 @@
+//! Bindings for the `provider` world of `weir:plugin@0.1.0`, generated once for all adapters.
+//!
+//! Public for [`export_adapter!`](crate::export_adapter) alone; everyone else uses the names in
+//! [`adapter`](crate::adapter) and [`chat`](crate::chat).
+
+#[expect(
+    missing_docs,
+    reason = "generated from wit/, where the documentation is"
+)]
+mod generated {
+    wit_bindgen::generate!({
+        path: "../../wit",
+        world: "provider",
+        additional_derives: [PartialEq],
+        pub_export_macro: true,
+        export_macro_name: "export_provider",
+    });
+}
+
+pub use generated::*;

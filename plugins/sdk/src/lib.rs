@@ -1,0 +1,19 @@
+//! What weir's own plugins share: the contract's types, stream framing, failures.
+//!
+//! An adapter implements [`adapter::Exchange`] on a type of its own and hands it to
+//! [`export_adapter!`]. All of that is plain Rust that runs and is tested natively; only the
+//! macro's expansion knows WebAssembly.
+//!
+//! **Invariant:** nothing here reads a clock, a random number, a file or the network, so an
+//! adapter that uses only this gives the same events for the same bytes. (`HashMap`'s default
+//! hasher would ask the host for randomness: adapters have few keys, and use a `Vec`.)
+//!
+//! To frame another kind of stream, add a module beside [`sse`].
+
+pub mod adapter;
+#[doc(hidden)]
+pub mod bindings;
+pub mod failure;
+pub mod sse;
+
+pub use bindings::weir::plugin::{chat, log};

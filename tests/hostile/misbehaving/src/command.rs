@@ -1,0 +1,202 @@
+//! What a test may command.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::bindings::exports::weir::plugin::adapter::{Failure, HttpRequest, Step};
+
+/// A parsed command: what to do, and in which call.
+#[derive(Deserialize)]
+pub(crate) struct Command {
+    #[serde(flatten)]
+    pub(crate) behaviour: Behaviour,
+    /// Where a [`Fault`] is committed, once. For `head`, `body` and `end` the guest first sends a
+    /// plain request.
+    #[serde(default, rename = "in")]
+    pub(crate) place: Place,
+}
+
+/// A call of the contract.
+#[derive(Clone, Copy, Default, Deserialize, PartialEq)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Place {
+    Begin,
+    #[default]
+    Next,
+    Head,
+    Body,
+    End,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Behaviour {
+    Fault(Fault),
+    Answer(Answer),
+}
+
+/// An assault on the host from inside a call. Those that return leave a healthy answer behind.
+#[derive(Clone, Deserialize)]
+#[serde(tag = "behave", rename_all = "kebab-case")]
+pub(crate) enum Fault {
+    /// Computes for ever.
+    Spin,
+    /// Copies so many bytes of memory back and forth for ever: one instruction that no epoch
+    /// interrupts.
+    Copy {
+        #[serde(default = "twelve_mebibytes")]
+        bytes: usize,
+    },
+    /// Takes and touches memory until it is refused, then traps.
+    Grow,
+    /// Recurses without end; with `log`, calls the host at every depth.
+    Recurse {
+        #[serde(default)]
+        log: bool,
+    },
+    /// Executes `unreachable`.
+    Unreachable,
+    /// Reads at the end of the address space.
+    OutOfBounds,
+    /// Panics, with a message that tries to forge a log line.
+    Panic,
+    /// Sleeps, so that it is parked in the host. An hour unless told.
+    Sleep {
+        #[serde(default = "an_hour_ms")]
+        milliseconds: u64,
+    },
+    /// Leaves the process, as it thinks.
+    Exit {
+        #[serde(default)]
+        code: i32,
+    },
+    /// Writes to the operator's log. Ten million lines with control characters unless told.
+    FloodLog {
+        #[serde(default = "ten_million")]
+        lines: u64,
+        #[serde(default = "forged_line")]
+        text: String,
+    },
+    /// Writes to standard output and standard error.
+    Print {
+        #[serde(default = "ten_million")]
+        lines: u64,
+        #[serde(default = "forged_line")]
+        text: String,
+    },
+    /// Asks for so many random bytes in one call.
+    Random { bytes: u64 },
+}
+
+/// A way to answer.
+#[derive(Clone, Deserialize)]
+#[serde(tag = "behave", rename_all = "kebab-case")]
+pub(crate) enum Answer {
+    /// These steps, then `done`. They are the contract's own types, written as serde writes them:
+    /// `{"Emit": [{"BlockStart": "Text"}, {"Text": "x"}, {"Finish": "Stop"}]}`, `{"Wait": 10}`,
+    /// `{"Send": {"method", "path", "headers", "body"}}`, `"Done"`. With `forever`, they start
+    /// over when they run out.
+    ///
+    /// After a `Send`, whatever the upstream answered is emitted as a text, see [`Answer::Send`].
+    Script {
+        steps: Vec<Step>,
+        #[serde(default)]
+        forever: bool,
+    },
+    /// Sends this request so many times, then answers with a JSON object for each response:
+    /// `status`, `headers`, `body` (as text) and `pieces` (the length of each piece that `body` was
+    /// given).
+    Send {
+        #[serde(default = "post")]
+        method: String,
+        #[serde(default = "completions")]
+        path: String,
+        #[serde(default)]
+        headers: Vec<(String, String)>,
+        #[serde(default)]
+        body: String,
+        #[serde(default = "once")]
+        times: usize,
+    },
+    /// Fails in the call that `in` names.
+    Fail { failure: Failure },
+    /// Asks for ever to be asked again: for patience of so many milliseconds, or without it emits
+    /// nothing.
+    NeverDone { wait: Option<u32> },
+    /// One text of so many bytes.
+    Text { bytes: usize },
+    /// A text that is no UTF-8.
+    Utf8,
+    /// A JSON object of what a process can learn of where it runs: `arguments`, `variables`,
+    /// `directory`, `files`, `read` (of `/etc/passwd`), `input`, `connect` (over TCP to the address
+    /// given) and `lookup` (of the name given).
+    Env {
+        #[serde(default = "a_loopback_address")]
+        connect: String,
+        #[serde(default = "a_name")]
+        lookup: String,
+    },
+    /// All that `begin` was given, as JSON: `request` and `options`.
+    EchoRequest,
+}
+
+impl Command {
+    /// Reads the command in a message; none if the message holds none.
+    pub(crate) fn parse(message: &str) -> Result<Option<Self>, Failure> {
+        match serde_json::from_str::<Value>(message) {
+            Ok(value) if value.get("behave").is_some() => match serde_json::from_value(value) {
+                Ok(command) => Ok(Some(command)),
+                Err(error) => Err(Failure::Unsupported(format!(
+                    "the command {message}: {error}"
+                ))),
+            },
+            _ => Ok(None),
+        }
+    }
+}
+
+/// A request that any OpenAI-shaped upstream takes.
+pub(crate) fn plain_request() -> HttpRequest {
+    HttpRequest {
+        method: post(),
+        path: completions(),
+        headers: vec![("content-type".into(), "application/json".into())],
+        body: b"{}".to_vec(),
+    }
+}
+
+fn post() -> String {
+    "POST".into()
+}
+
+fn completions() -> String {
+    "/chat/completions".into()
+}
+
+fn once() -> usize {
+    1
+}
+
+fn ten_million() -> u64 {
+    10_000_000
+}
+
+fn twelve_mebibytes() -> usize {
+    12 << 20
+}
+
+fn an_hour_ms() -> u64 {
+    3_600_000
+}
+
+fn forged_line() -> String {
+    "\u{1b}[31mred\u{1b}[0m\r\nERROR forged line\0after NUL".into()
+}
+
+fn a_loopback_address() -> String {
+    "127.0.0.1:80".into()
+}
+
+fn a_name() -> String {
+    "localhost".into()
+}

@@ -1,0 +1,51 @@
+//! An adapter that misbehaves on command, to show what the host withstands.
+//!
+//! The last user message (or the prompt of an image request) holds the command, a JSON object such
+//! as `{"behave": "spin", "in": "body"}`, so that one component serves every test. [`command`]
+//! lists them all. A message that is no such object is answered healthily, with `ok`; a command
+//! that this crate does not know is refused as unsupported, so that a slip in a test cannot pass
+//! for good behaviour.
+//!
+//! What compiled Rust cannot do to the host, such as hanging while it is instantiated or lying
+//! about a length, the `.wat` guests beside this crate do.
+
+#[cfg(target_family = "wasm")]
+mod command;
+#[cfg(target_family = "wasm")]
+mod exchange;
+#[cfg(target_family = "wasm")]
+mod fault;
+
+#[cfg(target_family = "wasm")]
+mod bindings {
+    wit_bindgen::generate!({
+        path: "../../../wit",
+        world: "provider",
+        additional_derives: [PartialEq, serde::Deserialize, serde::Serialize],
+    });
+
+    /// The standard library never asks for many random bytes at once; [`crate::fault`] does.
+    pub(crate) mod random {
+        wit_bindgen::generate!({
+            inline: "
+                package hostile:misbehaving;
+
+                world guest {
+                    import wasi:random/random@0.2.0;
+                }
+
+                package wasi:random@0.2.0 {
+                    interface random {
+                        get-random-bytes: func(len: u64) -> list<u8>;
+                        get-random-u64: func() -> u64;
+                    }
+                }
+            ",
+            generate_all,
+        });
+    }
+
+    export!(Adapter);
+
+    pub(crate) use crate::exchange::Adapter;
+}

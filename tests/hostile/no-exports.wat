@@ -1,0 +1,2 @@
+;; The wrong world: a component that offers nothing.
+(module)

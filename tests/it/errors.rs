@@ -1,0 +1,217 @@
+//! The documented error body, everywhere.
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use http::Method;
+use serde_json::json;
+use tests::{Gateway, chat};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+#[tokio::test]
+async fn unknown_routes_and_wrong_methods_have_the_error_body() {
+    let gateway = Gateway::start().await;
+    for path in ["/", "/nope", "/chat/x", "/v1", "/models/"] {
+        gateway.client().get(path).await.error(404, "NOT_FOUND");
+    }
+    let answer = gateway.client().get("/chat").await;
+    answer.error(405, "METHOD_NOT_ALLOWED");
+    assert_eq!(answer.headers["allow"], "POST");
+    let answer = gateway.client().post("/models", &json!({})).await;
+    answer.error(405, "METHOD_NOT_ALLOWED");
+}
+
+#[tokio::test]
+async fn a_bad_body_is_refused_with_the_field_that_is_wrong() {
+    let gateway = Gateway::start().await;
+    let post = async |text: &str| {
+        let json = Some("application/json");
+        let body = Bytes::copy_from_slice(text.as_bytes());
+        gateway
+            .client()
+            .send(Method::POST, "/chat", json, body)
+            .await
+    };
+    for (body, param) in [
+        ("", json!(null)),
+        ("{", json!(null)),
+        ("[]", json!(null)),
+        ("{}", json!("model")),
+        (r#"{"model":"demo"}"#, json!("messages")),
+        (r#"{"model":"demo","messages":[]}"#, json!("messages")),
+        (r#"{"model":1,"messages":[]}"#, json!("model")),
+        (
+            r#"{"model":"demo","messages":[{"role":"king","content":"x"}]}"#,
+            json!("messages[0].role"),
+        ),
+        (
+            r#"{"model":"demo","messages":[{"role":"user","content":7}]}"#,
+            json!("messages[0].content"),
+        ),
+        (
+            r#"{"model":"demo","messages":[{"role":"user","content":[{"type":"text"}]}]}"#,
+            json!("messages[0].content[0].text"),
+        ),
+        (
+            r#"{"model":"demo","messages":[{"role":"user","content":"x"}],"temperature":3}"#,
+            json!("temperature"),
+        ),
+        (
+            r#"{"model":"demo","messages":[{"role":"user","content":"x"}],"n":2}"#,
+            json!("n"),
+        ),
+    ] {
+        let error = post(body).await.error(400, "INVALID_REQUEST");
+        assert_eq!(error["param"], param, "{body}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn types_and_sizes_are_checked_before_the_body_is_read() {
+    let gateway = Gateway::builder()
+        .tables("[limits]\nbody_bytes = 1000\n")
+        .start()
+        .await;
+    let body = Bytes::from(chat("demo", "Hello").to_string());
+    let client = gateway.client();
+    for content_type in [None, Some("text/plain"), Some("application/jsonp")] {
+        let answer = client
+            .send(Method::POST, "/chat", content_type, body.clone())
+            .await;
+        answer.error(415, "UNSUPPORTED_MEDIA_TYPE");
+    }
+    let gzip = gateway.client().with_header("content-encoding", "gzip");
+    gzip.post("/chat", &chat("demo", "x"))
+        .await
+        .error(415, "UNSUPPORTED_MEDIA_TYPE");
+    let utf8 = Some("Application/JSON; charset=utf-8");
+    assert_eq!(
+        client.send(Method::POST, "/chat", utf8, body).await.status,
+        200
+    );
+    client
+        .post("/chat", &chat("demo", &"x".repeat(1_000)))
+        .await
+        .error(413, "PAYLOAD_TOO_LARGE");
+}
+
+#[tokio::test]
+async fn a_body_without_a_length_is_bounded_too() {
+    let gateway = Gateway::builder()
+        .tables("[limits]\nbody_bytes = 1000\n")
+        .start()
+        .await;
+    let mut socket = tokio::net::TcpStream::connect(gateway.address())
+        .await
+        .expect("it listens");
+    let head = format!(
+        "POST /chat HTTP/1.1\r\nHost: {}\r\nX-Api-Key: {}\r\nContent-Type: application/json\r\n\
+         Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n",
+        gateway.address(),
+        gateway.key()
+    );
+    socket.write_all(head.as_bytes()).await.expect("it reads");
+    for _ in 0..20 {
+        let chunk = format!("64\r\n{}\r\n", "x".repeat(100));
+        if socket.write_all(chunk.as_bytes()).await.is_err() {
+            break;
+        }
+    }
+    let mut answer = Vec::new();
+    let _ = tests::patiently(socket.read_to_end(&mut answer)).await;
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    assert!(answer.contains("PAYLOAD_TOO_LARGE"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_large_is_refused() {
+    let gateway = Gateway::start().await;
+    let mut socket = tokio::net::TcpStream::connect(gateway.address())
+        .await
+        .expect("it listens");
+    let head = format!("GET /health HTTP/1.1\r\nHost: {}\r\nX: ", gateway.address());
+    socket.write_all(head.as_bytes()).await.expect("it reads");
+    let _ = socket.write_all("x".repeat(17 << 10).as_bytes()).await;
+    let _ = socket.write_all(b"\r\n\r\n").await;
+    let mut answer = Vec::new();
+    let _ = tests::patiently(socket.read_to_end(&mut answer)).await;
+    assert!(
+        answer.starts_with(b"HTTP/1.1 431 "),
+        "{}",
+        String::from_utf8_lossy(&answer)
+    );
+}
+
+#[tokio::test]
+async fn development_mode_refuses_what_came_through_a_proxy_or_for_another_name() {
+    let gateway = Gateway::start().await;
+    for (name, value) in [
+        ("x-forwarded-for", "203.0.113.7"),
+        ("x-forwarded-host", "weir.example.com"),
+        ("forwarded", "for=203.0.113.7"),
+        ("via", "1.1 proxy"),
+        ("host", "weir.example.com"),
+        ("host", "127.0.0.1.example.com"),
+        ("host", "10.0.0.1:8080"),
+    ] {
+        let client = gateway.client().with_header(name, value);
+        client.get("/models").await.error(403, "DEVELOPMENT_MODE");
+        client.get("/nope").await.error(403, "DEVELOPMENT_MODE");
+    }
+    for host in ["localhost", "localhost:8080", "127.0.0.1", "[::1]:8080"] {
+        assert_eq!(
+            gateway
+                .client()
+                .with_header("host", host)
+                .get("/models")
+                .await
+                .status,
+            200
+        );
+    }
+    let published = Gateway::builder().settings("dev = false").start().await;
+    let client = published.client().with_header("host", "weir.example.com");
+    assert_eq!(
+        client
+            .with_header("x-forwarded-for", "203.0.113.7")
+            .get("/models")
+            .await
+            .status,
+        200
+    );
+}
+
+#[tokio::test]
+async fn more_than_fits_is_refused_and_served_again_when_there_is_room() {
+    let upstream = tests::Upstream::start().await;
+    let gate = tests::Gate::new();
+    upstream.will(tests::Reply::chat("first").after_gate(&gate));
+    upstream.always(tests::Reply::chat("later"));
+    let gateway = Gateway::builder()
+        .upstream("scripted", &upstream)
+        .tables(
+            "[limits]\nconcurrent_requests = 1\nqueued_requests = 1\nqueue_timeout_ms = 20000\n",
+        )
+        .start()
+        .await;
+    let ask = |text: &'static str| {
+        let client = gateway.client();
+        tokio::spawn(async move { client.post("/chat", &chat("scripted", text)).await })
+    };
+    let first = ask("first");
+    gate.reached().await;
+    // One waits in the queue; the two others find it full and are answered first.
+    let mut others: FuturesUnordered<_> = [ask("second"), ask("third"), ask("fourth")]
+        .into_iter()
+        .collect();
+    for _ in 0..2 {
+        let answer = others.next().await.expect("another").expect("no panic");
+        answer.error(503, "OVERLOADED");
+        assert_eq!(answer.headers["retry-after"], "1");
+    }
+    gate.open();
+    let waited = others.next().await.expect("another").expect("no panic");
+    assert_eq!(waited.content(), "later");
+    assert_eq!(first.await.expect("no panic").content(), "first");
+}

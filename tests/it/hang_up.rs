@@ -1,0 +1,97 @@
+//! Clients that go away, and clients that do not read.
+
+use tests::{Gate, Gateway, Reply, Upstream, chat, patiently};
+
+#[tokio::test]
+async fn the_answer_is_read_to_its_end_after_the_client_hung_up() {
+    let upstream = Upstream::start().await;
+    let gate = Gate::new();
+    upstream.will(Reply::chat_stream(["one ", "two ", "three"]).gate_before_piece(1, &gate));
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let mut stream = gateway.stream("scripted", "count").await;
+    stream.next_chunk().await;
+    drop(stream);
+    gate.open();
+    patiently(until_idle(&gateway)).await;
+    // A connection that was read to its end can serve the next request.
+    assert_eq!(upstream.hang_ups(), 0);
+    upstream.will(Reply::chat("again"));
+    assert_eq!(gateway.chat("scripted", "x").await.content(), "again");
+    assert_eq!(upstream.connections(), 1);
+}
+
+#[tokio::test]
+async fn an_upstream_that_goes_on_for_too_long_after_that_is_cut() {
+    for reply in [
+        Reply::never(),
+        Reply::chat_stream(["one ", "two "]).silent_after(200),
+    ] {
+        let upstream = Upstream::start().await;
+        upstream.will(reply);
+        let gateway = Gateway::builder()
+            .upstream("scripted", &upstream)
+            .tables("[limits]\nhang_up_drain_ms = 200\n")
+            .start()
+            .await;
+        let client = gateway.client();
+        let request =
+            tokio::spawn(async move { client.stream("/chat", &chat("scripted", "x")).await });
+        upstream.next_request().await;
+        request.abort();
+        let _ = request.await;
+        patiently(upstream.until_hung_up()).await;
+        patiently(until_idle(&gateway)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_plain_client_that_hangs_up_is_noticed_too() {
+    let upstream = Upstream::start().await;
+    upstream.will(Reply::never());
+    let gateway = Gateway::builder()
+        .upstream("scripted", &upstream)
+        .tables("[limits]\nhang_up_drain_ms = 200\n")
+        .start()
+        .await;
+    let client = gateway.client();
+    let request = tokio::spawn(async move { client.post("/chat", &chat("scripted", "x")).await });
+    upstream.next_request().await;
+    request.abort();
+    let _ = request.await;
+    patiently(upstream.until_hung_up()).await;
+    patiently(until_idle(&gateway)).await;
+}
+
+#[tokio::test]
+async fn nothing_more_is_read_from_the_upstream_while_the_client_does_not_read() {
+    let upstream = Upstream::start().await;
+    let gate = Gate::new();
+    // More than all buffers between hold together, in many pieces.
+    let words = vec!["x".repeat(10_000); 2_000];
+    upstream
+        .will(Reply::chat_stream(words.iter().map(String::as_str)).gate_before_piece(1_999, &gate));
+    let gateway = Gateway::builder()
+        .upstream("scripted", &upstream)
+        .tables("[limits]\nclient_write_timeout_ms = 300\n")
+        .start()
+        .await;
+    let mut stream = gateway.stream("scripted", "x").await;
+    stream.next_chunk().await;
+    // The client reads no more: the write time-out closes its connection, and the drain then reads
+    // the rest from the upstream. Were there no backpressure, the gate would be reached before that.
+    patiently(gate.reached()).await;
+    gate.open();
+    patiently(until_idle(&gateway)).await;
+    let mut chunks = 0;
+    while stream.try_next().await {
+        chunks += 1;
+    }
+    assert!(chunks < 1_990, "the stream was cut: {chunks}");
+}
+
+/// Waits until no request is under way.
+async fn until_idle(gateway: &Gateway) {
+    while !gateway.app().tasks.is_empty() {
+        tokio::task::yield_now().await;
+    }
+}

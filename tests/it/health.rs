@@ -1,0 +1,70 @@
+//! `GET /health` and `GET /health/ready`.
+
+use tests::{Gate, Gateway, Reply, Upstream, chat};
+
+#[tokio::test]
+async fn both_are_open_to_all() {
+    let gateway = Gateway::start().await;
+    assert_eq!(gateway.stranger().get("/health").await.status, 200);
+    assert_eq!(
+        gateway.stranger().get("/health/ready").await.json()["status"],
+        "ready"
+    );
+}
+
+#[tokio::test]
+async fn a_gateway_without_its_database_is_alive_and_not_ready() {
+    let gateway = Gateway::start().await;
+    gateway.app().database.close().await;
+    assert_eq!(gateway.stranger().get("/health").await.status, 200);
+    gateway
+        .stranger()
+        .get("/health/ready")
+        .await
+        .error(503, "NOT_READY");
+    gateway
+        .chat("demo", "Hello")
+        .await
+        .error(503, "STORE_UNAVAILABLE");
+}
+
+#[tokio::test]
+async fn stopping_waits_for_requests_under_way() {
+    let upstream = Upstream::start().await;
+    let gate = Gate::new();
+    upstream.will(Reply::chat_stream(["one ", "two"]).gate_before_piece(1, &gate));
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let client = gateway.client();
+    let mut stream = client.stream("/chat", &chat("scripted", "count")).await;
+    assert_eq!(
+        stream.next_chunk().await["choices"][0]["delta"]["content"],
+        "one "
+    );
+    let draining = gateway.app().draining.clone();
+    let stopped = tokio::spawn(gateway.stop());
+    draining.cancelled().await;
+    assert!(!stopped.is_finished(), "it waits");
+    gate.open();
+    assert_eq!(stream.content().await, "two");
+    stopped.await.expect("it stops");
+}
+
+#[tokio::test]
+async fn what_is_still_under_way_after_the_drain_is_told_so() {
+    let upstream = Upstream::start().await;
+    upstream.will(Reply::chat_stream(["one ", "two"]).silent_after(200));
+    let gateway = Gateway::builder()
+        .upstream("scripted", &upstream)
+        .tables("[limits]\nshutdown_ms = 100\n")
+        .start()
+        .await;
+    let stream = gateway.stream("scripted", "count").await;
+    let stopped = tokio::spawn(gateway.stop());
+    let events = stream.rest().await;
+    let last = events.last().expect("a last event");
+    assert!(
+        last.starts_with("event: error\n") && last.contains("SHUTTING_DOWN"),
+        "{events:?}"
+    );
+    stopped.await.expect("it stops");
+}

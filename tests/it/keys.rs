@@ -1,0 +1,132 @@
+//! API keys as proof of identity.
+
+use tests::{Gateway, chat};
+use weir::clock::Millis;
+use weir::identity::{api_key::RawKey, store};
+
+#[tokio::test]
+async fn a_good_key_works_in_either_header() {
+    let gateway = Gateway::start().await;
+    let key = gateway.key();
+    for client in [
+        gateway.stranger().with_header("x-api-key", key),
+        gateway
+            .stranger()
+            .with_header("authorization", &format!("Bearer {key}")),
+        gateway
+            .stranger()
+            .with_header("authorization", &format!("bearer {key}")),
+    ] {
+        assert_eq!(client.get("/models").await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn anything_else_is_refused_alike_on_every_route_that_needs_a_key() {
+    let gateway = Gateway::start().await;
+    let key = gateway.key();
+    let mut typo = key.to_owned().into_bytes();
+    typo[20] = if typo[20] == b'x' { b'y' } else { b'x' };
+    let typo = String::from_utf8(typo).expect("ASCII");
+    let unknown = RawKey::generate();
+    let other = unknown.expose();
+    let clients = [
+        gateway.stranger(),
+        gateway.stranger().with_header("x-api-key", ""),
+        gateway.stranger().with_header("x-api-key", &typo),
+        gateway.stranger().with_header("x-api-key", other),
+        gateway.stranger().with_header("authorization", key),
+        gateway
+            .stranger()
+            .with_header("authorization", &format!("Basic {key}")),
+        gateway
+            .stranger()
+            .with_header("authorization", "Bearer sk-123"),
+        gateway.client().with_header("x-api-key", other),
+    ];
+    let mut seen = Vec::new();
+    for client in clients {
+        for path in ["/models", "/v1/models", "/v1/models/demo"] {
+            let answer = client.get(path).await;
+            assert_eq!(answer.headers["www-authenticate"], "Bearer");
+            seen.push(answer.error(401, "UNAUTHENTICATED")["message"].clone());
+        }
+        for path in ["/chat", "/v1/chat/completions"] {
+            let answer = client.post(path, &chat("demo", "Hello")).await;
+            seen.push(answer.error(401, "UNAUTHENTICATED")["message"].clone());
+        }
+    }
+    seen.dedup();
+    assert_eq!(
+        seen.len(),
+        1,
+        "the refusal must not say which part failed: {seen:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_replaced_key_ends() {
+    let gateway = Gateway::start().await;
+    let app = gateway.app();
+    let make = async || {
+        let now = Millis::now();
+        store::create_key(&app.database, &app.key_pepper, "bob", "laptop", true, now)
+            .await
+            .expect("a key can be made")
+    };
+    let first = make().await;
+    let client = |key: &RawKey| gateway.stranger().with_key(key.expose());
+    assert_eq!(client(&first).get("/models").await.status, 200);
+    let second = make().await;
+    client(&first)
+        .get("/models")
+        .await
+        .error(401, "UNAUTHENTICATED");
+    assert_eq!(client(&second).get("/models").await.status, 200);
+    assert_eq!(
+        gateway.client().get("/models").await.status,
+        200,
+        "another user's key stays"
+    );
+}
+
+#[tokio::test]
+async fn an_expired_key_ends() {
+    let gateway = Gateway::start().await;
+    let app = gateway.app();
+    let now = Millis(Millis::now().0 - 91 * 86_400_000);
+    let key = store::create_key(&app.database, &app.key_pepper, "bob", "old", false, now)
+        .await
+        .expect("a key can be made");
+    let client = gateway.stranger().with_key(key.expose());
+    client.get("/models").await.error(401, "UNAUTHENTICATED");
+}
+
+#[tokio::test]
+async fn the_database_holds_no_raw_key() {
+    let gateway = Gateway::start().await;
+    let key = gateway.key().to_owned();
+    assert_eq!(gateway.client().get("/models").await.status, 200);
+    let folder = gateway.stop().await;
+    let mut files = vec![folder.path().join("data")];
+    let mut read = 0;
+    while let Some(path) = files.pop() {
+        if path.is_dir() {
+            files.extend(
+                std::fs::read_dir(&path)
+                    .expect("a folder")
+                    .map(|e| e.expect("an entry").path()),
+            );
+            continue;
+        }
+        let bytes = std::fs::read(&path).expect("a file");
+        read += bytes.len();
+        let secret = &key.as_bytes()[16..];
+        assert!(
+            !bytes.windows(secret.len()).any(|window| window == secret),
+            "{}",
+            path.display()
+        );
+    }
+    assert!(read > 4096, "the database was among the files");
+}

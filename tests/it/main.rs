@@ -1,0 +1,18 @@
+//! weir's integration tests: one binary, a module for each feature, over real sockets and real Wasm.
+
+mod chat;
+mod cli;
+mod destination;
+mod errors;
+mod fairness;
+mod hang_up;
+mod health;
+mod hostile;
+mod keys;
+mod models;
+mod openai;
+mod retries;
+mod sdk;
+mod splits;
+mod tidy;
+mod timeouts;

@@ -1,0 +1,76 @@
+//! `GET /models` and `GET /v1/models`.
+
+use tests::Gateway;
+
+#[tokio::test]
+async fn lists_models_with_every_field() {
+    let gateway = Gateway::start().await;
+    let answer = gateway.client().get("/models").await;
+    assert_eq!(answer.status, 200);
+    let models = answer.json()["models"].clone();
+    let demo = &models[0];
+    assert_eq!(demo["id"], "demo");
+    assert_eq!(demo["provider"], "demo");
+    assert!(demo["name"].is_string());
+    assert_eq!(demo["context_window"], 128_000);
+    assert_eq!(demo["max_output_tokens"], 16_384);
+    assert_eq!(demo["supports_tools"], true);
+    assert_eq!(demo["supports_vision"], true);
+    // 0.5 and 1.5 USD per million tokens, times 1.4, at 1,000 credits per USD.
+    assert_eq!(demo["cost_per_1k_input"], 0.7);
+    assert_eq!(demo["cost_per_1k_output"], 2.1);
+}
+
+#[tokio::test]
+async fn lists_models_for_openai_clients() {
+    let gateway = Gateway::start().await;
+    let list = gateway.client().get("/v1/models").await.json();
+    assert_eq!(list["object"], "list");
+    assert_eq!(list["data"][0]["id"], "demo");
+    assert_eq!(list["data"][0]["object"], "model");
+    let one = gateway.client().get("/v1/models/demo").await.json();
+    assert_eq!(one, list["data"][0]);
+    gateway
+        .client()
+        .get("/v1/models/none")
+        .await
+        .error(404, "UNKNOWN_MODEL");
+}
+
+#[tokio::test]
+async fn a_provider_without_its_credential_is_left_out_with_its_models() {
+    let gateway = Gateway::builder()
+        .tables(
+            "[providers.absent]\nadapter = \"openai\"\nbase_url = \"http://127.0.0.1:9/v1\"\n\
+             credential = { env = \"WEIR_TEST_SURELY_NOT_SET\" }\n",
+        )
+        .model("orphan", &["absent"])
+        .provider("local", "demo", None)
+        .model("shared", &["absent", "local"])
+        .start()
+        .await;
+    let ids: Vec<_> = gateway.client().get("/models").await.json()["models"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|model| model["id"].as_str().expect("an id").to_owned())
+        .collect();
+    assert!(!ids.contains(&"orphan".to_owned()), "{ids:?}");
+    assert!(ids.contains(&"shared".to_owned()), "{ids:?}");
+    gateway
+        .chat("orphan", "Hello")
+        .await
+        .error(400, "UNKNOWN_MODEL");
+    assert_eq!(
+        gateway.chat("shared", "Hello").await.content(),
+        "You said: Hello"
+    );
+    let left_out = &gateway.app().catalog.left_out;
+    let absent = left_out
+        .iter()
+        .find(|left_out| left_out.provider == "absent");
+    assert_eq!(
+        absent.map(|left_out| left_out.models.as_slice()),
+        Some(&["orphan".to_owned()][..])
+    );
+}

@@ -1,0 +1,145 @@
+//! What is tried again, what is not, and on whom.
+
+use std::time::{Duration, Instant};
+
+use tests::{Gateway, Reply, Upstream, chat};
+
+/// A gateway whose model `both` is served by two upstreams, the first preferred.
+async fn both(first: &Upstream, second: &Upstream) -> Gateway {
+    Gateway::builder()
+        .provider("first", "openai", Some(first))
+        .provider("second", "openai", Some(second))
+        .model("both", &["first", "second"])
+        .start()
+        .await
+}
+
+#[tokio::test]
+async fn an_upstream_that_is_unavailable_is_tried_twice_and_then_the_next() {
+    for status in [429, 500, 502, 503, 504, 529] {
+        let (first, second) = (Upstream::start().await, Upstream::start().await);
+        first.always(Reply::error(status, "overloaded"));
+        second.always(Reply::chat("from the second"));
+        let gateway = both(&first, &second).await;
+        assert_eq!(
+            gateway.chat("both", "x").await.content(),
+            "from the second",
+            "{status}"
+        );
+        assert_eq!((first.count(), second.count()), (2, 1), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_second_attempt_can_succeed() {
+    let upstream = Upstream::start().await;
+    upstream
+        .will(Reply::error(503, "overloaded"))
+        .will(Reply::chat("better"));
+    let gateway = Gateway::with_upstream(&upstream).await;
+    assert_eq!(gateway.chat("scripted", "x").await.content(), "better");
+    upstream
+        .will(Reply::error(503, "overloaded"))
+        .will_stream(["bet", "ter"]);
+    assert_eq!(
+        gateway.stream("scripted", "x").await.content().await,
+        "better"
+    );
+}
+
+#[tokio::test]
+async fn retry_after_is_honoured_or_another_upstream_asked() {
+    let upstream = Upstream::start().await;
+    let limited = Reply::error(429, "slow down").header("retry-after-ms", "400");
+    upstream.will(limited.clone()).will(Reply::chat("later"));
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let started = Instant::now();
+    assert_eq!(gateway.chat("scripted", "x").await.content(), "later");
+    assert!(started.elapsed() >= Duration::from_millis(400));
+
+    let (first, second) = (Upstream::start().await, Upstream::start().await);
+    first.always(Reply::error(429, "slow down").header("retry-after", "60"));
+    second.always(Reply::chat("at once"));
+    let gateway = both(&first, &second).await;
+    assert_eq!(gateway.chat("both", "x").await.content(), "at once");
+    assert_eq!(first.count(), 1, "it asked not to be asked again so soon");
+}
+
+#[tokio::test]
+async fn a_wait_past_the_deadline_is_not_begun() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::error(429, "slow down").header("retry-after", "3600"));
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let answer = gateway.chat("scripted", "x").await;
+    answer.error(503, "UPSTREAM_UNAVAILABLE");
+    assert_eq!(answer.headers["retry-after"], "3600");
+    assert_eq!(upstream.count(), 1);
+}
+
+#[tokio::test]
+async fn an_upstream_that_cannot_be_reached_gives_way_to_the_next() {
+    let second = Upstream::start().await;
+    second.always(Reply::chat("from the second"));
+    let gateway = Gateway::builder()
+        // Nothing listens on the port of a socket that was just closed.
+        .tables(&format!(
+            "[providers.gone]\nadapter = \"openai\"\nbase_url = \"http://{}\"\n",
+            free_port()
+        ))
+        .provider("second", "openai", Some(&second))
+        .model("both", &["gone", "second"])
+        .model("alone", &["gone"])
+        .start()
+        .await;
+    assert_eq!(gateway.chat("both", "x").await.content(), "from the second");
+    gateway
+        .chat("alone", "x")
+        .await
+        .error(503, "UPSTREAM_UNAVAILABLE");
+}
+
+#[tokio::test]
+async fn what_may_have_been_served_is_never_tried_again() {
+    for reply in [
+        Reply::hang_up(),
+        Reply::reset(),
+        Reply::chat("cut in the middle").cut_after(40),
+        Reply::error(400, "bad request"),
+        Reply::error(401, "who are you"),
+        Reply::redirect(302, "/elsewhere"),
+        Reply::json(200, &serde_json::json!({ "nonsense": true })),
+    ] {
+        let (first, second) = (Upstream::start().await, Upstream::start().await);
+        first.always(reply.clone());
+        second.always(Reply::chat("must not be asked"));
+        let gateway = both(&first, &second).await;
+        let answer = gateway.chat("both", "x").await;
+        assert!(
+            answer.status.is_client_error() || answer.status.is_server_error(),
+            "{reply:?}"
+        );
+        assert_eq!((first.count(), second.count()), (1, 0), "{reply:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_has_begun_ends_with_a_typed_error() {
+    let (first, second) = (Upstream::start().await, Upstream::start().await);
+    let whole = Reply::chat_stream(["one ", "two "]);
+    let half = whole.whole_body().len() / 2;
+    first.always(whole.cut_after(half));
+    let gateway = both(&first, &second).await;
+    let stream = gateway.client().stream("/chat", &chat("both", "x")).await;
+    assert_eq!(stream.status, 200);
+    let events = stream.rest().await;
+    let last = events.last().expect("a last event");
+    assert!(last.starts_with("event: error\ndata: {"), "{events:?}");
+    assert!(last.contains("UPSTREAM_ERROR"), "{last}");
+    assert_eq!(second.count(), 0);
+}
+
+fn free_port() -> std::net::SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .expect("the loopback interface has a free port")
+}

@@ -1,0 +1,297 @@
+//! `Client`: what a test says to a gateway over a socket, and what it hears.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::Value;
+
+/// How long a test waits for anything at all before it fails.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A client of one gateway, with its own connections.
+#[derive(Clone)]
+pub struct Client {
+    http: HttpClient<HttpConnector, Full<Bytes>>,
+    address: SocketAddr,
+    headers: HeaderMap,
+}
+
+/// A whole answer.
+#[derive(Debug)]
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// An answer that is read as it comes. Dropping it hangs up.
+pub struct EventStream {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    body: Incoming,
+    text: String,
+    /// A connection of its own goes with it, so that hanging up closes it.
+    _client: HttpClient<HttpConnector, Full<Bytes>>,
+}
+
+impl Client {
+    /// A client that presents nothing.
+    pub fn new(address: SocketAddr) -> Self {
+        Self {
+            http: new_http(),
+            address,
+            headers: HeaderMap::new(),
+        }
+    }
+
+    /// The same with an API key.
+    #[must_use]
+    pub fn with_key(self, key: &str) -> Self {
+        self.with_header("authorization", &format!("Bearer {key}"))
+    }
+
+    /// The same with a header on every request.
+    #[must_use]
+    pub fn with_header(mut self, name: &str, value: &str) -> Self {
+        self.headers.insert(
+            HeaderName::try_from(name).expect("a legal header name"),
+            HeaderValue::try_from(value).expect("a legal header value"),
+        );
+        self
+    }
+
+    /// Sends a GET.
+    pub async fn get(&self, path: &str) -> Answer {
+        self.send(Method::GET, path, None, Bytes::new()).await
+    }
+
+    /// Posts JSON.
+    pub async fn post(&self, path: &str, body: &Value) -> Answer {
+        let json = Some("application/json");
+        self.send(Method::POST, path, json, body.to_string().into())
+            .await
+    }
+
+    /// Sends anything.
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: Option<&str>,
+        body: Bytes,
+    ) -> Answer {
+        let request = self.request(method, path, content_type, body);
+        patiently(async {
+            let response = self
+                .http
+                .request(request)
+                .await
+                .expect("the gateway answers");
+            let (head, body) = response.into_parts();
+            Answer {
+                status: head.status,
+                headers: head.headers,
+                body: body
+                    .collect()
+                    .await
+                    .expect("the answer is whole")
+                    .to_bytes(),
+            }
+        })
+        .await
+    }
+
+    /// Posts JSON with `stream` set, and reads the answer as it comes.
+    pub async fn stream(&self, path: &str, body: &Value) -> EventStream {
+        let mut body = body.clone();
+        body["stream"] = Value::Bool(true);
+        let json = Some("application/json");
+        let request = self.request(Method::POST, path, json, body.to_string().into());
+        let client = new_http();
+        let response = patiently(client.request(request))
+            .await
+            .expect("the gateway answers");
+        let (head, body) = response.into_parts();
+        EventStream {
+            status: head.status,
+            headers: head.headers,
+            body,
+            text: String::new(),
+            _client: client,
+        }
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: Option<&str>,
+        body: Bytes,
+    ) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = format!("http://{}{path}", self.address)
+            .parse()
+            .expect("a legal path");
+        *request.headers_mut() = self.headers.clone();
+        if let Some(content_type) = content_type {
+            let value = HeaderValue::try_from(content_type).expect("a legal content type");
+            request.headers_mut().insert("content-type", value);
+        }
+        request
+    }
+}
+
+impl Answer {
+    /// The body as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// A chat answer's text.
+    pub fn content(&self) -> String {
+        let json = self.json();
+        match &json["choices"][0]["message"]["content"] {
+            Value::String(text) => text.clone(),
+            _ => panic!("no content: {json}"),
+        }
+    }
+
+    /// Checks that this is the documented error, and returns its object.
+    pub fn error(&self, status: u16, code: &str) -> Value {
+        assert_eq!(self.status.as_u16(), status, "{}", self.text());
+        let error = self.json()["error"].clone();
+        assert_eq!(error["code"], code, "{error}");
+        for field in ["type", "message", "request_id"] {
+            assert!(
+                error[field].as_str().is_some_and(|text| !text.is_empty()),
+                "{error}"
+            );
+        }
+        assert_eq!(
+            error["request_id"],
+            self.headers["x-request-id"].to_str().expect("ASCII")
+        );
+        error
+    }
+}
+
+impl EventStream {
+    /// The next event's text: its lines without the blank one. `None` at the end.
+    pub async fn next(&mut self) -> Option<String> {
+        patiently(async {
+            loop {
+                if let Some(end) = self.text.find("\n\n") {
+                    let event = self.text[..end].to_owned();
+                    self.text.drain(..end + 2);
+                    return Some(event);
+                }
+                let frame = self
+                    .body
+                    .frame()
+                    .await?
+                    .expect("the stream does not break off");
+                if let Ok(data) = frame.into_data() {
+                    self.text
+                        .push_str(std::str::from_utf8(&data).expect("UTF-8, whole characters"));
+                }
+            }
+        })
+        .await
+    }
+
+    /// Reads an event if one comes whole; `false` once the stream has ended or broken off.
+    pub async fn try_next(&mut self) -> bool {
+        patiently(async {
+            loop {
+                if let Some(end) = self.text.find("\n\n") {
+                    self.text.drain(..end + 2);
+                    return true;
+                }
+                match self.body.frame().await {
+                    Some(Ok(frame)) => {
+                        let data = frame.into_data().unwrap_or_default();
+                        self.text.push_str(&String::from_utf8_lossy(&data));
+                    }
+                    Some(Err(_)) | None => return false,
+                }
+            }
+        })
+        .await
+    }
+
+    /// The next event, which must be a chunk.
+    pub async fn next_chunk(&mut self) -> Value {
+        let event = self.next().await.expect("another event");
+        let data = event
+            .strip_prefix("data: ")
+            .unwrap_or_else(|| panic!("a chunk: {event}"));
+        serde_json::from_str(data).unwrap_or_else(|error| panic!("{error}: {data}"))
+    }
+
+    /// All events that are left.
+    pub async fn rest(mut self) -> Vec<String> {
+        let mut events = Vec::new();
+        while let Some(event) = self.next().await {
+            events.push(event);
+        }
+        events
+    }
+
+    /// The text of all chunks that are left; the stream must end with `[DONE]`.
+    pub async fn content(self) -> String {
+        let events = self.rest().await;
+        assert_eq!(
+            events.last().map(String::as_str),
+            Some("data: [DONE]"),
+            "{events:?}"
+        );
+        chunks(&events)
+            .iter()
+            .filter_map(|chunk| {
+                chunk["choices"][0]["delta"]["content"]
+                    .as_str()
+                    .map(str::to_owned)
+            })
+            .collect()
+    }
+}
+
+/// The chunks among a stream's events.
+pub fn chunks(events: &[String]) -> Vec<Value> {
+    events
+        .iter()
+        .filter_map(|event| serde_json::from_str(event.strip_prefix("data: ")?).ok())
+        .collect()
+}
+
+fn new_http() -> HttpClient<HttpConnector, Full<Bytes>> {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    HttpClient::builder(TokioExecutor::new()).build(connector)
+}
+
+/// Waits, but not for ever: a test that hangs says where.
+pub async fn patiently<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, work)
+        .await
+        .expect("this took longer than any test waits")
+}

@@ -1,0 +1,234 @@
+//! `Gateway`: a running weir on a free port, with real stores in a folder of its own.
+//!
+//! It runs in the test's process, so that a test can hand it plugins that are not bundled and see its
+//! tasks; clients still reach it over sockets only.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use weir::app::App;
+use weir::config::Config;
+use weir::identity::store;
+use weir::plugins::bundled::{self, Bundled};
+use weir::server;
+
+use crate::client::{Answer, Client, EventStream};
+use crate::upstream::Upstream;
+
+/// The credential that the gateway has for scripted upstreams.
+pub const UPSTREAM_CREDENTIAL: &str = "sk-upstream-secret-0123456789";
+
+/// The user whose key [`Gateway::client`] uses.
+pub const USER: &str = "alice";
+
+/// A running gateway. Stops when dropped; [`Gateway::stop`] waits for the drain.
+pub struct Gateway {
+    address: SocketAddr,
+    key: String,
+    app: App,
+    stop: Option<oneshot::Sender<()>>,
+    served: JoinHandle<()>,
+    folder: TempDir,
+}
+
+/// What a gateway is started with.
+pub struct Builder {
+    folder: TempDir,
+    settings: String,
+    tables: String,
+    plugins: Vec<Bundled>,
+}
+
+impl Gateway {
+    /// A gateway with the demo provider only.
+    pub async fn start() -> Self {
+        Self::builder().start().await
+    }
+
+    /// A gateway whose model `scripted` is served by an upstream through the `openai` adapter.
+    pub async fn with_upstream(upstream: &Upstream) -> Self {
+        Self::builder().upstream("scripted", upstream).start().await
+    }
+
+    /// To be configured further.
+    pub fn builder() -> Builder {
+        Builder {
+            folder: tempfile::tempdir().expect("a temporary folder can be made"),
+            settings: String::new(),
+            tables: String::new(),
+            plugins: bundled::adapters(),
+        }
+    }
+
+    /// A client that presents a good key.
+    pub fn client(&self) -> Client {
+        Client::new(self.address).with_key(&self.key)
+    }
+
+    /// A client that presents nothing.
+    pub fn stranger(&self) -> Client {
+        Client::new(self.address)
+    }
+
+    /// Asks a model, the whole answer at once.
+    pub async fn chat(&self, model: &str, text: &str) -> Answer {
+        self.client().post("/chat", &chat(model, text)).await
+    }
+
+    /// Asks a model, the answer as it comes.
+    pub async fn stream(&self, model: &str, text: &str) -> EventStream {
+        self.client().stream("/chat", &chat(model, text)).await
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A good key.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// What its requests share.
+    pub fn app(&self) -> &App {
+        &self.app
+    }
+
+    /// The folder with its data.
+    pub fn data_dir(&self) -> std::path::PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// Stops it as a signal would, waits for the drain, and returns its folder.
+    pub async fn stop(mut self) -> TempDir {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        self.served.await.expect("serving does not panic");
+        self.folder
+    }
+}
+
+impl Builder {
+    /// Adds top-level settings, as lines of TOML.
+    #[must_use]
+    pub fn settings(mut self, toml: &str) -> Self {
+        self.settings.push_str(toml);
+        self.settings.push('\n');
+        self
+    }
+
+    /// Adds tables, as TOML that begins with a header.
+    #[must_use]
+    pub fn tables(mut self, toml: &str) -> Self {
+        self.tables.push_str(toml);
+        self.tables.push('\n');
+        self
+    }
+
+    /// Adds a provider and a model of this name that the `openai` adapter serves from an upstream.
+    #[must_use]
+    pub fn upstream(self, name: &str, upstream: &Upstream) -> Self {
+        self.provider(name, "openai", Some(upstream))
+            .model(name, &[name])
+    }
+
+    /// Adds a plugin, and a provider and a model of its name.
+    #[must_use]
+    pub fn guest(mut self, name: &str, component: &[u8], upstream: Option<&Upstream>) -> Self {
+        self.plugins.push(Bundled {
+            name: name.to_owned().into(),
+            bytes: component.to_vec().into(),
+        });
+        self.provider(name, name, upstream).model(name, &[name])
+    }
+
+    /// Adds a provider.
+    #[must_use]
+    pub fn provider(mut self, name: &str, adapter: &str, upstream: Option<&Upstream>) -> Self {
+        let _ = write!(self.tables, "[providers.{name}]\nadapter = {adapter:?}\n");
+        if let Some(upstream) = upstream {
+            let credential = self.folder.path().join("credential");
+            std::fs::write(&credential, UPSTREAM_CREDENTIAL).expect("the folder can be written");
+            let _ = write!(
+                self.tables,
+                "base_url = \"{}\"\ncredential = {{ file = {credential:?} }}\n",
+                upstream.base_url(),
+            );
+        }
+        self
+    }
+
+    /// Adds a model that these providers serve, in this order.
+    #[must_use]
+    pub fn model(mut self, id: &str, providers: &[&str]) -> Self {
+        let upstreams: String = providers
+            .iter()
+            .map(|provider| format!("{{ provider = {provider:?} }},"))
+            .collect();
+        let _ = write!(
+            self.tables,
+            "[models.{id}]\ncontext_window = 100000\nmax_output_tokens = 5000\n\
+             default_output_tokens = 1000\nmax_image_tokens = 100\nsupports_tools = true\n\
+             supports_vision = true\nupstreams = [{upstreams}]\nprice = {{ input = 1, output = 2 }}\n",
+        );
+        self
+    }
+
+    /// The configuration that these settings make.
+    pub fn config(&self) -> Config {
+        let toml = format!(
+            "listen = \"127.0.0.1:0\"\ndata_dir = {:?}\n{}\n{}",
+            self.folder.path().join("data"),
+            self.settings,
+            self.tables
+        );
+        Config::from_toml(&toml).unwrap_or_else(|error| panic!("{error:#}\n{toml}"))
+    }
+
+    /// Starts it.
+    pub async fn start(self) -> Gateway {
+        let app = App::start(self.config(), &self.plugins)
+            .await
+            .unwrap_or_else(|error| panic!("{error:#}"));
+        let key = store::create_key(
+            &app.database,
+            &app.key_pepper,
+            USER,
+            "test",
+            false,
+            weir::clock::Millis::now(),
+        )
+        .await
+        .expect("a key can be made");
+        let listener = TcpListener::bind(app.config.listen)
+            .await
+            .expect("the loopback interface has a free port");
+        let address = listener
+            .local_addr()
+            .expect("a bound socket has an address");
+        let (stop, stopped) = oneshot::channel::<()>();
+        let served = tokio::spawn(server::serve(app.clone(), listener, async {
+            let _ = stopped.await;
+        }));
+        Gateway {
+            address,
+            key: key.expose().to_owned(),
+            app,
+            stop: Some(stop),
+            served,
+            folder: self.folder,
+        }
+    }
+}
+
+/// A chat request with one user message.
+pub fn chat(model: &str, text: &str) -> Value {
+    json!({ "model": model, "messages": [{ "role": "user", "content": text }] })
+}

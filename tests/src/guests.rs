@@ -1,0 +1,159 @@
+//! Guests that misbehave: compiled from Rust, assembled from text, or made up here.
+//!
+//! [`misbehaving`] obeys commands that it finds in the user's message; `tests/hostile/misbehaving`
+//! lists them. [`wat_guest`] assembles one of the `.wat` files in `tests/hostile/`: what a compiler
+//! would never emit, such as a start function that loops or a list with a forged length.
+//!
+//! To add one of the latter, add its file; [`wat_guest_names`] finds it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use wit_component::{ComponentEncoder, StringEncoding};
+use wit_parser::Resolve;
+
+/// The adapter that misbehaves on command.
+pub fn misbehaving() -> &'static [u8] {
+    include_bytes!(env!("HOSTILE_MISBEHAVING"))
+}
+
+/// Assembles the component of `tests/hostile/<name>.wat`.
+///
+/// # Panics
+///
+/// If there is no such file, or it is no valid component of its world.
+pub fn wat_guest(name: &str) -> Vec<u8> {
+    let text = read(&folder().join(name).with_extension("wat"));
+    assemble(name, &complete(&text))
+}
+
+/// The names that [`wat_guest`] takes, sorted.
+pub fn wat_guest_names() -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(folder())
+        .expect("tests/hostile is a folder")
+        .map(|entry| entry.expect("tests/hostile can be read").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "wat"))
+        .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+        .filter(|name| name != "prelude")
+        .collect();
+    names.sort();
+    names
+}
+
+/// A healthy adapter that also defines so many functions that nobody calls: work for the compiler.
+pub fn with_functions(count: usize) -> Vec<u8> {
+    let function =
+        "(func (param f64) (result f64) (f64.sqrt (f64.add (local.get 0) (local.get 0))))\n";
+    assemble("many functions", &complete(&function.repeat(count)))
+}
+
+/// The same component with a custom section of so many bytes added: weight that means nothing.
+pub fn with_custom_section(component: &[u8], bytes: u32) -> Vec<u8> {
+    let name = b"\x07padding";
+    let mut padded = component.to_vec();
+    padded.push(0);
+    let mut length = bytes + u32::try_from(name.len()).expect("the name is short");
+    while length >= 0x80 {
+        padded.push(length.to_le_bytes()[0] | 0x80);
+        length >>= 7;
+    }
+    padded.push(length.to_le_bytes()[0]);
+    padded.extend_from_slice(name);
+    padded.resize(
+        padded.len() + usize::try_from(bytes).expect("a u32 fits"),
+        0,
+    );
+    padded
+}
+
+/// Completes a guest's forms to a module, with those of the prelude that it does not define itself.
+fn complete(guest: &str) -> String {
+    if guest.lines().any(|line| line.starts_with("(module")) {
+        return guest.to_owned();
+    }
+    let prelude = read(&folder().join("prelude.wat"));
+    let (imports, defaults) = prelude
+        .split_once(";; Defaults\n")
+        .expect("the prelude is in two parts");
+    let defaults = defaults
+        .split("\n\n")
+        .filter(|form| identifier(form).is_none_or(|name| !defines(guest, name)));
+    let mut module = format!("(module\n{imports}\n{guest}\n");
+    for form in defaults {
+        module.push_str(form);
+        module.push('\n');
+    }
+    module + ")"
+}
+
+/// The identifier that a form of the prelude defines: `$next` of `(func $next …`.
+fn identifier(form: &str) -> Option<&str> {
+    let definition = form.lines().find(|line| line.starts_with('('))?;
+    definition.split_whitespace().nth(1)
+}
+
+fn defines(guest: &str, name: &str) -> bool {
+    guest.lines().any(|line| identifier(line) == Some(name))
+}
+
+/// Makes a core module a component of its world, and checks that it is valid.
+fn assemble(name: &str, module: &str) -> Vec<u8> {
+    let mut core = wat::parse_str(module).unwrap_or_else(|error| panic!("{name}.wat: {error}"));
+
+    let mut resolve = Resolve::default();
+    let contract = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wit");
+    let (contract, _) = resolve.push_dir(&contract).expect("the contract is valid");
+    let own = folder().join(name).with_extension("wit");
+    let world = if own.exists() {
+        let package = resolve
+            .push_str(&own, &read(&own))
+            .unwrap_or_else(|error| panic!("{name}.wit: {error:?}"));
+        resolve.select_world(&[package], Some("guest"))
+    } else {
+        resolve.select_world(&[contract], Some("provider"))
+    }
+    .unwrap_or_else(|error| panic!("{name}: {error:?}"));
+
+    wit_component::embed_component_metadata(&mut core, &resolve, world, StringEncoding::UTF8)
+        .unwrap_or_else(|error| panic!("{name}: {error:?}"));
+    ComponentEncoder::default()
+        .validate(true)
+        .module(&core)
+        .and_then(|mut encoder| encoder.encode())
+        .unwrap_or_else(|error| panic!("{name}: {error:?}"))
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("hostile")
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_guest_is_a_valid_component() {
+        for name in wat_guest_names() {
+            wat_guest(&name);
+        }
+        with_functions(10);
+    }
+
+    #[test]
+    fn a_guest_replaces_the_forms_that_it_names() {
+        let module = complete("(func $end (export \"x\"))");
+        assert_eq!(module.matches("(func $end ").count(), 1);
+        assert_eq!(module.matches("(func $next ").count(), 1);
+    }
+
+    #[test]
+    fn a_custom_section_adds_its_size_and_a_header() {
+        let component = wat_guest("healthy");
+        let padded = with_custom_section(&component, 300);
+        assert_eq!(padded.len(), component.len() + 1 + 2 + 8 + 300);
+    }
+}

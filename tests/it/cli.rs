@@ -1,1 +1,258 @@
-//! Empty for now.
+//! The `weir` command as its user runs it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+/// The binary beside this test's own; `tests/run` builds it first.
+fn weir(folder: &Path) -> Command {
+    let test = std::env::current_exe().expect("a test has a path");
+    let binary = test.ancestors().nth(2).expect("target/debug").join("weir");
+    assert!(
+        binary.exists(),
+        "{} is missing; run tests/run, or cargo build",
+        binary.display()
+    );
+    let mut command = Command::new(binary);
+    // What a developer has set must not change what is tested.
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WEIR_")) {
+        command.env_remove(name);
+    }
+    command.env_remove("OPENAI_API_KEY").current_dir(folder);
+    command
+}
+
+fn run(folder: &Path, arguments: &[&str]) -> Output {
+    weir(folder).args(arguments).output().expect("weir runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// `weir serve` in a folder of its own.
+struct Served {
+    child: Child,
+    greeting: String,
+    folder: TempDir,
+}
+
+impl Served {
+    fn start(arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut child = weir(folder.path())
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("weir runs");
+        let mut greeting = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+        while !greeting.contains("curl ") {
+            let read = stdout.read_line(&mut greeting).expect("text");
+            assert!(read > 0, "it ended: {greeting}");
+        }
+        Self {
+            child,
+            greeting,
+            folder,
+        }
+    }
+
+    fn curl(&self) -> String {
+        let line = self
+            .greeting
+            .lines()
+            .find(|line| line.contains("curl "))
+            .expect("a line");
+        line.trim().to_owned()
+    }
+
+    fn key(&self) -> String {
+        let curl = self.curl();
+        let from = curl.find("inf_").expect("a key");
+        curl[from..].split('\'').next().expect("a key").to_owned()
+    }
+
+    fn url(&self) -> String {
+        let curl = self.curl();
+        let from = curl.find("http://").expect("an address");
+        curl[from..]
+            .split("/v1")
+            .next()
+            .expect("an address")
+            .to_owned()
+    }
+
+    /// Sends SIGTERM and returns the log and whether it ended well.
+    fn stop(mut self) -> (String, bool) {
+        let pid = self.child.id().to_string();
+        let killed = Command::new("kill")
+            .args(["-TERM", &pid])
+            .status()
+            .expect("kill runs");
+        assert!(killed.success());
+        let mut log = String::new();
+        let stderr = self.child.stderr.as_mut().expect("piped");
+        stderr.read_to_string(&mut log).expect("text");
+        (log, self.child.wait().expect("it ends").success())
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn zero_configuration_prints_a_request_that_works() {
+    let served = Served::start(&[]);
+    let output = Command::new("bash")
+        .arg("-c")
+        .arg(served.curl())
+        .output()
+        .expect("bash runs");
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    assert_eq!(
+        answer["choices"][0]["message"]["content"],
+        "You said: Hello, weir!"
+    );
+    let (folder, key) = (served.folder.path().to_owned(), served.key());
+    let mode = |path: PathBuf| {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::metadata(path)
+            .expect("it exists")
+            .permissions()
+            .mode()
+            & 0o777
+    };
+    assert_eq!(mode(folder.join(".weir")), 0o700);
+    assert_eq!(mode(folder.join(".weir/keys/api-key-pepper")), 0o600);
+    let (log, success) = served.stop();
+    assert!(success, "{log}");
+    assert!(log.contains("OPENAI_API_KEY is not set"), "{log}");
+    assert!(!log.contains(&key[8..]), "the key is in the log: {log}");
+}
+
+#[test]
+fn a_key_made_beside_a_running_gateway_works_at_once() {
+    let served = Served::start(&[]);
+    let made = run(served.folder.path(), &["key", "create", "--user", "bob"]);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let key = text(&made.stdout).trim().to_owned();
+    assert!(key.starts_with("inf_"), "{key}");
+    let header = format!("X-Api-Key: {key}");
+    let models = format!("{}/models", served.url());
+    let curl = Command::new("curl")
+        .args(["-sf", "-H", &header, &models])
+        .output()
+        .expect("curl runs");
+    assert!(curl.status.success(), "{curl:?}");
+}
+
+#[test]
+fn a_second_gateway_on_the_same_folder_is_refused() {
+    let served = Served::start(&[]);
+    let second = run(served.folder.path(), &["serve", "--listen", "127.0.0.1:0"]);
+    assert!(!second.status.success());
+    assert!(
+        text(&second.stderr).contains("another weir is serving"),
+        "{}",
+        text(&second.stderr)
+    );
+}
+
+#[test]
+fn development_mode_does_not_listen_for_others() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let served = run(folder.path(), &["serve", "--listen", "0.0.0.0:0"]);
+    assert!(!served.status.success());
+    assert!(
+        text(&served.stderr).contains("dev = false"),
+        "{}",
+        text(&served.stderr)
+    );
+}
+
+#[test]
+fn check_says_everything_that_is_wrong_and_where() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let check = |toml: &str| {
+        std::fs::write(folder.path().join("weir.toml"), toml).expect("the file can be written");
+        run(folder.path(), &["check"])
+    };
+    let sound = check("listen = \"127.0.0.1:8081\"\n");
+    assert!(sound.status.success(), "{}", text(&sound.stderr));
+    assert!(
+        text(&sound.stdout).contains("1 models can be served"),
+        "{}",
+        text(&sound.stdout)
+    );
+    assert!(
+        text(&sound.stdout).contains("OPENAI_API_KEY is not set"),
+        "{}",
+        text(&sound.stdout)
+    );
+
+    let bad = check(
+        "[providers.a]\nadapter = \"nope\"\n\
+         [providers.b]\nadapter = \"openai\"\nbase_url = \"ftp://x\"\noptions = { speed = \"fast\" }\n\
+         [models.m]\ncontext_window = 10\nmax_output_tokens = 20\ndefault_output_tokens = 30\n\
+         upstreams = [{ provider = \"c\" }]\nprice = { input = 1 }\n",
+    );
+    assert!(!bad.status.success());
+    let complaint = text(&bad.stderr);
+    for part in [
+        "providers.a.adapter: no adapter \"nope\"",
+        "providers.b.base_url: ",
+        "providers.b.options.speed: ",
+        "models.\"m\".default_output_tokens: is more than max_output_tokens",
+        "models.\"m\".max_output_tokens: is more than context_window",
+        "models.\"m\".upstreams[0].provider: there is no provider \"c\"",
+    ] {
+        assert!(complaint.contains(part), "{part:?} is not in: {complaint}");
+    }
+    for (toml, part) in [
+        ("lisen = 1\n", "lisen"),
+        ("listen = \"nowhere\"\n", "listen"),
+        ("[limits]\nbody_bytes = \"many\"\n", "limits.body_bytes"),
+        ("[timeouts]\nidle_ms = 0\n", "timeouts.idle_ms"),
+        ("[models.demo]\nprice = { input = -1 }\n", "price"),
+    ] {
+        let bad = check(toml);
+        assert!(!bad.status.success(), "{toml}");
+        assert!(
+            text(&bad.stderr).contains(part),
+            "{part:?} is not in: {}",
+            text(&bad.stderr)
+        );
+    }
+}
+
+#[test]
+fn the_environment_overrides_the_file_and_a_missing_file_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let missing = run(folder.path(), &["--config", "gone.toml", "check"]);
+    assert!(!missing.status.success());
+    assert!(
+        text(&missing.stderr).contains("gone.toml"),
+        "{}",
+        text(&missing.stderr)
+    );
+    let overridden = weir(folder.path())
+        .arg("check")
+        .env("WEIR_TIMEOUTS__IDLE_MS", "0")
+        .output()
+        .expect("weir runs");
+    assert!(
+        text(&overridden.stderr).contains("timeouts.idle_ms"),
+        "{}",
+        text(&overridden.stderr)
+    );
+}

@@ -1,5 +1,7 @@
 //! Clients that go away, and clients that do not read.
 
+use std::time::{Duration, Instant};
+
 use tests::{Gate, Gateway, Reply, Upstream, chat, patiently};
 
 #[tokio::test]
@@ -77,9 +79,11 @@ async fn nothing_more_is_read_from_the_upstream_while_the_client_does_not_read()
         .await;
     let mut stream = gateway.stream("scripted", "x").await;
     stream.next_chunk().await;
-    // The client reads no more: the write time-out closes its connection, and the drain then reads
-    // the rest from the upstream. Were there no backpressure, the gate would be reached before that.
+    // The client reads no more: the write time-out closes its connection, and only then does the
+    // drain read the rest from the upstream.
+    let stalled = Instant::now();
     patiently(gate.reached()).await;
+    assert!(stalled.elapsed() >= Duration::from_millis(300));
     gate.open();
     patiently(until_idle(&gateway)).await;
     let mut chunks = 0;

@@ -52,7 +52,7 @@ async fn stopping_waits_for_requests_under_way() {
 #[tokio::test]
 async fn what_is_still_under_way_after_the_drain_is_told_so() {
     let upstream = Upstream::start().await;
-    upstream.will(Reply::chat_stream(["one ", "two"]).silent_after(200));
+    upstream.will(Reply::chat_stream(["one ", "two"]).gate_before_piece(1, &Gate::new()));
     let gateway = Gateway::builder()
         .upstream("scripted", &upstream)
         .tables("[limits]\nshutdown_ms = 100\n")

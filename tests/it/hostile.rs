@@ -1,1 +1,433 @@
-//! Empty for now.
+//! Guests that misbehave: each ends as a typed error of its own request, and the next one is served.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tests::{Gateway, Upstream, guests};
+use weir::plugins::{Engine, GuestError, Limits, LoadError, loading};
+
+/// No guest may hold a request for longer than this; the budget of 250 ms of processor time stretches
+/// because a guest that uses it up is made to sleep between ticks.
+const CONTAINED_WITHIN: Duration = Duration::from_secs(15);
+
+async fn gateway(limits: &str) -> Gateway {
+    Gateway::builder()
+        .guest("hostile", guests::misbehaving(), None)
+        .tables(&format!("[plugins.limits]\n{limits}\n"))
+        .start()
+        .await
+}
+
+/// Has the guest misbehave, and checks that it fails alone.
+async fn assert_contained(gateway: &Gateway, command: Value) {
+    let started = Instant::now();
+    let answer = gateway.chat("hostile", &command.to_string()).await;
+    let error = answer.error(502, "ADAPTER_FAILED");
+    assert!(
+        started.elapsed() < CONTAINED_WITHIN,
+        "{command} took {:?}",
+        started.elapsed()
+    );
+    assert_eq!(
+        error["message"], "The adapter for this model's provider failed.",
+        "no details"
+    );
+    assert_eq!(
+        gateway.chat("hostile", "hello").await.content(),
+        "ok",
+        "after {command}"
+    );
+    assert_eq!(
+        gateway.chat("demo", "hello").await.content(),
+        "You said: hello"
+    );
+    assert!(gateway.app().tasks.is_empty(), "after {command}");
+}
+
+/// In a plain gateway, in every call of the contract that needs no upstream.
+async fn assert_contained_everywhere(command: Value) {
+    let gateway = gateway("").await;
+    for place in ["begin", "next"] {
+        let mut command = command.clone();
+        command["in"] = json!(place);
+        assert_contained(&gateway, command).await;
+    }
+}
+
+/// Loads a guest that misbehaves before it is ever asked anything, or at the stock request.
+async fn refusal(name: &str) -> LoadError {
+    let engine = Engine::start(4).expect("the engine starts");
+    let started = Instant::now();
+    let component = guests::wat_guest(name);
+    let loaded = loading::load(&engine, None, &Limits::default(), name, &component).await;
+    assert!(
+        started.elapsed() < CONTAINED_WITHIN,
+        "{name} took {:?}",
+        started.elapsed()
+    );
+    let healthy = guests::wat_guest("healthy");
+    let next = loading::load(&engine, None, &Limits::default(), "healthy", &healthy).await;
+    assert!(next.is_ok(), "after {name}");
+    match loaded {
+        Ok(_) => panic!("{name} was loaded"),
+        Err(error) => error,
+    }
+}
+
+fn self_test_failed_with(error: &LoadError, guest_error: &GuestError) -> bool {
+    matches!(error, LoadError::SelfTest(text) if *text == guest_error.to_string())
+}
+
+#[tokio::test]
+async fn w1_a_loop_is_cut() {
+    assert_contained_everywhere(json!({ "behave": "spin" })).await;
+}
+
+#[tokio::test]
+async fn w1_a_loop_is_cut_while_the_upstream_answers() {
+    let upstream = Upstream::start().await;
+    upstream.always(tests::Reply::chat("x"));
+    let gateway = Gateway::builder()
+        .guest("hostile", guests::misbehaving(), Some(&upstream))
+        .start()
+        .await;
+    for place in ["head", "body", "end"] {
+        assert_contained(&gateway, json!({ "behave": "spin", "in": place })).await;
+    }
+}
+
+#[tokio::test]
+async fn w2_loops_outside_the_contracts_functions_are_cut() {
+    for name in ["start-loops", "initialize-loops", "describe-loops"] {
+        let error = refusal(name).await;
+        assert!(
+            matches!(error, LoadError::Describe(GuestError::CpuBudget)),
+            "{name}: {error:?}"
+        );
+    }
+    for name in ["realloc-loops", "post-return-loops"] {
+        let error = refusal(name).await;
+        assert!(
+            self_test_failed_with(&error, &GuestError::CpuBudget),
+            "{name}: {error:?}"
+        );
+    }
+    refusal("realloc-calls-out").await;
+}
+
+#[tokio::test]
+async fn w3_memory_is_limited() {
+    assert_contained_everywhere(json!({ "behave": "grow" })).await;
+    let error = refusal("declares-memory").await;
+    assert!(
+        matches!(error, LoadError::Parse(_) | LoadError::Describe(_)),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn w4_many_memories_draw_on_one_limit() {
+    refusal("many-memories").await;
+}
+
+#[tokio::test]
+async fn w5_tables_are_limited() {
+    refusal("declares-table").await;
+    refusal("grows-table").await;
+}
+
+#[tokio::test]
+async fn w6_endless_recursion_is_a_trap() {
+    assert_contained_everywhere(json!({ "behave": "recurse" })).await;
+}
+
+#[tokio::test]
+async fn w7_a_host_call_at_the_deepest_point_is_survived() {
+    assert_contained_everywhere(json!({ "behave": "recurse", "log": true })).await;
+}
+
+#[tokio::test]
+async fn w8_lies_about_lengths_are_seen_through() {
+    for name in [
+        "huge-string",
+        "long-string",
+        "huge-list",
+        "wrapping-list",
+        "unaligned-list",
+        "unknown-step",
+        "realloc-lies",
+    ] {
+        let error = refusal(name).await;
+        assert!(
+            matches!(&error, LoadError::SelfTest(_)),
+            "{name}: {error:?}"
+        );
+    }
+    let gateway = gateway("").await;
+    assert_contained(&gateway, json!({ "behave": "text", "bytes": 10_000_000 })).await;
+}
+
+#[tokio::test]
+async fn w9_a_million_strings_over_one_buffer_are_too_much() {
+    let error = refusal("shared-strings").await;
+    assert!(
+        matches!(&error, LoadError::SelfTest(text) if text.contains("nonsense")),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn w10_resources_are_counted() {
+    let error = refusal("many-resources").await;
+    assert!(matches!(&error, LoadError::SelfTest(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn w11_handles_cannot_be_forged() {
+    for name in ["double-drop", "forged-handle", "other-handle"] {
+        refusal(name).await;
+    }
+}
+
+#[tokio::test]
+async fn w12_text_that_is_not_utf8_is_refused() {
+    assert_contained(&gateway("").await, json!({ "behave": "utf8" })).await;
+}
+
+#[tokio::test]
+async fn w14_traps_end_their_request_only() {
+    for fault in ["unreachable", "out-of-bounds"] {
+        assert_contained_everywhere(json!({ "behave": fault })).await;
+    }
+    refusal("divide").await;
+    let error = refusal("describe-traps").await;
+    assert!(
+        matches!(error, LoadError::Describe(GuestError::Trap(_))),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_panic_or_an_exit_ends_its_request_only() {
+    assert_contained_everywhere(json!({ "behave": "panic" })).await;
+    assert_contained_everywhere(json!({ "behave": "exit" })).await;
+    assert_contained_everywhere(json!({ "behave": "exit", "code": 1 })).await;
+}
+
+#[tokio::test]
+async fn a_guest_that_prints_harms_nobody() {
+    let gateway = gateway("").await;
+    let few = json!({ "behave": "print", "lines": 10 });
+    assert_eq!(
+        gateway.chat("hostile", &few.to_string()).await.content(),
+        "ok"
+    );
+    assert_contained(&gateway, json!({ "behave": "print" })).await;
+}
+
+#[tokio::test]
+async fn w15_a_flood_of_log_lines_is_capped_and_escaped() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    // The test's runtime has one thread, so that this covers the gateway too.
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let gateway = gateway("").await;
+    let text = "forged\r\n2026-01-01 ERROR \u{1b}[31mnot ours\u{1b}[0m \0";
+    let flood = json!({ "behave": "flood-log", "lines": 5_000, "text": text });
+    assert_eq!(
+        gateway.chat("hostile", &flood.to_string()).await.content(),
+        "ok"
+    );
+    assert_contained(&gateway, json!({ "behave": "flood-log" })).await;
+    let written = log.text();
+    let lines = written
+        .lines()
+        .filter(|line| line.contains("weir::guest"))
+        .count();
+    assert!((200..=404).contains(&lines), "{lines} lines of guests");
+    assert!(written.contains("lines dropped"), "{written}");
+    assert!(!written.contains('\u{1b}') && !written.contains('\0') && !written.contains('\r'));
+    assert!(
+        !written
+            .lines()
+            .any(|line| line.starts_with("2026-01-01 ERROR")),
+        "a forged line"
+    );
+}
+
+#[tokio::test]
+async fn w17_a_guest_that_is_parked_in_the_host_is_dropped_by_the_clock() {
+    let gateway = gateway("call_timeout_ms = 300").await;
+    let started = Instant::now();
+    assert_contained(&gateway, json!({ "behave": "sleep" })).await;
+    assert!(
+        started.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        started.elapsed()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w18_others_are_served_beside_guests_that_copy_memory_for_ever() {
+    let gateway = gateway("").await;
+    let copies = async |n: usize| {
+        let copy = json!({ "behave": "copy" }).to_string();
+        let answers = (0..n).map(|_| gateway.chat("hostile", &copy));
+        for answer in futures_util::future::join_all(answers).await {
+            answer.error(502, "ADAPTER_FAILED");
+        }
+    };
+    let healthy = async {
+        for _ in 0..100 {
+            assert_eq!(
+                gateway.chat("demo", "hello").await.content(),
+                "You said: hello"
+            );
+        }
+    };
+    tokio::join!(copies(4), healthy);
+}
+
+#[tokio::test]
+async fn a_guest_gets_no_more_randomness_than_it_can_use() {
+    let gateway = gateway("").await;
+    assert_contained(
+        &gateway,
+        json!({ "behave": "random", "bytes": 1_u64 << 33 }),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn an_exchange_that_never_ends_is_ended() {
+    let gateway = gateway("").await;
+    assert_contained(&gateway, json!({ "behave": "never-done" })).await;
+    assert_contained(&gateway, json!({ "behave": "never-done", "wait": 0 })).await;
+}
+
+#[tokio::test]
+async fn too_many_requests_in_one_exchange_are_refused() {
+    let upstream = Upstream::start().await;
+    upstream.always(tests::Reply::chat("x"));
+    let gateway = Gateway::builder()
+        .guest("hostile", guests::misbehaving(), Some(&upstream))
+        .start()
+        .await;
+    let send = |times: u32| json!({ "behave": "send", "path": "/x", "times": times });
+    assert_eq!(
+        gateway.chat("hostile", &send(4).to_string()).await.status,
+        200
+    );
+    assert_contained(&gateway, send(5)).await;
+    assert_eq!(upstream.count(), 8);
+}
+
+#[tokio::test]
+async fn events_that_make_no_answer_are_refused() {
+    let gateway = gateway("").await;
+    let text = json!({ "Text": "x" });
+    let start = json!({ "BlockStart": "Text" });
+    let finish = json!({ "Finish": "Stop" });
+    for events in [
+        json!([]),
+        json!([text, finish]),
+        json!([start, text]),
+        json!([start, text, finish, finish]),
+        json!([finish, start]),
+        json!([{ "BlockStart": "ToolCall" }, finish]),
+    ] {
+        let command = json!({ "behave": "script", "steps": [{ "Emit": events }, "Done"] });
+        assert_contained(&gateway, command).await;
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_turns_to_nonsense_ends_with_a_typed_error() {
+    let gateway = gateway("").await;
+    let command = json!({ "behave": "script", "steps": [
+        { "Emit": [{ "BlockStart": "Text" }, { "Text": "so far " }] },
+        { "Emit": [{ "Finish": "Stop" }, { "Finish": "Stop" }] },
+        "Done",
+    ] });
+    let events = gateway
+        .stream("hostile", &command.to_string())
+        .await
+        .rest()
+        .await;
+    assert!(events[0].contains("so far "), "{events:?}");
+    let last = events.last().expect("a last event");
+    assert!(
+        last.starts_with("event: error\n") && last.contains("ADAPTER_FAILED"),
+        "{events:?}"
+    );
+}
+
+#[tokio::test]
+async fn components_that_ask_for_more_than_they_are_given_are_refused_by_name() {
+    for (name, import) in [
+        ("unknown-import", "evil:host/api"),
+        ("http-import", "wasi:http/"),
+        ("outbound-import", "weir:plugin/outbound"),
+    ] {
+        let error = refusal(name).await;
+        assert!(
+            matches!(&error, LoadError::Import(named) if named.starts_with(import)),
+            "{error:?}"
+        );
+    }
+    let error = refusal("no-exports").await;
+    assert!(matches!(error, LoadError::World(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn what_is_no_component_is_refused() {
+    let engine = Engine::start(1).expect("the engine starts");
+    let load = async |bytes: &[u8]| {
+        loading::load(&engine, None, &Limits::default(), "x", bytes)
+            .await
+            .err()
+    };
+    let module = wat::parse_str("(module)").expect("a module");
+    for bytes in [
+        &b""[..],
+        b"\0asm",
+        b"not wasm",
+        &module,
+        &guests::wat_guest("healthy")[..200],
+    ] {
+        assert!(matches!(load(bytes).await, Some(LoadError::Parse(_))));
+    }
+    let heavy = guests::with_custom_section(&guests::wat_guest("healthy"), 33 << 20);
+    assert!(matches!(
+        load(&heavy).await,
+        Some(LoadError::TooLarge { .. })
+    ));
+}
+
+/// A log that a test can read.
+#[derive(Clone, Default)]
+struct Log(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl Log {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().expect("not poisoned")).into_owned()
+    }
+}
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0
+            .lock()
+            .expect("not poisoned")
+            .extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

@@ -2,6 +2,7 @@
 
 mod chat;
 mod cli;
+mod code_cache;
 mod destination;
 mod errors;
 mod fairness;

@@ -1,1 +1,168 @@
-//! Empty for now.
+//! The `openai` adapter on a scripted upstream: what goes out, what comes back.
+
+use serde_json::json;
+use tests::{Gateway, Reply, Upstream, chat};
+
+#[tokio::test]
+async fn a_rich_request_reaches_the_upstream_whole() {
+    let upstream = Upstream::start().await;
+    upstream.will(Reply::chat("ok"));
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let messages = json!([
+        { "role": "system", "content": "Be brief." },
+        { "role": "user", "content": [
+            { "type": "text", "text": "What is this?" },
+            { "type": "image_url", "image_url": { "url": "data:image/png;base64,iVBORw0KGgo=" } },
+        ] },
+        { "role": "assistant", "content": null, "tool_calls": [
+            { "id": "c1", "type": "function", "function": { "name": "look", "arguments": "{\"x\": 1}" } },
+        ] },
+        { "role": "tool", "tool_call_id": "c1", "content": "a turtle" },
+    ]);
+    let tools = json!([{ "type": "function", "function": {
+        "name": "look", "description": "Looks.", "parameters": { "type": "object", "properties": {} },
+    } }]);
+    let body = json!({
+        "model": "scripted", "messages": messages, "tools": tools, "tool_choice": "auto",
+        "temperature": 0.5, "top_p": 0.9, "seed": 7, "stop": ["END"], "max_completion_tokens": 77,
+        "reasoning_effort": "low", "response_format": { "type": "json_object" },
+        "user": "u-1", "metadata": { "a": "b" },
+    });
+    let answer = gateway.client().post("/v1/chat/completions", &body).await;
+    assert_eq!(answer.content(), "ok", "{}", answer.text());
+    let request = upstream.next_request().await;
+    assert!(
+        request.path.ends_with("/chat/completions"),
+        "{}",
+        request.path
+    );
+    let sent = request.json();
+    for field in [
+        "messages",
+        "tools",
+        "temperature",
+        "top_p",
+        "seed",
+        "stop",
+        "reasoning_effort",
+    ] {
+        assert_eq!(sent[field], body[field], "{field}: {sent}");
+    }
+    for field in [
+        "response_format",
+        "user",
+        "metadata",
+        "max_completion_tokens",
+        "model",
+    ] {
+        assert_eq!(sent[field], body[field], "{field}: {sent}");
+    }
+    assert_eq!(upstream.violations(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn without_a_limit_of_the_client_the_models_default_is_sent() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("ok"));
+    let gateway = Gateway::with_upstream(&upstream).await;
+    gateway.chat("scripted", "x").await;
+    assert_eq!(
+        upstream.next_request().await.json()["max_completion_tokens"],
+        1000
+    );
+    let stream = gateway.stream("scripted", "x").await;
+    drop(stream);
+    let sent = upstream.next_request().await.json();
+    assert_eq!(sent["stream"], true);
+    assert_eq!(sent["stream_options"]["include_usage"], true);
+}
+
+#[tokio::test]
+async fn options_of_the_provider_reach_its_adapter() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("ok"));
+    let gateway = Gateway::builder()
+        .upstream("scripted", &upstream)
+        .tables(
+            "[providers.scripted.options]\noutput-limit-field = \"max_tokens\"\npass-fields = \"min_p\"\n",
+        )
+        .start()
+        .await;
+    let mut body = chat("scripted", "x");
+    body["min_p"] = json!(0.1);
+    assert_eq!(gateway.client().post("/chat", &body).await.content(), "ok");
+    let sent = upstream.next_request().await.json();
+    assert_eq!(
+        (&sent["max_tokens"], &sent["min_p"]),
+        (&json!(1000), &json!(0.1))
+    );
+    assert!(sent.get("max_completion_tokens").is_none(), "{sent}");
+}
+
+#[tokio::test]
+async fn a_field_that_could_cost_more_is_refused_by_name_and_nothing_sent() {
+    let upstream = Upstream::start().await;
+    let gateway = Gateway::with_upstream(&upstream).await;
+    for field in ["service_tier", "web_search_options", "store", "made_up"] {
+        let mut body = chat("scripted", "x");
+        body[field] = json!("priority");
+        let answer = gateway.client().post("/chat", &body).await;
+        let error = answer.error(400, "UNSUPPORTED_PARAMETER");
+        assert_eq!(error["param"], field, "{error}");
+    }
+    assert_eq!(upstream.count(), 0);
+}
+
+#[tokio::test]
+async fn the_upstreams_refusals_become_documented_errors() {
+    let upstream = Upstream::start().await;
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let coded = |status, code: &str| {
+        Reply::json(
+            status,
+            &json!({ "error": { "message": "because", "code": code } }),
+        )
+    };
+    for (reply, status, code) in [
+        (Reply::error(400, "bad field"), 400, "UPSTREAM_REJECTED"),
+        (
+            coded(400, "context_length_exceeded"),
+            400,
+            "CONTEXT_LENGTH_EXCEEDED",
+        ),
+        (coded(400, "content_filter"), 400, "CONTENT_FILTERED"),
+        (Reply::error(401, "bad key"), 502, "UPSTREAM_ERROR"),
+        (
+            Reply::new(200)
+                .header("content-type", "text/html")
+                .body("<html>"),
+            502,
+            "UPSTREAM_ERROR",
+        ),
+    ] {
+        upstream.will(reply);
+        let error = gateway.chat("scripted", "x").await.error(status, code);
+        assert!(!error.to_string().contains("bad key"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn usage_beyond_belief_is_clamped_and_absent_usage_estimated() {
+    let upstream = Upstream::start().await;
+    let gateway = Gateway::with_upstream(&upstream).await;
+    upstream.will(Reply::chat_with_usage("hi", 4_000_000_000, 4_000_000_000));
+    let usage = gateway.chat("scripted", "x").await.json()["usage"].clone();
+    // Twice (1 byte / 2 + 16 for the message), and the default limit of 1000 + 64.
+    assert_eq!(usage["prompt_tokens"], 32, "{usage}");
+    assert_eq!(usage["completion_tokens"], 1064, "{usage}");
+    upstream.will(Reply::json(
+        200,
+        &json!({ "choices": [{ "index": 0, "finish_reason": "stop",
+            "message": { "role": "assistant", "content": "eight ch" } }] }),
+    ));
+    let usage = gateway.chat("scripted", "four").await.json()["usage"].clone();
+    assert_eq!(
+        (&usage["prompt_tokens"], &usage["completion_tokens"]),
+        (&json!(1), &json!(2))
+    );
+}

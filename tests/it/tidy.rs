@@ -1,1 +1,130 @@
-//! Empty for now.
+//! Rules over the source that no compiler checks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the workspace")
+}
+
+fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path
+                .extension()
+                .is_some_and(|extension| extension == ending)
+            {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn the_root_holds_what_the_readme_maps() {
+    let known = [
+        "Cargo.lock",
+        "Cargo.toml",
+        "README.md",
+        "host",
+        "migrations",
+        "plugins",
+        "target",
+        "tests",
+        "wit",
+    ];
+    for entry in fs::read_dir(root()).expect("the root") {
+        let name = entry
+            .expect("an entry")
+            .file_name()
+            .into_string()
+            .expect("UTF-8");
+        assert!(
+            name.starts_with('.') || known.contains(&&*name),
+            "{name} has no place in the root"
+        );
+    }
+}
+
+#[test]
+fn every_module_opens_with_what_it_is_for() {
+    let sources = ["host", "plugins", "tests"].map(|folder| files(&root().join(folder), "rs"));
+    for path in sources.iter().flatten() {
+        let text = fs::read_to_string(path).expect("UTF-8");
+        assert!(
+            text.starts_with("//! "),
+            "{} does not say what it is for",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn every_adapter_has_its_four_files() {
+    for entry in fs::read_dir(root().join("plugins/adapters")).expect("the adapters") {
+        let folder = entry.expect("an entry").path();
+        for file in [
+            "Cargo.toml",
+            "plugin.toml",
+            "src/lib.rs",
+            "src/translate.rs",
+        ] {
+            assert!(
+                folder.join(file).exists(),
+                "{} lacks {file}",
+                folder.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn every_route_is_in_the_readme() {
+    let router = fs::read_to_string(root().join("host/src/router.rs")).expect("the router");
+    let readme = fs::read_to_string(root().join("README.md")).expect("the README");
+    let routes: Vec<_> = router
+        .split(".route(")
+        .skip(1)
+        .filter_map(|rest| rest.split('"').nth(1))
+        .collect();
+    assert!(routes.len() > 5, "{routes:?}");
+    for route in routes {
+        let shown = route.replace("{*id}", "{id}");
+        assert!(
+            readme.contains(&format!("`{shown}`")) || readme.contains(&format!(" {shown}`")),
+            "{shown}"
+        );
+    }
+}
+
+#[test]
+fn migrations_have_the_same_names_in_every_folder() {
+    let names = |folder: &str| -> Vec<String> {
+        files(&root().join("migrations").join(folder), "sql")
+            .iter()
+            .map(|path| {
+                path.file_name()
+                    .expect("a name")
+                    .to_string_lossy()
+                    .into_owned()
+            })
+            .collect()
+    };
+    let sqlite = names("sqlite");
+    assert!(!sqlite.is_empty());
+    for (index, name) in sqlite.iter().enumerate() {
+        assert!(
+            name.starts_with(&format!("{:04}_", index + 1)),
+            "{name} is out of line"
+        );
+    }
+}

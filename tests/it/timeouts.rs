@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tests::{Gateway, Reply, Upstream, chat};
+use tests::{Gate, Gateway, Reply, Upstream, chat};
 
 async fn hurried(upstream: &Upstream, timeouts: &str) -> Gateway {
     Gateway::builder()
@@ -35,7 +35,7 @@ async fn a_plain_answer_may_take_longer_than_a_stream_may_to_begin() {
 async fn a_pause_in_the_answer_is_bounded() {
     let upstream = Upstream::start().await;
     let gateway = hurried(&upstream, "idle_ms = 200").await;
-    upstream.will(Reply::chat_stream(["one ", "two "]).silent_after(200));
+    upstream.will(Reply::chat_stream(["one ", "two "]).gate_before_piece(1, &Gate::new()));
     let events = gateway.stream("scripted", "x").await.rest().await;
     let last = events.last().expect("a last event");
     assert!(

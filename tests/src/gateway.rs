@@ -5,6 +5,8 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -15,6 +17,7 @@ use weir::app::App;
 use weir::config::Config;
 use weir::identity::store;
 use weir::plugins::bundled::{self, Bundled};
+use weir::secrets::create_private_folder;
 use weir::server;
 
 use crate::client::{Answer, Client, EventStream};
@@ -194,6 +197,7 @@ impl Builder {
 
     /// Starts it.
     pub async fn start(self) -> Gateway {
+        share_compiled_plugins(&self.folder.path().join("data"));
         let app = App::start(self.config(), &self.plugins)
             .await
             .unwrap_or_else(|error| panic!("{error:#}"));
@@ -226,6 +230,23 @@ impl Builder {
             folder: self.folder,
         }
     }
+}
+
+/// Has a gateway use the compiled plugins of other tests: compiling takes longer than most tests. What
+/// is tested about that cache is tested with a folder of its own.
+fn share_compiled_plugins(data: &Path) {
+    let shared = Path::new(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../target/test-plugins"
+    ));
+    create_private_folder(shared).expect("the target folder can be written");
+    create_private_folder(&data.join("keys")).expect("the folder can be written");
+    create_private_folder(&data.join("cache")).expect("the folder can be written");
+    let shared = shared.canonicalize().expect("it exists");
+    std::os::unix::fs::symlink(&shared, data.join("cache/plugins")).expect("a link can be made");
+    std::fs::write(data.join("keys/plugin-cache"), [7; 32]).expect("the folder can be written");
+    let owner_only = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(data.join("keys/plugin-cache"), owner_only).expect("its owner may");
 }
 
 /// A chat request with one user message.

@@ -96,7 +96,7 @@ impl CodeCache {
 
 /// Writes beside the target and renames, so that a reader sees the old file or the new one.
 fn replace_file(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let beside = path.with_extension(format!("{}.tmp", std::process::id()));
+    let beside = path.with_extension(format!("{}.tmp", uuid::Uuid::now_v7().simple()));
     std::fs::write(&beside, bytes)?;
     std::fs::rename(&beside, path)?;
     Ok(())

@@ -20,7 +20,7 @@ use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 use super::bindings;
 use super::guest::Stopped;
 use super::guest_log::GuestLog;
-use super::limits::{Allowance, Limits, TICK};
+use super::limits::{Allowance, BYTES_PER_TICK, Limits, TICK};
 
 /// How many ticks a guest may run at full speed. A translation takes 20 µs, so that a guest that is
 /// still running after these is a large image at best.
@@ -88,6 +88,7 @@ impl Engine {
                 allowance: Allowance::new(limits.memory_bytes),
                 ticks_left: limits.cpu_ticks(),
                 ticks_used: 0,
+                bytes_handed: 0,
                 handles: limits.handles,
                 log: GuestLog::new(plugin.clone(), limits),
             },
@@ -109,11 +110,20 @@ pub struct Guest {
     pub(super) allowance: Allowance,
     ticks_left: u64,
     ticks_used: u64,
+    /// Bytes of the upstream's answer that have not lengthened the processor time yet.
+    bytes_handed: usize,
     handles: usize,
     pub(super) log: GuestLog,
 }
 
 impl Guest {
+    /// Lengthens the processor time for bytes that the guest is about to be handed.
+    pub(super) fn grant_for(&mut self, bytes: usize) {
+        self.bytes_handed += bytes;
+        self.ticks_left += (self.bytes_handed / BYTES_PER_TICK) as u64;
+        self.bytes_handed %= BYTES_PER_TICK;
+    }
+
     /// Runs when the epoch has moved on while the guest was running.
     fn tick(&mut self) -> wasmtime::Result<UpdateDeadline> {
         self.ticks_used += 1;

@@ -105,6 +105,7 @@ impl GuestExchange {
 
     /// Hands it the next bytes of the upstream's answer.
     pub async fn body(&mut self, bytes: &[u8]) -> Result<Result<Vec<Event>, Failure>, GuestError> {
+        self.store.data_mut().grant_for(bytes.len());
         let exchange = self.bindings.weir_plugin_adapter().exchange();
         let handle = self.handle;
         enter(&mut self.store, self.call_timeout, async |store| {

@@ -10,13 +10,19 @@ use wasmtime::ResourceLimiter;
 /// The period of the epoch clock: how long a guest can run before the host gets a say.
 pub const TICK: Duration = Duration::from_millis(10);
 
+/// Bytes of an upstream's answer for which a guest gets another tick of processor time: 40 ns a byte,
+/// several times what translating takes. A fixed budget would cut the longest answers: 128,000 tokens in as
+/// many chunks take more than 300 ms.
+pub(super) const BYTES_PER_TICK: usize = 256 << 10;
+
 /// Bounds on one guest. Configured under `plugins.limits`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Bytes of linear memory and tables together. Slots that carry images want 128 MiB.
     pub memory_bytes: u64,
-    /// Milliseconds of processor time, counted in ticks of 10 ms inside guest calls only.
+    /// Milliseconds of processor time, counted in ticks of 10 ms inside guest calls only; lengthened by a
+    /// tick for each 256 KiB of an upstream's answer.
     pub cpu_ms: u64,
     /// Milliseconds that a single call may take by the clock, waiting included.
     pub call_timeout_ms: u64,

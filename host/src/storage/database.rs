@@ -9,15 +9,18 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::migrate::{Migration, MigrationType, Migrator};
-use sqlx::{AnyPool, Executor};
+use sqlx::{AnyPool, Executor, SqlSafeStr};
 
 /// How long a request waits for a connection. sqlx would wait for 30 s.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// How long the database may take to be opened.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 const READERS: u32 = 4;
 
@@ -74,8 +77,8 @@ impl Database {
             Some(file) => Some(lock_beside(&file, "migrating").await?),
             None => None,
         };
-        let writer = pool(1)
-            .connect_with(options.clone())
+        let writer = pool(1).connect_lazy_with(options.clone());
+        let mut connection = acquire_at_start(&writer)
             .await
             .with_context(|| format!("opening the database {url}"))?;
         let reader = if in_memory {
@@ -84,9 +87,15 @@ impl Database {
             pool(READERS).connect_lazy_with(options)
         };
         sqlite_migrator()
-            .run(&writer)
+            .run(&mut *connection)
             .await
             .context("bringing the database's schema up to date")?;
+        drop(connection);
+        drop(
+            acquire_at_start(&reader)
+                .await
+                .context("opening the database to read")?,
+        );
         Ok(Self { reader, writer })
     }
 
@@ -111,6 +120,18 @@ impl Database {
     pub async fn close(&self) {
         self.reader.close().await;
         self.writer.close().await;
+    }
+}
+
+/// The first connection of a pool. Nobody waits for it as a request would, so that a slow start is no
+/// reason to fail.
+async fn acquire_at_start(pool: &AnyPool) -> sqlx::Result<sqlx::pool::PoolConnection<sqlx::Any>> {
+    let until = Instant::now() + START_TIMEOUT;
+    loop {
+        match pool.acquire().await {
+            Err(sqlx::Error::PoolTimedOut) if Instant::now() < until => {}
+            outcome => return outcome,
+        }
     }
 }
 
@@ -189,8 +210,6 @@ fn sqlite_migrator() -> Migrator {
         .collect();
     Migrator::with_migrations(migrations)
 }
-
-use sqlx::SqlSafeStr;
 
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]

@@ -1,0 +1,100 @@
+//! W20: compiled code that was tampered with, cut or swapped is never run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tests::guests;
+use weir::plugins::bundled::Bundled;
+use weir::plugins::code_cache::CodeCache;
+use weir::plugins::{Engine, Limits, Plugins};
+use weir::secrets::Key;
+
+fn guest(name: &'static str, component: &'static str) -> Bundled {
+    Bundled {
+        name: name.into(),
+        bytes: guests::wat_guest(component).into(),
+    }
+}
+
+async fn load(folder: &Path, key: [u8; 32], guests: &[Bundled]) {
+    let engine = Engine::start(4).expect("the engine starts");
+    let cache = Arc::new(CodeCache::new(folder.to_owned(), Key::new(key)));
+    let plugins = Plugins::load(&engine, cache, &Limits::default(), guests).await;
+    let plugins = plugins.unwrap_or_else(|(name, error)| panic!("{name}: {error}"));
+    assert_eq!(plugins.adapters().count(), guests.len());
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("a folder");
+    entries
+        .map(|entry| entry.expect("an entry").path())
+        .collect()
+}
+
+#[tokio::test]
+async fn w20_a_file_that_does_not_match_its_tag_is_replaced_and_never_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let guests = [guest("a", "healthy")];
+    load(folder.path(), [1; 32], &guests).await;
+    let file = files(folder.path()).remove(0);
+    let good = fs::read(&file).expect("the cached code");
+    let flipped = |at: usize| {
+        let mut bytes = good.clone();
+        bytes[at] ^= 1;
+        bytes
+    };
+    for bad in [
+        flipped(0),
+        flipped(31),
+        flipped(32),
+        flipped(good.len() / 2),
+        flipped(good.len() - 1),
+        good[..good.len() - 1].to_vec(),
+        good[..40].to_vec(),
+        good[..10].to_vec(),
+        Vec::new(),
+        [&good[..], b"x"].concat(),
+    ] {
+        fs::write(&file, &bad).expect("the file can be written");
+        load(folder.path(), [1; 32], &guests).await;
+        // Had it been taken for good, it would still be there.
+        assert!(fs::read(&file).expect("the cached code") == good);
+    }
+}
+
+#[tokio::test]
+async fn w20_code_under_another_key_or_of_another_component_is_replaced() {
+    let folder = tempfile::tempdir().expect("a folder");
+    load(folder.path(), [1; 32], &[guest("a", "healthy")]).await;
+    let first = files(folder.path()).remove(0);
+    let under_first_key = fs::read(&first).expect("the cached code");
+    load(folder.path(), [2; 32], &[guest("a", "healthy")]).await;
+    let under_second_key = fs::read(&first).expect("the cached code");
+    assert!(
+        under_first_key[..32] != under_second_key[..32],
+        "another tag"
+    );
+    assert!(
+        under_first_key[32..] == under_second_key[32..],
+        "the same code"
+    );
+
+    load(folder.path(), [2; 32], &[guest("b", "borrowed-name")]).await;
+    let second = files(folder.path())
+        .into_iter()
+        .find(|file| *file != first)
+        .expect("another file");
+    let own = fs::read(&second).expect("the cached code");
+    fs::copy(&first, &second).expect("the file can be written");
+    load(folder.path(), [2; 32], &[guest("b", "borrowed-name")]).await;
+    assert!(fs::read(&second).expect("the cached code") == own);
+}
+
+#[tokio::test]
+async fn a_cache_that_cannot_be_written_costs_time_only() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let blocked = folder.path().join("file");
+    fs::write(&blocked, "in the way").expect("the file can be written");
+    load(&blocked, [1; 32], &[guest("a", "healthy")]).await;
+}

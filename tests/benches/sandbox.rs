@@ -1,0 +1,241 @@
+//! What the sandbox costs: a fresh instance and a translation in it, a chunk, a start.
+//!
+//! `cargo bench -p tests` prints each figure beside the same translation in native code, measured in
+//! turn in one run, and fails where a limit is exceeded. Figures are medians of batches: these are
+//! microseconds, and a single one says nothing.
+
+#![expect(clippy::print_stdout, reason = "a bench prints its figures")]
+
+use std::hint::black_box;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use weir::plugins::{Adapter, Engine, GuestExchange, Limits, bundled, loading};
+use weir_adapter_openai::translate::OpenAi;
+use weir_sdk::adapter::Exchange;
+
+/// Batches that are measured; the median of their means is the figure.
+const BATCHES: usize = 60;
+
+/// Fresh instance, `begin` and `next` of a request with six messages.
+const TRANSLATION_LIMIT: Duration = Duration::from_micros(25);
+
+/// One streamed chunk of an upstream.
+const CHUNK_LIMIT: Duration = Duration::from_nanos(2_500);
+
+/// From the command to its greeting, with the plugins compiled by an earlier start.
+const START_LIMIT: Duration = Duration::from_secs(1);
+
+/// A chunk as OpenAI sends it.
+const CHUNK: &[u8] = b"data: {\"id\":\"chatcmpl-CZ0Qy6pXw8nU3kJ1mT5sVbH2\",\"object\":\
+\"chat.completion.chunk\",\"created\":1795180489,\"model\":\"gpt-4o-mini-2024-07-18\",\
+\"service_tier\":\"default\",\"system_fingerprint\":\"fp_560af6e559\",\"choices\":[{\"index\":0,\
+\"delta\":{\"content\":\" word\"},\"logprobs\":null,\"finish_reason\":null}],\"usage\":null}\n\n";
+
+/// The same request in the host's types and in the guest's, which are generated apart.
+macro_rules! six_messages {
+    ($chat:path) => {{
+        use $chat as chat;
+        let message = |role, text: &str| chat::Message {
+            role,
+            name: None,
+            parts: vec![chat::Part {
+                content: chat::Content::Text(text.into()),
+                cache: None,
+                signature: None,
+            }],
+        };
+        let long = "The quick brown fox jumps over the lazy dog. ".repeat(4);
+        chat::ChatRequest {
+            model: "gpt-4o-mini".into(),
+            messages: vec![
+                message(chat::Role::System, "You are a helpful assistant."),
+                message(chat::Role::User, &long),
+                message(chat::Role::Assistant, &long),
+                message(chat::Role::User, "And then?"),
+                message(chat::Role::Assistant, &long),
+                message(chat::Role::User, "Tell me more about the dog."),
+            ],
+            tools: Vec::new(),
+            tool_choice: chat::ToolChoice::Auto,
+            parallel_tool_calls: None,
+            response_format: chat::ResponseFormat::Text,
+            reasoning: chat::ReasoningRequest::Unspecified,
+            max_output_tokens: 1_000,
+            temperature: Some(0.7),
+            top_p: None,
+            top_k: None,
+            presence_penalty: None,
+            frequency_penalty: None,
+            seed: None,
+            stop: Vec::new(),
+            extra: Vec::new(),
+            stream: true,
+        }
+    }};
+}
+
+fn main() -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime starts");
+    let sound = runtime.block_on(sandbox()) & start();
+    if sound {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+async fn sandbox() -> bool {
+    let engine = Engine::start(64).expect("the engine starts");
+    let openai = bundled::adapters()
+        .into_iter()
+        .find(|adapter| adapter.name == "openai")
+        .expect("it is bundled");
+    let adapter = loading::load(&engine, None, &Limits::default(), "openai", &openai.bytes)
+        .await
+        .expect("it loads");
+    let request = weir::plugins::bindings::adapter::Request::Chat(six_messages!(
+        weir::plugins::bindings::chat
+    ));
+    let native_request = weir_sdk::adapter::Request::Chat(six_messages!(weir_sdk::chat));
+
+    let (mut sandboxed, mut native) = (Vec::new(), Vec::new());
+    for _ in 0..BATCHES {
+        let started = Instant::now();
+        for _ in 0..200 {
+            let mut exchange = begun(&adapter, &request).await;
+            black_box(
+                exchange
+                    .next()
+                    .await
+                    .expect("no fault")
+                    .expect("no failure"),
+            );
+        }
+        sandboxed.push(started.elapsed() / 200);
+        // The request is cloned here because the trait takes it; a sandbox copies it, too.
+        let started = Instant::now();
+        for _ in 0..200 {
+            let mut exchange =
+                OpenAi::begin(native_request.clone(), Vec::new()).expect("no failure");
+            black_box(exchange.next().expect("no failure"));
+        }
+        native.push(started.elapsed() / 200);
+    }
+    let translation = report(
+        "fresh sandbox + translation",
+        sandboxed,
+        native,
+        TRANSLATION_LIMIT,
+    );
+
+    let head = |headers: &[(&str, &str)]| weir::plugins::bindings::adapter::HttpResponseHead {
+        status: 200,
+        headers: headers
+            .iter()
+            .map(|&(n, v)| (n.to_owned(), v.to_owned()))
+            .collect(),
+    };
+    let event_stream = [("content-type", "text/event-stream")];
+    let mut exchange = begun(&adapter, &request).await;
+    exchange
+        .next()
+        .await
+        .expect("no fault")
+        .expect("no failure");
+    exchange
+        .head(&head(&event_stream))
+        .await
+        .expect("no fault")
+        .expect("no failure");
+    let mut native_exchange = OpenAi::begin(native_request, Vec::new()).expect("no failure");
+    native_exchange.next().expect("no failure");
+    native_exchange
+        .head(weir_sdk::adapter::HttpResponseHead {
+            status: 200,
+            headers: head(&event_stream).headers,
+        })
+        .expect("no failure");
+    let (mut sandboxed, mut native) = (Vec::new(), Vec::new());
+    for _ in 0..BATCHES {
+        let started = Instant::now();
+        for _ in 0..1_000 {
+            let events = exchange
+                .body(CHUNK)
+                .await
+                .expect("no fault")
+                .expect("no failure");
+            assert!(!black_box(events).is_empty());
+        }
+        sandboxed.push(started.elapsed() / 1_000);
+        let started = Instant::now();
+        for _ in 0..1_000 {
+            assert!(!black_box(native_exchange.body(CHUNK).expect("no failure")).is_empty());
+        }
+        native.push(started.elapsed() / 1_000);
+    }
+    translation & report("one streamed chunk", sandboxed, native, CHUNK_LIMIT)
+}
+
+async fn begun(
+    adapter: &Adapter,
+    request: &weir::plugins::bindings::adapter::Request,
+) -> GuestExchange {
+    GuestExchange::begin(adapter, request, &[])
+        .await
+        .expect("no fault")
+        .expect("no failure")
+}
+
+/// Starts the release binary twice in one folder; the second start finds the plugins compiled.
+fn start() -> bool {
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--release", "--bin", "weir"])
+        .status()
+        .expect("cargo runs");
+    assert!(built.success(), "weir builds");
+    let binary = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/release/weir");
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut took = Vec::new();
+    for _ in 0..6 {
+        let started = Instant::now();
+        let mut child = Command::new(binary)
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .current_dir(folder.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("weir runs");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("piped");
+        BufReader::new(stdout)
+            .read_line(&mut line)
+            .expect("a greeting");
+        took.push(started.elapsed());
+        child
+            .kill()
+            .and_then(|()| child.wait().map(drop))
+            .expect("it ends");
+        assert!(line.contains("development mode"), "{line}");
+    }
+    let cold = took.remove(0);
+    let warm = median(took);
+    println!("start to ready: cold {cold:.0?}, warm {warm:.0?} (limit {START_LIMIT:.0?})");
+    warm <= START_LIMIT
+}
+
+fn report(what: &str, sandboxed: Vec<Duration>, native: Vec<Duration>, limit: Duration) -> bool {
+    let (sandboxed, native) = (median(sandboxed), median(native));
+    let ratio = sandboxed.as_secs_f64() / native.as_secs_f64();
+    println!("{what}: {sandboxed:.2?}, native {native:.2?}, ratio {ratio:.1} (limit {limit:.1?})");
+    sandboxed <= limit
+}
+
+fn median(mut figures: Vec<Duration>) -> Duration {
+    figures.sort();
+    figures[figures.len() / 2]
+}

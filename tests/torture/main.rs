@@ -1,0 +1,45 @@
+//! `cargo torture ROW`: what takes too long for the gate.
+//!
+//! Each row prints one line with its figure, and the program fails when a row falls short. Without an
+//! argument it lists the rows. To add one, add a module with an async `run` and a line in [`ROWS`].
+
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a row prints its figure"
+)]
+
+mod fairness;
+
+use std::process::ExitCode;
+
+const ROWS: [(&str, &str); 1] = [(
+    "fairness",
+    "p99 of healthy requests at 50/s beside as many looping guests as worker threads",
+)];
+
+fn main() -> ExitCode {
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    if wanted.is_empty() {
+        println!("usage: cargo torture ROW …; the rows:");
+        for (row, what) in ROWS {
+            println!("  {row}: {what}");
+        }
+        return ExitCode::SUCCESS;
+    }
+    let mut sound = true;
+    for row in wanted {
+        sound &= match &*row {
+            "fairness" => fairness::run(),
+            _ => {
+                eprintln!("there is no row {row:?}");
+                false
+            }
+        };
+    }
+    if sound {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}

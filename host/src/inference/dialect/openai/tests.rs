@@ -300,6 +300,7 @@ fn a_minimal_request_leaves_everything_else_to_the_upstream() {
                 stream: false,
             },
             output_limit: None,
+            output_limit_param: "max_tokens",
             include_usage: false,
         }
     );

@@ -5,7 +5,7 @@
 //! counts bytes.
 
 use crate::plugins::bindings::chat::{
-    ChatRequest, Content, Image, Message, ResponseFormat, ToolContent, Usage,
+    ChatRequest, Content, Image, ImageSource, Message, ResponseFormat, ToolContent, Usage,
 };
 
 /// Bytes of text per token, for estimates. English has about four.
@@ -17,7 +17,7 @@ const OUTPUT_SLACK_TOKENS: u64 = 64;
 /// How large a request is, as seen before it is sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RequestSize {
-    /// Bytes of text: messages, tool calls and results, tool definitions, schemas.
+    /// Bytes of text: messages, file names, tool calls and results, tool definitions, schemas.
     pub text_bytes: u64,
     /// Messages.
     pub messages: u64,
@@ -67,7 +67,10 @@ impl RequestSize {
                     | Content::Reasoning(text)
                     | Content::RedactedReasoning(text) => size.text(text),
                     Content::Image(image) => size.image(image),
-                    Content::File(_) => size.images += 1,
+                    Content::File(file) => {
+                        size.images += 1;
+                        size.text(file.name.as_deref().unwrap_or_default());
+                    }
                     Content::ToolCall(call) => {
                         size.text(&call.name);
                         size.text(&call.arguments);
@@ -89,7 +92,9 @@ impl RequestSize {
             size.text(&tool.input_schema);
         }
         if let ResponseFormat::JsonSchema(schema) = &request.response_format {
-            size.text(schema);
+            size.text(schema.name.as_deref().unwrap_or_default());
+            size.text(schema.description.as_deref().unwrap_or_default());
+            size.text(&schema.schema);
         }
         size
     }
@@ -114,7 +119,7 @@ impl RequestSize {
 
     fn image(&mut self, image: &Image) {
         self.images += 1;
-        if let Image::Url(url) = image {
+        if let ImageSource::Url(url) = &image.source {
             self.text(url);
         }
     }
@@ -159,6 +164,8 @@ pub fn check(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ApiError;
+    use crate::inference::dialect::openai::parse_chat;
 
     const SIZE: RequestSize = RequestSize {
         text_bytes: 402,
@@ -177,6 +184,39 @@ mod tests {
             reasoning_tokens: Some(u64::MAX),
             images: None,
         }
+    }
+
+    #[test]
+    fn everything_that_a_model_reads_has_a_size() -> Result<(), ApiError> {
+        // Each text that counts has a length of its own, so that none can stand in for another.
+        let text = |power: u32| "x".repeat(1 << power);
+        let body = serde_json::json!({
+            "model": "m",
+            "messages": [
+                {"role": "user", "name": text(0), "content": [
+                    {"type": "text", "text": text(1)},
+                    {"type": "image_url", "image_url": {"url": format!("https://a.example/{}", text(6))}},
+                    {"type": "image_url", "image_url": {"url": "data:image/png;base64,AQID"}},
+                    {"type": "file", "file": {"filename": text(2), "file_data": "data:application/pdf;base64,AQID"}},
+                ]},
+            ],
+            "tools": [{"type": "function", "function": {
+                "name": text(3), "description": text(4), "parameters": {"a": text(7)}, "strict": true}}],
+            "response_format": {"type": "json_schema", "json_schema": {
+                "name": text(5), "description": text(8), "schema": {"a": text(9)}, "strict": true}},
+        });
+        let size = RequestSize::of(&parse_chat(body.to_string().as_bytes())?.request);
+        let json_and_url = 2 * r#"{"a":""}"#.len() + "https://a.example/".len();
+        assert_eq!(
+            size,
+            RequestSize {
+                text_bytes: 0b11_1111_1111 + json_and_url as u64,
+                messages: 1,
+                tools: 1,
+                images: 3,
+            }
+        );
+        Ok(())
     }
 
     #[test]

@@ -4,9 +4,8 @@
 //! answer's events back, as one `chat.completion` object or as `chat.completion.chunk` events.
 //!
 //! A field of the request is translated, handed to the adapter as it is (unknown top-level fields), or refused by
-//! name. What is accepted and lost is what SDKs send unasked and what does not change the question: `detail` of an
-//! image, `filename` of a file, `strict` of a tool, all of a `json_schema` but its schema, and of an earlier answer
-//! what was added for the reader (`annotations`, `parsed`, `index`).
+//! name. What is accepted and lost is what SDKs send back unasked and what does not change the question: of an earlier
+//! answer, what was added for the reader (`annotations`, `parsed`, `index`).
 //!
 //! **Invariant:** an error names the field and never repeats a value: it may be part of a prompt.
 //! **Invariant:** JSON that is handed on unread nests at most 100 levels deep, so that whoever reads it can recurse.

@@ -3,8 +3,9 @@
 use weir_adapter_demo::translate::{Demo, HELP};
 use weir_sdk::adapter::{Event, Exchange, Failure, Request, Step};
 use weir_sdk::chat::{
-    BlockKind, ChatRequest, Content, FinishReason, Image, Message, Part, ReasoningRequest,
-    ResponseFormat, Role, ToolChoice, ToolContent, ToolDefinition, ToolResult, Usage,
+    BlockKind, ChatRequest, Content, File, FinishReason, Image, ImageSource, JsonSchema, Message,
+    Part, ReasoningRequest, ResponseFormat, Role, ToolChoice, ToolContent, ToolDefinition,
+    ToolResult, Usage,
 };
 
 fn message(role: Role, content: Content) -> Message {
@@ -47,6 +48,7 @@ fn chat_with_tools(text: &str) -> ChatRequest {
         name: name.to_owned(),
         description: None,
         input_schema: r#"{"type":"object"}"#.to_owned(),
+        strict: None,
         cache: None,
     };
     ChatRequest {
@@ -308,7 +310,12 @@ fn answers_in_json_when_asked_to() {
     });
     assert_eq!(json.text, r#"{"answer":"You said: a \"quote\""}"#);
     let schema = ChatRequest {
-        response_format: ResponseFormat::JsonSchema("{}".to_owned()),
+        response_format: ResponseFormat::JsonSchema(JsonSchema {
+            name: None,
+            description: None,
+            strict: None,
+            schema: "{}".to_owned(),
+        }),
         ..chat("hello")
     };
     assert_eq!(
@@ -323,12 +330,20 @@ fn answers_in_json_when_asked_to() {
 fn counts_tokens_images_and_files() {
     assert_eq!(answer(chat("/count")).text, "Your request has 2 tokens.");
     let mut request = chat("look");
-    request.messages[0].parts.push(Part {
-        content: Content::Image(Image::Url("https://example.com/a.png".to_owned())),
-        cache: None,
-        signature: None,
+    let image = Content::Image(Image {
+        source: ImageSource::Url("https://example.com/a.png".to_owned()),
+        detail: None,
     });
-    assert_eq!(answer(request).text, "You said: look (images: 1)");
+    let file = Content::File(File {
+        name: None,
+        media_type: "application/pdf".to_owned(),
+        data: Vec::new(),
+    });
+    let attached = |content| message(Role::User, content).parts;
+    request.messages[0].parts.extend(attached(image));
+    assert_eq!(answer(request.clone()).text, "You said: look (images: 1)");
+    request.messages[0].parts.extend(attached(file));
+    assert_eq!(answer(request).text, "You said: look (images: 1, files: 1)");
 }
 
 #[test]

@@ -6,8 +6,9 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use crate::error::ApiError;
 use crate::plugins::bindings::chat::{
-    Blob, CacheLifetime, ChatRequest, Content, Image, Message, Part, ReasoningRequest,
-    ResponseFormat, Role, ToolCall, ToolChoice, ToolContent, ToolDefinition, ToolResult,
+    Blob, CacheLifetime, ChatRequest, Content, File, Image, ImageDetail, ImageSource, JsonSchema,
+    Message, Part, ReasoningRequest, ResponseFormat, Role, ToolCall, ToolChoice, ToolContent,
+    ToolDefinition, ToolResult,
 };
 
 use super::wire::{self, Fault};
@@ -379,7 +380,13 @@ fn content_part(part: wire::Part<'_>, role: Role) -> Result<Part, Fault> {
 }
 
 fn image(image: wire::ImageUrl<'_>) -> Result<Image, Fault> {
-    let url = required(image.url, "url")?;
+    Ok(Image {
+        source: image_source(required(image.url, "url")?)?,
+        detail: image_detail(image.detail.as_ref())?,
+    })
+}
+
+fn image_source(url: wire::Text<'_>) -> Result<ImageSource, Fault> {
     if let Some(blob) = data_url(url.as_str(), "url")? {
         if !blob.media_type.starts_with("image/") {
             return Err(Fault::new(
@@ -387,7 +394,7 @@ fn image(image: wire::ImageUrl<'_>) -> Result<Image, Fault> {
                 "must be of a media type such as image/png",
             ));
         }
-        return Ok(Image::Inline(blob));
+        return Ok(ImageSource::Inline(blob));
     }
     let url = url.into_string();
     let host = strip_prefix_ignoring_case(&url, "https://")
@@ -407,16 +414,30 @@ fn image(image: wire::ImageUrl<'_>) -> Result<Image, Fault> {
             format!("must be a valid URL of at most {MAX_URL_BYTES} bytes"),
         ));
     }
-    Ok(Image::Url(url))
+    Ok(ImageSource::Url(url))
 }
 
-fn document(file: wire::File<'_>) -> Result<Blob, Fault> {
+fn image_detail(detail: Option<&wire::Text<'_>>) -> Result<Option<ImageDetail>, Fault> {
+    match detail.map(wire::Text::as_str) {
+        None | Some("auto") => Ok(None),
+        Some("low") => Ok(Some(ImageDetail::Low)),
+        Some("high") => Ok(Some(ImageDetail::High)),
+        Some(_) => Err(Fault::new("detail", "must be one of auto, low, high")),
+    }
+}
+
+fn document(file: wire::File<'_>) -> Result<File, Fault> {
     let data = required(file.file_data, "file_data")?;
-    data_url(data.as_str(), "file_data")?.ok_or_else(|| {
+    let Blob { media_type, data } = data_url(data.as_str(), "file_data")?.ok_or_else(|| {
         Fault::new(
             "file_data",
             "must be a base64 data URL, e.g. data:application/pdf;base64,…",
         )
+    })?;
+    Ok(File {
+        name: file.filename,
+        media_type,
+        data,
     })
 }
 
@@ -500,6 +521,7 @@ fn tool(tool: wire::Tool<'_>) -> Result<ToolDefinition, Fault> {
         name,
         description: function.description,
         input_schema: input_schema.to_owned(),
+        strict: function.strict,
         cache: cache_lifetime(tool.cache_control)?,
     })
 }
@@ -548,10 +570,15 @@ fn response_format(format: Option<wire::ResponseFormat<'_>>) -> Result<ResponseF
         "text" => Ok(ResponseFormat::Text),
         "json_object" => Ok(ResponseFormat::Json),
         "json_schema" => {
-            let schema = required(format.json_schema, "response_format.json_schema")?;
-            let schema = required(schema.schema, "response_format.json_schema.schema")?.0;
+            let wanted = required(format.json_schema, "response_format.json_schema")?;
+            let schema = required(wanted.schema, "response_format.json_schema.schema")?.0;
             check_is_object(schema, "response_format.json_schema.schema")?;
-            Ok(ResponseFormat::JsonSchema(schema.to_owned()))
+            Ok(ResponseFormat::JsonSchema(JsonSchema {
+                name: wanted.name,
+                description: wanted.description,
+                strict: wanted.strict,
+                schema: schema.to_owned(),
+            }))
         }
         _ => Err(Fault::new(
             "response_format.type",

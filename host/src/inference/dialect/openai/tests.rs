@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 
 use crate::error::ApiError;
 use crate::plugins::bindings::chat::{
-    Blob, CacheLifetime, ChatRequest, Content, Image, Message, Part, ReasoningRequest,
-    ResponseFormat, Role, ToolCall, ToolChoice, ToolContent, ToolDefinition, ToolResult,
+    Blob, CacheLifetime, ChatRequest, Content, File, Image, ImageDetail, ImageSource, JsonSchema,
+    Message, Part, ReasoningRequest, ResponseFormat, Role, ToolCall, ToolChoice, ToolContent,
+    ToolDefinition, ToolResult,
 };
 
 use super::{ChatCall, parse_chat};
@@ -120,6 +121,10 @@ const REFUSALS: &str = r##"
     messages[0].content[1].image_url.url must hold valid base64.
 {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}]}]}
     messages[0].content[1].image_url.url must not hold an empty file.
+{"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "https://a.example/", "detail": "medium"}}]}]}
+    messages[0].content[1].image_url.detail must be one of auto, low, high.
+{"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "file", "file": {"filename": 1}}]}]}
+    messages[0].content[1].file.filename must be a string, not an integer.
 {"tools": [{"function": {"name": "f"}}]}
     tools[0].type is required.
 {"tools": [{"type": "web_search"}]}
@@ -162,6 +167,8 @@ const REFUSALS: &str = r##"
     response_format.json_schema.schema is required.
 {"response_format": {"type": "json_schema", "json_schema": {"schema": true}}}
     response_format.json_schema.schema must be an object.
+{"response_format": {"type": "json_schema", "json_schema": {"schema": {}, "strict": "yes"}}}
+    response_format.json_schema.strict must be a boolean, not a string.
 {"reasoning_effort": "huge"}
     reasoning_effort must be one of none, minimal, low, medium, high, xhigh, max.
 {"max_tokens": 0}
@@ -300,6 +307,7 @@ fn a_minimal_request_leaves_everything_else_to_the_upstream() {
                 stream: false,
             },
             output_limit: None,
+            output_limit_param: "max_tokens",
             include_usage: false,
         }
     );
@@ -335,12 +343,14 @@ fn every_setting_reaches_the_request() {
                 name: "a-1".into(),
                 description: None,
                 input_schema: r#"{"type":"object","properties":{}}"#.into(),
+                strict: None,
                 cache: None,
             },
             ToolDefinition {
                 name: "b".into(),
                 description: Some("B.".into()),
                 input_schema: r#"{"type":"object"}"#.into(),
+                strict: Some(true),
                 cache: Some(CacheLifetime::Long),
             },
         ]
@@ -349,7 +359,12 @@ fn every_setting_reaches_the_request() {
     assert_eq!(request.parallel_tool_calls, Some(false));
     assert_eq!(
         request.response_format,
-        ResponseFormat::JsonSchema(r#"{"type":"object"}"#.into())
+        ResponseFormat::JsonSchema(JsonSchema {
+            name: Some("n".into()),
+            description: Some("d".into()),
+            strict: Some(true),
+            schema: r#"{"type":"object"}"#.into(),
+        })
     );
     assert_eq!(request.reasoning, ReasoningRequest::Highest);
     assert_eq!(request.temperature, Some(2.0));
@@ -401,6 +416,24 @@ fn words_of_settings_are_translated() {
         );
     }
     assert_eq!(request(json!({"stop": "end"})).stop, ["end"]);
+}
+
+#[test]
+fn what_a_schema_or_a_tool_leaves_open_stays_open() {
+    let bare = request(json!({
+        "tools": [{"type": "function", "function": {"name": "f", "strict": false}}],
+        "response_format": {"type": "json_schema", "json_schema": {"schema": {}}},
+    }));
+    assert_eq!(bare.tools[0].strict, Some(false));
+    assert_eq!(
+        bare.response_format,
+        ResponseFormat::JsonSchema(JsonSchema {
+            name: None,
+            description: None,
+            strict: None,
+            schema: "{}".into(),
+        })
+    );
 }
 
 #[test]
@@ -471,14 +504,20 @@ fn parts_become_text_images_and_files() {
     let parts = parts_of(json!([
         {"type": "text", "text": "look", "cache_control": {"type": "ephemeral"}},
         {"type": "image_url", "image_url": {"url": "HTTPS://a.example/b.png?c", "detail": "low"}},
-        {"type": "image_url", "image_url": {"url": "data:IMAGE/PNG;base64,AQID"}},
-        {"type": "image_url", "image_url": {"url": "data:image/svg+xml;charset=utf-8;base64,AQI"}},
+        {"type": "image_url", "image_url": {"url": "data:IMAGE/PNG;base64,AQID", "detail": "high"}},
+        {"type": "image_url", "image_url": {"url": "data:image/svg+xml;charset=utf-8;base64,AQI", "detail": "auto"}},
+        {"type": "image_url", "image_url": {"url": "https://a.example/"}},
         {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,AQI="},
          "cache_control": {"type": "ephemeral", "ttl": "1h"}},
+        {"type": "file", "file": {"file_data": "data:text/csv;base64,AQ=="}},
     ]));
-    let blob = |media_type: &str, data: &[u8]| Blob {
-        media_type: media_type.into(),
-        data: data.into(),
+    let image = |source, detail| plain(Content::Image(Image { source, detail }));
+    let url = |url: &str| ImageSource::Url(url.into());
+    let inline = |media_type: &str, data: &[u8]| {
+        ImageSource::Inline(Blob {
+            media_type: media_type.into(),
+            data: data.into(),
+        })
     };
     assert_eq!(
         parts,
@@ -487,18 +526,23 @@ fn parts_become_text_images_and_files() {
                 cache: Some(CacheLifetime::Short),
                 ..text("look")
             },
-            plain(Content::Image(Image::Url(
-                "HTTPS://a.example/b.png?c".into()
-            ))),
-            plain(Content::Image(Image::Inline(blob("image/png", &[1, 2, 3])))),
-            plain(Content::Image(Image::Inline(blob(
-                "image/svg+xml",
-                &[1, 2]
-            )))),
+            image(url("HTTPS://a.example/b.png?c"), Some(ImageDetail::Low)),
+            image(inline("image/png", &[1, 2, 3]), Some(ImageDetail::High)),
+            image(inline("image/svg+xml", &[1, 2]), None),
+            image(url("https://a.example/"), None),
             Part {
                 cache: Some(CacheLifetime::Long),
-                ..plain(Content::File(blob("application/pdf", &[1, 2])))
+                ..plain(Content::File(File {
+                    name: Some("a.pdf".into()),
+                    media_type: "application/pdf".into(),
+                    data: vec![1, 2],
+                }))
             },
+            plain(Content::File(File {
+                name: None,
+                media_type: "text/csv".into(),
+                data: vec![1],
+            })),
         ]
     );
 }
@@ -529,10 +573,13 @@ fn an_earlier_answer_may_be_sent_back_as_it_was_received() {
         [
             plain(Content::Reasoning("thought".into())),
             text("said"),
-            plain(Content::Image(Image::Inline(Blob {
-                media_type: "image/png".into(),
-                data: vec![1, 2, 3],
-            }))),
+            plain(Content::Image(Image {
+                source: ImageSource::Inline(Blob {
+                    media_type: "image/png".into(),
+                    data: vec![1, 2, 3],
+                }),
+                detail: None,
+            })),
             call("c1", "f", "{\"a\": 1"),
         ]
     );
@@ -548,7 +595,7 @@ fn a_tool_message_becomes_one_result() {
         {"role": "tool", "tool_call_id": "c1", "content": "4"},
         {"role": "tool", "tool_call_id": "c2", "content": [
             {"type": "text", "text": "see", "cache_control": {"type": "ephemeral"}},
-            {"type": "image_url", "image_url": {"url": "https://a.example/"}},
+            {"type": "image_url", "image_url": {"url": "https://a.example/", "detail": "low"}},
         ]},
     ]));
     let result = |call_id: &str, content| {
@@ -564,7 +611,10 @@ fn a_tool_message_becomes_one_result() {
     );
     let seen = vec![
         ToolContent::Text("see".into()),
-        ToolContent::Image(Image::Url("https://a.example/".into())),
+        ToolContent::Image(Image {
+            source: ImageSource::Url("https://a.example/".into()),
+            detail: Some(ImageDetail::Low),
+        }),
     ];
     assert_eq!(
         messages[1].parts,
@@ -780,7 +830,8 @@ fn no_error_repeats_what_the_body_says() {
         "tool_choice": {"type": "function", "function": {"name": "f"}}, "reasoning_effort": "low", "seed": 1,
         "tools": [{"type": "function", "cache_control": {"type": "ephemeral", "ttl": "5m"},
                    "function": {"name": "f", "description": SECRET, "parameters": {}, "strict": true}}],
-        "response_format": {"type": "json_schema", "json_schema": {"name": SECRET, "schema": {}, "strict": true}},
+        "response_format": {"type": "json_schema", "json_schema": {
+            "name": SECRET, "description": SECRET, "schema": {}, "strict": true}},
         "stream_options": {"include_usage": true}, "n": 1, "modalities": ["text"], "logprobs": false,
         "messages": [
             {"role": "system", "content": SECRET},

@@ -157,7 +157,7 @@ object! {
 object! {
     struct File<'de> {
         "file_data": file_data: Text<'de>,
-        "filename": filename: Text<'de>,
+        "filename": filename: String,
         others: Refused,
     }
 }
@@ -234,8 +234,8 @@ object! {
 
 object! {
     struct JsonSchema<'de> {
-        "name": name: Text<'de>,
-        "description": description: Text<'de>,
+        "name": name: String,
+        "description": description: String,
         "schema": schema: Raw<'de>,
         "strict": strict: bool,
         others: Refused,

@@ -15,8 +15,9 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use weir_sdk::adapter::{Failure, Setting};
 use weir_sdk::chat::{
-    Blob, ChatRequest, Content, Image, Message, ReasoningRequest, ResponseFormat, Role, ToolCall,
-    ToolChoice, ToolContent, ToolDefinition, ToolResult,
+    Blob, ChatRequest, Content, File, Image, ImageDetail, ImageSource, JsonSchema, Message,
+    ReasoningRequest, ResponseFormat, Role, ToolCall, ToolChoice, ToolContent, ToolDefinition,
+    ToolResult,
 };
 
 /// The names of the options.
@@ -137,16 +138,16 @@ pub(super) fn write(chat: &ChatRequest, options: &Options) -> Result<Vec<u8>, Fa
 /// Roughly the body's size, rather above than below: a buffer that grows holds its content
 /// twice, and images may be a third of a guest's memory.
 fn estimated_bytes(chat: &ChatRequest) -> usize {
-    let base64 = |blob: &Blob| blob.data.len().div_ceil(3) * 4;
-    let image = |image: &Image| match image {
-        Image::Url(url) => url.len(),
-        Image::Inline(blob) => base64(blob),
+    let base64 = |data: &[u8]| data.len().div_ceil(3) * 4;
+    let image = |image: &Image| match &image.source {
+        ImageSource::Url(url) => url.len(),
+        ImageSource::Inline(blob) => base64(&blob.data),
     };
     let part = |content: &Content| match content {
         // A little more for what is escaped: line ends and quotes.
         Content::Text(text) => text.len() + text.len() / 16,
         Content::Image(content) => image(content),
-        Content::File(blob) => base64(blob),
+        Content::File(file) => base64(&file.data),
         Content::Reasoning(text) | Content::RedactedReasoning(text) => text.len(),
         // Arguments are JSON in a JSON string: every quote is escaped.
         Content::ToolCall(call) => call.arguments.len() + call.arguments.len() / 4,
@@ -218,15 +219,20 @@ impl Serialize for Body<'_> {
                     },
                 )?;
             }
-            ResponseFormat::JsonSchema(schema) => body.serialize_entry(
+            ResponseFormat::JsonSchema(JsonSchema {
+                name,
+                description,
+                strict,
+                schema,
+            }) => body.serialize_entry(
                 "response_format",
                 &JsonSchemaFormat {
                     kind: "json_schema",
-                    json_schema: JsonSchema {
-                        name: "response",
-                        // The contract says that the answer must satisfy the schema. Without
-                        // this, the upstream only tries.
-                        strict: true,
+                    json_schema: NamedSchema {
+                        // Required here, unlike in the vocabulary.
+                        name: name.as_deref().unwrap_or("response"),
+                        description: description.as_deref(),
+                        strict: *strict,
                         schema: Raw {
                             field: "response_format.json_schema.schema",
                             json: schema,
@@ -379,9 +385,9 @@ impl Serialize for SpokenMessage<'_> {
             match content {
                 Content::Text(_) => {}
                 Content::Image(_) if is_user => {}
-                Content::File(blob) if is_user => {
-                    if blob.media_type != "application/pdf" {
-                        return Err(at.refuse_named(&format!("a file of type {}", blob.media_type)));
+                Content::File(file) if is_user => {
+                    if file.media_type != "application/pdf" {
+                        return Err(at.refuse_named(&format!("a file of type {}", file.media_type)));
                     }
                 }
                 other => return Err(at.refuse(other)),
@@ -452,17 +458,27 @@ impl Serialize for Parts<'_> {
             Content::Text(text) => Some(Part::Text { text }),
             Content::Image(image) => Some(Part::ImageUrl {
                 image_url: ImageUrl {
-                    url: match image {
-                        Image::Url(url) => Url::Remote(url),
-                        Image::Inline(blob) => Url::Data(blob),
+                    url: match &image.source {
+                        ImageSource::Url(url) => Url::Remote(url),
+                        ImageSource::Inline(Blob { media_type, data }) => {
+                            Url::Data { media_type, data }
+                        }
                     },
+                    detail: image.detail.map(|detail| match detail {
+                        ImageDetail::Low => "low",
+                        ImageDetail::High => "high",
+                    }),
                 },
             }),
-            Content::File(blob) => Some(Part::File {
-                file: File {
-                    // Required, and the vocabulary knows no name.
-                    filename: "document.pdf",
-                    file_data: Url::Data(blob),
+            Content::File(File {
+                name,
+                media_type,
+                data,
+            }) => Some(Part::File {
+                file: NamedFile {
+                    // Required here, unlike in the vocabulary.
+                    filename: name.as_deref().unwrap_or("document.pdf"),
+                    file_data: Url::Data { media_type, data },
                 },
             }),
             _ => None,
@@ -481,23 +497,25 @@ impl Serialize for Parts<'_> {
 enum Part<'a> {
     Text { text: &'a str },
     ImageUrl { image_url: ImageUrl<'a> },
-    File { file: File<'a> },
+    File { file: NamedFile<'a> },
 }
 
 #[derive(Serialize)]
 struct ImageUrl<'a> {
     url: Url<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<&'static str>,
 }
 
 #[derive(Serialize)]
-struct File<'a> {
+struct NamedFile<'a> {
     filename: &'a str,
     file_data: Url<'a>,
 }
 
 enum Url<'a> {
     Remote(&'a str),
-    Data(&'a Blob),
+    Data { media_type: &'a str, data: &'a [u8] },
 }
 
 impl Serialize for Url<'_> {
@@ -505,7 +523,7 @@ impl Serialize for Url<'_> {
         match self {
             Self::Remote(url) => serializer.serialize_str(url),
             // Encoded into the body piece by piece: the whole of it exists only there.
-            Self::Data(Blob { media_type, data }) => serializer.collect_str(&format_args!(
+            Self::Data { media_type, data } => serializer.collect_str(&format_args!(
                 "data:{media_type};base64,{}",
                 Base64Display::new(data, &STANDARD)
             )),
@@ -595,6 +613,7 @@ impl Serialize for Tools<'_> {
                     field: "tools.function.parameters",
                     json: &tool.input_schema,
                 },
+                strict: tool.strict,
             },
         }))
     }
@@ -618,6 +637,8 @@ struct DefinedFunction<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<&'a str>,
     parameters: Raw<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    strict: Option<bool>,
 }
 
 #[derive(Serialize)]
@@ -630,13 +651,16 @@ struct Kind {
 struct JsonSchemaFormat<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
-    json_schema: JsonSchema<'a>,
+    json_schema: NamedSchema<'a>,
 }
 
 #[derive(Serialize)]
-struct JsonSchema<'a> {
-    name: &'static str,
-    strict: bool,
+struct NamedSchema<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    strict: Option<bool>,
     schema: Raw<'a>,
 }
 

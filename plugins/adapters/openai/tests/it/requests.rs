@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 use weir_adapter_openai::translate::OpenAi;
 use weir_sdk::adapter::{Exchange, Failure, Request, Setting};
 use weir_sdk::chat::{
-    Blob, CacheLifetime, ChatRequest, Content, Image, ImageRequest, ReasoningRequest,
-    ResponseFormat, Role, ToolCall, ToolChoice, ToolContent, ToolDefinition, ToolResult,
+    Blob, CacheLifetime, ChatRequest, Content, File, Image, ImageDetail, ImageRequest, ImageSource,
+    JsonSchema, ReasoningRequest, ResponseFormat, Role, ToolCall, ToolChoice, ToolContent,
+    ToolDefinition, ToolResult,
 };
 
 use crate::{chat, message, send, setting};
@@ -26,10 +27,28 @@ fn text(text: &str) -> Content {
     Content::Text(text.to_owned())
 }
 
-fn pdf() -> Blob {
-    Blob {
+fn picture(detail: Option<ImageDetail>) -> Image {
+    Image {
+        source: ImageSource::Url("https://example.com/a.png".to_owned()),
+        detail,
+    }
+}
+
+fn pdf(name: Option<&str>) -> Content {
+    Content::File(File {
+        name: name.map(str::to_owned),
         media_type: "application/pdf".to_owned(),
         data: b"%PDF".to_vec(),
+    })
+}
+
+/// A schema about which nothing else is said.
+fn schema(json: &str) -> JsonSchema {
+    JsonSchema {
+        name: None,
+        description: None,
+        strict: None,
+        schema: json.to_owned(),
     }
 }
 
@@ -78,12 +97,15 @@ fn sends_all_that_a_request_can_say() {
         Role::User,
         vec![
             text("What is this?"),
-            Content::Image(Image::Url("https://example.com/a.png".to_owned())),
-            Content::Image(Image::Inline(Blob {
-                media_type: "image/png".to_owned(),
-                data: vec![0, 1, 2, 255],
-            })),
-            Content::File(pdf()),
+            Content::Image(picture(Some(ImageDetail::Low))),
+            Content::Image(Image {
+                source: ImageSource::Inline(Blob {
+                    media_type: "image/png".to_owned(),
+                    data: vec![0, 1, 2, 255],
+                }),
+                detail: Some(ImageDetail::High),
+            }),
+            pdf(Some("a \"report\".pdf")),
         ],
     );
     user.name = Some("alice".to_owned());
@@ -124,11 +146,17 @@ fn sends_all_that_a_request_can_say() {
             description: Some("Looks.".to_owned()),
             input_schema: r#"{"type": "object", "properties": {"at": {"type": "string"}}}"#
                 .to_owned(),
+            strict: Some(true),
             cache: None,
         }],
         tool_choice: ToolChoice::Named("look".to_owned()),
         parallel_tool_calls: Some(false),
-        response_format: ResponseFormat::JsonSchema(r#"{"type":"object"}"#.to_owned()),
+        response_format: ResponseFormat::JsonSchema(JsonSchema {
+            name: Some("sighting".to_owned()),
+            description: Some("What was seen.".to_owned()),
+            strict: Some(false),
+            schema: r#"{"type":"object"}"#.to_owned(),
+        }),
         reasoning: ReasoningRequest::Highest,
         max_output_tokens: 4096,
         temperature: Some(0.5),
@@ -155,10 +183,14 @@ fn sends_all_that_a_request_can_say() {
                 ]},
                 {"role": "user", "name": "alice", "content": [
                     {"type": "text", "text": "What is this?"},
-                    {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
-                    {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAEC/w=="}},
+                    {"type": "image_url", "image_url": {
+                        "url": "https://example.com/a.png", "detail": "low",
+                    }},
+                    {"type": "image_url", "image_url": {
+                        "url": "data:image/png;base64,AAEC/w==", "detail": "high",
+                    }},
                     {"type": "file", "file": {
-                        "filename": "document.pdf",
+                        "filename": "a \"report\".pdf",
                         "file_data": "data:application/pdf;base64,JVBERg==",
                     }},
                 ]},
@@ -177,11 +209,13 @@ fn sends_all_that_a_request_can_say() {
                 "name": "look",
                 "description": "Looks.",
                 "parameters": {"type": "object", "properties": {"at": {"type": "string"}}},
+                "strict": true,
             }}],
             "tool_choice": {"type": "function", "function": {"name": "look"}},
             "parallel_tool_calls": false,
             "response_format": {"type": "json_schema", "json_schema": {
-                "name": "response", "strict": true, "schema": {"type": "object"},
+                "name": "sighting", "description": "What was seen.", "strict": false,
+                "schema": {"type": "object"},
             }},
             "reasoning_effort": "xhigh",
             "max_completion_tokens": 4096,
@@ -195,6 +229,42 @@ fn sends_all_that_a_request_can_say() {
             "logit_bias": {"50256": -100},
             "stream": true,
             "stream_options": {"include_usage": true},
+        })
+    );
+}
+
+#[test]
+fn adds_only_the_names_that_the_upstream_insists_on() {
+    let request = ChatRequest {
+        tools: vec![ToolDefinition {
+            name: "look".to_owned(),
+            description: None,
+            input_schema: "{}".to_owned(),
+            strict: None,
+            cache: None,
+        }],
+        response_format: ResponseFormat::JsonSchema(schema("{}")),
+        ..with_messages(vec![message(
+            Role::User,
+            vec![Content::Image(picture(None)), pdf(None)],
+        )])
+    };
+    assert_eq!(
+        body(request, &[]),
+        json!({
+            "model": "gpt-test",
+            "messages": [{"role": "user", "content": [
+                {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
+                {"type": "file", "file": {
+                    "filename": "document.pdf",
+                    "file_data": "data:application/pdf;base64,JVBERg==",
+                }},
+            ]}],
+            "tools": [{"type": "function", "function": {"name": "look", "parameters": {}}}],
+            "response_format": {"type": "json_schema", "json_schema": {
+                "name": "response", "schema": {},
+            }},
+            "max_completion_tokens": 100,
         })
     );
 }
@@ -338,7 +408,7 @@ fn lets_no_value_break_out_of_its_field() {
     let refused = refusal(with_extra("user", r#"1,"max_tokens":2"#), &[]);
     assert!(refused.starts_with("user: "), "{refused}");
     let request = ChatRequest {
-        response_format: ResponseFormat::JsonSchema("{".to_owned()),
+        response_format: ResponseFormat::JsonSchema(schema("{")),
         ..chat("hello")
     };
     let refused = refusal(request, &[]);
@@ -347,12 +417,13 @@ fn lets_no_value_break_out_of_its_field() {
 
 #[test]
 fn refuses_content_that_a_role_can_not_carry() {
-    let image = || Content::Image(Image::Url("https://example.com/a.png".to_owned()));
-    let csv = Content::File(Blob {
+    let image = || Content::Image(picture(None));
+    let csv = Content::File(File {
+        name: None,
         media_type: "text/csv".to_owned(),
         data: Vec::new(),
     });
-    let picture = ToolContent::Image(Image::Url("https://example.com/a.png".to_owned()));
+    let shown = ToolContent::Image(picture(None));
     for (role, content, named) in [
         (Role::System, image(), "an image in a system message"),
         (Role::Assistant, image(), "an image in an assistant message"),
@@ -370,7 +441,7 @@ fn refuses_content_that_a_role_can_not_carry() {
         (Role::Tool, text("hi"), "text in a tool message"),
         (
             Role::Tool,
-            tool_result(vec![picture], false),
+            tool_result(vec![shown], false),
             "an image in a tool message",
         ),
     ] {

@@ -62,6 +62,13 @@ pub struct Config {
 pub struct Limits {
     /// Bytes of a request's body. Default 10 MiB.
     pub body_bytes: usize,
+    /// MiB of all requests' bodies together; more wait, then get 503. Default 512.
+    pub all_bodies_mib: u32,
+    /// Connections of clients at once; more wait to be accepted. Default 4,096.
+    pub connections: u32,
+    /// Milliseconds in which the head of a request must arrive, and for which an idle connection is kept:
+    /// a load balancer in front should close its own idle connections sooner. Default 10,000.
+    pub head_timeout_ms: u64,
     /// Milliseconds in which a request's body must arrive. Default 30,000.
     pub body_timeout_ms: u64,
     /// Requests that are worked on at once; also the number of plugin instances. Default 512.
@@ -86,6 +93,9 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             body_bytes: 10 << 20,
+            all_bodies_mib: 512,
+            connections: 4_096,
+            head_timeout_ms: 10_000,
             body_timeout_ms: 30_000,
             concurrent_requests: 512,
             queued_requests: 512,
@@ -187,6 +197,12 @@ impl Config {
                 "limits.concurrent_requests",
                 u64::from(self.limits.concurrent_requests),
             ),
+            (
+                "limits.all_bodies_mib",
+                u64::from(self.limits.all_bodies_mib),
+            ),
+            ("limits.connections", u64::from(self.limits.connections)),
+            ("limits.head_timeout_ms", self.limits.head_timeout_ms),
             ("limits.body_bytes", self.limits.body_bytes as u64),
             ("limits.answer_bytes", self.limits.answer_bytes),
             ("timeouts.connect_ms", self.timeouts.connect_ms),
@@ -200,6 +216,10 @@ impl Config {
         ] {
             anyhow::ensure!(value > 0, "`{setting}` must be more than 0");
         }
+        anyhow::ensure!(
+            self.limits.all_bodies_mib <= 1 << 20,
+            "`limits.all_bodies_mib` is more than 1 TiB"
+        );
         anyhow::ensure!(
             self.limits.concurrent_requests <= 8_192,
             "`limits.concurrent_requests` is {}; more than 8192 plugin instances do not fit the address space",

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::app::App;
 use crate::error::ApiError;
@@ -50,7 +51,12 @@ impl<S: Sync> FromRequestParts<S> for RequestId {
 }
 
 /// The body of a request that says it is JSON, within the limits of size and time.
-pub struct JsonBody(pub Bytes);
+pub struct JsonBody {
+    /// The text, whole.
+    pub bytes: Bytes,
+    /// What it occupies of the memory for bodies; kept for as long as a copy of the body is.
+    pub room: OwnedSemaphorePermit,
+}
 
 impl FromRequest<App> for JsonBody {
     type Rejection = ApiError;
@@ -83,10 +89,18 @@ impl FromRequest<App> for JsonBody {
         if length.is_some_and(|length| length > limit as u64) {
             return Err(too_large(limit));
         }
+        // A body of unknown length is taken for one of the greatest.
+        let room = app
+            .admission
+            .room_for_body(length.unwrap_or(limit as u64))
+            .await?;
         let timeout = Duration::from_millis(app.config.limits.body_timeout_ms);
         let body = Limited::new(request.into_body(), limit).collect();
         match tokio::time::timeout(timeout, body).await {
-            Ok(Ok(body)) => Ok(Self(body.to_bytes())),
+            Ok(Ok(body)) => Ok(Self {
+                bytes: body.to_bytes(),
+                room,
+            }),
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(limit)),
             Ok(Err(_)) => Err(ApiError::new(
                 StatusCode::BAD_REQUEST,

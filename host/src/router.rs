@@ -75,6 +75,11 @@ async fn surround(State(app): State<App>, mut request: Request, next: Next) -> R
     };
     let mut response = match response {
         Ok(mut response) => match response.extensions_mut().remove::<ApiError>() {
+            // No handler's doing: an extractor of axum's, whose text is not ours.
+            None if response.status().is_client_error() || response.status().is_server_error() => {
+                let message = "The request is malformed.";
+                ApiError::new(response.status(), "INVALID_REQUEST", message).render(id.as_str())
+            }
             None => response,
             Some(error) => {
                 let mut rendered = error.render(id.as_str());

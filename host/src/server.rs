@@ -6,6 +6,7 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::server::conn::http1;
@@ -13,35 +14,43 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
 
 use crate::app::App;
 use crate::router;
-
-/// How long the head of a request may take; also how long an idle connection is kept.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Bytes of a request's head, and of what is buffered of an answer.
 const BUFFER_BYTES: usize = 16 << 10;
 
 const MAX_HEADERS: usize = 100;
 
+/// How long clients may take to hear that the gateway stops.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
 /// Serves until `stop` completes, then drains: no new connections, requests under way are finished, and
 /// what is left when `limits.shutdown_ms` are over is told to stop.
 pub async fn serve(app: App, listener: TcpListener, stop: impl Future<Output = ()>) {
     let service = router::router(app.clone());
+    let limits = &app.config.limits;
     let mut server = http1::Builder::new();
     server
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
+        .header_read_timeout(Duration::from_millis(limits.head_timeout_ms))
         .max_headers(MAX_HEADERS)
         .max_buf_size(BUFFER_BYTES);
-    let write_timeout = Duration::from_millis(app.config.limits.client_write_timeout_ms);
+    let write_timeout = Duration::from_millis(limits.client_write_timeout_ms);
+    let places = Arc::new(Semaphore::new(limits.connections as usize));
     let connections = GracefulShutdown::new();
     let mut stop = pin!(stop);
     loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+        let accepted = async {
+            // Without a place, clients wait in the kernel's queue.
+            let place = places.clone().acquire_owned().await;
+            (place, listener.accept().await)
+        };
+        let (place, accepted) = tokio::select! {
+            accepted = accepted => accepted,
             () = &mut stop => break,
         };
         let stream = match accepted {
@@ -63,6 +72,7 @@ pub async fn serve(app: App, listener: TcpListener, stop: impl Future<Output = (
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "connection closed");
             }
+            drop(place);
         });
     }
     drop(listener);
@@ -87,18 +97,19 @@ async fn drain(app: &App, connections: GracefulShutdown) {
         tracing::info!(requests = under_way, "waiting for requests under way");
     }
     let limit = Duration::from_millis(app.config.limits.shutdown_ms);
-    let done = async {
-        app.tasks.wait().await;
+    // Connections end after the request that they are in; work for clients that have gone may go on.
+    let mut done = pin!(async {
         connections.shutdown().await;
-    };
-    if tokio::time::timeout(limit, done).await.is_err() {
+        app.tasks.wait().await;
+    });
+    if tokio::time::timeout(limit, &mut done).await.is_err() {
         tracing::warn!(
             requests = app.tasks.len(),
             "stopping requests that are still under way"
         );
         app.shutdown.cancel();
         // They only have to say so to their clients; one whose client does not read is cut.
-        let _ = tokio::time::timeout(Duration::from_secs(2), app.tasks.wait()).await;
+        let _ = tokio::time::timeout(LAST_WORDS, done).await;
     }
     app.database.close().await;
 }

@@ -77,7 +77,9 @@ async fn nothing_more_is_read_from_the_upstream_while_the_client_does_not_read()
         .tables("[limits]\nclient_write_timeout_ms = 300\n")
         .start()
         .await;
-    let mut stream = gateway.stream("scripted", "x").await;
+    let mut body = chat("scripted", "x");
+    body["max_tokens"] = 1_000_000.into();
+    let mut stream = gateway.client().stream("/chat", &body).await;
     stream.next_chunk().await;
     // The client reads no more: the write time-out closes its connection, and only then does the
     // drain read the rest from the upstream.
@@ -91,6 +93,32 @@ async fn nothing_more_is_read_from_the_upstream_while_the_client_does_not_read()
         chunks += 1;
     }
     assert!(chunks < 1_990, "the stream was cut: {chunks}");
+}
+
+#[tokio::test]
+async fn no_second_attempt_is_made_for_a_client_that_hung_up() {
+    let (first, second) = (Upstream::start().await, Upstream::start().await);
+    let gate = Gate::new();
+    first.always(Reply::error(503, "overloaded").after_gate(&gate));
+    second.always(Reply::chat("must not be asked"));
+    let gateway = Gateway::builder()
+        .provider("first", "openai", Some(&first))
+        .provider("second", "openai", Some(&second))
+        .model("both", &["first", "second"])
+        .start()
+        .await;
+    let client = gateway.client();
+    let request = tokio::spawn(async move { client.post("/chat", &chat("both", "x")).await });
+    patiently(gate.reached()).await;
+    request.abort();
+    let _ = request.await;
+    // The gateway learns of it from the socket; a request over the same runtime lets it.
+    for _ in 0..20 {
+        gateway.stranger().get("/health").await;
+    }
+    gate.open();
+    patiently(until_idle(&gateway)).await;
+    assert_eq!((first.count(), second.count()), (1, 0));
 }
 
 /// Waits until no request is under way.

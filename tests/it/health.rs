@@ -50,6 +50,31 @@ async fn stopping_waits_for_requests_under_way() {
 }
 
 #[tokio::test]
+async fn a_stopping_gateway_takes_no_second_request_on_a_kept_connection() {
+    let upstream = Upstream::start().await;
+    let gate = Gate::new();
+    upstream.will(Reply::chat("first").after_gate(&gate));
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let client = gateway.client();
+    let first = {
+        let client = client.clone();
+        tokio::spawn(async move { client.post("/chat", &chat("scripted", "x")).await })
+    };
+    gate.reached().await;
+    let draining = gateway.app().draining.clone();
+    let stopped = tokio::spawn(gateway.stop());
+    draining.cancelled().await;
+    gate.open();
+    let first = first.await.expect("no panic");
+    assert_eq!(first.content(), "first");
+    assert!(
+        client.try_get("/health").await.is_none(),
+        "its connection was closed and no other is accepted"
+    );
+    stopped.await.expect("it stops");
+}
+
+#[tokio::test]
 async fn what_is_still_under_way_after_the_drain_is_told_so() {
     let upstream = Upstream::start().await;
     upstream.will(Reply::chat_stream(["one ", "two"]).gate_before_piece(1, &Gate::new()));

@@ -346,6 +346,21 @@ async fn events_that_make_no_answer_are_refused() {
 }
 
 #[tokio::test]
+async fn what_a_guest_emits_is_bounded_by_the_output_limit() {
+    let gateway = gateway("").await;
+    let emit = json!({ "Emit": [{ "BlockStart": "Text" }, { "Text": "x".repeat(20_000) }] });
+    let command = json!({ "behave": "script", "steps": [emit], "forever": true });
+    let answer = gateway.chat("hostile", &command.to_string()).await;
+    answer.error(502, "UPSTREAM_ERROR");
+    let tiny: Vec<_> = std::iter::once(json!({ "BlockStart": "Text" }))
+        .chain((0..10_000).map(|_| json!({ "Text": "" })))
+        .collect();
+    let command = json!({ "behave": "script", "steps": [{ "Emit": tiny }] });
+    let answer = gateway.chat("hostile", &command.to_string()).await;
+    answer.error(502, "UPSTREAM_ERROR");
+}
+
+#[tokio::test]
 async fn a_stream_that_turns_to_nonsense_ends_with_a_typed_error() {
     let gateway = gateway("").await;
     let command = json!({ "behave": "script", "steps": [

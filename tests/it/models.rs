@@ -30,6 +30,8 @@ async fn lists_models_for_openai_clients() {
     assert_eq!(list["data"][0]["object"], "model");
     let one = gateway.client().get("/v1/models/demo").await.json();
     assert_eq!(one, list["data"][0]);
+    let no_text = gateway.client().get("/v1/models/%ff").await;
+    no_text.error(404, "UNKNOWN_MODEL");
     gateway
         .client()
         .get("/v1/models/none")

@@ -61,6 +61,20 @@ async fn a_rich_request_reaches_the_upstream_whole() {
 }
 
 #[tokio::test]
+async fn an_image_as_large_as_a_body_may_be_reaches_the_upstream_whole() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("seen"));
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let url = format!("data:image/png;base64,{}", "iVBORw0KGgoA".repeat(850_000));
+    let content = json!([{ "type": "image_url", "image_url": { "url": url } }]);
+    let body = json!({ "model": "scripted", "messages": [{ "role": "user", "content": content }] });
+    let answer = gateway.client().post("/chat", &body).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let sent = upstream.next_request().await.json();
+    assert!(sent["messages"][0]["content"][0]["image_url"]["url"] == url.as_str());
+}
+
+#[tokio::test]
 async fn without_a_limit_of_the_client_the_models_default_is_sent() {
     let upstream = Upstream::start().await;
     upstream.always(Reply::chat("ok"));

@@ -85,3 +85,90 @@ async fn an_endless_answer_is_cut() {
     let answer = gateway.client().post("/chat", &chat("scripted", "x")).await;
     answer.error(502, "UPSTREAM_ERROR");
 }
+
+#[tokio::test]
+async fn a_slow_reader_cannot_outstay_the_deadline() {
+    let upstream = Upstream::start().await;
+    let words = vec!["x".repeat(10_000); 1_500];
+    upstream.always(Reply::chat_stream(words.iter().map(String::as_str)));
+    let gateway = hurried(&upstream, "total_ms = 800").await;
+    let mut body = chat("scripted", "x");
+    body["max_tokens"] = 1_000_000.into();
+    let mut stream = gateway.client().stream("/chat", &body).await;
+    stream.next_chunk().await;
+    // It reads nothing for as long as the request is under way.
+    tests::patiently(async {
+        while !gateway.app().tasks.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    upstream.until_hung_up().await;
+    assert!(!stream.ended_well().await, "the stream broke off");
+}
+
+#[tokio::test]
+async fn a_guest_that_dawdles_in_every_call_is_bounded_by_the_deadline_too() {
+    let gateway = Gateway::builder()
+        .guest("hostile", tests::guests::misbehaving(), None)
+        .tables("[timeouts]\ntotal_ms = 600\n")
+        .start()
+        .await;
+    let started = Instant::now();
+    let waits: Vec<_> = (0..60)
+        .map(|_| serde_json::json!({ "Wait": 100 }))
+        .collect();
+    let command = serde_json::json!({ "behave": "script", "steps": waits });
+    let answer = gateway.chat("hostile", &command.to_string()).await;
+    answer.error(504, "UPSTREAM_TIMEOUT");
+    assert!(
+        started.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        started.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_accepts_and_stays_silent_counts_as_unreachable() {
+    let second = Upstream::start().await;
+    second.always(Reply::chat("from the second"));
+    // Speaks no TLS: it accepts, because the kernel does, and never says a word.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let silent = silent
+        .local_addr()
+        .map(|address| (silent, address))
+        .expect("an address");
+    let gateway = Gateway::builder()
+        .tables(&format!(
+            "[timeouts]\nconnect_ms = 200\n\
+             [providers.silent]\nadapter = \"openai\"\nbase_url = \"https://{}\"\n",
+            silent.1
+        ))
+        .provider("second", "openai", Some(&second))
+        .model("both", &["silent", "second"])
+        .start()
+        .await;
+    let started = Instant::now();
+    assert_eq!(gateway.chat("both", "x").await.content(), "from the second");
+    assert!(
+        started.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        started.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn another_upstream_is_not_asked_after_a_time_out() {
+    let (first, second) = (Upstream::start().await, Upstream::start().await);
+    first.always(Reply::never());
+    second.always(Reply::chat("must not be asked"));
+    let gateway = Gateway::builder()
+        .provider("first", "openai", Some(&first))
+        .provider("second", "openai", Some(&second))
+        .model("both", &["first", "second"])
+        .tables("[timeouts]\nfirst_byte_ms = 200\n")
+        .start()
+        .await;
+    assert_eq!(gateway.stream("both", "x").await.status, 504);
+    assert_eq!((first.count(), second.count()), (1, 0));
+}

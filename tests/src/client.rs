@@ -77,6 +77,13 @@ impl Client {
         self.send(Method::GET, path, None, Bytes::new()).await
     }
 
+    /// Sends a GET to a gateway that may not be there.
+    pub async fn try_get(&self, path: &str) -> Option<StatusCode> {
+        let request = self.request(Method::GET, path, None, Bytes::new());
+        let response = patiently(self.http.request(request)).await.ok()?;
+        Some(response.status())
+    }
+
     /// Posts JSON.
     pub async fn post(&self, path: &str, body: &Value) -> Answer {
         let json = Some("application/json");
@@ -212,6 +219,20 @@ impl EventStream {
                 if let Ok(data) = frame.into_data() {
                     self.text
                         .push_str(std::str::from_utf8(&data).expect("UTF-8, whole characters"));
+                }
+            }
+        })
+        .await
+    }
+
+    /// Reads to the end; whether the stream ended as it should, rather than breaking off.
+    pub async fn ended_well(mut self) -> bool {
+        patiently(async {
+            loop {
+                match self.body.frame().await {
+                    None => return true,
+                    Some(Ok(_)) => {}
+                    Some(Err(_)) => return false,
                 }
             }
         })

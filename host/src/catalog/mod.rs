@@ -5,7 +5,7 @@
 //! left for. [`Catalog::build`] reports everything that is wrong at once, by setting.
 //!
 //! **Invariant:** a model of the catalog can be served: its upstreams have their credentials, and their
-//! adapters are loaded and serve chat.
+//! adapters are loaded and serve what the model's price is for: chat or images.
 
 pub mod config;
 pub mod price;

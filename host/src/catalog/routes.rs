@@ -1,6 +1,7 @@
 //! `GET /models` and OpenAI's `GET /v1/models`.
 
 use axum::Json;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use serde_json::{Value, json};
 
@@ -34,9 +35,10 @@ pub async fn list_openai_models(State(app): State<App>, _: Caller) -> Json<Value
 pub async fn get_openai_model(
     State(app): State<App>,
     _: Caller,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Value>, ApiError> {
-    match app.catalog.model(&id) {
+    // What is not UTF-8 is no model's name either.
+    match id.ok().and_then(|Path(id)| app.catalog.model(&id)) {
         Some(model) => Ok(Json(openai_model(&app, model))),
         None => Err(ApiError::new(
             http::StatusCode::NOT_FOUND,

@@ -16,6 +16,9 @@ pub struct Admission {
     queued: AtomicU32,
     queue_length: u32,
     queue_timeout: Duration,
+    /// In KiB.
+    body_room: Arc<Semaphore>,
+    body_room_kib: u32,
 }
 
 /// The right to be served; a plugin instance is there for each. Dropped when the work is done.
@@ -29,6 +32,22 @@ impl Admission {
             queued: AtomicU32::new(0),
             queue_length: limits.queued_requests,
             queue_timeout: Duration::from_millis(limits.queue_timeout_ms),
+            body_room: Arc::new(Semaphore::new(limits.all_bodies_mib as usize * 1024)),
+            body_room_kib: limits.all_bodies_mib * 1024,
+        }
+    }
+
+    /// Waits for room for a body of so many bytes; refuses when the wait is too long.
+    pub async fn room_for_body(&self, bytes: u64) -> Result<OwnedSemaphorePermit, ApiError> {
+        let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
+        let kib = kib.min(self.body_room_kib);
+        if let Ok(room) = self.body_room.clone().try_acquire_many_owned(kib) {
+            return Ok(room);
+        }
+        let room = self.body_room.clone().acquire_many_owned(kib);
+        match tokio::time::timeout(self.queue_timeout, room).await {
+            Ok(Ok(room)) => Ok(room),
+            Ok(Err(_)) | Err(_) => Err(overloaded()),
         }
     }
 

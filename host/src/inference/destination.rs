@@ -210,10 +210,22 @@ pub fn is_framing(name: &HeaderName) -> bool {
         header::CONTENT_ENCODING,
         header::SET_COOKIE,
     ];
+    // What some servers take for the path, the method or the client, whatever the request line says.
+    const REWRITING: [&str; 10] = [
+        "keep-alive",
+        "x-original-url",
+        "x-rewrite-url",
+        "x-original-host",
+        "x-host",
+        "x-http-method",
+        "x-http-method-override",
+        "x-method-override",
+        "true-client-ip",
+        "cf-connecting-ip",
+    ];
     let text = name.as_str();
     OWNED.contains(name)
-        || text == "keep-alive"
-        || text == "x-http-method-override"
+        || REWRITING.contains(&text)
         || text.starts_with("proxy-")
         || text.starts_with("x-forwarded-")
         || text.starts_with("x-real-")
@@ -315,7 +327,8 @@ fn percent_decode_bytes(text: &[u8]) -> Option<Vec<u8>> {
     Some(decoded)
 }
 
-fn percent_encode(text: &str, out: &mut String) {
+/// Appends a text as a query parameter writes it.
+pub(super) fn percent_encode(text: &str, out: &mut String) {
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
             out.push(char::from(byte));

@@ -8,9 +8,6 @@
 //! deadline, when the client has been gone for too long, or at shutdown.
 //! **Invariant:** every loop is bounded, whatever the guest says it wants next.
 
-use std::future::Future;
-use std::pin::pin;
-use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -19,8 +16,6 @@ use http::HeaderName;
 use http::header;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::destination::{self, DestinationError};
 use super::redact::Redactor;
@@ -30,6 +25,7 @@ use super::upstream::{HttpClient, Upstream};
 use crate::plugins::bindings::adapter::{
     Failure, Header, HttpRequest, HttpResponseHead, Request, Step,
 };
+use crate::plugins::guest_log::printable;
 use crate::plugins::{Adapter, GuestError, GuestExchange};
 
 /// Requests that an adapter may send in one exchange.
@@ -63,10 +59,6 @@ pub struct Exchange<'a> {
     pub adapter: &'a Adapter,
     /// What is asked.
     pub request: &'a Request,
-    /// When the whole request, not only this attempt, must be over.
-    pub deadline: Instant,
-    /// Fires when the gateway stops and has waited long enough.
-    pub shutdown: &'a CancellationToken,
     /// Bytes of the largest answer.
     pub answer_bytes: u64,
 }
@@ -85,7 +77,7 @@ pub enum ExchangeError {
     Destination(#[from] DestinationError),
     /// The adapter's events make no answer.
     #[error("the adapter's events make no answer: {0}")]
-    OutOfOrder(#[from] OutOfOrder),
+    OutOfOrder(OutOfOrder),
     /// The adapter went on and on.
     #[error("the adapter took more than {MAX_SENDS} requests or {MAX_OTHER_STEPS} other steps")]
     TooManySteps,
@@ -98,7 +90,7 @@ pub enum ExchangeError {
     /// The upstream took too long.
     #[error("the upstream took too long: {0}")]
     TimedOut(Phase),
-    /// The answer is larger than weir takes.
+    /// The answer is larger than weir takes, or than the output limit allows.
     #[error("the upstream's answer is too large")]
     TooLarge,
     /// The client hung up, and the upstream did not finish within the drain.
@@ -150,8 +142,7 @@ impl Exchange<'_> {
                 Step::Emit(events) => relay.events(events).await?,
                 Step::Wait(milliseconds) => {
                     let pause = tokio::time::sleep(Duration::from_millis(milliseconds.into()));
-                    self.within(Duration::MAX, Phase::Total, relay, pause)
-                        .await?;
+                    relay.within(Duration::MAX, Phase::Total, pause).await?;
                 }
                 Step::Done => return Ok(relay.end()?),
             }
@@ -179,13 +170,8 @@ impl Exchange<'_> {
         } else {
             Duration::MAX
         };
-        let response = self
-            .within(
-                first_byte,
-                Phase::FirstByte,
-                relay,
-                self.http.request(request),
-            )
+        let response = relay
+            .within(first_byte, Phase::FirstByte, self.http.request(request))
             .await?
             .map_err(|error| {
                 // The error's own text may hold an address; its class is enough.
@@ -225,13 +211,8 @@ impl Exchange<'_> {
         let mut left = self.answer_bytes;
         let mut complete = false;
         while !complete {
-            let piece = self
-                .within(
-                    self.upstream.timeouts.idle,
-                    Phase::Idle,
-                    relay,
-                    pieces.next(),
-                )
+            let piece = relay
+                .within(self.upstream.timeouts.idle, Phase::Idle, pieces.next())
                 .await?
                 .map_err(|_| ExchangeError::BrokenOff)?;
             let bytes = match piece {
@@ -254,39 +235,14 @@ impl Exchange<'_> {
         }
         Ok(())
     }
+}
 
-    /// Waits for `work` no longer than any of the request's bounds allows.
-    pub(super) async fn within<T>(
-        &self,
-        limit: Duration,
-        phase: Phase,
-        relay: &mut Relay,
-        work: impl Future<Output = T>,
-    ) -> Result<T, ExchangeError> {
-        let mut work = pin!(work);
-        // What is there already needs no timer.
-        let ready = std::future::poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await;
-        if let Poll::Ready(output) = ready {
-            return Ok(output);
-        }
-        let limit = Instant::now().checked_add(limit);
-        loop {
-            let (at, error) = [
-                (limit, ExchangeError::TimedOut(phase)),
-                (relay.abandoned_at(), ExchangeError::Abandoned),
-                (Some(self.deadline), ExchangeError::TimedOut(Phase::Total)),
-            ]
-            .into_iter()
-            .filter_map(|(at, error)| Some((at?, error)))
-            .min_by_key(|(at, _)| *at)
-            .unwrap_or((self.deadline, ExchangeError::TimedOut(Phase::Total)));
-            tokio::select! {
-                biased;
-                output = &mut work => return Ok(output),
-                () = self.shutdown.cancelled() => return Err(ExchangeError::ShuttingDown),
-                () = relay.hung_up() => {}
-                () = tokio::time::sleep_until(at) => return Err(error),
-            }
+impl From<OutOfOrder> for ExchangeError {
+    fn from(error: OutOfOrder) -> Self {
+        if error == OutOfOrder::TOO_MUCH {
+            Self::TooLarge
+        } else {
+            Self::OutOfOrder(error)
         }
     }
 }
@@ -368,19 +324,17 @@ fn visible_headers(headers: &http::HeaderMap, credential: Option<&str>) -> Vec<H
         .collect()
 }
 
+/// For the log. Refusals of what the client sent often quote it, so that their texts stay out.
 fn describe_failure(failure: &Failure) -> String {
     let (what, text) = match failure {
-        Failure::Unsupported(text) => ("the adapter cannot express", text.as_str()),
-        Failure::Rejected(text) => ("the upstream rejected the request", text.as_str()),
-        Failure::ContextLength(text) => ("the request is too long for the model", text.as_str()),
-        Failure::Filtered(text) => ("the upstream refused the content", text.as_str()),
-        Failure::Unauthorized(text) => ("the upstream refused weir's credential", text.as_str()),
-        Failure::RateLimited(_) => ("the upstream limits weir's rate", ""),
-        Failure::Unavailable(text) => ("the upstream is unavailable", text.as_str()),
-        Failure::Malformed(text) => ("the upstream's answer makes no sense", text.as_str()),
+        Failure::Unsupported(_) => return "the adapter cannot express the request".into(),
+        Failure::Rejected(_) => return "the upstream rejected the request".into(),
+        Failure::ContextLength(_) => return "the request is too long for the model".into(),
+        Failure::Filtered(_) => return "the upstream refused the content".into(),
+        Failure::RateLimited(_) => return "the upstream limits weir's rate".into(),
+        Failure::Unauthorized(text) => ("the upstream refused weir's credential", text),
+        Failure::Unavailable(text) => ("the upstream is unavailable", text),
+        Failure::Malformed(text) => ("the upstream's answer makes no sense", text),
     };
-    format!(
-        "{what}: {}",
-        crate::plugins::guest_log::printable(text, 300)
-    )
+    format!("{what}: {}", printable(text, 300))
 }

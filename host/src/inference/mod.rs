@@ -32,10 +32,9 @@ use axum::response::Response;
 use http::StatusCode;
 use tokio::time::Instant;
 
-use self::admission::Turn;
 use self::dialect::openai::{AnswerHead, ChatCall};
-use self::exchange::{Exchange, ExchangeError};
-use self::relay::Relay;
+use self::exchange::{Exchange, ExchangeError, Phase};
+use self::relay::{Bounds, Relay};
 use self::resolve::Plan;
 use crate::app::App;
 use crate::clock::Millis;
@@ -56,9 +55,11 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE_BEFORE_FALLBACK: Duration = Duration::from_secs(1);
 
 /// Serves a chat request; returns when the answer begins.
+///
+/// `held` is dropped when the request is over: what it occupies, such as its turn.
 pub async fn chat(
     app: &App,
-    turn: Turn,
+    held: impl Send + 'static,
     request_id: RequestId,
     call: ChatCall,
 ) -> Result<Response, ApiError> {
@@ -69,50 +70,69 @@ pub async fn chat(
         created: Millis::now().seconds(),
         model: plan.model.id.clone(),
     };
-    let drain = Duration::from_millis(app.config.limits.hang_up_drain_ms);
-    let (relay, reply) = if stream {
-        Relay::stream(head, include_usage, drain)
-    } else {
-        Relay::plain(head, drain)
+    let bounds = Bounds {
+        deadline: Instant::now() + Duration::from_millis(app.config.timeouts.total_ms),
+        drain: Duration::from_millis(app.config.limits.hang_up_drain_ms),
+        shutdown: app.shutdown.clone(),
+        output_limit: plan.request.max_output_tokens,
     };
-    let task = serve(app.clone(), plan, relay, request_id);
+    let (relay, reply) = if stream {
+        Relay::stream(head, include_usage, bounds.clone())
+    } else {
+        Relay::plain(head, bounds.clone())
+    };
+    let task = serve(app.clone(), plan, bounds, relay, request_id);
     app.tasks.spawn(async move {
         task.await;
-        drop(turn);
+        drop(held);
     });
     reply.response().await
 }
 
-async fn serve(app: App, plan: Plan, mut relay: Relay, request_id: RequestId) {
+async fn serve(app: App, plan: Plan, bounds: Bounds, mut relay: Relay, request_id: RequestId) {
     let model = plan.model.clone();
-    let (size, output_limit) = (plan.size, plan.request.max_output_tokens);
-    match attempt_all(&app, plan, &mut relay).await {
+    let size = plan.size;
+    let outcome = match attempt_all(&app, plan, &bounds, &mut relay).await {
         Ok(()) => {
             let usage = usage::check(
                 relay.sequence().usage(),
                 &size,
                 model.max_image_tokens,
-                output_limit,
+                bounds.output_limit,
                 relay.sequence().received_bytes(),
             );
             if usage.clamped {
                 tracing::warn!(model = model.id, request_id = %request_id, "reported usage was beyond belief and is clamped");
             }
-            relay.finish(&usage.tokens).await;
-        }
-        Err(ExchangeError::Abandoned) => {
-            tracing::debug!(model = model.id, request_id = %request_id, "abandoned by its client");
+            relay.finish(&usage.tokens).await
         }
         Err(error) => {
-            tracing::warn!(model = model.id, request_id = %request_id, %error, "request failed");
-            relay.fail(error.into(), request_id.as_str()).await;
+            let abandoned = matches!(error, ExchangeError::Abandoned);
+            let described = error.to_string();
+            if !abandoned {
+                relay.fail(error.into(), request_id.as_str()).await;
+            }
+            tracing::info!(
+                model = model.id,
+                request_id = %request_id,
+                error = described,
+                "request failed"
+            );
+            Ok(())
         }
+    };
+    if let Err(error) = outcome {
+        tracing::info!(model = model.id, request_id = %request_id, %error, "the client took too long to read");
     }
 }
 
 /// Tries the model's upstreams in order until one answers.
-async fn attempt_all(app: &App, plan: Plan, relay: &mut Relay) -> Result<(), ExchangeError> {
-    let deadline = Instant::now() + Duration::from_millis(app.config.timeouts.total_ms);
+async fn attempt_all(
+    app: &App,
+    plan: Plan,
+    bounds: &Bounds,
+    relay: &mut Relay,
+) -> Result<(), ExchangeError> {
     let mut chat = plan.request;
     let mut candidates = plan.model.candidates.iter().peekable();
     let mut last = ExchangeError::Connect;
@@ -132,8 +152,6 @@ async fn attempt_all(app: &App, plan: Plan, relay: &mut Relay) -> Result<(), Exc
             upstream,
             adapter: &adapter,
             request: &request,
-            deadline,
-            shutdown: &app.shutdown,
             answer_bytes: app.config.limits.answer_bytes,
         };
         for attempt in 1..=ATTEMPTS_PER_UPSTREAM {
@@ -145,19 +163,21 @@ async fn attempt_all(app: &App, plan: Plan, relay: &mut Relay) -> Result<(), Exc
                 Some(pause) if !relay.has_begun() => pause.max(RETRY_PAUSE),
                 _ => return Err(error),
             };
+            // Nobody would pay for a second attempt that nobody waits for.
+            if relay.is_hung_up() {
+                return Err(ExchangeError::Abandoned);
+            }
             relay.restart();
             tracing::info!(upstream = upstream.name, attempt, %error, "attempt failed");
             last = error;
             let fallback = candidates.peek().is_some();
             let too_long = fallback && pause > LONGEST_PAUSE_BEFORE_FALLBACK
-                || Instant::now() + pause >= deadline;
+                || Instant::now() + pause >= bounds.deadline;
             if attempt == ATTEMPTS_PER_UPSTREAM || too_long {
                 break;
             }
             let pause = tokio::time::sleep(pause);
-            exchange
-                .within(Duration::MAX, exchange::Phase::Total, relay, pause)
-                .await?;
+            relay.within(Duration::MAX, Phase::Total, pause).await?;
         }
         let Request::Chat(unused) = request else {
             unreachable!("it was made from a chat request above")

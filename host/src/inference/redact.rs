@@ -5,47 +5,87 @@
 
 use bytes::Bytes;
 use memchr::memmem::Finder;
+use serde_json::Value;
 
-/// Replaces each occurrence of a secret by as many asterisks.
-pub struct Redactor {
-    secret: Option<Finder<'static>>,
-    /// The end of what came so far, if the secret could begin there.
-    held: Vec<u8>,
-}
+/// Replaces each occurrence of a secret by as many asterisks, also where it is written as a URL or a JSON
+/// text writes it.
+pub struct Redactor(Vec<Blotter>);
 
 impl Redactor {
     /// For this secret; without one, everything passes.
     pub fn new(secret: Option<&str>) -> Self {
-        Self {
-            secret: secret
-                .filter(|secret| !secret.is_empty())
-                .map(|secret| Finder::new(secret.as_bytes()).into_owned()),
-            held: Vec::new(),
-        }
+        let secret = secret.unwrap_or_default();
+        let mut in_url = String::new();
+        super::destination::percent_encode(secret, &mut in_url);
+        let in_json = Value::from(secret).to_string();
+        let mut spellings = vec![
+            secret.to_owned(),
+            in_url,
+            in_json.trim_matches('"').to_owned(),
+            in_json.trim_matches('"').replace('/', "\\/"),
+        ];
+        spellings.retain(|spelling| !spelling.is_empty());
+        spellings.sort();
+        spellings.dedup();
+        Self(
+            spellings
+                .iter()
+                .map(|spelling| Blotter::new(spelling))
+                .collect(),
+        )
     }
 
     /// The bytes that can be handed on now. What may be the secret's beginning is held back.
     pub fn push(&mut self, bytes: Bytes) -> Bytes {
-        let Some(finder) = &self.secret else {
-            return bytes;
-        };
-        let secret = finder.needle();
-        if self.held.is_empty() {
-            let held = overlap(&bytes, secret);
-            if held == 0 && finder.find(&bytes).is_none() {
-                return bytes;
-            }
-        }
-        let mut all = std::mem::take(&mut self.held);
-        all.extend_from_slice(&bytes);
-        blot_out(finder, &mut all);
-        let held = overlap(&all, secret);
-        self.held = all.split_off(all.len() - held);
-        all.into()
+        self.0
+            .iter_mut()
+            .fold(bytes, |bytes, blotter| blotter.push(bytes))
     }
 
     /// What was held back, at the end of the stream.
     pub fn finish(&mut self) -> Bytes {
+        let mut held = Bytes::new();
+        for blotter in &mut self.0 {
+            let mut all = blotter.push(held).to_vec();
+            all.extend_from_slice(&blotter.finish());
+            held = all.into();
+        }
+        held
+    }
+}
+
+/// Blots out one spelling.
+struct Blotter {
+    spelling: Finder<'static>,
+    /// The end of what came so far, if the secret could begin there.
+    held: Vec<u8>,
+}
+
+impl Blotter {
+    fn new(spelling: &str) -> Self {
+        Self {
+            spelling: Finder::new(spelling.as_bytes()).into_owned(),
+            held: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, bytes: Bytes) -> Bytes {
+        let spelling = self.spelling.needle();
+        if self.held.is_empty()
+            && overlap(&bytes, spelling) == 0
+            && self.spelling.find(&bytes).is_none()
+        {
+            return bytes;
+        }
+        let mut all = std::mem::take(&mut self.held);
+        all.extend_from_slice(&bytes);
+        blot_out(&self.spelling, &mut all);
+        let held = overlap(&all, spelling);
+        self.held = all.split_off(all.len() - held);
+        all.into()
+    }
+
+    fn finish(&mut self) -> Bytes {
         std::mem::take(&mut self.held).into()
     }
 }
@@ -87,6 +127,22 @@ mod tests {
                 assert_eq!(seen, want, "cut at {first} and {second}");
             }
         }
+    }
+
+    #[test]
+    fn a_secret_is_blotted_out_as_urls_and_json_write_it() {
+        let mut redactor = Redactor::new(Some("k&y/\"1\""));
+        let text = r#"?key=k%26y%2F%221%22 "k&y/\"1\"" "k&y\/\"1\"" k&y/"1""#;
+        let mut seen = redactor.push(Bytes::from_static(text.as_bytes())).to_vec();
+        seen.extend_from_slice(&redactor.finish());
+        let seen = String::from_utf8_lossy(&seen);
+        assert!(!seen.contains("k&y") && !seen.contains("k%26y"), "{seen}");
+        assert_eq!(seen.len(), text.len());
+        assert_eq!(
+            Redactor::new(Some("sk-plain_123")).0.len(),
+            1,
+            "one spelling is all"
+        );
     }
 
     #[test]

@@ -5,8 +5,13 @@
 //! there is a channel: one message for a plain answer, pieces for a streamed one. A closed channel means
 //! that the client is gone; the answer is then read on for a while, and discarded, so that the
 //! upstream's count of tokens can still arrive.
+//!
+//! **Invariant:** every wait goes through [`Relay::within`] or is bounded as it is: by the request's deadline,
+//! by a client that has been gone for too long, by shutdown.
+//! **Invariant:** a stream that ends without saying so breaks off: a client never takes half an answer for a
+//! whole one.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -17,9 +22,10 @@ use http::{HeaderValue, header};
 use http_body::Frame;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::dialect::openai::{AnswerHead, Chunks, Completion};
-use super::exchange::ExchangeError;
+use super::exchange::{ExchangeError, Phase};
 use super::sequence::{OutOfOrder, Sequence};
 use super::usage::TokenCounts;
 use crate::error::ApiError;
@@ -29,18 +35,41 @@ use crate::plugins::bindings::chat::Event;
 /// adapter yields.
 const WAITING_PIECES: usize = 4;
 
+/// How long a failure waits for a client to read what came before it.
+const FAILURE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What bounds a request as a whole, whichever upstream answers it.
+#[derive(Debug, Clone)]
+pub struct Bounds {
+    /// When it must be over, retries and fallbacks included.
+    pub deadline: Instant,
+    /// How long it goes on after its client hung up.
+    pub drain: Duration,
+    /// Fires when the gateway stops and has waited long enough.
+    pub shutdown: CancellationToken,
+    /// Tokens of the answer at most.
+    pub output_limit: u32,
+}
+
 /// How an answer reaches the client that asked for it.
 pub struct Relay {
     sequence: Sequence,
     client: Client,
     hung_up_at: Option<Instant>,
-    drain: Duration,
+    bounds: Bounds,
 }
 
 /// The client's end: what the handler waits for.
 pub struct Reply {
     begun: oneshot::Receiver<Result<Bytes, ApiError>>,
-    pieces: Option<mpsc::Receiver<Bytes>>,
+    pieces: Option<mpsc::Receiver<Piece>>,
+}
+
+/// What a stream's task tells its response.
+enum Piece {
+    Bytes(Bytes),
+    /// The stream is complete; a channel that closes without this broke off.
+    End,
 }
 
 enum Client {
@@ -53,13 +82,13 @@ enum Client {
         chunks: Chunks,
         /// Until the first piece: the status line is not sent before there is an answer.
         begun: Option<oneshot::Sender<Result<Bytes, ApiError>>>,
-        pieces: mpsc::Sender<Bytes>,
+        pieces: mpsc::Sender<Piece>,
     },
 }
 
 impl Relay {
     /// For a client that wants the whole answer at once.
-    pub fn plain(head: AnswerHead, drain: Duration) -> (Self, Reply) {
+    pub fn plain(head: AnswerHead, bounds: Bounds) -> (Self, Reply) {
         let (reply, begun) = oneshot::channel();
         let client = Client::Plain {
             head,
@@ -67,7 +96,7 @@ impl Relay {
             reply,
         };
         (
-            Self::new(client, drain),
+            Self::new(client, bounds),
             Reply {
                 begun,
                 pieces: None,
@@ -76,7 +105,7 @@ impl Relay {
     }
 
     /// For a client that wants the answer as it is made.
-    pub fn stream(head: AnswerHead, include_usage: bool, drain: Duration) -> (Self, Reply) {
+    pub fn stream(head: AnswerHead, include_usage: bool, bounds: Bounds) -> (Self, Reply) {
         let (begun_sender, begun) = oneshot::channel();
         let (sender, pieces) = mpsc::channel(WAITING_PIECES);
         let client = Client::Stream {
@@ -85,15 +114,15 @@ impl Relay {
             pieces: sender,
         };
         let pieces = Some(pieces);
-        (Self::new(client, drain), Reply { begun, pieces })
+        (Self::new(client, bounds), Reply { begun, pieces })
     }
 
-    fn new(client: Client, drain: Duration) -> Self {
+    fn new(client: Client, bounds: Bounds) -> Self {
         Self {
-            sequence: Sequence::default(),
+            sequence: Sequence::new(bounds.output_limit),
             client,
             hung_up_at: None,
-            drain,
+            bounds,
         }
     }
 
@@ -115,7 +144,7 @@ impl Relay {
 
     /// Forgets an attempt that yielded nothing, for the next one.
     pub fn restart(&mut self) {
-        self.sequence = Sequence::default();
+        self.sequence = Sequence::new(self.bounds.output_limit);
         if let Client::Plain { answer, .. } = &mut self.client {
             *answer = Completion::default();
         }
@@ -123,6 +152,7 @@ impl Relay {
 
     /// Takes the next events. Waits while a streaming client does not read.
     pub async fn events(&mut self, events: Vec<Event>) -> Result<(), ExchangeError> {
+        self.check()?;
         for event in &events {
             self.sequence.follow(event)?;
         }
@@ -131,16 +161,16 @@ impl Relay {
                 for event in events {
                     answer.push(event);
                 }
+                Ok(())
             }
             Client::Stream { chunks, .. } => {
                 let mut piece = Vec::new();
                 for event in &events {
                     chunks.event(event, &mut piece);
                 }
-                self.send(piece).await;
+                self.send(piece).await
             }
         }
-        Ok(())
     }
 
     /// Checks that the answer is complete.
@@ -149,81 +179,164 @@ impl Relay {
     }
 
     /// Hands over the rest of the answer, or all of it.
-    pub async fn finish(mut self, tokens: &TokenCounts) {
-        match &mut self.client {
-            Client::Plain { .. } => {}
-            Client::Stream { chunks, .. } => {
-                let mut piece = Vec::new();
-                chunks.finish(tokens, &mut piece);
-                self.send(piece).await;
+    pub async fn finish(mut self, tokens: &TokenCounts) -> Result<(), ExchangeError> {
+        if let Client::Stream { chunks, .. } = &mut self.client {
+            let mut piece = Vec::new();
+            chunks.finish(tokens, &mut piece);
+            self.send(piece).await?;
+        }
+        match self.client {
+            Client::Plain {
+                head,
+                answer,
+                reply,
+            } => {
+                // Nobody listens if the client is gone, and that is all right.
+                let _ = reply.send(Ok(answer.into_body(&head, tokens).into()));
             }
+            Client::Stream { pieces, .. } => end(&pieces).await,
         }
-        if let Client::Plain {
-            head,
-            answer,
-            reply,
-        } = self.client
-        {
-            // Nobody listens if the client is gone, and that is all right.
-            let _ = reply.send(Ok(answer.into_body(&head, tokens).into()));
-        }
+        Ok(())
     }
 
     /// Tells the client of a failure: as the response, or as the stream's last event.
-    pub async fn fail(mut self, error: ApiError, request_id: &str) {
-        match &mut self.client {
-            Client::Stream { begun: None, .. } => {
+    pub async fn fail(self, error: ApiError, request_id: &str) {
+        match self.client {
+            Client::Plain { reply, .. }
+            | Client::Stream {
+                begun: Some(reply), ..
+            } => {
+                let _ = reply.send(Err(error));
+            }
+            Client::Stream { pieces, .. } => {
                 let mut piece = Vec::new();
                 Chunks::error(&error, request_id, &mut piece);
-                self.send(piece).await;
-            }
-            Client::Stream { begun, .. } => {
-                if let Some(begun) = begun.take() {
-                    let _ = begun.send(Err(error));
-                }
-            }
-            Client::Plain { .. } => {
-                if let Client::Plain { reply, .. } = self.client {
-                    let _ = reply.send(Err(error));
-                }
+                // The deadline may be what failed, so that this has a short one of its own.
+                let sent = tokio::time::timeout(FAILURE_TIMEOUT, async {
+                    if pieces.send(Piece::Bytes(piece.into())).await.is_ok() {
+                        end(&pieces).await;
+                    }
+                });
+                let _ = sent.await;
             }
         }
     }
 
+    /// Waits for `work` no longer than `limit` or than any of the request's bounds allows.
+    pub async fn within<T>(
+        &mut self,
+        limit: Duration,
+        phase: Phase,
+        work: impl Future<Output = T>,
+    ) -> Result<T, ExchangeError> {
+        self.check()?;
+        let mut work = pin!(work);
+        // What is there already needs no timer.
+        let ready = std::future::poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await;
+        if let Poll::Ready(output) = ready {
+            return Ok(output);
+        }
+        let limit = Instant::now().checked_add(limit);
+        let shutdown = self.bounds.shutdown.clone();
+        loop {
+            let (at, error) = [
+                (limit, ExchangeError::TimedOut(phase)),
+                (self.abandoned_at(), ExchangeError::Abandoned),
+            ]
+            .into_iter()
+            .filter_map(|(at, error)| Some((at?, error)))
+            .min_by_key(|(at, _)| *at)
+            .filter(|(at, _)| *at < self.bounds.deadline)
+            .unwrap_or((self.bounds.deadline, ExchangeError::TimedOut(Phase::Total)));
+            tokio::select! {
+                biased;
+                output = &mut work => return Ok(output),
+                () = shutdown.cancelled() => return Err(ExchangeError::ShuttingDown),
+                () = self.hung_up() => {}
+                () = tokio::time::sleep_until(at) => return Err(error),
+            }
+        }
+    }
+
+    /// Whether the request is over already: work that is always ready must not outrun its bounds.
+    pub fn check(&self) -> Result<(), ExchangeError> {
+        let now = Instant::now();
+        if self.bounds.shutdown.is_cancelled() {
+            return Err(ExchangeError::ShuttingDown);
+        }
+        if now >= self.bounds.deadline {
+            return Err(ExchangeError::TimedOut(Phase::Total));
+        }
+        match self.abandoned_at() {
+            Some(at) if now >= at => Err(ExchangeError::Abandoned),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether nobody waits for the answer any more.
+    pub fn is_hung_up(&self) -> bool {
+        self.hung_up_at.is_some()
+            || match &self.client {
+                Client::Plain { reply, .. }
+                | Client::Stream {
+                    begun: Some(reply), ..
+                } => reply.is_closed(),
+                Client::Stream { pieces, .. } => pieces.is_closed(),
+            }
+    }
+
     /// Completes when the client hangs up; never again after that.
-    pub async fn hung_up(&mut self) {
+    async fn hung_up(&mut self) {
         if self.hung_up_at.is_some() {
             return std::future::pending().await;
         }
         match &mut self.client {
-            Client::Plain { reply, .. } => reply.closed().await,
-            Client::Stream {
-                begun: Some(begun), ..
-            } => begun.closed().await,
+            Client::Plain { reply, .. }
+            | Client::Stream {
+                begun: Some(reply), ..
+            } => reply.closed().await,
             Client::Stream { pieces, .. } => pieces.closed().await,
         }
         self.hung_up_at = Some(Instant::now());
     }
 
     /// When to give up reading for a client that is gone.
-    pub fn abandoned_at(&self) -> Option<Instant> {
-        self.hung_up_at.map(|at| at + self.drain)
+    fn abandoned_at(&self) -> Option<Instant> {
+        self.hung_up_at.map(|at| at + self.bounds.drain)
     }
 
-    async fn send(&mut self, piece: Vec<u8>) {
+    async fn send(&mut self, piece: Vec<u8>) -> Result<(), ExchangeError> {
         let Client::Stream { begun, pieces, .. } = &mut self.client else {
-            return;
+            return Ok(());
         };
         if piece.is_empty() || self.hung_up_at.is_some() {
-            return;
+            return Ok(());
         }
         if let Some(begun) = begun.take() {
             let _ = begun.send(Ok(Bytes::new()));
         }
-        if pieces.send(piece.into()).await.is_err() {
+        let pieces = pieces.clone();
+        let sent = match pieces.try_send(Piece::Bytes(piece.into())) {
+            Ok(()) => true,
+            Err(mpsc::error::TrySendError::Closed(_)) => false,
+            // The client is slower than the upstream.
+            Err(mpsc::error::TrySendError::Full(piece)) => {
+                let sending = pieces.send(piece);
+                self.within(Duration::MAX, Phase::Total, sending)
+                    .await?
+                    .is_ok()
+            }
+        };
+        if !sent && self.hung_up_at.is_none() {
             self.hung_up_at = Some(Instant::now());
         }
+        Ok(())
     }
+}
+
+/// Says that a stream is complete.
+async fn end(pieces: &mpsc::Sender<Piece>) {
+    let _ = pieces.send(Piece::End).await;
 }
 
 impl Reply {
@@ -251,19 +364,27 @@ impl Reply {
     }
 }
 
-/// A response body that ends when the task has dropped its sender.
-struct Pieces(mpsc::Receiver<Bytes>);
+/// A streamed response's body.
+struct Pieces(mpsc::Receiver<Piece>);
+
+/// The task behind a stream ended without saying so, which only a panic or a client that was too slow for
+/// its own error does. The connection breaks off.
+#[derive(Debug, thiserror::Error)]
+#[error("the stream broke off")]
+struct BrokenOff;
 
 impl http_body::Body for Pieces {
     type Data = Bytes;
-    type Error = std::convert::Infallible;
+    type Error = BrokenOff;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        self.0
-            .poll_recv(context)
-            .map(|piece| piece.map(|bytes| Ok(Frame::data(bytes))))
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        self.0.poll_recv(context).map(|piece| match piece {
+            Some(Piece::Bytes(bytes)) => Some(Ok(Frame::data(bytes))),
+            Some(Piece::End) => None,
+            None => Some(Err(BrokenOff)),
+        })
     }
 }

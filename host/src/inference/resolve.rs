@@ -6,6 +6,7 @@ use http::StatusCode;
 
 use super::dialect::openai::ChatCall;
 use super::usage::RequestSize;
+use crate::catalog::price::Price;
 use crate::catalog::{Catalog, Model};
 use crate::error::ApiError;
 use crate::plugins::bindings::chat::{ChatRequest, Content, ToolContent};
@@ -31,6 +32,13 @@ pub fn resolve(catalog: &Catalog, call: ChatCall) -> Result<Plan, ApiError> {
         )
         .with_param("model"));
     };
+    if matches!(model.candidates[0].price, Price::Image(_)) {
+        return Err(bad(
+            "MODEL_NOT_SUPPORTED",
+            format!("The model {} generates images and does not chat.", model.id),
+        )
+        .with_param("model"));
+    }
     if !model.supports_tools && !request.tools.is_empty() {
         return Err(bad(
             "MODEL_NOT_SUPPORTED",

@@ -14,10 +14,10 @@ pub async fn create_chat_completion(
     State(app): State<App>,
     _: Caller,
     request_id: RequestId,
-    JsonBody(body): JsonBody,
+    body: JsonBody,
 ) -> Result<Response, ApiError> {
     // After the body: a client that sends slowly must not hold a turn meanwhile.
     let turn = app.admission.enter().await?;
-    let call = openai::parse_chat(&body)?;
-    super::chat(&app, turn, request_id, call).await
+    let call = openai::parse_chat(&body.bytes)?;
+    super::chat(&app, (turn, body.room), request_id, call).await
 }

@@ -4,9 +4,12 @@
 //! ([`super::destination`]) and no URL parser may normalise it again. It follows no redirect, knows
 //! no proxy, inflates nothing, and sets TCP_NODELAY, all by leaving things out.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::Uri;
 use http_body_util::Full;
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
@@ -18,7 +21,7 @@ use crate::plugins::bindings::adapter::Setting;
 use crate::secrets::Secret;
 
 /// The pooled client that all exchanges share.
-pub type HttpClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+pub type HttpClient = Client<Connector, Full<Bytes>>;
 
 /// Somebody who answers requests, e.g. a model provider.
 #[derive(Debug)]
@@ -61,7 +64,6 @@ pub fn http_client(connect_timeout: Duration) -> anyhow::Result<HttpClient> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
-    tcp.set_connect_timeout(Some(connect_timeout));
     tcp.set_keepalive(Some(Duration::from_secs(60)));
     let tls = hyper_rustls::HttpsConnectorBuilder::new()
         .with_tls_config(tls_config()?)
@@ -71,7 +73,34 @@ pub fn http_client(connect_timeout: Duration) -> anyhow::Result<HttpClient> {
     Ok(Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(Duration::from_secs(60))
-        .build(tls))
+        .build(Connector {
+            tls,
+            timeout: connect_timeout,
+        }))
+}
+
+/// Connects within a time-out that covers name look-up, TCP and TLS together: hyper's own covers TCP only,
+/// and a server that accepts and stays silent would hold the request for all its time.
+#[derive(Debug, Clone)]
+pub struct Connector {
+    tls: HttpsConnector<HttpConnector>,
+    timeout: Duration,
+}
+
+impl tower_service::Service<Uri> for Connector {
+    type Response = <HttpsConnector<HttpConnector> as tower_service::Service<Uri>>::Response;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.tls.poll_ready(context)
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        let connecting = self.tls.call(to);
+        let timeout = self.timeout;
+        Box::pin(async move { tokio::time::timeout(timeout, connecting).await? })
+    }
 }
 
 fn tls_config() -> anyhow::Result<rustls::ClientConfig> {

@@ -25,6 +25,8 @@ pub struct RequestSize {
     pub tools: u64,
     /// Images and documents, each counted as an image.
     pub images: u64,
+    /// Bytes of documents: how many tokens they make, only the upstream knows.
+    pub file_bytes: u64,
 }
 
 /// Tokens that a request was served with, checked by the host.
@@ -69,6 +71,7 @@ impl RequestSize {
                     Content::Image(image) => size.image(image),
                     Content::File(file) => {
                         size.images += 1;
+                        size.file_bytes += file.data.len() as u64;
                         size.text(file.name.as_deref().unwrap_or_default());
                     }
                     Content::ToolCall(call) => {
@@ -85,6 +88,10 @@ impl RequestSize {
                     }
                 }
             }
+        }
+        for (name, value) in &request.extra {
+            size.text(name);
+            size.text(value);
         }
         for tool in &request.tools {
             size.text(&tool.name);
@@ -111,6 +118,7 @@ impl RequestSize {
             + 64 * self.tools
             + if self.tools > 0 { 512 } else { 0 }
             + self.images * u64::from(max_image_tokens)
+            + self.file_bytes / 2
     }
 
     fn text(&mut self, text: &str) {
@@ -172,6 +180,7 @@ mod tests {
         messages: 2,
         tools: 1,
         images: 1,
+        file_bytes: 0,
     };
 
     fn usage(input: Option<u64>, output: Option<u64>) -> Usage {

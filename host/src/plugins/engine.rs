@@ -29,6 +29,17 @@ const TICKS_AT_FULL_SPEED: u64 = 2;
 /// How many ticks a guest sleeps after each one that it ran, from then on: a fifth of a core.
 const TICKS_ASLEEP: u32 = 4;
 
+/// What a component may consist of; the Python toolchain links dozens of core modules.
+const CORE_INSTANCES: u32 = 64;
+const MEMORIES: u32 = 2;
+const TABLES: u32 = 8;
+
+/// Bytes that the pool has for one memory, whatever the limits say.
+const MAX_MEMORY_BYTES: usize = 256 << 20;
+
+/// Guests that are not serving a request: those of plugins that are being loaded.
+const SPARE_INSTANCES: u32 = 16;
+
 /// Compiles components and makes stores for them. Cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
@@ -43,7 +54,7 @@ impl Engine {
     /// Memory is reserved, not used, for all of them. Where the kernel refuses that much address
     /// space, guests are allocated one by one instead, which costs some 10 µs each.
     pub fn start(instances: u32) -> anyhow::Result<Self> {
-        let wasm = match wasmtime::Engine::new(&config(Some(instances))) {
+        let wasm = match wasmtime::Engine::new(&config(Some(instances + SPARE_INSTANCES))) {
             Ok(engine) => engine,
             Err(error) => {
                 tracing::warn!(%error, "no pooled memory for plugins; allocating on demand");
@@ -181,17 +192,17 @@ fn config(pooled_instances: Option<u32>) -> Config {
         .cranelift_nan_canonicalization(true);
     if let Some(instances) = pooled_instances {
         let mut pool = PoolingAllocationConfig::new();
-        // A component of today's toolchains has two or three core instances, one or two memories
-        // and as many tables; the pool has room for that many of each on average.
+        // What one component may have, times all of them, so that no guest's appetite leaves another
+        // without a place. Components of today's toolchains have one memory, and few tables.
         pool.total_component_instances(instances)
-            .total_core_instances(instances * 4)
-            .total_memories(instances * 2)
-            .total_tables(instances * 4)
+            .total_core_instances(instances.saturating_mul(CORE_INSTANCES))
+            .total_memories(instances.saturating_mul(MEMORIES))
+            .total_tables(instances.saturating_mul(TABLES))
             .total_stacks(instances)
-            .max_core_instances_per_component(16)
-            .max_memories_per_component(8)
-            .max_tables_per_component(16)
-            .max_memory_size(256 << 20)
+            .max_core_instances_per_component(CORE_INSTANCES)
+            .max_memories_per_component(MEMORIES)
+            .max_tables_per_component(TABLES)
+            .max_memory_size(MAX_MEMORY_BYTES)
             .table_elements(20_000)
             .max_component_instance_size(1 << 20)
             .max_core_instance_size(1 << 20)

@@ -13,7 +13,7 @@ use wasmtime::component::ResourceAny;
 use wasmtime::{PoolConcurrencyLimitError, Store, Trap};
 
 use super::bindings::adapter::{Description, Failure, HttpResponseHead, Request, Step};
-use super::bindings::chat::Event;
+use super::bindings::chat::{self, Event};
 use super::bindings::{Provider, adapter};
 use super::engine::Guest;
 use super::guest_log::printable;
@@ -64,7 +64,7 @@ impl GuestExchange {
         request: &Request,
         options: &[adapter::Setting],
     ) -> Result<Result<Self, Failure>, GuestError> {
-        let (mut store, bindings) = instantiate(&adapter.program).await?;
+        let (mut store, bindings) = instantiate(&adapter.program, inline_bytes(request)).await?;
         let call_timeout = adapter.program.limits.call_timeout();
         let exports = bindings.weir_plugin_adapter();
         let exchange = exports.exchange();
@@ -127,7 +127,7 @@ impl GuestExchange {
 
 /// Asks a component what it is. Called once, when it is loaded.
 pub(super) async fn describe(plugin: &Program) -> Result<Description, GuestError> {
-    let (mut store, bindings) = instantiate(plugin).await?;
+    let (mut store, bindings) = instantiate(plugin, 0).await?;
     let exports = bindings.weir_plugin_adapter();
     enter(&mut store, plugin.limits.call_timeout(), async |store| {
         exports.call_describe(store).await
@@ -135,8 +135,48 @@ pub(super) async fn describe(plugin: &Program) -> Result<Description, GuestError
     .await
 }
 
-async fn instantiate(plugin: &Program) -> Result<(Store<Guest>, Provider), GuestError> {
-    let mut store = plugin.engine.store(&plugin.name, &plugin.limits);
+/// Bytes of images and documents in a request.
+fn inline_bytes(request: &Request) -> u64 {
+    let image = |image: &chat::Image| match &image.source {
+        chat::ImageSource::Inline(blob) => blob.data.len(),
+        chat::ImageSource::Url(_) => 0,
+    };
+    let content = |content: &chat::Content| match content {
+        chat::Content::Image(content) => image(content),
+        chat::Content::File(file) => file.data.len(),
+        chat::Content::ToolResult(result) => result
+            .content
+            .iter()
+            .map(|content| match content {
+                chat::ToolContent::Image(content) => image(content),
+                chat::ToolContent::Text(_) => 0,
+            })
+            .sum(),
+        _ => 0,
+    };
+    let bytes: usize = match request {
+        Request::Chat(request) => request
+            .messages
+            .iter()
+            .flat_map(|message| &message.parts)
+            .map(|part| content(&part.content))
+            .sum(),
+        Request::Image(request) => request.inputs.iter().map(image).sum(),
+    };
+    bytes as u64
+}
+
+async fn instantiate(
+    plugin: &Program,
+    inline_bytes: u64,
+) -> Result<(Store<Guest>, Provider), GuestError> {
+    let mut store = if inline_bytes == 0 {
+        plugin.engine.store(&plugin.name, &plugin.limits)
+    } else {
+        let limits = plugin.limits.with_inline_bytes(inline_bytes);
+        plugin.engine.store(&plugin.name, &limits)
+    };
+    store.data_mut().grant_for(inline_bytes as usize);
     let bindings = enter(&mut store, plugin.limits.call_timeout(), async |store| {
         plugin.component.instantiate_async(store).await
     })

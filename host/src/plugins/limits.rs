@@ -19,14 +19,16 @@ pub(super) const BYTES_PER_TICK: usize = 256 << 10;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Bytes of linear memory and tables together. Slots that carry images want 128 MiB.
+    /// Bytes of linear memory and tables together; lengthened by 8 bytes for each of an image or document
+    /// in the request.
     pub memory_bytes: u64,
     /// Milliseconds of processor time, counted in ticks of 10 ms inside guest calls only; lengthened by a
     /// tick for each 256 KiB of an upstream's answer.
     pub cpu_ms: u64,
     /// Milliseconds that a single call may take by the clock, waiting included.
     pub call_timeout_ms: u64,
-    /// Bytes that one call may hand from the guest to the host, as the host would store them.
+    /// Bytes that one call may hand from the guest to the host, as the host would store them; lengthened by
+    /// 2 bytes for each of an image or document in the request.
     pub call_bytes: usize,
     /// Handles to resources, the host's and its own, that a guest may hold.
     pub handles: usize,
@@ -51,6 +53,18 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// The limits of an exchange whose request holds so many bytes of images and documents: the guest gets
+    /// them, writes them anew as base64 into a buffer that doubles as it grows, and hands that over.
+    pub(super) fn with_inline_bytes(&self, bytes: u64) -> Self {
+        Self {
+            memory_bytes: self.memory_bytes.saturating_add(bytes.saturating_mul(8)),
+            call_bytes: self
+                .call_bytes
+                .saturating_add(usize::try_from(bytes.saturating_mul(2)).unwrap_or(usize::MAX)),
+            ..self.clone()
+        }
+    }
+
     pub(super) fn cpu_ticks(&self) -> u64 {
         self.cpu_ms.div_ceil(TICK.as_millis() as u64)
     }

@@ -194,7 +194,7 @@ async fn begun(
 /// Starts the release binary twice in one folder; the second start finds the plugins compiled.
 fn start() -> bool {
     let built = Command::new(env!("CARGO"))
-        .args(["build", "--release", "--bin", "weir"])
+        .args(["build", "--release", "--package", "weir", "--bin", "weir"])
         .status()
         .expect("cargo runs");
     assert!(built.success(), "weir builds");

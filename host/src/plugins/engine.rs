@@ -1,7 +1,7 @@
 //! The Wasm engine: how guests are compiled, allocated, interrupted and linked.
 //!
 //! **Invariant:** a guest that never returns costs its neighbours at most a tick: epochs make it yield
-//! every 10 ms, and past its second tick it sleeps between ticks.
+//! every 10 ms, and past the second tick of a call it sleeps between ticks.
 //! **Invariant:** WASI is linked with an empty context: clocks and randomness, no environment,
 //! arguments, files or sockets. It goes through the *async* linker; the synchronous one blocks the
 //! runtime and panics when a guest merely prints.
@@ -22,8 +22,8 @@ use super::guest::Stopped;
 use super::guest_log::GuestLog;
 use super::limits::{Allowance, BYTES_PER_TICK, Limits, TICK};
 
-/// How many ticks a guest may run at full speed. A translation takes 20 µs, so that a guest that is
-/// still running after these is a large image at best.
+/// How many ticks one call into a guest may run at full speed. A translation takes 20 µs, so that a call
+/// that is still running after these is about a large image at best.
 const TICKS_AT_FULL_SPEED: u64 = 2;
 
 /// How many ticks a guest sleeps after each one that it ran, from then on: a fifth of a core.
@@ -98,7 +98,7 @@ impl Engine {
                 table: None,
                 allowance: Allowance::new(limits.memory_bytes),
                 ticks_left: limits.cpu_ticks(),
-                ticks_used: 0,
+                ticks_in_call: 0,
                 bytes_handed: 0,
                 handles: limits.handles,
                 log: GuestLog::new(plugin.clone(), limits),
@@ -120,7 +120,7 @@ pub struct Guest {
     table: Option<ResourceTable>,
     pub(super) allowance: Allowance,
     ticks_left: u64,
-    ticks_used: u64,
+    ticks_in_call: u64,
     /// Bytes of the upstream's answer that have not lengthened the processor time yet.
     bytes_handed: usize,
     handles: usize,
@@ -128,6 +128,11 @@ pub struct Guest {
 }
 
 impl Guest {
+    /// A call into the guest begins. The clock went on since the last one, and that was not its doing.
+    pub(super) fn enter(&mut self) {
+        self.ticks_in_call = 0;
+    }
+
     /// Lengthens the processor time for bytes that the guest is about to be handed.
     pub(super) fn grant_for(&mut self, bytes: usize) {
         self.bytes_handed += bytes;
@@ -137,12 +142,12 @@ impl Guest {
 
     /// Runs when the epoch has moved on while the guest was running.
     fn tick(&mut self) -> wasmtime::Result<UpdateDeadline> {
-        self.ticks_used += 1;
+        self.ticks_in_call += 1;
         self.ticks_left = match self.ticks_left.checked_sub(1) {
             Some(left) => left,
             None => return Err(Stopped::CpuBudget.into()),
         };
-        if self.ticks_used <= TICKS_AT_FULL_SPEED {
+        if self.ticks_in_call <= TICKS_AT_FULL_SPEED {
             return Ok(UpdateDeadline::YieldCustom(
                 1,
                 Box::pin(tokio::task::yield_now()),

@@ -192,6 +192,7 @@ async fn enter<T>(
 ) -> Result<T, GuestError> {
     // Time since the last call was spent outside the guest and must not count against it.
     store.set_epoch_deadline(1);
+    store.data_mut().enter();
     let outcome = {
         let mut call = pin!(call(store));
         // Most calls are over in microseconds: only one that is not is worth a timer.

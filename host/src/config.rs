@@ -1,8 +1,10 @@
 //! Every setting, documented where it is declared.
 //!
 //! Settings come from `weir.toml` (or the file that `--config` or `WEIR_CONFIG` names), then from the
-//! environment: `WEIR_LISTEN`, and `__` between the levels, as in `WEIR_LIMITS__BODY_BYTES`. Zero
-//! configuration is a working gateway for one machine.
+//! environment: `WEIR_LISTEN`, and `__` between the levels, as in `WEIR_LIMITS__BODY_BYTES`. Variables
+//! that name no setting are ignored with a warning: for a Service called `weir`, Kubernetes sets
+//! `WEIR_PORT` and `WEIR_SERVICE_HOST` in every container. Zero configuration is a working gateway for
+//! one machine.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,7 +12,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use figment::Figment;
-use figment::providers::{Env, Format, Toml};
+use figment::error::{Error, Kind};
+use figment::providers::{Env, Format, Serialized, Toml};
 use serde::{Deserialize, Serialize};
 
 use crate::catalog::config::{ModelConfig, PriceFactors, ProviderConfig};
@@ -156,13 +159,21 @@ impl Config {
         } else if named {
             anyhow::bail!("there is no file {}", file.display());
         }
-        Self::extract(
-            settings.merge(
-                Env::prefixed("WEIR_")
-                    .ignore(&["config", "log"])
-                    .split("__"),
-            ),
-        )
+        let known = top_level_names();
+        let environment = Env::prefixed("WEIR_")
+            .ignore(&["config", "log"])
+            .filter(move |name| {
+                let top = name.as_str().split("__").next().unwrap_or_default();
+                let is_known = known.iter().any(|known| known.eq_ignore_ascii_case(top));
+                if !is_known {
+                    tracing::warn!(
+                        "the environment variable WEIR_{name} names no setting; ignored"
+                    );
+                }
+                is_known
+            })
+            .split("__");
+        Self::extract(settings.merge(environment))
     }
 
     /// Reads a configuration from text, without the environment.
@@ -233,6 +244,15 @@ impl Config {
         self.database_url
             .clone()
             .unwrap_or_else(|| format!("sqlite:{}", self.data_dir.join("weir.db").display()))
+    }
+}
+
+/// The fields of [`Config`], as serde names them when it refuses one that is none of them.
+fn top_level_names() -> &'static [&'static str] {
+    let refused: Result<Config, Error> = Figment::from(Serialized::default("?", ())).extract();
+    match refused.map_err(|error| error.kind) {
+        Err(Kind::UnknownField(_, known)) => known,
+        other => unreachable!("`Config` refuses fields that it does not have: {other:?}"),
     }
 }
 

@@ -256,3 +256,32 @@ fn the_environment_overrides_the_file_and_a_missing_file_is_named() {
         text(&overridden.stderr)
     );
 }
+
+#[test]
+fn variables_that_name_no_setting_are_ignored_and_a_slip_inside_a_table_is_not() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let check = |name: &str, value: &str| {
+        let mut check = weir(folder.path());
+        check.arg("check").env(name, value).env("WEIR_LOG", "warn");
+        check.output().expect("weir runs")
+    };
+    // What Kubernetes sets for a Service called `weir`.
+    for (name, value) in [
+        ("WEIR_SERVICE_HOST", "10.0.0.1"),
+        ("WEIR_PORT", "tcp://10.0.0.1:8080"),
+        ("WEIR_PORT_8080_TCP", "tcp://10.0.0.1:8080"),
+        ("WEIR_LISTEN_PORT", "tcp://10.0.0.1:8080"),
+    ] {
+        let output = check(name, value);
+        let told = text(&output.stdout) + &text(&output.stderr);
+        assert!(output.status.success(), "{told}");
+        assert!(told.contains(&format!("{name} names no setting")), "{told}");
+    }
+    let slip = check("WEIR_LIMITS__BODYBYTES", "1");
+    assert!(!slip.status.success());
+    assert!(
+        text(&slip.stderr).contains("bodybytes"),
+        "{}",
+        text(&slip.stderr)
+    );
+}

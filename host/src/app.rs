@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow};
 use tokio_util::sync::CancellationToken;
@@ -104,13 +104,15 @@ pub fn key_pepper(config: &Config) -> anyhow::Result<Key> {
 /// Loads the adapters, compiled code from the data folder where it is there.
 pub async fn load_plugins(config: &Config, adapters: &[Bundled]) -> anyhow::Result<Plugins> {
     let engine = Engine::start(config.limits.concurrent_requests)?;
-    let cache = CodeCache::new(
+    let cache = Arc::new(CodeCache::new(
         config.data_dir.join("cache/plugins"),
         Key::load_or_create(&config.data_dir.join("keys/plugin-cache"))?,
-    );
-    Plugins::load(&engine, Arc::new(cache), &config.plugins.limits, adapters)
+    ));
+    let plugins = Plugins::load(&engine, cache.clone(), &config.plugins.limits, adapters)
         .await
-        .map_err(|(name, error)| anyhow!(error).context(format!("loading the plugin {name:?}")))
+        .map_err(|(name, error)| anyhow!(error).context(format!("loading the plugin {name:?}")))?;
+    cache.remove_unused(SystemTime::now());
+    Ok(plugins)
 }
 
 /// Puts the catalog together; the error lists everything that is wrong with it.

@@ -1,20 +1,26 @@
 //! Every setting, documented where it is declared.
 //!
 //! Settings come from `weir.toml` (or the file that `--config` or `WEIR_CONFIG` names), then from the
-//! environment: `WEIR_LISTEN`, and `__` between the levels, as in `WEIR_LIMITS__BODY_BYTES`. Zero
-//! configuration is a working gateway for one machine.
+//! environment: `WEIR_LISTEN`, and `__` between the levels, as in `WEIR_LIMITS__BODY_BYTES`. Variables
+//! that name no setting are ignored with a warning: for a Service called `weir`, Kubernetes sets
+//! `WEIR_PORT` and `WEIR_SERVICE_HOST` in every container. Zero configuration is a working gateway for
+//! one machine.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use figment::Figment;
-use figment::providers::{Env, Format, Toml};
+use figment::error::{Error, Kind};
+use figment::providers::{Env, Format, Serialized, Toml};
 use serde::{Deserialize, Serialize};
 
 use crate::catalog::config::{ModelConfig, PriceFactors, ProviderConfig};
 use crate::plugins;
+
+/// Bytes of memory that a plugin can be allowed: what the engine reserves addresses for.
+const PLUGIN_MEMORY_BYTES: u64 = 256 << 20;
 
 /// The whole configuration.
 #[derive(Debug, Clone, Deserialize)]
@@ -156,13 +162,21 @@ impl Config {
         } else if named {
             anyhow::bail!("there is no file {}", file.display());
         }
-        Self::extract(
-            settings.merge(
-                Env::prefixed("WEIR_")
-                    .ignore(&["config", "log"])
-                    .split("__"),
-            ),
-        )
+        let known = top_level_names();
+        let environment = Env::prefixed("WEIR_")
+            .ignore(&["config", "log"])
+            .filter(move |name| {
+                let top = name.as_str().split("__").next().unwrap_or_default();
+                let is_known = known.iter().any(|known| known.eq_ignore_ascii_case(top));
+                if !is_known {
+                    tracing::warn!(
+                        "the environment variable WEIR_{name} names no setting; ignored"
+                    );
+                }
+                is_known
+            })
+            .split("__");
+        Self::extract(settings.merge(environment))
     }
 
     /// Reads a configuration from text, without the environment.
@@ -179,18 +193,23 @@ impl Config {
         } else {
             settings
         };
-        let config: Self = all.extract().context("the configuration does not fit")?;
+        let config: Self = all
+            .extract()
+            // `default` is figment's name for what belongs to no profile, and no key of ours.
+            .map_err(|error| anyhow!(error.to_string().replace("key \"default.", "key \"")))
+            .context("the configuration does not fit")?;
         config.check()?;
         Ok(config)
     }
 
-    /// Checks what types cannot say; the error names the setting.
+    /// Checks what types cannot say; the error names every setting that is wrong.
     pub fn check(&self) -> anyhow::Result<()> {
+        let mut problems = Vec::new();
         if self.dev && !self.listen.ip().is_loopback() {
-            anyhow::bail!(
+            problems.push(format!(
                 "`listen` is {}: development mode serves this machine only; set `dev = false` to serve others",
                 self.listen
-            );
+            ));
         }
         for (setting, value) in [
             (
@@ -205,6 +224,11 @@ impl Config {
             ("limits.head_timeout_ms", self.limits.head_timeout_ms),
             ("limits.body_bytes", self.limits.body_bytes as u64),
             ("limits.answer_bytes", self.limits.answer_bytes),
+            ("limits.body_timeout_ms", self.limits.body_timeout_ms),
+            (
+                "limits.client_write_timeout_ms",
+                self.limits.client_write_timeout_ms,
+            ),
             ("timeouts.connect_ms", self.timeouts.connect_ms),
             ("timeouts.first_byte_ms", self.timeouts.first_byte_ms),
             ("timeouts.idle_ms", self.timeouts.idle_ms),
@@ -213,17 +237,40 @@ impl Config {
                 "plugins.limits.call_timeout_ms",
                 self.plugins.limits.call_timeout_ms,
             ),
+            (
+                "plugins.limits.memory_bytes",
+                self.plugins.limits.memory_bytes,
+            ),
+            ("plugins.limits.cpu_ms", self.plugins.limits.cpu_ms),
+            (
+                "plugins.limits.call_bytes",
+                self.plugins.limits.call_bytes as u64,
+            ),
+            ("plugins.limits.handles", self.plugins.limits.handles as u64),
         ] {
-            anyhow::ensure!(value > 0, "`{setting}` must be more than 0");
+            if value == 0 {
+                problems.push(format!("`{setting}` must be more than 0"));
+            }
+        }
+        if self.limits.all_bodies_mib > 1 << 20 {
+            problems.push("`limits.all_bodies_mib` is more than 1 TiB".to_owned());
+        }
+        if self.limits.concurrent_requests > 8_192 {
+            problems.push(format!(
+                "`limits.concurrent_requests` is {}; more than 8192 plugin instances do not fit the address space",
+                self.limits.concurrent_requests
+            ));
+        }
+        if self.plugins.limits.memory_bytes > PLUGIN_MEMORY_BYTES {
+            problems.push(format!(
+                "`plugins.limits.memory_bytes` is {}; a plugin can have {PLUGIN_MEMORY_BYTES} at most",
+                self.plugins.limits.memory_bytes
+            ));
         }
         anyhow::ensure!(
-            self.limits.all_bodies_mib <= 1 << 20,
-            "`limits.all_bodies_mib` is more than 1 TiB"
-        );
-        anyhow::ensure!(
-            self.limits.concurrent_requests <= 8_192,
-            "`limits.concurrent_requests` is {}; more than 8192 plugin instances do not fit the address space",
-            self.limits.concurrent_requests
+            problems.is_empty(),
+            "the configuration does not fit:\n  {}",
+            problems.join("\n  ")
         );
         Ok(())
     }
@@ -233,6 +280,15 @@ impl Config {
         self.database_url
             .clone()
             .unwrap_or_else(|| format!("sqlite:{}", self.data_dir.join("weir.db").display()))
+    }
+}
+
+/// The fields of [`Config`], as serde names them when it refuses one that is none of them.
+fn top_level_names() -> &'static [&'static str] {
+    let refused: Result<Config, Error> = Figment::from(Serialized::default("?", ())).extract();
+    match refused.map_err(|error| error.kind) {
+        Err(Kind::UnknownField(_, known)) => known,
+        other => unreachable!("`Config` refuses fields that it does not have: {other:?}"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Secrets in memory and their files: what prints masked, and what only the owner can read.
 
 use std::fmt;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
@@ -25,28 +25,14 @@ impl Key {
     /// Reads a key from its file, or makes one from the system's randomness if there is none.
     ///
     /// The file has mode 0600; one that others can read is refused, since what it protects is
-    /// forfeit.
+    /// forfeit. Processes that make it at the same time all get the key of the one that was first.
     pub fn load_or_create(path: &Path) -> anyhow::Result<Self> {
-        if let Some(folder) = path.parent() {
-            create_private_folder(folder)?;
-        }
-        let key = random_bytes::<32>();
-        match std::fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)
-        {
-            Ok(mut file) => {
-                file.write_all(&key)
-                    .and_then(|()| file.sync_all())
-                    .with_context(|| format!("writing {}", path.display()))?;
-                return Ok(Self(key));
+        match std::fs::symlink_metadata(path) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                create_key_file(path).with_context(|| format!("creating {}", path.display()))?
             }
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(error) => {
-                return Err(error).with_context(|| format!("creating {}", path.display()));
-            }
+            Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
         }
         let mode = std::fs::metadata(path)?.permissions().mode();
         if mode & 0o077 != 0 {
@@ -61,6 +47,31 @@ impl Key {
             Ok(bytes) => Ok(Self(bytes)),
             Err(_) => bail!("{} does not hold a key of 32 bytes", path.display()),
         }
+    }
+}
+
+/// Puts a new key in place, unless another process was faster.
+///
+/// The key is written beside its place and linked there when it is whole: a link, unlike a rename,
+/// never replaces, and a crash leaves a stray file rather than half a key.
+fn create_key_file(path: &Path) -> anyhow::Result<()> {
+    let folder = path.parent().context("a key lies in a folder")?;
+    create_private_folder(folder)?;
+    let beside = path.with_extension(format!("{}.tmp", uuid::Uuid::now_v7().simple()));
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&beside)?;
+    let linked = file
+        .write_all(&random_bytes::<32>())
+        .and_then(|()| file.sync_all())
+        .and_then(|()| std::fs::hard_link(&beside, path));
+    std::fs::remove_file(&beside)?;
+    match linked {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error.into()),
+        // The folder too, so that what the key protects does not outlast the key.
+        _ => Ok(std::fs::File::open(folder)?.sync_all()?),
     }
 }
 
@@ -116,5 +127,37 @@ mod tests {
     fn secrets_print_masked() {
         assert_eq!(format!("{:?}", Secret::new("sk-1".into())), "Secret(****)");
         assert_eq!(format!("{:?}", Key::new([7; 32])), "Key(****)");
+    }
+
+    #[test]
+    fn all_who_make_a_key_at_once_get_the_same() {
+        let folder = std::env::temp_dir().join(format!("weir-keys-{}", uuid::Uuid::now_v7()));
+        create_private_folder(&folder).expect("a folder can be made");
+        for round in 0..50 {
+            let path = folder.join(format!("key-{round}"));
+            // What a process that died leaves behind is in nobody's way.
+            std::fs::write(path.with_extension("0.tmp"), "").expect("the folder can be written");
+            let barrier = std::sync::Barrier::new(16);
+            let keys: Vec<_> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..16)
+                    .map(|_| {
+                        scope.spawn(|| {
+                            barrier.wait();
+                            *Key::load_or_create(&path).expect("a key").expose()
+                        })
+                    })
+                    .collect();
+                let keys = threads.into_iter().map(|thread| thread.join());
+                keys.map(|key| key.expect("no panic")).collect()
+            });
+            assert!(keys.iter().all(|key| *key == keys[0]));
+            assert_eq!(
+                Key::load_or_create(&path).expect("a key").expose(),
+                &keys[0]
+            );
+        }
+        let stray = std::fs::read_dir(&folder).expect("a folder").count() - 2 * 50;
+        assert_eq!(stray, 0, "temporary files are left");
+        std::fs::remove_dir_all(&folder).expect("the folder can be removed");
     }
 }

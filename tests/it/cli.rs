@@ -181,7 +181,7 @@ fn development_mode_does_not_listen_for_others() {
 }
 
 #[test]
-fn check_says_everything_that_is_wrong_and_where() {
+fn check_says_what_is_wrong_and_where() {
     let folder = tempfile::tempdir().expect("a folder");
     let check = |toml: &str| {
         std::fs::write(folder.path().join("weir.toml"), toml).expect("the file can be written");
@@ -203,8 +203,12 @@ fn check_says_everything_that_is_wrong_and_where() {
     let bad = check(
         "[providers.a]\nadapter = \"nope\"\n\
          [providers.b]\nadapter = \"openai\"\nbase_url = \"ftp://x\"\noptions = { speed = \"fast\" }\n\
+         timeouts = { idle_ms = 0, first_byte_ms = 0 }\n\
+         [providers.c]\nadapter = \"openai\"\n\
+         [providers.d]\nadapter = \"demo\"\ncredential = { env = \"X\" }\n\
+         [models.\"gpt-5\"]\nmax_output_tokens = 500000\n\
          [models.m]\ncontext_window = 10\nmax_output_tokens = 20\ndefault_output_tokens = 30\n\
-         upstreams = [{ provider = \"c\" }]\nprice = { input = 1 }\n",
+         upstreams = [{ provider = \"x\" }]\nprice = { input = 1 }\n",
     );
     assert!(!bad.status.success());
     let complaint = text(&bad.stderr);
@@ -212,13 +216,40 @@ fn check_says_everything_that_is_wrong_and_where() {
         "providers.a.adapter: no adapter \"nope\"",
         "providers.b.base_url: ",
         "providers.b.options.speed: ",
+        "providers.b.timeouts.idle_ms: must be more than 0",
+        "providers.b.timeouts.first_byte_ms: must be more than 0",
+        "providers.c.base_url: is missing",
+        "providers.d.credential: the adapter \"demo\" takes none",
+        "models.\"gpt-5\".max_output_tokens: is more than context_window (it is built in, ",
         "models.\"m\".default_output_tokens: is more than max_output_tokens",
         "models.\"m\".max_output_tokens: is more than context_window",
-        "models.\"m\".upstreams[0].provider: there is no provider \"c\"",
+        "models.\"m\".upstreams[0].provider: there is no provider \"x\"",
     ] {
         assert!(complaint.contains(part), "{part:?} is not in: {complaint}");
     }
+    assert!(
+        !complaint.contains("\"m\".max_output_tokens: is more than context_window ("),
+        "{complaint}"
+    );
+
+    let bad = check(
+        "listen = \"0.0.0.0:80\"\n[limits]\nclient_write_timeout_ms = 0\nbody_timeout_ms = 0\n\
+         [plugins.limits]\nmemory_bytes = 268435457\ncall_bytes = 0\n",
+    );
+    assert!(!bad.status.success());
+    let complaint = text(&bad.stderr);
+    for part in [
+        "`listen` is 0.0.0.0:80",
+        "`limits.client_write_timeout_ms` must be more than 0",
+        "`limits.body_timeout_ms` must be more than 0",
+        "`plugins.limits.memory_bytes` is 268435457",
+        "`plugins.limits.call_bytes` must be more than 0",
+    ] {
+        assert!(complaint.contains(part), "{part:?} is not in: {complaint}");
+    }
+
     for (toml, part) in [
+        ("[models.x]\nname = \"X\"\n", "\"models.x\" in weir.toml"),
         ("lisen = 1\n", "lisen"),
         ("listen = \"nowhere\"\n", "listen"),
         ("[limits]\nbody_bytes = \"many\"\n", "limits.body_bytes"),
@@ -254,5 +285,34 @@ fn the_environment_overrides_the_file_and_a_missing_file_is_named() {
         text(&overridden.stderr).contains("timeouts.idle_ms"),
         "{}",
         text(&overridden.stderr)
+    );
+}
+
+#[test]
+fn variables_that_name_no_setting_are_ignored_and_a_slip_inside_a_table_is_not() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let check = |name: &str, value: &str| {
+        let mut check = weir(folder.path());
+        check.arg("check").env(name, value).env("WEIR_LOG", "warn");
+        check.output().expect("weir runs")
+    };
+    // What Kubernetes sets for a Service called `weir`.
+    for (name, value) in [
+        ("WEIR_SERVICE_HOST", "10.0.0.1"),
+        ("WEIR_PORT", "tcp://10.0.0.1:8080"),
+        ("WEIR_PORT_8080_TCP", "tcp://10.0.0.1:8080"),
+        ("WEIR_LISTEN_PORT", "tcp://10.0.0.1:8080"),
+    ] {
+        let output = check(name, value);
+        let told = text(&output.stdout) + &text(&output.stderr);
+        assert!(output.status.success(), "{told}");
+        assert!(told.contains(&format!("{name} names no setting")), "{told}");
+    }
+    let slip = check("WEIR_LIMITS__BODYBYTES", "1");
+    assert!(!slip.status.success());
+    assert!(
+        text(&slip.stderr).contains("bodybytes"),
+        "{}",
+        text(&slip.stderr)
     );
 }

@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use tests::guests;
 use weir::plugins::bundled::Bundled;
-use weir::plugins::code_cache::CodeCache;
-use weir::plugins::{Engine, Limits, Plugins};
+use weir::plugins::code_cache::{self, CodeCache};
+use weir::plugins::{Digest, Engine, Limits, Plugins};
 use weir::secrets::Key;
 
 fn guest(name: &'static str, component: &'static str) -> Bundled {
@@ -89,6 +90,41 @@ async fn w20_code_under_another_key_or_of_another_component_is_replaced() {
     fs::copy(&first, &second).expect("the file can be written");
     load(folder.path(), [2; 32], &[guest("b", "borrowed-name")]).await;
     assert!(fs::read(&second).expect("the cached code") == own);
+}
+
+#[tokio::test]
+async fn code_that_no_start_uses_any_more_is_removed_and_nothing_else_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let key = [1; 32];
+    let guests = [guest("a", "healthy"), guest("b", "borrowed-name")];
+    load(folder.path(), key, &guests).await;
+    let digest = Digest::of(&guests[0].bytes).to_string();
+    let is_of_first = |file: &PathBuf| file.to_string_lossy().contains(&digest);
+    let (used, unused): (Vec<_>, Vec<_>) = files(folder.path()).into_iter().partition(is_of_first);
+    let (used, unused) = (&used[0], &unused[0]);
+    let half_written = used.with_extension(format!("{}.tmp", "0".repeat(32)));
+    let being_written = used.with_extension(format!("{}.tmp", "1".repeat(32)));
+    let strangers = ["notes.txt", "x.tmp", "a-b.cwasm"].map(|name| folder.path().join(name));
+    for file in strangers.iter().chain([&half_written, &being_written]) {
+        fs::write(file, "x").expect("the file can be written");
+    }
+    let now = SystemTime::now();
+    let age = |file: &Path, age: Duration| {
+        let file = fs::File::options().append(true).open(file);
+        let file = file.expect("the file can be written");
+        file.set_modified(now - age).expect("its owner may");
+    };
+    for file in strangers.iter().chain([used, unused]) {
+        age(file, code_cache::UNUSED_FOR * 2);
+    }
+    age(&half_written, Duration::from_hours(2));
+
+    // Uses one of the two.
+    load(folder.path(), key, &guests[..1]).await;
+    CodeCache::new(folder.path().to_owned(), Key::new(key)).remove_unused(now);
+    assert!(used.exists() && !unused.exists());
+    assert!(being_written.exists() && !half_written.exists());
+    assert!(strangers.iter().all(|file| file.exists()));
 }
 
 #[tokio::test]

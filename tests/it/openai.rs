@@ -117,7 +117,14 @@ async fn options_of_the_provider_reach_its_adapter() {
 async fn a_field_that_could_cost_more_is_refused_by_name_and_nothing_sent() {
     let upstream = Upstream::start().await;
     let gateway = Gateway::with_upstream(&upstream).await;
-    for field in ["service_tier", "web_search_options", "store", "made_up"] {
+    for field in [
+        "service_tier",
+        "web_search_options",
+        "store",
+        "prediction",
+        "prompt_cache_retention",
+        "made_up",
+    ] {
         let mut body = chat("scripted", "x");
         body[field] = json!("priority");
         let answer = gateway.client().post("/chat", &body).await;

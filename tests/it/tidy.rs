@@ -108,8 +108,8 @@ fn every_route_is_in_the_readme() {
 
 #[test]
 fn migrations_have_the_same_names_in_every_folder() {
-    let names = |folder: &str| -> Vec<String> {
-        files(&root().join("migrations").join(folder), "sql")
+    let names = |folder: &Path| -> Vec<String> {
+        files(folder, "sql")
             .iter()
             .map(|path| {
                 path.file_name()
@@ -119,9 +119,17 @@ fn migrations_have_the_same_names_in_every_folder() {
             })
             .collect()
     };
-    let sqlite = names("sqlite");
-    assert!(!sqlite.is_empty());
-    for (index, name) in sqlite.iter().enumerate() {
+    let folders: Vec<_> = fs::read_dir(root().join("migrations"))
+        .expect("the migrations")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.is_dir())
+        .collect();
+    let first = names(folders.first().expect("a folder"));
+    assert!(!first.is_empty());
+    for folder in &folders {
+        assert_eq!(names(folder), first, "{}", folder.display());
+    }
+    for (index, name) in first.iter().enumerate() {
         assert!(
             name.starts_with(&format!("{:04}_", index + 1)),
             "{name} is out of line"

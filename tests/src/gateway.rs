@@ -152,7 +152,7 @@ impl Builder {
         self.provider(name, name, upstream).model(name, &[name])
     }
 
-    /// Adds a provider.
+    /// Adds a provider. Without an upstream, its base URL leads nowhere.
     #[must_use]
     pub fn provider(mut self, name: &str, adapter: &str, upstream: Option<&Upstream>) -> Self {
         let _ = write!(self.tables, "[providers.{name}]\nadapter = {adapter:?}\n");
@@ -164,6 +164,8 @@ impl Builder {
                 "base_url = \"{}\"\ncredential = {{ file = {credential:?} }}\n",
                 upstream.base_url(),
             );
+        } else if adapter != "demo" {
+            self.tables.push_str("base_url = \"http://127.0.0.1:9\"\n");
         }
         self
     }

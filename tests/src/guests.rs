@@ -66,6 +66,46 @@ pub fn with_custom_section(component: &[u8], bytes: u32) -> Vec<u8> {
     padded
 }
 
+/// The same component with another core module added, which has a memory of so many pages. Guests
+/// from text are of one core module, and a core module may have one memory.
+pub fn with_memory(component: &[u8], pages: u32) -> Vec<u8> {
+    const CORE_MODULE: u8 = 1;
+    const CORE_INSTANCE: u8 = 2;
+    let module = wat::parse_str(format!("(module (memory {pages}))")).expect("a module");
+    let index = sections(component)
+        .filter(|&section| section == CORE_MODULE)
+        .count();
+    let index = u8::try_from(index).expect("few modules");
+    let mut larger = component.to_vec();
+    larger.extend([
+        CORE_MODULE,
+        u8::try_from(module.len()).expect("it is small"),
+    ]);
+    larger.extend(module);
+    // One instance, of the module with this index, which imports nothing.
+    larger.extend([CORE_INSTANCE, 4, 1, 0, index, 0]);
+    larger
+}
+
+/// The kinds of a component's sections.
+fn sections(component: &[u8]) -> impl Iterator<Item = u8> {
+    let mut rest = &component[8..];
+    std::iter::from_fn(move || {
+        let (&kind, mut after) = rest.split_first()?;
+        let (mut length, mut shift) = (0, 0);
+        while let Some((&byte, next)) = after.split_first() {
+            after = next;
+            length |= usize::from(byte & 0x7f) << shift;
+            shift += 7;
+            if byte < 0x80 {
+                break;
+            }
+        }
+        rest = &after[length..];
+        Some(kind)
+    })
+}
+
 /// Completes a guest's forms to a module, with those of the prelude that it does not define itself.
 fn complete(guest: &str) -> String {
     if guest.lines().any(|line| line.starts_with("(module")) {

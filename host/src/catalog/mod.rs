@@ -14,7 +14,10 @@ pub mod routes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use figment::Figment;
+use figment::providers::{Format, Toml};
 use serde::Serialize;
+use serde::de::IgnoredAny;
 
 use self::config::{CredentialSource, ModelConfig, PriceFactors, ProviderConfig};
 use self::price::Price;
@@ -118,7 +121,10 @@ impl Catalog {
         let mut upstreams = BTreeMap::new();
         let mut left_out = Vec::new();
         for (name, provider) in &config.providers {
-            match builder.upstream(name, provider) {
+            let problems_before = builder.problems.len();
+            let upstream = builder.upstream(name, provider);
+            builder.name_origin(problems_before, "providers", name);
+            match upstream {
                 Some(Ok(upstream)) => {
                     upstreams.insert(name.as_str(), Arc::new(upstream));
                 }
@@ -132,7 +138,10 @@ impl Catalog {
         }
         let mut models = BTreeMap::new();
         for (id, model) in &config.models {
-            let Some(model) = builder.model(id, model, &upstreams) else {
+            let problems_before = builder.problems.len();
+            let model = builder.model(id, model, &upstreams);
+            builder.name_origin(problems_before, "models", id);
+            let Some(model) = model else {
                 continue;
             };
             if !model.candidates.is_empty() {
@@ -202,6 +211,18 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
         });
     }
 
+    /// Adds to the latest problems that what they are about is not in the file alone.
+    fn name_origin(&mut self, problems_before: usize, table: &str, name: &str) {
+        let latest = &mut self.problems[problems_before..];
+        if !latest.is_empty() && self.config.default_catalog && is_built_in(table, name) {
+            for problem in latest {
+                problem
+                    .what
+                    .push_str(" (it is built in, and overridden field by field)");
+            }
+        }
+    }
+
     /// The upstream; the inner error says which credential is missing, `None` that there is a problem.
     fn upstream(
         &mut self,
@@ -246,19 +267,33 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
                 None
             }
         };
-        if provider.credential.is_some() && provider.base_url.is_none() {
+        let answers_by_itself = matches!(adapter.description.credential, CredentialSlot::None);
+        if !answers_by_itself && provider.base_url.is_none() {
+            self.problem(format!("{setting}.base_url"), "is missing");
+        }
+        if answers_by_itself && provider.credential.is_some() {
             self.problem(
-                format!("{setting}.base_url"),
-                "is missing, although there is a credential for it",
+                format!("{setting}.credential"),
+                format!("the adapter {:?} takes none", provider.adapter),
             );
+        }
+        for (timeout, value) in [
+            ("first_byte_ms", provider.timeouts.first_byte_ms),
+            ("idle_ms", provider.timeouts.idle_ms),
+        ] {
+            if value == Some(0) {
+                self.problem(
+                    format!("{setting}.timeouts.{timeout}"),
+                    "must be more than 0",
+                );
+            }
         }
         if self.problems.len() > problems_before {
             return None;
         }
-        let credential = match (&adapter.description.credential, &provider.credential) {
-            (CredentialSlot::None, _) => None,
-            (_, None) => None,
-            (_, Some(source)) => match self.credential(source) {
+        let credential = match &provider.credential {
+            None => None,
+            Some(source) => match self.credential(source) {
                 Ok(credential) => Some(credential),
                 Err(why) => return Some(Err(why)),
             },
@@ -397,4 +432,11 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
             candidates,
         })
     }
+}
+
+/// Whether the built-in catalog has an entry of this name in `providers` or `models`.
+fn is_built_in(table: &str, name: &str) -> bool {
+    let built_in =
+        Figment::from(Toml::string(DEFAULT)).extract_inner::<BTreeMap<String, IgnoredAny>>(table);
+    built_in.is_ok_and(|entries| entries.contains_key(name))
 }

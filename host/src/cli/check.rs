@@ -1,4 +1,4 @@
-//! `weir check`: everything that is wrong with a configuration, without starting a gateway on it.
+//! `weir check`: what is wrong with a configuration, without starting a gateway on it.
 
 use crate::app;
 use crate::config::Config;

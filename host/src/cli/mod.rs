@@ -36,7 +36,11 @@ enum Command {
     /// Make API keys.
     #[command(subcommand)]
     Key(key::Command),
-    /// Check the configuration and say everything that is wrong with it.
+    /// Check the configuration and say what is wrong with it.
+    ///
+    /// Goes on only when a step finds nothing: the first error of the file's shape (its syntax, an
+    /// unknown setting, a wrong type), then all values that are out of range, then everything that is
+    /// wrong with providers and models.
     Check,
 }
 

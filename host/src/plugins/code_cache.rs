@@ -7,8 +7,13 @@
 //!
 //! The cache is a convenience. A file that is missing, cut, tampered with or from another version is
 //! compiled anew and replaced; a folder that cannot be written costs start-up time only.
+//!
+//! Each load touches its file, and a start removes those that none has touched for [`UNUSED_FOR`].
+//! Gateways of several versions may thus share a folder; the worst that one can do to another is to
+//! have it compile again.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -19,6 +24,12 @@ use super::engine::Engine;
 use crate::secrets::Key;
 
 const TAG_BYTES: usize = 32;
+
+/// How long compiled code is kept that no start uses: long enough to go back to the last version.
+pub const UNUSED_FOR: Duration = Duration::from_hours(30 * 24);
+
+/// How long a file that is being written is left alone; writing one takes milliseconds.
+const WRITTEN_WITHIN: Duration = Duration::from_hours(1);
 
 /// A folder of compiled components.
 pub struct CodeCache {
@@ -44,7 +55,10 @@ impl CodeCache {
         // SAFETY: the tag was made under our key over exactly these bytes, for this component and
         // an engine with this compatibility hash, so they are `Component::serialize`'s output.
         match unsafe { Component::deserialize(&engine.wasm, code) } {
-            Ok(component) => Some(component),
+            Ok(component) => {
+                touch(&path);
+                Some(component)
+            }
             Err(error) => {
                 tracing::warn!(%error, "compiled code does not load; compiling anew");
                 None
@@ -56,6 +70,25 @@ impl CodeCache {
     pub(super) fn store(&self, engine: &Engine, digest: &Digest, component: &Component) {
         if let Err(error) = self.try_store(engine, digest, component) {
             tracing::warn!(%error, folder = %self.folder.display(), "compiled code cannot be kept");
+        }
+    }
+
+    /// Removes what no start has used for long, and what a crash left half-written. Other files in the
+    /// folder are not this module's to remove.
+    pub fn remove_unused(&self, now: SystemTime) {
+        let Ok(entries) = std::fs::read_dir(&self.folder) else {
+            return;
+        };
+        for entry in entries.flatten() {
+            let Some(kept_for) = entry.file_name().to_str().and_then(kept_for) else {
+                continue;
+            };
+            let used_at = entry.metadata().and_then(|metadata| metadata.modified());
+            let unused_for = used_at.ok().and_then(|at| now.duration_since(at).ok());
+            if unused_for.is_some_and(|unused_for| unused_for > kept_for) {
+                // Another process may have been faster.
+                let _ = std::fs::remove_file(entry.path());
+            }
         }
     }
 
@@ -91,6 +124,29 @@ impl CodeCache {
     fn path(&self, engine: &Engine, digest: &Digest) -> PathBuf {
         self.folder
             .join(format!("{digest}-{:016x}.cwasm", engine.compatibility()))
+    }
+}
+
+/// How long a file of this name is kept; `None` for one that this module cannot have written.
+fn kept_for(name: &str) -> Option<Duration> {
+    let is_hex = |text: &str, digits| {
+        text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    let (stem, ending) = name.split_once('.')?;
+    let (digest, compatibility) = stem.split_once('-')?;
+    if !is_hex(digest, 64) || !is_hex(compatibility, 16) {
+        return None;
+    }
+    match ending.strip_suffix(".tmp") {
+        Some(unique) => is_hex(unique, 32).then_some(WRITTEN_WITHIN),
+        None => (ending == "cwasm").then_some(UNUSED_FOR),
+    }
+}
+
+/// Marks a file as used. One that is only readable here counts as unused, which costs little.
+fn touch(path: &Path) {
+    if let Ok(file) = std::fs::File::options().append(true).open(path) {
+        let _ = file.set_modified(SystemTime::now());
     }
 }
 

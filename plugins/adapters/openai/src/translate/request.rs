@@ -29,16 +29,15 @@ pub(super) const OPTIONS: [&str; 4] = [
 ];
 
 /// Fields beyond the vocabulary that pass as they are: none changes the price, has data kept that
-/// otherwise would not be, or asks for an answer that [`answer`](super::answer) can't read.
-const PASSED_FIELDS: [&str; 8] = [
+/// otherwise would not be, or asks for an answer that [`answer`](super::answer) can't read. Thus
+/// neither `prediction`, whose rejected tokens are billed as output, nor `prompt_cache_retention`.
+const PASSED_FIELDS: [&str; 6] = [
     "user",
     "metadata",
     "logit_bias",
     "verbosity",
     "prompt_cache_key",
-    "prompt_cache_retention",
     "safety_identifier",
-    "prediction",
 ];
 
 /// Fields that no option lets through. Those that this module writes would appear twice, and

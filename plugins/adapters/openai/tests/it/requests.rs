@@ -331,7 +331,10 @@ fn each_option_changes_what_it_names() {
     let streamed = || ChatRequest {
         stream: true,
         top_k: Some(40),
-        extra: vec![setting("service_tier", r#""flex""#)],
+        extra: vec![
+            setting("service_tier", r#""flex""#),
+            setting("prompt_cache_retention", r#""24h""#),
+        ],
         messages: vec![message(
             Role::Assistant,
             vec![Content::Reasoning("hm".to_owned()), text("yes")],
@@ -342,7 +345,7 @@ fn each_option_changes_what_it_names() {
         setting("output-limit-field", "max_tokens"),
         setting("stream-usage", "false"),
         setting("reasoning-field", "reasoning_content"),
-        setting("pass-fields", "top_k, service_tier"),
+        setting("pass-fields", "top_k, service_tier, prompt_cache_retention"),
     ];
     assert_eq!(
         body(streamed(), &options),
@@ -355,6 +358,7 @@ fn each_option_changes_what_it_names() {
             "top_k": 40,
             "stream": true,
             "service_tier": "flex",
+            "prompt_cache_retention": "24h",
         })
     );
 }
@@ -390,6 +394,8 @@ fn passes_harmless_fields_and_refuses_others_by_name() {
     for field in [
         "service_tier",
         "store",
+        "prediction",
+        "prompt_cache_retention",
         "web_search_options",
         "n",
         "max_tokens",

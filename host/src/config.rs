@@ -18,9 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::catalog::config::{ModelConfig, PriceFactors, ProviderConfig};
 use crate::plugins;
-
-/// Bytes of memory that a plugin can be allowed: what the engine reserves addresses for.
-const PLUGIN_MEMORY_BYTES: u64 = 256 << 20;
+use crate::plugins::limits::MAX_MEMORY_BYTES;
 
 /// The whole configuration.
 #[derive(Debug, Clone, Deserialize)]
@@ -261,9 +259,9 @@ impl Config {
                 self.limits.concurrent_requests
             ));
         }
-        if self.plugins.limits.memory_bytes > PLUGIN_MEMORY_BYTES {
+        if self.plugins.limits.memory_bytes > MAX_MEMORY_BYTES {
             problems.push(format!(
-                "`plugins.limits.memory_bytes` is {}; a plugin can have {PLUGIN_MEMORY_BYTES} at most",
+                "`plugins.limits.memory_bytes` is {}; a plugin can have {MAX_MEMORY_BYTES} at most",
                 self.plugins.limits.memory_bytes
             ));
         }

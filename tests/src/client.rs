@@ -225,13 +225,17 @@ impl EventStream {
         .await
     }
 
-    /// Reads to the end; whether the stream ended as it should, rather than breaking off.
-    pub async fn ended_well(mut self) -> bool {
+    /// Reads to the end; whether the answer was whole, rather than ended by an error or broken off.
+    pub async fn is_whole(mut self) -> bool {
+        let mut end = Vec::new();
         patiently(async {
             loop {
                 match self.body.frame().await {
-                    None => return true,
-                    Some(Ok(_)) => {}
+                    None => return end.ends_with(b"data: [DONE]\n\n"),
+                    Some(Ok(frame)) => {
+                        end.extend_from_slice(&frame.into_data().unwrap_or_default());
+                        end.drain(..end.len().saturating_sub(64));
+                    }
                     Some(Err(_)) => return false,
                 }
             }

@@ -223,6 +223,7 @@ mod tests {
                 messages: 1,
                 tools: 1,
                 images: 3,
+                file_bytes: 3,
             }
         );
         Ok(())

@@ -20,7 +20,7 @@ use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 use super::bindings;
 use super::guest::Stopped;
 use super::guest_log::GuestLog;
-use super::limits::{Allowance, BYTES_PER_TICK, Limits, TICK};
+use super::limits::{Allowance, BYTES_PER_TICK, Limits, MAX_MEMORY_BYTES, TICK};
 
 /// How many ticks one call into a guest may run at full speed. A translation takes 20 µs, so that a call
 /// that is still running after these is about a large image at best.
@@ -33,9 +33,6 @@ const TICKS_ASLEEP: u32 = 4;
 const CORE_INSTANCES: u32 = 64;
 const MEMORIES: u32 = 2;
 const TABLES: u32 = 8;
-
-/// Bytes that the pool has for one memory, whatever the limits say.
-const MAX_MEMORY_BYTES: usize = 256 << 20;
 
 /// Guests that are not serving a request: those of plugins that are being loaded.
 const SPARE_INSTANCES: u32 = 16;
@@ -207,7 +204,7 @@ fn config(pooled_instances: Option<u32>) -> Config {
             .max_core_instances_per_component(CORE_INSTANCES)
             .max_memories_per_component(MEMORIES)
             .max_tables_per_component(TABLES)
-            .max_memory_size(MAX_MEMORY_BYTES)
+            .max_memory_size(MAX_MEMORY_BYTES as usize)
             .table_elements(20_000)
             .max_component_instance_size(1 << 20)
             .max_core_instance_size(1 << 20)

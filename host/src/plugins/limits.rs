@@ -10,6 +10,9 @@ use wasmtime::ResourceLimiter;
 /// The period of the epoch clock: how long a guest can run before the host gets a say.
 pub const TICK: Duration = Duration::from_millis(10);
 
+/// Bytes that the pool has for one memory, whatever the limits say.
+pub const MAX_MEMORY_BYTES: u64 = 256 << 20;
+
 /// Bytes of an upstream's answer for which a guest gets another tick of processor time: 40 ns a byte,
 /// several times what translating takes. A fixed budget would cut the longest answers: 128,000 tokens in as
 /// many chunks take more than 300 ms.

@@ -54,10 +54,12 @@ fn main() {
         })
         .collect();
     write(&out.join("bundled_adapters.rs"), &format!("vec![\n{list}]"));
-    write(
-        &out.join("migrations_sqlite.rs"),
-        &list_migrations(&root.join("migrations/sqlite")),
-    );
+    for database in ["sqlite", "postgres"] {
+        write(
+            &out.join(format!("migrations_{database}.rs")),
+            &list_migrations(&root.join("migrations").join(database)),
+        );
+    }
 }
 
 fn find_plugins(folder: &Path) -> Vec<Plugin> {

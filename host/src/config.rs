@@ -19,6 +19,8 @@ use serde::{Deserialize, Serialize};
 use crate::catalog::config::{ModelConfig, PriceFactors, ProviderConfig};
 use crate::plugins;
 use crate::plugins::limits::MAX_MEMORY_BYTES;
+use crate::secrets::SecretUrl;
+use crate::storage::database::Dialect;
 
 /// The whole configuration.
 #[derive(Debug, Clone, Deserialize)]
@@ -28,15 +30,16 @@ pub struct Config {
     #[serde(default = "default_listen")]
     pub listen: SocketAddr,
     /// Development mode: loopback only, a fresh API key printed at the start, requests that came
-    /// through a proxy refused. Default `true`; set `false` to serve others.
-    #[serde(default = "yes")]
-    pub dev: bool,
+    /// through a proxy refused. `true` unless set; must be set beside PostgreSQL.
+    #[serde(default)]
+    pub dev: Option<bool>,
     /// Where weir keeps its database, keys and compiled plugins. Default `.weir`, made with mode 0700.
     #[serde(default = "default_data_dir")]
     pub data_dir: PathBuf,
-    /// The database, e.g. `sqlite:/var/lib/weir/weir.db`. Default: `weir.db` in the data folder.
+    /// The database: `sqlite:/var/lib/weir/weir.db` or `postgres://user:password@host/name`. Default:
+    /// `weir.db` in the data folder.
     #[serde(default)]
-    pub database_url: Option<String>,
+    pub database_url: Option<SecretUrl>,
     /// Whether the built-in providers and models are there beside those configured. Default `true`.
     #[serde(default = "yes")]
     pub default_catalog: bool,
@@ -203,11 +206,14 @@ impl Config {
     /// Checks what types cannot say; the error names every setting that is wrong.
     pub fn check(&self) -> anyhow::Result<()> {
         let mut problems = Vec::new();
-        if self.dev && !self.listen.ip().is_loopback() {
+        if self.is_dev() && !self.listen.ip().is_loopback() {
             problems.push(format!(
                 "`listen` is {}: development mode serves this machine only; set `dev = false` to serve others",
                 self.listen
             ));
+        }
+        if let Err(error) = Dialect::of(&self.database_url()) {
+            problems.push(error.to_string());
         }
         for (setting, value) in [
             (
@@ -273,11 +279,30 @@ impl Config {
         Ok(())
     }
 
+    /// Refuses to guess whether a gateway on shared stores is for one developer or for all.
+    pub fn check_mode(&self) -> anyhow::Result<()> {
+        let is_shared = Dialect::of(&self.database_url())? == Dialect::Postgres;
+        anyhow::ensure!(
+            !is_shared || self.dev.is_some(),
+            "`database_url` is set, and development mode is not meant for it: set `dev = false` to serve \
+             others, or start with `--dev` for development mode all the same"
+        );
+        Ok(())
+    }
+
+    /// Whether it is in development mode.
+    pub fn is_dev(&self) -> bool {
+        self.dev.unwrap_or(true)
+    }
+
     /// The database's URL.
-    pub fn database_url(&self) -> String {
-        self.database_url
-            .clone()
-            .unwrap_or_else(|| format!("sqlite:{}", self.data_dir.join("weir.db").display()))
+    pub fn database_url(&self) -> SecretUrl {
+        self.database_url.clone().unwrap_or_else(|| {
+            SecretUrl::new(format!(
+                "sqlite:{}",
+                self.data_dir.join("weir.db").display()
+            ))
+        })
     }
 }
 

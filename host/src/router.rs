@@ -60,7 +60,7 @@ async fn surround(State(app): State<App>, mut request: Request, next: Next) -> R
     let id = RequestId::new(ids::request_id());
     request.extensions_mut().insert(id.clone());
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let response = if app.config.dev && !is_local(request.headers()) {
+    let response = if app.config.is_dev() && !is_local(request.headers()) {
         Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "DEVELOPMENT_MODE",

@@ -6,6 +6,8 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use serde::Deserialize;
+use url::Url;
 
 /// A 256-bit key. Prints masked.
 #[derive(Clone)]
@@ -103,6 +105,54 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// A URL whose password must not be shown. Prints with the password masked.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct SecretUrl(String);
+
+impl SecretUrl {
+    /// Wraps a URL.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self(url.into())
+    }
+
+    /// The URL itself.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// What it begins with, without the colon; empty if there is none.
+    pub fn scheme(&self) -> &str {
+        self.0.split_once(':').map_or("", |(scheme, _)| scheme)
+    }
+}
+
+impl fmt::Display for SecretUrl {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Ok(mut url) = Url::parse(&self.0) else {
+            // What cannot be read cannot be masked in part.
+            return write!(formatter, "{}:****", self.scheme());
+        };
+        if url.password().is_some() {
+            // Only a URL without a host refuses, and that has no password.
+            let _ = url.set_password(Some("****"));
+        }
+        if url.query().is_some() {
+            let shown: Vec<_> = url.query_pairs().map(|(name, _)| name + "=…").collect();
+            let shown = shown.join("&");
+            url.set_query(None);
+            return write!(formatter, "{url}?{shown}");
+        }
+        write!(formatter, "{url}")
+    }
+}
+
+impl fmt::Debug for SecretUrl {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "SecretUrl({self})")
+    }
+}
+
 /// Creates a folder that only its owner can enter, if it is not there.
 pub fn create_private_folder(path: &Path) -> anyhow::Result<()> {
     std::fs::DirBuilder::new()
@@ -159,5 +209,28 @@ mod tests {
         let stray = std::fs::read_dir(&folder).expect("a folder").count() - 2 * 50;
         assert_eq!(stray, 0, "temporary files are left");
         std::fs::remove_dir_all(&folder).expect("the folder can be removed");
+    }
+
+    #[test]
+    fn urls_print_without_their_secrets() {
+        for (url, shown) in [
+            ("sqlite:.weir/weir.db", "sqlite:.weir/weir.db"),
+            ("redis://cache:6379/0", "redis://cache:6379/0"),
+            ("redis://:s3cret@cache", "redis://:****@cache"),
+            (
+                "postgres://weir:s3%40ret@db:5432/weir",
+                "postgres://weir:****@db:5432/weir",
+            ),
+            (
+                "postgres://db/weir?user=a&password=s3cret",
+                "postgres://db/weir?user=…&password=…",
+            ),
+            ("postgres://weir:s3cret@[/weir", "postgres:****"),
+            ("s3cret", ":****"),
+        ] {
+            let url = SecretUrl::new(url);
+            assert_eq!(url.to_string(), shown);
+            assert_eq!(format!("{url:?}"), format!("SecretUrl({shown})"));
+        }
     }
 }

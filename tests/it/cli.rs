@@ -254,6 +254,12 @@ fn check_says_what_is_wrong_and_where() {
         ("listen = \"nowhere\"\n", "listen"),
         ("[limits]\nbody_bytes = \"many\"\n", "limits.body_bytes"),
         ("[timeouts]\nidle_ms = 0\n", "timeouts.idle_ms"),
+        (
+            "database_url = \"mysql://a:b@c/d\"\n",
+            "sqlite: or postgres://",
+        ),
+        ("database_url = \"postgres://a:b@c/d\"\n", "`dev = false`"),
+        ("database_url = \"postgres://a:b@c/d\"\n", "`--dev`"),
         ("[models.demo]\nprice = { input = -1 }\n", "price"),
     ] {
         let bad = check(toml);

@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::plugins::bundled;
 
 pub(super) async fn run(config: Config) -> anyhow::Result<()> {
+    config.check_mode()?;
     let plugins = app::load_plugins(&config, &bundled::adapters()).await?;
     let catalog = app::build_catalog(&config, &plugins)?;
     for left_out in &catalog.left_out {

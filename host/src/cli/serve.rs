@@ -22,12 +22,19 @@ pub(super) struct Arguments {
     /// Where to listen, instead of the configured address; port 0 picks a free one.
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
+    /// Development mode, also beside a PostgreSQL that is configured.
+    #[arg(long)]
+    dev: bool,
 }
 
 pub(super) async fn run(mut config: Config, arguments: Arguments) -> anyhow::Result<()> {
     let started = Instant::now();
     config.listen = arguments.listen.unwrap_or(config.listen);
+    if arguments.dev {
+        config.dev = Some(true);
+    }
     config.check()?;
+    config.check_mode()?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let app = App::start(config, &bundled::adapters()).await?;
@@ -41,7 +48,7 @@ pub(super) async fn run(mut config: Config, arguments: Arguments) -> anyhow::Res
         milliseconds = started.elapsed().as_millis() as u64,
         "ready"
     );
-    if app.config.dev {
+    if app.config.is_dev() {
         greet(&app, address).await?;
     }
     server::serve(app, listener, async {

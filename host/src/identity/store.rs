@@ -39,11 +39,11 @@ pub async fn create_key(
     now: Millis,
 ) -> sqlx::Result<RawKey> {
     let key = RawKey::generate();
-    let mut transaction = database.writer().begin_with("BEGIN IMMEDIATE").await?;
+    let mut transaction = database.begin().await?;
     sqlx::query("INSERT INTO users (id, created_at) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING")
         .bind(user_id)
         .bind(now.0)
-        .execute(&mut *transaction)
+        .execute(&mut transaction)
         .await?;
     if replace {
         sqlx::query(
@@ -53,7 +53,7 @@ pub async fn create_key(
         .bind(now.0)
         .bind(user_id)
         .bind(name)
-        .execute(&mut *transaction)
+        .execute(&mut transaction)
         .await?;
     }
     sqlx::query(
@@ -68,7 +68,7 @@ pub async fn create_key(
     .bind(PEPPER_VERSION)
     .bind(now.0)
     .bind(now.plus_days(LIFETIME_DAYS).0)
-    .execute(&mut *transaction)
+    .execute(&mut transaction)
     .await?;
     transaction.commit().await?;
     Ok(key)

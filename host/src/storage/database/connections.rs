@@ -1,0 +1,154 @@
+//! Connections that statements are run on, each statement against the clock.
+//!
+//! sqlx bounds the wait for a connection, but not for an answer: a server that is stopped or cut off
+//! would hold a request for as long as TCP does not give it up. So these stand before sqlx's own pool and transaction
+//! as executors, and no caller can forget the time-out.
+
+use std::future::Future;
+use std::io;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::BoxStream;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use sqlx::any::{AnyQueryResult, AnyRow, AnyStatement, AnyTypeInfo};
+use sqlx::pool::PoolConnection;
+use sqlx::{Any, AnyPool, Either, Execute, Executor, SqlSafeStr, SqlStr};
+
+use super::{ACQUIRE_TIMEOUT, STATEMENT_TIMEOUT};
+
+/// A pool of connections; `&Connections` is an executor. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Connections(AnyPool);
+
+/// A transaction; `&mut Transaction` is an executor. Rolled back when dropped.
+#[derive(Debug)]
+pub struct Transaction(sqlx::Transaction<'static, Any>);
+
+impl Connections {
+    pub(super) fn new(pool: AnyPool) -> Self {
+        Self(pool)
+    }
+
+    pub(super) async fn begin(&self, statement: &'static str) -> sqlx::Result<Transaction> {
+        in_time(async {
+            let connection = self.acquire().await?;
+            let statement = statement.into_sql_str();
+            sqlx::Transaction::begin(connection, Some(statement)).await
+        })
+        .await
+        .map(Transaction)
+    }
+
+    /// The pool itself is patient, for the sake of the start.
+    async fn acquire(&self) -> sqlx::Result<PoolConnection<Any>> {
+        tokio::time::timeout(ACQUIRE_TIMEOUT, self.0.acquire())
+            .await
+            .unwrap_or(Err(sqlx::Error::PoolTimedOut))
+    }
+
+    pub(super) async fn close(&self) {
+        self.0.close().await;
+    }
+}
+
+impl Transaction {
+    /// Commits. After an error it may have been committed or not: the answer was lost, not the deed.
+    pub async fn commit(self) -> sqlx::Result<()> {
+        in_time(self.0.commit()).await
+    }
+}
+
+/// A time-out is an I/O error to the caller, as a lost connection would be.
+async fn in_time<T>(statement: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
+    match tokio::time::timeout(STATEMENT_TIMEOUT, statement).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(sqlx::Error::Io(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the database did not answer in time",
+        ))),
+    }
+}
+
+type Step = Either<AnyQueryResult, AnyRow>;
+
+/// All rows are read before the first one is handed on: the time-out is for the database and not for
+/// what the caller does between two rows.
+fn steps<'e>(
+    statement: impl Future<Output = sqlx::Result<Vec<Step>>> + Send + 'e,
+) -> BoxStream<'e, sqlx::Result<Step>> {
+    stream::once(in_time(statement))
+        .map_ok(|steps| stream::iter(steps.into_iter().map(Ok)))
+        .try_flatten()
+        .boxed()
+}
+
+impl<'c> Executor<'c> for &'c Connections {
+    type Database = Any;
+
+    fn fetch_many<'e, 'q: 'e, E>(self, query: E) -> BoxStream<'e, sqlx::Result<Step>>
+    where
+        'c: 'e,
+        E: 'q + Execute<'q, Any>,
+    {
+        steps(async move {
+            let mut connection = self.acquire().await?;
+            connection.fetch_many(query).try_collect().await
+        })
+    }
+
+    fn fetch_optional<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, sqlx::Result<Option<AnyRow>>>
+    where
+        'c: 'e,
+        E: 'q + Execute<'q, Any>,
+    {
+        Box::pin(in_time(async move {
+            let mut connection = self.acquire().await?;
+            connection.fetch_optional(query).await
+        }))
+    }
+
+    fn prepare_with<'e>(
+        self,
+        sql: SqlStr,
+        parameters: &'e [AnyTypeInfo],
+    ) -> BoxFuture<'e, sqlx::Result<AnyStatement>>
+    where
+        'c: 'e,
+    {
+        Box::pin(in_time(async move {
+            let mut connection = self.acquire().await?;
+            connection.prepare_with(sql, parameters).await
+        }))
+    }
+}
+
+impl<'c> Executor<'c> for &'c mut Transaction {
+    type Database = Any;
+
+    fn fetch_many<'e, 'q: 'e, E>(self, query: E) -> BoxStream<'e, sqlx::Result<Step>>
+    where
+        'c: 'e,
+        E: 'q + Execute<'q, Any>,
+    {
+        steps((*self.0).fetch_many(query).try_collect())
+    }
+
+    fn fetch_optional<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, sqlx::Result<Option<AnyRow>>>
+    where
+        'c: 'e,
+        E: 'q + Execute<'q, Any>,
+    {
+        Box::pin(in_time((*self.0).fetch_optional(query)))
+    }
+
+    fn prepare_with<'e>(
+        self,
+        sql: SqlStr,
+        parameters: &'e [AnyTypeInfo],
+    ) -> BoxFuture<'e, sqlx::Result<AnyStatement>>
+    where
+        'c: 'e,
+    {
+        Box::pin(in_time((*self.0).prepare_with(sql, parameters)))
+    }
+}

@@ -1,0 +1,195 @@
+//! The database: connections to read with and connections to write with, over `sqlx::Any`.
+//!
+//! SQLite unless the URL names PostgreSQL. The SQL is the same for both wherever it can be; where it
+//! cannot, ask [`Database::dialect`].
+//!
+//! **Invariant:** nothing waits long. A connection is there within 250 ms and a statement is done within
+//! a second, or the caller has an error: a stuck database must not become a queue. Nothing is tried
+//! again, since whoever asked knows better whether that is safe.
+//!
+//! **Invariant:** neither an error nor a log line holds the URL's password.
+//!
+//! To add a migration, see `migrations/README.md`.
+
+mod connections;
+mod postgres;
+mod sqlite;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::{AnyPool, Executor, SqlSafeStr};
+
+pub use self::connections::{Connections, Transaction};
+pub use self::sqlite::lock_for_serving;
+use crate::secrets::SecretUrl;
+
+/// How long a request waits for a connection. sqlx would wait for 30 s.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// How long a statement may take, the wait for a connection included.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long a connection may take when the database is opened. Nobody waits for it as a request would,
+/// and one given up early would be begun anew, for ever where connecting is slow.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Number, name and SQL of each migration, in order; `build.rs` makes the lists.
+type Migrations = [(i64, &'static str, &'static str)];
+
+/// A database, its schema up to date. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Database {
+    dialect: Dialect,
+    reader: Connections,
+    writer: Connections,
+    checkpoints: Option<Arc<sqlite::Checkpoints>>,
+}
+
+/// Which SQL the database speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// SQLite.
+    Sqlite,
+    /// PostgreSQL.
+    Postgres,
+}
+
+impl Dialect {
+    /// The dialect behind a URL; the error says which there are.
+    pub fn of(url: &SecretUrl) -> anyhow::Result<Self> {
+        match url.scheme() {
+            "sqlite" => Ok(Self::Sqlite),
+            "postgres" | "postgresql" => Ok(Self::Postgres),
+            _ => bail!("`database_url` must begin with sqlite: or postgres://"),
+        }
+    }
+}
+
+impl Database {
+    /// Opens a database and brings its schema up to date; any number of processes may do so at once.
+    ///
+    /// `sqlite:PATH` is a file, made if it is not there; `sqlite::memory:` lives as long as this does;
+    /// `postgres://USER:PASSWORD@HOST/NAME` is a database that exists.
+    pub async fn open(url: &SecretUrl) -> anyhow::Result<Self> {
+        sqlx::any::install_default_drivers();
+        match Dialect::of(url)? {
+            Dialect::Sqlite => sqlite::open(url).await,
+            Dialect::Postgres => postgres::open(url).await,
+        }
+        .with_context(|| format!("opening the database {url}"))
+    }
+
+    /// Connections to read with.
+    pub fn reader(&self) -> &Connections {
+        &self.reader
+    }
+
+    /// Connections to write a single statement with. For more than one, see [`Self::begin`].
+    pub fn writer(&self) -> &Connections {
+        &self.writer
+    }
+
+    /// Begins a transaction that may write. Dropped without a commit, it is rolled back.
+    ///
+    /// In SQLite it is the only one from here on. In PostgreSQL, lock the rows that it reads and then
+    /// writes with `SELECT … ORDER BY … FOR UPDATE`.
+    pub async fn begin(&self) -> sqlx::Result<Transaction> {
+        self.writer
+            .begin(match self.dialect {
+                // A deferred one that reads and then writes fails at once when another has written.
+                Dialect::Sqlite => "BEGIN IMMEDIATE",
+                Dialect::Postgres => "BEGIN",
+            })
+            .await
+    }
+
+    /// Which SQL it speaks.
+    pub fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
+    /// Whether the database answers.
+    pub async fn is_reachable(&self) -> bool {
+        self.reader.execute("SELECT 1").await.is_ok()
+    }
+
+    /// Closes all connections; what was committed is on disk already.
+    pub async fn close(&self) {
+        if let Some(checkpoints) = &self.checkpoints {
+            checkpoints.stop().await;
+        }
+        self.reader.close().await;
+        self.writer.close().await;
+    }
+}
+
+/// Opens a pool's first connections and waits until they are there to be used, so that the first
+/// requests need not wait for new ones.
+async fn warm(pool: &AnyPool, connections: usize) -> sqlx::Result<()> {
+    let mut opened = Vec::with_capacity(connections);
+    for _ in 0..connections {
+        opened.push(pool.acquire().await?);
+    }
+    drop(opened);
+    let until = Instant::now() + START_TIMEOUT;
+    while pool.num_idle() < connections && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    Ok(())
+}
+
+async fn migrate(
+    connection: &mut sqlx::AnyConnection,
+    migrations: &Migrations,
+) -> anyhow::Result<()> {
+    let migrations = migrations
+        .iter()
+        .map(|&(version, name, sql)| {
+            Migration::new(
+                version,
+                name.into(),
+                MigrationType::Simple,
+                sqlx::AssertSqlSafe(sql).into_sql_str(),
+                false,
+            )
+        })
+        .collect();
+    // `run` would do, but for a compiler that cannot see that its future may change threads.
+    Migrator::with_migrations(migrations)
+        .run_direct(None, connection, false)
+        .await
+        .context("bringing the database's schema up to date")
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_in_memory_database_has_the_schema() {
+        let database = Database::open(&SecretUrl::new("sqlite::memory:"))
+            .await
+            .unwrap();
+        let users: i64 = sqlx::query_scalar("SELECT CAST(COUNT(*) AS BIGINT) FROM users")
+            .fetch_one(database.reader())
+            .await
+            .unwrap();
+        assert_eq!(users, 0);
+        assert!(database.is_reachable().await);
+    }
+
+    #[tokio::test]
+    async fn other_databases_are_refused() {
+        let error = Database::open(&SecretUrl::new("mysql://a:secret@b/c"))
+            .await
+            .unwrap_err();
+        assert_eq!(
+            format!("{error:#}"),
+            "`database_url` must begin with sqlite: or postgres://"
+        );
+    }
+}

@@ -1,0 +1,134 @@
+//! PostgreSQL: a pool to read with, a pool to write with, and what the server enforces for us.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
+use sqlx::{AnyPool, Connection, Executor};
+
+use super::{
+    Connections, Database, Dialect, Migrations, START_TIMEOUT, STATEMENT_TIMEOUT, migrate, warm,
+};
+use crate::secrets::SecretUrl;
+
+const MIGRATIONS: &Migrations = include!(concat!(env!("OUT_DIR"), "/migrations_postgres.rs"));
+
+/// Connections of one process: with both, six nodes fit into PostgreSQL's default of 100.
+const READERS: u32 = 8;
+const WRITERS: u32 = 8;
+
+/// Connections of each pool that are there before they are needed.
+const KEPT_WARM: u32 = 2;
+
+/// A connection that nobody has used for this long is tried before it is trusted. Trying it every time,
+/// as sqlx does by default, would double what each statement waits.
+const TRUSTED: Duration = Duration::from_secs(1);
+
+/// The server gives up on a statement when we do, so that what was abandoned does not go on, and on a
+/// transaction whose process is gone, so that its row locks do not stay.
+const SESSION: &str = "SET statement_timeout = 1000; \
+                       SET idle_in_transaction_session_timeout = 5000";
+
+/// Parameters that sqlx understands. It logs others with their values, which may be secrets in a name
+/// mistyped.
+const PARAMETERS: &[&str] = &[
+    "application_name",
+    "dbname",
+    "host",
+    "hostaddr",
+    "options",
+    "password",
+    "port",
+    "ssl-ca",
+    "ssl-cert",
+    "ssl-key",
+    "ssl-mode",
+    "ssl-root-cert",
+    "sslcert",
+    "sslkey",
+    "sslmode",
+    "sslrootcert",
+    "statement-cache-capacity",
+    "user",
+];
+
+pub(super) async fn open(url: &SecretUrl) -> anyhow::Result<Database> {
+    let options = connect_options(url)?;
+    let writer = pool(WRITERS, false).connect_lazy_with(options.clone());
+    let reader = pool(READERS, true).connect_lazy_with(options);
+    migrate_patiently(&writer).await?;
+    warm(&writer, KEPT_WARM as usize).await?;
+    warm(&reader, KEPT_WARM as usize).await?;
+    Ok(Database {
+        dialect: Dialect::Postgres,
+        reader: Connections::new(reader),
+        writer: Connections::new(writer),
+        checkpoints: None,
+    })
+}
+
+/// sqlx takes an advisory lock around migrations. Whoever waits for it, or for a large table to be
+/// changed, needs longer than a request may; the connection is not used for those again.
+async fn migrate_patiently(writer: &AnyPool) -> anyhow::Result<()> {
+    let mut connection = writer.acquire().await?;
+    connection.execute("SET statement_timeout = 0").await?;
+    migrate(&mut connection, MIGRATIONS).await?;
+    connection.close().await?;
+    Ok(())
+}
+
+fn connect_options(url: &SecretUrl) -> anyhow::Result<AnyConnectOptions> {
+    // The parser's error says what is wrong and never quotes the URL.
+    let mut parsed = url::Url::parse(url.expose()).context("`database_url` is not a URL")?;
+    let (known, unknown): (Vec<_>, Vec<_>) = parsed
+        .query_pairs()
+        .into_owned()
+        .partition(|(name, _)| PARAMETERS.contains(&&**name) || name.starts_with("options["));
+    for (name, _) in unknown {
+        tracing::warn!(
+            parameter = name,
+            "`database_url`: this parameter is not understood"
+        );
+    }
+    parsed.set_query(None);
+    if !known.is_empty() {
+        parsed.query_pairs_mut().extend_pairs(known);
+    }
+    Ok(parsed.as_str().parse()?)
+}
+
+fn pool(connections: u32, read_only: bool) -> AnyPoolOptions {
+    AnyPoolOptions::new()
+        .min_connections(KEPT_WARM)
+        .max_connections(connections)
+        .acquire_timeout(START_TIMEOUT)
+        .after_connect(move |connection, _| {
+            Box::pin(async move {
+                connection.execute(SESSION).await?;
+                if read_only {
+                    let read_only = "SET default_transaction_read_only = on";
+                    connection.execute(read_only).await?;
+                }
+                Ok(())
+            })
+        })
+        .test_before_acquire(false)
+        .before_acquire(|connection, usage| {
+            Box::pin(async move {
+                if usage.idle_for > TRUSTED {
+                    connection.ping().await?;
+                }
+                Ok(true)
+            })
+        })
+        // sqlx waits for a used connection's last answer before it is free again, without end. One that
+        // was cut off would be missing from the pool for as long as TCP waits.
+        .after_release(|connection, _| {
+            Box::pin(async move {
+                tokio::time::timeout(STATEMENT_TIMEOUT, connection.ping())
+                    .await
+                    .unwrap_or(Err(sqlx::Error::PoolTimedOut))?;
+                Ok(true)
+            })
+        })
+}

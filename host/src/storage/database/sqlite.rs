@@ -1,0 +1,217 @@
+//! SQLite: one connection that writes, a few that read, and one that writes the log back into the file.
+//!
+//! A commit is on disk when it returns: WAL with `synchronous=FULL`. Checkpoints happen on a connection
+//! of their own, so that no commit has to wait for one.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
+use sqlx::{AnyPool, Executor, Row};
+use tokio::time::MissedTickBehavior;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{Connections, Database, Dialect, Migrations, START_TIMEOUT, migrate, warm};
+use crate::secrets::{SecretUrl, create_private_folder};
+
+const MIGRATIONS: &Migrations = include!(concat!(env!("OUT_DIR"), "/migrations_sqlite.rs"));
+
+const READERS: u32 = 4;
+
+const WRITER: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; \
+                      PRAGMA foreign_keys = ON; PRAGMA busy_timeout = 200; \
+                      PRAGMA wal_autocheckpoint = 0";
+
+const READER: &str = "PRAGMA busy_timeout = 200; PRAGMA query_only = ON";
+
+/// A checkpoint that truncates the log keeps writers out while it waits for readers: for less than a
+/// writer is ready to wait.
+const CHECKPOINTER: &str = "PRAGMA synchronous = FULL; PRAGMA busy_timeout = 50; \
+                            PRAGMA wal_autocheckpoint = 0";
+
+const CHECKPOINT_EVERY: Duration = Duration::from_millis(500);
+
+/// Pages of 4 KiB from which on the log is cut to nothing: readers that overlap without a gap keep it
+/// from being begun anew.
+const LOG_PAGES: i64 = 16 << 10;
+
+pub(super) async fn open(url: &SecretUrl) -> anyhow::Result<Database> {
+    let file = file_of(url);
+    let options = connect_options(url, file.is_none())?;
+    let _migrating = match &file {
+        Some(file) => Some(lock_for_migrating(file).await?),
+        None => None,
+    };
+    let writer = pool(1, WRITER)
+        // An in-memory database is gone with its connection.
+        .min_connections(u32::from(file.is_none()))
+        .connect_lazy_with(options.clone());
+    let mut connection = writer.acquire().await?;
+    migrate(&mut connection, MIGRATIONS).await?;
+    drop(connection);
+    let (reader, checkpoints) = if file.is_some() {
+        let reader = pool(READERS, READER).connect_lazy_with(options.clone());
+        warm(&reader, 1).await?;
+        let checkpoints = Checkpoints::start(pool(1, CHECKPOINTER).connect_lazy_with(options));
+        (reader, Some(checkpoints.into()))
+    } else {
+        (writer.clone(), None)
+    };
+    Ok(Database {
+        dialect: Dialect::Sqlite,
+        reader: Connections::new(reader),
+        writer: Connections::new(writer),
+        checkpoints,
+    })
+}
+
+fn connect_options(url: &SecretUrl, in_memory: bool) -> anyhow::Result<AnyConnectOptions> {
+    let url = url.expose();
+    let url = match url.contains('?') {
+        _ if in_memory => url.to_owned(),
+        false => format!("{url}?mode=rwc"),
+        true => format!("{url}&mode=rwc"),
+    };
+    url.parse().context("`database_url` is not a URL")
+}
+
+fn pool(connections: u32, pragmas: &'static str) -> AnyPoolOptions {
+    AnyPoolOptions::new()
+        .max_connections(connections)
+        .idle_timeout(None)
+        .max_lifetime(None)
+        .test_before_acquire(false)
+        .acquire_timeout(START_TIMEOUT)
+        .after_connect(move |connection, _| {
+            Box::pin(async move { connection.execute(pragmas).await.map(drop) })
+        })
+}
+
+/// The task that moves what was committed from the log into the file.
+#[derive(Debug)]
+pub(super) struct Checkpoints {
+    pool: AnyPool,
+    task: AbortOnDropHandle<()>,
+}
+
+impl Checkpoints {
+    fn start(pool: AnyPool) -> Self {
+        let task = tokio::spawn(checkpoint_for_ever(pool.clone()));
+        Self {
+            pool,
+            task: AbortOnDropHandle::new(task),
+        }
+    }
+
+    pub(super) async fn stop(&self) {
+        self.task.abort();
+        self.pool.close().await;
+    }
+}
+
+async fn checkpoint_for_ever(pool: AnyPool) {
+    let mut ticks = tokio::time::interval(CHECKPOINT_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let outcome = match checkpoint(&pool, "PRAGMA wal_checkpoint(PASSIVE)").await {
+            Ok(pages) if pages > LOG_PAGES => {
+                checkpoint(&pool, "PRAGMA wal_checkpoint(TRUNCATE)").await
+            }
+            outcome => outcome,
+        };
+        if let Err(error) = outcome {
+            tracing::warn!(%error, "moving SQLite's log into its file");
+        }
+    }
+}
+
+/// Returns the pages in the log.
+async fn checkpoint(pool: &AnyPool, statement: &'static str) -> sqlx::Result<i64> {
+    pool.fetch_one(statement).await?.try_get(1)
+}
+
+/// Makes this process the one that serves from a SQLite file: two would each trust a cache of their own.
+/// The lock is held until the returned file is dropped, or the process ends.
+pub fn lock_for_serving(url: &SecretUrl) -> anyhow::Result<Option<File>> {
+    let Some(path) = file_of(url) else {
+        return Ok(None);
+    };
+    let path = beside(&path, "serving");
+    let file = lock_file(&path)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(std::fs::TryLockError::WouldBlock) => bail!(
+            "another weir is serving from {}; stop it, or give this one its own `data_dir`",
+            path.display()
+        ),
+        Err(std::fs::TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("locking {}", path.display()))
+        }
+    }
+}
+
+fn file_of(url: &SecretUrl) -> Option<PathBuf> {
+    let url = url.expose();
+    let path = url.strip_prefix("sqlite:")?.split('?').next()?;
+    let path = path.strip_prefix("//").unwrap_or(path);
+    (!url.contains(":memory:")).then(|| PathBuf::from(path))
+}
+
+/// Waits for the lock; whoever holds it is done in moments. SQLite itself has no lock that spans the
+/// look at the schema and its change.
+async fn lock_for_migrating(database: &Path) -> anyhow::Result<File> {
+    let path = beside(database, "migrating");
+    tokio::task::spawn_blocking(move || {
+        let file = lock_file(&path)?;
+        file.lock()
+            .with_context(|| format!("locking {}", path.display()))?;
+        Ok(file)
+    })
+    .await?
+}
+
+fn beside(database: &Path, what: &str) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(format!(".{what}"));
+    PathBuf::from(name)
+}
+
+fn lock_file(path: &Path) -> anyhow::Result<File> {
+    if let Some(folder) = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+    {
+        create_private_folder(folder)?;
+    }
+    File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path)
+        .with_context(|| format!("creating {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_is_found_in_the_url() {
+        for (url, file) in [
+            ("sqlite:.weir/weir.db", Some(".weir/weir.db")),
+            ("sqlite:/var/lib/w.db?x=y", Some("/var/lib/w.db")),
+            ("sqlite:///var/lib/w.db", Some("/var/lib/w.db")),
+            ("sqlite::memory:", None),
+            ("postgres://host/name", None),
+        ] {
+            assert_eq!(
+                file_of(&SecretUrl::new(url)),
+                file.map(PathBuf::from),
+                "{url}"
+            );
+        }
+    }
+}

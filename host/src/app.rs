@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::catalog::{Catalog, Problem};
-use crate::clock::Millis;
+use crate::clock::{Clock, Millis};
 use crate::config::Config;
 use crate::inference::admission::Admission;
 use crate::inference::upstream::{self, HttpClient};
@@ -18,7 +18,7 @@ use crate::plugins::bundled::Bundled;
 use crate::plugins::code_cache::CodeCache;
 use crate::plugins::{Engine, Plugins};
 use crate::secrets::{Key, create_private_folder};
-use crate::storage::{Database, database};
+use crate::storage::{Cache, Database, database};
 
 /// Everything that requests share. Cheap to clone.
 #[derive(Clone)]
@@ -30,6 +30,8 @@ pub struct Inner {
     pub config: Config,
     /// What must last.
     pub database: Database,
+    /// Who may call, and how often.
+    pub cache: Cache,
     /// The models that can be served.
     pub catalog: Catalog,
     /// The loaded adapters.
@@ -65,11 +67,12 @@ impl App {
         create_private_folder(&config.data_dir)?;
         let database_url = config.database_url();
         let serving = database::lock_for_serving(&database_url)?;
-        let (database, plugins) = tokio::join!(
+        let (database, cache, plugins) = tokio::join!(
             Database::open(&database_url),
+            Cache::open(config.redis_url.as_ref(), &Clock::System),
             load_plugins(&config, adapters)
         );
-        let (database, plugins) = (database?, plugins?);
+        let (database, cache, plugins) = (database?, cache?, plugins?);
         let catalog = build_catalog(&config, &plugins)?;
         for left_out in &catalog.left_out {
             tracing::info!(
@@ -89,6 +92,7 @@ impl App {
             started_at: Millis::now(),
             config,
             database,
+            cache,
             catalog,
             plugins,
             _serving: serving,

@@ -30,7 +30,7 @@ pub struct Config {
     #[serde(default = "default_listen")]
     pub listen: SocketAddr,
     /// Development mode: loopback only, a fresh API key printed at the start, requests that came
-    /// through a proxy refused. `true` unless set; must be set beside PostgreSQL.
+    /// through a proxy refused. `true` unless set; must be set beside PostgreSQL or Redis.
     #[serde(default)]
     pub dev: Option<bool>,
     /// Where weir keeps its database, keys and compiled plugins. Default `.weir`, made with mode 0700.
@@ -40,6 +40,10 @@ pub struct Config {
     /// `weir.db` in the data folder.
     #[serde(default)]
     pub database_url: Option<SecretUrl>,
+    /// The cache that several nodes share: `redis://:password@host:6379/0`, or `rediss://` for TLS.
+    /// Default: in process.
+    #[serde(default)]
+    pub redis_url: Option<SecretUrl>,
     /// Whether the built-in providers and models are there beside those configured. Default `true`.
     #[serde(default = "yes")]
     pub default_catalog: bool,
@@ -215,6 +219,11 @@ impl Config {
         if let Err(error) = Dialect::of(&self.database_url()) {
             problems.push(error.to_string());
         }
+        if let Some(url) = &self.redis_url
+            && !matches!(url.scheme(), "redis" | "rediss")
+        {
+            problems.push("`redis_url` must begin with redis:// or rediss://".to_owned());
+        }
         for (setting, value) in [
             (
                 "limits.concurrent_requests",
@@ -281,10 +290,15 @@ impl Config {
 
     /// Refuses to guess whether a gateway on shared stores is for one developer or for all.
     pub fn check_mode(&self) -> anyhow::Result<()> {
-        let is_shared = Dialect::of(&self.database_url())? == Dialect::Postgres;
+        let postgres = Dialect::of(&self.database_url())? == Dialect::Postgres;
+        let setting = match &self.redis_url {
+            _ if postgres => "database_url",
+            Some(_) => "redis_url",
+            None => return Ok(()),
+        };
         anyhow::ensure!(
-            !is_shared || self.dev.is_some(),
-            "`database_url` is set, and development mode is not meant for it: set `dev = false` to serve \
+            self.dev.is_some(),
+            "`{setting}` is set, and development mode is not meant for it: set `dev = false` to serve \
              others, or start with `--dev` for development mode all the same"
         );
         Ok(())

@@ -23,6 +23,9 @@ pub async fn get_readiness(State(app): State<App>) -> Result<Json<Value>, ApiErr
     if !app.database.is_reachable().await {
         return Err(not_ready("The database does not answer."));
     }
+    if app.cache.ping().await.is_err() {
+        return Err(not_ready("The cache does not answer."));
+    }
     // Plugins are loaded before the gateway listens; their number is here for people.
     Ok(Json(
         json!({ "status": "ready", "adapters": app.plugins.adapters().count() }),

@@ -258,7 +258,8 @@ fn check_says_what_is_wrong_and_where() {
             "database_url = \"mysql://a:b@c/d\"\n",
             "sqlite: or postgres://",
         ),
-        ("database_url = \"postgres://a:b@c/d\"\n", "`dev = false`"),
+        ("redis_url = \"localhost:6379\"\n", "redis:// or rediss://"),
+        ("redis_url = \"redis://localhost\"\n", "`dev = false`"),
         ("database_url = \"postgres://a:b@c/d\"\n", "`--dev`"),
         ("[models.demo]\nprice = { input = -1 }\n", "price"),
     ] {

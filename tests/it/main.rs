@@ -15,5 +15,6 @@ mod openai;
 mod retries;
 mod sdk;
 mod splits;
+mod stores;
 mod tidy;
 mod timeouts;

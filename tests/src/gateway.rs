@@ -17,7 +17,7 @@ use weir::app::App;
 use weir::config::Config;
 use weir::identity::store;
 use weir::plugins::bundled::{self, Bundled};
-use weir::secrets::create_private_folder;
+use weir::secrets::{SecretUrl, create_private_folder};
 use weir::server;
 
 use crate::client::{Answer, Client, EventStream};
@@ -119,6 +119,29 @@ impl Gateway {
 }
 
 impl Builder {
+    /// Has it use a PostgreSQL.
+    #[must_use]
+    pub fn postgres(self, url: &SecretUrl) -> Self {
+        let url = url.expose();
+        self.settings(&format!("database_url = {url:?}"))
+            .explicitly_dev()
+    }
+
+    /// Has it use a Redis.
+    #[must_use]
+    pub fn redis(self, url: &SecretUrl) -> Self {
+        let url = url.expose();
+        self.settings(&format!("redis_url = {url:?}"))
+            .explicitly_dev()
+    }
+
+    fn explicitly_dev(self) -> Self {
+        if self.settings.contains("dev = ") {
+            return self;
+        }
+        self.settings("dev = true")
+    }
+
     /// Adds top-level settings, as lines of TOML.
     #[must_use]
     pub fn settings(mut self, toml: &str) -> Self {

@@ -1,11 +1,12 @@
 //! What weir's tests stand on: a running gateway, a scripted provider, guests that misbehave.
 //!
 //! Everything is real but the provider: sockets, WebAssembly, databases. See [`gateway::Gateway`],
-//! [`upstream::Upstream`] and [`guests`].
+//! [`upstream::Upstream`], [`stores`] and [`guests`].
 
 pub mod client;
 pub mod gateway;
 pub mod guests;
+pub mod stores;
 pub mod upstream;
 
 pub use client::{Answer, Client, EventStream, chunks, patiently};

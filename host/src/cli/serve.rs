@@ -22,7 +22,7 @@ pub(super) struct Arguments {
     /// Where to listen, instead of the configured address; port 0 picks a free one.
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// Development mode, also beside a PostgreSQL that is configured.
+    /// Development mode, also beside a PostgreSQL or Redis that is configured.
     #[arg(long)]
     dev: bool,
 }

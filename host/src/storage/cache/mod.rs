@@ -1,0 +1,277 @@
+//! The cache: who may call, how often, and who is shut out. In process, or Redis for many nodes.
+//!
+//! What is in it is either a copy of what the database holds, or a count that may be lost: never the
+//! only copy of anything that must last.
+//!
+//! **Invariant:** nothing waits for it. When Redis does not answer, the call that notices fails within
+//! 250 ms and all others at once, until it answers again. Nothing is tried again.
+//!
+//! **Invariant:** a record that was buried does not come back before its tombstone expires: readers
+//! fill the cache only where nothing stands.
+//!
+//! **Invariant:** a stranger can neither make it grow without bound nor push out what counts against
+//! anyone.
+//!
+//! To add an operation, add a method here and one in each of [`memory`] and [`redis`]; what must be
+//! atomic in Redis is a script beside it. `tests/it/stores.rs` runs every operation on both.
+
+pub mod memory;
+pub mod redis;
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use self::memory::MemoryCache;
+use self::redis::RedisCache;
+use crate::clock::Clock;
+use crate::secrets::SecretUrl;
+
+/// The cache. Cheap to clone.
+#[derive(Debug, Clone)]
+pub enum Cache {
+    /// Of this process only.
+    Memory(MemoryCache),
+    /// Shared by all nodes.
+    Redis(RedisCache),
+}
+
+/// What keeps the cache from answering. The log has the cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CacheError {
+    /// It does not answer.
+    #[error("the cache does not answer")]
+    Unavailable,
+    /// It refused the command, or its answer is not one.
+    #[error("the cache gave an answer that makes no sense")]
+    Unexpected,
+}
+
+/// How often something may happen: so many times at once, and then evenly over a minute as many again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// Times in a minute.
+    pub per_minute: NonZeroU32,
+}
+
+/// Whose requests are counted together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bucket<'a> {
+    /// Those from a client address.
+    Address(&'a str),
+    /// Those of a user.
+    User(&'a str),
+}
+
+/// Whether a request is within its rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateDecision {
+    /// Whether it is.
+    pub allowed: bool,
+    /// How many could come at once, had none come before.
+    pub limit: u32,
+    /// How many more could come now.
+    pub remaining: u32,
+    /// When `remaining` will be `limit` again if none comes.
+    pub reset_after: Duration,
+    /// When the next one will be allowed; zero if this one was.
+    pub retry_after: Duration,
+}
+
+/// How many failures shut an address out, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockoutPolicy {
+    /// The failure that shuts it out.
+    pub failures: NonZeroU32,
+    /// Within which they count.
+    pub window: Duration,
+    /// How long it stays out.
+    pub block: Duration,
+}
+
+/// What is known of a proof of identity.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Whose it is: whose requests are counted together.
+    pub user_id: String,
+    /// How often they may call; `None` is as often as they like.
+    pub rate: Option<Rate>,
+    /// What else the caller of this keeps in it.
+    pub payload: Vec<u8>,
+}
+
+/// A request, to be identified.
+#[derive(Debug, Clone, Copy)]
+pub struct Identify<'a> {
+    /// Where it comes from, and how often requests may; `None` if neither counts.
+    pub address: Option<(&'a str, Rate)>,
+    /// What finds the caller's record. Only who has the secret may be able to name it, e.g. the
+    /// secret's HMAC: the user's requests are counted before anything else is checked.
+    pub record: Option<&'a str>,
+}
+
+/// What the cache knows of a request.
+///
+/// Looked at in this order, and what refuses ends it: the lockout, the address's rate, the record, the
+/// user's rate. A request is counted only where all that was looked at let it pass, with one exception:
+/// one without a live record counts for its address, since it still costs a look into the database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identified {
+    /// For how long yet the address is shut out, if it is.
+    pub locked_out: Option<Duration>,
+    /// Whether the address is within its rate; `None` if it has none, or is shut out.
+    pub address: Option<RateDecision>,
+    /// The caller's record.
+    pub record: Lookup,
+    /// Whether the user is within their rate; `None` if they have none, or are not known.
+    pub user: Option<RateDecision>,
+}
+
+/// A record as the cache has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lookup {
+    /// Nothing stands there, or nothing was asked for, or the request was refused before: ask the
+    /// database.
+    Missing,
+    /// It was buried: it is of no use, whatever a slow reader may have seen.
+    Revoked,
+    /// The record.
+    Found(Record),
+}
+
+impl Cache {
+    /// Opens the cache: Redis if there is a URL, which must answer.
+    pub async fn open(redis_url: Option<&SecretUrl>, clock: &Clock) -> anyhow::Result<Self> {
+        Ok(match redis_url {
+            Some(url) => Self::Redis(RedisCache::open(url).await?),
+            None => Self::Memory(MemoryCache::new(clock.clone())),
+        })
+    }
+
+    /// All that can be known of a request before it is let in, in one round trip.
+    pub async fn identify(&self, request: &Identify<'_>) -> Result<Identified, CacheError> {
+        match self {
+            Self::Memory(memory) => Ok(memory.identify(request)),
+            Self::Redis(redis) => redis.identify(request).await,
+        }
+    }
+
+    /// Keeps a record, unless there is one or a tombstone. Returns whether it did.
+    pub async fn fill(
+        &self,
+        key: &str,
+        record: &Record,
+        ttl: Duration,
+    ) -> Result<bool, CacheError> {
+        match self {
+            Self::Memory(memory) => Ok(memory.fill(key, record, ttl)),
+            Self::Redis(redis) => redis.fill(key, record, ttl).await,
+        }
+    }
+
+    /// Puts a tombstone where a record stands or could stand. It must outlast any reader that may have
+    /// seen the record in the database before it was revoked there.
+    pub async fn bury(&self, key: &str, ttl: Duration) -> Result<(), CacheError> {
+        match self {
+            Self::Memory(memory) => {
+                memory.bury(key, ttl);
+                Ok(())
+            }
+            Self::Redis(redis) => redis.bury(key, ttl).await,
+        }
+    }
+
+    /// Counts a failed proof of identity. Returns for how long its address is shut out, if it is now.
+    pub async fn count_failure(
+        &self,
+        address: &str,
+        policy: LockoutPolicy,
+    ) -> Result<Option<Duration>, CacheError> {
+        match self {
+            Self::Memory(memory) => Ok(memory.count_failure(address, policy)),
+            Self::Redis(redis) => redis.count_failure(address, policy).await,
+        }
+    }
+
+    /// Counts a request whose caller was not found by [`Self::identify`].
+    pub async fn take(&self, bucket: Bucket<'_>, rate: Rate) -> Result<RateDecision, CacheError> {
+        match self {
+            Self::Memory(memory) => Ok(memory.take(bucket, rate)),
+            Self::Redis(redis) => redis.take(bucket, rate).await,
+        }
+    }
+
+    /// Whether it answers.
+    pub async fn ping(&self) -> Result<(), CacheError> {
+        match self {
+            Self::Memory(_) => Ok(()),
+            Self::Redis(redis) => redis.ping().await,
+        }
+    }
+}
+
+impl Rate {
+    /// So many times a minute.
+    pub const fn per_minute(per_minute: NonZeroU32) -> Self {
+        Self { per_minute }
+    }
+
+    /// Microseconds from one to the next. Rounded up, so that never more than the rate pass.
+    fn interval_us(self) -> u64 {
+        60_000_000_u64.div_ceil(self.per_minute.get().into())
+    }
+
+    /// Decides on a request by the generic cell rate algorithm, as in <https://brandur.org/rate-limiting>.
+    ///
+    /// `arrival_us` is when all that were allowed before would have arrived at an even pace; the second
+    /// value is what it becomes, if the request is counted. [`redis`]' scripts do the same.
+    fn decide(self, arrival_us: Option<u64>, now_us: u64) -> (RateDecision, u64) {
+        let interval = self.interval_us();
+        let limit = self.per_minute.get();
+        let burst = interval * u64::from(limit);
+        let before = arrival_us.unwrap_or(0).max(now_us);
+        let after = before + interval;
+        let allowed = after - now_us <= burst;
+        let arrival = if allowed { after } else { before };
+        let decision = RateDecision {
+            allowed,
+            limit,
+            remaining: match allowed {
+                true => ((burst - (after - now_us)) / interval) as u32,
+                false => 0,
+            },
+            reset_after: Duration::from_micros(arrival - now_us),
+            retry_after: Duration::from_micros((after - now_us).saturating_sub(burst)),
+        };
+        (decision, arrival)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_is_exactly_the_limit_and_refills_evenly() {
+        for limit in [1, 7, 60, 100_000] {
+            let rate = Rate::per_minute(NonZeroU32::new(limit).unwrap());
+            let (mut arrival, now) = (None, 5_000_000);
+            for left in (0..limit).rev() {
+                let (decision, after) = rate.decide(arrival, now);
+                assert!(decision.allowed && decision.remaining == left);
+                arrival = Some(after);
+            }
+            let (refused, after) = rate.decide(arrival, now);
+            assert!(!refused.allowed && Some(after) == arrival);
+            assert_eq!(
+                refused.retry_after.as_micros(),
+                u128::from(rate.interval_us())
+            );
+            let later = now + rate.interval_us();
+            assert!(!rate.decide(arrival, later - 1).0.allowed);
+            let (next, after) = rate.decide(arrival, later);
+            assert!(next.allowed && next.remaining == 0);
+            assert!(!rate.decide(Some(after), later).0.allowed);
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! The cache in Redis, behind a breaker.
+//!
+//! One connection carries all commands. When it fails, it is taken away: commands are refused at once,
+//! while a task in the background tries to connect anew and to write, four times a second. That task
+//! also tries a connection that nobody uses, so that an idle gateway notices as well.
+//!
+//! What must be atomic is a script, in `scripts/`. One Redis, not a cluster: a script finds the user's
+//! bucket in the record. Redis must not evict what has not expired (`maxmemory-policy noeviction`, or
+//! enough memory), or counts and lockouts are forgotten.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{
+    AsyncConnectionConfig, Client, ErrorKind, FromRedisValue, IntoConnectionInfo, RedisError,
+    RedisResult, Script, ScriptInvocation, ServerErrorKind,
+};
+use tokio::sync::Notify;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{
+    Bucket, CacheError, Identified, Identify, LockoutPolicy, Lookup, Rate, RateDecision, Record,
+};
+use crate::secrets::SecretUrl;
+
+/// How long a command may take, with the loading of its script.
+const TIMEOUT: Duration = Duration::from_millis(250);
+
+/// How often Redis is tried while it does not answer.
+const PROBE_EVERY: Duration = Duration::from_millis(250);
+
+/// How often it is tried while it does.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long it may take to answer for the first time.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Commands that wait to be sent; more wait for those. The library's 50 are a queue under load.
+const SEND_QUEUE: usize = 1_024;
+
+/// What every key begins with.
+const NAMESPACE: &str = "weir:";
+
+/// The cache in Redis. Cheap to clone.
+#[derive(Clone)]
+pub struct RedisCache {
+    shared: Arc<Shared>,
+    _keeper: Arc<AbortOnDropHandle<()>>,
+}
+
+struct Shared {
+    url: SecretUrl,
+    client: Client,
+    /// `None` while the breaker is open.
+    connection: RwLock<Option<Numbered>>,
+    broken: Notify,
+    identify: Script,
+    take: Script,
+    count_failure: Script,
+}
+
+/// A connection and which one it is, so that a late failure of one does not take away the next.
+#[derive(Clone)]
+struct Numbered {
+    number: u64,
+    connection: MultiplexedConnection,
+}
+
+impl RedisCache {
+    pub(super) async fn open(url: &SecretUrl) -> anyhow::Result<Self> {
+        let shared = Shared::new(url).with_context(|| format!("opening the cache {url}"))?;
+        let until = Instant::now() + START_TIMEOUT;
+        let connection = loop {
+            match shared.connect().await {
+                Ok(connection) => break connection,
+                Err(error) if is_outage(&error) && Instant::now() < until => {
+                    tokio::time::sleep(PROBE_EVERY).await;
+                }
+                Err(error) => {
+                    return Err(error).with_context(|| format!("opening the cache {url}"));
+                }
+            }
+        };
+        shared.set(Some(Numbered {
+            number: 0,
+            connection,
+        }));
+        let shared = Arc::new(shared);
+        let keeper = tokio::spawn(keep_connected(Arc::downgrade(&shared)));
+        Ok(Self {
+            shared,
+            _keeper: Arc::new(AbortOnDropHandle::new(keeper)),
+        })
+    }
+
+    pub(super) async fn identify(&self, request: &Identify<'_>) -> Result<Identified, CacheError> {
+        let mut script = self.shared.identify.prepare_invoke();
+        match request.address {
+            Some((address, _)) => script
+                .key(lockout_key(address))
+                .key(bucket_key(Bucket::Address(address))),
+            None => script.key("").key(""),
+        };
+        script
+            .key(request.record.map(record_key).unwrap_or_default())
+            .arg(request.address.map_or(0, |(_, rate)| rate.per_minute.get()))
+            .arg(bucket_key(Bucket::User("")));
+        let (blocked_ms, address, record, user): (u64, _, Option<Vec<u8>>, _) =
+            self.run(&script).await?;
+        Ok(Identified {
+            locked_out: (blocked_ms > 0).then(|| Duration::from_millis(blocked_ms)),
+            address: Option::map(address, decision),
+            record: match record {
+                None => Lookup::Missing,
+                Some(packed) if packed.is_empty() => Lookup::Revoked,
+                Some(packed) => Lookup::Found(unpack(&packed).ok_or(CacheError::Unexpected)?),
+            },
+            user: Option::map(user, decision),
+        })
+    }
+
+    pub(super) async fn fill(
+        &self,
+        key: &str,
+        record: &Record,
+        ttl: Duration,
+    ) -> Result<bool, CacheError> {
+        let mut command = redis::cmd("SET");
+        command
+            .arg(record_key(key))
+            .arg(pack(record))
+            .arg("NX")
+            .arg("PX")
+            .arg(millis(ttl));
+        let kept: Option<String> = self
+            .call(async |connection| command.query_async(connection).await)
+            .await?;
+        Ok(kept.is_some())
+    }
+
+    pub(super) async fn bury(&self, key: &str, ttl: Duration) -> Result<(), CacheError> {
+        let mut command = redis::cmd("SET");
+        command
+            .arg(record_key(key))
+            .arg("")
+            .arg("PX")
+            .arg(millis(ttl));
+        self.call(async |connection| command.query_async(connection).await)
+            .await
+    }
+
+    pub(super) async fn count_failure(
+        &self,
+        address: &str,
+        policy: LockoutPolicy,
+    ) -> Result<Option<Duration>, CacheError> {
+        let mut script = self.shared.count_failure.prepare_invoke();
+        script
+            .key(lockout_key(address))
+            .key(format!("{NAMESPACE}failures:{address}"))
+            .arg(policy.failures.get())
+            .arg(millis(policy.window) * 1_000)
+            .arg(millis(policy.block));
+        let blocked_ms: u64 = self.run(&script).await?;
+        Ok((blocked_ms > 0).then(|| Duration::from_millis(blocked_ms)))
+    }
+
+    pub(super) async fn take(
+        &self,
+        bucket: Bucket<'_>,
+        rate: Rate,
+    ) -> Result<RateDecision, CacheError> {
+        let mut script = self.shared.take.prepare_invoke();
+        script.key(bucket_key(bucket)).arg(rate.per_minute.get());
+        self.run(&script).await.map(decision)
+    }
+
+    pub(super) async fn ping(&self) -> Result<(), CacheError> {
+        self.call(async |connection| redis::cmd("PING").query_async(connection).await)
+            .await
+    }
+
+    async fn run<T: FromRedisValue>(&self, script: &ScriptInvocation<'_>) -> Result<T, CacheError> {
+        self.call(async |connection| script.invoke_async(connection).await)
+            .await
+    }
+
+    async fn call<T>(
+        &self,
+        command: impl AsyncFnOnce(&mut MultiplexedConnection) -> RedisResult<T>,
+    ) -> Result<T, CacheError> {
+        self.shared.call(command).await
+    }
+}
+
+impl fmt::Debug for RedisCache {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "RedisCache({})", self.shared.url)
+    }
+}
+
+impl Shared {
+    fn new(url: &SecretUrl) -> RedisResult<Self> {
+        let info = url
+            .expose()
+            .into_connection_info()?
+            .set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        let script = |code: &str| Script::new(&[include_str!("scripts/rate.lua"), code].concat());
+        Ok(Self {
+            url: url.clone(),
+            client: Client::open(info)?,
+            connection: RwLock::new(None),
+            broken: Notify::new(),
+            identify: script(include_str!("scripts/identify.lua")),
+            take: script(include_str!("scripts/take.lua")),
+            count_failure: script(include_str!("scripts/count_failure.lua")),
+        })
+    }
+
+    /// Runs a command, or refuses it at once while the breaker is open.
+    async fn call<T>(
+        &self,
+        command: impl AsyncFnOnce(&mut MultiplexedConnection) -> RedisResult<T>,
+    ) -> Result<T, CacheError> {
+        let Some(Numbered {
+            number,
+            mut connection,
+        }) = self.get()
+        else {
+            return Err(CacheError::Unavailable);
+        };
+        match in_time(command(&mut connection)).await {
+            Ok(answer) => Ok(answer),
+            Err(error) if is_outage(&error) => {
+                self.open_breaker(number, &error);
+                Err(CacheError::Unavailable)
+            }
+            Err(error) => {
+                tracing::error!(%error, "Redis refused a command");
+                Err(CacheError::Unexpected)
+            }
+        }
+    }
+
+    /// Connects, and shows that it is one that can be written to: a replica would answer as well.
+    async fn connect(&self) -> RedisResult<MultiplexedConnection> {
+        let config = AsyncConnectionConfig::new()
+            .set_pipeline_buffer_size(SEND_QUEUE)
+            // The time-outs are around whole calls, and there are no others.
+            .set_connection_timeout(None)
+            .set_response_timeout(None);
+        in_time(async {
+            let mut connection = self
+                .client
+                .get_multiplexed_async_connection_with_config(&config)
+                .await?;
+            redis::cmd("SET")
+                .arg(format!("{NAMESPACE}probe"))
+                .arg("")
+                .arg("PX")
+                .arg(1_000)
+                .query_async::<()>(&mut connection)
+                .await?;
+            Ok(connection)
+        })
+        .await
+    }
+
+    fn open_breaker(&self, number: u64, error: &RedisError) {
+        let mut current = self
+            .connection
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        if current
+            .as_ref()
+            .is_some_and(|current| current.number == number)
+        {
+            *current = None;
+            drop(current);
+            tracing::error!(redis = %self.url, %error, "Redis does not answer");
+            self.broken.notify_one();
+        }
+    }
+
+    fn get(&self) -> Option<Numbered> {
+        self.connection
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn set(&self, connection: Option<Numbered>) {
+        *self
+            .connection
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = connection;
+    }
+}
+
+async fn keep_connected(shared: Weak<Shared>) {
+    let mut number = 0;
+    loop {
+        let Some(shared) = shared.upgrade() else {
+            return;
+        };
+        if shared.get().is_some() {
+            tokio::select! {
+                () = shared.broken.notified() => {}
+                () = tokio::time::sleep(CHECK_EVERY) => {
+                    let _ = shared
+                        .call(async |connection| redis::cmd("PING").query_async::<()>(connection).await)
+                        .await;
+                }
+            }
+            continue;
+        }
+        match shared.connect().await {
+            Ok(connection) => {
+                number += 1;
+                shared.set(Some(Numbered { number, connection }));
+                tracing::info!(redis = %shared.url, "Redis answers again");
+            }
+            Err(error) => {
+                tracing::debug!(redis = %shared.url, %error, "Redis still does not answer");
+                tokio::time::sleep(PROBE_EVERY).await;
+            }
+        }
+    }
+}
+
+async fn in_time<T>(call: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    match tokio::time::timeout(TIMEOUT, call).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(RedisError::from(std::io::Error::from(
+            std::io::ErrorKind::TimedOut,
+        ))),
+    }
+}
+
+/// Whether other commands would fail as well. A command that is refused for what it is must not open
+/// the breaker for all.
+fn is_outage(error: &RedisError) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Io
+            | ErrorKind::Client
+            | ErrorKind::Server(
+                ServerErrorKind::BusyLoading
+                    | ServerErrorKind::MasterDown
+                    | ServerErrorKind::ReadOnly
+            )
+    )
+}
+
+fn lockout_key(address: &str) -> String {
+    format!("{NAMESPACE}lockout:{address}")
+}
+
+fn record_key(key: &str) -> String {
+    format!("{NAMESPACE}record:{key}")
+}
+
+fn bucket_key(bucket: Bucket<'_>) -> String {
+    match bucket {
+        Bucket::Address(address) => format!("{NAMESPACE}rate:address:{address}"),
+        Bucket::User(user_id) => format!("{NAMESPACE}rate:user:{user_id}"),
+    }
+}
+
+/// A record as the script reads it: requests per minute (0 without a limit), bytes of the user's id,
+/// that id, and the payload. A tombstone is empty.
+fn pack(record: &Record) -> Vec<u8> {
+    let limit = record.rate.map_or(0, |rate| rate.per_minute.get());
+    let mut packed = format!("{limit} {} {}", record.user_id.len(), record.user_id).into_bytes();
+    packed.extend_from_slice(&record.payload);
+    packed
+}
+
+fn unpack(packed: &[u8]) -> Option<Record> {
+    let mut parts = packed.splitn(3, |&byte| byte == b' ');
+    let mut number = || str::from_utf8(parts.next()?).ok()?.parse::<u32>().ok();
+    let (limit, length) = (number()?, number()?);
+    let (user_id, payload) = parts.next()?.split_at_checked(length as usize)?;
+    Some(Record {
+        user_id: str::from_utf8(user_id).ok()?.to_owned(),
+        rate: limit.try_into().ok().map(Rate::per_minute),
+        payload: payload.to_owned(),
+    })
+}
+
+fn decision(
+    (allowed, limit, remaining, reset_us, retry_us): (u8, u32, u32, u64, u64),
+) -> RateDecision {
+    RateDecision {
+        allowed: allowed == 1,
+        limit,
+        remaining,
+        reset_after: Duration::from_micros(reset_us),
+        retry_after: Duration::from_micros(retry_us),
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    duration.as_millis().try_into().unwrap_or(u64::MAX)
+}

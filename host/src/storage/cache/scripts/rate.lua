@@ -1,0 +1,22 @@
+-- What the scripts share: Redis' own time, and the decision of `Rate::decide`. A number of microseconds
+-- since the epoch is exact in a double; Lua would print it with 14 digits, so it is formatted.
+
+local function now_us()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+
+local function decide(key, limit, now)
+  local interval = math.ceil(60000000 / limit)
+  local burst = interval * limit
+  local before = math.max(tonumber(redis.call('GET', key) or 0), now)
+  local after = before + interval
+  if after - now > burst then
+    return { 0, limit, 0, before - now, after - now - burst }, nil
+  end
+  return { 1, limit, math.floor((burst - (after - now)) / interval), after - now, 0 }, after
+end
+
+local function count(key, arrival, now)
+  redis.call('SET', key, string.format('%.0f', arrival), 'PX', math.ceil((arrival - now) / 1000))
+end

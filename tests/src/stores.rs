@@ -1,0 +1,566 @@
+//! `Postgres` and `Redis`: private servers on free ports, in folders of their own.
+//!
+//! A small shell stands beside each server. It waits for the tests' process to go away, however that
+//! happens, and then kills the server and removes its folder.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{LazyLock, Mutex};
+use std::time::{Duration, Instant};
+
+use sqlx::{Connection, Executor};
+use weir::clock::{Clock, ManualClock};
+use weir::secrets::SecretUrl;
+use weir::storage::{Cache, Database};
+
+/// The password of both. Nothing that is printed may hold it.
+pub const PASSWORD: &str = "store-secret-9876543210";
+
+/// How long a server may take to start.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// `$1` is the folder, the rest the server. Each line of standard input starts it once more, and is
+/// answered by its process id and when that began: an id alone may be somebody else's by the time that
+/// it is used.
+const KEEPER: &str = r#"
+folder=$1; shift
+began() { cut -d' ' -f22 "/proc/$server/stat" 2>/dev/null; }
+alive() { [ "$(began)" = "$since" ]; }
+send() { alive && kill "$1" "$server" 2>/dev/null; }
+server= since=none
+while read -r _; do
+  "$@" >>"$folder/log" 2>&1 </dev/null &
+  server=$!
+  since=$(began)
+  echo "$server $since"
+done
+send -INT
+send -CONT
+for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+  alive || break
+  sleep 0.1
+done
+send -KILL
+wait
+rm -rf "$folder"
+"#;
+
+/// A database and a cache, opened.
+pub struct Stores {
+    /// The database, empty but for its schema.
+    pub database: Database,
+    /// The cache, empty.
+    pub cache: Cache,
+    time: Option<ManualClock>,
+    _guards: (Option<tempfile::TempDir>, Option<Redis>),
+}
+
+/// A PostgreSQL server. Stopped when dropped.
+pub struct Postgres {
+    server: Server,
+}
+
+/// A Redis server, empty. Stopped when dropped.
+pub struct Redis {
+    server: Server,
+}
+
+/// Whether a PostgreSQL may lose what it has acknowledged if the machine fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// It may; tests are faster.
+    Fast,
+    /// It waits for the disk.
+    Real,
+}
+
+/// Runs a test on SQLite and PostgreSQL, each with the cache in process and in Redis.
+pub async fn each_combination(test: impl AsyncFn(&Stores)) {
+    each_cache_beside(OnDatabase::Sqlite, &test).await;
+    each_cache_beside(OnDatabase::Postgres, &test).await;
+}
+
+/// Runs a test on the cache in process and on the one in Redis.
+pub async fn each_cache(test: impl AsyncFn(&Stores)) {
+    each_cache_beside(OnDatabase::Sqlite, &test).await;
+}
+
+/// Runs a test on both databases.
+pub async fn each_database(test: impl AsyncFn(&Stores)) {
+    run(OnDatabase::Sqlite, OnCache::InProcess, &test).await;
+    run(OnDatabase::Postgres, OnCache::InProcess, &test).await;
+}
+
+async fn each_cache_beside(database: OnDatabase, test: &impl AsyncFn(&Stores)) {
+    run(database, OnCache::InProcess, test).await;
+    run(database, OnCache::Redis, test).await;
+}
+
+#[expect(
+    clippy::print_stderr,
+    reason = "a test that fails says on which stores"
+)]
+async fn run(database: OnDatabase, cache: OnCache, test: &impl AsyncFn(&Stores)) {
+    eprintln!("on {database:?} with the cache {cache:?}");
+    let stores = Stores::open(database, cache).await;
+    test(&stores).await;
+    stores.database.close().await;
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OnDatabase {
+    Sqlite,
+    Postgres,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OnCache {
+    InProcess,
+    Redis,
+}
+
+impl Stores {
+    async fn open(database: OnDatabase, cache: OnCache) -> Self {
+        let (folder, url) = match database {
+            OnDatabase::Sqlite => {
+                let folder = tempfile::tempdir().expect("a temporary folder can be made");
+                let url = format!("sqlite:{}", folder.path().join("weir.db").display());
+                (Some(folder), SecretUrl::new(url))
+            }
+            OnDatabase::Postgres => (None, Postgres::shared().create_database().await),
+        };
+        let (redis, time) = match cache {
+            OnCache::InProcess => (None, Some(ManualClock::default())),
+            OnCache::Redis => (Some(Redis::start()), None),
+        };
+        let clock = time.clone().map_or(Clock::System, Clock::Manual);
+        let redis_url = redis.as_ref().map(Redis::url);
+        Self {
+            database: Database::open(&url)
+                .await
+                .unwrap_or_else(|error| panic!("{error:#}")),
+            cache: Cache::open(redis_url.as_ref(), &clock)
+                .await
+                .unwrap_or_else(|error| panic!("{error:#}")),
+            time,
+            _guards: (folder, redis),
+        }
+    }
+
+    /// Whether time passes for the cache by itself.
+    pub fn is_in_real_time(&self) -> bool {
+        self.time.is_none()
+    }
+
+    /// Lets time pass for the cache: at once where it is ours, in real time for Redis.
+    pub async fn pass(&self, time: Duration) {
+        match &self.time {
+            Some(clock) => clock.advance(time),
+            None => tokio::time::sleep(time).await,
+        }
+    }
+}
+
+impl Postgres {
+    /// A server that all tests of this process share.
+    pub fn shared() -> &'static Self {
+        static SHARED: LazyLock<Postgres> = LazyLock::new(|| Postgres::start(Durability::Fast));
+        &SHARED
+    }
+
+    /// A server of its own.
+    pub fn start(durability: Durability) -> Self {
+        let folder = Folder::new();
+        let binaries = postgres_binaries();
+        let data = folder.0.join("data");
+        let password = folder.write("password", PASSWORD);
+        let made = as_unprivileged(&binaries.join("initdb"))
+            .args([
+                "--auth=scram-sha-256",
+                "--username=weir",
+                "--encoding=UTF8",
+                "--no-locale",
+            ])
+            .arg("--no-sync")
+            .arg("--pgdata")
+            .arg(&data)
+            .arg("--pwfile")
+            .arg(&password)
+            .output()
+            .expect("initdb runs");
+        assert!(made.status.success(), "initdb: {made:?}");
+        let server = Server::start(folder, |port| {
+            let mut command = as_unprivileged(&binaries.join("postgres"));
+            command.arg("-D").arg(&data);
+            let fsync = if durability == Durability::Fast {
+                "off"
+            } else {
+                "on"
+            };
+            for setting in [
+                format!("port={port}"),
+                "listen_addresses=127.0.0.1".to_owned(),
+                "unix_socket_directories=".to_owned(),
+                "max_connections=300".to_owned(),
+                format!("fsync={fsync}"),
+                format!("full_page_writes={fsync}"),
+            ] {
+                command.arg("-c").arg(setting);
+            }
+            command
+        });
+        let server = Self { server };
+        server.wait();
+        server
+    }
+
+    /// Makes an empty database and returns its URL.
+    pub async fn create_database(&self) -> SecretUrl {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!("test_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        sqlx::any::install_default_drivers();
+        let mut connection = sqlx::AnyConnection::connect(self.url("postgres").expose())
+            .await
+            .expect("it answers");
+        connection
+            .execute(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}")))
+            .await
+            .expect("a database can be made");
+        connection.close().await.expect("it answers");
+        self.url(&name)
+    }
+
+    fn url(&self, database: &str) -> SecretUrl {
+        let port = self.server.port;
+        SecretUrl::new(format!(
+            "postgres://weir:{PASSWORD}@127.0.0.1:{port}/{database}"
+        ))
+    }
+
+    /// Kills it and its sessions, as a crash would.
+    pub fn kill(&self) {
+        self.server.kill();
+    }
+
+    /// Has it answer nobody, with its connections open.
+    pub fn pause(&self) {
+        self.server.signal("-STOP");
+    }
+
+    /// Has it go on.
+    pub fn resume(&self) {
+        self.server.signal("-CONT");
+    }
+
+    /// Starts it again after [`Self::kill`], on the same port.
+    pub fn restart(&self) {
+        let lock = self.server.folder.join("data/postmaster.pid");
+        let _ = fs::remove_file(lock);
+        self.server.launch();
+        self.wait();
+    }
+
+    fn wait(&self) {
+        self.server.wait_until(|port| {
+            as_unprivileged(&postgres_binaries().join("pg_isready"))
+                .args(["-q", "-h", "127.0.0.1", "-p", &port.to_string()])
+                .status()
+                .is_ok_and(|status| status.success())
+        });
+    }
+}
+
+impl Redis {
+    /// A server of its own.
+    pub fn start() -> Self {
+        let folder = Folder::new();
+        let path = folder.0.clone();
+        let server = Server::start(folder, |port| {
+            let mut command = Command::new("redis-server");
+            command
+                .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
+                .args([
+                    "--requirepass",
+                    PASSWORD,
+                    "--save",
+                    "",
+                    "--appendonly",
+                    "no",
+                ])
+                .arg("--dir")
+                .arg(&path);
+            command
+        });
+        let server = Self { server };
+        server.wait();
+        server
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> SecretUrl {
+        SecretUrl::new(format!(
+            "redis://:{PASSWORD}@127.0.0.1:{}",
+            self.server.port
+        ))
+    }
+
+    /// Kills it.
+    pub fn kill(&self) {
+        self.server.kill();
+    }
+
+    /// Has it answer nobody, with its connections open.
+    pub fn pause(&self) {
+        self.server.signal("-STOP");
+    }
+
+    /// Has it go on.
+    pub fn resume(&self) {
+        self.server.signal("-CONT");
+    }
+
+    /// Starts it again after [`Self::kill`], empty, on the same port.
+    pub fn restart(&self) {
+        self.server.launch();
+        self.wait();
+    }
+
+    /// Runs a command and returns the first bytes of the answer as they come.
+    pub fn command(&self, command: &str) -> String {
+        ask(
+            self.server.port,
+            &format!("AUTH {PASSWORD}\r\n{command}\r\n"),
+            2,
+        )
+        .expect("it answers")
+    }
+
+    fn wait(&self) {
+        self.server
+            .wait_until(|port| ask(port, "PING\r\n", 1).is_ok());
+    }
+}
+
+/// Sends lines and reads as many lines.
+fn ask(port: u16, text: &str, lines: usize) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.write_all(text.as_bytes())?;
+    let mut reader = BufReader::new(stream);
+    let mut answer = String::new();
+    for _ in 0..lines {
+        reader.read_line(&mut answer)?;
+    }
+    Ok(answer)
+}
+
+/// A folder for a server; the keeper removes it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let folder = tempfile::Builder::new()
+            .prefix("weir-store-")
+            .tempdir()
+            .expect("a temporary folder can be made")
+            .keep();
+        // PostgreSQL runs as somebody else when we are root.
+        if is_root() {
+            let given = Command::new("chown").arg("nobody").arg(&folder).status();
+            assert!(given.is_ok_and(|status| status.success()), "root may");
+        }
+        Self(folder)
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, text).expect("the folder can be written");
+        path
+    }
+}
+
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
+}
+
+/// PostgreSQL refuses to run as root.
+fn as_unprivileged(program: &Path) -> Command {
+    if !is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid=nobody", "--regid=nogroup", "--clear-groups", "--"])
+        .arg(program)
+        .current_dir("/");
+    command
+}
+
+fn postgres_binaries() -> PathBuf {
+    let mut versions: Vec<_> = fs::read_dir("/usr/lib/postgresql")
+        .expect("PostgreSQL is installed; tests/run does it")
+        .map(|entry| entry.expect("an entry").path().join("bin"))
+        .filter(|folder| folder.join("postgres").exists())
+        .collect();
+    versions.sort();
+    versions
+        .pop()
+        .expect("PostgreSQL is installed; tests/run does it")
+}
+
+struct Server {
+    port: u16,
+    folder: PathBuf,
+    keeper: Mutex<Keeper>,
+}
+
+struct Keeper {
+    child: Child,
+    orders: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+    server: Process,
+}
+
+/// A process that no other can be taken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Process {
+    id: u32,
+    /// In clock ticks since the machine was started.
+    began: u64,
+}
+
+/// What Linux says of a process.
+struct Status {
+    process: Process,
+    parent: u32,
+    has_ended: bool,
+}
+
+impl Status {
+    fn read(id: u32) -> Option<Self> {
+        let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        // `id (name) state parent …`, and when it began is the 22nd. The name may hold anything.
+        let fields: Vec<_> = text.rsplit(") ").next()?.split(' ').collect();
+        Some(Self {
+            process: Process {
+                id,
+                began: fields.get(19)?.parse().ok()?,
+            },
+            parent: fields.get(1)?.parse().ok()?,
+            has_ended: *fields.first()? == "Z",
+        })
+    }
+}
+
+impl Server {
+    fn start(folder: Folder, command: impl FnOnce(u16) -> Command) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0")
+            .and_then(|listener| listener.local_addr())
+            .expect("the loopback interface has a free port")
+            .port();
+        let server = command(port);
+        let mut child = Command::new("sh")
+            .args(["-c", KEEPER, "sh"])
+            .arg(&folder.0)
+            .arg(server.get_program())
+            .args(server.get_args())
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // What interrupts the tests must not interrupt the one that cleans up after them.
+            .process_group(0)
+            .spawn()
+            .expect("sh runs");
+        let server = Self {
+            port,
+            folder: folder.0,
+            keeper: Mutex::new(Keeper {
+                orders: child.stdin.take(),
+                answers: BufReader::new(child.stdout.take().expect("piped")),
+                child,
+                server: Process { id: 0, began: 0 },
+            }),
+        };
+        server.launch();
+        server
+    }
+
+    fn launch(&self) {
+        let mut keeper = self.keeper.lock().expect("no panic in here");
+        let orders = keeper.orders.as_mut().expect("it is not dropped");
+        orders.write_all(b"start\n").expect("the keeper is there");
+        let mut answer = String::new();
+        keeper
+            .answers
+            .read_line(&mut answer)
+            .expect("the keeper is there");
+        let mut numbers = answer.split_whitespace();
+        let mut number = || numbers.next()?.parse::<u64>().ok();
+        let (id, began) = (number().expect("an id"), number().expect("when it began"));
+        let id = u32::try_from(id).expect("an id");
+        keeper.server = Process { id, began };
+    }
+
+    fn wait_until(&self, ready: impl Fn(u16) -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !ready(self.port) {
+            let has_ended = self.family().is_empty();
+            if has_ended || Instant::now() > until {
+                let log = fs::read_to_string(self.folder.join("log"));
+                panic!("a server does not start (has it ended? {has_ended}): {log:?}");
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// The server and its children that are alive; none once the server has ended.
+    fn family(&self) -> Vec<u32> {
+        let server = self.keeper.lock().expect("no panic in here").server;
+        let is_server = |status: &Status| status.process == server && !status.has_ended;
+        if !Status::read(server.id).is_some_and(|status| is_server(&status)) {
+            return Vec::new();
+        }
+        fs::read_dir("/proc")
+            .expect("Linux")
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .filter_map(Status::read)
+            .filter(|status| is_server(status) || status.parent == server.id && !status.has_ended)
+            .map(|status| status.process.id)
+            .collect()
+    }
+
+    /// Kills the server and its children and waits until it is gone.
+    fn kill(&self) {
+        let until = Instant::now() + PATIENCE;
+        while !self.family().is_empty() {
+            assert!(Instant::now() < until, "a server survives SIGKILL");
+            self.signal("-KILL");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn signal(&self, signal: &str) {
+        let ids = self.family().into_iter().map(|id| id.to_string());
+        // One of them may have ended meanwhile.
+        let _ = Command::new("kill")
+            .arg(signal)
+            .args(ids)
+            .stderr(Stdio::null())
+            .status();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Ok(keeper) = self.keeper.get_mut() {
+            keeper.orders = None;
+            let _ = keeper.child.wait();
+        }
+    }
+}

@@ -1,6 +1,54 @@
-//! Time as milliseconds since the Unix epoch, and where it comes from.
+//! Time: as milliseconds since the Unix epoch, as what has passed, and where that comes from.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+
+/// Where the time comes from. Cheap to clone.
+#[derive(Debug, Clone)]
+pub enum Clock {
+    /// The system.
+    System,
+    /// A test.
+    Manual(ManualClock),
+}
+
+/// A clock that stands still until it is advanced. Its clones are one clock.
+#[derive(Debug, Clone, Default)]
+pub struct ManualClock(Arc<AtomicU64>);
+
+impl Clock {
+    /// This moment. A manual clock counts from the Unix epoch.
+    pub fn now(&self) -> Millis {
+        match self {
+            Self::System => Millis::now(),
+            Self::Manual(clock) => {
+                let ms = clock.0.load(Ordering::Relaxed) / 1_000;
+                Millis(i64::try_from(ms).unwrap_or(i64::MAX))
+            }
+        }
+    }
+
+    /// How much time has passed since some moment before any that was asked for. Never goes back, as the
+    /// time of day may.
+    pub fn monotonic(&self) -> Duration {
+        static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+        match self {
+            Self::System => ORIGIN.elapsed(),
+            Self::Manual(clock) => Duration::from_micros(clock.0.load(Ordering::Relaxed)),
+        }
+    }
+}
+
+impl ManualClock {
+    /// Lets time pass.
+    pub fn advance(&self, by: Duration) {
+        let micros = u64::try_from(by.as_micros()).expect("a test takes less than a million years");
+        self.0.fetch_add(micros, Ordering::Relaxed);
+    }
+}
 
 /// Milliseconds since the Unix epoch: what the database stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

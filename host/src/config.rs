@@ -17,6 +17,7 @@ use figment::providers::{Env, Format, Serialized, Toml};
 use serde::{Deserialize, Serialize};
 
 use crate::catalog::config::{ModelConfig, PriceFactors, ProviderConfig};
+use crate::identity::settings::IdentitySettings;
 use crate::plugins;
 use crate::plugins::limits::MAX_MEMORY_BYTES;
 
@@ -43,6 +44,9 @@ pub struct Config {
     /// Bounds on what clients send and how much is served at once.
     #[serde(default)]
     pub limits: Limits,
+    /// Whose tokens are accepted beside API keys.
+    #[serde(default)]
+    pub identity: IdentitySettings,
     /// How long upstreams may take.
     #[serde(default)]
     pub timeouts: Timeouts,
@@ -265,6 +269,7 @@ impl Config {
                 self.plugins.limits.memory_bytes
             ));
         }
+        problems.extend(self.identity.problems());
         anyhow::ensure!(
             problems.is_empty(),
             "the configuration does not fit:\n  {}",

@@ -17,3 +17,4 @@ mod sdk;
 mod splits;
 mod tidy;
 mod timeouts;
+mod tokens;

@@ -1,13 +1,21 @@
 //! Who is calling.
 //!
 //! A request proves its caller by an API key, in `X-Api-Key` or as a bearer token. Handlers take a
-//! [`Caller`]; one that takes none is open to all.
+//! [`Caller`]; one that takes none is open to all. Tokens of web users and of other services are
+//! verified by [`verifiers`] ([`jwt`] says what a token must be, [`jwks`] where its key comes from);
+//! [`dev_issuer`] stands in for an issuer in development mode.
 //!
 //! **Invariant:** a raw key is shown once, when it is made, and kept nowhere; what is stored is its
 //! HMAC under a pepper that the database does not hold.
 
 pub mod api_key;
+pub mod dev_issuer;
+mod fetch;
+pub mod jwks;
+pub mod jwt;
+pub mod settings;
 pub mod store;
+pub mod verifiers;
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;

@@ -18,6 +18,7 @@ use weir::config::Config;
 use weir::identity::dev_issuer::{DevAudience, DevIssuer};
 use weir::identity::jwks::KeySet;
 use weir::identity::jwt::{AllowedEmails, TokenError, TokenKind, TokenVerifier};
+use weir::identity::service_token::{ServiceTokenError, ServiceTokenSource};
 use weir::identity::settings::{Algorithm, IssuerSettings};
 use weir::identity::store;
 use weir::identity::verifiers::Verifiers;
@@ -851,6 +852,113 @@ async fn the_local_issuers_tokens_are_worth_something_in_development_mode_only()
     let mixed = verifiers(&config(folder.path(), configured));
     assert_eq!(mixed.identity.expect("one").issuer(), "https://id.example");
     assert_eq!(mixed.api.expect("one").issuer(), "urn:weir:dev:service");
+}
+
+fn client_credentials(endpoint: &Upstream, folder: &Path, hands: &Hands) -> ServiceTokenSource {
+    let secret = folder.join("secret");
+    std::fs::write(&secret, "s3cr&t\n").expect("the folder can be written");
+    let config = config(
+        folder,
+        &format!(
+            "[identity.outgoing.client_credentials]\ntoken_url = \"{}/token\"\nclient_id = \"we:ir\"\n\
+             client_secret = {{ file = {secret:?} }}\naudience = \"https://api.example\"\nscope = \"a b\"\n",
+            endpoint.base_url()
+        ),
+    );
+    let outgoing = config.identity.outgoing.as_ref();
+    ServiceTokenSource::new(outgoing, None, &http(), &hands.clock())
+        .expect("it fits")
+        .expect("it is configured")
+}
+
+fn issued(token: &str, expires_in: i64) -> Reply {
+    let answer = json!({ "access_token": token, "token_type": "Bearer", "expires_in": expires_in });
+    Reply::json(200, &answer)
+}
+
+#[tokio::test]
+async fn a_token_endpoint_is_asked_once_for_as_long_as_its_token_is_good() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (endpoint, hands) = (Upstream::start().await, Hands::new());
+    let source = client_credentials(&endpoint, folder.path(), &hands);
+    endpoint.will(issued("first", 600));
+    let tokens = join_all((0..50).map(|_| source.token())).await;
+    assert!(
+        tokens
+            .iter()
+            .flatten()
+            .all(|token| token.expose() == "first")
+    );
+    assert_eq!((tokens.iter().flatten().count(), endpoint.count()), (50, 1));
+    let request = endpoint.next_request().await;
+    assert_eq!((&*request.method, &*request.path), ("POST", "/token"));
+    assert_eq!(
+        request.header("authorization"),
+        Some(&*format!("Basic {}", STANDARD.encode("we%3Air:s3cr%26t")))
+    );
+    assert_eq!(
+        request.body,
+        "grant_type=client_credentials&audience=https%3A%2F%2Fapi.example&scope=a%20b"
+    );
+    hands.advance_ms(9 * MINUTE_MS - 1);
+    assert_eq!(source.token().await.expect("a token").expose(), "first");
+    // A minute before its end it is replaced, or used on if that fails.
+    endpoint
+        .will(Reply::error(500, "down"))
+        .will(issued("second", 600));
+    hands.advance_ms(1);
+    assert_eq!(source.token().await.expect("a token").expose(), "first");
+    assert_eq!(source.token().await.expect("a token").expose(), "first");
+    assert_eq!(endpoint.count(), 2);
+    hands.advance_ms(2_000);
+    assert_eq!(source.token().await.expect("a token").expose(), "second");
+}
+
+#[tokio::test]
+async fn a_token_endpoint_that_fails_is_left_alone_for_a_moment() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (endpoint, hands) = (Upstream::start().await, Hands::new());
+    let source = client_credentials(&endpoint, folder.path(), &hands);
+    for answer in [
+        Reply::error(401, "no"),
+        Reply::new(200).body("no"),
+        issued("two words", 600),
+        Reply::json(200, &json!({ "access_token": "a", "token_type": "mac" })),
+    ] {
+        endpoint.always(answer);
+        let before = endpoint.count();
+        for outcome in join_all((0..20).map(|_| source.token())).await {
+            let error = outcome.expect_err("no token");
+            assert!(matches!(error, ServiceTokenError::Endpoint(_)), "{error}");
+            assert!(!format!("{error:?} {error}").contains("two words"));
+        }
+        assert_eq!(endpoint.count(), before + 1);
+        hands.advance_ms(2_000);
+    }
+}
+
+#[tokio::test]
+async fn a_token_file_is_used_as_it_is_at_the_moment() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("token");
+    let config = config(folder.path(), &format!("identity.outgoing.file = {file:?}"));
+    let outgoing = config.identity.outgoing.as_ref();
+    let source = ServiceTokenSource::new(outgoing, None, &http(), &Clock::System)
+        .expect("it fits")
+        .expect("it is configured");
+    assert!(source.token().await.is_err(), "there is no file");
+    for token in ["first", "second"] {
+        std::fs::write(&file, format!("{token}\n")).expect("the folder can be written");
+        assert_eq!(source.token().await.expect("a token").expose(), token);
+    }
+    for bad in ["", "two words", &"t".repeat(17 << 10)] {
+        std::fs::write(&file, bad).expect("the folder can be written");
+        let error = source.token().await.expect_err("no token").to_string();
+        assert!(
+            error.contains("token") && !error.contains("two words"),
+            "{error}"
+        );
+    }
 }
 
 #[tokio::test]

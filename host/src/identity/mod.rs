@@ -3,7 +3,8 @@
 //! A request proves its caller by an API key, in `X-Api-Key` or as a bearer token. Handlers take a
 //! [`Caller`]; one that takes none is open to all. Tokens of web users and of other services are
 //! verified by [`verifiers`] ([`jwt`] says what a token must be, [`jwks`] where its key comes from);
-//! [`dev_issuer`] stands in for an issuer in development mode.
+//! [`dev_issuer`] stands in for an issuer in development mode, and [`service_token`] is what weir
+//! presents itself.
 //!
 //! **Invariant:** a raw key is shown once, when it is made, and kept nowhere; what is stored is its
 //! HMAC under a pepper that the database does not hold.
@@ -13,6 +14,7 @@ pub mod dev_issuer;
 mod fetch;
 pub mod jwks;
 pub mod jwt;
+pub mod service_token;
 pub mod settings;
 pub mod store;
 pub mod verifiers;

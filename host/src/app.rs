@@ -9,9 +9,13 @@ use anyhow::{Context, anyhow};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::audit::Audit;
 use crate::catalog::{Catalog, Problem};
 use crate::clock::{Clock, Millis};
 use crate::config::Config;
+use crate::identity::dev_issuer::DevIssuer;
+use crate::identity::last_used::LastUsed;
+use crate::identity::verifiers::Verifiers;
 use crate::inference::admission::Admission;
 use crate::inference::upstream::{self, HttpClient};
 use crate::plugins::bundled::Bundled;
@@ -32,6 +36,14 @@ pub struct Inner {
     pub database: Database,
     /// Who may call, and how often.
     pub cache: Cache,
+    /// What verifies the tokens of web users and services.
+    pub verifiers: Verifiers,
+    /// Where security events go.
+    pub audit: Audit,
+    /// When keys were last used.
+    pub last_used: LastUsed,
+    /// What tells the time.
+    pub clock: Clock,
     /// The models that can be served.
     pub catalog: Catalog,
     /// The loaded adapters.
@@ -64,12 +76,21 @@ impl Deref for App {
 impl App {
     /// Opens the stores and loads the plugins. Reports what is left out of the catalog to the log.
     pub async fn start(config: Config, adapters: &[Bundled]) -> anyhow::Result<Self> {
+        Self::start_at(config, adapters, Clock::System).await
+    }
+
+    /// The same by another clock.
+    pub async fn start_at(
+        config: Config,
+        adapters: &[Bundled],
+        clock: Clock,
+    ) -> anyhow::Result<Self> {
         create_private_folder(&config.data_dir)?;
         let database_url = config.database_url();
         let serving = database::lock_for_serving(&database_url)?;
         let (database, cache, plugins) = tokio::join!(
             Database::open(&database_url),
-            Cache::open(config.redis_url.as_ref(), &Clock::System),
+            Cache::open(config.redis_url.as_ref(), &clock),
             load_plugins(&config, adapters)
         );
         let (database, cache, plugins) = (database?, cache?, plugins?);
@@ -82,8 +103,18 @@ impl App {
                 left_out.why
             );
         }
+        let http = upstream::http_client(Duration::from_millis(config.timeouts.connect_ms))?;
+        let dev_issuer = DevIssuer::of(&config)?;
+        let verifiers = Verifiers::new(&config.identity, dev_issuer.as_ref(), &http, &clock)?;
+        verifiers.warm_up();
+        let last_used = LastUsed::default();
+        tokio::spawn(last_used.clone().write_behind(database.clone()));
         Ok(Self(Arc::new(Inner {
-            http: upstream::http_client(Duration::from_millis(config.timeouts.connect_ms))?,
+            verifiers,
+            audit: Audit::start(database.clone()),
+            last_used,
+            clock,
+            http,
             admission: Admission::new(&config.limits),
             key_pepper: key_pepper(&config)?,
             tasks: TaskTracker::new(),

@@ -1,4 +1,4 @@
-//! Time: as milliseconds since the Unix epoch, as what has passed, and where that comes from.
+//! Time as milliseconds since the Unix epoch, and where it comes from.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-/// Where the time that has passed comes from. Cheap to clone.
+/// Where the time comes from. Cheap to clone.
 #[derive(Debug, Clone)]
 pub enum Clock {
     /// The system.
@@ -15,33 +15,54 @@ pub enum Clock {
     Manual(ManualClock),
 }
 
-/// A clock that stands still until it is advanced. Its clones are one clock.
+/// A clock that stands still until it is moved. Its clones are one clock.
 #[derive(Debug, Clone, Default)]
 pub struct ManualClock(Arc<AtomicU64>);
 
+/// Milliseconds since the Unix epoch: what the database stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Millis(pub i64);
+
 impl Clock {
+    /// This moment.
+    pub fn now(&self) -> Millis {
+        match self {
+            Self::System => Millis::now(),
+            Self::Manual(clock) => Millis((clock.0.load(Ordering::SeqCst) / 1_000) as i64),
+        }
+    }
+
     /// How much time has passed since some moment before any that was asked for. Never goes back, as the
     /// time of day may.
     pub fn monotonic(&self) -> Duration {
         static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
         match self {
             Self::System => ORIGIN.elapsed(),
-            Self::Manual(clock) => Duration::from_micros(clock.0.load(Ordering::Relaxed)),
+            Self::Manual(clock) => Duration::from_micros(clock.0.load(Ordering::SeqCst)),
         }
     }
 }
 
 impl ManualClock {
+    /// A clock that shows this moment, which must not be before 1970.
+    pub fn at(moment: Millis) -> Self {
+        let clock = Self::default();
+        clock.set(moment);
+        clock
+    }
+
+    /// Shows another moment.
+    pub fn set(&self, moment: Millis) {
+        let millis = u64::try_from(moment.0).expect("a moment after 1970");
+        self.0.store(millis * 1_000, Ordering::SeqCst);
+    }
+
     /// Lets time pass.
     pub fn advance(&self, by: Duration) {
         let micros = u64::try_from(by.as_micros()).expect("a test takes less than a million years");
-        self.0.fetch_add(micros, Ordering::Relaxed);
+        self.0.fetch_add(micros, Ordering::SeqCst);
     }
 }
-
-/// Milliseconds since the Unix epoch: what the database stores.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Millis(pub i64);
 
 impl Millis {
     /// This moment.

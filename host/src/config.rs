@@ -14,9 +14,12 @@ use anyhow::{Context, anyhow};
 use figment::Figment;
 use figment::error::{Error, Kind};
 use figment::providers::{Env, Format, Serialized, Toml};
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::catalog::config::{ModelConfig, PriceFactors, ProviderConfig};
+use crate::identity::limits::{FailurePolicy, RateLimits};
+use crate::identity::settings::IdentitySettings;
 use crate::plugins;
 use crate::plugins::limits::MAX_MEMORY_BYTES;
 use crate::secrets::SecretUrl;
@@ -50,12 +53,24 @@ pub struct Config {
     /// Bounds on what clients send and how much is served at once.
     #[serde(default)]
     pub limits: Limits,
+    /// Whose tokens are accepted beside API keys.
+    #[serde(default)]
+    pub identity: IdentitySettings,
     /// How long upstreams may take.
     #[serde(default)]
     pub timeouts: Timeouts,
     /// Bounds on plugins.
     #[serde(default)]
     pub plugins: PluginsConfig,
+    /// Requests per minute.
+    #[serde(default)]
+    pub rate_limits: RateLimits,
+    /// Proxies whose `X-Forwarded-For` is believed, as networks, e.g. `["10.0.0.0/8"]`. Default: none.
+    #[serde(default)]
+    pub trusted_proxies: Vec<IpNet>,
+    /// What happens while the cache does not answer: `reject` (default), or `allow` in development mode.
+    #[serde(default)]
+    pub failure_policy: FailurePolicy,
     /// What prices are multiplied with.
     #[serde(default)]
     pub price_factors: PriceFactors,
@@ -265,6 +280,10 @@ impl Config {
                 problems.push(format!("`{setting}` must be more than 0"));
             }
         }
+        if self.failure_policy == FailurePolicy::Allow && !self.is_dev() {
+            problems
+                .push("`failure_policy` is `allow`, which is for development mode only".to_owned());
+        }
         if self.limits.all_bodies_mib > 1 << 20 {
             problems.push("`limits.all_bodies_mib` is more than 1 TiB".to_owned());
         }
@@ -280,6 +299,7 @@ impl Config {
                 self.plugins.limits.memory_bytes
             ));
         }
+        problems.extend(self.identity.problems());
         anyhow::ensure!(
             problems.is_empty(),
             "the configuration does not fit:\n  {}",

@@ -12,6 +12,11 @@ pub fn completion_id() -> String {
     prefixed("chatcmpl-")
 }
 
+/// An id for one user.
+pub fn user_id() -> String {
+    prefixed("usr_")
+}
+
 fn prefixed(prefix: &str) -> String {
     let mut buffer = [0; 32];
     let hex = Uuid::now_v7().simple().encode_lower(&mut buffer);

@@ -5,7 +5,7 @@
 //! - [`config`]: every setting; [`app`]: what requests share and how it is put together.
 //! - [`server`]: connections; [`router`]: every route; [`request`] and [`error`]: what all handlers take
 //!   and how they refuse.
-//! - [`identity`]: who calls.
+//! - [`identity`]: who calls, and how often they may; [`audit`]: what is kept of it.
 //! - [`catalog`]: what can be asked for, and of whom.
 //! - [`inference`]: a request from start to finish.
 //! - [`plugins`]: the sandbox that adapters run in.
@@ -13,6 +13,7 @@
 //! - [`cli`]: the commands.
 
 pub mod app;
+pub mod audit;
 pub mod catalog;
 pub mod cli;
 pub mod clock;

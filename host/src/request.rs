@@ -8,7 +8,8 @@ use std::time::Duration;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use bytes::Bytes;
 use http::request::Parts;
-use http::{StatusCode, header};
+use http::{HeaderValue, StatusCode, header};
+use http_body::Body as _;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -63,11 +64,10 @@ impl FromRequest<App> for JsonBody {
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
         let headers = request.headers();
-        if !is_json(
-            headers
-                .get(header::CONTENT_TYPE)
-                .map(|value| value.as_bytes()),
-        ) {
+        let content_type = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+        // No body at all needs no type; what needs a body finds it empty.
+        let bodiless = content_type.is_none() && request.body().is_end_stream();
+        if !bodiless && !is_json(content_type) {
             return Err(ApiError::new(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "UNSUPPORTED_MEDIA_TYPE",

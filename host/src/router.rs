@@ -1,5 +1,6 @@
 //! Every route on one page, and what surrounds them all.
 
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::time::Instant;
 
@@ -7,14 +8,17 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 use crate::app::App;
 use crate::error::ApiError;
+use crate::identity::RateSlot;
+use crate::identity::client_address::ClientAddress;
 use crate::request::RequestId;
-use crate::{catalog, health, ids, inference};
+use crate::storage::cache::RateDecision;
+use crate::{catalog, health, identity, ids, inference};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -25,6 +29,14 @@ pub fn router(app: App) -> Router {
         .route(
             "/v1/chat/completions",
             post(inference::routes::create_chat_completion),
+        )
+        .route(
+            "/api-keys",
+            post(identity::routes::create_api_key).get(identity::routes::list_api_keys),
+        )
+        .route(
+            "/api-keys/{key_id}",
+            delete(identity::routes::revoke_api_key),
         )
         .route("/models", get(catalog::routes::list_models))
         .route("/v1/models", get(catalog::routes::list_openai_models))
@@ -59,6 +71,13 @@ async fn surround(State(app): State<App>, mut request: Request, next: Next) -> R
     let started = Instant::now();
     let id = RequestId::new(ids::request_id());
     request.extensions_mut().insert(id.clone());
+    let rate = RateSlot::default();
+    request.extensions_mut().insert(rate.clone());
+    if let Some(&Peer(peer)) = request.extensions().get() {
+        let trusted = &app.config.trusted_proxies;
+        let address = ClientAddress::of(peer, request.headers(), trusted);
+        request.extensions_mut().insert(address);
+    }
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let response = if app.config.is_dev() && !is_local(request.headers()) {
         Err(ApiError::new(
@@ -93,6 +112,9 @@ async fn surround(State(app): State<App>, mut request: Request, next: Next) -> R
         },
         Err(error) => error.render(id.as_str()),
     };
+    if let Some(rate) = rate.get() {
+        show_rate(rate, response.headers_mut());
+    }
     if let Ok(value) = HeaderValue::from_str(id.as_str()) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
@@ -109,6 +131,23 @@ async fn surround(State(app): State<App>, mut request: Request, next: Next) -> R
         _ => tracing::debug!(%method, path, status, milliseconds, request_id = %id, "answered"),
     }
     response
+}
+
+/// The IP address at the other end of a request's connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer(pub IpAddr);
+
+/// The fields of draft-ietf-httpapi-ratelimit-headers: requests in a minute, what is left of them, and the
+/// seconds until all are there again.
+fn show_rate(rate: &RateDecision, headers: &mut HeaderMap) {
+    let policy = format!("\"requests\";q={};w=60", rate.limit);
+    let seconds = rate.reset_after.as_millis().div_ceil(1_000);
+    let left = format!("\"requests\";r={};t={seconds}", rate.remaining);
+    for (name, value) in [("ratelimit-policy", policy), ("ratelimit", left)] {
+        if let Ok(value) = HeaderValue::try_from(value) {
+            headers.insert(HeaderName::from_static(name), value);
+        }
+    }
 }
 
 /// Whether a request came from this machine without a proxy, as far as its headers tell. A page in a

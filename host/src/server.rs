@@ -9,16 +9,20 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
 
+use tower_service::Service;
+
 use crate::app::App;
-use crate::router;
+use crate::router::{self, Peer};
 
 /// Bytes of a request's head, and of what is buffered of an answer.
 const BUFFER_BYTES: usize = 16 << 10;
@@ -53,8 +57,8 @@ pub async fn serve(app: App, listener: TcpListener, stop: impl Future<Output = (
             accepted = accepted => accepted,
             () = &mut stop => break,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 // Out of file descriptors, most likely: accepting again at once would spin.
                 tracing::warn!(%error, "accepting a connection");
@@ -66,7 +70,12 @@ pub async fn serve(app: App, listener: TcpListener, stop: impl Future<Output = (
             Ok(stream) => TokioIo::new(Box::pin(stream)),
             Err(_) => continue,
         };
-        let connection = server.serve_connection(io, TowerToHyperService::new(service.clone()));
+        let router = service.clone();
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(Peer(peer.ip()));
+            router.clone().call(request)
+        });
+        let connection = server.serve_connection(io, service);
         let connection = connections.watch(connection);
         tokio::spawn(async move {
             if let Err(error) = connection.await {
@@ -111,5 +120,7 @@ async fn drain(app: &App, connections: GracefulShutdown) {
         // They only have to say so to their clients; one whose client does not read is cut.
         let _ = tokio::time::timeout(LAST_WORDS, done).await;
     }
+    app.audit.flush().await;
+    app.last_used.flush(&app.database).await;
     app.database.close().await;
 }

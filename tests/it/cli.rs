@@ -323,3 +323,49 @@ fn variables_that_name_no_setting_are_ignored_and_a_slip_inside_a_table_is_not()
         text(&slip.stderr)
     );
 }
+
+#[test]
+fn the_local_issuer_prints_headers_in_development_mode_only() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let web = run(folder.path(), &["token", "web", "--user", "al", "--admin"]);
+    assert!(web.status.success(), "{}", text(&web.stderr));
+    let headers = text(&web.stdout);
+    let tokens: Vec<_> = headers
+        .split('\'')
+        .filter_map(|header| header.split_once(": "))
+        .collect();
+    let [
+        ("Authorization", bearer),
+        ("X-Identity-AppCheck", attestation),
+    ] = tokens[..]
+    else {
+        panic!("{headers}");
+    };
+    let bearer = bearer.strip_prefix("Bearer ").expect("a bearer token");
+    for token in [bearer, attestation] {
+        assert_eq!(token.split('.').count(), 3, "{headers}");
+        assert!(!text(&web.stderr).contains(token));
+    }
+    let arguments = [
+        "token",
+        "service",
+        "--scope",
+        "model:call",
+        "--scope",
+        "swarm:run",
+    ];
+    let service = run(folder.path(), &arguments);
+    assert!(service.status.success(), "{}", text(&service.stderr));
+    assert!(text(&service.stdout).starts_with("-H 'Authorization: Bearer ey"));
+
+    std::fs::write(folder.path().join("weir.toml"), "dev = false\n").expect("it can be written");
+    for arguments in [&["token", "web", "--user", "al"][..], &arguments] {
+        let refused = run(folder.path(), arguments);
+        assert!(!refused.status.success() && refused.stdout.is_empty());
+        assert!(
+            text(&refused.stderr).contains("development mode only"),
+            "{}",
+            text(&refused.stderr)
+        );
+    }
+}

@@ -84,6 +84,11 @@ impl Client {
         Some(response.status())
     }
 
+    /// Sends a DELETE.
+    pub async fn delete(&self, path: &str) -> Answer {
+        self.send(Method::DELETE, path, None, Bytes::new()).await
+    }
+
     /// Posts JSON.
     pub async fn post(&self, path: &str, body: &Value) -> Answer {
         let json = Some("application/json");

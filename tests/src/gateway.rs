@@ -209,10 +209,30 @@ impl Builder {
         self
     }
 
+    /// Has it know the keys and tokens of another gateway, as nodes of one deployment do.
+    #[must_use]
+    pub fn sharing_secrets_of(self, other: &Gateway) -> Self {
+        let keys = self.folder.path().join("data/keys");
+        create_private_folder(&keys).expect("the folder can be written");
+        for secret in ["api-key-pepper", "dev-issuer"] {
+            let from = other.data_dir().join("keys").join(secret);
+            if from.exists() {
+                std::fs::copy(from, keys.join(secret)).expect("the folder can be written");
+            }
+        }
+        self
+    }
+
     /// The configuration that these settings make.
     pub fn config(&self) -> Config {
+        // Tests ask more often than people; those that are about limits set their own.
+        let rates = if self.tables.contains("[rate_limits]") {
+            ""
+        } else {
+            "[rate_limits]\nfree = 1000000\naddress = 1000000\n"
+        };
         let toml = format!(
-            "listen = \"127.0.0.1:0\"\ndata_dir = {:?}\n{}\n{}",
+            "listen = \"127.0.0.1:0\"\ndata_dir = {:?}\n{}\n{}\n{rates}",
             self.folder.path().join("data"),
             self.settings,
             self.tables

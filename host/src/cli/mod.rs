@@ -9,6 +9,7 @@
 mod check;
 mod key;
 mod serve;
+mod token;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,6 +37,9 @@ enum Command {
     /// Make API keys.
     #[command(subcommand)]
     Key(key::Command),
+    /// Mint tokens of development mode's own issuer.
+    #[command(subcommand)]
+    Token(token::Command),
     /// Check the configuration and say what is wrong with it.
     ///
     /// Goes on only when a step finds nothing: the first error of the file's shape (its syntax, an
@@ -63,6 +67,7 @@ pub fn run() -> ExitCode {
         match arguments.command {
             Command::Serve(arguments) => serve::run(config, arguments).await,
             Command::Key(command) => key::run(config, command).await,
+            Command::Token(command) => token::run(config, command).await,
             Command::Check => check::run(config).await,
         }
     });

@@ -99,6 +99,8 @@ impl fmt::Debug for RawKey {
 pub struct StoredKey {
     /// Whose it is.
     pub user_id: String,
+    /// What they pay for.
+    pub plan: String,
     /// Its HMAC.
     pub hash: Vec<u8>,
     /// The pepper it was made under.
@@ -162,6 +164,7 @@ mod tests {
         let key = RawKey::generate();
         let stored = StoredKey {
             user_id: "alice".into(),
+            plan: "free".into(),
             hash: key.hash(&pepper).to_vec(),
             pepper_version: PEPPER_VERSION,
             expires_at: Millis(1_000),

@@ -1,16 +1,95 @@
 //! Users and API keys in the database.
 
+use std::collections::HashMap;
+
 use sqlx::Row;
 
 use super::api_key::{LIFETIME_DAYS, PEPPER_VERSION, RawKey, StoredKey};
 use crate::clock::Millis;
+use crate::ids;
 use crate::secrets::Key;
 use crate::storage::Database;
+use crate::storage::database::{Connections, Transaction};
+
+/// The record of a user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// Its id.
+    pub id: String,
+    /// What it pays for.
+    pub plan: String,
+    /// Since when it is an administrator, if it is one.
+    pub admin_since: Option<Millis>,
+    /// When it was first seen.
+    pub created_at: Millis,
+}
+
+/// The user whom an issuer's tokens name so; made at first sight. Many callers at once get the same one.
+pub async fn find_or_create_web_user(
+    database: &Database,
+    issuer: &str,
+    subject: &str,
+    now: Millis,
+) -> sqlx::Result<User> {
+    if let Some(user) = find_web_user(database.reader(), issuer, subject).await? {
+        return Ok(user);
+    }
+    sqlx::query(
+        "INSERT INTO users (id, issuer, subject, created_at) VALUES ($1, $2, $3, $4) \
+         ON CONFLICT (issuer, subject) DO NOTHING",
+    )
+    .bind(ids::user_id())
+    .bind(issuer)
+    .bind(subject)
+    .bind(now.0)
+    .execute(database.writer())
+    .await?;
+    // Not in the same statement, nor from a reader: whoever lost the race sees the winner's row only
+    // from here on.
+    find_web_user(database.writer(), issuer, subject)
+        .await?
+        .ok_or(sqlx::Error::RowNotFound)
+}
+
+async fn find_web_user(
+    pool: &Connections,
+    issuer: &str,
+    subject: &str,
+) -> sqlx::Result<Option<User>> {
+    let row = sqlx::query(
+        "SELECT id, plan, admin_since, created_at FROM users WHERE issuer = $1 AND subject = $2",
+    )
+    .bind(issuer)
+    .bind(subject)
+    .fetch_optional(pool)
+    .await?;
+    row.map(|row| {
+        Ok(User {
+            id: row.try_get("id")?,
+            plan: row.try_get("plan")?,
+            admin_since: row.try_get::<Option<i64>, _>("admin_since")?.map(Millis),
+            created_at: Millis(row.try_get("created_at")?),
+        })
+    })
+    .transpose()
+}
+
+/// Makes a user an administrator, and says whether there is such a user.
+pub async fn grant_admin(database: &Database, user_id: &str, now: Millis) -> sqlx::Result<bool> {
+    let updated =
+        sqlx::query("UPDATE users SET admin_since = COALESCE(admin_since, $1) WHERE id = $2")
+            .bind(now.0)
+            .bind(user_id)
+            .execute(database.writer())
+            .await?;
+    Ok(updated.rows_affected() > 0)
+}
 
 /// The record of a key.
 pub async fn find_key(database: &Database, id: &str) -> sqlx::Result<Option<StoredKey>> {
     let row = sqlx::query(
-        "SELECT user_id, hash, pepper_version, expires_at, disabled_at FROM api_keys WHERE id = $1",
+        "SELECT k.user_id, k.hash, k.pepper_version, k.expires_at, k.disabled_at, u.plan \
+         FROM api_keys k JOIN users u ON u.id = k.user_id WHERE k.id = $1",
     )
     .bind(id)
     .fetch_optional(database.reader())
@@ -18,6 +97,7 @@ pub async fn find_key(database: &Database, id: &str) -> sqlx::Result<Option<Stor
     row.map(|row| {
         Ok(StoredKey {
             user_id: row.try_get("user_id")?,
+            plan: row.try_get("plan")?,
             hash: row.try_get("hash")?,
             pepper_version: row.try_get("pepper_version")?,
             expires_at: Millis(row.try_get("expires_at")?),
@@ -25,6 +105,123 @@ pub async fn find_key(database: &Database, id: &str) -> sqlx::Result<Option<Stor
         })
     })
     .transpose()
+}
+
+/// How many keys of a user can work at once.
+pub const MAX_ACTIVE_KEYS: i64 = 10;
+
+/// A key as lists show it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyItem {
+    /// Its id.
+    pub id: String,
+    /// What its user called it.
+    pub name: String,
+    /// How it begins.
+    pub prefix: String,
+    /// When it was made.
+    pub created_at: Millis,
+    /// When it was last used, to the minute.
+    pub last_used_at: Option<Millis>,
+    /// From when on it no longer works.
+    pub expires_at: Millis,
+    /// Whether it was revoked.
+    pub disabled: bool,
+}
+
+/// A user's keys, the newest first.
+pub async fn list_keys(database: &Database, user_id: &str) -> sqlx::Result<Vec<KeyItem>> {
+    let rows = sqlx::query(
+        "SELECT id, name, prefix, created_at, last_used_at, expires_at, disabled_at FROM api_keys \
+         WHERE user_id = $1 ORDER BY created_at DESC, id",
+    )
+    .bind(user_id)
+    .fetch_all(database.reader())
+    .await?;
+    rows.iter()
+        .map(|row| {
+            let time = |column| row.try_get::<Option<i64>, _>(column);
+            Ok(KeyItem {
+                id: row.try_get("id")?,
+                name: row.try_get("name")?,
+                prefix: row.try_get("prefix")?,
+                created_at: Millis(row.try_get("created_at")?),
+                last_used_at: time("last_used_at")?.map(Millis),
+                expires_at: Millis(row.try_get("expires_at")?),
+                disabled: time("disabled_at")?.is_some(),
+            })
+        })
+        .collect()
+}
+
+/// Makes a key for a user who exists, unless that would be more than [`MAX_ACTIVE_KEYS`].
+pub async fn create_limited_key(
+    database: &Database,
+    pepper: &Key,
+    user_id: &str,
+    name: &str,
+    now: Millis,
+) -> sqlx::Result<Option<RawKey>> {
+    let mut transaction = database.begin().await?;
+    // Changes nothing and locks the row, on both databases: of two requests at once, one waits.
+    sqlx::query("UPDATE users SET id = id WHERE id = $1")
+        .bind(user_id)
+        .execute(&mut transaction)
+        .await?;
+    let active: i64 = sqlx::query_scalar(
+        "SELECT CAST(COUNT(*) AS BIGINT) FROM api_keys \
+         WHERE user_id = $1 AND disabled_at IS NULL AND expires_at > $2",
+    )
+    .bind(user_id)
+    .bind(now.0)
+    .fetch_one(&mut transaction)
+    .await?;
+    if active >= MAX_ACTIVE_KEYS {
+        return Ok(None);
+    }
+    let key = RawKey::generate();
+    insert_key(&mut transaction, &key, pepper, user_id, name, now).await?;
+    transaction.commit().await?;
+    Ok(Some(key))
+}
+
+/// What is stored of a user's key, whether it still works or not.
+pub async fn key_hash(
+    database: &Database,
+    user_id: &str,
+    key_id: &str,
+) -> sqlx::Result<Option<Vec<u8>>> {
+    sqlx::query_scalar("SELECT hash FROM api_keys WHERE id = $1 AND user_id = $2")
+        .bind(key_id)
+        .bind(user_id)
+        .fetch_optional(database.reader())
+        .await
+}
+
+/// Revokes a key, if it is not yet.
+pub async fn disable_key(database: &Database, key_id: &str, now: Millis) -> sqlx::Result<()> {
+    sqlx::query("UPDATE api_keys SET disabled_at = COALESCE(disabled_at, $1) WHERE id = $2")
+        .bind(now.0)
+        .bind(key_id)
+        .execute(database.writer())
+        .await
+        .map(drop)
+}
+
+/// Writes when keys were last used.
+pub async fn set_last_used(
+    database: &Database,
+    used: &HashMap<String, Millis>,
+) -> sqlx::Result<()> {
+    let mut transaction = database.begin().await?;
+    for (key_id, at) in used {
+        sqlx::query("UPDATE api_keys SET last_used_at = $1 WHERE id = $2")
+            .bind(at.0)
+            .bind(key_id)
+            .execute(&mut transaction)
+            .await?;
+    }
+    transaction.commit().await
 }
 
 /// Makes a key for a user, and the user if there is none of that id.
@@ -56,6 +253,19 @@ pub async fn create_key(
         .execute(&mut transaction)
         .await?;
     }
+    insert_key(&mut transaction, &key, pepper, user_id, name, now).await?;
+    transaction.commit().await?;
+    Ok(key)
+}
+
+async fn insert_key(
+    transaction: &mut Transaction,
+    key: &RawKey,
+    pepper: &Key,
+    user_id: &str,
+    name: &str,
+    now: Millis,
+) -> sqlx::Result<()> {
     sqlx::query(
         "INSERT INTO api_keys (id, user_id, name, prefix, hash, pepper_version, created_at, expires_at) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
@@ -68,8 +278,7 @@ pub async fn create_key(
     .bind(PEPPER_VERSION)
     .bind(now.0)
     .bind(now.plus_days(LIFETIME_DAYS).0)
-    .execute(&mut transaction)
-    .await?;
-    transaction.commit().await?;
-    Ok(key)
+    .execute(transaction)
+    .await
+    .map(drop)
 }

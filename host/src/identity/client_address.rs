@@ -1,0 +1,113 @@
+//! Which address a request came from, behind proxies that are trusted to say so.
+//!
+//! `X-Forwarded-For` is read from the right: each trusted proxy vouches for the hop before it, and the
+//! first hop that is not a trusted proxy is the client. What stands to its left the client wrote itself.
+//!
+//! **Invariant:** a peer that is not a trusted proxy is the client, whatever its headers say.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+
+use http::HeaderMap;
+use ipnet::IpNet;
+
+/// What limits count by: an IPv4 address, or the /64 that an IPv6 client has to itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ClientAddress(IpAddr);
+
+impl ClientAddress {
+    /// The address that a request came from.
+    pub fn of(peer: IpAddr, headers: &HeaderMap, trusted_proxies: &[IpNet]) -> Self {
+        let trusted = |ip: IpAddr| trusted_proxies.iter().any(|net| net.contains(&ip));
+        let peer = peer.to_canonical();
+        if !trusted(peer) {
+            return Self::new(peer);
+        }
+        let mut client = peer;
+        let lines: Vec<_> = headers.get_all("x-forwarded-for").iter().collect();
+        for line in lines.iter().rev() {
+            let Ok(line) = line.to_str() else {
+                return Self::new(client);
+            };
+            for hop in line.rsplit(',') {
+                // What is no address ends the chain: whoever wrote it is the last who is known.
+                let Some(hop) = parse_hop(hop.trim()) else {
+                    return Self::new(client);
+                };
+                client = hop;
+                if !trusted(hop) {
+                    return Self::new(client);
+                }
+            }
+        }
+        Self::new(client)
+    }
+
+    fn new(ip: IpAddr) -> Self {
+        Self(match ip.to_canonical() {
+            IpAddr::V6(ip) => {
+                let [a, b, c, d, ..] = ip.segments();
+                IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+            }
+            ip => ip,
+        })
+    }
+}
+
+impl fmt::Display for ClientAddress {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+/// An address as proxies write it: bare, with a port, or in brackets.
+fn parse_hop(hop: &str) -> Option<IpAddr> {
+    if let Ok(ip) = hop.parse::<IpAddr>() {
+        return Some(ip.to_canonical());
+    }
+    if let Ok(socket) = hop.parse::<std::net::SocketAddr>() {
+        return Some(socket.ip().to_canonical());
+    }
+    let bare = hop.strip_prefix('[')?.strip_suffix(']')?;
+    bare.parse::<IpAddr>().ok().map(|ip| ip.to_canonical())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    fn client(peer: &str, forwarded: &[&str]) -> String {
+        let proxies = ["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
+        let mut headers = HeaderMap::new();
+        for line in forwarded {
+            headers.append("x-forwarded-for", line.parse().unwrap());
+        }
+        ClientAddress::of(peer.parse().unwrap(), &headers, &proxies).to_string()
+    }
+
+    #[test]
+    fn the_rightmost_hop_that_is_no_trusted_proxy_is_the_client() {
+        for (peer, forwarded, want) in [
+            ("203.0.113.7", &[][..], "203.0.113.7"),
+            ("203.0.113.7", &["198.51.100.1"], "203.0.113.7"),
+            ("10.0.0.1", &["198.51.100.1"], "198.51.100.1"),
+            (
+                "10.0.0.1",
+                &["1.2.3.4, 198.51.100.1, 10.0.0.2"],
+                "198.51.100.1",
+            ),
+            ("10.0.0.1", &["1.2.3.4", "198.51.100.1"], "198.51.100.1"),
+            ("10.0.0.1", &["198.51.100.1:4711"], "198.51.100.1"),
+            ("10.0.0.1", &["198.51.100.1, unknown"], "10.0.0.1"),
+            ("10.0.0.1", &[""], "10.0.0.1"),
+            ("10.0.0.1", &["10.0.0.3"], "10.0.0.3"),
+            ("::ffff:10.0.0.1", &["198.51.100.1"], "198.51.100.1"),
+            ("fd00::1", &["2001:db8:1:2:3:4:5:6"], "2001:db8:1:2::"),
+            ("fd00::1", &["[2001:db8:1:2:3::]:443"], "2001:db8:1:2::"),
+            ("2001:db8::1", &[], "2001:db8::"),
+        ] {
+            assert_eq!(client(peer, forwarded), want, "{peer} {forwarded:?}");
+        }
+    }
+}

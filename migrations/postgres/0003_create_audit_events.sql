@@ -1,0 +1,13 @@
+CREATE TABLE audit_events (
+    at       BIGINT NOT NULL,
+    kind     TEXT   NOT NULL,
+    method   TEXT,
+    reason   TEXT,
+    user_id  TEXT,
+    key_id   TEXT
+);
+
+CREATE INDEX audit_events_by_time ON audit_events (at);
+
+-- Written behind, at most once a minute for each key.
+ALTER TABLE api_keys ADD COLUMN last_used_at BIGINT;

@@ -1,0 +1,445 @@
+//! Who is calling: web users, their keys, and the limits on both.
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use tests::stores::{Postgres, Redis};
+use tests::{Client, Gateway, chat};
+use weir::clock::Millis;
+use weir::identity::dev_issuer::DevIssuer;
+
+/// A client that presents both tokens of a web user, as the local issuer mints them.
+fn web(gateway: &Gateway, user: &str) -> Client {
+    let issuer = DevIssuer::of(&gateway.app().config)
+        .expect("the issuer's key can be read")
+        .expect("development mode has an issuer");
+    let tokens = issuer
+        .web_tokens(user, Millis::now())
+        .expect("tokens can be minted");
+    gateway
+        .stranger()
+        .with_header(
+            "authorization",
+            &format!("Bearer {}", tokens.identity.expose()),
+        )
+        .with_header("x-identity-appcheck", tokens.attestation.expose())
+}
+
+async fn new_key(client: &Client, name: &str) -> Value {
+    let answer = client.post("/api-keys", &json!({ "name": name })).await;
+    assert_eq!(answer.status, 201, "{}", answer.text());
+    answer.json()
+}
+
+fn with_key(gateway: &Gateway, key: &Value) -> Client {
+    gateway
+        .stranger()
+        .with_key(key["api_key"].as_str().expect("a raw key"))
+}
+
+#[tokio::test]
+async fn a_web_user_makes_lists_and_revokes_keys() {
+    let gateway = Gateway::start().await;
+    let alice = web(&gateway, "alice");
+    let key = new_key(&alice, "laptop").await;
+    assert_eq!(key["name"], "laptop");
+    let raw = key["api_key"].as_str().expect("a raw key");
+    assert!(raw.starts_with("inf_"));
+    let caller = with_key(&gateway, &key);
+    assert_eq!(caller.get("/models").await.status, 200);
+    assert_eq!(caller.post("/chat", &chat("demo", "hi")).await.status, 200);
+    gateway.app().last_used.flush(&gateway.app().database).await;
+
+    let list = alice.get("/api-keys").await;
+    let item = &list.json()["api_keys"][0];
+    assert_eq!(item["key_id"], key["key_id"]);
+    assert_eq!(item["disabled"], false);
+    assert!(item["last_used_at"].is_string(), "{item}");
+    let prefix = item["prefix"].as_str().expect("a prefix");
+    assert!(raw.starts_with(prefix) && prefix.len() < 16);
+    assert!(
+        !list.text().contains(&raw[..24]),
+        "a list never shows a key"
+    );
+    let days = |field: &str| -> jiff::Timestamp {
+        item[field]
+            .as_str()
+            .expect("a time")
+            .parse()
+            .expect("ISO 8601")
+    };
+    assert_eq!(
+        days("expires_at")
+            .duration_since(days("created_at"))
+            .as_hours(),
+        90 * 24
+    );
+
+    let path = format!("/api-keys/{}", key["key_id"].as_str().expect("an id"));
+    assert_eq!(alice.delete(&path).await.status, 204);
+    caller.get("/models").await.error(401, "UNAUTHENTICATED");
+    assert_eq!(
+        alice.get("/api-keys").await.json()["api_keys"][0]["disabled"],
+        true
+    );
+    assert_eq!(alice.delete(&path).await.status, 204, "again");
+}
+
+#[tokio::test]
+async fn a_key_has_the_default_name_and_a_bad_name_changes_nothing() {
+    let gateway = Gateway::start().await;
+    let alice = web(&gateway, "alice");
+    let none = alice
+        .send(http::Method::POST, "/api-keys", None, bytes::Bytes::new())
+        .await;
+    assert_eq!(none.json()["name"], "Default");
+    for bad in [
+        json!({ "name": "" }),
+        json!({ "name": 7 }),
+        json!({ "nam": "x" }),
+        json!([]),
+    ] {
+        let error = alice
+            .post("/api-keys", &bad)
+            .await
+            .error(400, "INVALID_REQUEST");
+        assert_eq!(error["param"], "name");
+    }
+    assert_eq!(
+        alice.get("/api-keys").await.json()["api_keys"]
+            .as_array()
+            .map(Vec::len),
+        Some(1)
+    );
+}
+
+#[tokio::test]
+async fn another_users_key_is_not_found_and_stays() {
+    let gateway = Gateway::start().await;
+    let (alice, mallory) = (web(&gateway, "alice"), web(&gateway, "mallory"));
+    let key = new_key(&alice, "laptop").await;
+    let path = format!("/api-keys/{}", key["key_id"].as_str().expect("an id"));
+    mallory.delete(&path).await.error(404, "NOT_FOUND");
+    for path in [
+        "/api-keys/nope",
+        "/api-keys/key_0",
+        "/api-keys/%27%20OR%201=1",
+        "/api-keys/%ff",
+    ] {
+        let answer = mallory.delete(path).await;
+        assert!(
+            [400, 404].contains(&answer.status.as_u16()),
+            "{path}: {}",
+            answer.text()
+        );
+    }
+    assert_eq!(mallory.get("/api-keys").await.json()["api_keys"], json!([]));
+    assert_eq!(with_key(&gateway, &key).get("/models").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_key_makes_no_keys() {
+    let gateway = Gateway::start().await;
+    let key = gateway.client();
+    key.post("/api-keys", &json!({}))
+        .await
+        .error(401, "UNAUTHENTICATED");
+    key.get("/api-keys").await.error(401, "UNAUTHENTICATED");
+    key.delete("/api-keys/key_0")
+        .await
+        .error(401, "UNAUTHENTICATED");
+}
+
+#[tokio::test]
+async fn both_tokens_are_needed_and_neither_passes_for_the_other() {
+    let gateway = Gateway::start().await;
+    let issuer = DevIssuer::of(&gateway.app().config)
+        .expect("a key")
+        .expect("an issuer");
+    let tokens = issuer.web_tokens("alice", Millis::now()).expect("tokens");
+    let (identity, attestation) = (tokens.identity.expose(), tokens.attestation.expose());
+    let present = |bearer: Option<&str>, appcheck: Option<&str>| {
+        let mut client = gateway.stranger();
+        if let Some(bearer) = bearer {
+            client = client.with_header("authorization", &format!("Bearer {bearer}"));
+        }
+        if let Some(appcheck) = appcheck {
+            client = client.with_header("x-identity-appcheck", appcheck);
+        }
+        client
+    };
+    for client in [
+        present(Some(identity), None),
+        present(None, Some(attestation)),
+        present(Some(identity), Some(identity)),
+        present(Some(attestation), Some(attestation)),
+        present(Some(attestation), Some(identity)),
+        present(Some(identity), Some("")),
+        present(Some("a.b.c"), Some(attestation)),
+    ] {
+        client.get("/models").await.error(401, "UNAUTHENTICATED");
+    }
+    assert_eq!(
+        present(Some(identity), Some(attestation))
+            .get("/models")
+            .await
+            .status,
+        200
+    );
+}
+
+#[tokio::test]
+async fn at_most_ten_keys_are_active_however_many_are_asked_for_at_once() {
+    let gateway = Gateway::start().await;
+    let alice = web(&gateway, "alice");
+    assert_eq!(alice.get("/models").await.status, 200);
+    let answers =
+        join_all((0..25).map(|_| async { alice.post("/api-keys", &json!({})).await })).await;
+    let made = answers.iter().filter(|answer| answer.status == 201).count();
+    assert_eq!(made, 10);
+    for refused in answers.iter().filter(|answer| answer.status != 201) {
+        refused.error(429, "KEY_LIMIT_REACHED");
+    }
+    let keys = alice.get("/api-keys").await.json();
+    let id = keys["api_keys"][0]["key_id"]
+        .as_str()
+        .expect("an id")
+        .to_owned();
+    assert_eq!(alice.delete(&format!("/api-keys/{id}")).await.status, 204);
+    new_key(&alice, "in its place").await;
+}
+
+#[tokio::test]
+async fn a_caller_is_limited_to_their_plans_rate() {
+    let gateway = Gateway::builder()
+        .tables("[rate_limits]\nfree = 5\naddress = 1000\n")
+        .start()
+        .await;
+    let client = gateway.client();
+    for left in (0..5).rev() {
+        let answer = client.get("/models").await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert_eq!(answer.headers["ratelimit-policy"], "\"requests\";q=5;w=60");
+        let shown = answer.headers["ratelimit"].to_str().expect("ASCII");
+        assert!(
+            shown.starts_with(&format!("\"requests\";r={left};t=")),
+            "{shown}"
+        );
+    }
+    let refused = client.get("/models").await;
+    refused.error(429, "RATE_LIMITED");
+    let wait: u64 = refused.headers["retry-after"]
+        .to_str()
+        .expect("ASCII")
+        .parse()
+        .expect("seconds");
+    assert!((1..=12).contains(&wait), "{wait}");
+    assert_eq!(
+        web(&gateway, "bob").get("/models").await.status,
+        200,
+        "others are not"
+    );
+    assert_eq!(gateway.stranger().get("/health").await.status, 200);
+}
+
+#[tokio::test]
+async fn an_address_is_limited_whoever_calls() {
+    let gateway = Gateway::builder()
+        .tables("[rate_limits]\naddress = 5\n")
+        .start()
+        .await;
+    for _ in 0..5 {
+        gateway
+            .stranger()
+            .get("/models")
+            .await
+            .error(401, "UNAUTHENTICATED");
+    }
+    gateway
+        .client()
+        .get("/models")
+        .await
+        .error(429, "RATE_LIMITED");
+}
+
+#[tokio::test]
+async fn the_eleventh_failure_is_locked_out_whatever_it_forges() {
+    let gateway = Gateway::builder().settings("dev = false").start().await;
+    let forged = |n: u32| {
+        let address = format!("203.0.113.{n}");
+        gateway
+            .stranger()
+            .with_key("inf_wrong")
+            .with_header("x-forwarded-for", &address)
+    };
+    assert_eq!(gateway.client().get("/models").await.status, 200);
+    for n in 0..10 {
+        forged(n).get("/models").await.error(401, "UNAUTHENTICATED");
+    }
+    for n in 10..30 {
+        let answer = forged(n).get("/models").await;
+        answer.error(429, "LOCKED_OUT");
+        let wait: u64 = answer.headers["retry-after"]
+            .to_str()
+            .expect("ASCII")
+            .parse()
+            .expect("seconds");
+        assert!((800..=900).contains(&wait), "{wait}");
+    }
+    gateway
+        .client()
+        .get("/models")
+        .await
+        .error(429, "LOCKED_OUT");
+    assert_eq!(gateway.stranger().get("/health").await.status, 200);
+}
+
+#[tokio::test]
+async fn behind_a_trusted_proxy_clients_are_told_apart() {
+    let gateway = Gateway::builder()
+        .settings("dev = false\ntrusted_proxies = [\"127.0.0.0/8\"]")
+        .start()
+        .await;
+    let from = |address: &str, key: &str| {
+        gateway
+            .stranger()
+            .with_key(key)
+            .with_header("x-forwarded-for", address)
+    };
+    for _ in 0..10 {
+        from("203.0.113.7", "inf_wrong")
+            .get("/models")
+            .await
+            .error(401, "UNAUTHENTICATED");
+    }
+    from("203.0.113.7", gateway.key())
+        .get("/models")
+        .await
+        .error(429, "LOCKED_OUT");
+    assert_eq!(
+        from("203.0.113.8", gateway.key())
+            .get("/models")
+            .await
+            .status,
+        200
+    );
+    from("203.0.113.8, 203.0.113.7", gateway.key())
+        .get("/models")
+        .await
+        .error(429, "LOCKED_OUT");
+}
+
+#[tokio::test]
+async fn security_events_are_kept_without_secrets_or_addresses() {
+    let gateway = Gateway::start().await;
+    let alice = web(&gateway, "alice");
+    let key = new_key(&alice, "laptop").await;
+    let id = key["key_id"].as_str().expect("an id");
+    alice.delete(&format!("/api-keys/{id}")).await;
+    with_key(&gateway, &key)
+        .get("/models")
+        .await
+        .error(401, "UNAUTHENTICATED");
+    let app = gateway.app();
+    app.audit.flush().await;
+    let rows: Vec<(String, Option<String>, Option<String>)> =
+        sqlx::query_as("SELECT kind, user_id, key_id FROM audit_events ORDER BY at, kind")
+            .fetch_all(app.database.reader())
+            .await
+            .expect("the events can be read");
+    let kinds: Vec<_> = rows.iter().map(|(kind, _, _)| &**kind).collect();
+    for kind in [
+        "api_key.created",
+        "api_key.revoked",
+        "authentication.failed",
+    ] {
+        assert!(kinds.contains(&kind), "{kinds:?}");
+    }
+    let text = format!("{rows:?}");
+    let raw = key["api_key"].as_str().expect("a raw key");
+    assert!(
+        text.contains(id) && !text.contains(&raw[8..]) && !text.contains("127.0.0.1"),
+        "{text}"
+    );
+}
+
+/// No request that begins after a revocation was acknowledged succeeds, on any node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_revocation_holds_on_every_node_at_once() {
+    let (postgres, redis) = (Postgres::shared(), Redis::start());
+    let database = postgres.create_database().await;
+    let node = || Gateway::builder().postgres(&database).redis(&redis.url());
+    let first = node().start().await;
+    let second = node().sharing_secrets_of(&first).start().await;
+    let alice = web(&first, "alice");
+    for round in 0..5 {
+        let key = new_key(&alice, "raced").await;
+        let revoked = std::sync::atomic::AtomicBool::new(false);
+        let clients: Vec<_> = (0..50)
+            .map(|n| with_key(if n % 2 == 0 { &first } else { &second }, &key))
+            .collect();
+        let use_it = async |client: &Client| {
+            let mut served = 0;
+            loop {
+                let after = revoked.load(std::sync::atomic::Ordering::SeqCst);
+                let status = client.get("/models").await.status.as_u16();
+                match (after, status) {
+                    (true, 200) => panic!("round {round}: served after the revocation"),
+                    (true, _) => return served,
+                    (false, 200) => served += 1,
+                    (false, _) => {}
+                }
+            }
+        };
+        let revoke = async {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            let id = key["key_id"].as_str().expect("an id");
+            assert_eq!(alice.delete(&format!("/api-keys/{id}")).await.status, 204);
+            revoked.store(true, std::sync::atomic::Ordering::SeqCst);
+        };
+        let (served, ()) = tokio::join!(join_all(clients.iter().map(use_it)), revoke);
+        assert!(served.iter().sum::<u32>() > 0, "the key worked before");
+    }
+}
+
+#[tokio::test]
+async fn without_the_cache_nobody_is_let_in_and_nothing_is_asked_upstream() {
+    let redis = Redis::start();
+    let upstream = tests::Upstream::start().await;
+    let gateway = Gateway::builder()
+        .redis(&redis.url())
+        .upstream("scripted", &upstream)
+        .start()
+        .await;
+    assert_eq!(gateway.client().get("/models").await.status, 200);
+    redis.pause();
+    let started = std::time::Instant::now();
+    gateway
+        .chat("scripted", "x")
+        .await
+        .error(503, "CACHE_UNAVAILABLE");
+    assert!(
+        started.elapsed().as_millis() < 400,
+        "{:?}",
+        started.elapsed()
+    );
+    for path in ["/models", "/api-keys", "/v1/models"] {
+        gateway
+            .client()
+            .get(path)
+            .await
+            .error(503, "CACHE_UNAVAILABLE");
+    }
+    gateway
+        .stranger()
+        .get("/models")
+        .await
+        .error(503, "CACHE_UNAVAILABLE");
+    assert_eq!(gateway.stranger().get("/health").await.status, 200);
+    redis.resume();
+    let resumed = std::time::Instant::now();
+    while gateway.client().get("/models").await.status != 200 {
+        assert!(resumed.elapsed().as_secs() < 5, "it recovers");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert_eq!(upstream.count(), 0);
+}

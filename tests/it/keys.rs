@@ -2,7 +2,7 @@
 
 use tests::{Gateway, chat};
 use weir::clock::Millis;
-use weir::identity::{api_key::RawKey, store};
+use weir::identity::{self, api_key::RawKey, store};
 
 #[tokio::test]
 async fn a_good_key_works_in_either_header() {
@@ -23,7 +23,11 @@ async fn a_good_key_works_in_either_header() {
 
 #[tokio::test]
 async fn anything_else_is_refused_alike_on_every_route_that_needs_a_key() {
-    let gateway = Gateway::start().await;
+    // Behind a proxy, so that each comes from an address of its own and none is shut out.
+    let gateway = Gateway::builder()
+        .settings("dev = false\ntrusted_proxies = [\"127.0.0.0/8\"]")
+        .start()
+        .await;
     let key = gateway.key();
     let mut typo = key.to_owned().into_bytes();
     typo[20] = if typo[20] == b'x' { b'y' } else { b'x' };
@@ -45,7 +49,8 @@ async fn anything_else_is_refused_alike_on_every_route_that_needs_a_key() {
         gateway.client().with_header("x-api-key", other),
     ];
     let mut seen = Vec::new();
-    for client in clients {
+    for (index, client) in clients.into_iter().enumerate() {
+        let client = client.with_header("x-forwarded-for", &format!("203.0.113.{index}"));
         for path in ["/models", "/v1/models", "/v1/models/demo"] {
             let answer = client.get(path).await;
             assert_eq!(answer.headers["www-authenticate"], "Bearer");
@@ -69,8 +74,7 @@ async fn a_replaced_key_ends() {
     let gateway = Gateway::start().await;
     let app = gateway.app();
     let make = async || {
-        let now = Millis::now();
-        store::create_key(&app.database, &app.key_pepper, "bob", "laptop", true, now)
+        identity::replace_key(app, "bob", "laptop")
             .await
             .expect("a key can be made")
     };
@@ -95,7 +99,7 @@ async fn an_expired_key_ends() {
     let gateway = Gateway::start().await;
     let app = gateway.app();
     let now = Millis(Millis::now().0 - 91 * 86_400_000);
-    let key = store::create_key(&app.database, &app.key_pepper, "bob", "old", false, now)
+    let key = store::create_key(&app.database, &app.key_peppers, "bob", "old", false, now)
         .await
         .expect("a key can be made");
     let client = gateway.stranger().with_key(key.expose());

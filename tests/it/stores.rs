@@ -12,6 +12,7 @@ use tests::stores::{
 };
 use tracing_subscriber::layer::SubscriberExt;
 use weir::clock::{Clock, Millis};
+use weir::identity::pepper::Peppers;
 use weir::identity::store;
 use weir::secrets::{Key, SecretUrl};
 use weir::storage::cache::{
@@ -50,15 +51,16 @@ async fn identify(cache: &Cache, address: Option<(&str, Rate)>, key: Option<&str
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_is_made_and_found_on_every_combination() {
     each_combination(async |stores| {
-        let (database, pepper, now) = (&stores.database, Key::new([3; 32]), Millis::now());
-        let make = |replace| store::create_key(database, &pepper, "älice", "laptop", replace, now);
+        let (database, now) = (&stores.database, Millis::now());
+        let peppers = Peppers::of([(1, Key::new([3; 32]))]);
+        let make = |replace| store::create_key(database, &peppers, "älice", "laptop", replace, now);
         let first = make(false).await.expect("a key");
         let found = store::find_key(database, first.id())
             .await
             .expect("a look-up");
         let found = found.expect("a record");
         assert_eq!((&*found.user_id, found.disabled_at), ("älice", None));
-        assert!(found.admits(&first, &pepper, now));
+        assert!(found.admits(&first, &peppers, now));
         let second = make(true).await.expect("a key");
         let found = store::find_key(database, first.id())
             .await

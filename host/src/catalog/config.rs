@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::price::{Factor, NanoUsd, Price, TokenPrices};
+use crate::secrets::Secret;
 
 /// An upstream: `[providers.NAME]`.
 #[derive(Debug, Clone, Deserialize)]
@@ -37,6 +38,31 @@ pub enum CredentialSource {
     Env(String),
     /// A file; white space around its content is dropped.
     File(PathBuf),
+}
+
+impl CredentialSource {
+    /// Reads the credential; environment variables as `environment` has them.
+    ///
+    /// # Errors
+    ///
+    /// Says in a few words why there is none: it is not set, cannot be read, or is empty.
+    pub fn read(&self, environment: impl Fn(&str) -> Option<String>) -> Result<Secret, String> {
+        let text = match self {
+            Self::Env(name) => environment(name)
+                .ok_or_else(|| format!("the environment variable {name} is not set"))?,
+            Self::File(path) => std::fs::read_to_string(path)
+                .map_err(|error| format!("the file {} cannot be read: {error}", path.display()))?,
+        };
+        match text.trim() {
+            "" => Err("it is empty".into()),
+            text => Ok(Secret::new(text.to_owned())),
+        }
+    }
+}
+
+/// An environment variable of this process, if it is set and is text.
+pub fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 /// A provider's own time-outs.

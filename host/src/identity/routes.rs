@@ -44,7 +44,7 @@ pub async fn create_api_key(
     }
     let now = app.clock.now();
     let key =
-        store::create_limited_key(&app.database, &app.key_pepper, &caller.user_id, &name, now)
+        store::create_limited_key(&app.database, &app.key_peppers, &caller.user_id, &name, now)
             .await
             .map_err(super::store_unavailable)?;
     let Some(key) = key else {

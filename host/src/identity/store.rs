@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use sqlx::Row;
 
-use super::api_key::{LIFETIME_DAYS, PEPPER_VERSION, RawKey, StoredKey};
+use super::api_key::{LIFETIME_DAYS, RawKey, StoredKey};
+use super::pepper::{Pepper, Peppers};
 use crate::clock::Millis;
 use crate::ids;
-use crate::secrets::Key;
 use crate::storage::Database;
 use crate::storage::database::{Connections, Transaction};
 
@@ -51,7 +51,8 @@ pub async fn find_or_create_web_user(
         .ok_or(sqlx::Error::RowNotFound)
 }
 
-async fn find_web_user(
+/// The user whom an issuer's tokens name so, if they were seen before.
+pub async fn find_web_user(
     pool: &Connections,
     issuer: &str,
     subject: &str,
@@ -83,6 +84,25 @@ pub async fn grant_admin(database: &Database, user_id: &str, now: Millis) -> sql
             .execute(database.writer())
             .await?;
     Ok(updated.rows_affected() > 0)
+}
+
+/// Makes a user an ordinary one, and says whether there is such a user.
+pub async fn revoke_admin(database: &Database, user_id: &str) -> sqlx::Result<bool> {
+    let updated = sqlx::query("UPDATE users SET admin_since = NULL WHERE id = $1")
+        .bind(user_id)
+        .execute(database.writer())
+        .await?;
+    Ok(updated.rows_affected() > 0)
+}
+
+/// Whether there is a user of this id.
+pub async fn user_exists(database: &Database, user_id: &str) -> sqlx::Result<bool> {
+    let found: Option<i64> =
+        sqlx::query_scalar("SELECT CAST(1 AS BIGINT) FROM users WHERE id = $1")
+            .bind(user_id)
+            .fetch_optional(database.reader())
+            .await?;
+    Ok(found.is_some())
 }
 
 /// The record of a key.
@@ -157,7 +177,7 @@ pub async fn list_keys(database: &Database, user_id: &str) -> sqlx::Result<Vec<K
 /// Makes a key for a user who exists, unless that would be more than [`MAX_ACTIVE_KEYS`].
 pub async fn create_limited_key(
     database: &Database,
-    pepper: &Key,
+    peppers: &Peppers,
     user_id: &str,
     name: &str,
     now: Millis,
@@ -180,9 +200,32 @@ pub async fn create_limited_key(
         return Ok(None);
     }
     let key = RawKey::generate();
-    insert_key(&mut transaction, &key, pepper, user_id, name, now).await?;
+    insert_key(
+        &mut transaction,
+        &key,
+        peppers.current(),
+        user_id,
+        name,
+        now,
+    )
+    .await?;
     transaction.commit().await?;
     Ok(Some(key))
+}
+
+/// What is stored of a user's active keys of a name.
+pub async fn active_key_hashes(
+    database: &Database,
+    user_id: &str,
+    name: &str,
+) -> sqlx::Result<Vec<Vec<u8>>> {
+    sqlx::query_scalar(
+        "SELECT hash FROM api_keys WHERE user_id = $1 AND name = $2 AND disabled_at IS NULL",
+    )
+    .bind(user_id)
+    .bind(name)
+    .fetch_all(database.reader())
+    .await
 }
 
 /// What is stored of a user's key, whether it still works or not.
@@ -198,14 +241,60 @@ pub async fn key_hash(
         .await
 }
 
-/// Revokes a key, if it is not yet.
-pub async fn disable_key(database: &Database, key_id: &str, now: Millis) -> sqlx::Result<()> {
-    sqlx::query("UPDATE api_keys SET disabled_at = COALESCE(disabled_at, $1) WHERE id = $2")
-        .bind(now.0)
-        .bind(key_id)
-        .execute(database.writer())
+/// Revokes a key, if it is not yet. Returns what was stored of it last.
+pub async fn disable_key(
+    database: &Database,
+    key_id: &str,
+    now: Millis,
+) -> sqlx::Result<Option<Vec<u8>>> {
+    sqlx::query_scalar(
+        "UPDATE api_keys SET disabled_at = COALESCE(disabled_at, $1) WHERE id = $2 RETURNING hash",
+    )
+    .bind(now.0)
+    .bind(key_id)
+    .fetch_optional(database.writer())
+    .await
+}
+
+/// Stores a key under another pepper, unless it was revoked or stored anew since it was read. Returns whether
+/// it did.
+pub async fn move_key(
+    database: &Database,
+    key: &RawKey,
+    stored: &StoredKey,
+    pepper: &Pepper,
+) -> sqlx::Result<bool> {
+    let moved = sqlx::query(
+        "UPDATE api_keys SET hash = $1, pepper_version = $2 \
+         WHERE id = $3 AND hash = $4 AND disabled_at IS NULL",
+    )
+    .bind(key.hash(&pepper.key).to_vec())
+    .bind(pepper.version)
+    .bind(key.id())
+    .bind(stored.hash.clone())
+    .execute(database.writer())
+    .await?;
+    Ok(moved.rows_affected() > 0)
+}
+
+/// The fingerprint of the pepper of a version: this one, unless the database knows another.
+pub async fn pepper_fingerprint(
+    database: &Database,
+    version: i64,
+    fingerprint: Vec<u8>,
+) -> sqlx::Result<Vec<u8>> {
+    sqlx::query(
+        "INSERT INTO api_key_peppers (version, fingerprint) VALUES ($1, $2) \
+         ON CONFLICT (version) DO NOTHING",
+    )
+    .bind(version)
+    .bind(fingerprint)
+    .execute(database.writer())
+    .await?;
+    sqlx::query_scalar("SELECT fingerprint FROM api_key_peppers WHERE version = $1")
+        .bind(version)
+        .fetch_one(database.writer())
         .await
-        .map(drop)
 }
 
 /// Writes when keys were last used.
@@ -229,7 +318,7 @@ pub async fn set_last_used(
 /// With `replace`, the user's keys of the same name are revoked in the same transaction.
 pub async fn create_key(
     database: &Database,
-    pepper: &Key,
+    peppers: &Peppers,
     user_id: &str,
     name: &str,
     replace: bool,
@@ -253,7 +342,15 @@ pub async fn create_key(
         .execute(&mut transaction)
         .await?;
     }
-    insert_key(&mut transaction, &key, pepper, user_id, name, now).await?;
+    insert_key(
+        &mut transaction,
+        &key,
+        peppers.current(),
+        user_id,
+        name,
+        now,
+    )
+    .await?;
     transaction.commit().await?;
     Ok(key)
 }
@@ -261,7 +358,7 @@ pub async fn create_key(
 async fn insert_key(
     transaction: &mut Transaction,
     key: &RawKey,
-    pepper: &Key,
+    pepper: &Pepper,
     user_id: &str,
     name: &str,
     now: Millis,
@@ -274,8 +371,8 @@ async fn insert_key(
     .bind(user_id)
     .bind(name)
     .bind(key.prefix())
-    .bind(key.hash(pepper).to_vec())
-    .bind(PEPPER_VERSION)
+    .bind(key.hash(&pepper.key).to_vec())
+    .bind(pepper.version)
     .bind(now.0)
     .bind(now.plus_days(LIFETIME_DAYS).0)
     .execute(transaction)

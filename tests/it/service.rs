@@ -1,10 +1,14 @@
 //! Other services, at the internal port.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 use tests::gateway::USER;
-use tests::{Gateway, Upstream, chat};
+use tests::oidc::{AUDIENCE, CALLER, ROBOT, STRANGER};
+use tests::{Gateway, OidcServer, Upstream, chat};
+use weir::clock::{ManualClock, Millis};
 use weir::identity::dev_issuer::{DevAudience, SERVICE_EMAIL};
 
 const CODE: &str = "/internal/agent/code";
@@ -178,5 +182,78 @@ async fn services_are_neither_limited_nor_locked_out() {
     let limited = gateway.client().get("/models").await;
     limited.error(429, "RATE_LIMITED");
     let answer = service.post(CODE, &chat_for(USER, "demo")).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
+const EXECUTOR: &str = "https://executor.example";
+
+/// A gateway that takes the tokens of a server, from two of its clients.
+async fn trusting(server: &OidcServer, clock: &ManualClock, more: &str) -> Gateway {
+    let (issuer, robot, caller) = (server.issuer(), ROBOT.email, CALLER.email);
+    let table = format!(
+        "[identity.service]\nissuer = {issuer:?}\naudience = {AUDIENCE:?}\n\
+         executor_audience = {EXECUTOR:?}\nallowed_emails = [{robot:?}, {caller:?}]\n{more}"
+    );
+    Gateway::builder()
+        .settings("dev = false\ninternal_listen = \"127.0.0.1:0\"")
+        .tables(&table)
+        .clock(clock)
+        .start()
+        .await
+}
+
+#[tokio::test]
+async fn tokens_of_a_real_issuer_are_taken_and_its_new_keys_found() {
+    let mut server = OidcServer::start();
+    let clock = ManualClock::at(Millis::now());
+    let gateway = trusting(&server, &clock, "").await;
+    let ask = async |token: &str| {
+        let client = gateway.internal().with_key(token);
+        client.post(CODE, &chat_for(USER, "demo")).await
+    };
+    for client in [ROBOT, CALLER] {
+        let answer = ask(&server.token(client, "model:call").await).await;
+        assert_eq!(answer.status, 200, "{}: {}", client.id, answer.text());
+    }
+    let refused = ask(&server.token(STRANGER, "model:call").await).await;
+    refused.error(401, "UNAUTHENTICATED");
+    let elsewhere = server.token_for(EXECUTOR, ROBOT, "model:call").await;
+    ask(&elsewhere).await.error(401, "UNAUTHENTICATED");
+    for scope in ["", "swarm:run"] {
+        let lacking = ask(&server.token(ROBOT, scope).await).await;
+        lacking.error(403, "MISSING_SCOPE");
+    }
+
+    let before = server.token(ROBOT, "model:call").await;
+    assert_eq!(ask(&before).await.status, 200);
+    server.rotate();
+    let after = server.token(ROBOT, "model:call").await;
+    clock.advance(Duration::from_secs(30));
+    let answer = ask(&after).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    ask(&before).await.error(401, "UNAUTHENTICATED");
+    clock.advance(Duration::from_secs(600 + 61));
+    ask(&after).await.error(401, "UNAUTHENTICATED");
+}
+
+/// What an executor does: it gets a token of its own, and calls the API with it.
+#[tokio::test]
+async fn weir_gets_tokens_of_a_real_issuer_that_weir_takes() {
+    let server = OidcServer::start();
+    let clock = ManualClock::at(Millis::now());
+    let folder = tempfile::tempdir().expect("a folder");
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, ROBOT.secret).expect("it can be written");
+    let outgoing = format!(
+        "[identity.outgoing.client_credentials]\ntoken_url = {:?}\nclient_id = {:?}\n\
+         client_secret = {{ file = {secret:?} }}\nscope = \"model:call\"\n",
+        server.token_url(),
+        ROBOT.id
+    );
+    let gateway = trusting(&server, &clock, &outgoing).await;
+    let source = gateway.app().service_tokens.clone();
+    let token = source.expect("a source").token().await.expect("a token");
+    let client = gateway.internal().with_key(token.expose());
+    let answer = client.post(CODE, &chat_for(USER, "demo")).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
 }

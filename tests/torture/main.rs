@@ -10,13 +10,25 @@
 )]
 
 mod fairness;
+mod lockout;
+mod redis;
 
 use std::process::ExitCode;
 
-const ROWS: [(&str, &str); 1] = [(
-    "fairness",
-    "p99 of healthy requests at 50/s beside as many looping guests as worker threads",
-)];
+const ROWS: [(&str, &str); 3] = [
+    (
+        "fairness",
+        "p99 of healthy requests at 50/s beside as many looping guests as worker threads",
+    ),
+    (
+        "A3",
+        "who fails to prove themselves is shut out, whatever they forge, and costs bounded memory",
+    ),
+    (
+        "L7",
+        "Redis killed and stopped under load: 503 at once, nothing asked upstream, and back when it is",
+    ),
+];
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
@@ -31,6 +43,8 @@ fn main() -> ExitCode {
     for row in wanted {
         sound &= match &*row {
             "fairness" => fairness::run(),
+            "A3" => lockout::run(),
+            "L7" => redis::run(),
             _ => {
                 eprintln!("there is no row {row:?}");
                 false

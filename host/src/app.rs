@@ -1,6 +1,5 @@
 //! `App`: everything that requests share, and how it is put together.
 
-use std::fs::File;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -24,6 +23,7 @@ use crate::plugins::bundled::Bundled;
 use crate::plugins::code_cache::CodeCache;
 use crate::plugins::{Engine, Plugins};
 use crate::secrets::{Key, create_private_folder};
+use crate::storage::database::FileLock;
 use crate::storage::{Cache, Database, database};
 
 /// Everything that requests share. Cheap to clone.
@@ -66,7 +66,7 @@ pub struct Inner {
     pub draining: CancellationToken,
     /// When it was started.
     pub started_at: Millis,
-    _serving: Option<File>,
+    _serving: Option<FileLock>,
 }
 
 impl Deref for App {

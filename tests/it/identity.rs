@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
+use tests::gateway::USER;
 use tests::stores::{Postgres, Redis};
 use tests::{Client, Gateway, chat};
 use weir::clock::{ManualClock, Millis};
@@ -493,6 +494,7 @@ async fn without_the_cache_nobody_is_let_in_and_nothing_is_asked_upstream() {
     let upstream = tests::Upstream::start().await;
     let gateway = Gateway::builder()
         .redis(&redis.url())
+        .settings("internal_listen = \"127.0.0.1:0\"")
         .upstream("scripted", &upstream)
         .start()
         .await;
@@ -520,6 +522,15 @@ async fn without_the_cache_nobody_is_let_in_and_nothing_is_asked_upstream() {
         .get("/models")
         .await
         .error(503, "CACHE_UNAVAILABLE");
+    let service = gateway.service(&["model:call"]);
+    let mut body = chat("scripted", "x");
+    body["user_id"] = USER.into();
+    service
+        .post("/internal/agent/code", &body)
+        .await
+        .error(503, "CACHE_UNAVAILABLE");
+    let alice = gateway.web("alice");
+    alice.get("/models").await.error(503, "CACHE_UNAVAILABLE");
     assert_eq!(gateway.stranger().get("/health").await.status, 200);
     redis.resume();
     let resumed = std::time::Instant::now();
@@ -550,4 +561,22 @@ async fn a_known_key_costs_one_round_trip_to_redis() {
     // The question itself is read, too; and the breaker's probe may be.
     let read = reads() - before;
     assert!((REQUESTS..=REQUESTS + 3).contains(&read), "{read}");
+}
+
+/// For development only: nothing is limited while the cache is away, but who calls is still checked.
+#[tokio::test]
+async fn with_the_policy_allow_a_gateway_serves_without_its_cache() {
+    let redis = Redis::start();
+    let gateway = Gateway::builder()
+        .redis(&redis.url())
+        .settings("failure_policy = \"allow\"")
+        .start()
+        .await;
+    redis.kill();
+    assert_eq!(gateway.client().get("/models").await.status, 200);
+    let wrong = gateway.stranger().with_key("inf_wrong");
+    wrong.get("/models").await.error(401, "UNAUTHENTICATED");
+    let refused = Gateway::builder().settings("dev = false\nfailure_policy = \"allow\"");
+    let settings = std::panic::catch_unwind(|| refused.config());
+    assert!(settings.is_err(), "not outside development mode");
 }

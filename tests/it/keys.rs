@@ -1,5 +1,7 @@
 //! API keys as proof of identity.
 
+use bytes::Bytes;
+use http::Method;
 use tests::{Gateway, chat};
 use weir::clock::Millis;
 use weir::identity::{self, api_key::RawKey, store};
@@ -133,4 +135,42 @@ async fn the_database_holds_no_raw_key() {
         );
     }
     assert!(read > 4096, "the database was among the files");
+}
+
+/// A route that is added to the router is closed to strangers, or stands here among those that are open.
+#[tokio::test]
+async fn every_route_but_health_is_closed_to_strangers() {
+    let open = ["/health", "/health/ready"];
+    let gateway = Gateway::builder()
+        .settings("internal_listen = \"127.0.0.1:0\"")
+        .start()
+        .await;
+    let router = include_str!("../../host/src/router.rs");
+    let mut closed = 0;
+    for route in router.split(".route(").skip(1) {
+        let path = route.split('"').nth(1).expect("a path");
+        // As far as the next route: the methods that it takes.
+        for (word, method) in [
+            ("get(", Method::GET),
+            ("post(", Method::POST),
+            ("put(", Method::PUT),
+            ("delete(", Method::DELETE),
+        ] {
+            let handlers = route.split(".fallback").next().expect("the route");
+            if !handlers.contains(word) || open.contains(&path) {
+                continue;
+            }
+            let path = path.replace("{*id}", "demo").replace("{key_id}", "key_0");
+            let (json, body) = (Some("application/json"), Bytes::from("{}"));
+            for client in [gateway.stranger(), gateway.internal()] {
+                let answer = client.send(method.clone(), &path, json, body.clone()).await;
+                // One of the ports has it.
+                if answer.status != 404 {
+                    answer.error(401, "UNAUTHENTICATED");
+                    closed += 1;
+                }
+            }
+        }
+    }
+    assert!(closed >= 10, "{closed}");
 }

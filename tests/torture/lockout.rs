@@ -72,5 +72,5 @@ async fn fail(client: &Client, n: usize) -> u16 {
 fn resident_mib() -> usize {
     let statistics = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
     let pages = statistics.split(' ').nth(1).expect("seven numbers");
-    pages.parse::<usize>().expect("a number") * 4096 >> 20
+    (pages.parse::<usize>().expect("a number") * 4096) >> 20
 }

@@ -23,7 +23,7 @@ use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{AnyPool, Executor, SqlSafeStr};
 
 pub use self::connections::{Connections, Transaction};
-pub use self::sqlite::lock_for_serving;
+pub use self::sqlite::{FileLock, lock_for_serving};
 use crate::secrets::SecretUrl;
 
 /// How long a request waits for a connection. sqlx would wait for 30 s.

@@ -54,7 +54,8 @@ pub struct Config {
     #[serde(default)]
     pub redis_url: Option<SecretUrl>,
     /// What API keys are stored under; see [`PepperSettings`]. The first is for new keys. Nodes that share a
-    /// database need the same. Default: one of this node's own, in the data folder.
+    /// database need the same. Default, but for PostgreSQL outside development mode: one of this node's own, in the
+    /// data folder.
     #[serde(default)]
     pub api_key_peppers: Vec<PepperSettings>,
     /// Whether the built-in providers and models are there beside those configured. Default `true`.
@@ -348,6 +349,10 @@ impl Config {
         let Some((setting, _)) = production.into_iter().find(|&(_, is_set)| is_set) else {
             return Ok(());
         };
+        anyhow::ensure!(
+            !postgres || self.dev != Some(false) || !self.api_key_peppers.is_empty(),
+            "`api_key_peppers` is not set: the keys in a PostgreSQL must outlive the data folder of one node"
+        );
         anyhow::ensure!(
             self.dev.is_some(),
             "`{setting}` is set, and development mode is not meant for it: set `dev = false` to serve \

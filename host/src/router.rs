@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{delete, get, post};
@@ -96,7 +96,9 @@ async fn surround(State(app): State<App>, mut request: Request, next: Next) -> R
         let address = ClientAddress::of(peer, request.headers(), trusted);
         request.extensions_mut().insert(address);
     }
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    // The route and not the path: people paste keys into paths, too.
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let method = request.method().clone();
     let response = if app.config.is_dev() && !is_local(request.headers()) {
         Err(ApiError::new(
             StatusCode::FORBIDDEN,
@@ -139,14 +141,15 @@ async fn surround(State(app): State<App>, mut request: Request, next: Next) -> R
     let status = response.status().as_u16();
     let code = response.extensions().get::<ApiError>().map(ApiError::code);
     let milliseconds = started.elapsed().as_millis() as u64;
+    let route = route.as_ref().map(MatchedPath::as_str);
     match status {
         500.. => {
-            tracing::error!(%method, path, status, code, milliseconds, request_id = %id, "answered")
+            tracing::error!(%method, route, status, code, milliseconds, request_id = %id, "answered")
         }
         400.. => {
-            tracing::info!(%method, path, status, code, milliseconds, request_id = %id, "answered")
+            tracing::info!(%method, route, status, code, milliseconds, request_id = %id, "answered")
         }
-        _ => tracing::debug!(%method, path, status, milliseconds, request_id = %id, "answered"),
+        _ => tracing::debug!(%method, route, status, milliseconds, request_id = %id, "answered"),
     }
     response
 }

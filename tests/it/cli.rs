@@ -277,6 +277,10 @@ fn check_says_what_is_wrong_and_where() {
             "api_key_peppers = [{ version = 0, pepper = { env = \"P\" } }]\n",
             "`api_key_peppers[0].version`",
         ),
+        (
+            "dev = false\ndatabase_url = \"postgres://a:b@c/d\"\n",
+            "`api_key_peppers` is not set",
+        ),
         ("[models.demo]\nprice = { input = -1 }\n", "price"),
     ] {
         let bad = check(toml);
@@ -285,6 +289,18 @@ fn check_says_what_is_wrong_and_where() {
             text(&bad.stderr).contains(part),
             "{part:?} is not in: {}",
             text(&bad.stderr)
+        );
+    }
+    // A secret in the place of its source.
+    for toml in [
+        "api_key_peppers = [{ version = 1, pepper = \"canary\" }]\n",
+        "[providers.demo]\ncredential = \"canary\"\n",
+        "[providers.demo]\ncredential = { value = \"canary\" }\n",
+    ] {
+        let told = text(&check(toml).stderr);
+        assert!(
+            told.contains("{ file = ") && !told.contains("canary"),
+            "{told}"
         );
     }
 }
@@ -502,6 +518,8 @@ fn no_secret_reaches_the_log_or_an_answer() {
         answers.contains("UNAUTHENTICATED") && answers.contains("UPSTREAM_"),
         "{answers}"
     );
+    answers += &curl(&served, &format!("/api-keys/{key}"), &web);
+    answers += &curl(&served, &format!("/{key}"), &web);
     let pepper = std::fs::read(folder.join(".weir/keys/api-key-pepper")).expect("a pepper");
     let (log, _) = served.stop();
     assert!(log.contains("TRACE") && log.contains("answered"), "{log}");

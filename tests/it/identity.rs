@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tests::gateway::USER;
 use tests::stores::{Postgres, Redis};
 use tests::{Client, Gateway, chat};
@@ -99,7 +100,13 @@ async fn a_key_has_the_default_name_and_a_bad_name_changes_nothing() {
 
 #[tokio::test]
 async fn another_users_key_is_not_found_and_stays() {
-    let gateway = Gateway::start().await;
+    let postgres = Postgres::shared().create_database().await;
+    for builder in [Gateway::builder(), Gateway::builder().postgres(&postgres)] {
+        tenants_are_apart(builder.start().await).await;
+    }
+}
+
+async fn tenants_are_apart(gateway: Gateway) {
     let (alice, mallory) = (gateway.web("alice"), gateway.web("mallory"));
     let key = new_key(&alice, "laptop").await;
     let path = format!("/api-keys/{}", key["key_id"].as_str().expect("an id"));
@@ -107,6 +114,8 @@ async fn another_users_key_is_not_found_and_stays() {
     for path in [
         "/api-keys/nope",
         "/api-keys/key_0",
+        "/api-keys/%00",
+        "/api-keys/key_00000000000000%00",
         "/api-keys/%27%20OR%201=1",
         "/api-keys/%ff",
     ] {
@@ -175,12 +184,21 @@ async fn at_most_ten_keys_are_active_however_many_are_asked_for_at_once() {
     let gateway = Gateway::start().await;
     let alice = gateway.web("alice");
     assert_eq!(alice.get("/models").await.status, 200);
-    let answers =
-        join_all((0..25).map(|_| async { alice.post("/api-keys", &json!({})).await })).await;
+    // On a slow disk, some wait for longer than the database's patience.
+    let answers = join_all((0..25).map(|_| async {
+        loop {
+            let answer = alice.post("/api-keys", &json!({})).await;
+            if answer.status != 503 {
+                break answer;
+            }
+        }
+    }))
+    .await;
     let made = answers.iter().filter(|answer| answer.status == 201).count();
     assert_eq!(made, 10);
     for refused in answers.iter().filter(|answer| answer.status != 201) {
         refused.error(429, "KEY_LIMIT_REACHED");
+        assert_eq!(refused.headers["x-should-retry"], "false");
     }
     let keys = alice.get("/api-keys").await.json();
     let id = keys["api_keys"][0]["key_id"]
@@ -329,6 +347,13 @@ async fn behind_a_trusted_proxy_clients_are_told_apart() {
         .error(429, "LOCKED_OUT");
 }
 
+/// A pepper in a file, as the settings name it.
+fn pepper(folder: &TempDir, version: u32, text: &str) -> String {
+    let path = folder.path().join(text);
+    std::fs::write(&path, text.repeat(16)).expect("it can be written");
+    format!("{{ version = {version}, pepper = {{ file = {path:?} }} }},")
+}
+
 /// Ends a gateway and starts it anew on the same folder, with other peppers.
 async fn with_peppers(before: Option<Gateway>, peppers: &str) -> anyhow::Result<Gateway> {
     let builder = match before {
@@ -344,12 +369,7 @@ async fn with_peppers(before: Option<Gateway>, peppers: &str) -> anyhow::Result<
 #[tokio::test]
 async fn keys_move_to_a_new_pepper_when_they_are_used() {
     let folder = tempfile::tempdir().expect("a folder");
-    let pepper = |version: u32, text: &str| {
-        let path = folder.path().join(text);
-        std::fs::write(&path, text.repeat(16)).expect("it can be written");
-        format!("{{ version = {version}, pepper = {{ file = {path:?} }} }},")
-    };
-    let (old, new) = (pepper(1, "old"), pepper(2, "new"));
+    let (old, new) = (pepper(&folder, 1, "old"), pepper(&folder, 2, "new"));
     let gateway = with_peppers(None, &old).await.expect("it starts");
     let alice = gateway.web("alice");
     let used = new_key(&alice, "used").await;
@@ -376,31 +396,43 @@ async fn keys_move_to_a_new_pepper_when_they_are_used() {
         .await
         .error(401, "UNAUTHENTICATED");
 
-    let other = pepper(2, "another");
+    let other = pepper(&folder, 2, "another");
     let error = with_peppers(Some(gateway), &other).await.err();
     let error = format!("{:#}", error.expect("it does not start"));
     assert!(error.contains("`api_key_peppers`"), "{error}");
     assert!(!error.contains(&"another".repeat(2)), "{error}");
 }
 
+/// While nodes are changed over to a new pepper, they keep a key under different names.
 #[tokio::test]
-async fn a_key_that_was_moved_is_revoked_like_any_other() {
+async fn a_key_is_revoked_on_nodes_of_different_peppers() {
+    let (postgres, redis) = (Postgres::shared(), Redis::start());
+    let database = postgres.create_database().await;
     let folder = tempfile::tempdir().expect("a folder");
-    let pepper = |version: u32, text: &str| {
-        let path = folder.path().join(text);
-        std::fs::write(&path, text.repeat(16)).expect("it can be written");
-        format!("{{ version = {version}, pepper = {{ file = {path:?} }} }},")
+    let (old, new) = (pepper(&folder, 1, "old"), pepper(&folder, 2, "new"));
+    let node = |peppers: String| {
+        Gateway::builder()
+            .postgres(&database)
+            .redis(&redis.url())
+            .settings(&format!("api_key_peppers = [{peppers}]"))
     };
-    let (old, new) = (pepper(1, "old"), pepper(2, "new"));
-    let gateway = with_peppers(None, &old).await.expect("it starts");
-    let key = new_key(&gateway.web("alice"), "laptop").await;
-    let both = format!("{new}{old}");
-    let gateway = with_peppers(Some(gateway), &both).await.expect("it starts");
-    let client = with_key(&gateway, &key);
-    assert_eq!(client.get("/models").await.status, 200);
+    let first = node(format!("{old}{new}")).start().await;
+    let second = node(format!("{new}{old}"))
+        .sharing_secrets_of(&first)
+        .start()
+        .await;
+    let key = new_key(&first.web("alice"), "laptop").await;
+    for _ in 0..2 {
+        for node in [&first, &second] {
+            assert_eq!(with_key(node, &key).get("/models").await.status, 200);
+        }
+    }
     let path = format!("/api-keys/{}", key["key_id"].as_str().expect("an id"));
-    assert_eq!(gateway.web("alice").delete(&path).await.status, 204);
-    client.get("/models").await.error(401, "UNAUTHENTICATED");
+    assert_eq!(second.web("alice").delete(&path).await.status, 204);
+    for node in [&first, &second] {
+        let refused = with_key(node, &key).get("/models").await;
+        refused.error(401, "UNAUTHENTICATED");
+    }
 }
 
 #[tokio::test]
@@ -554,13 +586,14 @@ async fn a_known_key_costs_one_round_trip_to_redis() {
         let count = answer.rsplit(':').next().expect("a number");
         count.trim().parse().expect("a number")
     };
-    let before = reads();
+    let (before, started) = (reads(), std::time::Instant::now());
     for _ in 0..REQUESTS {
         assert_eq!(client.get("/models").await.status, 200);
     }
-    // The question itself is read, too; and the breaker's probe may be.
+    // The question itself is read, too, and each second one from the breaker.
     let read = reads() - before;
-    assert!((REQUESTS..=REQUESTS + 3).contains(&read), "{read}");
+    let probes = started.elapsed().as_secs() + 2;
+    assert!((REQUESTS..=REQUESTS + probes).contains(&read), "{read}");
 }
 
 /// For development only: nothing is limited while the cache is away, but who calls is still checked.

@@ -30,14 +30,35 @@ pub struct ProviderConfig {
     pub timeouts: TimeoutOverrides,
 }
 
-/// Where a credential comes from.
+/// Where a credential comes from: `{ env = "NAME" }` or `{ file = "PATH" }`.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[serde(try_from = "SourceTable")]
 pub enum CredentialSource {
     /// An environment variable.
     Env(String),
     /// A file; white space around its content is dropped.
     File(PathBuf),
+}
+
+/// Reads anything, so that a secret which was written where its source belongs is in no error.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct SourceTable(figment::value::Value);
+
+impl TryFrom<SourceTable> for CredentialSource {
+    type Error = &'static str;
+
+    fn try_from(table: SourceTable) -> Result<Self, Self::Error> {
+        let table = table.0.as_dict().filter(|table| table.len() == 1);
+        let text = |name| table?.get(name)?.as_str();
+        match (text("env"), text("file")) {
+            (Some(name), _) => Ok(Self::Env(name.to_owned())),
+            (_, Some(path)) => Ok(Self::File(path.into())),
+            _ => Err(
+                "a secret is not written here but where it is: { env = \"NAME\" } or { file = \"PATH\" }",
+            ),
+        }
+    }
 }
 
 impl CredentialSource {

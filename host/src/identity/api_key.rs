@@ -49,6 +49,12 @@ impl RawKey {
         &self.id
     }
 
+    /// Whether a text could be a key's id.
+    pub fn is_id(text: &str) -> bool {
+        let digits = text.strip_prefix("key_").unwrap_or_default();
+        digits.len() == 2 * ID_BYTES && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+    }
+
     /// The key itself, to be shown once.
     pub fn expose(&self) -> &str {
         &self.text

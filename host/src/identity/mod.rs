@@ -46,7 +46,10 @@ use self::limits::{FailurePolicy, LOCKOUT};
 use crate::app::App;
 use crate::audit::Event;
 use crate::error::ApiError;
-use crate::storage::cache::{Bucket, CacheError, Identify, Lookup, RateDecision, Record};
+use crate::storage;
+use crate::storage::cache::{
+    Bucket, CacheError, Identify, Lookup, RateDecision, Record, RecordKey,
+};
 
 /// How long a verified key is believed without asking the database, and how long a tombstone stands.
 const KEY_TTL: Duration = Duration::from_secs(15 * 60);
@@ -150,14 +153,21 @@ impl Identification<'_> {
         };
         let pepper = &self.app.key_peppers.current().key;
         let hash = key.as_ref().map(|key| key.hash(pepper));
-        let record_key = hash.as_ref().map(|hash| record_key(hash));
+        let secret = hash.as_ref().map(|hash| hexadecimal(hash));
+        let record_key = match (&key, &secret) {
+            (Some(key), Some(secret)) => Some(RecordKey {
+                secret,
+                id: key.id(),
+            }),
+            _ => None,
+        };
         let address = self.address();
         let known = self
             .app
             .cache
             .identify(&Identify {
                 address: Some((&address, self.app.config.rate_limits.address())),
-                record: record_key.as_deref(),
+                record: record_key,
             })
             .await;
         let record = match known {
@@ -186,8 +196,8 @@ impl Identification<'_> {
                 identity,
                 attestation,
             } => self.web(identity, attestation).await,
-            Credentials::Key(_) => match (key, record_key) {
-                (Some(key), Some(record_key)) => self.key(&key, &record_key, record).await,
+            Credentials::Key(_) => match (&key, record_key) {
+                (Some(key), Some(record_key)) => self.key(key, record_key, record).await,
                 _ => self.fail("api_key", "malformed").await,
             },
         }
@@ -196,7 +206,7 @@ impl Identification<'_> {
     async fn key(
         &self,
         key: &RawKey,
-        record_key: &str,
+        record_key: RecordKey<'_>,
         record: Lookup,
     ) -> Result<Caller, ApiError> {
         let now = self.app.clock.now();
@@ -220,7 +230,7 @@ impl Identification<'_> {
         }
         let stored = store::find_key(&self.app.database, key.id())
             .await
-            .map_err(store_unavailable)?;
+            .map_err(store_failed)?;
         let Some(stored) = stored.filter(|stored| stored.admits(key, &self.app.key_peppers, now))
         else {
             return self.fail("api_key", "unknown, revoked or expired").await;
@@ -248,8 +258,7 @@ impl Identification<'_> {
 
     /// Whether a key is stored under the current pepper; moves it there if it is not.
     ///
-    /// What is not cannot be kept in the cache, where a revocation would not find it: it is kept under the HMAC
-    /// of the current pepper.
+    /// What could not be moved was revoked since, or a node with a newer pepper has moved it.
     async fn is_current(&self, key: &RawKey, stored: &StoredKey) -> bool {
         let current = self.app.key_peppers.current();
         if stored.pepper_version == current.version {
@@ -285,7 +294,7 @@ impl Identification<'_> {
             self.app.clock.now(),
         )
         .await
-        .map_err(store_unavailable)?;
+        .map_err(store_failed)?;
         self.count(&user.id, &user.plan).await?;
         Ok(Caller {
             proof: Proof::Web {
@@ -346,11 +355,12 @@ impl Identification<'_> {
             .record(Event::AuthenticationFailed { method, reason });
         match self.app.cache.count_failure(&self.address(), LOCKOUT).await {
             Ok(None) => {}
-            Ok(Some(left)) => {
+            // This attempt was judged; the next one will not be. Others that were under way find it shut.
+            Ok(Some(left)) if left == LOCKOUT.block => {
                 self.app.audit.record(Event::LockedOut);
-                // This attempt was judged; the next one will not be.
                 tracing::warn!(seconds = left.as_secs(), "an address is locked out");
             }
+            Ok(Some(_)) => {}
             Err(error) => self.without_cache(error)?,
         }
         Err(ApiError::unauthenticated())
@@ -403,8 +413,8 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// What finds a key's record in the cache: its HMAC, which only who has the key can make us compute.
-fn record_key(hash: &[u8]) -> String {
+/// A key's HMAC as the cache has it: only who has the key can make us compute it.
+fn hexadecimal(hash: &[u8]) -> String {
     use std::fmt::Write as _;
     hash.iter()
         .fold(String::with_capacity(64), |mut text, byte| {
@@ -422,8 +432,11 @@ fn locked_out(left: Duration) -> ApiError {
     .with_retry_after(left)
 }
 
-fn store_unavailable(error: sqlx::Error) -> ApiError {
-    tracing::error!(%error, "looking a caller up");
+fn store_failed(error: sqlx::Error) -> ApiError {
+    tracing::error!(%error, "the database, asked about a caller");
+    if !storage::database::is_outage(&error) {
+        return ApiError::internal();
+    }
     ApiError::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "STORE_UNAVAILABLE",
@@ -432,38 +445,32 @@ fn store_unavailable(error: sqlx::Error) -> ApiError {
     .with_retry_after(Duration::from_secs(1))
 }
 
-fn revocation_failed(_: CacheError) -> ApiError {
-    ApiError::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "CACHE_UNAVAILABLE",
-        "The key could not be revoked; try again.",
-    )
-    .with_retry_after(Duration::from_secs(1))
-}
-
 /// Revokes a user's key: from then on it is refused on every node, whatever they have cached.
 pub(crate) async fn revoke(app: &App, user_id: &str, key_id: &str) -> Result<(), ApiError> {
-    let hash = store::key_hash(&app.database, user_id, key_id)
-        .await
-        .map_err(store_unavailable)?;
-    let Some(hash) = hash else {
+    let exists = RawKey::is_id(key_id)
+        && store::has_key(&app.database, user_id, key_id)
+            .await
+            .map_err(store_failed)?;
+    if !exists {
         return Err(ApiError::new(
             StatusCode::NOT_FOUND,
             "NOT_FOUND",
             "There is no key of that id.",
         )
         .with_param("key_id"));
-    };
-    // The tombstone first: a node that reads the key before the database is told cannot bring it back.
-    let bury = async |hash: &[u8]| app.cache.bury(&record_key(hash), KEY_TTL).await;
-    bury(&hash).await.map_err(revocation_failed)?;
-    let last = store::disable_key(&app.database, key_id, app.clock.now())
-        .await
-        .map_err(store_unavailable)?;
-    // Used for the first time after a change of pepper, and so moved, between those two.
-    if let Some(last) = last.filter(|last| *last != hash) {
-        bury(&last).await.map_err(revocation_failed)?;
     }
+    // The tombstone first: a node that reads the key before the database is told cannot bring it back.
+    app.cache.bury(key_id, KEY_TTL).await.map_err(|_| {
+        ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "CACHE_UNAVAILABLE",
+            "The key could not be revoked; try again.",
+        )
+        .with_retry_after(Duration::from_secs(1))
+    })?;
+    store::disable_key(&app.database, key_id, app.clock.now())
+        .await
+        .map_err(store_failed)?;
     app.audit.record(Event::KeyRevoked {
         user_id: user_id.to_owned(),
         key_id: key_id.to_owned(),
@@ -473,17 +480,26 @@ pub(crate) async fn revoke(app: &App, user_id: &str, key_id: &str) -> Result<(),
 
 /// Whether there is a user of this id.
 pub async fn user_exists(app: &App, user_id: &str) -> Result<bool, ApiError> {
+    // PostgreSQL refuses a text with a NUL in it as malformed.
+    if user_id.contains(char::is_control) {
+        return Ok(false);
+    }
     store::user_exists(&app.database, user_id)
         .await
-        .map_err(store_unavailable)
+        .map_err(store_failed)
 }
 
 /// Makes a key for a user, and the user if there is none of that id; their keys of the same name end.
 pub async fn replace_key(app: &App, user_id: &str, name: &str) -> anyhow::Result<RawKey> {
-    for hash in store::active_key_hashes(&app.database, user_id, name).await? {
-        app.cache.bury(&record_key(&hash), KEY_TTL).await?;
+    let event = |key_id: &str| (user_id.to_owned(), key_id.to_owned());
+    for key_id in store::active_keys(&app.database, user_id, name).await? {
+        app.cache.bury(&key_id, KEY_TTL).await?;
+        let (user_id, key_id) = event(&key_id);
+        app.audit.record(Event::KeyRevoked { user_id, key_id });
     }
     let (database, peppers) = (&app.database, &app.key_peppers);
     let key = store::create_key(database, peppers, user_id, name, true, app.clock.now()).await?;
+    let (user_id, key_id) = event(key.id());
+    app.audit.record(Event::KeyCreated { user_id, key_id });
     Ok(key)
 }

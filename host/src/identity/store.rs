@@ -1,7 +1,5 @@
 //! Users and API keys in the database.
 
-use std::collections::HashMap;
-
 use sqlx::Row;
 
 use super::api_key::{LIFETIME_DAYS, RawKey, StoredKey};
@@ -9,7 +7,7 @@ use super::pepper::{Pepper, Peppers};
 use crate::clock::Millis;
 use crate::ids;
 use crate::storage::Database;
-use crate::storage::database::{Connections, Transaction};
+use crate::storage::database::{Connections, Dialect, Transaction};
 
 /// The record of a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,13 +147,18 @@ pub struct KeyItem {
     pub disabled: bool,
 }
 
-/// A user's keys, the newest first.
+/// How many of a user's keys a list shows.
+const MAX_LISTED: i64 = 100;
+
+/// A user's keys: those that were not revoked, then the others, each the newest first; a hundred at most.
 pub async fn list_keys(database: &Database, user_id: &str) -> sqlx::Result<Vec<KeyItem>> {
     let rows = sqlx::query(
         "SELECT id, name, prefix, created_at, last_used_at, expires_at, disabled_at FROM api_keys \
-         WHERE user_id = $1 ORDER BY created_at DESC, id",
+         WHERE user_id = $1 \
+         ORDER BY CASE WHEN disabled_at IS NULL THEN 0 ELSE 1 END, created_at DESC, id LIMIT $2",
     )
     .bind(user_id)
+    .bind(MAX_LISTED)
     .fetch_all(database.reader())
     .await?;
     rows.iter()
@@ -213,14 +216,14 @@ pub async fn create_limited_key(
     Ok(Some(key))
 }
 
-/// What is stored of a user's active keys of a name.
-pub async fn active_key_hashes(
+/// A user's active keys of a name.
+pub async fn active_keys(
     database: &Database,
     user_id: &str,
     name: &str,
-) -> sqlx::Result<Vec<Vec<u8>>> {
+) -> sqlx::Result<Vec<String>> {
     sqlx::query_scalar(
-        "SELECT hash FROM api_keys WHERE user_id = $1 AND name = $2 AND disabled_at IS NULL",
+        "SELECT id FROM api_keys WHERE user_id = $1 AND name = $2 AND disabled_at IS NULL",
     )
     .bind(user_id)
     .bind(name)
@@ -228,36 +231,29 @@ pub async fn active_key_hashes(
     .await
 }
 
-/// What is stored of a user's key, whether it still works or not.
-pub async fn key_hash(
-    database: &Database,
-    user_id: &str,
-    key_id: &str,
-) -> sqlx::Result<Option<Vec<u8>>> {
-    sqlx::query_scalar("SELECT hash FROM api_keys WHERE id = $1 AND user_id = $2")
+/// Whether a user has this key, whether it still works or not.
+pub async fn has_key(database: &Database, user_id: &str, key_id: &str) -> sqlx::Result<bool> {
+    let found: Option<i64> =
+        sqlx::query_scalar("SELECT CAST(1 AS BIGINT) FROM api_keys WHERE id = $1 AND user_id = $2")
+            .bind(key_id)
+            .bind(user_id)
+            .fetch_optional(database.reader())
+            .await?;
+    Ok(found.is_some())
+}
+
+/// Revokes a key, if it is not yet.
+pub async fn disable_key(database: &Database, key_id: &str, now: Millis) -> sqlx::Result<()> {
+    sqlx::query("UPDATE api_keys SET disabled_at = COALESCE(disabled_at, $1) WHERE id = $2")
+        .bind(now.0)
         .bind(key_id)
-        .bind(user_id)
-        .fetch_optional(database.reader())
+        .execute(database.writer())
         .await
+        .map(drop)
 }
 
-/// Revokes a key, if it is not yet. Returns what was stored of it last.
-pub async fn disable_key(
-    database: &Database,
-    key_id: &str,
-    now: Millis,
-) -> sqlx::Result<Option<Vec<u8>>> {
-    sqlx::query_scalar(
-        "UPDATE api_keys SET disabled_at = COALESCE(disabled_at, $1) WHERE id = $2 RETURNING hash",
-    )
-    .bind(now.0)
-    .bind(key_id)
-    .fetch_optional(database.writer())
-    .await
-}
-
-/// Stores a key under another pepper, unless it was revoked or stored anew since it was read. Returns whether
-/// it did.
+/// Stores a key under a newer pepper, unless it was revoked or stored anew since it was read. Returns whether
+/// it did. Never under an older one: while nodes are being changed over, some still have that as the current one.
 pub async fn move_key(
     database: &Database,
     key: &RawKey,
@@ -266,7 +262,7 @@ pub async fn move_key(
 ) -> sqlx::Result<bool> {
     let moved = sqlx::query(
         "UPDATE api_keys SET hash = $1, pepper_version = $2 \
-         WHERE id = $3 AND hash = $4 AND disabled_at IS NULL",
+         WHERE id = $3 AND hash = $4 AND disabled_at IS NULL AND pepper_version < $2",
     )
     .bind(key.hash(&pepper.key).to_vec())
     .bind(pepper.version)
@@ -297,20 +293,34 @@ pub async fn pepper_fingerprint(
         .await
 }
 
-/// Writes when keys were last used.
-pub async fn set_last_used(
-    database: &Database,
-    used: &HashMap<String, Millis>,
-) -> sqlx::Result<()> {
-    let mut transaction = database.begin().await?;
-    for (key_id, at) in used {
-        sqlx::query("UPDATE api_keys SET last_used_at = $1 WHERE id = $2")
-            .bind(at.0)
-            .bind(key_id)
-            .execute(&mut transaction)
-            .await?;
-    }
-    transaction.commit().await
+/// Writes when keys were last used, unless a later use is known.
+pub async fn set_last_used(database: &Database, used: &[(String, Millis)]) -> sqlx::Result<()> {
+    let mut used: Vec<_> = used.iter().map(|(id, at)| (id, at.0)).collect();
+    used.sort();
+    let batch = serde_json::to_string(&used).map_err(|error| sqlx::Error::Encode(error.into()))?;
+    let sql = match database.dialect() {
+        Dialect::Sqlite => {
+            "UPDATE api_keys SET last_used_at = used.at \
+             FROM (SELECT value ->> 0 AS id, value ->> 1 AS at FROM json_each($1)) AS used \
+             WHERE api_keys.id = used.id AND COALESCE(last_used_at, 0) < used.at"
+        }
+        // Locked in one order, so that nodes that write the same keys wait for each other at most once.
+        Dialect::Postgres => {
+            "WITH used AS ( \
+                SELECT value ->> 0 AS id, CAST(value ->> 1 AS BIGINT) AS at \
+                FROM jsonb_array_elements(CAST($1 AS JSONB)) \
+             ), locked AS ( \
+                SELECT k.id, used.at FROM api_keys k JOIN used ON used.id = k.id \
+                ORDER BY k.id FOR UPDATE OF k \
+             ) UPDATE api_keys SET last_used_at = locked.at FROM locked \
+             WHERE api_keys.id = locked.id AND COALESCE(last_used_at, 0) < locked.at"
+        }
+    };
+    sqlx::query(sql)
+        .bind(batch)
+        .execute(database.writer())
+        .await
+        .map(drop)
 }
 
 /// Makes a key for a user, and the user if there is none of that id.

@@ -1,12 +1,13 @@
 //! What weir's tests stand on: a running gateway, a scripted provider, guests that misbehave.
 //!
 //! Everything is real but the provider and the issuer of tokens: sockets, WebAssembly, databases. See
-//! [`gateway::Gateway`], [`upstream::Upstream`], [`issuer::SigningKey`] and [`guests`].
+//! [`gateway::Gateway`], [`upstream::Upstream`], [`issuer::SigningKey`], [`guests`] and [`ledger`].
 
 pub mod client;
 pub mod gateway;
 pub mod guests;
 pub mod issuer;
+pub mod ledger;
 pub mod stores;
 pub mod upstream;
 

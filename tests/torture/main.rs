@@ -10,13 +10,24 @@
 )]
 
 mod fairness;
+mod ledger;
 
 use std::process::ExitCode;
 
-const ROWS: [(&str, &str); 1] = [(
-    "fairness",
-    "p99 of healthy requests at 50/s beside as many looping guests as worker threads",
-)];
+const ROWS: [(&str, &str); 3] = [
+    (
+        "fairness",
+        "p99 of healthy requests at 50/s beside as many looping guests as worker threads",
+    ),
+    (
+        "L1",
+        "the ledger against an oracle: a million random operations on SQLite and PostgreSQL",
+    ),
+    (
+        "L2",
+        "the ledger's committer against a store that crashes, loses answers and repeats: 10,000 seeds",
+    ),
+];
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
@@ -31,6 +42,8 @@ fn main() -> ExitCode {
     for row in wanted {
         sound &= match &*row {
             "fairness" => fairness::run(),
+            "L1" => ledger::model(),
+            "L2" => ledger::simulation(),
             _ => {
                 eprintln!("there is no row {row:?}");
                 false

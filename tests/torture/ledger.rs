@@ -22,7 +22,7 @@ const SEEDS: u64 = 10_000;
 const SEEDS_TO_FIND: u64 = 100;
 
 /// L1: random histories on SQLite and PostgreSQL, in batches of 1 to 64, each outcome compared with the oracle's.
-pub fn model() -> bool {
+pub(crate) fn model() -> bool {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let began = Instant::now();
@@ -60,7 +60,7 @@ pub fn model() -> bool {
 }
 
 /// L2: so many seeds of everything that can happen, and how soon a planted defect is found.
-pub fn simulation() -> bool {
+pub(crate) fn simulation() -> bool {
     let began = Instant::now();
     let mut sum = Happened::default();
     let mut violations = 0;

@@ -11,6 +11,7 @@
 //! spent first, [`ledger::account`].
 
 pub mod credits;
+pub mod idempotency;
 pub mod ledger;
 pub mod plans;
 pub mod pricing;

@@ -2,7 +2,7 @@
 //!
 //! Some nodes, each with a committer that a loop steps by hand, share a store that holds accounts in memory
 //! and applies the ledger's own operations to them. Commits fail before anything is done, or lose their answer
-//! before or after; they happen once more when nobody thinks of them any longer; nodes crash; leases lapse
+//! before or after; they land when their node is gone, or give up by then the locks that they had; nodes crash; leases lapse
 //! while their node lives; requests are repeated, overtake each other, and stop waiting. When all is
 //! quiet, what the store holds must be sound, and what anybody was told must be true.
 
@@ -333,7 +333,14 @@ impl Simulation {
             return;
         }
         let batch = self.nodes[node].committer.batch().to_vec();
-        let fate = if only_well { 0 } else { self.random.below(100) };
+        let waits = self.is_locked(&batch) && !only_well && self.random.percent(50);
+        let fate = if waits {
+            // For too long.
+            70
+        } else {
+            self.locks_are_freed(&batch);
+            if only_well { 0 } else { self.random.below(100) }
+        };
         let failed = |error: fn(String) -> StoreError| Err(error("simulated".to_owned()));
         let result = match fate {
             0..70 => Ok(self.shared.commit(&batch)),
@@ -358,11 +365,34 @@ impl Simulation {
         node.busy = node.committer.step([Input::Committed(result)]) != Next::Idle;
     }
 
+    /// Its answer is lost, and it still has its accounts locked: it lands, or is rolled back, before anybody
+    /// else gets to them.
     fn drifting_commit_lands(&mut self) {
         if !self.adrift.is_empty() {
             let index = self.random.below(self.adrift.len());
             let batch = self.adrift.swap_remove(index);
-            self.shared.commit(&batch);
+            if self.random.percent(60) {
+                self.shared.commit(&batch);
+            }
+        }
+    }
+
+    fn is_locked(&self, batch: &[Operation]) -> bool {
+        self.adrift
+            .iter()
+            .any(|adrift| share_accounts(adrift, batch))
+    }
+
+    fn locks_are_freed(&mut self, batch: &[Operation]) {
+        while let Some(index) = self
+            .adrift
+            .iter()
+            .position(|adrift| share_accounts(adrift, batch))
+        {
+            let adrift = self.adrift.swap_remove(index);
+            if self.random.percent(60) {
+                self.shared.commit(&adrift);
+            }
         }
     }
 
@@ -580,6 +610,11 @@ impl Simulation {
             _ => Ok(()),
         }
     }
+}
+
+fn share_accounts(some: &[Operation], others: &[Operation]) -> bool {
+    some.iter()
+        .any(|one| others.iter().any(|other| one.account == other.account))
 }
 
 fn operation_hold(operation: &Operation) -> Option<&HoldId> {

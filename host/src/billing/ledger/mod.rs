@@ -52,8 +52,8 @@ const SWEPT: u32 = 256;
 /// How long a sweep waits for what it has asked for, before it looks again.
 const SWEEP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Renewals between two rounds of forgetting old leases.
-const RENEWALS_PER_TIDYING: u32 = 720;
+/// Renewals between two rounds of forgetting what is old: minutes, by default.
+const RENEWALS_PER_TIDYING: u32 = 12;
 
 /// How long a node's holds are its own.
 #[derive(Debug, Clone, Copy)]
@@ -348,8 +348,8 @@ impl Ledger {
             }
             if renewals % RENEWALS_PER_TIDYING == 0 {
                 let now = self.0.clock.now();
-                if let Err(error) = self.0.store.forget_leases(now).await {
-                    tracing::warn!(%error, "forgetting old leases");
+                if let Err(error) = self.0.store.forget(now).await {
+                    tracing::warn!(%error, "forgetting old leases and idempotency keys");
                 }
             }
         }

@@ -15,6 +15,7 @@ use super::account::{Account, Entry, Hold, HoldState, Pools, Recorded, apply};
 use super::operation::{
     AccountId, Action, Done, HoldId, Open, Operation, OperationId, Outcome, Refusal, Source, Usage,
 };
+use crate::billing::idempotency;
 use crate::billing::plans::day;
 use crate::billing::{Credits, Period, Plan};
 use crate::clock::Millis;
@@ -120,13 +121,13 @@ impl Store {
             .map(drop)
     }
 
-    /// Forgets leases that were over long ago.
-    pub async fn forget_leases(&self, now: Millis) -> sqlx::Result<()> {
+    /// Forgets leases that were over long ago, and idempotency keys that have been kept long enough.
+    pub async fn forget(&self, now: Millis) -> sqlx::Result<()> {
         sqlx::query("DELETE FROM node_leases WHERE lease_until < $1")
             .bind(now.0 - LEASE_KEPT.as_millis() as i64)
             .execute(self.database.writer())
-            .await
-            .map(drop)
+            .await?;
+        idempotency::forget(&self.database, now).await
     }
 
     /// Open holds that no run's valid lease covers, at most so many.

@@ -256,7 +256,7 @@ async fn holds_of_a_node_that_went_away_are_settled_at_their_checkpoint() {
             .expect("it had expired");
         assert_eq!(
             account(&ledger).await.balance.plan,
-            Credits(FREE - 900 + 2 - 3 - 2 - 2 + 2)
+            Credits(FREE - 900 - 2 + 3)
         );
         is_sound(database).await;
     })

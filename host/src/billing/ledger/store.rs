@@ -913,9 +913,11 @@ fn insert(dialect: Dialect, table: &str, columns: Columns) -> String {
 /// A table `new` of the rows in the statement's parameter.
 fn rows(dialect: Dialect, columns: Columns) -> String {
     match dialect {
+        // Materialized, or SQLite would write each row's text anew for each of its columns: four times slower.
         Dialect::Sqlite => format!(
-            "(SELECT {} FROM json_each($1)) AS new",
-            list(columns, |name| format!("value ->> '{name}' AS {name}"))
+            "(WITH texts (row) AS MATERIALIZED (SELECT value FROM json_each($1)) \
+             SELECT {} FROM texts) AS new",
+            list(columns, |name| format!("row ->> '{name}' AS {name}"))
         ),
         Dialect::Postgres => {
             let columns: Vec<_> = columns

@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 /// Where the time comes from. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -20,7 +21,10 @@ pub enum Clock {
 pub struct ManualClock(Arc<AtomicU64>);
 
 /// Milliseconds since the Unix epoch: what the database stores.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
 pub struct Millis(pub i64);
 
 impl Clock {

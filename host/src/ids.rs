@@ -17,6 +17,21 @@ pub fn user_id() -> String {
     prefixed("usr_")
 }
 
+/// An id for one hold of credits.
+pub fn hold_id() -> String {
+    prefixed("hold_")
+}
+
+/// An id for one run of a node.
+pub fn boot_id() -> String {
+    prefixed("boot_")
+}
+
+/// An id for one thing that an operator does.
+pub fn operator_action_id() -> String {
+    prefixed("op_")
+}
+
 fn prefixed(prefix: &str) -> String {
     let mut buffer = [0; 32];
     let hex = Uuid::now_v7().simple().encode_lower(&mut buffer);

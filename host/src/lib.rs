@@ -8,12 +8,14 @@
 //! - [`identity`]: who calls, and how often they may; [`audit`]: what is kept of it.
 //! - [`catalog`]: what can be asked for, and of whom.
 //! - [`inference`]: a request from start to finish.
+//! - [`billing`]: what requests cost, and the ledger that they are paid from.
 //! - [`plugins`]: the sandbox that adapters run in.
 //! - [`storage`]: what lasts; [`secrets`]: what must not be shown.
 //! - [`cli`]: the commands.
 
 pub mod app;
 pub mod audit;
+pub mod billing;
 pub mod catalog;
 pub mod cli;
 pub mod clock;

@@ -11,6 +11,7 @@ mod health;
 mod hostile;
 mod identity;
 mod keys;
+mod ledger;
 mod models;
 mod openai;
 mod retries;

@@ -1,12 +1,14 @@
 //! What weir's tests stand on: a running gateway, a scripted provider, guests that misbehave.
 //!
 //! Everything is real but the provider and most issuers of tokens: sockets, WebAssembly, databases. See
-//! [`gateway::Gateway`], [`upstream::Upstream`], [`issuer::SigningKey`], [`oidc::OidcServer`] and [`guests`].
+//! [`gateway::Gateway`], [`upstream::Upstream`], [`issuer::SigningKey`], [`oidc::OidcServer`], [`guests`] and
+//! [`ledger`].
 
 pub mod client;
 pub mod gateway;
 pub mod guests;
 pub mod issuer;
+pub mod ledger;
 pub mod oidc;
 pub mod stores;
 pub mod upstream;

@@ -10,12 +10,13 @@
 )]
 
 mod fairness;
+mod ledger;
 mod lockout;
 mod redis;
 
 use std::process::ExitCode;
 
-const ROWS: [(&str, &str); 3] = [
+const ROWS: [(&str, &str); 5] = [
     (
         "fairness",
         "p99 of healthy requests at 50/s beside as many looping guests as worker threads",
@@ -27,6 +28,14 @@ const ROWS: [(&str, &str); 3] = [
     (
         "L7",
         "Redis killed and stopped under load: 503 at once, nothing asked upstream, and back when it is",
+    ),
+    (
+        "L1",
+        "the ledger against an oracle: a million random operations on SQLite and PostgreSQL",
+    ),
+    (
+        "L2",
+        "the ledger's committer against a store that crashes, loses answers and repeats: 10,000 seeds",
     ),
 ];
 
@@ -45,6 +54,8 @@ fn main() -> ExitCode {
             "fairness" => fairness::run(),
             "A3" => lockout::run(),
             "L7" => redis::run(),
+            "L1" => ledger::model(),
+            "L2" => ledger::simulation(),
             _ => {
                 eprintln!("there is no row {row:?}");
                 false

@@ -84,13 +84,15 @@ impl<'de> Deserialize<'de> for Factor {
 }
 
 /// Reads a decimal, written as a number or a text, without going through binary fractions.
-struct Decimal {
-    places: u32,
-    expected: &'static str,
+pub(crate) struct Decimal {
+    /// How many decimals it may have; the value counts units of the last one.
+    pub places: u32,
+    /// What to say to those who wrote something else.
+    pub expected: &'static str,
 }
 
 impl Decimal {
-    fn parse(&self, text: &str) -> Option<i64> {
+    pub(crate) fn parse(&self, text: &str) -> Option<i64> {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
         let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
         if whole.is_empty()

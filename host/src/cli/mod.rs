@@ -8,6 +8,7 @@
 
 mod check;
 mod key;
+mod ledger;
 mod serve;
 mod token;
 mod user;
@@ -41,9 +42,12 @@ enum Command {
     /// Mint tokens of development mode's own issuer.
     #[command(subcommand)]
     Token(token::Command),
-    /// Change users.
+    /// Change users' accounts.
     #[command(subcommand)]
     User(user::Command),
+    /// Look into the ledger.
+    #[command(subcommand)]
+    Ledger(ledger::Command),
     /// Check the configuration and say what is wrong with it.
     ///
     /// Goes on only when a step finds nothing: the first error of the file's shape (its syntax, an
@@ -73,6 +77,7 @@ pub fn run() -> ExitCode {
             Command::Key(command) => key::run(config, command).await,
             Command::Token(command) => token::run(config, command).await,
             Command::User(command) => user::run(config, command).await,
+            Command::Ledger(command) => ledger::run(config, command).await,
             Command::Check => check::run(config).await,
         }
     });

@@ -36,6 +36,10 @@ pub struct TokenCounts {
     pub input: u64,
     /// The part of the input that came from the upstream's cache.
     pub cache_read: u64,
+    /// The part of the input that was written to it for a short time.
+    pub cache_write_short: u64,
+    /// The part of the input that was written to it for a long time.
+    pub cache_write_long: u64,
     /// All output, reasoning included.
     pub output: u64,
     /// The part of the output that was reasoning.
@@ -149,12 +153,18 @@ pub fn check(
     let reported_output = reported.and_then(|usage| usage.output_tokens);
     let input = reported_input.unwrap_or_else(|| size.estimated_tokens(max_image_tokens));
     let output = reported_output.unwrap_or_else(|| received_bytes.div_ceil(BYTES_PER_TOKEN));
+    // Parts of the input, each of what the ones before it leave: together they cannot be more than it.
+    let mut uncached = input.min(input_max);
+    let mut part = |reported: Option<u64>| {
+        let part = reported.unwrap_or(0).min(uncached);
+        uncached -= part;
+        part
+    };
     let tokens = TokenCounts {
+        cache_read: part(reported.and_then(|usage| usage.cache_read_tokens)),
+        cache_write_short: part(reported.and_then(|usage| usage.cache_write_short_tokens)),
+        cache_write_long: part(reported.and_then(|usage| usage.cache_write_long_tokens)),
         input: input.min(input_max),
-        cache_read: reported
-            .and_then(|usage| usage.cache_read_tokens)
-            .unwrap_or(0)
-            .min(input.min(input_max)),
         output: output.min(output_max),
         reasoning: reported
             .and_then(|usage| usage.reasoning_tokens)

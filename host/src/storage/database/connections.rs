@@ -39,6 +39,15 @@ impl Connections {
         .map(Transaction)
     }
 
+    /// A transaction whose statements are not held against the clock.
+    pub(super) async fn begin_patiently(
+        &self,
+        statement: &'static str,
+    ) -> sqlx::Result<sqlx::Transaction<'static, Any>> {
+        let connection = self.acquire().await?;
+        sqlx::Transaction::begin(connection, Some(statement.into_sql_str())).await
+    }
+
     /// The pool itself is patient, for the sake of the start.
     async fn acquire(&self) -> sqlx::Result<PoolConnection<Any>> {
         tokio::time::timeout(ACQUIRE_TIMEOUT, self.0.acquire())

@@ -109,6 +109,20 @@ impl Database {
             .await
     }
 
+    /// Begins a transaction that only reads, all of it as of one moment, and takes the time that it needs:
+    /// for operators, who look at everything. Not for requests.
+    pub async fn snapshot(&self) -> sqlx::Result<sqlx::Transaction<'static, sqlx::Any>> {
+        let statement = match self.dialect {
+            Dialect::Sqlite => "BEGIN",
+            Dialect::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
+        };
+        let mut snapshot = self.reader.begin_patiently(statement).await?;
+        if self.dialect == Dialect::Postgres {
+            snapshot.execute("SET LOCAL statement_timeout = 0").await?;
+        }
+        Ok(snapshot)
+    }
+
     /// Which SQL it speaks.
     pub fn dialect(&self) -> Dialect {
         self.dialect

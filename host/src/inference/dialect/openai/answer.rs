@@ -459,6 +459,8 @@ mod tests {
     const USAGE: TokenCounts = TokenCounts {
         input: 10,
         cache_read: 4,
+        cache_write_short: 0,
+        cache_write_long: 0,
         output: 7,
         reasoning: 2,
     };

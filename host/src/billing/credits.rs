@@ -1,0 +1,178 @@
+//! `Credits`: amounts of money as exact integers.
+//!
+//! One credit is 0.001 USD. An amount counts micro-credits, so that one micro-credit is one nano-USD and
+//! a provider's price list needs no conversion.
+
+use std::fmt;
+use std::iter::Sum;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use crate::catalog::price::Decimal;
+
+/// An amount in micro-credits. What an account has is never negative; what an entry changes may be.
+///
+/// There is no `+` and no `-`: each sum says what happens when it does not fit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Credits(pub i64);
+
+/// Micro-credits in a credit.
+const MICRO: i64 = 1_000_000;
+
+impl Credits {
+    /// Nothing.
+    pub const ZERO: Self = Self(0);
+
+    /// The most that one operation may be about: a billion credits, or a million USD. Thousands of such
+    /// amounts still add up without overflow.
+    pub const MAX: Self = Self(1_000_000_000 * MICRO);
+
+    /// So many whole credits.
+    pub const fn whole(credits: u32) -> Self {
+        Self(credits as i64 * MICRO)
+    }
+
+    /// Whether an operation may be about this amount.
+    pub fn is_in_range(self) -> bool {
+        (Self::ZERO..=Self::MAX).contains(&self)
+    }
+
+    /// The sum, unless it does not fit.
+    pub fn checked_add(self, other: Self) -> Option<Self> {
+        self.0.checked_add(other.0).map(Self)
+    }
+
+    /// The difference, unless it is negative or does not fit.
+    pub fn checked_sub(self, other: Self) -> Option<Self> {
+        self.0
+            .checked_sub(other.0)
+            .filter(|difference| *difference >= 0)
+            .map(Self)
+    }
+
+    /// The difference, or nothing where it would be negative.
+    pub fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0).max(0))
+    }
+
+    /// The amount taken away, for an entry that says so.
+    pub fn negated(self) -> Self {
+        Self(self.0.saturating_neg())
+    }
+
+    /// Reads whole credits with at most six decimals, such as `12.5`.
+    pub fn parse(text: &str) -> Option<Self> {
+        DECIMAL.parse(text).map(Self)
+    }
+
+    /// Whole credits, half rounded up: for reports whose fields are integers. Round once, after summing.
+    pub fn rounded(self) -> i64 {
+        // `(n + MICRO / 2) / MICRO`, without the overflow.
+        self.0.div_euclid(MICRO) + i64::from(self.0.rem_euclid(MICRO) >= MICRO / 2)
+    }
+}
+
+const DECIMAL: Decimal = Decimal {
+    places: 6,
+    expected: "credits of at least 0 with at most 6 decimals",
+};
+
+/// Sums stop at the bounds of the type, which a balance stays far from.
+impl Sum for Credits {
+    fn sum<I: Iterator<Item = Self>>(credits: I) -> Self {
+        Self(credits.fold(0, |sum, credits| sum.saturating_add(credits.0)))
+    }
+}
+
+/// The shortest decimal, such as `0.000001` or `500`.
+impl fmt::Display for Credits {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.0 < 0 { "-" } else { "" };
+        let (whole, fraction) = (
+            self.0.unsigned_abs() / MICRO as u64,
+            self.0.unsigned_abs() % MICRO as u64,
+        );
+        write!(formatter, "{sign}{whole}")?;
+        if fraction > 0 {
+            let digits = format!("{fraction:06}");
+            write!(formatter, ".{}", digits.trim_end_matches('0'))?;
+        }
+        Ok(())
+    }
+}
+
+/// A JSON number, digit by digit: a binary fraction would lose the last ones of a large amount.
+impl Serialize for Credits {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let number = RawValue::from_string(self.to_string()).map_err(serde::ser::Error::custom)?;
+        number.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Credits {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = Box::<RawValue>::deserialize(deserializer)?;
+        Self::parse(number.get()).ok_or_else(|| D::Error::custom(DECIMAL.expected))
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn credits_are_written_as_the_shortest_exact_number() {
+        for (credits, text) in [
+            (0, "0"),
+            (1, "0.000001"),
+            (500 * MICRO, "500"),
+            (1_250_000, "1.25"),
+            (-1_250_000, "-1.25"),
+            (i64::MAX, "9223372036854.775807"),
+            (i64::MIN, "-9223372036854.775808"),
+        ] {
+            assert_eq!(serde_json::to_string(&Credits(credits)).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in ["-1", "0.0000001", "1e3", "\"1\"", "null", "9223372036855"] {
+            assert!(serde_json::from_str::<Credits>(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn reports_round_half_up() {
+        for (credits, rounded) in [(499_999, 0), (500_000, 1), (1_499_999, 1), (-500_000, 0)] {
+            assert_eq!(Credits(credits).rounded(), rounded, "{credits}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_amount_is_read_back_as_written(credits in 0..=i64::MAX) {
+            let text = serde_json::to_string(&Credits(credits)).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Credits>(&text).unwrap(), Credits(credits));
+        }
+
+        #[test]
+        fn sums_fit_or_are_refused(a in any::<i64>(), b in any::<i64>()) {
+            let exact = i128::from(a) + i128::from(b);
+            prop_assert_eq!(
+                Credits(a).checked_add(Credits(b)).map(|sum| i128::from(sum.0)),
+                i64::try_from(exact).is_ok().then_some(exact)
+            );
+            let exact = i128::from(a) - i128::from(b);
+            prop_assert_eq!(
+                Credits(a).checked_sub(Credits(b)).map(|difference| i128::from(difference.0)),
+                (exact >= 0 && i64::try_from(exact).is_ok()).then_some(exact)
+            );
+        }
+    }
+}

@@ -1,0 +1,538 @@
+//! What operations do, case by case. Whole histories are compared with an oracle in `tests/it/ledger.rs`.
+
+use super::*;
+
+const BORN: Millis = Millis(1_700_000_000_000);
+
+fn now() -> Millis {
+    Millis(BORN.0 + 1_000)
+}
+
+/// An account with so much of each, and no history that matters.
+fn account(plan: i64, top_up: i64) -> Account {
+    let mut account = Account::new(super::super::AccountId("alice".into()), BORN);
+    account.begin_due_period(now());
+    account.balance = Pools {
+        plan: Credits(plan),
+        top_up: Credits(top_up),
+    };
+    account.entries = 0;
+    account.journal = Journal::default();
+    account
+}
+
+fn id(hold: &str) -> HoldId {
+    HoldId(hold.into())
+}
+
+fn opening(hold: &str, amount: i64, parent: Option<&str>) -> Action {
+    Action::Open(Open {
+        hold: id(hold),
+        amount: Credits(amount),
+        request_id: format!("req_{hold}"),
+        boot_id: "boot".into(),
+        parent: parent.map(id),
+        source: Source::Web,
+        source_id: None,
+        model: "m".into(),
+    })
+}
+
+fn usage(tokens_input: u64) -> Usage {
+    Usage {
+        provider: "p".into(),
+        tokens_input,
+        ..Usage::default()
+    }
+}
+
+fn settling(hold: &str, credits: i64) -> Action {
+    Action::Settle(Settle {
+        hold: id(hold),
+        credits: Credits(credits),
+        usage: usage(credits as u64),
+    })
+}
+
+fn checkpoint(hold: &str, credits: i64) -> Action {
+    Action::Checkpoint(Checkpoint {
+        hold: id(hold),
+        credits: Credits(credits),
+        usage: usage(credits as u64),
+    })
+}
+
+fn granting(grant_id: &str, credits: i64) -> Action {
+    Action::Grant(Grant {
+        id: OperationId(grant_id.into()),
+        plan: Plan::Pro,
+        period: Period {
+            start: now(),
+            end: now().plus_days(30),
+        },
+        credits: Credits(credits),
+    })
+}
+
+fn run_at(account: &mut Account, at: Millis, action: Action) -> Outcome {
+    let operation = Operation {
+        account: account.id.clone(),
+        at,
+        action,
+    };
+    let outcome = apply(&operation, account);
+    check(account);
+    outcome
+}
+
+fn run(account: &mut Account, action: Action) -> Outcome {
+    run_at(account, now(), action)
+}
+
+fn release(hold: &str) -> Action {
+    Action::Release { hold: id(hold) }
+}
+
+fn expire(hold: &str) -> Action {
+    Action::Expire { hold: id(hold) }
+}
+
+fn charged(plan: i64, overrun: i64) -> (Credits, Credits) {
+    (Credits(plan), Credits(overrun))
+}
+
+fn settled(charged_and_overrun: (i64, i64)) -> Outcome {
+    let (charged, overrun) = charged(charged_and_overrun.0, charged_and_overrun.1);
+    Ok(Done::Settled { charged, overrun })
+}
+
+/// Plan and top-up: what there is, and what of it is held.
+fn pools(account: &Account) -> [i64; 4] {
+    let Account { balance, held, .. } = account;
+    [balance.plan.0, balance.top_up.0, held.plan.0, held.top_up.0]
+}
+
+/// I1 and I2, as far as one account shows them.
+fn check(account: &Account) {
+    let open = account
+        .holds
+        .values()
+        .filter(|hold| hold.state == HoldState::Open)
+        .fold(Pools::default(), |sum, hold| sum.plus(hold.reserved));
+    assert_eq!(account.held, open, "held is the sum of open holds");
+    assert!(account.held.plan <= account.balance.plan);
+    assert!(account.held.top_up <= account.balance.top_up);
+    for hold in account.holds.values() {
+        assert_eq!(hold.settled.0, hold.posted.total().0 + hold.overrun.0);
+        assert!(hold.state == HoldState::Open || hold.reserved == Pools::default());
+    }
+    for (index, entry) in account.journal.entries.iter().enumerate() {
+        assert_eq!(entry.sequence, index as i64 + 1);
+    }
+}
+
+/// The balance is what it was plus all entries.
+fn check_sum(account: &Account, plan: i64, top_up: i64) {
+    let entries = &account.journal.entries;
+    let sum =
+        |delta: fn(&Entry) -> Credits| entries.iter().map(|entry| delta(entry).0).sum::<i64>();
+    assert_eq!(account.balance.plan.0, plan + sum(|entry| entry.plan_delta));
+    assert_eq!(
+        account.balance.top_up.0,
+        top_up + sum(|entry| entry.top_up_delta)
+    );
+}
+
+#[test]
+fn a_hold_takes_plan_credits_first_and_exactly_enough_is_enough() {
+    for (plan, top_up, amount, held) in [
+        (10, 5, 0, Some([0, 0])),
+        (10, 5, 7, Some([7, 0])),
+        (10, 5, 10, Some([10, 0])),
+        (10, 5, 12, Some([10, 2])),
+        (10, 5, 15, Some([10, 5])),
+        (10, 5, 16, None),
+        (0, 0, 1, None),
+    ] {
+        let mut account = account(plan, top_up);
+        let outcome = run(&mut account, opening("h", amount, None));
+        let expected = match held {
+            Some(_) => Ok(Done::Opened),
+            None => Err(Refusal::Insufficient {
+                required: Credits(amount),
+                available: Credits(plan + top_up),
+            }),
+        };
+        assert_eq!(outcome, expected, "{amount} of {plan} and {top_up}");
+        let [held_plan, held_top_up] = held.unwrap_or_default();
+        assert_eq!(pools(&account), [plan, top_up, held_plan, held_top_up]);
+    }
+}
+
+#[test]
+fn holds_count_against_each_other() {
+    let mut account = account(10, 0);
+    assert_eq!(run(&mut account, opening("a", 6, None)), Ok(Done::Opened));
+    let refused = Refusal::Insufficient {
+        required: Credits(5),
+        available: Credits(4),
+    };
+    assert_eq!(run(&mut account, opening("b", 5, None)), Err(refused));
+    assert_eq!(run(&mut account, opening("c", 4, None)), Ok(Done::Opened));
+    assert_eq!(run(&mut account, release("a")), Ok(Done::Released));
+    assert_eq!(run(&mut account, opening("b", 5, None)), Ok(Done::Opened));
+}
+
+#[test]
+fn a_settlement_posts_what_was_used_and_what_cannot_be_paid_is_our_loss() {
+    // A hold of 12 on 10 + 5 takes 10 and 2; 3 more are available.
+    for (used, outcome, balance) in [
+        (0, (0, 0), [10, 5]),
+        (4, (4, 0), [6, 5]),
+        (11, (11, 0), [0, 4]),
+        (12, (12, 0), [0, 3]),
+        (14, (14, 0), [0, 1]),
+        (15, (15, 0), [0, 0]),
+        (20, (15, 5), [0, 0]),
+    ] {
+        let mut account = account(10, 5);
+        let opened = run(&mut account, opening("h", 12, None));
+        assert_eq!(opened, Ok(Done::Opened));
+        assert_eq!(
+            run(&mut account, settling("h", used)),
+            settled(outcome),
+            "{used}"
+        );
+        assert_eq!(pools(&account), [balance[0], balance[1], 0, 0], "{used}");
+        check_sum(&account, 10, 5);
+    }
+}
+
+#[test]
+fn what_others_hold_is_not_available_to_an_overrun() {
+    let mut account = account(10, 0);
+    assert_eq!(run(&mut account, opening("a", 4, None)), Ok(Done::Opened));
+    assert_eq!(run(&mut account, opening("b", 5, None)), Ok(Done::Opened));
+    assert_eq!(run(&mut account, settling("a", 9)), settled((5, 4)));
+    assert_eq!(pools(&account), [5, 0, 5, 0]);
+    assert_eq!(run(&mut account, settling("b", 5)), settled((5, 0)));
+}
+
+#[test]
+fn a_hold_ends_once_and_a_repeat_returns_the_first_outcome() {
+    let mut account = account(10, 5);
+    for _ in 0..2 {
+        assert_eq!(run(&mut account, opening("h", 12, None)), Ok(Done::Opened));
+        assert_eq!(
+            run(&mut account, opening("void", 1, None)),
+            Ok(Done::Opened)
+        );
+        assert_eq!(pools(&account)[2..], [10, 3]);
+    }
+    assert_eq!(
+        run(&mut account, opening("h", 11, None)),
+        Err(Refusal::Conflict)
+    );
+    for _ in 0..3 {
+        assert_eq!(run(&mut account, settling("h", 11)), settled((11, 0)));
+        assert_eq!(run(&mut account, release("void")), Ok(Done::Released));
+    }
+    let ended = |state| Err(Refusal::Ended(state));
+    assert_eq!(run(&mut account, settling("h", 10)), Err(Refusal::Conflict));
+    assert_eq!(run(&mut account, release("h")), ended(HoldState::Settled));
+    assert_eq!(run(&mut account, expire("h")), ended(HoldState::Settled));
+    assert_eq!(
+        run(&mut account, checkpoint("h", 1)),
+        ended(HoldState::Settled)
+    );
+    assert_eq!(
+        run(&mut account, settling("void", 1)),
+        ended(HoldState::Released)
+    );
+    assert_eq!(run(&mut account, opening("h", 12, None)), Ok(Done::Opened));
+    assert_eq!(
+        run(&mut account, settling("never", 1)),
+        Err(Refusal::UnknownHold)
+    );
+    assert_eq!(pools(&account), [0, 4, 0, 0]);
+    assert_eq!(account.journal.entries.len(), 1);
+}
+
+#[test]
+fn an_expired_hold_is_settled_at_its_furthest_checkpoint() {
+    let mut account = account(10, 5);
+    assert_eq!(run(&mut account, opening("h", 8, None)), Ok(Done::Opened));
+    for credits in [3, 6, 4] {
+        assert_eq!(
+            run(&mut account, checkpoint("h", credits)),
+            Ok(Done::Checkpointed)
+        );
+    }
+    let expired = Ok(Done::Expired {
+        charged: Credits(6),
+        overrun: Credits(0),
+    });
+    assert_eq!(run(&mut account, expire("h")), expired);
+    assert_eq!(run(&mut account, expire("h")), expired);
+    assert_eq!(pools(&account), [4, 5, 0, 0]);
+    let usage = account.journal.entries[0].usage.as_ref();
+    assert_eq!(
+        usage.map(|usage| (usage.requests, usage.tokens_input)),
+        Some((1, 6))
+    );
+}
+
+#[test]
+fn a_settlement_after_an_expiry_posts_the_difference() {
+    // A hold of 8 on 10 + 5 that has expired at 6.
+    for (used, outcome, balance, tokens) in [
+        (6, (6, 0), [4, 5], 0),
+        (8, (8, 0), [2, 5], 2),
+        (13, (13, 0), [0, 2], 7),
+        (20, (15, 5), [0, 0], 14),
+        (2, (2, 0), [8, 5], -4),
+        (0, (0, 0), [10, 5], -6),
+    ] {
+        let mut account = account(10, 5);
+        run(&mut account, opening("h", 8, None)).ok();
+        run(&mut account, checkpoint("h", 6)).ok();
+        run(&mut account, expire("h")).ok();
+        for _ in 0..2 {
+            assert_eq!(
+                run(&mut account, settling("h", used)),
+                settled(outcome),
+                "{used}"
+            );
+        }
+        assert_eq!(pools(&account), [balance[0], balance[1], 0, 0], "{used}");
+        check_sum(&account, 10, 5);
+        let late = &account.journal.entries[1];
+        let reported = late
+            .usage
+            .as_ref()
+            .map(|usage| (usage.requests, usage.tokens_input));
+        assert_eq!(
+            (late.kind, reported),
+            (EntryKind::LateSettlement, Some((0, tokens)))
+        );
+    }
+}
+
+#[test]
+fn a_late_release_gives_everything_back_top_up_first() {
+    let mut account = account(3, 5);
+    run(&mut account, opening("h", 7, None)).ok();
+    run(&mut account, checkpoint("h", 10)).ok();
+    let expired = run(&mut account, expire("h"));
+    assert_eq!(
+        expired,
+        Ok(Done::Expired {
+            charged: Credits(8),
+            overrun: Credits(2)
+        })
+    );
+    assert_eq!(run(&mut account, release("h")), Ok(Done::Released));
+    assert_eq!(run(&mut account, release("h")), Ok(Done::Released));
+    assert_eq!(pools(&account), [3, 5, 0, 0]);
+    check_sum(&account, 3, 5);
+}
+
+#[test]
+fn a_hold_open_over_a_reset_settles_against_its_own_period() {
+    let later = now().plus_days(40);
+    let allotment = Plan::Free.monthly_credits().0;
+    // A hold of 8 on 6 + 5: the 6 are of the first period.
+    for (used, outcome, top_up) in [
+        (0, (0, 0), 5),
+        (4, (4, 0), 5),
+        (8, (8, 0), 3),
+        (20, (11, 9), 0),
+    ] {
+        let mut account = account(6, 5);
+        run(&mut account, opening("h", 8, None)).ok();
+        let first = account.period.start;
+        let reset = run_at(&mut account, later, Action::ResetPeriod);
+        assert_eq!(reset, Ok(Done::PeriodReset));
+        assert_eq!(pools(&account), [allotment + 6, 5, 6, 2]);
+        assert_eq!(account.available().plan.0, allotment);
+        assert_eq!(
+            run_at(&mut account, later, settling("h", used)),
+            settled(outcome)
+        );
+        assert_eq!(pools(&account), [allotment, top_up, 0, 0], "{used}");
+        check_sum(&account, 6, 5);
+        let of_hold = account
+            .journal
+            .entries
+            .iter()
+            .filter(|entry| entry.hold.is_some());
+        assert!(of_hold.clone().count() == 1);
+        assert!(of_hold.into_iter().all(|entry| entry.period_start == first));
+    }
+}
+
+#[test]
+fn what_a_released_hold_had_of_a_past_period_lapses() {
+    let mut account = account(6, 5);
+    run(&mut account, opening("h", 8, None)).ok();
+    let later = now().plus_days(40);
+    run_at(&mut account, later, Action::ResetPeriod).ok();
+    assert_eq!(
+        run_at(&mut account, later, release("h")),
+        Ok(Done::Released)
+    );
+    assert_eq!(pools(&account), [Plan::Free.monthly_credits().0, 5, 0, 0]);
+    check_sum(&account, 6, 5);
+}
+
+#[test]
+fn opening_a_hold_begins_the_period_that_is_due() {
+    let mut fresh = Account::new(super::super::AccountId("bob".into()), BORN);
+    assert_eq!(
+        run(&mut fresh, opening("h", 500_000_000, None)),
+        Ok(Done::Opened)
+    );
+    assert_eq!(fresh.period, Period::monthly(BORN, now()));
+    let later = now().plus_days(100);
+    assert_eq!(
+        run_at(&mut fresh, later, opening("i", 500_000_000, None)),
+        Ok(Done::Opened)
+    );
+    assert_eq!(fresh.period, Period::monthly(BORN, later));
+    // A clock that is behind takes nothing back.
+    assert_eq!(run(&mut fresh, Action::ResetPeriod), Ok(Done::PeriodReset));
+    assert_eq!(fresh.period, Period::monthly(BORN, later));
+}
+
+#[test]
+fn a_grant_sets_the_plan_credits_once() {
+    let mut account = account(7, 5);
+    run(&mut account, opening("h", 3, None)).ok();
+    for _ in 0..3 {
+        let granted = Ok(Done::Granted {
+            credits: Credits(100),
+        });
+        assert_eq!(run(&mut account, granting("sub:1", 100)), granted);
+        assert_eq!(pools(&account), [103, 5, 3, 0]);
+    }
+    assert_eq!(account.plan, Plan::Pro);
+    assert_eq!(
+        run(&mut account, granting("sub:1", 200)),
+        Err(Refusal::Conflict)
+    );
+    check_sum(&account, 7, 5);
+    let over = now().plus_days(31);
+    assert_eq!(
+        run_at(&mut account, over, granting("sub:2", 1)),
+        Err(Refusal::Outdated)
+    );
+    // Three days of grace, then the free plan for what is left of its month.
+    let end = account.period.end;
+    run_at(
+        &mut account,
+        Millis(end.plus_days(3).0 - 1),
+        Action::ResetPeriod,
+    )
+    .ok();
+    assert_eq!(account.plan, Plan::Pro);
+    run_at(&mut account, end.plus_days(3), Action::ResetPeriod).ok();
+    assert_eq!(
+        (account.plan, account.period.contains(end.plus_days(3))),
+        (Plan::Free, true)
+    );
+    assert!(account.period.start >= end);
+}
+
+#[test]
+fn top_ups_and_refunds_count_once() {
+    let mut account = account(1, 5);
+    let top_up = |credits| {
+        let id = OperationId("pay:1".into());
+        let credits = Credits(credits);
+        Action::TopUp(TopUp { id, credits })
+    };
+    let refund = |credits| {
+        let id = OperationId("refund:1".into());
+        let credits = Credits(credits);
+        let pool = Pool::TopUp;
+        Action::Refund(Refund { id, pool, credits })
+    };
+    run(&mut account, opening("h", 4, None)).ok();
+    for _ in 0..3 {
+        let added = Ok(Done::ToppedUp {
+            credits: Credits(10),
+        });
+        assert_eq!(run(&mut account, top_up(10)), added);
+        assert_eq!(run(&mut account, top_up(11)), Err(Refusal::Conflict));
+    }
+    for _ in 0..3 {
+        // 15 less what is held.
+        let taken = Ok(Done::Refunded {
+            credits: Credits(12),
+        });
+        assert_eq!(run(&mut account, refund(20)), taken);
+    }
+    assert_eq!(pools(&account), [1, 3, 1, 3]);
+    check_sum(&account, 1, 5);
+}
+
+#[test]
+fn a_child_draws_on_its_parent_and_returns_what_it_does_not_use() {
+    let mut account = account(10, 10);
+    run(&mut account, opening("parent", 12, None)).ok();
+    assert_eq!(
+        run(&mut account, opening("a", 8, Some("parent"))),
+        Ok(Done::Opened)
+    );
+    assert_eq!(pools(&account), [10, 10, 10, 2]);
+    let short = Refusal::Insufficient {
+        required: Credits(5),
+        available: Credits(4),
+    };
+    assert_eq!(
+        run(&mut account, opening("b", 5, Some("parent"))),
+        Err(short)
+    );
+    assert_eq!(run(&mut account, settling("a", 3)), settled((3, 0)));
+    assert_eq!(account.holds[&id("parent")].reserved.total(), Credits(9));
+    assert_eq!(
+        run(&mut account, opening("b", 5, Some("parent"))),
+        Ok(Done::Opened)
+    );
+    // Beyond its own 5: the parent's 4, the 8 that are available, and 3 that nobody has.
+    assert_eq!(run(&mut account, settling("b", 20)), settled((17, 3)));
+    assert_eq!(pools(&account), [0, 0, 0, 0]);
+    assert_eq!(run(&mut account, release("parent")), Ok(Done::Released));
+    check_sum(&account, 10, 10);
+}
+
+#[test]
+fn a_child_outlives_its_parent() {
+    let mut account = account(10, 0);
+    run(&mut account, opening("parent", 10, None)).ok();
+    run(&mut account, opening("child", 6, Some("parent"))).ok();
+    assert_eq!(run(&mut account, release("parent")), Ok(Done::Released));
+    assert_eq!(pools(&account), [10, 0, 6, 0]);
+    let refused = run(&mut account, opening("late", 1, Some("parent")));
+    assert_eq!(refused, Err(Refusal::Ended(HoldState::Released)));
+    assert_eq!(run(&mut account, settling("child", 2)), settled((2, 0)));
+    assert_eq!(pools(&account), [8, 0, 0, 0]);
+}
+
+#[test]
+fn amounts_out_of_range_change_nothing() {
+    let mut account = account(10, 0);
+    run(&mut account, opening("h", 1, None)).ok();
+    for credits in [-1, i64::MIN, Credits::MAX.0 + 1, i64::MAX] {
+        let refused = Err(Refusal::OutOfRange);
+        assert_eq!(run(&mut account, opening("x", credits, None)), refused);
+        assert_eq!(run(&mut account, granting("x", credits)), refused);
+        let settle = Action::Settle(Settle {
+            hold: id("h"),
+            credits: Credits(credits),
+            usage: Usage::default(),
+        });
+        assert_eq!(run(&mut account, settle), refused);
+    }
+    assert_eq!(pools(&account), [10, 0, 1, 0]);
+}

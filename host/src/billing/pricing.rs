@@ -1,0 +1,321 @@
+//! What a request costs: exact integers, rounded up once at the end.
+//!
+//! A provider's prices are nano-USD per million tokens, or per image. The customer pays them times the
+//! text factor (1.4), images also times the image factor (1.15); both are configuration. One micro-credit
+//! is one nano-USD, so that nothing is converted.
+//!
+//! **Invariant:** a charge is less than one micro-credit above the exact price, and never below it.
+//! **Invariant:** what a request may use of tokens costs at most its [`worst_case`].
+
+use serde::{Deserialize, Serialize};
+
+use super::Credits;
+use crate::catalog::config::PriceFactors;
+use crate::catalog::price::{Factor, NanoUsd, Price, TokenPrices};
+use crate::inference::usage::TokenCounts;
+
+/// What a request used, and is charged for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Billable {
+    /// Tokens of input and output.
+    pub tokens: TokenCounts,
+    /// Images made.
+    pub images: u32,
+}
+
+/// The price of a request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Charge {
+    /// What the customer pays.
+    pub credits: Credits,
+    /// What the provider asks for it, in nano-USD.
+    pub provider_cost_nano_usd: i64,
+}
+
+/// The most that a request can use, as known before it is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bound {
+    /// Tokens of input.
+    pub input_tokens: u64,
+    /// Tokens of output: the limit that is sent upstream.
+    pub output_tokens: u64,
+    /// Images that are asked for.
+    pub images: u32,
+}
+
+/// Prices are per so many tokens.
+const TOKENS_PER_PRICE: i128 = 1_000_000;
+
+/// The denominator of a [`Factor`].
+const FACTOR_SCALE: i128 = 10_000;
+
+/// What `used` costs at an upstream with this price.
+///
+/// Never more than [`Credits::MAX`]: whatever a request did, a single one is not believed to cost more.
+pub fn charge(price: &Price, factors: &PriceFactors, used: &Billable) -> Charge {
+    match price {
+        Price::Text { base, above } => {
+            let prices = match above {
+                Some((threshold, above)) if used.tokens.input > *threshold => above,
+                _ => base,
+            };
+            of_tokens(exact(prices, &used.tokens), factors)
+        }
+        Price::Image(image) => of_images(*image, factors, used.images),
+    }
+}
+
+/// The most that a request within `bound` can cost at an upstream with this price: what is held for it.
+pub fn worst_case(price: &Price, factors: &PriceFactors, bound: &Bound) -> Credits {
+    let dearest = |prices: &TokenPrices, input: u64| {
+        let of_input = [
+            prices.input,
+            prices.cache_read,
+            prices.cache_write_short,
+            prices.cache_write_long,
+        ];
+        let of_input = of_input.into_iter().max().unwrap_or(prices.input);
+        let exact =
+            times(of_input, input).saturating_add(times(prices.output, bound.output_tokens));
+        of_tokens(exact, factors).credits
+    };
+    match price {
+        Price::Text { base, above } => match above {
+            Some((threshold, above)) if bound.input_tokens > *threshold => {
+                // The actual input may stay below the threshold, and a long one may be the cheaper one.
+                dearest(base, *threshold).max(dearest(above, bound.input_tokens))
+            }
+            _ => dearest(base, bound.input_tokens),
+        },
+        Price::Image(image) => of_images(*image, factors, bound.images).credits,
+    }
+}
+
+fn times(price: NanoUsd, tokens: u64) -> i128 {
+    i128::from(price.0) * i128::from(tokens)
+}
+
+/// In nano-USD for a million times as many tokens.
+fn exact(prices: &TokenPrices, tokens: &TokenCounts) -> i128 {
+    let cached = [
+        (prices.cache_read, tokens.cache_read),
+        (prices.cache_write_short, tokens.cache_write_short),
+        (prices.cache_write_long, tokens.cache_write_long),
+    ];
+    // Whatever the parts say, they are parts: no more is charged for than the whole.
+    let mut rest = tokens.input;
+    let mut sum = times(prices.output, tokens.output);
+    for (price, part) in cached {
+        let part = part.min(rest);
+        rest -= part;
+        sum = sum.saturating_add(times(price, part));
+    }
+    sum.saturating_add(times(prices.input, rest))
+}
+
+fn of_tokens(exact: i128, factors: &PriceFactors) -> Charge {
+    Charge {
+        credits: credits(
+            exact.saturating_mul(factor(factors.text)),
+            TOKENS_PER_PRICE * FACTOR_SCALE,
+        ),
+        provider_cost_nano_usd: divide_up(exact, TOKENS_PER_PRICE),
+    }
+}
+
+fn of_images(price: NanoUsd, factors: &PriceFactors, images: u32) -> Charge {
+    let exact = times(price, u64::from(images));
+    Charge {
+        credits: credits(
+            exact
+                .saturating_mul(factor(factors.text))
+                .saturating_mul(factor(factors.image)),
+            FACTOR_SCALE * FACTOR_SCALE,
+        ),
+        provider_cost_nano_usd: divide_up(exact, 1),
+    }
+}
+
+fn factor(factor: Factor) -> i128 {
+    i128::from(factor.0)
+}
+
+fn credits(numerator: i128, denominator: i128) -> Credits {
+    Credits(divide_up(numerator, denominator))
+}
+
+fn divide_up(numerator: i128, denominator: i128) -> i64 {
+    let quotient = numerator / denominator + i128::from(numerator % denominator > 0);
+    i64::try_from(quotient).map_or(Credits::MAX.0, |quotient| quotient.min(Credits::MAX.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn prices(
+        [
+            input,
+            cache_read,
+            cache_write_short,
+            cache_write_long,
+            output,
+        ]: [i64; 5],
+    ) -> TokenPrices {
+        TokenPrices {
+            input: NanoUsd(input),
+            cache_read: NanoUsd(cache_read),
+            cache_write_short: NanoUsd(cache_write_short),
+            cache_write_long: NanoUsd(cache_write_long),
+            output: NanoUsd(output),
+        }
+    }
+
+    fn used(input: u64, [read, short, long]: [u64; 3], output: u64) -> Billable {
+        let tokens = TokenCounts {
+            input,
+            cache_read: read,
+            cache_write_short: short,
+            cache_write_long: long,
+            output,
+            reasoning: 0,
+        };
+        Billable { tokens, images: 0 }
+    }
+
+    /// USD per million tokens.
+    const USD: i64 = 1_000_000_000;
+
+    #[test]
+    fn charges_follow_the_price_list() {
+        let base = prices([3 * USD, USD / 10 * 3, USD / 100 * 375, 6 * USD, 15 * USD]);
+        let text = Price::Text { base, above: None };
+        let long = Price::Text {
+            base,
+            above: Some((1_000, prices([6 * USD, 0, 0, 0, 20 * USD]))),
+        };
+        let cheap = Price::Text {
+            base: prices([1, 1, 1, 1, 1]),
+            above: None,
+        };
+        for (name, price, used, credits, cost) in [
+            // 1,000 × 3 + 100 × 15 USD per million = 0.0045 USD, × 1.4 = 6.3 credits.
+            (
+                "plain",
+                &text,
+                used(1_000, [0; 3], 100),
+                6_300_000,
+                4_500_000,
+            ),
+            (
+                "cached",
+                &text,
+                used(1_000, [1_000, 0, 0], 0),
+                420_000,
+                300_000,
+            ),
+            (
+                "written",
+                &text,
+                used(300, [100, 100, 100], 0),
+                1_407_000,
+                1_005_000,
+            ),
+            (
+                "up to the threshold",
+                &long,
+                used(1_000, [0; 3], 0),
+                4_200_000,
+                3_000_000,
+            ),
+            (
+                "above it",
+                &long,
+                used(1_001, [0; 3], 10),
+                8_688_400,
+                6_206_000,
+            ),
+            (
+                "parts beyond the whole",
+                &text,
+                used(10, [u64::MAX, 7, 7], 0),
+                4_200,
+                3_000,
+            ),
+            ("nothing", &text, used(0, [0; 3], 0), 0, 0),
+            ("a fraction", &cheap, used(1, [0; 3], 0), 1, 1),
+        ] {
+            let charge = charge(price, &PriceFactors::default(), &used);
+            assert_eq!(
+                (charge.credits.0, charge.provider_cost_nano_usd),
+                (credits, cost),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn images_have_both_factors() {
+        let price = Price::Image(NanoUsd(40_000_000));
+        let used = Billable {
+            images: 3,
+            ..Billable::default()
+        };
+        let charge = charge(&price, &PriceFactors::default(), &used);
+        // 3 × 0.04 USD × 1.4 × 1.15 = 0.1932 USD.
+        assert_eq!(charge.credits, Credits(193_200_000));
+        assert_eq!(charge.provider_cost_nano_usd, 120_000_000);
+    }
+
+    #[test]
+    fn what_cannot_be_is_not_charged_without_bound() {
+        let price = Price::Text {
+            base: prices([i64::MAX; 5]),
+            above: None,
+        };
+        let all = used(u64::MAX, [0; 3], u64::MAX);
+        let charge = charge(&price, &PriceFactors::default(), &all);
+        assert_eq!(charge.credits, Credits::MAX);
+    }
+
+    fn any_prices() -> impl Strategy<Value = TokenPrices> {
+        any::<[u32; 5]>().prop_map(|five| prices(five.map(|price| i64::from(price) * 7)))
+    }
+
+    fn any_price() -> impl Strategy<Value = Price> {
+        (
+            any_prices(),
+            proptest::option::of((0..200_000_u64, any_prices())),
+        )
+            .prop_map(|(base, above)| Price::Text { base, above })
+    }
+
+    proptest! {
+        #[test]
+        fn a_charge_rounds_up_by_less_than_one(
+            base in any_prices(), input in 0..2_000_000_u64, parts in any::<[u32; 3]>(), output in 0..200_000_u64,
+            factor in 0..10_000_000_i64,
+        ) {
+            let used = used(input, parts.map(u64::from), output);
+            let factors = PriceFactors { text: Factor(factor), image: Factor(0) };
+            let exact = exact(&base, &used.tokens) * i128::from(factor);
+            let charge = charge(&Price::Text { base, above: None }, &factors, &used);
+            let charged = i128::from(charge.credits.0) * TOKENS_PER_PRICE * FACTOR_SCALE;
+            prop_assert!(charge.credits == Credits::MAX || charged >= exact);
+            prop_assert!(charged - exact < TOKENS_PER_PRICE * FACTOR_SCALE);
+        }
+
+        #[test]
+        fn no_request_costs_more_than_its_worst_case(
+            price in any_price(), bound in 0..400_000_u64, share in 0..=100_u64, parts in any::<[u32; 3]>(),
+            output in 0..200_000_u64, output_share in 0..=100_u64,
+        ) {
+            let factors = PriceFactors::default();
+            let used = used(bound * share / 100, parts.map(u64::from), output * output_share / 100);
+            let bound = Bound { input_tokens: bound, output_tokens: output, images: 0 };
+            prop_assert!(charge(&price, &factors, &used).credits <= worst_case(&price, &factors, &bound));
+        }
+    }
+}

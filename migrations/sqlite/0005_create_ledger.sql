@@ -1,0 +1,150 @@
+CREATE TABLE accounts (
+    id                       TEXT   NOT NULL PRIMARY KEY REFERENCES users (id),
+    created_at               BIGINT NOT NULL,
+    plan                     TEXT   NOT NULL CHECK (plan IN ('free', 'guru', 'pro')),
+    period_start             BIGINT NOT NULL,
+    period_end               BIGINT NOT NULL,
+    -- How many periods have begun.
+    period_number            BIGINT NOT NULL CHECK (period_number >= 0),
+    -- Micro-credits, those included that are held.
+    plan_credits             BIGINT NOT NULL,
+    top_up_credits           BIGINT NOT NULL,
+    -- What the account's open holds reserve.
+    plan_held                BIGINT NOT NULL,
+    top_up_held              BIGINT NOT NULL,
+    -- How many entries there are.
+    entries                  BIGINT NOT NULL CHECK (entries >= 0),
+    payment_customer_id      TEXT   UNIQUE,
+    payment_subscription_id  TEXT   UNIQUE,
+    CHECK (period_start <= period_end),
+    CHECK (plan_held BETWEEN 0 AND plan_credits),
+    CHECK (top_up_held BETWEEN 0 AND top_up_credits)
+);
+
+CREATE TABLE holds (
+    id               TEXT   NOT NULL PRIMARY KEY,
+    account_id       TEXT   NOT NULL REFERENCES accounts (id),
+    request_id       TEXT   NOT NULL,
+    -- The run of a node that will end it.
+    boot_id          TEXT   NOT NULL,
+    parent_id        TEXT,
+    source           TEXT   NOT NULL CHECK (source IN ('web', 'api_key', 'agent')),
+    source_id        TEXT,
+    model            TEXT   NOT NULL,
+    amount           BIGINT NOT NULL CHECK (amount >= 0),
+    opened_at        BIGINT NOT NULL,
+    period_start     BIGINT NOT NULL,
+    period_number    BIGINT NOT NULL,
+    state            TEXT   NOT NULL CHECK (state IN ('open', 'settled', 'released', 'expired')),
+    ended_at         BIGINT,
+    plan_reserved    BIGINT NOT NULL CHECK (plan_reserved >= 0),
+    top_up_reserved  BIGINT NOT NULL CHECK (top_up_reserved >= 0),
+    checkpoint       BIGINT NOT NULL CHECK (checkpoint >= 0),
+    settled          BIGINT NOT NULL,
+    plan_posted      BIGINT NOT NULL CHECK (plan_posted >= 0),
+    top_up_posted    BIGINT NOT NULL CHECK (top_up_posted >= 0),
+    overrun          BIGINT NOT NULL CHECK (overrun >= 0),
+    -- What served the request so far, as JSON.
+    usage            TEXT,
+    CHECK ((state = 'open') = (ended_at IS NULL)),
+    CHECK (state = 'open' OR plan_reserved + top_up_reserved = 0),
+    CHECK (state IN ('settled', 'expired') OR settled = 0),
+    CHECK (settled = plan_posted + top_up_posted + overrun)
+);
+
+CREATE INDEX open_holds_by_boot ON holds (boot_id) WHERE state = 'open';
+CREATE INDEX holds_by_request ON holds (request_id);
+
+CREATE TABLE entries (
+    account_id          TEXT   NOT NULL REFERENCES accounts (id),
+    -- From 1, without a gap.
+    sequence            BIGINT NOT NULL CHECK (sequence > 0),
+    at                  BIGINT NOT NULL,
+    kind                TEXT   NOT NULL,
+    plan_delta          BIGINT NOT NULL,
+    top_up_delta        BIGINT NOT NULL,
+    overrun             BIGINT NOT NULL,
+    period_start        BIGINT NOT NULL,
+    -- Of a grant, a top-up or a refund: what was asked for, as JSON, under which id.
+    operation_id        TEXT   UNIQUE,
+    operation           TEXT   CHECK ((operation IS NULL) = (operation_id IS NULL)),
+    hold_id             TEXT   REFERENCES holds (id),
+    source              TEXT,
+    source_id           TEXT,
+    model               TEXT,
+    provider            TEXT,
+    adapter_digest      TEXT,
+    requests            BIGINT,
+    tokens_input        BIGINT,
+    tokens_cache_read   BIGINT,
+    tokens_cache_write  BIGINT,
+    tokens_output       BIGINT,
+    images              BIGINT,
+    -- In nano-USD.
+    provider_cost       BIGINT,
+    latency_ms          BIGINT,
+    estimated_at        BIGINT,
+    PRIMARY KEY (account_id, sequence),
+    CHECK (kind IN ('settlement', 'expiry', 'late_settlement', 'late_release', 'grant', 'lapse', 'top_up', 'refund')),
+    CHECK ((kind IN ('settlement', 'expiry', 'late_settlement', 'late_release')) = (hold_id IS NOT NULL)),
+    CHECK (kind <> 'settlement' OR (plan_delta <= 0 AND top_up_delta <= 0 AND overrun >= 0)),
+    CHECK (kind NOT IN ('grant', 'top_up') OR (plan_delta >= 0 AND top_up_delta >= 0)),
+    CHECK (kind NOT IN ('lapse', 'refund') OR (plan_delta <= 0 AND top_up_delta <= 0))
+);
+
+CREATE TRIGGER entries_are_not_updated BEFORE UPDATE ON entries
+BEGIN SELECT RAISE(ABORT, 'entries are append-only'); END;
+
+CREATE TRIGGER entries_are_not_deleted BEFORE DELETE ON entries
+BEGIN SELECT RAISE(ABORT, 'entries are append-only'); END;
+
+-- What reports are made of: the sums of entries that have a provider.
+CREATE TABLE usage_daily (
+    account_id          TEXT   NOT NULL REFERENCES accounts (id),
+    period_start        BIGINT NOT NULL,
+    -- In UTC, as YYYY-MM-DD.
+    day                 TEXT   NOT NULL,
+    model               TEXT   NOT NULL,
+    provider            TEXT   NOT NULL,
+    source              TEXT   NOT NULL,
+    requests            BIGINT NOT NULL,
+    tokens_input        BIGINT NOT NULL,
+    tokens_cache_read   BIGINT NOT NULL,
+    tokens_cache_write  BIGINT NOT NULL,
+    tokens_output       BIGINT NOT NULL,
+    images              BIGINT NOT NULL,
+    -- What accounts paid, and what they could not pay, in micro-credits.
+    credits             BIGINT NOT NULL,
+    overrun             BIGINT NOT NULL,
+    -- In nano-USD.
+    provider_cost       BIGINT NOT NULL,
+    PRIMARY KEY (account_id, period_start, day, model, provider, source)
+);
+
+CREATE INDEX usage_daily_by_day ON usage_daily (day);
+
+-- A row for each run of a node: holds of a run whose lease is over are settled by the others.
+CREATE TABLE node_leases (
+    boot_id      TEXT   NOT NULL PRIMARY KEY,
+    started_at   BIGINT NOT NULL,
+    lease_until  BIGINT NOT NULL
+);
+
+CREATE TABLE idempotency_keys (
+    account_id      TEXT   NOT NULL,
+    key             TEXT   NOT NULL CHECK (length(key) BETWEEN 1 AND 255),
+    -- SHA-256 of method, path and body.
+    request_digest  BLOB   NOT NULL CHECK (length(request_digest) = 32),
+    -- The first request, and the run of a node that serves it.
+    request_id      TEXT   NOT NULL,
+    boot_id         TEXT   NOT NULL,
+    created_at      BIGINT NOT NULL,
+    expires_at      BIGINT NOT NULL,
+    completed_at    BIGINT,
+    -- The answer, sealed; null where it is too long or was streamed.
+    answer          BLOB,
+    PRIMARY KEY (account_id, key),
+    CHECK (answer IS NULL OR completed_at IS NOT NULL)
+);
+
+CREATE INDEX idempotency_keys_by_expiry ON idempotency_keys (expires_at);

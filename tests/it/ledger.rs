@@ -1,0 +1,468 @@
+//! The ledger: its rules, its committer, and what it keeps through crashes, on both databases.
+
+use std::time::Duration;
+
+use sqlx::Executor;
+use tests::ledger::create_users;
+use tests::ledger::oracle;
+use tests::ledger::simulation::{Plant, simulate};
+use tests::stores::{Durability, Postgres, Stores, each_database};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use weir::billing::idempotency::{self, Claim, Claimed};
+use weir::billing::ledger::verify::verify;
+use weir::billing::ledger::{
+    Account, AccountId, Action, Checkpoint, Done, HoldId, LeaseSettings, Ledger, LedgerError, Open,
+    Operation, OperationId, Refusal, Settle, Settlement, Source, Store, TopUp, Usage,
+};
+use weir::billing::{Credits, Plan};
+use weir::clock::{Clock, ManualClock, Millis};
+use weir::storage::Database;
+
+const NOW: Millis = Millis(1_750_000_000_000);
+
+/// All of the free plan's credits.
+const FREE: i64 = 500_000_000;
+
+fn alice() -> AccountId {
+    AccountId("alice".to_owned())
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(20)
+}
+
+fn open(hold: &str, amount: i64) -> Open {
+    Open {
+        hold: HoldId(hold.to_owned()),
+        amount: Credits(amount),
+        request_id: format!("req_{hold}"),
+        boot_id: String::new(),
+        parent: None,
+        source: Source::ApiKey,
+        source_id: Some("key".to_owned()),
+        model: "demo".to_owned(),
+    }
+}
+
+fn settle(hold: &str, credits: i64) -> Settle {
+    Settle {
+        hold: HoldId(hold.to_owned()),
+        credits: Credits(credits),
+        usage: usage(),
+    }
+}
+
+fn usage() -> Usage {
+    Usage {
+        provider: "demo".to_owned(),
+        adapter_digest: "sha256:00".to_owned(),
+        tokens_input: 10,
+        tokens_output: 20,
+        ..Usage::default()
+    }
+}
+
+async fn start(database: &Database) -> Ledger {
+    create_users(database, ["alice"].into_iter(), NOW.0).await;
+    another(database).await
+}
+
+async fn another(database: &Database) -> Ledger {
+    let clock = Clock::Manual(ManualClock::at(NOW));
+    let ledger = Ledger::start(database.clone(), clock, LeaseSettings::default());
+    ledger.await.expect("a ledger")
+}
+
+async fn account(ledger: &Ledger) -> Account {
+    let account = ledger.find_account(&alice()).await;
+    account.expect("an answer").expect("an account")
+}
+
+async fn is_sound(database: &Database) {
+    let violations = verify(database, NOW).await.expect("an answer");
+    assert_eq!(violations, []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn random_histories_agree_with_the_oracle() {
+    each_database(async |stores| {
+        let report = oracle::compare(&stores.database, 7, 3_000).await;
+        let report = report.unwrap_or_else(|divergence| panic!("{divergence}"));
+        assert!(report.refused * 10 > report.operations, "{report:?}");
+        assert!(report.refused * 2 < report.operations, "{report:?}");
+    })
+    .await;
+}
+
+#[test]
+fn the_committer_survives_whatever_happens() {
+    for seed in 0..200 {
+        simulate(seed, Plant::Nothing).unwrap_or_else(|violation| panic!("{violation}"));
+    }
+}
+
+#[test]
+fn the_simulation_finds_a_planted_double_settlement() {
+    assert!((0..100).any(|seed| simulate(seed, Plant::DoubleSettle).is_err()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_is_held_for_and_settled_once() {
+    each_database(async |stores| {
+        let ledger = start(&stores.database).await;
+        let before = account(&ledger).await;
+        assert_eq!(
+            (before.plan, before.available().plan),
+            (Plan::Free, Credits(FREE))
+        );
+
+        ledger
+            .open(&alice(), open("a", FREE), soon())
+            .await
+            .expect("enough");
+        let refused = ledger.open(&alice(), open("b", 1), soon()).await;
+        let short = Refusal::Insufficient {
+            required: Credits(1),
+            available: Credits(0),
+        };
+        assert_eq!(refused, Err(LedgerError::Refused(short)));
+        let checkpoint = Checkpoint {
+            hold: HoldId("a".to_owned()),
+            credits: Credits(5),
+            usage: usage(),
+        };
+        ledger
+            .checkpoint(&alice(), checkpoint, soon())
+            .await
+            .expect("it is open");
+        for _ in 0..2 {
+            let settled = ledger.settle(&alice(), settle("a", 7), soon()).await;
+            let charged = Credits(7);
+            let overrun = Credits(0);
+            assert_eq!(settled, Ok(Settlement { charged, overrun }));
+        }
+        let again = ledger.settle(&alice(), settle("a", 8), soon()).await;
+        assert_eq!(again, Err(LedgerError::Refused(Refusal::Conflict)));
+        assert_eq!(account(&ledger).await.available().plan, Credits(FREE - 7));
+
+        let nobody = AccountId("nobody".to_owned());
+        let refused = ledger.open(&nobody, open("c", 1), soon()).await;
+        assert_eq!(refused, Err(LedgerError::Refused(Refusal::UnknownAccount)));
+        ledger.stop().await;
+        is_sound(&stores.database).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_at_once_get_what_is_there_and_no_more() {
+    each_database(async |stores| {
+        let first = start(&stores.database).await;
+        let second = another(&stores.database).await;
+        let mut requests = JoinSet::new();
+        for number in 0..1_000 {
+            let ledger = if number % 2 == 0 { &first } else { &second }.clone();
+            requests.spawn(async move {
+                let hold = open(&format!("h{number}"), FREE / 50);
+                ledger.open(&alice(), hold, soon()).await.is_ok()
+            });
+        }
+        let opened = requests
+            .join_all()
+            .await
+            .into_iter()
+            .filter(|opened| *opened);
+        assert_eq!(opened.count(), 50);
+        is_sound(&stores.database).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_that_nobody_waits_for_does_not_stay() {
+    each_database(async |stores| {
+        let ledger = start(&stores.database).await;
+        for number in 0..50_u64 {
+            let hold = open(&format!("h{number}"), 1_000);
+            let deadline = Instant::now() + Duration::from_micros(100 * number);
+            let outcome = ledger.open(&alice(), hold, deadline).await;
+            if outcome.is_ok() {
+                let hold = HoldId(format!("h{number}"));
+                ledger
+                    .release(&alice(), hold, soon())
+                    .await
+                    .expect("it is open");
+            } else {
+                assert_eq!(outcome, Err(LedgerError::Late));
+            }
+        }
+        ledger.stop().await;
+        assert_eq!(account(&ledger).await.available().plan, Credits(FREE));
+        is_sound(&stores.database).await;
+    })
+    .await;
+}
+
+/// Opens a hold as a node does that then goes away, and has noted so much.
+async fn orphan(database: &Database, boot_id: &str, hold: &str, checkpoint: i64) {
+    let open = Open {
+        boot_id: boot_id.to_owned(),
+        ..open(hold, 1_000)
+    };
+    let checkpoint = Checkpoint {
+        hold: HoldId(hold.to_owned()),
+        credits: Credits(checkpoint),
+        usage: usage(),
+    };
+    let operations = [Action::Open(open), Action::Checkpoint(checkpoint)].map(|action| Operation {
+        account: alice(),
+        at: NOW,
+        action,
+    });
+    let outcomes = Store::new(database.clone()).commit(&operations).await;
+    assert_eq!(outcomes, Ok(vec![Ok(Done::Opened), Ok(Done::Checkpointed)]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn holds_of_a_node_that_went_away_are_settled_at_their_checkpoint() {
+    each_database(async |stores| {
+        let database = &stores.database;
+        create_users(database, ["alice"].into_iter(), NOW.0).await;
+        let store = Store::new(database.clone());
+        let lease = |boot, until: i64| store.renew_lease(boot, NOW, Millis(NOW.0 + until));
+        lease("gone", -1).await.expect("a lease");
+        lease("alive", 30_000).await.expect("a lease");
+        for number in 0..300 {
+            orphan(database, "gone", &format!("h{number:03}"), 3).await;
+        }
+        orphan(database, "alive", "kept", 3).await;
+
+        let ledger = another(database).await;
+        // Its own first sweep comes at once; they may share the work.
+        ledger.sweep().await.expect("an answer");
+        let orphans = store.find_orphans(NOW, 1_000).await.expect("an answer");
+        assert_eq!(orphans, []);
+        let left = account(&ledger).await;
+        assert_eq!(left.balance.plan, Credits(FREE - 900));
+        assert_eq!(left.held.plan, Credits(1_000));
+
+        let late = ledger.settle(&alice(), settle("h000", 5), soon()).await;
+        assert_eq!(late.map(|settlement| settlement.charged), Ok(Credits(5)));
+        let void = HoldId("h001".to_owned());
+        ledger
+            .release(&alice(), void, soon())
+            .await
+            .expect("it had expired");
+        assert_eq!(
+            account(&ledger).await.balance.plan,
+            Credits(FREE - 900 - 2 + 3)
+        );
+        is_sound(database).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_database_refuses_fails_alone() {
+    let database = Database::open(&Postgres::shared().create_database().await).await;
+    let database = database.expect("a database");
+    let ledger = start(&database).await;
+    let mut requests = JoinSet::new();
+    for number in 0..50 {
+        let ledger = ledger.clone();
+        let mut open = open(&format!("h{number}"), 1_000);
+        if number == 20 {
+            // PostgreSQL cannot keep this.
+            open.model = "nul \0".to_owned();
+        }
+        requests.spawn(async move { ledger.open(&alice(), open, soon()).await });
+    }
+    let outcomes = requests.join_all().await;
+    let failed: Vec<_> = outcomes.iter().filter(|outcome| outcome.is_err()).collect();
+    assert!(
+        matches!(*failed, [Err(LedgerError::Rejected(_))]),
+        "{failed:?}"
+    );
+    is_sound(&database).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_settlement_outlasts_the_database() {
+    let postgres = Postgres::start(Durability::Fast);
+    let database = Database::open(&postgres.create_database().await).await;
+    let database = database.expect("a database");
+    let ledger = start(&database).await;
+    for number in 0..20 {
+        let hold = open(&format!("h{number}"), 1_000);
+        ledger.open(&alice(), hold, soon()).await.expect("enough");
+    }
+    let mut requests = JoinSet::new();
+    for number in 0..20 {
+        let ledger = ledger.clone();
+        requests.spawn(async move {
+            let settle = settle(&format!("h{number}"), 500);
+            ledger.settle(&alice(), settle, soon()).await
+        });
+    }
+    postgres.kill();
+    let given_up = open("late", 1);
+    let alice = alice();
+    let refused = ledger.open(
+        &alice,
+        given_up,
+        Instant::now() + Duration::from_millis(300),
+    );
+    assert_eq!(refused.await, Err(LedgerError::Late));
+    postgres.restart();
+    for outcome in requests.join_all().await {
+        assert_eq!(
+            outcome.map(|settlement| settlement.charged),
+            Ok(Credits(500))
+        );
+    }
+    ledger.stop().await;
+    let left = account(&ledger).await;
+    assert_eq!(
+        (left.balance.plan, left.held.plan),
+        (Credits(FREE - 10_000), Credits(0))
+    );
+    is_sound(&database).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_cannot_be_changed_and_a_changed_balance_is_found() {
+    each_database(async |Stores { database, .. }| {
+        let ledger = start(database).await;
+        ledger
+            .open(&alice(), open("a", 10), soon())
+            .await
+            .expect("enough");
+        ledger
+            .settle(&alice(), settle("a", 7), soon())
+            .await
+            .expect("it is open");
+        for statement in ["UPDATE entries SET plan_delta = 0", "DELETE FROM entries"] {
+            let outcome = database.writer().execute(statement).await;
+            let error = outcome.expect_err(statement).to_string();
+            assert!(error.contains("append-only"), "{error}");
+        }
+        is_sound(database).await;
+        for statement in [
+            "UPDATE accounts SET plan_credits = plan_credits + 1",
+            "UPDATE holds SET plan_posted = plan_posted + 1, settled = settled + 1",
+            "UPDATE usage_daily SET credits = credits + 1",
+        ] {
+            let before = verify(database, NOW).await.expect("an answer").len();
+            database.writer().execute(statement).await.expect(statement);
+            let after = verify(database, NOW).await.expect("an answer");
+            assert!(after.len() > before, "{statement}: {after:?}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_users_record_follows_the_plan() {
+    each_database(async |stores| {
+        let ledger = start(&stores.database).await;
+        let grant = weir::billing::ledger::Grant {
+            id: OperationId("sub_1:1".to_owned()),
+            plan: Plan::Guru,
+            period: weir::billing::Period::monthly(NOW, NOW),
+            credits: Plan::Guru.monthly_credits(),
+        };
+        for _ in 0..2 {
+            let granted = ledger
+                .submit(&alice(), Action::Grant(grant.clone()), soon())
+                .await;
+            let credits = Credits::whole(10_000);
+            assert_eq!(granted, Ok(Done::Granted { credits }));
+        }
+        let top_up = TopUp {
+            id: OperationId("pay_1".to_owned()),
+            credits: Credits(5),
+        };
+        for _ in 0..2 {
+            let added = ledger
+                .submit(&alice(), Action::TopUp(top_up.clone()), soon())
+                .await;
+            assert_eq!(
+                added,
+                Ok(Done::ToppedUp {
+                    credits: Credits(5)
+                })
+            );
+        }
+        let plan: String = sqlx::query_scalar("SELECT plan FROM users WHERE id = 'alice'")
+            .fetch_one(stores.database.reader())
+            .await
+            .expect("a user");
+        assert_eq!(plan, "guru");
+        let left = account(&ledger).await;
+        let expected = (Credits::whole(10_000), Credits(5));
+        assert_eq!((left.balance.plan, left.balance.top_up), expected);
+        is_sound(&stores.database).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idempotency_key_gives_one_outcome() {
+    each_database(async |Stores { database, .. }| {
+        let ledger = start(database).await;
+        let claim = |request_id: &'static str, digest: &'static [u8; 32]| Claim {
+            account: Box::leak(Box::new(alice())),
+            key: "key-1",
+            request_digest: digest,
+            request_id,
+            boot_id: Box::leak(ledger.boot_id().to_owned().into_boxed_str()),
+        };
+        let ask = async |request_id, digest, now| {
+            let claimed = idempotency::claim(database, claim(request_id, digest), now).await;
+            claimed.expect("an answer")
+        };
+        let (one, two) = (&[1; 32], &[2; 32]);
+        assert_eq!(ask("req_a", one, NOW).await, Claimed::New);
+        assert_eq!(ask("req_b", one, NOW).await, Claimed::InProgress);
+        assert_eq!(ask("req_b", two, NOW).await, Claimed::OtherRequest);
+        let given_up = idempotency::give_up(database, claim("req_a", one));
+        given_up.await.expect("an answer");
+        assert_eq!(ask("req_c", two, NOW).await, Claimed::New);
+
+        // Served, and then its node crashes before it can say so.
+        ledger
+            .open(&alice(), open("c", 100), soon())
+            .await
+            .expect("enough");
+        ledger
+            .settle(&alice(), settle("c", 7), soon())
+            .await
+            .expect("it is open");
+        assert_eq!(ask("req_d", two, NOW).await, Claimed::InProgress);
+        let later = Millis(NOW.0 + 3_600_000);
+        let served = Claimed::Served {
+            request_id: "req_c".to_owned(),
+            charged: Credits(7),
+        };
+        assert_eq!(ask("req_d", two, later).await, served);
+
+        let completed = idempotency::complete(database, claim("req_c", two), Some(b"sealed"), NOW);
+        completed.await.expect("an answer");
+        let answered = Claimed::Answered(b"sealed".to_vec());
+        assert_eq!(ask("req_d", two, later).await, answered);
+        let tomorrow = NOW.plus_days(1);
+        assert_eq!(ask("req_e", one, tomorrow).await, Claimed::New);
+        // Its node's lease is over, and it has no hold: nothing was delivered.
+        assert_eq!(ask("req_f", one, tomorrow).await, Claimed::New);
+        idempotency::forget(database, tomorrow.plus_days(1))
+            .await
+            .expect("an answer");
+        let left: i64 = sqlx::query_scalar("SELECT CAST(COUNT(*) AS BIGINT) FROM idempotency_keys")
+            .fetch_one(database.reader())
+            .await
+            .expect("an answer");
+        assert_eq!(left, 0);
+    })
+    .await;
+}

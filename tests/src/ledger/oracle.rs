@@ -1,0 +1,661 @@
+//! The ledger's rules once more, told another way.
+//!
+//! Where the ledger keeps sums of balances and of what is held, the oracle keeps *lots*: each period's plan
+//! credits are a lot of their own, what was bought is one more. A hold takes credits out of lots and puts them
+//! back; what is put back into the lot of a past period is gone. Whatever was done under an id is remembered as it
+//! was asked for and answered. Random histories go through both, in random batches.
+
+use std::collections::{BTreeMap, HashMap};
+
+use weir::billing::ledger::account::HoldState;
+use weir::billing::ledger::verify::verify;
+use weir::billing::ledger::{
+    AccountId, Action, Checkpoint, Done, Grant, HoldId, Open, Operation, OperationId, Outcome,
+    Pool, Refund, Refusal, Settle, Source, Store, TopUp, Usage,
+};
+use weir::billing::{Credits, Period, Plan};
+use weir::clock::Millis;
+use weir::storage::Database;
+
+use super::create_users;
+use super::random::Random;
+
+const START: Millis = Millis(1_750_000_000_000);
+
+/// Few, so that operations meet; the first one is in every second operation.
+const ACCOUNTS: usize = 12;
+
+/// Holds of an account that operations still come back to.
+const REMEMBERED: usize = 24;
+
+/// The oracle's view of all accounts.
+#[derive(Default)]
+struct Oracle {
+    accounts: BTreeMap<String, Lots>,
+    /// Grants, top-ups and refunds by id: what was asked for, and the answer.
+    done: HashMap<String, (String, Done)>,
+}
+
+#[derive(Clone)]
+struct Lots {
+    created_at: Millis,
+    plan: Plan,
+    period: Option<Period>,
+    /// Credits of each period's lot that are free; all but the last one are closed.
+    periods: Vec<i64>,
+    top_up: i64,
+    holds: HashMap<String, Taken>,
+    /// The latest holds, for the generator.
+    recent: Vec<String>,
+}
+
+#[derive(Clone)]
+struct Taken {
+    open: Open,
+    lot: usize,
+    /// What it has taken out of its period's lot and of what was bought, and has not spent.
+    keeps: (i64, i64),
+    spent: (i64, i64),
+    lost: i64,
+    total: i64,
+    checkpoint: (i64, Option<Usage>),
+    state: HoldState,
+    settled_with: Option<Settle>,
+}
+
+impl Lots {
+    fn begin(&mut self, plan: Plan, period: Period, credits: i64) {
+        if let Some(last) = self.periods.last_mut() {
+            *last = 0;
+        }
+        self.periods.push(credits);
+        self.plan = plan;
+        self.period = Some(period);
+    }
+
+    fn begin_if_due(&mut self, at: Millis) {
+        let grace = if self.plan == Plan::Free { 0 } else { 3 };
+        if let Some(period) = self.period
+            && at < period.end.plus_days(grace)
+        {
+            return;
+        }
+        let mut month = Period::monthly(self.created_at, at);
+        if let Some(last) = self.period {
+            month.start = month.start.max(last.end).min(month.end);
+        }
+        self.begin(Plan::Free, month, 500_000_000);
+    }
+
+    fn free(&self) -> i64 {
+        self.periods.last().unwrap_or(&0) + self.top_up
+    }
+
+    /// Takes out of a lot, if it is the open one, and then out of what was bought.
+    fn take(&mut self, lot: usize, amount: i64) -> (i64, i64) {
+        let mut of_plan = 0;
+        if lot + 1 == self.periods.len() {
+            of_plan = amount.min(self.periods[lot]);
+            self.periods[lot] -= of_plan;
+        }
+        let bought = (amount - of_plan).min(self.top_up);
+        self.top_up -= bought;
+        (of_plan, bought)
+    }
+
+    /// Puts back what a hold took, to its parent if that is open.
+    fn put_back(&mut self, hold: &Taken, credits: (i64, i64)) {
+        if let Some(parent) = self.open_parent(hold) {
+            parent.keeps = (parent.keeps.0 + credits.0, parent.keeps.1 + credits.1);
+            return;
+        }
+        if hold.lot + 1 == self.periods.len() {
+            self.periods[hold.lot] += credits.0;
+        }
+        self.top_up += credits.1;
+    }
+
+    fn open_parent(&mut self, hold: &Taken) -> Option<&mut Taken> {
+        let parent = hold.open.parent.as_ref()?;
+        let parent = self.holds.get_mut(&parent.0)?;
+        (parent.state == HoldState::Open).then_some(parent)
+    }
+
+    /// Makes what a hold has spent and lost be `total`.
+    fn spend(&mut self, id: &str, total: i64) {
+        let mut hold = self.holds[id].clone();
+        let mut more = total - hold.total;
+        hold.total = total;
+        if more >= 0 {
+            // Credit by credit would do the same: its own, its parent's, what is free, nobody's.
+            let own = (
+                more.min(hold.keeps.0),
+                (more - more.min(hold.keeps.0)).min(hold.keeps.1),
+            );
+            more -= own.0 + own.1;
+            let rest = (hold.keeps.0 - own.0, hold.keeps.1 - own.1);
+            hold.keeps = (0, 0);
+            self.put_back(&hold, rest);
+            let mut of_parent = (0, 0);
+            if let Some(parent) = self.open_parent(&hold) {
+                of_parent.0 = more.min(parent.keeps.0);
+                of_parent.1 = (more - of_parent.0).min(parent.keeps.1);
+                parent.keeps = (parent.keeps.0 - of_parent.0, parent.keeps.1 - of_parent.1);
+            }
+            more -= of_parent.0 + of_parent.1;
+            let free = self.take(hold.lot, more);
+            more -= free.0 + free.1;
+            hold.spent.0 += own.0 + of_parent.0 + free.0;
+            hold.spent.1 += own.1 + of_parent.1 + free.1;
+            hold.lost += more;
+        } else {
+            let mut less = -more;
+            let found = less.min(hold.lost);
+            hold.lost -= found;
+            less -= found;
+            let back = (less - less.min(hold.spent.1), less.min(hold.spent.1));
+            hold.spent = (hold.spent.0 - back.0, hold.spent.1 - back.1);
+            self.put_back(&hold, back);
+        }
+        self.holds.insert(id.to_owned(), hold);
+    }
+}
+
+impl Oracle {
+    fn answer(&mut self, operation: &Operation) -> Outcome {
+        if let Some(id) = operation.id()
+            && self.accounts.contains_key(&operation.account.0)
+            && let Some((content, done)) = self.done.get(&id.0)
+        {
+            return if *content == operation.content() {
+                Ok(done.clone())
+            } else {
+                Err(Refusal::Conflict)
+            };
+        }
+        let account = self
+            .accounts
+            .get_mut(&operation.account.0)
+            .ok_or(Refusal::UnknownAccount)?;
+        let at = operation.at;
+        let outcome = match &operation.action {
+            Action::Open(open) => Self::open(account, open, at),
+            Action::Settle(settle) => Self::settle(account, settle),
+            Action::Release { hold } => Self::release(account, hold),
+            Action::Expire { hold } => Self::expire(account, hold),
+            Action::Checkpoint(checkpoint) => Self::checkpoint(account, checkpoint),
+            Action::ResetPeriod => {
+                account.begin_if_due(at);
+                Ok(Done::PeriodReset)
+            }
+            Action::Grant(grant)
+                if !fits(grant.credits) || grant.period.start >= grant.period.end =>
+            {
+                Err(Refusal::OutOfRange)
+            }
+            Action::Grant(grant) if grant.period.end <= at => Err(Refusal::Outdated),
+            Action::Grant(Grant {
+                plan,
+                period,
+                credits,
+                ..
+            }) => {
+                account.begin(*plan, *period, credits.0);
+                Ok(Done::Granted { credits: *credits })
+            }
+            Action::TopUp(TopUp { credits, .. }) if fits(*credits) => {
+                account.top_up += credits.0;
+                Ok(Done::ToppedUp { credits: *credits })
+            }
+            Action::Refund(Refund { pool, credits, .. }) if fits(*credits) => {
+                let from = match pool {
+                    Pool::Plan => account.periods.last_mut(),
+                    Pool::TopUp => Some(&mut account.top_up),
+                };
+                let mut taken = 0;
+                if let Some(from) = from {
+                    taken = credits.0.min(*from);
+                    *from -= taken;
+                }
+                Ok(Done::Refunded {
+                    credits: Credits(taken),
+                })
+            }
+            Action::TopUp(_) | Action::Refund(_) => Err(Refusal::OutOfRange),
+        };
+        if let Some(id) = operation.id()
+            && let Ok(done) = &outcome
+        {
+            self.done
+                .insert(id.0.clone(), (operation.content(), done.clone()));
+        }
+        outcome
+    }
+
+    fn open(account: &mut Lots, open: &Open, at: Millis) -> Outcome {
+        if let Some(hold) = account.holds.get(&open.hold.0) {
+            return if hold.open == *open {
+                Ok(Done::Opened)
+            } else {
+                Err(Refusal::Conflict)
+            };
+        }
+        if !fits(open.amount) {
+            return Err(Refusal::OutOfRange);
+        }
+        let short = |available| Refusal::Insufficient {
+            required: open.amount,
+            available: Credits(available),
+        };
+        let amount = open.amount.0;
+        let (lot, keeps) = match &open.parent {
+            None => {
+                account.begin_if_due(at);
+                if account.free() < amount {
+                    return Err(short(account.free()));
+                }
+                let lot = account.periods.len() - 1;
+                (lot, account.take(lot, amount))
+            }
+            Some(parent) => {
+                let parent = account
+                    .holds
+                    .get_mut(&parent.0)
+                    .ok_or(Refusal::UnknownHold)?;
+                if parent.state != HoldState::Open {
+                    return Err(Refusal::Ended(parent.state));
+                }
+                let (plan, top_up) = parent.keeps;
+                if plan + top_up < amount {
+                    return Err(short(plan + top_up));
+                }
+                let of_plan = amount.min(plan);
+                parent.keeps = (plan - of_plan, top_up - (amount - of_plan));
+                (parent.lot, (of_plan, amount - of_plan))
+            }
+        };
+        let hold = Taken {
+            open: open.clone(),
+            lot,
+            keeps,
+            spent: (0, 0),
+            lost: 0,
+            total: 0,
+            checkpoint: (0, None),
+            state: HoldState::Open,
+            settled_with: None,
+        };
+        account.holds.insert(open.hold.0.clone(), hold);
+        account.recent.push(open.hold.0.clone());
+        if account.recent.len() > REMEMBERED {
+            account.recent.remove(0);
+        }
+        Ok(Done::Opened)
+    }
+
+    fn settle(account: &mut Lots, settle: &Settle) -> Outcome {
+        if !fits(settle.credits) {
+            return Err(Refusal::OutOfRange);
+        }
+        let id = &settle.hold.0;
+        let hold = account.holds.get(id).ok_or(Refusal::UnknownHold)?;
+        match (hold.state, &hold.settled_with) {
+            (HoldState::Released, _) => return Err(Refusal::Ended(HoldState::Released)),
+            (HoldState::Settled, Some(first)) if first == settle => {}
+            (HoldState::Settled, _) => return Err(Refusal::Conflict),
+            (HoldState::Open | HoldState::Expired, _) => {
+                account.spend(id, settle.credits.0);
+                let hold = account.holds.get_mut(id).expect("it is there");
+                hold.state = HoldState::Settled;
+                hold.settled_with = Some(settle.clone());
+            }
+        }
+        let hold = &account.holds[id];
+        Ok(Done::Settled {
+            charged: Credits(hold.spent.0 + hold.spent.1),
+            overrun: Credits(hold.lost),
+        })
+    }
+
+    fn release(account: &mut Lots, id: &HoldId) -> Outcome {
+        let hold = account.holds.get(&id.0).ok_or(Refusal::UnknownHold)?;
+        match hold.state {
+            HoldState::Released => {}
+            HoldState::Settled => return Err(Refusal::Ended(HoldState::Settled)),
+            HoldState::Open | HoldState::Expired => {
+                account.spend(&id.0, 0);
+                account.holds.get_mut(&id.0).expect("it is there").state = HoldState::Released;
+            }
+        }
+        Ok(Done::Released)
+    }
+
+    fn expire(account: &mut Lots, id: &HoldId) -> Outcome {
+        let hold = account.holds.get(&id.0).ok_or(Refusal::UnknownHold)?;
+        match hold.state {
+            HoldState::Open => {
+                account.spend(&id.0, hold.checkpoint.0);
+                account.holds.get_mut(&id.0).expect("it is there").state = HoldState::Expired;
+            }
+            HoldState::Expired => {}
+            ended => return Err(Refusal::Ended(ended)),
+        }
+        let hold = &account.holds[&id.0];
+        Ok(Done::Expired {
+            charged: Credits(hold.spent.0 + hold.spent.1),
+            overrun: Credits(hold.lost),
+        })
+    }
+
+    fn checkpoint(account: &mut Lots, checkpoint: &Checkpoint) -> Outcome {
+        if !fits(checkpoint.credits) {
+            return Err(Refusal::OutOfRange);
+        }
+        let hold = account
+            .holds
+            .get_mut(&checkpoint.hold.0)
+            .ok_or(Refusal::UnknownHold)?;
+        if hold.state != HoldState::Open {
+            return Err(Refusal::Ended(hold.state));
+        }
+        if checkpoint.credits.0 >= hold.checkpoint.0 {
+            hold.checkpoint = (checkpoint.credits.0, Some(checkpoint.usage.clone()));
+        }
+        Ok(Done::Checkpointed)
+    }
+}
+
+fn fits(credits: Credits) -> bool {
+    (0..=1_000_000_000_000_000).contains(&credits.0)
+}
+
+/// Makes up histories that meet every rule.
+struct Generator {
+    random: Random,
+    now: Millis,
+    number: u64,
+    past: Vec<Operation>,
+}
+
+impl Generator {
+    fn operation(&mut self, oracle: &Oracle) -> Operation {
+        self.now.0 += self.random.up_to(2_000);
+        if self.random.below(20_000) == 0 {
+            self.now = self.now.plus_days(self.random.up_to(40));
+        }
+        // What was asked for before, word for word.
+        if self.random.percent(10)
+            && let Some(operation) = self.random.choose(&self.past)
+        {
+            return operation.clone();
+        }
+        let index = if self.random.percent(50) {
+            0
+        } else {
+            self.random.below(ACCOUNTS)
+        };
+        let name = if self.random.below(500) == 0 {
+            "nobody".to_owned()
+        } else {
+            account_id(index)
+        };
+        let action = self.action(oracle.accounts.get(&name));
+        let operation = Operation {
+            account: AccountId(name),
+            at: self.now,
+            action,
+        };
+        if self.past.len() < 200 {
+            self.past.push(operation.clone());
+        } else {
+            let place = self.random.below(self.past.len());
+            self.past[place] = operation.clone();
+        }
+        operation
+    }
+
+    fn action(&mut self, account: Option<&Lots>) -> Action {
+        let recent: &[String] = account.map_or(&[], |account| &account.recent);
+        let hold = self.random.choose(recent).cloned();
+        let taken = hold
+            .as_ref()
+            .zip(account)
+            .map(|(hold, account)| account.holds[hold].clone());
+        let kind = self.random.below(100);
+        let (Some(hold), Some(taken)) = (hold.filter(|_| kind >= 38), taken) else {
+            return match kind {
+                0..4 => self.top_up(),
+                4 => self.refund(),
+                5 => self.grant(),
+                6 => Action::ResetPeriod,
+                _ => self.open(account, None),
+            };
+        };
+        let hold = HoldId(hold);
+        match kind {
+            38..44 => self.open(account, Some(&taken)),
+            44..46 => Action::Release {
+                hold: HoldId("none".to_owned()),
+            },
+            46..58 => Action::Release { hold },
+            58..66 => Action::Expire { hold },
+            66..76 => Action::Checkpoint(Checkpoint {
+                hold,
+                credits: Credits(self.price(&taken)),
+                usage: self.usage(),
+            }),
+            _ => Action::Settle(Settle {
+                hold,
+                credits: Credits(self.price(&taken)),
+                usage: self.usage(),
+            }),
+        }
+    }
+
+    fn open(&mut self, account: Option<&Lots>, parent: Option<&Taken>) -> Action {
+        let available = match parent {
+            Some(parent) => parent.keeps.0 + parent.keeps.1,
+            None => account.map_or(0, Lots::free),
+        };
+        let amount = match self.random.below(20) {
+            0 => available,
+            1 => available + 1,
+            2 => -1,
+            3 => self.random.up_to(2 * available + 2),
+            4 => 0,
+            _ => self.random.up_to(available / 8 + 2),
+        };
+        let clash = account
+            .filter(|_| self.random.below(100) == 0)
+            .and_then(|account| account.recent.first());
+        let hold = clash.cloned().unwrap_or_else(|| self.id("h"));
+        Action::Open(Open {
+            request_id: format!("r{hold}"),
+            hold: HoldId(hold),
+            amount: Credits(amount),
+            boot_id: "boot".to_owned(),
+            parent: parent.map(|parent| parent.open.hold.clone()),
+            source: [Source::Web, Source::ApiKey, Source::Agent][self.random.below(3)],
+            source_id: self.random.percent(50).then(|| "key \"ä\"".to_owned()),
+            model: ["m", "n"][self.random.below(2)].to_owned(),
+        })
+    }
+
+    /// Of a settlement or checkpoint: within the hold mostly, now and then all of it, or more than all.
+    fn price(&mut self, hold: &Taken) -> i64 {
+        let amount = hold.open.amount.0;
+        match self.random.below(20) {
+            0 => amount,
+            1 => amount + 1,
+            2 => self.random.up_to(4 * amount + 4),
+            3 => 0,
+            4 if self.random.percent(20) => -1,
+            5 => self.random.up_to(600_000_000),
+            _ => self.random.up_to(amount),
+        }
+    }
+
+    fn usage(&mut self) -> Usage {
+        Usage {
+            provider: "p".to_owned(),
+            adapter_digest: "sha256:0".to_owned(),
+            tokens_input: self.random.any() % 1_000,
+            tokens_output: self.random.any() % 1_000,
+            provider_cost_nano_usd: self.random.any() % 1_000_000,
+            latency_ms: self.random.any() % 5_000,
+            estimated: self.random.percent(10),
+            ..Usage::default()
+        }
+    }
+
+    fn top_up(&mut self) -> Action {
+        let id = OperationId(self.id("pay"));
+        let credits = Credits(self.random.up_to(400_000_000) - 1);
+        Action::TopUp(TopUp { id, credits })
+    }
+
+    fn refund(&mut self) -> Action {
+        Action::Refund(Refund {
+            id: OperationId(self.id("refund")),
+            pool: [Pool::Plan, Pool::TopUp][self.random.below(2)],
+            credits: Credits(self.random.up_to(100_000_000)),
+        })
+    }
+
+    fn grant(&mut self) -> Action {
+        let start = Millis(self.now.0 - self.random.up_to(86_400_000));
+        let plan = Plan::ALL[self.random.below(3)];
+        Action::Grant(Grant {
+            id: OperationId(self.id("grant")),
+            plan,
+            period: Period {
+                start,
+                end: Millis(start.0 + self.random.up_to(30 * 86_400_000)),
+            },
+            credits: Credits(self.random.up_to(600_000_000)),
+        })
+    }
+
+    fn id(&mut self, kind: &str) -> String {
+        self.number += 1;
+        format!("{kind}{}", self.number)
+    }
+}
+
+fn account_id(index: usize) -> String {
+    format!("usr_{index:03}")
+}
+
+/// What a run has shown.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Operations that were done on both.
+    pub operations: usize,
+    /// Those of them that were refused.
+    pub refused: usize,
+    /// Batches that they came in.
+    pub batches: usize,
+}
+
+/// Runs a random history on a fresh database and on the oracle; an error is the first divergence.
+pub async fn compare(database: &Database, seed: u64, operations: usize) -> Result<Report, String> {
+    let names: Vec<_> = (0..ACCOUNTS).map(account_id).collect();
+    create_users(database, names.iter().map(|name| &**name), START.0).await;
+    let store = Store::new(database.clone());
+    // Every hold is of one run, so that none is an orphan.
+    let renewed = store.renew_lease("boot", START, Millis(i64::MAX / 2)).await;
+    renewed.map_err(|error| error.to_string())?;
+    let mut oracle = Oracle::default();
+    for name in &names {
+        let lots = Lots {
+            created_at: START,
+            plan: Plan::Free,
+            period: None,
+            periods: Vec::new(),
+            top_up: 0,
+            holds: HashMap::new(),
+            recent: Vec::new(),
+        };
+        oracle.accounts.insert(name.clone(), lots);
+    }
+    let mut generator = Generator {
+        random: Random::new(seed),
+        now: START,
+        number: 0,
+        past: Vec::new(),
+    };
+    let mut report = Report::default();
+    while report.operations < operations {
+        let size = 1 + generator.random.below(64);
+        let mut batch = Vec::new();
+        let mut expected = Vec::new();
+        for _ in 0..size {
+            let operation = generator.operation(&oracle);
+            expected.push(oracle.answer(&operation));
+            batch.push(operation);
+        }
+        commit(&store, &batch, &expected, seed, &mut report).await?;
+        // As after a commit whose answer was lost.
+        if generator.random.percent(3) {
+            let expected: Vec<_> = batch
+                .iter()
+                .map(|operation| oracle.answer(operation))
+                .collect();
+            commit(&store, &batch, &expected, seed, &mut report).await?;
+        }
+        if let Some(operation) = generator.random.choose(&batch) {
+            same_balance(&store, &oracle, &operation.account).await?;
+        }
+    }
+    for name in names {
+        same_balance(&store, &oracle, &AccountId(name)).await?;
+    }
+    let violations = verify(database, generator.now).await;
+    let violations = violations.map_err(|error| error.to_string())?;
+    if violations.is_empty() {
+        Ok(report)
+    } else {
+        Err(format!("seed {seed}: {violations:?}"))
+    }
+}
+
+async fn commit(
+    store: &Store,
+    batch: &[Operation],
+    expected: &[Outcome],
+    seed: u64,
+    report: &mut Report,
+) -> Result<(), String> {
+    let outcomes = store.commit(batch).await;
+    let outcomes = outcomes.map_err(|error| format!("seed {seed}: {error}"))?;
+    for (index, (outcome, expected)) in outcomes.iter().zip(expected).enumerate() {
+        if outcome != expected {
+            return Err(format!(
+                "seed {seed}, batch {}: {:?} gave {outcome:?}, and not {expected:?}",
+                report.batches, batch[index]
+            ));
+        }
+    }
+    report.batches += 1;
+    report.operations += batch.len();
+    report.refused += outcomes.iter().filter(|outcome| outcome.is_err()).count();
+    Ok(())
+}
+
+async fn same_balance(store: &Store, oracle: &Oracle, id: &AccountId) -> Result<(), String> {
+    let Some(lots) = oracle.accounts.get(&id.0) else {
+        return Ok(());
+    };
+    let account = store.find_account(id).await;
+    let Some(account) = account.map_err(|error| error.to_string())? else {
+        return Ok(());
+    };
+    let available = account.available();
+    let expected = (*lots.periods.last().unwrap_or(&0), lots.top_up, lots.plan);
+    let found = (available.plan.0, available.top_up.0, account.plan);
+    if found == expected {
+        Ok(())
+    } else {
+        Err(format!("{id} has {found:?}, and not {expected:?}"))
+    }
+}

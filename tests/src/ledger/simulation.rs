@@ -1,0 +1,627 @@
+//! Everything that can happen to the ledger's committer, from a seed.
+//!
+//! Some nodes, each with a committer that a loop steps by hand, share a store that holds accounts in memory
+//! and applies the ledger's own operations to them. Commits fail before anything is done, or lose their answer
+//! before or after; they land when their node is gone, or give up by then the locks that they had; nodes crash; leases lapse
+//! while their node lives; requests are repeated, overtake each other, and stop waiting. When all is
+//! quiet, what the store holds must be sound, and what anybody was told must be true.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use weir::billing::Credits;
+use weir::billing::ledger::account::{Account, Entry, EntryKind, HoldState, Pools, apply};
+use weir::billing::ledger::committer::{Answer, Committer, Input, Next, Reply};
+use weir::billing::ledger::{
+    AccountId, Action, Checkpoint, Done, HoldId, Open, Operation, OperationId, Outcome, Refusal,
+    Settle, Source, StoreError, TopUp, Usage,
+};
+use weir::clock::Millis;
+
+use super::random::Random;
+
+const START: Millis = Millis(1_750_000_000_000);
+const ACCOUNTS: usize = 3;
+const NODES: usize = 3;
+const STEPS: usize = 400;
+
+/// A defect to find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plant {
+    /// None.
+    Nothing,
+    /// A settlement that comes again is posted again.
+    DoubleSettle,
+}
+
+/// How much happened in a run.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Happened {
+    /// Batches that were committed.
+    pub commits: usize,
+    /// Commits that failed, or whose answer was lost.
+    pub failures: usize,
+    /// Nodes that crashed.
+    pub crashes: usize,
+    /// Requests that were made.
+    pub requests: usize,
+    /// Holds that were settled for a node that was gone, or seemed to be.
+    pub expired: usize,
+}
+
+/// What the nodes share.
+struct Shared {
+    accounts: BTreeMap<AccountId, Account>,
+    history: BTreeMap<AccountId, Vec<Entry>>,
+    plant: Plant,
+}
+
+struct Node {
+    boot: String,
+    committer: Committer<Waiter>,
+    busy: bool,
+}
+
+/// Who waits for an answer.
+struct Waiter {
+    asked: Operation,
+    gone: Rc<Cell<bool>>,
+    answers: Rc<RefCell<Vec<(Operation, Outcome)>>>,
+}
+
+impl Reply for Waiter {
+    fn is_gone(&self) -> bool {
+        self.gone.get()
+    }
+
+    fn answer(self, answer: Answer) -> bool {
+        if self.gone.get() {
+            return false;
+        }
+        let outcome = answer.expect("this store refuses batches, but no operation");
+        self.answers.borrow_mut().push((self.asked, outcome));
+        true
+    }
+}
+
+/// A request, as far as it has come.
+struct Request {
+    account: AccountId,
+    node: usize,
+    boot: String,
+    hold: HoldId,
+    gone: Rc<Cell<bool>>,
+    /// How it ends: the price, or nothing delivered.
+    price: Option<i64>,
+    opened: bool,
+    ended: bool,
+}
+
+struct Simulation {
+    random: Random,
+    shared: Shared,
+    nodes: Vec<Node>,
+    requests: Vec<Request>,
+    answers: Rc<RefCell<Vec<(Operation, Outcome)>>>,
+    told: Vec<(Operation, Outcome)>,
+    asked: Vec<Operation>,
+    /// Commits that nobody knows of any more, still under way.
+    adrift: Vec<Vec<Operation>>,
+    dead_boots: Vec<String>,
+    boots: usize,
+    now: Millis,
+    happened: Happened,
+}
+
+/// Runs one seed; an error is what was found to be wrong.
+pub fn simulate(seed: u64, plant: Plant) -> Result<Happened, String> {
+    let mut simulation = Simulation::new(seed, plant);
+    for _ in 0..STEPS {
+        simulation.something_happens();
+    }
+    simulation.come_to_rest();
+    simulation
+        .check()
+        .map_err(|what| format!("seed {seed}: {what}"))?;
+    Ok(simulation.happened)
+}
+
+impl Shared {
+    fn commit(&mut self, operations: &[Operation]) -> Vec<Outcome> {
+        let outcomes = operations
+            .iter()
+            .map(|operation| {
+                let account = self
+                    .accounts
+                    .get_mut(&operation.account)
+                    .ok_or(Refusal::UnknownAccount)?;
+                if self.plant == Plant::DoubleSettle
+                    && let Action::Settle(settle) = &operation.action
+                    && let Some(hold) = account.holds.get_mut(&settle.hold)
+                    && hold.state == HoldState::Settled
+                {
+                    hold.state = HoldState::Open;
+                    hold.settled = Credits::ZERO;
+                    hold.posted = Pools::default();
+                    hold.overrun = Credits::ZERO;
+                }
+                apply(operation, account)
+            })
+            .collect();
+        for (id, account) in &mut self.accounts {
+            let entries = std::mem::take(&mut account.journal).entries;
+            self.history.entry(id.clone()).or_default().extend(entries);
+        }
+        outcomes
+    }
+}
+
+impl Simulation {
+    fn new(seed: u64, plant: Plant) -> Self {
+        let accounts: BTreeMap<_, _> = (0..ACCOUNTS)
+            .map(|index| AccountId(format!("usr_{index}")))
+            .map(|id| (id.clone(), Account::new(id, START)))
+            .collect();
+        let mut simulation = Self {
+            random: Random::new(seed),
+            shared: Shared {
+                accounts,
+                history: BTreeMap::new(),
+                plant,
+            },
+            nodes: Vec::new(),
+            requests: Vec::new(),
+            answers: Rc::default(),
+            told: Vec::new(),
+            asked: Vec::new(),
+            adrift: Vec::new(),
+            dead_boots: Vec::new(),
+            boots: 0,
+            now: START,
+            happened: Happened::default(),
+        };
+        for _ in 0..NODES {
+            let node = simulation.new_node();
+            simulation.nodes.push(node);
+        }
+        simulation
+    }
+
+    fn new_node(&mut self) -> Node {
+        self.boots += 1;
+        Node {
+            boot: format!("boot_{}", self.boots),
+            committer: Committer::default(),
+            busy: false,
+        }
+    }
+
+    fn something_happens(&mut self) {
+        self.now.0 += self.random.up_to(1_000);
+        match self.random.below(100) {
+            0..22 => self.new_request(),
+            22..40 => self.request_goes_on(),
+            40..80 => {
+                let node = self.random.below(NODES);
+                self.node_commits(node, false);
+            }
+            80..84 => self.repeat(),
+            84..87 => self.somebody_stops_waiting(),
+            87..89 => self.crash(),
+            89..93 => self.sweep(),
+            93..95 => self.lease_lapses_too_early(),
+            95..97 => self.top_up(),
+            97 => self.now = self.now.plus_days(self.random.up_to(20)),
+            _ => self.drifting_commit_lands(),
+        }
+        self.hear();
+    }
+
+    fn new_request(&mut self) {
+        self.happened.requests += 1;
+        let node = self.random.below(NODES);
+        let account = AccountId(format!("usr_{}", self.random.below(ACCOUNTS)));
+        let amount = self.random.up_to(200_000_000);
+        let price = match self.random.below(10) {
+            0 => None,
+            1 => Some(2 * amount),
+            _ => Some(self.random.up_to(amount)),
+        };
+        let hold = HoldId(format!("hold_{}", self.happened.requests));
+        let request = Request {
+            account: account.clone(),
+            node,
+            boot: self.nodes[node].boot.clone(),
+            hold: hold.clone(),
+            gone: Rc::default(),
+            price,
+            opened: false,
+            ended: false,
+        };
+        let open = Open {
+            hold,
+            amount: Credits(amount),
+            request_id: format!("req_{}", self.happened.requests),
+            boot_id: request.boot.clone(),
+            parent: None,
+            source: Source::Web,
+            source_id: None,
+            model: "m".to_owned(),
+        };
+        let gone = request.gone.clone();
+        self.requests.push(request);
+        self.ask(node, account, Action::Open(open), Some(gone));
+    }
+
+    /// A request whose hold is open has a checkpoint, or ends.
+    fn request_goes_on(&mut self) {
+        let going_on: Vec<_> = (0..self.requests.len())
+            .filter(|index| {
+                let request = &self.requests[*index];
+                request.opened && !request.ended
+            })
+            .collect();
+        let Some(&index) = self.random.choose(&going_on) else {
+            return;
+        };
+        let checkpoint = self.random.percent(40);
+        self.request_steps(index, checkpoint);
+    }
+
+    fn request_steps(&mut self, index: usize, checkpoint: bool) {
+        let request = &mut self.requests[index];
+        let (hold, node, account) = (request.hold.clone(), request.node, request.account.clone());
+        let usage = Usage {
+            provider: "p".to_owned(),
+            tokens_output: 1,
+            ..Usage::default()
+        };
+        let action = match request.price {
+            Some(price) if checkpoint => Action::Checkpoint(Checkpoint {
+                hold,
+                credits: Credits(self.random.up_to(price)),
+                usage,
+            }),
+            Some(price) => {
+                request.ended = true;
+                let credits = Credits(price);
+                Action::Settle(Settle {
+                    hold,
+                    credits,
+                    usage,
+                })
+            }
+            None => {
+                request.ended = true;
+                Action::Release { hold }
+            }
+        };
+        self.ask(node, account, action, Some(Rc::default()));
+    }
+
+    fn ask(
+        &mut self,
+        node: usize,
+        account: AccountId,
+        action: Action,
+        gone: Option<Rc<Cell<bool>>>,
+    ) {
+        let operation = Operation {
+            account,
+            at: self.now,
+            action,
+        };
+        self.asked.push(operation.clone());
+        self.submit(node, operation, gone);
+    }
+
+    fn submit(&mut self, node: usize, operation: Operation, gone: Option<Rc<Cell<bool>>>) {
+        let waiter = gone.map(|gone| Waiter {
+            asked: operation.clone(),
+            gone,
+            answers: self.answers.clone(),
+        });
+        let node = &mut self.nodes[node];
+        let next = node.committer.step([Input::Submit(operation, waiter)]);
+        node.busy = next != Next::Idle;
+    }
+
+    /// The store is done with a node's batch, in one way or another.
+    fn node_commits(&mut self, node: usize, only_well: bool) {
+        if !self.nodes[node].busy {
+            return;
+        }
+        let batch = self.nodes[node].committer.batch().to_vec();
+        let waits = self.is_locked(&batch) && !only_well && self.random.percent(50);
+        let fate = if waits {
+            // For too long.
+            70
+        } else {
+            self.locks_are_freed(&batch);
+            if only_well { 0 } else { self.random.below(100) }
+        };
+        let failed = |error: fn(String) -> StoreError| Err(error("simulated".to_owned()));
+        let result = match fate {
+            0..70 => Ok(self.shared.commit(&batch)),
+            70..78 => failed(StoreError::Unavailable),
+            78..86 => {
+                self.shared.commit(&batch);
+                failed(StoreError::Unknown)
+            }
+            86..90 => failed(StoreError::Unknown),
+            90..95 => {
+                self.adrift.push(batch.clone());
+                failed(StoreError::Unknown)
+            }
+            _ if batch.len() > 1 => failed(StoreError::Rejected),
+            _ => failed(StoreError::Unavailable),
+        };
+        match &result {
+            Ok(_) => self.happened.commits += 1,
+            Err(_) => self.happened.failures += 1,
+        }
+        let node = &mut self.nodes[node];
+        node.busy = node.committer.step([Input::Committed(result)]) != Next::Idle;
+    }
+
+    /// Its answer is lost, and it still has its accounts locked: it lands, or is rolled back, before anybody
+    /// else gets to them.
+    fn drifting_commit_lands(&mut self) {
+        if !self.adrift.is_empty() {
+            let index = self.random.below(self.adrift.len());
+            let batch = self.adrift.swap_remove(index);
+            if self.random.percent(60) {
+                self.shared.commit(&batch);
+            }
+        }
+    }
+
+    fn is_locked(&self, batch: &[Operation]) -> bool {
+        self.adrift
+            .iter()
+            .any(|adrift| share_accounts(adrift, batch))
+    }
+
+    fn locks_are_freed(&mut self, batch: &[Operation]) {
+        while let Some(index) = self
+            .adrift
+            .iter()
+            .position(|adrift| share_accounts(adrift, batch))
+        {
+            let adrift = self.adrift.swap_remove(index);
+            if self.random.percent(60) {
+                self.shared.commit(&adrift);
+            }
+        }
+    }
+
+    /// Somebody asks again for what was asked for before, wherever that has come to.
+    fn repeat(&mut self) {
+        let Some(operation) = self.random.choose(&self.asked).cloned() else {
+            return;
+        };
+        // Whoever opens a hold asks once, and asks nobody else.
+        if !matches!(operation.action, Action::Open(_)) {
+            let node = self.random.below(NODES);
+            self.submit(node, operation, Some(Rc::default()));
+        }
+    }
+
+    fn somebody_stops_waiting(&mut self) {
+        let waiting: Vec<_> = self
+            .requests
+            .iter()
+            .filter(|request| !request.opened)
+            .collect();
+        if let Some(request) = self.random.choose(&waiting) {
+            request.gone.set(true);
+        }
+    }
+
+    fn crash(&mut self) {
+        self.happened.crashes += 1;
+        let index = self.random.below(NODES);
+        let fresh = self.new_node();
+        let crashed = std::mem::replace(&mut self.nodes[index], fresh);
+        // A commit may be on its way all the same.
+        if crashed.busy && self.random.percent(50) {
+            self.adrift.push(crashed.committer.batch().to_vec());
+        }
+        for request in &mut self.requests {
+            if request.boot == crashed.boot {
+                request.gone.set(true);
+                request.ended = true;
+            }
+        }
+        self.dead_boots.push(crashed.boot);
+    }
+
+    fn sweep(&mut self) {
+        let dead = self.dead_boots.clone();
+        self.expire_holds_of(&dead);
+    }
+
+    fn lease_lapses_too_early(&mut self) {
+        let node = self.random.below(NODES);
+        let boot = self.nodes[node].boot.clone();
+        self.expire_holds_of(&[boot]);
+    }
+
+    fn expire_holds_of(&mut self, boots: &[String]) {
+        let mut orphans = Vec::new();
+        for account in self.shared.accounts.values() {
+            for hold in account.holds.values() {
+                if hold.state == HoldState::Open && boots.contains(&hold.open.boot_id) {
+                    orphans.push((account.id.clone(), hold.open.hold.clone()));
+                }
+            }
+        }
+        self.happened.expired += orphans.len();
+        let node = self.random.below(NODES);
+        for (account, hold) in orphans {
+            self.ask(node, account, Action::Expire { hold }, None);
+        }
+    }
+
+    fn top_up(&mut self) {
+        let id = OperationId(format!("pay_{}", self.asked.len()));
+        let credits = Credits(self.random.up_to(300_000_000));
+        let account = AccountId(format!("usr_{}", self.random.below(ACCOUNTS)));
+        let node = self.random.below(NODES);
+        let action = Action::TopUp(TopUp { id, credits });
+        self.ask(node, account, action, Some(Rc::default()));
+    }
+
+    /// Requests hear what they were told.
+    fn hear(&mut self) {
+        let answers: Vec<_> = self.answers.borrow_mut().drain(..).collect();
+        for (operation, outcome) in answers {
+            if let Action::Open(open) = &operation.action
+                && let Some(request) = self
+                    .requests
+                    .iter_mut()
+                    .find(|request| request.hold == open.hold)
+            {
+                request.opened = outcome == Ok(Done::Opened);
+                request.ended = !request.opened;
+            }
+            self.told.push((operation, outcome));
+        }
+    }
+
+    /// Nothing fails any more; every request that lives ends, and every sweep is made.
+    fn come_to_rest(&mut self) {
+        while !self.adrift.is_empty() {
+            self.drifting_commit_lands();
+        }
+        for _ in 0..4 {
+            for node in 0..NODES {
+                while self.nodes[node].busy {
+                    self.node_commits(node, true);
+                }
+            }
+            self.hear();
+            for index in 0..self.requests.len() {
+                if self.requests[index].opened && !self.requests[index].ended {
+                    self.request_steps(index, false);
+                }
+            }
+            self.sweep();
+        }
+        self.hear();
+    }
+
+    fn check(&self) -> Result<(), String> {
+        for (id, account) in &self.shared.accounts {
+            let entries = self
+                .shared
+                .history
+                .get(id)
+                .map_or(&[][..], |entries| entries);
+            let sum = |delta: fn(&Entry) -> Credits| {
+                entries.iter().map(|entry| delta(entry).0).sum::<i64>()
+            };
+            let sums = (
+                sum(|entry| entry.plan_delta),
+                sum(|entry| entry.top_up_delta),
+            );
+            let balance = (account.balance.plan.0, account.balance.top_up.0);
+            if sums != balance {
+                return Err(format!(
+                    "I1: {id} has {balance:?}, and its entries say {sums:?}"
+                ));
+            }
+            if entries
+                .iter()
+                .enumerate()
+                .any(|(index, entry)| entry.sequence != index as i64 + 1)
+            {
+                return Err(format!("I1: {id} lacks entries"));
+            }
+            if account.held != Pools::default() || balance.0 < 0 || balance.1 < 0 {
+                return Err(format!(
+                    "I2: {id} has {balance:?}, and holds {:?}",
+                    account.held
+                ));
+            }
+            for (hold_id, hold) in &account.holds {
+                let of_hold = || {
+                    entries
+                        .iter()
+                        .filter(|entry| entry.hold.as_ref().is_some_and(|hold| hold.id == *hold_id))
+                };
+                let posted: i64 = of_hold()
+                    .map(|entry| -entry.plan_delta.0 - entry.top_up_delta.0)
+                    .sum();
+                let ends = |kinds: &[EntryKind]| {
+                    of_hold()
+                        .filter(|entry| kinds.contains(&entry.kind))
+                        .count()
+                };
+                let first = ends(&[EntryKind::Settlement, EntryKind::Expiry]);
+                let late = ends(&[EntryKind::LateSettlement, EntryKind::LateRelease]);
+                let sound = match hold.state {
+                    HoldState::Open => return Err(format!("I7: {hold_id} is open")),
+                    HoldState::Settled => first == 1 && late <= 1,
+                    HoldState::Expired => first == 1 && late == 0,
+                    HoldState::Released => first == late && late <= 1,
+                };
+                if !sound {
+                    return Err(format!(
+                        "I4: {hold_id} is {:?} and ended {first} + {late} times",
+                        hold.state
+                    ));
+                }
+                if posted != hold.posted.total().0 || hold.settled.0 != posted + hold.overrun.0 {
+                    return Err(format!("I3: {hold_id} posted {posted}, and says {hold:?}"));
+                }
+            }
+        }
+        self.told.iter().try_for_each(|told| self.is_true(told))
+    }
+
+    /// Whether what somebody was told is still so.
+    fn is_true(&self, (operation, outcome): &(Operation, Outcome)) -> Result<(), String> {
+        let account = &self.shared.accounts[&operation.account];
+        let lie = || {
+            Err(format!(
+                "{operation:?} was told {outcome:?}, which is not so"
+            ))
+        };
+        let Ok(done) = outcome else {
+            return Ok(());
+        };
+        let hold = operation_hold(operation).and_then(|hold| account.holds.get(hold));
+        match (done, hold) {
+            (Done::Opened, Some(_)) => Ok(()),
+            (Done::Released, Some(hold)) if hold.state == HoldState::Released => Ok(()),
+            (Done::Settled { charged, overrun }, Some(hold))
+                if hold.state == HoldState::Settled
+                    && hold.posted.total() == *charged
+                    && hold.overrun == *overrun =>
+            {
+                match &operation.action {
+                    Action::Settle(settle) if settle.credits == hold.settled => Ok(()),
+                    _ => lie(),
+                }
+            }
+            (Done::Opened | Done::Released | Done::Settled { .. }, _) => lie(),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn share_accounts(some: &[Operation], others: &[Operation]) -> bool {
+    some.iter()
+        .any(|one| others.iter().any(|other| one.account == other.account))
+}
+
+fn operation_hold(operation: &Operation) -> Option<&HoldId> {
+    match &operation.action {
+        Action::Open(open) => Some(&open.hold),
+        Action::Settle(settle) => Some(&settle.hold),
+        Action::Release { hold } => Some(hold),
+        _ => None,
+    }
+}

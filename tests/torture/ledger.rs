@@ -1,0 +1,89 @@
+//! L1 and L2: the ledger against an oracle, and its committer against everything that can happen.
+
+use std::time::{Duration, Instant};
+
+use tests::ledger::oracle;
+use tests::ledger::simulation::{Happened, Plant, simulate};
+use tests::stores::Postgres;
+use weir::secrets::SecretUrl;
+use weir::storage::Database;
+
+/// Operations of L1, half of them on each database.
+const OPERATIONS: usize = 1_000_000;
+
+/// Each history is on a fresh ledger.
+const OPERATIONS_PER_HISTORY: usize = 50_000;
+
+const L1_LIMIT: Duration = Duration::from_secs(600);
+
+const SEEDS: u64 = 10_000;
+
+/// A planted defect is found within so many seeds.
+const SEEDS_TO_FIND: u64 = 100;
+
+/// L1: random histories on SQLite and PostgreSQL, in batches of 1 to 64, each outcome compared with the oracle's.
+pub(crate) fn model() -> bool {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let began = Instant::now();
+        let folder = tempfile::tempdir().expect("a folder");
+        let (mut operations, mut refused, mut batches, mut divergences) = (0, 0, 0, 0);
+        for history in 0..OPERATIONS / OPERATIONS_PER_HISTORY {
+            let seed = history as u64 + 1;
+            let url = if history % 2 == 0 {
+                let file = folder.path().join(format!("{seed}.db"));
+                SecretUrl::new(format!("sqlite:{}", file.display()))
+            } else {
+                Postgres::shared().create_database().await
+            };
+            let database = Database::open(&url).await.expect("a database");
+            match oracle::compare(&database, seed, OPERATIONS_PER_HISTORY).await {
+                Ok(report) => {
+                    operations += report.operations;
+                    refused += report.refused;
+                    batches += report.batches;
+                }
+                Err(divergence) => {
+                    println!("L1: on {:?}: {divergence}", database.dialect());
+                    divergences += 1;
+                }
+            }
+            database.close().await;
+        }
+        let took = began.elapsed();
+        println!(
+            "L1: {operations} operations ({refused} refused) in {batches} batches on SQLite and PostgreSQL, \
+             {divergences} divergences, in {took:.0?} (limit {L1_LIMIT:.0?})"
+        );
+        divergences == 0 && operations >= OPERATIONS && took <= L1_LIMIT
+    })
+}
+
+/// L2: so many seeds of everything that can happen, and how soon a planted defect is found.
+pub(crate) fn simulation() -> bool {
+    let began = Instant::now();
+    let mut sum = Happened::default();
+    let mut violations = 0;
+    for seed in 0..SEEDS {
+        match simulate(seed, Plant::Nothing) {
+            Ok(happened) => {
+                sum.commits += happened.commits;
+                sum.failures += happened.failures;
+                sum.crashes += happened.crashes;
+                sum.requests += happened.requests;
+                sum.expired += happened.expired;
+            }
+            Err(violation) => {
+                violations += 1;
+                println!("L2: {violation}");
+            }
+        }
+    }
+    let found = (0..SEEDS_TO_FIND).find(|seed| simulate(*seed, Plant::DoubleSettle).is_err());
+    println!(
+        "L2: {SEEDS} seeds, {violations} violations ({sum:?}) in {:.0?}; a planted double settlement was found by \
+         seed {found:?} (limit {SEEDS_TO_FIND})",
+        began.elapsed()
+    );
+    violations == 0 && found.is_some()
+}

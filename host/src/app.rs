@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::audit::Audit;
+use crate::billing::Ledger;
 use crate::catalog::{Catalog, Problem};
 use crate::clock::{Clock, Millis};
 use crate::config::Config;
@@ -42,6 +43,8 @@ pub struct Inner {
     pub verifiers: Verifiers,
     /// Where security events go.
     pub audit: Audit,
+    /// What accounts have.
+    pub ledger: Ledger,
     /// When keys were last used.
     pub last_used: LastUsed,
     /// What tells the time.
@@ -113,11 +116,16 @@ impl App {
         verifiers.warm_up();
         let outgoing = config.identity.outgoing.as_ref();
         let service_tokens = ServiceTokenSource::new(outgoing, dev_issuer.as_ref(), &http, &clock)?;
+        let lease = config.ledger.lease();
+        let ledger = Ledger::start(database.clone(), clock.clone(), lease)
+            .await
+            .context("starting the ledger")?;
         let last_used = LastUsed::default();
         tokio::spawn(last_used.clone().write_behind(database.clone()));
         Ok(Self(Arc::new(Inner {
             verifiers,
             audit: Audit::start(database.clone()),
+            ledger,
             last_used,
             clock,
             http,

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use figment::Figment;
@@ -17,6 +18,7 @@ use figment::providers::{Env, Format, Serialized, Toml};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use crate::billing::ledger::LeaseSettings;
 use crate::catalog::config::{ModelConfig, PriceFactors, ProviderConfig};
 use crate::identity::limits::{FailurePolicy, RateLimits};
 use crate::identity::pepper::PepperSettings;
@@ -82,6 +84,9 @@ pub struct Config {
     /// What happens while the cache does not answer: `reject` (default), or `allow` in development mode.
     #[serde(default)]
     pub failure_policy: FailurePolicy,
+    /// How the ledger is kept.
+    #[serde(default)]
+    pub ledger: LedgerConfig,
     /// What prices are multiplied with.
     #[serde(default)]
     pub price_factors: PriceFactors,
@@ -167,6 +172,40 @@ impl Default for Timeouts {
             first_byte_ms: 120_000,
             idle_ms: 60_000,
             total_ms: 600_000,
+        }
+    }
+}
+
+/// How the ledger is kept.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LedgerConfig {
+    /// Milliseconds between two renewals of a node's lease on what it holds; as often it looks for the holds
+    /// of nodes whose lease is over. Default 5,000.
+    pub renew_ms: u64,
+    /// Milliseconds that a lease is valid; at least twice `renew_ms`. Default 30,000.
+    pub lease_ms: u64,
+}
+
+impl Default for LedgerConfig {
+    fn default() -> Self {
+        let LeaseSettings {
+            renew_every,
+            valid_for,
+        } = LeaseSettings::default();
+        Self {
+            renew_ms: renew_every.as_millis() as u64,
+            lease_ms: valid_for.as_millis() as u64,
+        }
+    }
+}
+
+impl LedgerConfig {
+    /// As the ledger has it.
+    pub fn lease(&self) -> LeaseSettings {
+        LeaseSettings {
+            renew_every: Duration::from_millis(self.renew_ms),
+            valid_for: Duration::from_millis(self.lease_ms),
         }
     }
 }
@@ -286,6 +325,7 @@ impl Config {
                 "limits.client_write_timeout_ms",
                 self.limits.client_write_timeout_ms,
             ),
+            ("ledger.renew_ms", self.ledger.renew_ms),
             ("timeouts.connect_ms", self.timeouts.connect_ms),
             ("timeouts.first_byte_ms", self.timeouts.first_byte_ms),
             ("timeouts.idle_ms", self.timeouts.idle_ms),
@@ -308,6 +348,9 @@ impl Config {
             if value == 0 {
                 problems.push(format!("`{setting}` must be more than 0"));
             }
+        }
+        if self.ledger.lease_ms / 2 < self.ledger.renew_ms {
+            problems.push("`ledger.lease_ms` must be at least twice `ledger.renew_ms`".to_owned());
         }
         if self.failure_policy == FailurePolicy::Allow && !self.is_dev() {
             problems

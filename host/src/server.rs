@@ -30,6 +30,9 @@ const BUFFER_BYTES: usize = 16 << 10;
 
 const MAX_HEADERS: usize = 100;
 
+/// How long the ledger may take to write what waits.
+const LEDGER_STOP: Duration = Duration::from_secs(5);
+
 /// How long clients may take to hear that the gateway stops.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
@@ -154,6 +157,14 @@ async fn drain(app: &App, connections: GracefulShutdown) {
         app.shutdown.cancel();
         // They only have to say so to their clients; one whose client does not read is cut.
         let _ = tokio::time::timeout(LAST_WORDS, done).await;
+    }
+    if tokio::time::timeout(LEDGER_STOP, app.ledger.stop())
+        .await
+        .is_err()
+    {
+        tracing::warn!(
+            "the ledger does not stop; what it has not written is settled by another node, or the next start"
+        );
     }
     app.audit.flush().await;
     app.last_used.flush(&app.database).await;

@@ -7,13 +7,17 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use weir::app::App;
+use weir::billing::Credits;
+use weir::billing::ledger::{AccountId, Action, OperationId, TopUp};
 use weir::clock::{Clock, ManualClock};
 use weir::config::Config;
 use weir::identity::dev_issuer::{DevAudience, DevIssuer, SERVICE_EMAIL};
@@ -49,6 +53,7 @@ pub struct Builder {
     tables: String,
     plugins: Vec<Bundled>,
     clock: Clock,
+    credits: u32,
 }
 
 impl Gateway {
@@ -70,6 +75,7 @@ impl Gateway {
             tables: String::new(),
             plugins: bundled::adapters(),
             clock: Clock::System,
+            credits: 1_000_000,
         }
     }
 
@@ -182,6 +188,13 @@ impl Builder {
             return self;
         }
         self.settings("dev = true")
+    }
+
+    /// How many credits its user has beside those of the plan `free`: a million unless set.
+    #[must_use]
+    pub fn credits(mut self, credits: u32) -> Self {
+        self.credits = credits;
+        self
     }
 
     /// Has it go by another clock.
@@ -317,6 +330,9 @@ impl Builder {
         )
         .await
         .expect("a key can be made");
+        if self.credits > 0 {
+            top_up(&app, USER, Credits::whole(self.credits)).await;
+        }
         let (public, address) = listen(app.config.listen).await;
         let (internal, internal_address) = match app.config.internal_listen {
             Some(address) => {
@@ -340,6 +356,18 @@ impl Builder {
             folder: self.folder,
         })
     }
+}
+
+/// Gives a user credits that do not lapse.
+pub async fn top_up(app: &App, user: &str, credits: Credits) {
+    let top_up = TopUp {
+        id: OperationId(weir::ids::operator_action_id()),
+        credits,
+    };
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let account = AccountId(user.to_owned());
+    let done = app.ledger.submit(&account, Action::TopUp(top_up), deadline);
+    done.await.expect("the ledger takes credits");
 }
 
 async fn listen(address: SocketAddr) -> (TcpListener, SocketAddr) {

@@ -67,6 +67,12 @@ impl Credits {
         DECIMAL.parse(text).map(Self)
     }
 
+    /// The amount as a number of whole credits in a JSON value: for people, since beyond fifteen digits the last
+    /// ones may differ.
+    pub fn to_json(self) -> serde_json::Value {
+        self.to_string().parse().unwrap_or_default()
+    }
+
     /// Whole credits, half rounded up: for reports whose fields are integers. Round once, after summing.
     pub fn rounded(self) -> i64 {
         // `(n + MICRO / 2) / MICRO`, without the overflow.

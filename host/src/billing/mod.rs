@@ -7,12 +7,13 @@
 //! **Invariant:** nothing outside this folder writes a row of the ledger.
 //! **Invariant:** nothing here knows HTTP or a provider's wire format.
 //!
-//! To change what a plan gives, edit [`plans`]; how prices become charges, [`pricing`]; which credits are
+//! To change what a plan gives, edit [`plans`]; what a request is charged however it ends, [`meter`]; how prices become charges, [`pricing`]; which credits are
 //! spent first, [`ledger::account`].
 
 pub mod credits;
 pub mod idempotency;
 pub mod ledger;
+pub mod meter;
 pub mod plans;
 pub mod pricing;
 

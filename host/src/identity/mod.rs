@@ -45,6 +45,8 @@ use self::jwt::TokenError;
 use self::limits::{FailurePolicy, LOCKOUT};
 use crate::app::App;
 use crate::audit::Event;
+use crate::billing::ledger::{AccountId, Source};
+use crate::billing::meter::Payer;
 use crate::error::ApiError;
 use crate::storage;
 use crate::storage::cache::{
@@ -73,6 +75,8 @@ pub enum Proof {
     ApiKey {
         /// Which.
         key_id: String,
+        /// Its HMAC, in hexadecimal: what its charges are told apart by.
+        hash: String,
     },
     /// As a web user.
     Web {
@@ -110,6 +114,21 @@ enum Credentials<'a> {
     },
     /// A bearer token without its attestation, or two keys that differ.
     Incomplete,
+}
+
+impl Caller {
+    /// Who pays for what is asked.
+    pub fn payer(self) -> Payer {
+        let (source, source_id) = match self.proof {
+            Proof::ApiKey { hash, .. } => (Source::ApiKey, Some(hash)),
+            Proof::Web { .. } => (Source::Web, None),
+        };
+        Payer {
+            account: AccountId(self.user_id),
+            source,
+            source_id,
+        }
+    }
 }
 
 impl FromRequestParts<App> for Caller {
@@ -212,7 +231,10 @@ impl Identification<'_> {
         let now = self.app.clock.now();
         let caller = |user_id, key_id| Caller {
             user_id,
-            proof: Proof::ApiKey { key_id },
+            proof: Proof::ApiKey {
+                key_id,
+                hash: record_key.secret.to_owned(),
+            },
         };
         match record {
             Lookup::Revoked => return self.fail("api_key", "revoked").await,

@@ -93,6 +93,9 @@ pub enum ExchangeError {
     /// The answer is larger than weir takes, or than the output limit allows.
     #[error("the upstream's answer is too large")]
     TooLarge,
+    /// The answer has used more than it may: it ends here, and is none the worse.
+    #[error("the answer has used more than it may")]
+    Spent,
     /// The client hung up, and the upstream did not finish within the drain.
     #[error("the client hung up")]
     Abandoned,
@@ -170,6 +173,7 @@ impl Exchange<'_> {
         } else {
             Duration::MAX
         };
+        relay.ask();
         let response = relay
             .within(first_byte, Phase::FirstByte, self.http.request(request))
             .await?

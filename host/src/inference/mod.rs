@@ -3,14 +3,17 @@
 //! 1. **Identify** ([`crate::identity`]): who calls.
 //! 2. **Admit** ([`admission`]): a turn, or 503.
 //! 3. **Resolve** ([`resolve`]): the model, its upstreams, its limits; each violation its own 400.
-//! 4. **Exchange** ([`exchange`]): a fresh adapter instance translates, the host does the I/O.
-//! 5. **Relay** ([`relay`]): events become the client's dialect, with backpressure.
+//! 4. **Hold** ([`crate::billing::meter`]): the most that it can cost is reserved, durably.
+//! 5. **Exchange** ([`exchange`]): a fresh adapter instance translates, the host does the I/O.
+//! 6. **Relay** ([`relay`]): events become the client's dialect, with backpressure.
+//! 7. **Settle**: the actual price is charged, durably, and then the end of the answer goes out.
 //!
-//! The last two run in a task of their own, registered with the gateway so that shutdown waits for it. It
+//! The last four run in a task of their own, registered with the gateway so that shutdown waits for it. It
 //! outlives the client's connection: when a client hangs up, the answer is read on for a while.
 //!
 //! **Invariant:** an attempt is repeated only if it cannot have been served: the connection failed, or the
 //! upstream itself declined, and nothing was told to the client. Never after a time-out.
+//! **Invariant:** no answer is delivered in full before its charge is durable, and every hold ends.
 //! **Invariant:** at most [`ATTEMPTS_PER_UPSTREAM`] attempts on each of a model's upstreams, all within
 //! the request's one deadline.
 
@@ -37,7 +40,7 @@ use self::exchange::{Exchange, ExchangeError, Phase};
 use self::relay::{Bounds, Relay};
 use self::resolve::Plan;
 use crate::app::App;
-use crate::clock::Millis;
+use crate::billing::meter::{Attempt, Meter, Metered, Payer};
 use crate::error::ApiError;
 use crate::ids;
 use crate::plugins::GuestError;
@@ -60,6 +63,7 @@ const LONGEST_PAUSE_BEFORE_FALLBACK: Duration = Duration::from_secs(1);
 pub async fn chat(
     app: &App,
     held: impl Send + 'static,
+    payer: Payer,
     request_id: RequestId,
     call: ChatCall,
 ) -> Result<Response, ApiError> {
@@ -67,7 +71,7 @@ pub async fn chat(
     let plan = resolve::resolve(&app.catalog, call)?;
     let head = AnswerHead {
         id: ids::completion_id(),
-        created: Millis::now().seconds(),
+        created: app.clock.now().seconds(),
         model: plan.model.id.clone(),
     };
     let bounds = Bounds {
@@ -76,10 +80,19 @@ pub async fn chat(
         shutdown: app.shutdown.clone(),
         output_limit: plan.request.max_output_tokens,
     };
+    let metered = Metered {
+        request_id: request_id.as_str().to_owned(),
+        model: plan.model.id.clone(),
+        size: plan.size,
+        max_image_tokens: plan.model.max_image_tokens,
+        output_limit: plan.request.max_output_tokens,
+    };
+    let factors = app.config.price_factors.clone();
+    let meter = Meter::new(app.ledger.clone(), factors, payer, metered);
     let (relay, reply) = if stream {
-        Relay::stream(head, include_usage, bounds.clone())
+        Relay::stream(head, include_usage, meter, bounds.clone())
     } else {
-        Relay::plain(head, bounds.clone())
+        Relay::plain(head, meter, bounds.clone())
     };
     let task = serve(app.clone(), plan, bounds, relay, request_id);
     app.tasks.spawn(async move {
@@ -91,38 +104,24 @@ pub async fn chat(
 
 async fn serve(app: App, plan: Plan, bounds: Bounds, mut relay: Relay, request_id: RequestId) {
     let model = plan.model.clone();
-    let size = plan.size;
+    let prices = model.candidates.iter().map(|candidate| &candidate.price);
+    if let Err(error) = relay.meter().open(prices).await {
+        return relay.refuse(error, request_id.as_str()).await;
+    }
     let outcome = match attempt_all(&app, plan, &bounds, &mut relay).await {
+        Err(ExchangeError::Spent) => relay.stop().await,
+        outcome => outcome,
+    };
+    match outcome {
         Ok(()) => {
-            let usage = usage::check(
-                relay.sequence().usage(),
-                &size,
-                model.max_image_tokens,
-                bounds.output_limit,
-                relay.sequence().received_bytes(),
-            );
-            if usage.clamped {
-                tracing::warn!(model = model.id, request_id = %request_id, "reported usage was beyond belief and is clamped");
+            if let Err(error) = relay.finish(request_id.as_str()).await {
+                tracing::info!(model = model.id, request_id = %request_id, %error, "the client took too long to read");
             }
-            relay.finish(&usage.tokens).await
         }
         Err(error) => {
-            let abandoned = matches!(error, ExchangeError::Abandoned);
-            let described = error.to_string();
-            if !abandoned {
-                relay.fail(error.into(), request_id.as_str()).await;
-            }
-            tracing::info!(
-                model = model.id,
-                request_id = %request_id,
-                error = described,
-                "request failed"
-            );
-            Ok(())
+            tracing::info!(model = model.id, request_id = %request_id, %error, "request failed");
+            relay.fail(error, request_id.as_str()).await;
         }
-    };
-    if let Err(error) = outcome {
-        tracing::info!(model = model.id, request_id = %request_id, %error, "the client took too long to read");
     }
 }
 
@@ -146,6 +145,11 @@ async fn attempt_all(
             continue;
         };
         chat.model.clone_from(&candidate.model);
+        relay.meter().attempt(Attempt {
+            provider: upstream.name.clone(),
+            adapter_digest: adapter.digest().to_string(),
+            price: candidate.price.clone(),
+        });
         let request = Request::Chat(chat);
         let exchange = Exchange {
             http: &app.http,
@@ -217,7 +221,8 @@ impl From<ExchangeError> for ApiError {
                 "UPSTREAM_ERROR",
                 "The model's provider broke off its answer.",
             ),
-            ExchangeError::TooLarge => new(
+            // What has used more than it may is an answer; see `serve`.
+            ExchangeError::TooLarge | ExchangeError::Spent => new(
                 S::BAD_GATEWAY,
                 "UPSTREAM_ERROR",
                 "The model's provider sent more than weir takes.",

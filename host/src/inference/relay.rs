@@ -27,9 +27,9 @@ use tokio_util::sync::CancellationToken;
 use super::dialect::openai::{AnswerHead, Chunks, Completion};
 use super::exchange::{ExchangeError, Phase};
 use super::sequence::{OutOfOrder, Sequence};
-use super::usage::TokenCounts;
+use crate::billing::meter::{Meter, Spent};
 use crate::error::ApiError;
-use crate::plugins::bindings::chat::Event;
+use crate::plugins::bindings::chat::{Event, FinishReason};
 
 /// Pieces of a stream that wait for a client to read them. A piece is at most what one call of an
 /// adapter yields.
@@ -54,6 +54,9 @@ pub struct Bounds {
 /// How an answer reaches the client that asked for it.
 pub struct Relay {
     sequence: Sequence,
+    meter: Meter,
+    /// Whether an upstream was sent the request: from then on it may ask to be paid.
+    asked: bool,
     client: Client,
     hung_up_at: Option<Instant>,
     bounds: Bounds,
@@ -88,7 +91,7 @@ enum Client {
 
 impl Relay {
     /// For a client that wants the whole answer at once.
-    pub fn plain(head: AnswerHead, bounds: Bounds) -> (Self, Reply) {
+    pub fn plain(head: AnswerHead, meter: Meter, bounds: Bounds) -> (Self, Reply) {
         let (reply, begun) = oneshot::channel();
         let client = Client::Plain {
             head,
@@ -96,7 +99,7 @@ impl Relay {
             reply,
         };
         (
-            Self::new(client, bounds),
+            Self::new(client, meter, bounds),
             Reply {
                 begun,
                 pieces: None,
@@ -105,7 +108,12 @@ impl Relay {
     }
 
     /// For a client that wants the answer as it is made.
-    pub fn stream(head: AnswerHead, include_usage: bool, bounds: Bounds) -> (Self, Reply) {
+    pub fn stream(
+        head: AnswerHead,
+        include_usage: bool,
+        meter: Meter,
+        bounds: Bounds,
+    ) -> (Self, Reply) {
         let (begun_sender, begun) = oneshot::channel();
         let (sender, pieces) = mpsc::channel(WAITING_PIECES);
         let client = Client::Stream {
@@ -114,12 +122,14 @@ impl Relay {
             pieces: sender,
         };
         let pieces = Some(pieces);
-        (Self::new(client, bounds), Reply { begun, pieces })
+        (Self::new(client, meter, bounds), Reply { begun, pieces })
     }
 
-    fn new(client: Client, bounds: Bounds) -> Self {
+    fn new(client: Client, meter: Meter, bounds: Bounds) -> Self {
         Self {
             sequence: Sequence::new(bounds.output_limit),
+            meter,
+            asked: false,
             client,
             hung_up_at: None,
             bounds,
@@ -131,9 +141,22 @@ impl Relay {
         matches!(self.client, Client::Stream { .. })
     }
 
-    /// What is known of the answer so far.
-    pub fn sequence(&self) -> &Sequence {
-        &self.sequence
+    /// What is held for the request.
+    pub fn meter(&mut self) -> &mut Meter {
+        &mut self.meter
+    }
+
+    /// An upstream is sent the request.
+    pub fn ask(&mut self) {
+        self.asked = true;
+    }
+
+    /// Whether a failed request is paid for: the client has some of the answer, or hung up while it was made.
+    fn is_owed(&self, error: &ExchangeError) -> bool {
+        match error {
+            ExchangeError::Abandoned => self.asked || self.sequence.any_output(),
+            _ => self.is_stream() && self.sequence.any_output(),
+        }
     }
 
     /// Whether the client has been told anything: from then on there is no second attempt.
@@ -145,6 +168,7 @@ impl Relay {
     /// Forgets an attempt that yielded nothing, for the next one.
     pub fn restart(&mut self) {
         self.sequence = Sequence::new(self.bounds.output_limit);
+        self.asked = false;
         if let Client::Plain { answer, .. } = &mut self.client {
             *answer = Completion::default();
         }
@@ -153,6 +177,15 @@ impl Relay {
     /// Takes the next events. Waits while a streaming client does not read.
     pub async fn events(&mut self, events: Vec<Event>) -> Result<(), ExchangeError> {
         self.check()?;
+        self.take(events).await?;
+        // One that has said why it ended needs no other end.
+        match self.meter.follow(&self.sequence) {
+            Err(Spent) if self.sequence.end().is_err() => Err(ExchangeError::Spent),
+            _ => Ok(()),
+        }
+    }
+
+    async fn take(&mut self, events: Vec<Event>) -> Result<(), ExchangeError> {
         for event in &events {
             self.sequence.follow(event)?;
         }
@@ -178,11 +211,23 @@ impl Relay {
         self.sequence.end()
     }
 
-    /// Hands over the rest of the answer, or all of it.
-    pub async fn finish(mut self, tokens: &TokenCounts) -> Result<(), ExchangeError> {
+    /// Ends an answer that has used more than it may, as one that has reached its limit.
+    pub async fn stop(&mut self) -> Result<(), ExchangeError> {
+        self.take(vec![Event::Finish(FinishReason::Length)]).await
+    }
+
+    /// Charges for the answer, then hands over the rest of it, or all of it.
+    pub async fn finish(mut self, request_id: &str) -> Result<(), ExchangeError> {
+        let billed = match self.meter.settle(&self.sequence).await {
+            Ok(billed) => billed,
+            Err(error) => {
+                self.tell(error, request_id).await;
+                return Ok(());
+            }
+        };
         if let Client::Stream { chunks, .. } = &mut self.client {
             let mut piece = Vec::new();
-            chunks.finish(tokens, &mut piece);
+            chunks.finish(&billed, &mut piece);
             self.send(piece).await?;
         }
         match self.client {
@@ -192,15 +237,34 @@ impl Relay {
                 reply,
             } => {
                 // Nobody listens if the client is gone, and that is all right.
-                let _ = reply.send(Ok(answer.into_body(&head, tokens).into()));
+                let _ = reply.send(Ok(answer.into_body(&head, &billed).into()));
             }
             Client::Stream { pieces, .. } => end(&pieces).await,
         }
         Ok(())
     }
 
+    /// Ends a request that failed: charges for what was delivered of it, or gives back what was held, then tells
+    /// the client.
+    pub async fn fail(mut self, error: ExchangeError, request_id: &str) {
+        if self.is_owed(&error) {
+            // The client is told why the answer ended, whatever becomes of the charge.
+            let _ = self.meter.settle(&self.sequence).await;
+        } else {
+            self.meter.release().await;
+        }
+        if !matches!(error, ExchangeError::Abandoned) {
+            self.tell(error.into(), request_id).await;
+        }
+    }
+
+    /// Tells the client that nothing was begun.
+    pub async fn refuse(self, error: ApiError, request_id: &str) {
+        self.tell(error, request_id).await;
+    }
+
     /// Tells the client of a failure: as the response, or as the stream's last event.
-    pub async fn fail(self, error: ApiError, request_id: &str) {
+    async fn tell(self, error: ApiError, request_id: &str) {
         match self.client {
             Client::Plain { reply, .. }
             | Client::Stream {

@@ -7,39 +7,45 @@ use serde_json::{Map, Value};
 
 use super::dialect::openai;
 use crate::app::App;
+use crate::billing::ledger::{AccountId, Source};
+use crate::billing::meter::Payer;
 use crate::error::ApiError;
 use crate::identity::service::{Scope, ServiceCaller};
 use crate::identity::{self, Caller};
 use crate::request::{JsonBody, RequestId};
 
+/// Bytes of an id in the body of a service's request.
+const MAX_ID_BYTES: usize = 256;
+
 /// `POST /chat` and `POST /v1/chat/completions`: answers a chat request in OpenAI's Chat Completions shape, at
 /// once or as a stream.
 pub async fn create_chat_completion(
     State(app): State<App>,
-    _: Caller,
+    caller: Caller,
     request_id: RequestId,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
     // After the body: a client that sends slowly must not hold a turn meanwhile.
     let turn = app.admission.enter().await?;
     let call = openai::parse_chat(&body.bytes)?;
-    super::chat(&app, (turn, body.room), request_id, call).await
+    super::chat(&app, (turn, body.room), caller.payer(), request_id, call).await
 }
 
 /// `POST /code`: the same, of models that can call tools.
 pub async fn create_code_completion(
     State(app): State<App>,
-    _: Caller,
+    caller: Caller,
     request_id: RequestId,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
     let turn = app.admission.enter().await?;
     let mut call = openai::parse_chat(&body.bytes)?;
     call.needs_tools = true;
-    super::chat(&app, (turn, body.room), request_id, call).await
+    super::chat(&app, (turn, body.room), caller.payer(), request_id, call).await
 }
 
-/// `POST /internal/agent/code`: the same for the user whom a service names in the body's `user_id`.
+/// `POST /internal/agent/code`: the same for the user whom a service names in the body's `user_id`, and for the
+/// task in its `task_id`, if any.
 pub async fn create_agent_completion(
     State(app): State<App>,
     service: ServiceCaller,
@@ -48,10 +54,10 @@ pub async fn create_agent_completion(
 ) -> Result<Response, ApiError> {
     service.require(Scope::ModelCall)?;
     let turn = app.admission.enter().await?;
-    let (user_id, request) = split_agent_body(&body.bytes)?;
+    let (payer, request) = split_agent_body(&body.bytes)?;
     let mut call = openai::parse_chat(&request)?;
     call.needs_tools = true;
-    if !identity::user_exists(&app, &user_id).await? {
+    if !identity::user_exists(&app, &payer.account.0).await? {
         return Err(ApiError::new(
             StatusCode::NOT_FOUND,
             "UNKNOWN_USER",
@@ -59,20 +65,30 @@ pub async fn create_agent_completion(
         )
         .with_param("user_id"));
     }
-    super::chat(&app, (turn, body.room), request_id, call).await
+    super::chat(&app, (turn, body.room), payer, request_id, call).await
 }
 
 /// Takes from a body what is not OpenAI's.
-fn split_agent_body(body: &[u8]) -> Result<(String, Vec<u8>), ApiError> {
-    let invalid = |message| ApiError::invalid_request("user_id", message);
+fn split_agent_body(body: &[u8]) -> Result<(Payer, Vec<u8>), ApiError> {
     let mut fields: Map<String, Value> = serde_json::from_slice(body)
         .map_err(|_| ApiError::invalid_request("", "The body is no JSON object."))?;
-    match fields.remove("user_id") {
-        Some(Value::String(user_id)) => {
-            let request = serde_json::to_vec(&fields).map_err(|_| ApiError::internal())?;
-            Ok((user_id, request))
-        }
-        Some(_) => Err(invalid("The user's id is a text.")),
-        None => Err(invalid("The id of the user who pays is missing.")),
-    }
+    let mut id = |name: &str| match fields.remove(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(id)) if (1..=MAX_ID_BYTES).contains(&id.len()) => Ok(Some(id)),
+        Some(_) => Err(ApiError::invalid_request(
+            name,
+            format!("An id is a text of 1 to {MAX_ID_BYTES} bytes."),
+        )),
+    };
+    let (user_id, task_id) = (id("user_id")?, id("task_id")?);
+    let user_id = user_id.ok_or_else(|| {
+        ApiError::invalid_request("user_id", "The id of the user who pays is missing.")
+    })?;
+    let payer = Payer {
+        account: AccountId(user_id),
+        source: Source::Agent,
+        source_id: task_id,
+    };
+    let request = serde_json::to_vec(&fields).map_err(|_| ApiError::internal())?;
+    Ok((payer, request))
 }

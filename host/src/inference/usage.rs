@@ -2,17 +2,17 @@
 //!
 //! What an adapter reports is a stranger's word. It is clamped to what the host can see: input to twice
 //! the bound of the request, output to the limit that was sent. Where nothing is reported, the host
-//! counts bytes.
+//! counts bytes; so it does where zero is reported of what it has seen.
 
 use crate::plugins::bindings::chat::{
     ChatRequest, Content, Image, ImageSource, Message, ResponseFormat, ToolContent, Usage,
 };
 
 /// Bytes of text per token, for estimates. English has about four.
-const BYTES_PER_TOKEN: u64 = 4;
+pub const BYTES_PER_TOKEN: u64 = 4;
 
 /// What an answer may report beyond its output limit: some upstreams count a few tokens of framing.
-const OUTPUT_SLACK_TOKENS: u64 = 64;
+pub const OUTPUT_SLACK_TOKENS: u64 = 64;
 
 /// How large a request is, as seen before it is sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -149,8 +149,14 @@ pub fn check(
 ) -> CheckedUsage {
     let input_max = 2 * size.bound_tokens(max_image_tokens);
     let output_max = u64::from(output_limit) + OUTPUT_SLACK_TOKENS;
-    let reported_input = reported.and_then(|usage| usage.input_tokens);
-    let reported_output = reported.and_then(|usage| usage.output_tokens);
+    // Nothing is no count where something was seen: an adapter that reports it serves for free.
+    let seen = |count: &u64, bytes: u64| *count > 0 || bytes == 0;
+    let reported_input = reported
+        .and_then(|usage| usage.input_tokens)
+        .filter(|count| seen(count, size.text_bytes));
+    let reported_output = reported
+        .and_then(|usage| usage.output_tokens)
+        .filter(|count| seen(count, received_bytes));
     let input = reported_input.unwrap_or_else(|| size.estimated_tokens(max_image_tokens));
     let output = reported_output.unwrap_or_else(|| received_bytes.div_ceil(BYTES_PER_TOKEN));
     // Parts of the input, each of what the ones before it leave: together they cannot be more than it.
@@ -269,5 +275,11 @@ mod tests {
         let half = check(Some(&usage(Some(7), None)), &SIZE, 100, 50, 9);
         assert_eq!((half.tokens.input, half.tokens.output), (7, 3));
         assert!(half.estimated);
+        let zero = check(Some(&usage(Some(0), Some(0))), &SIZE, 100, 50, 9);
+        assert_eq!((zero.tokens.input, zero.tokens.output), (201, 3));
+        assert!(zero.estimated);
+        let empty = check(Some(&usage(Some(7), Some(0))), &SIZE, 100, 50, 0);
+        assert_eq!((empty.tokens.input, empty.tokens.output), (7, 0));
+        assert!(!empty.estimated);
     }
 }

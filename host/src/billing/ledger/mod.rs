@@ -227,6 +227,20 @@ impl Ledger {
         self.submit(account, action, deadline).await.map(drop)
     }
 
+    /// The same, for whoever does not wait. Where many wait already it is left out: a later one says more.
+    pub fn note(&self, account: &AccountId, checkpoint: Checkpoint) {
+        let operation = self.operation(account, Action::Checkpoint(checkpoint));
+        let reply = None;
+        let _ = self.0.submit.try_send(Submitted { operation, reply });
+    }
+
+    /// Releases a hold, for whoever cannot wait.
+    pub fn abandon(&self, account: &AccountId, hold: HoldId) {
+        let operation = self.operation(account, Action::Release { hold });
+        let reply = None;
+        self.send_soon(Submitted { operation, reply });
+    }
+
     /// Does any operation. If the deadline passes, it is done all the same.
     ///
     /// To open a hold, see [`Self::open`], which does not leave one behind.
@@ -369,6 +383,14 @@ impl Ledger {
         Ok(())
     }
 
+    fn send_soon(&self, submitted: Submitted) {
+        if let Err(mpsc::error::TrySendError::Full(submitted)) = self.0.submit.try_send(submitted) {
+            let submit = self.0.submit.clone();
+            let sending = async move { submit.send(submitted).await.is_ok() };
+            self.0.tasks.spawn(sending);
+        }
+    }
+
     fn operation(&self, account: &AccountId, action: Action) -> Operation {
         Operation {
             account: account.clone(),
@@ -393,17 +415,8 @@ impl Drop for Opening<'_> {
         // From here on the committer sees that nobody waits. What it said before that is seen here.
         self.answer.close();
         if let Ok(Ok(Ok(Done::Opened))) = self.answer.try_recv() {
-            let release = Submitted {
-                operation,
-                reply: None,
-            };
-            if let Err(mpsc::error::TrySendError::Full(release)) =
-                self.ledger.0.submit.try_send(release)
-            {
-                let submit = self.ledger.0.submit.clone();
-                let tasks = &self.ledger.0.tasks;
-                tasks.spawn(async move { submit.send(release).await.is_ok() });
-            }
+            let reply = None;
+            self.ledger.send_soon(Submitted { operation, reply });
         }
     }
 }

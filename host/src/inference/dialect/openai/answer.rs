@@ -6,8 +6,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
+use crate::billing::Credits;
+use crate::billing::meter::Billed;
 use crate::error::ApiError;
-use crate::inference::usage::TokenCounts;
 use crate::plugins::bindings::chat::{Blob, BlockKind, Event, FinishReason};
 
 /// What stands in an answer besides what the model said.
@@ -67,7 +68,7 @@ impl Completion {
     }
 
     /// The `chat.completion` object.
-    pub fn into_body(self, head: &AnswerHead, usage: &TokenCounts) -> Vec<u8> {
+    pub fn into_body(self, head: &AnswerHead, billed: &Billed) -> Vec<u8> {
         // Null says that there is nothing but calls; an answer without anything is an empty text.
         let content = (!self.content.is_empty() || self.tool_calls.is_empty())
             .then_some(self.content.as_str());
@@ -90,7 +91,7 @@ impl Completion {
                 logprobs: (),
                 finish_reason: self.finish_reason.unwrap_or("stop"),
             }],
-            usage: usage.into(),
+            usage: billed.into(),
         };
         let mut body = Vec::with_capacity(512 + self.content.len());
         json(&answer, &mut body);
@@ -191,8 +192,8 @@ impl Chunks {
     }
 
     /// Appends the end: the reason, usage, `[DONE]`.
-    pub fn finish(&mut self, usage: &TokenCounts, out: &mut Vec<u8>) {
-        let usage = AnswerUsage::from(usage);
+    pub fn finish(&mut self, billed: &Billed, out: &mut Vec<u8>) {
+        let usage = AnswerUsage::from(billed);
         out.extend_from_slice(&self.opening);
         if !self.begun {
             self.begun = true;
@@ -396,6 +397,8 @@ struct AnswerUsage {
     total_tokens: u64,
     prompt_tokens_details: PromptTokensDetails,
     completion_tokens_details: CompletionTokensDetails,
+    /// Not OpenAI's: what the request was charged.
+    credits: Credits,
 }
 
 #[derive(Debug, Serialize)]
@@ -408,8 +411,9 @@ struct CompletionTokensDetails {
     reasoning_tokens: u64,
 }
 
-impl From<&TokenCounts> for AnswerUsage {
-    fn from(counts: &TokenCounts) -> Self {
+impl From<&Billed> for AnswerUsage {
+    fn from(billed: &Billed) -> Self {
+        let counts = &billed.tokens;
         Self {
             prompt_tokens: counts.input,
             completion_tokens: counts.output,
@@ -420,6 +424,7 @@ impl From<&TokenCounts> for AnswerUsage {
             completion_tokens_details: CompletionTokensDetails {
                 reasoning_tokens: counts.reasoning,
             },
+            credits: billed.credits,
         }
     }
 }
@@ -455,14 +460,18 @@ mod tests {
     use crate::plugins::bindings::chat::{ToolCallStart, Usage};
 
     use super::*;
+    use crate::inference::usage::TokenCounts;
 
-    const USAGE: TokenCounts = TokenCounts {
-        input: 10,
-        cache_read: 4,
-        cache_write_short: 0,
-        cache_write_long: 0,
-        output: 7,
-        reasoning: 2,
+    const USAGE: Billed = Billed {
+        credits: Credits(1_250_000),
+        tokens: TokenCounts {
+            input: 10,
+            cache_read: 4,
+            cache_write_short: 0,
+            cache_write_long: 0,
+            output: 7,
+            reasoning: 2,
+        },
     };
 
     fn head() -> AnswerHead {
@@ -477,7 +486,7 @@ mod tests {
         json!({
             "prompt_tokens": 10, "completion_tokens": 7, "total_tokens": 17,
             "prompt_tokens_details": {"cached_tokens": 4},
-            "completion_tokens_details": {"reasoning_tokens": 2},
+            "completion_tokens_details": {"reasoning_tokens": 2}, "credits": 1.25,
         })
     }
 

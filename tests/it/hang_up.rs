@@ -78,7 +78,7 @@ async fn nothing_more_is_read_from_the_upstream_while_the_client_does_not_read()
         .start()
         .await;
     let mut body = chat("scripted", "x");
-    body["max_tokens"] = 1_000_000.into();
+    body["max_tokens"] = 4_000_000.into();
     let mut stream = gateway.client().stream("/chat", &body).await;
     stream.next_chunk().await;
     // The client reads no more: the write time-out closes its connection, and only then does the

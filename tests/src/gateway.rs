@@ -271,7 +271,7 @@ impl Builder {
             .collect();
         let _ = write!(
             self.tables,
-            "[models.{id}]\ncontext_window = 2000000\nmax_output_tokens = 1000000\n\
+            "[models.{id}]\ncontext_window = 8000000\nmax_output_tokens = 4000000\n\
              default_output_tokens = 1000\nmax_image_tokens = 100\nsupports_tools = true\n\
              supports_vision = true\nupstreams = [{upstreams}]\nprice = {{ input = 1, output = 2 }}\n",
         );

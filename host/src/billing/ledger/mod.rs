@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -85,6 +85,7 @@ struct Inner {
     lease: LeaseSettings,
     /// Until when this node's lease is known to be valid, in milliseconds of the monotonic clock.
     leased_until_ms: AtomicU64,
+    renewing: Mutex<()>,
     tasks: TaskTracker,
     stopping: CancellationToken,
 }
@@ -107,7 +108,7 @@ pub enum LedgerError {
     /// The deadline has passed. A hold is not opened, or released again; everything else is still done.
     #[error("the ledger did not answer in time")]
     Late,
-    /// This node holds no valid lease, or the ledger has stopped.
+    /// This node can get no valid lease, or the ledger has stopped.
     #[error("the ledger is not available")]
     Unavailable,
     /// The database refuses the operation, which is a defect of weir.
@@ -131,6 +132,7 @@ impl Ledger {
             boot_id: ids::boot_id(),
             lease,
             leased_until_ms: AtomicU64::new(0),
+            renewing: Mutex::new(()),
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),
         }));
@@ -157,11 +159,16 @@ impl Ledger {
         open: Open,
         deadline: Instant,
     ) -> Result<(), LedgerError> {
-        if self.0.clock.monotonic().as_millis() as u64
-            >= self.0.leased_until_ms.load(Ordering::Acquire)
-        {
+        if !self.is_leased() {
             // Others would take its holds for abandoned.
-            return Err(LedgerError::Unavailable);
+            match timeout_at(deadline, self.renew_lapsed_lease()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "renewing the ledger's lapsed lease");
+                    return Err(LedgerError::Unavailable);
+                }
+                Err(_) => return Err(LedgerError::Late),
+            }
         }
         let open = Open {
             boot_id: self.0.boot_id.clone(),
@@ -367,6 +374,20 @@ impl Ledger {
                 }
             }
         }
+    }
+
+    fn is_leased(&self) -> bool {
+        let now_ms = self.0.clock.monotonic().as_millis() as u64;
+        now_ms < self.0.leased_until_ms.load(Ordering::Acquire)
+    }
+
+    /// For a node that was away for longer than its lease: asleep, or without its database.
+    async fn renew_lapsed_lease(&self) -> sqlx::Result<()> {
+        let _one_at_a_time = self.0.renewing.lock().await;
+        if self.is_leased() {
+            return Ok(());
+        }
+        self.renew_lease().await
     }
 
     async fn renew_lease(&self) -> sqlx::Result<()> {

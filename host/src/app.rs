@@ -1,6 +1,5 @@
 //! `App`: everything that requests share, and how it is put together.
 
-use std::fs::File;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -15,6 +14,8 @@ use crate::clock::{Clock, Millis};
 use crate::config::Config;
 use crate::identity::dev_issuer::DevIssuer;
 use crate::identity::last_used::LastUsed;
+use crate::identity::pepper::Peppers;
+use crate::identity::service_token::ServiceTokenSource;
 use crate::identity::verifiers::Verifiers;
 use crate::inference::admission::Admission;
 use crate::inference::upstream::{self, HttpClient};
@@ -22,6 +23,7 @@ use crate::plugins::bundled::Bundled;
 use crate::plugins::code_cache::CodeCache;
 use crate::plugins::{Engine, Plugins};
 use crate::secrets::{Key, create_private_folder};
+use crate::storage::database::FileLock;
 use crate::storage::{Cache, Database, database};
 
 /// Everything that requests share. Cheap to clone.
@@ -53,7 +55,9 @@ pub struct Inner {
     /// How much is served at once.
     pub admission: Admission,
     /// What API keys are stored under.
-    pub key_pepper: Key,
+    pub key_peppers: Peppers,
+    /// Where the token comes from that is presented to other services; `None` where none is configured.
+    pub service_tokens: Option<ServiceTokenSource>,
     /// The requests under way, whether their clients are still there or not.
     pub tasks: TaskTracker,
     /// Fires when a stopping gateway has waited long enough for them.
@@ -62,7 +66,7 @@ pub struct Inner {
     pub draining: CancellationToken,
     /// When it was started.
     pub started_at: Millis,
-    _serving: Option<File>,
+    _serving: Option<FileLock>,
 }
 
 impl Deref for App {
@@ -107,6 +111,8 @@ impl App {
         let dev_issuer = DevIssuer::of(&config)?;
         let verifiers = Verifiers::new(&config.identity, dev_issuer.as_ref(), &http, &clock)?;
         verifiers.warm_up();
+        let outgoing = config.identity.outgoing.as_ref();
+        let service_tokens = ServiceTokenSource::new(outgoing, dev_issuer.as_ref(), &http, &clock)?;
         let last_used = LastUsed::default();
         tokio::spawn(last_used.clone().write_behind(database.clone()));
         Ok(Self(Arc::new(Inner {
@@ -116,7 +122,8 @@ impl App {
             clock,
             http,
             admission: Admission::new(&config.limits),
-            key_pepper: key_pepper(&config)?,
+            key_peppers: Peppers::open(&config, &database).await?,
+            service_tokens,
             tasks: TaskTracker::new(),
             shutdown: CancellationToken::new(),
             draining: CancellationToken::new(),
@@ -129,11 +136,6 @@ impl App {
             _serving: serving,
         })))
     }
-}
-
-/// The key that API keys are stored under; made on first use.
-pub fn key_pepper(config: &Config) -> anyhow::Result<Key> {
-    Key::load_or_create(&config.data_dir.join("keys/api-key-pepper"))
 }
 
 /// Loads the adapters, compiled code from the data folder where it is there.

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::catalog::config::{ModelConfig, PriceFactors, ProviderConfig};
 use crate::identity::limits::{FailurePolicy, RateLimits};
+use crate::identity::pepper::PepperSettings;
 use crate::identity::settings::IdentitySettings;
 use crate::plugins;
 use crate::plugins::limits::MAX_MEMORY_BYTES;
@@ -32,8 +33,13 @@ pub struct Config {
     /// Where the public service listens. Default `127.0.0.1:8080`; port 0 picks a free one.
     #[serde(default = "default_listen")]
     pub listen: SocketAddr,
+    /// Where the paths under `/internal` are served, to other services only, e.g. `127.0.0.1:8081`. Default:
+    /// nowhere.
+    #[serde(default)]
+    pub internal_listen: Option<SocketAddr>,
     /// Development mode: loopback only, a fresh API key printed at the start, requests that came
-    /// through a proxy refused. `true` unless set; must be set beside PostgreSQL or Redis.
+    /// through a proxy refused. `true` unless set; must be set beside PostgreSQL, Redis or an issuer of
+    /// tokens.
     #[serde(default)]
     pub dev: Option<bool>,
     /// Where weir keeps its database, keys and compiled plugins. Default `.weir`, made with mode 0700.
@@ -47,6 +53,11 @@ pub struct Config {
     /// Default: in process.
     #[serde(default)]
     pub redis_url: Option<SecretUrl>,
+    /// What API keys are stored under; see [`PepperSettings`]. The first is for new keys. Nodes that share a
+    /// database need the same. Default, but for PostgreSQL outside development mode: one of this node's own, in the
+    /// data folder.
+    #[serde(default)]
+    pub api_key_peppers: Vec<PepperSettings>,
     /// Whether the built-in providers and models are there beside those configured. Default `true`.
     #[serde(default = "yes")]
     pub default_catalog: bool,
@@ -225,11 +236,29 @@ impl Config {
     /// Checks what types cannot say; the error names every setting that is wrong.
     pub fn check(&self) -> anyhow::Result<()> {
         let mut problems = Vec::new();
-        if self.is_dev() && !self.listen.ip().is_loopback() {
-            problems.push(format!(
-                "`listen` is {}: development mode serves this machine only; set `dev = false` to serve others",
-                self.listen
-            ));
+        let listens = [
+            ("listen", Some(self.listen)),
+            ("internal_listen", self.internal_listen),
+        ];
+        for (setting, address) in listens {
+            if let Some(address) = address
+                && self.is_dev()
+                && !address.ip().is_loopback()
+            {
+                problems.push(format!(
+                    "`{setting}` is {address}: development mode serves this machine only; set `dev = false` \
+                     to serve others",
+                ));
+            }
+        }
+        for (index, pepper) in self.api_key_peppers.iter().enumerate() {
+            let earlier = &self.api_key_peppers[..index];
+            if pepper.version == 0 || earlier.iter().any(|other| other.version == pepper.version) {
+                problems.push(format!(
+                    "`api_key_peppers[{index}].version` is {}; versions begin at 1 and are used once",
+                    pepper.version
+                ));
+            }
         }
         if let Err(error) = Dialect::of(&self.database_url()) {
             problems.push(error.to_string());
@@ -308,14 +337,22 @@ impl Config {
         Ok(())
     }
 
-    /// Refuses to guess whether a gateway on shared stores is for one developer or for all.
+    /// Refuses to guess whether a gateway on shared stores, or with users, is for one developer or for all.
     pub fn check_mode(&self) -> anyhow::Result<()> {
         let postgres = Dialect::of(&self.database_url())? == Dialect::Postgres;
-        let setting = match &self.redis_url {
-            _ if postgres => "database_url",
-            Some(_) => "redis_url",
-            None => return Ok(()),
+        let production = [
+            ("database_url", postgres),
+            ("redis_url", self.redis_url.is_some()),
+            ("identity.web", self.identity.web.is_some()),
+            ("identity.service", self.identity.service.is_some()),
+        ];
+        let Some((setting, _)) = production.into_iter().find(|&(_, is_set)| is_set) else {
+            return Ok(());
         };
+        anyhow::ensure!(
+            !postgres || self.dev != Some(false) || !self.api_key_peppers.is_empty(),
+            "`api_key_peppers` is not set: the keys in a PostgreSQL must outlive the data folder of one node"
+        );
         anyhow::ensure!(
             self.dev.is_some(),
             "`{setting}` is set, and development mode is not meant for it: set `dev = false` to serve \

@@ -27,6 +27,7 @@ struct Parts {
     message: String,
     param: Option<String>,
     retry_after: Option<Duration>,
+    no_retry: bool,
     details: Map<String, Value>,
 }
 
@@ -39,6 +40,7 @@ impl ApiError {
             message: message.into(),
             param: None,
             retry_after: None,
+            no_retry: false,
             details: Map::new(),
         }))
     }
@@ -78,6 +80,13 @@ impl ApiError {
     #[must_use]
     pub fn with_retry_after(mut self, after: Duration) -> Self {
         self.0.retry_after = Some(after);
+        self
+    }
+
+    /// Says that trying again is of no use, to SDKs that would: OpenAI's and Anthropic's read it.
+    #[must_use]
+    pub fn with_no_retry(mut self) -> Self {
+        self.0.no_retry = true;
         self
     }
 
@@ -132,6 +141,11 @@ impl ApiError {
             if let Ok(value) = HeaderValue::try_from(seconds.to_string()) {
                 response.headers_mut().insert(header::RETRY_AFTER, value);
             }
+        }
+        if self.0.no_retry {
+            response
+                .headers_mut()
+                .insert("x-should-retry", HeaderValue::from_static("false"));
         }
         if self.0.status == StatusCode::UNAUTHORIZED {
             response

@@ -1,5 +1,7 @@
 //! `GET /health` and `GET /health/ready`: open to all, for load balancers.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
@@ -15,8 +17,10 @@ pub async fn get_health() -> Json<Value> {
 
 /// `GET /health/ready`: requests can be served. 503 while the gateway stops or a store is away.
 pub async fn get_readiness(State(app): State<App>) -> Result<Json<Value>, ApiError> {
-    let not_ready =
-        |message: &str| ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "NOT_READY", message);
+    let not_ready = |message: &str| {
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "NOT_READY", message)
+            .with_retry_after(Duration::from_secs(1))
+    };
     if app.draining.is_cancelled() {
         return Err(not_ready("The gateway is stopping."));
     }

@@ -2,15 +2,17 @@
 
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{delete, get, post};
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use ipnet::IpNet;
 
 use crate::app::App;
 use crate::error::ApiError;
@@ -22,10 +24,11 @@ use crate::{catalog, health, identity, ids, inference};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The public service.
-pub fn router(app: App) -> Router {
-    Router::new()
+/// What clients reach.
+pub fn public(app: App) -> Router {
+    let routes = Router::new()
         .route("/chat", post(inference::routes::create_chat_completion))
+        .route("/code", post(inference::routes::create_code_completion))
         .route(
             "/v1/chat/completions",
             post(inference::routes::create_chat_completion),
@@ -42,7 +45,21 @@ pub fn router(app: App) -> Router {
         .route("/v1/models", get(catalog::routes::list_openai_models))
         .route("/v1/models/{*id}", get(catalog::routes::get_openai_model))
         .route("/health", get(health::get_health))
-        .route("/health/ready", get(health::get_readiness))
+        .route("/health/ready", get(health::get_readiness));
+    finish(routes, app)
+}
+
+/// What other services reach, on a port of its own.
+pub fn internal(app: App) -> Router {
+    let routes = Router::new().route(
+        "/internal/agent/code",
+        post(inference::routes::create_agent_completion),
+    );
+    finish(routes, app)
+}
+
+fn finish(routes: Router<App>, app: App) -> Router {
+    routes
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(app.clone(), surround))
@@ -75,10 +92,13 @@ async fn surround(State(app): State<App>, mut request: Request, next: Next) -> R
     request.extensions_mut().insert(rate.clone());
     if let Some(&Peer(peer)) = request.extensions().get() {
         let trusted = &app.config.trusted_proxies;
+        warn_of_unnamed_proxy(peer, request.headers(), trusted);
         let address = ClientAddress::of(peer, request.headers(), trusted);
         request.extensions_mut().insert(address);
     }
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    // The route and not the path: people paste keys into paths, too.
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let method = request.method().clone();
     let response = if app.config.is_dev() && !is_local(request.headers()) {
         Err(ApiError::new(
             StatusCode::FORBIDDEN,
@@ -121,14 +141,15 @@ async fn surround(State(app): State<App>, mut request: Request, next: Next) -> R
     let status = response.status().as_u16();
     let code = response.extensions().get::<ApiError>().map(ApiError::code);
     let milliseconds = started.elapsed().as_millis() as u64;
+    let route = route.as_ref().map(MatchedPath::as_str);
     match status {
         500.. => {
-            tracing::error!(%method, path, status, code, milliseconds, request_id = %id, "answered")
+            tracing::error!(%method, route, status, code, milliseconds, request_id = %id, "answered")
         }
         400.. => {
-            tracing::info!(%method, path, status, code, milliseconds, request_id = %id, "answered")
+            tracing::info!(%method, route, status, code, milliseconds, request_id = %id, "answered")
         }
-        _ => tracing::debug!(%method, path, status, milliseconds, request_id = %id, "answered"),
+        _ => tracing::debug!(%method, route, status, milliseconds, request_id = %id, "answered"),
     }
     response
 }
@@ -150,14 +171,39 @@ fn show_rate(rate: &RateDecision, headers: &mut HeaderMap) {
     }
 }
 
-/// Whether a request came from this machine without a proxy, as far as its headers tell. A page in a
-/// browser that has its name resolved to this machine sends its own name as the host.
-fn is_local(headers: &HeaderMap) -> bool {
-    let forwarded = headers.keys().any(|name| {
+/// Warns, once, of what looks like a proxy of the operator's own that is not among the trusted ones: all its
+/// clients would be limited, and shut out, as one.
+fn warn_of_unnamed_proxy(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) {
+    static WARNED: AtomicBool = AtomicBool::new(false);
+    let peer = peer.to_canonical();
+    let private = match peer {
+        IpAddr::V4(ip) => ip.is_private() || ip.is_loopback(),
+        IpAddr::V6(ip) => ip.is_unique_local() || ip.is_loopback(),
+    };
+    if private
+        && is_forwarded(headers)
+        && !trusted.iter().any(|net| net.contains(&peer))
+        && !WARNED.swap(true, Ordering::Relaxed)
+    {
+        tracing::warn!(
+            %peer,
+            "requests with forwarding headers come from a private address that is not a trusted proxy; \
+             if it is yours, add it to `trusted_proxies`, else all its clients count as one"
+        );
+    }
+}
+
+fn is_forwarded(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| {
         name == header::FORWARDED
             || name == header::VIA
             || name.as_str().starts_with("x-forwarded-")
-    });
+    })
+}
+
+/// Whether a request came from this machine without a proxy, as far as its headers tell. A page in a
+/// browser that has its name resolved to this machine sends its own name as the host.
+fn is_local(headers: &HeaderMap) -> bool {
     let host = headers
         .get(header::HOST)
         .and_then(|host| host.to_str().ok());
@@ -170,5 +216,5 @@ fn is_local(headers: &HeaderMap) -> bool {
                     .parse::<std::net::IpAddr>()
                     .is_ok_and(|ip| ip.is_loopback())
         });
-    !forwarded && loopback
+    !is_forwarded(headers) && loopback
 }

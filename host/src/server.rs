@@ -9,6 +9,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -32,10 +33,56 @@ const MAX_HEADERS: usize = 100;
 /// How long clients may take to hear that the gateway stops.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
+/// The sockets of a gateway.
+pub struct Listeners {
+    /// For clients.
+    pub public: TcpListener,
+    /// For other services.
+    pub internal: Option<TcpListener>,
+}
+
 /// Serves until `stop` completes, then drains: no new connections, requests under way are finished, and
 /// what is left when `limits.shutdown_ms` are over is told to stop.
-pub async fn serve(app: App, listener: TcpListener, stop: impl Future<Output = ()>) {
-    let service = router::router(app.clone());
+pub async fn serve(app: App, listeners: Listeners, stop: impl Future<Output = ()>) {
+    let connections = GracefulShutdown::new();
+    let Listeners { public, internal } = listeners;
+    {
+        let places = app.config.limits.connections;
+        let public = accept(
+            &app,
+            public,
+            router::public(app.clone()),
+            places,
+            &connections,
+        );
+        let internal = async {
+            match internal {
+                Some(listener) => {
+                    let routes = router::internal(app.clone());
+                    accept(&app, listener, routes, places, &connections).await;
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = public => {}
+            () = internal => {}
+            () = stop => {}
+        }
+        // The listeners close here.
+    }
+    app.draining.cancel();
+    drain(&app, connections).await;
+}
+
+/// Accepts connections for ever, so many at once.
+async fn accept(
+    app: &App,
+    listener: TcpListener,
+    routes: Router,
+    places: u32,
+    connections: &GracefulShutdown,
+) {
     let limits = &app.config.limits;
     let mut server = http1::Builder::new();
     server
@@ -44,20 +91,11 @@ pub async fn serve(app: App, listener: TcpListener, stop: impl Future<Output = (
         .max_headers(MAX_HEADERS)
         .max_buf_size(BUFFER_BYTES);
     let write_timeout = Duration::from_millis(limits.client_write_timeout_ms);
-    let places = Arc::new(Semaphore::new(limits.connections as usize));
-    let connections = GracefulShutdown::new();
-    let mut stop = pin!(stop);
+    let places = Arc::new(Semaphore::new(places as usize));
     loop {
-        let accepted = async {
-            // Without a place, clients wait in the kernel's queue.
-            let place = places.clone().acquire_owned().await;
-            (place, listener.accept().await)
-        };
-        let (place, accepted) = tokio::select! {
-            accepted = accepted => accepted,
-            () = &mut stop => break,
-        };
-        let (stream, peer) = match accepted {
+        // Without a place, clients wait in the kernel's queue.
+        let place = places.clone().acquire_owned().await;
+        let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of file descriptors, most likely: accepting again at once would spin.
@@ -70,10 +108,10 @@ pub async fn serve(app: App, listener: TcpListener, stop: impl Future<Output = (
             Ok(stream) => TokioIo::new(Box::pin(stream)),
             Err(_) => continue,
         };
-        let router = service.clone();
+        let routes = routes.clone();
         let service = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(Peer(peer.ip()));
-            router.clone().call(request)
+            routes.clone().call(request)
         });
         let connection = server.serve_connection(io, service);
         let connection = connections.watch(connection);
@@ -84,9 +122,6 @@ pub async fn serve(app: App, listener: TcpListener, stop: impl Future<Output = (
             drop(place);
         });
     }
-    drop(listener);
-    app.draining.cancel();
-    drain(&app, connections).await;
 }
 
 fn prepare(

@@ -6,11 +6,14 @@
 
 #![expect(clippy::print_stdout, reason = "a bench prints its figures")]
 
+mod measure;
+
 use std::hint::black_box;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+use measure::{median, processor_time};
 use weir::plugins::{Adapter, Engine, GuestExchange, Limits, bundled, loading};
 use weir_adapter_openai::translate::OpenAi;
 use weir_sdk::adapter::Exchange;
@@ -238,16 +241,4 @@ fn report(what: &str, sandboxed: Vec<Duration>, native: Vec<Duration>, limit: Du
     let ratio = sandboxed.as_secs_f64() / native.as_secs_f64();
     println!("{what}: {sandboxed:.2?}, native {native:.2?}, ratio {ratio:.1} (limit {limit:.1?})");
     sandboxed <= limit
-}
-
-/// Time that this thread has run, from the kernel's scheduler.
-fn processor_time() -> Duration {
-    let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux has it");
-    let nanoseconds = statistics.split(' ').next().expect("three numbers");
-    Duration::from_nanos(nanoseconds.parse().expect("a number"))
-}
-
-fn median(mut figures: Vec<Duration>) -> Duration {
-    figures.sort();
-    figures[figures.len() / 2]
 }

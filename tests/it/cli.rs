@@ -1,6 +1,7 @@
 //! The `weir` command as its user runs it.
 
-use std::io::{BufRead, BufReader, Read};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -42,11 +43,17 @@ struct Served {
 impl Served {
     fn start(arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut child = weir(folder.path())
+        Self::start_as(weir(folder.path()), folder, arguments)
+    }
+
+    fn start_as(mut command: Command, folder: TempDir, arguments: &[&str]) -> Self {
+        // A file, since nobody would empty a pipe while it runs.
+        let log = File::create(folder.path().join("log")).expect("a file");
+        let mut child = command
             .args(["serve", "--listen", "127.0.0.1:0"])
             .args(arguments)
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
+            .stderr(log)
             .spawn()
             .expect("weir runs");
         let mut greeting = String::new();
@@ -95,10 +102,9 @@ impl Served {
             .status()
             .expect("kill runs");
         assert!(killed.success());
-        let mut log = String::new();
-        let stderr = self.child.stderr.as_mut().expect("piped");
-        stderr.read_to_string(&mut log).expect("text");
-        (log, self.child.wait().expect("it ends").success())
+        let ended = self.child.wait().expect("it ends").success();
+        let log = std::fs::read_to_string(self.folder.path().join("log"));
+        (log.expect("text"), ended)
     }
 }
 
@@ -261,6 +267,20 @@ fn check_says_what_is_wrong_and_where() {
         ("redis_url = \"localhost:6379\"\n", "redis:// or rediss://"),
         ("redis_url = \"redis://localhost\"\n", "`dev = false`"),
         ("database_url = \"postgres://a:b@c/d\"\n", "`--dev`"),
+        (
+            "[identity.service]\nissuer = \"https://id.example\"\naudience = \"api\"\n\
+             allowed_emails = [\"a@b.example\"]\n",
+            "`identity.service` is set, and development mode",
+        ),
+        ("internal_listen = \"0.0.0.0:1\"\n", "`internal_listen`"),
+        (
+            "api_key_peppers = [{ version = 0, pepper = { env = \"P\" } }]\n",
+            "`api_key_peppers[0].version`",
+        ),
+        (
+            "dev = false\ndatabase_url = \"postgres://a:b@c/d\"\n",
+            "`api_key_peppers` is not set",
+        ),
         ("[models.demo]\nprice = { input = -1 }\n", "price"),
     ] {
         let bad = check(toml);
@@ -269,6 +289,18 @@ fn check_says_what_is_wrong_and_where() {
             text(&bad.stderr).contains(part),
             "{part:?} is not in: {}",
             text(&bad.stderr)
+        );
+    }
+    // A secret in the place of its source.
+    for toml in [
+        "api_key_peppers = [{ version = 1, pepper = \"canary\" }]\n",
+        "[providers.demo]\ncredential = \"canary\"\n",
+        "[providers.demo]\ncredential = { value = \"canary\" }\n",
+    ] {
+        let told = text(&check(toml).stderr);
+        assert!(
+            told.contains("{ file = ") && !told.contains("canary"),
+            "{told}"
         );
     }
 }
@@ -380,14 +412,14 @@ fn operators_change_plans_and_credits_and_look_into_the_ledger() {
     };
     succeed(&["key", "create", "--user", "alice"]);
     let set = succeed(&["user", "set-plan", "--user", "alice", "--plan", "guru"]);
-    assert_eq!(set, "User alice is on the plan guru, with 10000 credits.\n");
+    assert_eq!(set, "alice is on the plan guru, with 10000 credits.\n");
     let added = succeed(&["user", "top-up", "--user", "alice", "--credits", "0.5"]);
-    assert_eq!(added, "User alice has 0.5 credits more.\n");
+    assert_eq!(added, "alice has 0.5 credits more.\n");
     assert_eq!(succeed(&["ledger", "verify"]), "The ledger is sound.\n");
     for (arguments, message) in [
         (
             ["user", "top-up", "--user", "bob", "--credits", "1"],
-            "there is no user \"bob\"",
+            "there is no user bob",
         ),
         (
             ["user", "top-up", "--user", "alice", "--credits", "0"],
@@ -401,5 +433,149 @@ fn operators_change_plans_and_credits_and_look_into_the_ledger() {
             "{}",
             text(&output.stderr)
         );
+    }
+}
+
+/// Headers as `weir token` prints them, as arguments of curl.
+fn headers(folder: &Path, arguments: &[&str]) -> Vec<String> {
+    let printed = run(folder, &[&["token"], arguments].concat());
+    assert!(printed.status.success(), "{}", text(&printed.stderr));
+    let headers = text(&printed.stdout);
+    let headers = headers.split('\'').filter(|part| part.contains(": "));
+    headers
+        .flat_map(|header| ["-H".to_owned(), header.to_owned()])
+        .collect()
+}
+
+/// What curl prints for a path of a gateway.
+fn curl(served: &Served, path: &str, arguments: &[impl AsRef<std::ffi::OsStr>]) -> String {
+    let output = Command::new("curl")
+        .args(["-s", "--max-time", "20"])
+        .args(arguments)
+        .arg(format!("{}{path}", served.url()))
+        .output()
+        .expect("curl runs");
+    assert!(output.status.success(), "{output:?}");
+    text(&output.stdout)
+}
+
+#[test]
+fn an_operator_makes_and_unmakes_an_administrator() {
+    let served = Served::start(&[]);
+    let folder = served.folder.path();
+    let user = |arguments: &[&str]| run(folder, &[&["user"], arguments].concat());
+    let unknown = user(&["grant-admin", "--subject", "al"]);
+    assert!(!unknown.status.success());
+    assert!(
+        text(&unknown.stderr).contains("users appear with their first request"),
+        "{}",
+        text(&unknown.stderr)
+    );
+    let unknown = user(&["grant-admin", "--user", "usr_0"]);
+    assert!(text(&unknown.stderr).contains("there is no user usr_0"));
+    assert!(!user(&["grant-admin"]).status.success());
+
+    curl(
+        &served,
+        "/models",
+        &headers(folder, &["web", "--user", "al"]),
+    );
+    let granted = user(&["grant-admin", "--subject", "al"]);
+    assert!(granted.status.success(), "{}", text(&granted.stderr));
+    let told = text(&granted.stdout);
+    let (id, rest) = told.trim().split_once(' ').expect("a sentence");
+    assert_eq!(rest, "is now an administrator.");
+    let revoked = user(&["revoke-admin", "--user", id]);
+    assert_eq!(
+        text(&revoked.stdout).trim(),
+        format!("{id} is not an administrator.")
+    );
+}
+
+#[test]
+fn a_proxy_that_is_not_trusted_is_warned_of_by_the_setting_that_mends_it() {
+    let served = Served::start(&[]);
+    let answer = curl(&served, "/models", &["-H", "X-Forwarded-For: 203.0.113.7"]);
+    assert!(answer.contains("DEVELOPMENT_MODE"), "{answer}");
+    let (log, _) = served.stop();
+    assert!(log.contains("`trusted_proxies`"), "{log}");
+}
+
+/// Keys, tokens, peppers and credentials, good and bad ones, with everything logged that there is to log.
+#[test]
+fn no_secret_reaches_the_log_or_an_answer() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let credential = "sk-canary-0123456789abcdef";
+    std::fs::write(
+        folder.path().join("weir.toml"),
+        "[providers.gone]\nadapter = \"openai\"\nbase_url = \"http://127.0.0.1:9\"\n\
+         credential = { env = \"CANARY\" }\n[models.gone]\ncontext_window = 1000\n\
+         max_output_tokens = 100\ndefault_output_tokens = 100\nupstreams = [{ provider = \"gone\" }]\n\
+         price = { input = 1, output = 2 }\n",
+    )
+    .expect("it can be written");
+    let mut command = weir(folder.path());
+    // The compiler would write gigabytes, and is given nothing but plugins.
+    let filter =
+        "trace,cranelift_codegen=off,cranelift_frontend=off,wasmtime_internal_cranelift=off";
+    command.env("WEIR_LOG", filter).env("CANARY", credential);
+    let served = Served::start_as(command, folder, &[]);
+    let folder = served.folder.path();
+    let web = headers(folder, &["web", "--user", "al"]);
+    let service = headers(folder, &["service", "--scope", "model:call"]);
+    let key = served.key();
+    let mut typo = key.clone();
+    typo.replace_range(30..31, if &key[30..31] == "x" { "y" } else { "x" });
+    let header = |name: &str, value: &str| vec!["-H".to_owned(), format!("{name}: {value}")];
+    let mut answers = String::new();
+    for arguments in [
+        header("X-Api-Key", &key),
+        header("X-Api-Key", &typo),
+        header("Authorization", &format!("Bearer {key}")),
+        header("Authorization", &key),
+        web.clone(),
+        web[..2].to_vec(),
+        web[2..].to_vec(),
+        service.clone(),
+        [&web[..2], &header("X-Identity-AppCheck", "a.b.c")].concat(),
+    ] {
+        answers += &curl(&served, "/models", &arguments);
+    }
+    let body = r#"{"model":"gone","messages":[{"role":"user","content":"prompt-canary"}]}"#;
+    let chat = [
+        header("X-Api-Key", &key),
+        header("Content-Type", "application/json"),
+        vec!["-d".to_owned(), body.to_owned()],
+    ];
+    answers += &curl(&served, "/chat", &chat.concat());
+    assert!(
+        answers.contains("UNAUTHENTICATED") && answers.contains("UPSTREAM_"),
+        "{answers}"
+    );
+    answers += &curl(&served, &format!("/api-keys/{key}"), &web);
+    answers += &curl(&served, &format!("/{key}"), &web);
+    let pepper = std::fs::read(folder.join(".weir/keys/api-key-pepper")).expect("a pepper");
+    let (log, _) = served.stop();
+    assert!(log.contains("TRACE") && log.contains("answered"), "{log}");
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let token = |headers: &[String]| -> String {
+        let token = headers[1].rsplit(' ').next().expect("a token");
+        token.rsplit('.').next().expect("a signature").to_owned()
+    };
+    let secrets: [String; 9] = [
+        key[16..].to_owned(),
+        typo[32..].to_owned(),
+        token(&web),
+        token(&web[2..]),
+        token(&service),
+        hex(&pepper),
+        format!("{pepper:?}"),
+        credential.to_owned(),
+        "prompt-canary".to_owned(),
+    ];
+    for secret in &secrets {
+        assert!(!answers.contains(secret), "{secret} is in an answer");
+        let line = log.lines().find(|line| line.contains(secret));
+        assert!(line.is_none(), "{secret} is in the log: {line:?}");
     }
 }

@@ -1,8 +1,10 @@
 //! API keys as proof of identity.
 
+use bytes::Bytes;
+use http::Method;
 use tests::{Gateway, chat};
 use weir::clock::Millis;
-use weir::identity::{api_key::RawKey, store};
+use weir::identity::{self, api_key::RawKey, store};
 
 #[tokio::test]
 async fn a_good_key_works_in_either_header() {
@@ -23,7 +25,11 @@ async fn a_good_key_works_in_either_header() {
 
 #[tokio::test]
 async fn anything_else_is_refused_alike_on_every_route_that_needs_a_key() {
-    let gateway = Gateway::start().await;
+    // Behind a proxy, so that each comes from an address of its own and none is shut out.
+    let gateway = Gateway::builder()
+        .settings("dev = false\ntrusted_proxies = [\"127.0.0.0/8\"]")
+        .start()
+        .await;
     let key = gateway.key();
     let mut typo = key.to_owned().into_bytes();
     typo[20] = if typo[20] == b'x' { b'y' } else { b'x' };
@@ -45,7 +51,8 @@ async fn anything_else_is_refused_alike_on_every_route_that_needs_a_key() {
         gateway.client().with_header("x-api-key", other),
     ];
     let mut seen = Vec::new();
-    for client in clients {
+    for (index, client) in clients.into_iter().enumerate() {
+        let client = client.with_header("x-forwarded-for", &format!("203.0.113.{index}"));
         for path in ["/models", "/v1/models", "/v1/models/demo"] {
             let answer = client.get(path).await;
             assert_eq!(answer.headers["www-authenticate"], "Bearer");
@@ -69,8 +76,7 @@ async fn a_replaced_key_ends() {
     let gateway = Gateway::start().await;
     let app = gateway.app();
     let make = async || {
-        let now = Millis::now();
-        store::create_key(&app.database, &app.key_pepper, "bob", "laptop", true, now)
+        identity::replace_key(app, "bob", "laptop")
             .await
             .expect("a key can be made")
     };
@@ -95,7 +101,7 @@ async fn an_expired_key_ends() {
     let gateway = Gateway::start().await;
     let app = gateway.app();
     let now = Millis(Millis::now().0 - 91 * 86_400_000);
-    let key = store::create_key(&app.database, &app.key_pepper, "bob", "old", false, now)
+    let key = store::create_key(&app.database, &app.key_peppers, "bob", "old", false, now)
         .await
         .expect("a key can be made");
     let client = gateway.stranger().with_key(key.expose());
@@ -129,4 +135,42 @@ async fn the_database_holds_no_raw_key() {
         );
     }
     assert!(read > 4096, "the database was among the files");
+}
+
+/// A route that is added to the router is closed to strangers, or stands here among those that are open.
+#[tokio::test]
+async fn every_route_but_health_is_closed_to_strangers() {
+    let open = ["/health", "/health/ready"];
+    let gateway = Gateway::builder()
+        .settings("internal_listen = \"127.0.0.1:0\"")
+        .start()
+        .await;
+    let router = include_str!("../../host/src/router.rs");
+    let mut closed = 0;
+    for route in router.split(".route(").skip(1) {
+        let path = route.split('"').nth(1).expect("a path");
+        // As far as the next route: the methods that it takes.
+        for (word, method) in [
+            ("get(", Method::GET),
+            ("post(", Method::POST),
+            ("put(", Method::PUT),
+            ("delete(", Method::DELETE),
+        ] {
+            let handlers = route.split(".fallback").next().expect("the route");
+            if !handlers.contains(word) || open.contains(&path) {
+                continue;
+            }
+            let path = path.replace("{*id}", "demo").replace("{key_id}", "key_0");
+            let (json, body) = (Some("application/json"), Bytes::from("{}"));
+            for client in [gateway.stranger(), gateway.internal()] {
+                let answer = client.send(method.clone(), &path, json, body.clone()).await;
+                // One of the ports has it.
+                if answer.status != 404 {
+                    answer.error(401, "UNAUTHENTICATED");
+                    closed += 1;
+                }
+            }
+        }
+    }
+    assert!(closed >= 10, "{closed}");
 }

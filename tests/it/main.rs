@@ -16,6 +16,7 @@ mod models;
 mod openai;
 mod retries;
 mod sdk;
+mod service;
 mod splits;
 mod stores;
 mod tidy;

@@ -1,6 +1,6 @@
 //! `Client`: what a test says to a gateway over a socket, and what it hears.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,6 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub struct Client {
     http: HttpClient<HttpConnector, Full<Bytes>>,
+    from: Option<IpAddr>,
     address: SocketAddr,
     headers: HeaderMap,
 }
@@ -50,7 +51,8 @@ impl Client {
     /// A client that presents nothing.
     pub fn new(address: SocketAddr) -> Self {
         Self {
-            http: new_http(),
+            http: new_http(None),
+            from: None,
             address,
             headers: HeaderMap::new(),
         }
@@ -60,6 +62,16 @@ impl Client {
     #[must_use]
     pub fn with_key(self, key: &str) -> Self {
         self.with_header("authorization", &format!("Bearer {key}"))
+    }
+
+    /// The same from another address of this machine, such as any in 127.0.0.0/8.
+    #[must_use]
+    pub fn from_address(self, from: IpAddr) -> Self {
+        Self {
+            http: new_http(Some(from)),
+            from: Some(from),
+            ..self
+        }
     }
 
     /// The same with a header on every request.
@@ -131,7 +143,7 @@ impl Client {
         body["stream"] = Value::Bool(true);
         let json = Some("application/json");
         let request = self.request(Method::POST, path, json, body.to_string().into());
-        let client = new_http();
+        let client = new_http(self.from);
         let response = patiently(client.request(request))
             .await
             .expect("the gateway answers");
@@ -313,8 +325,9 @@ pub fn chunks(events: &[String]) -> Vec<Value> {
         .collect()
 }
 
-fn new_http() -> HttpClient<HttpConnector, Full<Bytes>> {
+fn new_http(from: Option<IpAddr>) -> HttpClient<HttpConnector, Full<Bytes>> {
     let mut connector = HttpConnector::new();
+    connector.set_local_address(from);
     connector.set_nodelay(true);
     HttpClient::builder(TokioExecutor::new()).build(connector)
 }

@@ -14,11 +14,13 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use weir::app::App;
+use weir::clock::{Clock, ManualClock};
 use weir::config::Config;
+use weir::identity::dev_issuer::{DevAudience, DevIssuer, SERVICE_EMAIL};
 use weir::identity::store;
 use weir::plugins::bundled::{self, Bundled};
 use weir::secrets::{SecretUrl, create_private_folder};
-use weir::server;
+use weir::server::{self, Listeners};
 
 use crate::client::{Answer, Client, EventStream};
 use crate::upstream::Upstream;
@@ -32,6 +34,7 @@ pub const USER: &str = "alice";
 /// A running gateway. Stops when dropped; [`Gateway::stop`] waits for the drain.
 pub struct Gateway {
     address: SocketAddr,
+    internal: Option<SocketAddr>,
     key: String,
     app: App,
     stop: Option<oneshot::Sender<()>>,
@@ -45,6 +48,7 @@ pub struct Builder {
     settings: String,
     tables: String,
     plugins: Vec<Bundled>,
+    clock: Clock,
 }
 
 impl Gateway {
@@ -65,6 +69,7 @@ impl Gateway {
             settings: String::new(),
             tables: String::new(),
             plugins: bundled::adapters(),
+            clock: Clock::System,
         }
     }
 
@@ -76,6 +81,43 @@ impl Gateway {
     /// A client that presents nothing.
     pub fn stranger(&self) -> Client {
         Client::new(self.address)
+    }
+
+    /// A client that presents both tokens of a web user, as the local issuer mints them.
+    pub fn web(&self, user: &str) -> Client {
+        let tokens = self
+            .issuer()
+            .web_tokens(user, self.app.clock.now())
+            .expect("tokens can be minted");
+        self.stranger()
+            .with_key(tokens.identity.expose())
+            .with_header("x-identity-appcheck", tokens.attestation.expose())
+    }
+
+    /// A client at the internal port that presents a token of the local issuer with these scopes.
+    pub fn service(&self, scopes: &[&str]) -> Client {
+        let token = self
+            .issuer()
+            .service_token(
+                DevAudience::Api,
+                SERVICE_EMAIL,
+                scopes,
+                self.app.clock.now(),
+            )
+            .expect("a token can be minted");
+        self.internal().with_key(token.expose())
+    }
+
+    /// A client at the internal port that presents nothing.
+    pub fn internal(&self) -> Client {
+        Client::new(self.internal.expect("`internal_listen` is set"))
+    }
+
+    /// The local issuer.
+    pub fn issuer(&self) -> DevIssuer {
+        DevIssuer::of(&self.app.config)
+            .expect("the issuer's key can be read")
+            .expect("development mode has an issuer")
     }
 
     /// Asks a model, the whole answer at once.
@@ -140,6 +182,20 @@ impl Builder {
             return self;
         }
         self.settings("dev = true")
+    }
+
+    /// Has it go by another clock.
+    #[must_use]
+    pub fn clock(mut self, clock: &ManualClock) -> Self {
+        self.clock = Clock::Manual(clock.clone());
+        self
+    }
+
+    /// Has it use the folder of a gateway that was stopped.
+    #[must_use]
+    pub fn folder(mut self, folder: TempDir) -> Self {
+        self.folder = folder;
+        self
     }
 
     /// Adds top-level settings, as lines of TOML.
@@ -242,39 +298,58 @@ impl Builder {
 
     /// Starts it.
     pub async fn start(self) -> Gateway {
-        share_compiled_plugins(&self.folder.path().join("data"));
-        let app = App::start(self.config(), &self.plugins)
+        self.try_start()
             .await
-            .unwrap_or_else(|error| panic!("{error:#}"));
+            .unwrap_or_else(|error| panic!("{error:#}"))
+    }
+
+    /// Starts it, if it does start.
+    pub async fn try_start(self) -> anyhow::Result<Gateway> {
+        share_compiled_plugins(&self.folder.path().join("data"));
+        let app = App::start_at(self.config(), &self.plugins, self.clock.clone()).await?;
         let key = store::create_key(
             &app.database,
-            &app.key_pepper,
+            &app.key_peppers,
             USER,
             "test",
             false,
-            weir::clock::Millis::now(),
+            app.clock.now(),
         )
         .await
         .expect("a key can be made");
-        let listener = TcpListener::bind(app.config.listen)
-            .await
-            .expect("the loopback interface has a free port");
-        let address = listener
-            .local_addr()
-            .expect("a bound socket has an address");
+        let (public, address) = listen(app.config.listen).await;
+        let (internal, internal_address) = match app.config.internal_listen {
+            Some(address) => {
+                let (listener, address) = listen(address).await;
+                (Some(listener), Some(address))
+            }
+            None => (None, None),
+        };
         let (stop, stopped) = oneshot::channel::<()>();
-        let served = tokio::spawn(server::serve(app.clone(), listener, async {
+        let listeners = Listeners { public, internal };
+        let served = tokio::spawn(server::serve(app.clone(), listeners, async {
             let _ = stopped.await;
         }));
-        Gateway {
+        Ok(Gateway {
             address,
+            internal: internal_address,
             key: key.expose().to_owned(),
             app,
             stop: Some(stop),
             served,
             folder: self.folder,
-        }
+        })
     }
+}
+
+async fn listen(address: SocketAddr) -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind(address)
+        .await
+        .expect("the loopback interface has a free port");
+    let address = listener
+        .local_addr()
+        .expect("a bound socket has an address");
+    (listener, address)
 }
 
 /// Has a gateway use the compiled plugins of other tests: compiling takes longer than most tests. What
@@ -288,7 +363,10 @@ fn share_compiled_plugins(data: &Path) {
     create_private_folder(&data.join("keys")).expect("the folder can be written");
     create_private_folder(&data.join("cache")).expect("the folder can be written");
     let shared = shared.canonicalize().expect("it exists");
-    std::os::unix::fs::symlink(&shared, data.join("cache/plugins")).expect("a link can be made");
+    let link = data.join("cache/plugins");
+    if !link.exists() {
+        std::os::unix::fs::symlink(&shared, link).expect("a link can be made");
+    }
     std::fs::write(data.join("keys/plugin-cache"), [7; 32]).expect("the folder can be written");
     let owner_only = std::fs::Permissions::from_mode(0o600);
     std::fs::set_permissions(data.join("keys/plugin-cache"), owner_only).expect("its owner may");

@@ -1,17 +1,20 @@
 //! What weir's tests stand on: a running gateway, a scripted provider, guests that misbehave.
 //!
-//! Everything is real but the provider and the issuer of tokens: sockets, WebAssembly, databases. See
-//! [`gateway::Gateway`], [`upstream::Upstream`], [`issuer::SigningKey`], [`guests`] and [`ledger`].
+//! Everything is real but the provider and most issuers of tokens: sockets, WebAssembly, databases. See
+//! [`gateway::Gateway`], [`upstream::Upstream`], [`issuer::SigningKey`], [`oidc::OidcServer`], [`guests`] and
+//! [`ledger`].
 
 pub mod client;
 pub mod gateway;
 pub mod guests;
 pub mod issuer;
 pub mod ledger;
+pub mod oidc;
 pub mod stores;
 pub mod upstream;
 
 pub use client::{Answer, Client, EventStream, chunks, patiently};
 pub use gateway::{Gateway, chat};
 pub use issuer::SigningKey;
+pub use oidc::OidcServer;
 pub use upstream::{Gate, Reply, Upstream};

@@ -11,10 +11,12 @@
 
 mod fairness;
 mod ledger;
+mod lockout;
+mod redis;
 
 use std::process::ExitCode;
 
-const ROWS: [(&str, &str); 3] = [
+const ROWS: [(&str, &str); 5] = [
     (
         "fairness",
         "p99 of healthy requests at 50/s beside as many looping guests as worker threads",
@@ -26,6 +28,14 @@ const ROWS: [(&str, &str); 3] = [
     (
         "L2",
         "the ledger's committer against a store that crashes, loses answers and repeats: 10,000 seeds",
+    ),
+    (
+        "A3",
+        "who fails to prove themselves is shut out, whatever they forge, and costs bounded memory",
+    ),
+    (
+        "L7",
+        "Redis killed and stopped under load: 503 at once, nothing asked upstream, and back when it is",
     ),
 ];
 
@@ -44,6 +54,8 @@ fn main() -> ExitCode {
             "fairness" => fairness::run(),
             "L1" => ledger::model(),
             "L2" => ledger::simulation(),
+            "A3" => lockout::run(),
+            "L7" => redis::run(),
             _ => {
                 eprintln!("there is no row {row:?}");
                 false

@@ -1,17 +1,22 @@
 //! Security events, kept: who failed to prove themselves, who was limited, whose keys came and went.
 //!
-//! Events are written behind: a request hands its event to a bounded queue and goes on, and one task
-//! writes what waits in one transaction. A flood that outruns the database is counted, not kept.
+//! Events are written behind: a request hands its event to a bounded queue and goes on. One task gathers what
+//! comes within a second, counts what is alike, and writes it in one transaction, so that a flood of failures is a row
+//! a second. One that outruns even that is counted in the log. Nothing removes events: how long they are kept
+//! is the operator's policy.
 //!
 //! **Invariant:** no personal data and no secrets: opaque user and key ids, never an address, a token or a
 //! key.
 //!
 //! To record another kind of event, add a variant to [`Event`].
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use crate::clock::Millis;
 use crate::storage::Database;
@@ -19,11 +24,11 @@ use crate::storage::Database;
 /// Events that wait to be written; more are counted and dropped.
 const QUEUE: usize = 4_096;
 
-/// Events that one transaction writes.
-const BATCH: usize = 256;
+/// How long events are gathered before they are written.
+const GATHER: Duration = Duration::from_secs(1);
 
 /// What happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Event {
     /// A request did not prove who sent it.
     AuthenticationFailed {
@@ -54,6 +59,16 @@ pub enum Event {
         user_id: String,
         /// Which.
         key_id: String,
+    },
+    /// A user was made an administrator.
+    AdminGranted {
+        /// Who.
+        user_id: String,
+    },
+    /// A user is no longer an administrator.
+    AdminRevoked {
+        /// Who.
+        user_id: String,
     },
 }
 
@@ -99,20 +114,23 @@ impl Audit {
     }
 }
 
+/// Events that are alike: when the first came, and how many.
+type Gathered = HashMap<Event, (Millis, i64)>;
+
 async fn write(database: Database, mut waiting: mpsc::Receiver<Waiting>, dropped: Arc<AtomicU64>) {
-    let mut batch = Vec::with_capacity(BATCH);
-    while waiting.recv_many(&mut batch, BATCH).await > 0 {
-        let (mut events, mut flushes) = (Vec::new(), Vec::new());
-        for waiting in batch.drain(..) {
-            match waiting {
-                Waiting::Event(at, event) => events.push((at, event)),
-                Waiting::Flush(done) => flushes.push(done),
+    while let Some(first) = waiting.recv().await {
+        let mut gathered = Gathered::new();
+        let mut flush = gather(&mut gathered, first);
+        let until = Instant::now() + GATHER;
+        // As many rows as the queue has places are enough for one transaction.
+        while flush.is_none() && gathered.len() < QUEUE {
+            match tokio::time::timeout_at(until, waiting.recv()).await {
+                Ok(Some(next)) => flush = gather(&mut gathered, next),
+                Ok(None) | Err(_) => break,
             }
         }
-        if !events.is_empty()
-            && let Err(error) = insert(&database, &events).await
-        {
-            tracing::error!(%error, events = events.len(), "audit events are lost");
+        if let Err(error) = insert(&database, &gathered).await {
+            tracing::error!(%error, events = gathered.len(), "audit events are lost");
         }
         let dropped = dropped.swap(0, Ordering::Relaxed);
         if dropped > 0 {
@@ -121,58 +139,85 @@ async fn write(database: Database, mut waiting: mpsc::Receiver<Waiting>, dropped
                 "audit events are lost: more than can be written"
             );
         }
-        for done in flushes {
-            let _ = done.send(());
+        if let Some(flush) = flush {
+            let _ = flush.send(());
         }
     }
 }
 
-async fn insert(database: &Database, events: &[(Millis, Event)]) -> sqlx::Result<()> {
+/// Adds an event to those gathered, or returns who waits for them to be written.
+fn gather(gathered: &mut Gathered, waiting: Waiting) -> Option<oneshot::Sender<()>> {
+    match waiting {
+        Waiting::Event(at, event) => {
+            gathered.entry(event).or_insert((at, 0)).1 += 1;
+            None
+        }
+        Waiting::Flush(done) => Some(done),
+    }
+}
+
+async fn insert(database: &Database, events: &Gathered) -> sqlx::Result<()> {
+    if events.is_empty() {
+        return Ok(());
+    }
     let mut transaction = database.begin().await?;
-    for (at, event) in events {
-        let (kind, method, reason, user_id, key_id) = match event {
-            Event::AuthenticationFailed { method, reason } => (
-                "authentication.failed",
-                Some(*method),
-                Some(*reason),
-                None,
-                None,
-            ),
-            Event::LockedOut => ("address.locked_out", None, None, None, None),
-            Event::RateLimited { user_id, scope } => (
-                "rate_limit.hit",
-                None,
-                Some(*scope),
-                user_id.as_deref(),
-                None,
-            ),
-            Event::KeyCreated { user_id, key_id } => (
-                "api_key.created",
-                None,
-                None,
-                Some(&**user_id),
-                Some(&**key_id),
-            ),
-            Event::KeyRevoked { user_id, key_id } => (
-                "api_key.revoked",
-                None,
-                None,
-                Some(&**user_id),
-                Some(&**key_id),
-            ),
-        };
+    for (event, (at, count)) in events {
+        let columns = event.columns();
         sqlx::query(
-            "INSERT INTO audit_events (at, kind, method, reason, user_id, key_id) \
-             VALUES ($1, $2, $3, $4, $5, $6)",
+            "INSERT INTO audit_events (at, count, kind, method, reason, user_id, key_id) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7)",
         )
         .bind(at.0)
-        .bind(kind)
-        .bind(method)
-        .bind(reason)
-        .bind(user_id)
-        .bind(key_id)
+        .bind(*count)
+        .bind(columns.kind)
+        .bind(columns.method)
+        .bind(columns.reason)
+        .bind(columns.user_id)
+        .bind(columns.key_id)
         .execute(&mut transaction)
         .await?;
     }
     transaction.commit().await
+}
+
+/// An event as its row has it.
+#[derive(Default)]
+struct Columns<'a> {
+    kind: &'static str,
+    method: Option<&'static str>,
+    reason: Option<&'static str>,
+    user_id: Option<&'a str>,
+    key_id: Option<&'a str>,
+}
+
+impl Event {
+    fn columns(&self) -> Columns<'_> {
+        let of = |kind, user_id| Columns {
+            kind,
+            user_id,
+            ..Columns::default()
+        };
+        match self {
+            Self::AuthenticationFailed { method, reason } => Columns {
+                method: Some(method),
+                reason: Some(reason),
+                ..of("authentication.failed", None)
+            },
+            Self::LockedOut => of("address.locked_out", None),
+            Self::RateLimited { user_id, scope } => Columns {
+                reason: Some(scope),
+                ..of("rate_limit.hit", user_id.as_deref())
+            },
+            Self::KeyCreated { user_id, key_id } => Columns {
+                key_id: Some(key_id),
+                ..of("api_key.created", Some(user_id))
+            },
+            Self::KeyRevoked { user_id, key_id } => Columns {
+                key_id: Some(key_id),
+                ..of("api_key.revoked", Some(user_id))
+            },
+            Self::AdminGranted { user_id } => of("user.admin_granted", Some(user_id)),
+            Self::AdminRevoked { user_id } => of("user.admin_revoked", Some(user_id)),
+        }
+    }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::price::{Factor, NanoUsd, Price, TokenPrices};
+use crate::secrets::Secret;
 
 /// An upstream: `[providers.NAME]`.
 #[derive(Debug, Clone, Deserialize)]
@@ -29,14 +30,60 @@ pub struct ProviderConfig {
     pub timeouts: TimeoutOverrides,
 }
 
-/// Where a credential comes from.
+/// Where a credential comes from: `{ env = "NAME" }` or `{ file = "PATH" }`.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[serde(try_from = "SourceTable")]
 pub enum CredentialSource {
     /// An environment variable.
     Env(String),
     /// A file; white space around its content is dropped.
     File(PathBuf),
+}
+
+/// Reads anything, so that a secret which was written where its source belongs is in no error.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct SourceTable(figment::value::Value);
+
+impl TryFrom<SourceTable> for CredentialSource {
+    type Error = &'static str;
+
+    fn try_from(table: SourceTable) -> Result<Self, Self::Error> {
+        let table = table.0.as_dict().filter(|table| table.len() == 1);
+        let text = |name| table?.get(name)?.as_str();
+        match (text("env"), text("file")) {
+            (Some(name), _) => Ok(Self::Env(name.to_owned())),
+            (_, Some(path)) => Ok(Self::File(path.into())),
+            _ => Err(
+                "a secret is not written here but where it is: { env = \"NAME\" } or { file = \"PATH\" }",
+            ),
+        }
+    }
+}
+
+impl CredentialSource {
+    /// Reads the credential; environment variables as `environment` has them.
+    ///
+    /// # Errors
+    ///
+    /// Says in a few words why there is none: it is not set, cannot be read, or is empty.
+    pub fn read(&self, environment: impl Fn(&str) -> Option<String>) -> Result<Secret, String> {
+        let text = match self {
+            Self::Env(name) => environment(name)
+                .ok_or_else(|| format!("the environment variable {name} is not set"))?,
+            Self::File(path) => std::fs::read_to_string(path)
+                .map_err(|error| format!("the file {} cannot be read: {error}", path.display()))?,
+        };
+        match text.trim() {
+            "" => Err("it is empty".into()),
+            text => Ok(Secret::new(text.to_owned())),
+        }
+    }
+}
+
+/// An environment variable of this process, if it is set and is text.
+pub fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 /// A provider's own time-outs.

@@ -19,13 +19,12 @@ use figment::providers::{Format, Toml};
 use serde::Serialize;
 use serde::de::IgnoredAny;
 
-use self::config::{CredentialSource, ModelConfig, PriceFactors, ProviderConfig};
+use self::config::{ModelConfig, PriceFactors, ProviderConfig};
 use self::price::Price;
 use crate::config::Config;
 use crate::inference::upstream::{BaseUrl, Upstream, UpstreamTimeouts};
 use crate::plugins::Plugins;
 use crate::plugins::bindings::adapter::CredentialSlot;
-use crate::secrets::Secret;
 
 /// The built-in providers and models.
 pub const DEFAULT: &str = include_str!("default.toml");
@@ -293,7 +292,7 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
         }
         let credential = match &provider.credential {
             None => None,
-            Some(source) => match self.credential(source) {
+            Some(source) => match source.read(&self.environment) {
                 Ok(credential) => Some(credential),
                 Err(why) => return Some(Err(why)),
             },
@@ -331,19 +330,6 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
                 Price::Text { .. } => adapter.description.serves_chat,
                 Price::Image(_) => adapter.description.serves_images,
             })
-    }
-
-    fn credential(&self, source: &CredentialSource) -> Result<Secret, String> {
-        let text = match source {
-            CredentialSource::Env(name) => (self.environment)(name)
-                .ok_or_else(|| format!("the environment variable {name} is not set"))?,
-            CredentialSource::File(path) => std::fs::read_to_string(path)
-                .map_err(|error| format!("the file {} cannot be read: {error}", path.display()))?,
-        };
-        match text.trim() {
-            "" => Err("its credential is empty".into()),
-            text => Ok(Secret::new(text.to_owned())),
-        }
     }
 
     fn model(

@@ -1,8 +1,9 @@
 //! `weir key`: API keys for users.
 
-use crate::app;
+use crate::audit::{Audit, Event};
 use crate::clock::Millis;
 use crate::config::Config;
+use crate::identity::pepper::Peppers;
 use crate::identity::{api_key, store};
 use crate::storage::Database;
 
@@ -30,9 +31,16 @@ pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> 
         fits(&name),
         "--name takes 1 to 256 bytes without control characters"
     );
-    let pepper = app::key_pepper(&config)?;
+    config.check_mode()?;
     let database = Database::open(&config.database_url()).await?;
-    let key = store::create_key(&database, &pepper, &user, &name, false, Millis::now()).await?;
+    let peppers = Peppers::open(&config, &database).await?;
+    let key = store::create_key(&database, &peppers, &user, &name, false, Millis::now()).await?;
+    let audit = Audit::start(database.clone());
+    audit.record(Event::KeyCreated {
+        user_id: user.clone(),
+        key_id: key.id().to_owned(),
+    });
+    audit.flush().await;
     database.close().await;
     println!("{}", key.expose());
     eprintln!(

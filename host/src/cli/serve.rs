@@ -8,11 +8,10 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::app::App;
-use crate::clock::Millis;
 use crate::config::Config;
-use crate::identity::store;
+use crate::identity;
 use crate::plugins::bundled;
-use crate::server;
+use crate::server::{self, Listeners};
 
 /// Whose key development mode prints.
 const DEV_USER: &str = "dev";
@@ -38,10 +37,15 @@ pub(super) async fn run(mut config: Config, arguments: Arguments) -> anyhow::Res
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let app = App::start(config, &bundled::adapters()).await?;
-    let listener = TcpListener::bind(app.config.listen)
-        .await
-        .with_context(|| format!("listening on {}", app.config.listen))?;
-    let address = listener.local_addr()?;
+    let public = listen(app.config.listen).await?;
+    let internal = match app.config.internal_listen {
+        Some(address) => Some(listen(address).await?),
+        None => None,
+    };
+    let address = public.local_addr()?;
+    if let Some(internal) = &internal {
+        tracing::info!(address = %internal.local_addr()?, "listening for other services");
+    }
     tracing::info!(
         %address,
         models = app.catalog.models().count(),
@@ -51,7 +55,7 @@ pub(super) async fn run(mut config: Config, arguments: Arguments) -> anyhow::Res
     if app.config.is_dev() {
         greet(&app, address).await?;
     }
-    server::serve(app, listener, async {
+    server::serve(app, Listeners { public, internal }, async {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
@@ -62,18 +66,17 @@ pub(super) async fn run(mut config: Config, arguments: Arguments) -> anyhow::Res
     Ok(())
 }
 
+async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("listening on {address}"))
+}
+
 /// Prints a request that works, with a key made for this run; the key of the last run ends.
 async fn greet(app: &App, address: SocketAddr) -> anyhow::Result<()> {
-    let key = store::create_key(
-        &app.database,
-        &app.key_pepper,
-        DEV_USER,
-        "development",
-        true,
-        Millis::now(),
-    )
-    .await
-    .context("making a key for development mode")?;
+    let key = identity::replace_key(app, DEV_USER, "development")
+        .await
+        .context("making a key for development mode")?;
     let model = app.catalog.model("demo").map(|model| &*model.id);
     let Some(model) = model.or_else(|| app.catalog.models().next().map(|model| &*model.id)) else {
         println!("weir is in development mode at http://{address}; its catalog has no model.");

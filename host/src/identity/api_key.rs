@@ -10,14 +10,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
+use super::pepper::Peppers;
 use crate::clock::Millis;
 use crate::secrets::{Key, random_bytes};
 
 /// How long a key works, in days.
 pub const LIFETIME_DAYS: i64 = 90;
-
-/// The version of the pepper that new keys are stored under.
-pub const PEPPER_VERSION: i64 = 1;
 
 const PREFIX: &str = "inf_";
 const ID_BYTES: usize = 8;
@@ -49,6 +47,12 @@ impl RawKey {
     /// What finds the key's record: `key_` and 16 hexadecimal digits.
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    /// Whether a text could be a key's id.
+    pub fn is_id(text: &str) -> bool {
+        let digits = text.strip_prefix("key_").unwrap_or_default();
+        digits.len() == 2 * ID_BYTES && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
     }
 
     /// The key itself, to be shown once.
@@ -113,12 +117,12 @@ pub struct StoredKey {
 
 impl StoredKey {
     /// Whether a presented key is this one, and good now. Takes the same time whatever differs.
-    pub fn admits(&self, key: &RawKey, pepper: &Key, now: Millis) -> bool {
-        let matches = key.mac(pepper).verify_slice(&self.hash).is_ok();
-        matches
-            && self.pepper_version == PEPPER_VERSION
-            && self.disabled_at.is_none()
-            && now < self.expires_at
+    pub fn admits(&self, key: &RawKey, peppers: &Peppers, now: Millis) -> bool {
+        let Some(pepper) = peppers.of_version(self.pepper_version) else {
+            return false;
+        };
+        let matches = key.mac(&pepper.key).verify_slice(&self.hash).is_ok();
+        matches && self.disabled_at.is_none() && now < self.expires_at
     }
 }
 
@@ -161,29 +165,34 @@ mod tests {
     #[test]
     fn only_the_key_itself_is_admitted_and_only_while_it_is_good() {
         let pepper = Key::new([1; 32]);
+        let peppers = Peppers::of([(7, pepper.clone())]);
         let key = RawKey::generate();
         let stored = StoredKey {
             user_id: "alice".into(),
             plan: "free".into(),
             hash: key.hash(&pepper).to_vec(),
-            pepper_version: PEPPER_VERSION,
+            pepper_version: 7,
             expires_at: Millis(1_000),
             disabled_at: None,
         };
-        assert!(stored.admits(&key, &pepper, Millis(999)));
-        assert!(!stored.admits(&key, &pepper, Millis(1_000)), "expired");
+        assert!(stored.admits(&key, &peppers, Millis(999)));
+        assert!(!stored.admits(&key, &peppers, Millis(1_000)), "expired");
         assert!(
-            !stored.admits(&key, &Key::new([2; 32]), Millis(999)),
+            !stored.admits(&key, &Peppers::of([(7, Key::new([2; 32]))]), Millis(999)),
             "other pepper"
         );
         assert!(
-            !stored.admits(&RawKey::generate(), &pepper, Millis(999)),
+            !stored.admits(&key, &Peppers::of([(8, pepper)]), Millis(999)),
+            "other version"
+        );
+        assert!(
+            !stored.admits(&RawKey::generate(), &peppers, Millis(999)),
             "other key"
         );
         let disabled = StoredKey {
             disabled_at: Some(Millis(5)),
             ..stored
         };
-        assert!(!disabled.admits(&key, &pepper, Millis(999)), "disabled");
+        assert!(!disabled.admits(&key, &peppers, Millis(999)), "disabled");
     }
 }

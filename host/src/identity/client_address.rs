@@ -26,12 +26,13 @@ impl ClientAddress {
         let mut client = peer;
         let lines: Vec<_> = headers.get_all("x-forwarded-for").iter().collect();
         for line in lines.iter().rev() {
-            let Ok(line) = line.to_str() else {
-                return Self::new(client);
-            };
-            for hop in line.rsplit(',') {
+            // Bytes, since what stands on the left may be anything.
+            for hop in line.as_bytes().rsplit(|&byte| byte == b',') {
                 // What is no address ends the chain: whoever wrote it is the last who is known.
-                let Some(hop) = parse_hop(hop.trim()) else {
+                let hop = str::from_utf8(hop)
+                    .ok()
+                    .and_then(|hop| parse_hop(hop.trim()));
+                let Some(hop) = hop else {
                     return Self::new(client);
                 };
                 client = hop;
@@ -81,7 +82,8 @@ mod tests {
         let proxies = ["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
         let mut headers = HeaderMap::new();
         for line in forwarded {
-            headers.append("x-forwarded-for", line.parse().unwrap());
+            let line = http::HeaderValue::from_bytes(line.as_bytes()).unwrap();
+            headers.append("x-forwarded-for", line);
         }
         ClientAddress::of(peer.parse().unwrap(), &headers, &proxies).to_string()
     }
@@ -98,6 +100,7 @@ mod tests {
                 "198.51.100.1",
             ),
             ("10.0.0.1", &["1.2.3.4", "198.51.100.1"], "198.51.100.1"),
+            ("10.0.0.1", &["\u{e9}, 198.51.100.1"], "198.51.100.1"),
             ("10.0.0.1", &["198.51.100.1:4711"], "198.51.100.1"),
             ("10.0.0.1", &["198.51.100.1, unknown"], "10.0.0.1"),
             ("10.0.0.1", &[""], "10.0.0.1"),

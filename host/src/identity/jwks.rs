@@ -40,7 +40,7 @@ const DEFAULT_AGE_MS: i64 = 900_000;
 const MAX_AGE_MS: i64 = 3_600_000;
 
 const MAX_KEYS: usize = 100;
-const MAX_KID_CHARS: usize = 256;
+pub(super) const MAX_KID_CHARS: usize = 256;
 
 /// A key that verifies signatures of one algorithm.
 #[derive(Debug)]

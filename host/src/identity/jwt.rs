@@ -20,7 +20,7 @@ use http::StatusCode;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::jwks::{COOLDOWN_MS, KeyError, KeySet};
+use super::jwks::{COOLDOWN_MS, KeyError, KeySet, MAX_KID_CHARS};
 use super::settings::{Algorithm, IssuerSettings, ServiceSettings};
 use crate::clock::{Clock, Millis};
 use crate::error::ApiError;
@@ -33,7 +33,6 @@ const LEEWAY_MS: i64 = 60_000;
 const MAX_SECONDS: i64 = 253_402_300_799;
 
 const MAX_TOKEN_BYTES: usize = 8 << 10;
-const MAX_KID_CHARS: usize = 256;
 const MAX_SUBJECT_BYTES: usize = 255;
 const MAX_EMAIL_BYTES: usize = 320;
 
@@ -82,14 +81,10 @@ pub struct Verified {
     pub subject: String,
     /// An e-mail address. Never identifies anybody by itself.
     pub email: Option<String>,
-    /// Whether the issuer says that the address is the subject's: `true` itself, no text.
-    pub email_verified: bool,
     /// What a service may do; empty for other kinds.
     pub scopes: Vec<String>,
     /// From when on it is no proof any more, leeway left aside.
     pub expires_at: Millis,
-    /// All its claims.
-    pub claims: Map<String, Value>,
 }
 
 /// Why a token proves nothing.
@@ -274,10 +269,8 @@ impl TokenVerifier {
             issuer: self.issuer.clone(),
             subject: subject.to_owned(),
             email: email.map(str::to_owned),
-            email_verified,
             scopes,
             expires_at,
-            claims,
         })
     }
 }
@@ -289,13 +282,6 @@ impl TokenKind {
             allowed: AllowedEmails::Only(settings.allowed_emails.iter().cloned().collect()),
             scope_claim: settings.scope_claim.clone(),
         }
-    }
-}
-
-impl Verified {
-    /// Whether it allows this.
-    pub fn has_scope(&self, scope: &str) -> bool {
-        self.scopes.iter().any(|own| own == scope)
     }
 }
 
@@ -505,10 +491,8 @@ mod tests {
             issuer: "https://id.example".into(),
             subject: "alice-subject".into(),
             email: Some("alice@example".into()),
-            email_verified: true,
             scopes: Vec::new(),
             expires_at: Millis(0),
-            claims: Map::from_iter([("sub".to_owned(), Value::from("alice-subject"))]),
         };
         assert!(!format!("{verified:?}").contains("alice"));
     }

@@ -11,6 +11,9 @@ use crate::storage::Database;
 
 const INTERVAL: Duration = Duration::from_secs(60);
 
+/// Keys that one statement writes: few enough to hold up nobody who waits to write.
+const BATCH: usize = 500;
+
 /// What was noted and is not written yet. Bounded by the keys that exist. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct LastUsed(Arc<Mutex<HashMap<String, Millis>>>);
@@ -41,9 +44,12 @@ impl LastUsed {
         if noted.is_empty() {
             return;
         }
-        if let Err(error) = store::set_last_used(database, &noted).await {
-            // Only a date is lost, and the next use notes it again.
-            tracing::warn!(%error, keys = noted.len(), "last uses of keys are not written");
+        let noted: Vec<_> = noted.into_iter().collect();
+        for batch in noted.chunks(BATCH) {
+            if let Err(error) = store::set_last_used(database, batch).await {
+                // Only a date is lost, and the next use notes it again.
+                tracing::warn!(%error, keys = batch.len(), "last uses of keys are not written");
+            }
         }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A request proves its caller by an API key (in `X-Api-Key` or as a bearer token), or as a web user by two
 //! tokens: an identity token as bearer and an attestation token in `X-Identity-AppCheck`, both verified on
-//! every request. Handlers take a [`Caller`]; one that takes a [`WebCaller`] is closed to keys.
+//! every request. Handlers take a [`Caller`]; one that takes a [`WebCaller`] is closed to keys, and one that
+//! takes a [`service::ServiceCaller`] is open to other services only.
 //!
 //! The cache is asked first, in one round trip: is the address shut out, is it within its rate, is the
 //! key known, is its user within theirs. Where the cache does not answer, nobody is let in
@@ -22,7 +23,9 @@ pub mod jwks;
 pub mod jwt;
 pub mod last_used;
 pub mod limits;
+pub mod pepper;
 pub mod routes;
+pub mod service;
 pub mod service_token;
 pub mod settings;
 pub mod store;
@@ -36,15 +39,17 @@ use http::request::Parts;
 use http::{HeaderMap, StatusCode, header};
 use serde::{Deserialize, Serialize};
 
-use self::api_key::RawKey;
+use self::api_key::{RawKey, StoredKey};
 use self::client_address::ClientAddress;
 use self::jwt::TokenError;
 use self::limits::{FailurePolicy, LOCKOUT};
 use crate::app::App;
 use crate::audit::Event;
-use crate::clock::Millis;
 use crate::error::ApiError;
-use crate::storage::cache::{Bucket, CacheError, Identify, Lookup, RateDecision, Record};
+use crate::storage;
+use crate::storage::cache::{
+    Bucket, CacheError, Identify, Lookup, RateDecision, Record, RecordKey,
+};
 
 /// How long a verified key is believed without asking the database, and how long a tombstone stands.
 const KEY_TTL: Duration = Duration::from_secs(15 * 60);
@@ -146,15 +151,23 @@ impl Identification<'_> {
             Credentials::Key(text) => RawKey::parse(text),
             _ => None,
         };
-        let hash = key.as_ref().map(|key| key.hash(&self.app.key_pepper));
-        let record_key = hash.as_ref().map(|hash| record_key(hash));
+        let pepper = &self.app.key_peppers.current().key;
+        let hash = key.as_ref().map(|key| key.hash(pepper));
+        let secret = hash.as_ref().map(|hash| hexadecimal(hash));
+        let record_key = match (&key, &secret) {
+            (Some(key), Some(secret)) => Some(RecordKey {
+                secret,
+                id: key.id(),
+            }),
+            _ => None,
+        };
         let address = self.address();
         let known = self
             .app
             .cache
             .identify(&Identify {
                 address: Some((&address, self.app.config.rate_limits.address())),
-                record: record_key.as_deref(),
+                record: record_key,
             })
             .await;
         let record = match known {
@@ -183,8 +196,8 @@ impl Identification<'_> {
                 identity,
                 attestation,
             } => self.web(identity, attestation).await,
-            Credentials::Key(_) => match (key, record_key) {
-                (Some(key), Some(record_key)) => self.key(&key, &record_key, record).await,
+            Credentials::Key(_) => match (&key, record_key) {
+                (Some(key), Some(record_key)) => self.key(key, record_key, record).await,
                 _ => self.fail("api_key", "malformed").await,
             },
         }
@@ -193,7 +206,7 @@ impl Identification<'_> {
     async fn key(
         &self,
         key: &RawKey,
-        record_key: &str,
+        record_key: RecordKey<'_>,
         record: Lookup,
     ) -> Result<Caller, ApiError> {
         let now = self.app.clock.now();
@@ -217,8 +230,8 @@ impl Identification<'_> {
         }
         let stored = store::find_key(&self.app.database, key.id())
             .await
-            .map_err(store_unavailable)?;
-        let Some(stored) = stored.filter(|stored| stored.admits(key, &self.app.key_pepper, now))
+            .map_err(store_failed)?;
+        let Some(stored) = stored.filter(|stored| stored.admits(key, &self.app.key_peppers, now))
         else {
             return self.fail("api_key", "unknown, revoked or expired").await;
         };
@@ -232,13 +245,32 @@ impl Identification<'_> {
             rate: Some(rate),
             payload: serde_json::to_vec(&cached).unwrap_or_default(),
         };
-        let filled = self.app.cache.fill(record_key, &record, KEY_TTL).await;
-        if let Err(error) = filled {
-            self.without_cache(error)?;
+        if self.is_current(key, &stored).await {
+            let filled = self.app.cache.fill(record_key, &record, KEY_TTL).await;
+            if let Err(error) = filled {
+                self.without_cache(error)?;
+            }
         }
         self.count(&stored.user_id, &stored.plan).await?;
         self.app.last_used.touch(key.id(), now);
         Ok(caller(stored.user_id, cached.key_id))
+    }
+
+    /// Whether a key is stored under the current pepper; moves it there if it is not.
+    ///
+    /// What could not be moved was revoked since, or a node with a newer pepper has moved it.
+    async fn is_current(&self, key: &RawKey, stored: &StoredKey) -> bool {
+        let current = self.app.key_peppers.current();
+        if stored.pepper_version == current.version {
+            return true;
+        }
+        match store::move_key(&self.app.database, key, stored, current).await {
+            Ok(moved) => moved,
+            Err(error) => {
+                tracing::warn!(%error, key_id = key.id(), "a key is not moved to the current pepper");
+                false
+            }
+        }
     }
 
     async fn web(&self, identity: &str, attestation: &str) -> Result<Caller, ApiError> {
@@ -252,7 +284,7 @@ impl Identification<'_> {
             attestations.verify(attestation)
         ) {
             Ok((identity, _)) => identity,
-            Err(TokenError::Unavailable) => return Err(issuer_unavailable()),
+            Err(error @ TokenError::Unavailable) => return Err(error.into()),
             Err(_) => return self.fail("web", "a token was refused").await,
         };
         let user = store::find_or_create_web_user(
@@ -262,7 +294,7 @@ impl Identification<'_> {
             self.app.clock.now(),
         )
         .await
-        .map_err(store_unavailable)?;
+        .map_err(store_failed)?;
         self.count(&user.id, &user.plan).await?;
         Ok(Caller {
             proof: Proof::Web {
@@ -323,11 +355,12 @@ impl Identification<'_> {
             .record(Event::AuthenticationFailed { method, reason });
         match self.app.cache.count_failure(&self.address(), LOCKOUT).await {
             Ok(None) => {}
-            Ok(Some(left)) => {
+            // This attempt was judged; the next one will not be. Others that were under way find it shut.
+            Ok(Some(left)) if left == LOCKOUT.block => {
                 self.app.audit.record(Event::LockedOut);
-                // This attempt was judged; the next one will not be.
                 tracing::warn!(seconds = left.as_secs(), "an address is locked out");
             }
+            Ok(Some(_)) => {}
             Err(error) => self.without_cache(error)?,
         }
         Err(ApiError::unauthenticated())
@@ -357,11 +390,7 @@ impl Identification<'_> {
 impl<'a> Credentials<'a> {
     fn of(headers: &'a HeaderMap) -> Self {
         let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or(""));
-        let bearer = text(header::AUTHORIZATION.as_str()).and_then(|value| {
-            let (scheme, token) = value.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
-        });
-        match (text("x-api-key"), bearer, text(ATTESTATION)) {
+        match (text("x-api-key"), bearer(headers), text(ATTESTATION)) {
             (Some(key), Some(bearer), _) if key != bearer => Self::Incomplete,
             (Some(key), _, _) => Self::Key(key),
             (None, Some(identity), Some(attestation)) => Self::Web {
@@ -377,8 +406,15 @@ impl<'a> Credentials<'a> {
     }
 }
 
-/// What finds a key's record in the cache: its HMAC, which only who has the key can make us compute.
-pub(crate) fn record_key(hash: &[u8]) -> String {
+/// The bearer token of a request.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().unwrap_or("");
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// A key's HMAC as the cache has it: only who has the key can make us compute it.
+fn hexadecimal(hash: &[u8]) -> String {
     use std::fmt::Write as _;
     hash.iter()
         .fold(String::with_capacity(64), |mut text, byte| {
@@ -396,8 +432,11 @@ fn locked_out(left: Duration) -> ApiError {
     .with_retry_after(left)
 }
 
-fn store_unavailable(error: sqlx::Error) -> ApiError {
-    tracing::error!(%error, "looking a caller up");
+fn store_failed(error: sqlx::Error) -> ApiError {
+    tracing::error!(%error, "the database, asked about a caller");
+    if !storage::database::is_outage(&error) {
+        return ApiError::internal();
+    }
     ApiError::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "STORE_UNAVAILABLE",
@@ -406,47 +445,61 @@ fn store_unavailable(error: sqlx::Error) -> ApiError {
     .with_retry_after(Duration::from_secs(1))
 }
 
-fn issuer_unavailable() -> ApiError {
-    ApiError::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "ISSUER_UNAVAILABLE",
-        "The token could not be checked, because its issuer's keys are not known yet; try again.",
-    )
-    .with_retry_after(Duration::from_secs(1))
-}
-
-/// When a key that was found in the database is no longer good, whatever the caches say.
+/// Revokes a user's key: from then on it is refused on every node, whatever they have cached.
 pub(crate) async fn revoke(app: &App, user_id: &str, key_id: &str) -> Result<(), ApiError> {
-    let hash = store::key_hash(&app.database, user_id, key_id)
-        .await
-        .map_err(store_unavailable)?;
-    let Some(hash) = hash else {
+    let exists = RawKey::is_id(key_id)
+        && store::has_key(&app.database, user_id, key_id)
+            .await
+            .map_err(store_failed)?;
+    if !exists {
         return Err(ApiError::new(
             StatusCode::NOT_FOUND,
             "NOT_FOUND",
             "There is no key of that id.",
         )
         .with_param("key_id"));
-    };
-    // The tombstone first: a node that asks the database from now on cannot bring the key back, and if
-    // this fails nothing has changed.
-    app.cache
-        .bury(&record_key(&hash), KEY_TTL)
+    }
+    // The tombstone first: a node that reads the key before the database is told cannot bring it back.
+    app.cache.bury(key_id, KEY_TTL).await.map_err(|_| {
+        ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "CACHE_UNAVAILABLE",
+            "The key could not be revoked; try again.",
+        )
+        .with_retry_after(Duration::from_secs(1))
+    })?;
+    store::disable_key(&app.database, key_id, app.clock.now())
         .await
-        .map_err(|_| {
-            ApiError::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "CACHE_UNAVAILABLE",
-                "The key could not be revoked; try again.",
-            )
-            .with_retry_after(Duration::from_secs(1))
-        })?;
-    store::disable_key(&app.database, key_id, Millis::now())
-        .await
-        .map_err(store_unavailable)?;
+        .map_err(store_failed)?;
     app.audit.record(Event::KeyRevoked {
         user_id: user_id.to_owned(),
         key_id: key_id.to_owned(),
     });
     Ok(())
+}
+
+/// Whether there is a user of this id.
+pub async fn user_exists(app: &App, user_id: &str) -> Result<bool, ApiError> {
+    // PostgreSQL refuses a text with a NUL in it as malformed.
+    if user_id.contains(char::is_control) {
+        return Ok(false);
+    }
+    store::user_exists(&app.database, user_id)
+        .await
+        .map_err(store_failed)
+}
+
+/// Makes a key for a user, and the user if there is none of that id; their keys of the same name end.
+pub async fn replace_key(app: &App, user_id: &str, name: &str) -> anyhow::Result<RawKey> {
+    let event = |key_id: &str| (user_id.to_owned(), key_id.to_owned());
+    for key_id in store::active_keys(&app.database, user_id, name).await? {
+        app.cache.bury(&key_id, KEY_TTL).await?;
+        let (user_id, key_id) = event(&key_id);
+        app.audit.record(Event::KeyRevoked { user_id, key_id });
+    }
+    let (database, peppers) = (&app.database, &app.key_peppers);
+    let key = store::create_key(database, peppers, user_id, name, true, app.clock.now()).await?;
+    let (user_id, key_id) = event(key.id());
+    app.audit.record(Event::KeyCreated { user_id, key_id });
+    Ok(key)
 }

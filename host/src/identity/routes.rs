@@ -44,9 +44,9 @@ pub async fn create_api_key(
     }
     let now = app.clock.now();
     let key =
-        store::create_limited_key(&app.database, &app.key_pepper, &caller.user_id, &name, now)
+        store::create_limited_key(&app.database, &app.key_peppers, &caller.user_id, &name, now)
             .await
-            .map_err(super::store_unavailable)?;
+            .map_err(super::store_failed)?;
     let Some(key) = key else {
         return Err(ApiError::new(
             StatusCode::TOO_MANY_REQUESTS,
@@ -55,7 +55,8 @@ pub async fn create_api_key(
                 "A user has at most {} active keys; revoke one first.",
                 store::MAX_ACTIVE_KEYS
             ),
-        ));
+        )
+        .with_no_retry());
     };
     app.audit.record(Event::KeyCreated {
         user_id: caller.user_id,
@@ -78,7 +79,7 @@ pub async fn list_api_keys(
 ) -> Result<Json<Value>, ApiError> {
     let keys = store::list_keys(&app.database, &caller.user_id)
         .await
-        .map_err(super::store_unavailable)?;
+        .map_err(super::store_failed)?;
     let items: Vec<_> = keys.iter().map(item).collect();
     Ok(Json(json!({ "api_keys": items })))
 }

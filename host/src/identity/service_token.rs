@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 use super::dev_issuer::{DevAudience, DevIssuer, SERVICE_EMAIL};
 use super::fetch::{self, FetchError};
 use super::settings::{ClientCredentialsSettings, OutgoingSettings};
-use crate::catalog::config::CredentialSource;
+use crate::catalog::config::environment;
 use crate::clock::{Clock, Millis};
 use crate::inference::upstream::HttpClient;
 use crate::secrets::Secret;
@@ -162,17 +162,12 @@ impl ClientCredentials {
     ) -> anyhow::Result<Self> {
         let url = fetch::parse_url(&settings.token_url)
             .map_err(|problem| anyhow::anyhow!("`token_url` {problem}"))?;
-        let secret = match &settings.client_secret {
-            CredentialSource::Env(name) => {
-                std::env::var(name).with_context(|| format!("`client_secret`: {name}"))?
-            }
-            CredentialSource::File(path) => std::fs::read_to_string(path)
-                .with_context(|| format!("`client_secret`: reading {}", path.display()))?,
-        };
-        let secret = secret.trim();
-        ensure!(!secret.is_empty(), "`client_secret` is empty");
+        let secret = settings
+            .client_secret
+            .read(environment)
+            .map_err(|problem| anyhow::anyhow!("`client_secret`: {problem}"))?;
         // Both are form-encoded first (RFC 6749 §2.3.1).
-        let credentials = format!("{}:{}", form(&settings.client_id), form(secret));
+        let credentials = format!("{}:{}", form(&settings.client_id), form(secret.expose()));
         let mut body = "grant_type=client_credentials".to_owned();
         for (name, value) in [("audience", &settings.audience), ("scope", &settings.scope)] {
             if let Some(value) = value {

@@ -1,15 +1,13 @@
 //! Users and API keys in the database.
 
-use std::collections::HashMap;
-
 use sqlx::Row;
 
-use super::api_key::{LIFETIME_DAYS, PEPPER_VERSION, RawKey, StoredKey};
+use super::api_key::{LIFETIME_DAYS, RawKey, StoredKey};
+use super::pepper::{Pepper, Peppers};
 use crate::clock::Millis;
 use crate::ids;
-use crate::secrets::Key;
 use crate::storage::Database;
-use crate::storage::database::{Connections, Transaction};
+use crate::storage::database::{Connections, Dialect, Transaction};
 
 /// The record of a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +49,8 @@ pub async fn find_or_create_web_user(
         .ok_or(sqlx::Error::RowNotFound)
 }
 
-async fn find_web_user(
+/// The user whom an issuer's tokens name so, if they were seen before.
+pub async fn find_web_user(
     pool: &Connections,
     issuer: &str,
     subject: &str,
@@ -83,6 +82,25 @@ pub async fn grant_admin(database: &Database, user_id: &str, now: Millis) -> sql
             .execute(database.writer())
             .await?;
     Ok(updated.rows_affected() > 0)
+}
+
+/// Makes a user an ordinary one, and says whether there is such a user.
+pub async fn revoke_admin(database: &Database, user_id: &str) -> sqlx::Result<bool> {
+    let updated = sqlx::query("UPDATE users SET admin_since = NULL WHERE id = $1")
+        .bind(user_id)
+        .execute(database.writer())
+        .await?;
+    Ok(updated.rows_affected() > 0)
+}
+
+/// Whether there is a user of this id.
+pub async fn user_exists(database: &Database, user_id: &str) -> sqlx::Result<bool> {
+    let found: Option<i64> =
+        sqlx::query_scalar("SELECT CAST(1 AS BIGINT) FROM users WHERE id = $1")
+            .bind(user_id)
+            .fetch_optional(database.reader())
+            .await?;
+    Ok(found.is_some())
 }
 
 /// The record of a key.
@@ -129,13 +147,18 @@ pub struct KeyItem {
     pub disabled: bool,
 }
 
-/// A user's keys, the newest first.
+/// How many of a user's keys a list shows.
+const MAX_LISTED: i64 = 100;
+
+/// A user's keys: those that were not revoked, then the others, each the newest first; a hundred at most.
 pub async fn list_keys(database: &Database, user_id: &str) -> sqlx::Result<Vec<KeyItem>> {
     let rows = sqlx::query(
         "SELECT id, name, prefix, created_at, last_used_at, expires_at, disabled_at FROM api_keys \
-         WHERE user_id = $1 ORDER BY created_at DESC, id",
+         WHERE user_id = $1 \
+         ORDER BY CASE WHEN disabled_at IS NULL THEN 0 ELSE 1 END, created_at DESC, id LIMIT $2",
     )
     .bind(user_id)
+    .bind(MAX_LISTED)
     .fetch_all(database.reader())
     .await?;
     rows.iter()
@@ -157,7 +180,7 @@ pub async fn list_keys(database: &Database, user_id: &str) -> sqlx::Result<Vec<K
 /// Makes a key for a user who exists, unless that would be more than [`MAX_ACTIVE_KEYS`].
 pub async fn create_limited_key(
     database: &Database,
-    pepper: &Key,
+    peppers: &Peppers,
     user_id: &str,
     name: &str,
     now: Millis,
@@ -180,22 +203,43 @@ pub async fn create_limited_key(
         return Ok(None);
     }
     let key = RawKey::generate();
-    insert_key(&mut transaction, &key, pepper, user_id, name, now).await?;
+    insert_key(
+        &mut transaction,
+        &key,
+        peppers.current(),
+        user_id,
+        name,
+        now,
+    )
+    .await?;
     transaction.commit().await?;
     Ok(Some(key))
 }
 
-/// What is stored of a user's key, whether it still works or not.
-pub async fn key_hash(
+/// A user's active keys of a name.
+pub async fn active_keys(
     database: &Database,
     user_id: &str,
-    key_id: &str,
-) -> sqlx::Result<Option<Vec<u8>>> {
-    sqlx::query_scalar("SELECT hash FROM api_keys WHERE id = $1 AND user_id = $2")
-        .bind(key_id)
-        .bind(user_id)
-        .fetch_optional(database.reader())
-        .await
+    name: &str,
+) -> sqlx::Result<Vec<String>> {
+    sqlx::query_scalar(
+        "SELECT id FROM api_keys WHERE user_id = $1 AND name = $2 AND disabled_at IS NULL",
+    )
+    .bind(user_id)
+    .bind(name)
+    .fetch_all(database.reader())
+    .await
+}
+
+/// Whether a user has this key, whether it still works or not.
+pub async fn has_key(database: &Database, user_id: &str, key_id: &str) -> sqlx::Result<bool> {
+    let found: Option<i64> =
+        sqlx::query_scalar("SELECT CAST(1 AS BIGINT) FROM api_keys WHERE id = $1 AND user_id = $2")
+            .bind(key_id)
+            .bind(user_id)
+            .fetch_optional(database.reader())
+            .await?;
+    Ok(found.is_some())
 }
 
 /// Revokes a key, if it is not yet.
@@ -208,20 +252,75 @@ pub async fn disable_key(database: &Database, key_id: &str, now: Millis) -> sqlx
         .map(drop)
 }
 
-/// Writes when keys were last used.
-pub async fn set_last_used(
+/// Stores a key under a newer pepper, unless it was revoked or stored anew since it was read. Returns whether
+/// it did. Never under an older one: while nodes are being changed over, some still have that as the current one.
+pub async fn move_key(
     database: &Database,
-    used: &HashMap<String, Millis>,
-) -> sqlx::Result<()> {
-    let mut transaction = database.begin().await?;
-    for (key_id, at) in used {
-        sqlx::query("UPDATE api_keys SET last_used_at = $1 WHERE id = $2")
-            .bind(at.0)
-            .bind(key_id)
-            .execute(&mut transaction)
-            .await?;
-    }
-    transaction.commit().await
+    key: &RawKey,
+    stored: &StoredKey,
+    pepper: &Pepper,
+) -> sqlx::Result<bool> {
+    let moved = sqlx::query(
+        "UPDATE api_keys SET hash = $1, pepper_version = $2 \
+         WHERE id = $3 AND hash = $4 AND disabled_at IS NULL AND pepper_version < $2",
+    )
+    .bind(key.hash(&pepper.key).to_vec())
+    .bind(pepper.version)
+    .bind(key.id())
+    .bind(stored.hash.clone())
+    .execute(database.writer())
+    .await?;
+    Ok(moved.rows_affected() > 0)
+}
+
+/// The fingerprint of the pepper of a version: this one, unless the database knows another.
+pub async fn pepper_fingerprint(
+    database: &Database,
+    version: i64,
+    fingerprint: Vec<u8>,
+) -> sqlx::Result<Vec<u8>> {
+    sqlx::query(
+        "INSERT INTO api_key_peppers (version, fingerprint) VALUES ($1, $2) \
+         ON CONFLICT (version) DO NOTHING",
+    )
+    .bind(version)
+    .bind(fingerprint)
+    .execute(database.writer())
+    .await?;
+    sqlx::query_scalar("SELECT fingerprint FROM api_key_peppers WHERE version = $1")
+        .bind(version)
+        .fetch_one(database.writer())
+        .await
+}
+
+/// Writes when keys were last used, unless a later use is known.
+pub async fn set_last_used(database: &Database, used: &[(String, Millis)]) -> sqlx::Result<()> {
+    let mut used: Vec<_> = used.iter().map(|(id, at)| (id, at.0)).collect();
+    used.sort();
+    let batch = serde_json::to_string(&used).map_err(|error| sqlx::Error::Encode(error.into()))?;
+    let sql = match database.dialect() {
+        Dialect::Sqlite => {
+            "UPDATE api_keys SET last_used_at = used.at \
+             FROM (SELECT value ->> 0 AS id, value ->> 1 AS at FROM json_each($1)) AS used \
+             WHERE api_keys.id = used.id AND COALESCE(last_used_at, 0) < used.at"
+        }
+        // Locked in one order, so that nodes that write the same keys wait for each other at most once.
+        Dialect::Postgres => {
+            "WITH used AS ( \
+                SELECT value ->> 0 AS id, CAST(value ->> 1 AS BIGINT) AS at \
+                FROM jsonb_array_elements(CAST($1 AS JSONB)) \
+             ), locked AS ( \
+                SELECT k.id, used.at FROM api_keys k JOIN used ON used.id = k.id \
+                ORDER BY k.id FOR UPDATE OF k \
+             ) UPDATE api_keys SET last_used_at = locked.at FROM locked \
+             WHERE api_keys.id = locked.id AND COALESCE(last_used_at, 0) < locked.at"
+        }
+    };
+    sqlx::query(sql)
+        .bind(batch)
+        .execute(database.writer())
+        .await
+        .map(drop)
 }
 
 /// Makes a key for a user, and the user if there is none of that id.
@@ -229,7 +328,7 @@ pub async fn set_last_used(
 /// With `replace`, the user's keys of the same name are revoked in the same transaction.
 pub async fn create_key(
     database: &Database,
-    pepper: &Key,
+    peppers: &Peppers,
     user_id: &str,
     name: &str,
     replace: bool,
@@ -253,7 +352,15 @@ pub async fn create_key(
         .execute(&mut transaction)
         .await?;
     }
-    insert_key(&mut transaction, &key, pepper, user_id, name, now).await?;
+    insert_key(
+        &mut transaction,
+        &key,
+        peppers.current(),
+        user_id,
+        name,
+        now,
+    )
+    .await?;
     transaction.commit().await?;
     Ok(key)
 }
@@ -261,7 +368,7 @@ pub async fn create_key(
 async fn insert_key(
     transaction: &mut Transaction,
     key: &RawKey,
-    pepper: &Key,
+    pepper: &Pepper,
     user_id: &str,
     name: &str,
     now: Millis,
@@ -274,8 +381,8 @@ async fn insert_key(
     .bind(user_id)
     .bind(name)
     .bind(key.prefix())
-    .bind(key.hash(pepper).to_vec())
-    .bind(PEPPER_VERSION)
+    .bind(key.hash(&pepper.key).to_vec())
+    .bind(pepper.version)
     .bind(now.0)
     .bind(now.plus_days(LIFETIME_DAYS).0)
     .execute(transaction)

@@ -39,12 +39,13 @@ pub fn resolve(catalog: &Catalog, call: ChatCall) -> Result<Plan, ApiError> {
         )
         .with_param("model"));
     }
-    if !model.supports_tools && !request.tools.is_empty() {
+    if !model.supports_tools && (call.needs_tools || !request.tools.is_empty()) {
+        let param = if call.needs_tools { "model" } else { "tools" };
         return Err(bad(
             "MODEL_NOT_SUPPORTED",
             format!("The model {} cannot call tools.", model.id),
         )
-        .with_param("tools"));
+        .with_param(param));
     }
     if !model.supports_vision
         && let Some(index) = first_message_with_image(&request)

@@ -4,8 +4,9 @@
 //!
 //! What counts against someone is never evicted. When a table is full of what has not expired, keys
 //! that are new share a few thousand slots: a flood of addresses makes strangers count together, but
-//! nobody's count or lockout is forgotten. Records beyond the bound are not kept, and with more
-//! tombstones than fit no record is kept until they have expired.
+//! nobody's count or lockout is forgotten. Whoever has a record is spared what such a slot says, so that
+//! a flood shuts out no known caller. Records beyond the bound are not kept, and with more tombstones than
+//! fit no record is kept until they have expired.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
@@ -14,7 +15,9 @@ use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::{Bucket, Identified, Identify, LockoutPolicy, Lookup, Rate, RateDecision, Record};
+use super::{
+    Bucket, Identified, Identify, LockoutPolicy, Lookup, Rate, RateDecision, Record, RecordKey,
+};
 use crate::clock::Clock;
 
 /// Entries of each table. An entry takes 200 bytes or so.
@@ -39,8 +42,8 @@ struct Tables {
     addresses: Table<u64>,
     users: Table<u64>,
     attempts: Table<Attempts>,
-    /// `None` is a tombstone.
-    records: Table<Option<Record>>,
+    records: Table<Record>,
+    tombstones: Table<()>,
     /// No record is kept before this.
     fill_from_us: u64,
 }
@@ -66,6 +69,7 @@ impl MemoryCache {
                 users: Table::new(capacity),
                 attempts: Table::new(capacity),
                 records: Table::new(capacity),
+                tombstones: Table::new(capacity),
                 fill_from_us: 0,
             }),
         }))
@@ -86,25 +90,28 @@ impl MemoryCache {
                 record: Lookup::Missing,
                 user: None,
             };
+            let record = request
+                .record
+                .map_or(Lookup::Missing, |key| tables.look_up(key, now));
+            let slots = match record {
+                Lookup::Found(_) => Slots::Own,
+                Lookup::Missing | Lookup::Revoked => Slots::All,
+            };
             if let Some((address, _)) = request.address {
-                found.locked_out = tables.blocked_for(address, now);
+                found.locked_out = tables.blocked_for(address, slots, now);
                 if found.locked_out.is_some() {
                     return found;
                 }
             }
             let from = request.address.map(|(address, rate)| {
-                let arrival = tables.addresses.get(address, now).copied();
+                let arrival = tables.addresses.get(address, slots, now).copied();
                 (address, rate.decide(arrival, now))
             });
             found.address = from.map(|(_, (decision, _))| decision);
             if found.address.is_some_and(|decision| !decision.allowed) {
                 return found;
             }
-            found.record = match request.record.and_then(|key| tables.records.get(key, now)) {
-                None => Lookup::Missing,
-                Some(None) => Lookup::Revoked,
-                Some(Some(record)) => Lookup::Found(record.clone()),
-            };
+            found.record = record;
             if let Lookup::Found(Record {
                 user_id,
                 rate: Some(rate),
@@ -118,32 +125,32 @@ impl MemoryCache {
                 }
             }
             if let Some((address, (_, arrival))) = from {
-                tables.addresses.put(address, arrival, arrival, now);
+                tables.addresses.put(address, slots, arrival, arrival, now);
             }
             found
         })
     }
 
-    pub(super) fn fill(&self, key: &str, record: &Record, ttl: Duration) -> bool {
+    pub(super) fn fill(&self, key: RecordKey<'_>, record: &Record, ttl: Duration) -> bool {
         self.with(|tables, now| {
             if now < tables.fill_from_us
-                || tables.records.get(key, now).is_some()
+                || tables.look_up(key, now) != Lookup::Missing
                 || !tables.records.has_room(now)
             {
                 return false;
             }
             let expires = now + micros(ttl);
-            tables.records.put(key, Some(record.clone()), expires, now);
+            tables
+                .records
+                .put(key.secret, Slots::Own, record.clone(), expires, now);
             true
         })
     }
 
-    pub(super) fn bury(&self, key: &str, ttl: Duration) {
+    pub(super) fn bury(&self, id: &str, ttl: Duration) {
         self.with(|tables, now| {
             let expires = now + micros(ttl);
-            if tables.records.holds(key) || tables.records.has_room(now) {
-                tables.records.put(key, None, expires, now);
-            } else {
+            if !tables.tombstones.put(id, Slots::Own, (), expires, now) {
                 tables.records.clear();
                 tables.fill_from_us = tables.fill_from_us.max(expires);
             }
@@ -152,13 +159,13 @@ impl MemoryCache {
 
     pub(super) fn count_failure(&self, address: &str, policy: LockoutPolicy) -> Option<Duration> {
         self.with(|tables, now| {
-            let blocked = tables.blocked_for(address, now);
+            let blocked = tables.blocked_for(address, Slots::All, now);
             if blocked.is_some() {
                 return blocked;
             }
             let mut attempts = tables
                 .attempts
-                .get(address, now)
+                .get(address, Slots::All, now)
                 .cloned()
                 .unwrap_or_default();
             let failed = &mut attempts.failed_at_us;
@@ -173,7 +180,8 @@ impl MemoryCache {
             } else {
                 now + window
             };
-            tables.attempts.put(address, attempts, expires, now);
+            let attempted = &mut tables.attempts;
+            attempted.put(address, Slots::All, attempts, expires, now);
             is_last.then_some(policy.block)
         })
     }
@@ -195,15 +203,25 @@ impl Tables {
             Bucket::Address(address) => (&mut self.addresses, address),
             Bucket::User(user_id) => (&mut self.users, user_id),
         };
-        let (decision, arrival) = rate.decide(table.get(key, now).copied(), now);
+        let (decision, arrival) = rate.decide(table.get(key, Slots::All, now).copied(), now);
         if decision.allowed {
-            table.put(key, arrival, arrival, now);
+            table.put(key, Slots::All, arrival, arrival, now);
         }
         decision
     }
 
-    fn blocked_for(&self, address: &str, now: u64) -> Option<Duration> {
-        let until = self.attempts.get(address, now)?.blocked_until_us;
+    fn look_up(&self, key: RecordKey<'_>, now: u64) -> Lookup {
+        if self.tombstones.get(key.id, Slots::Own, now).is_some() {
+            return Lookup::Revoked;
+        }
+        match self.records.get(key.secret, Slots::Own, now) {
+            Some(record) => Lookup::Found(record.clone()),
+            None => Lookup::Missing,
+        }
+    }
+
+    fn blocked_for(&self, address: &str, slots: Slots, now: u64) -> Option<Duration> {
+        let until = self.attempts.get(address, slots, now)?.blocked_until_us;
         (until > now).then(|| Duration::from_micros(until - now))
     }
 }
@@ -218,6 +236,15 @@ struct Table<V> {
     capacity: usize,
     sweep_at: usize,
     sweep_from_us: u64,
+}
+
+/// Where a key may be looked for and kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Slots {
+    /// In an entry of its own only.
+    Own,
+    /// In one that it shares, too.
+    All,
 }
 
 struct Expiring<V> {
@@ -238,27 +265,29 @@ impl<V> Table<V> {
         }
     }
 
-    fn get(&self, key: &str, now: u64) -> Option<&V> {
+    fn get(&self, key: &str, slots: Slots, now: u64) -> Option<&V> {
         let own = self.entries.get(key).filter(|entry| entry.expires_us > now);
-        let entry = own.or_else(|| self.shared(key, now))?;
-        Some(&entry.value)
+        let entry = match slots {
+            Slots::Own => own,
+            Slots::All => own.or_else(|| self.shared(key, now)),
+        };
+        Some(&entry?.value)
     }
 
-    /// Keeps a value; in the slot that the key shares with others if it has none of its own and there
-    /// is no room.
-    fn put(&mut self, key: &str, value: V, expires_us: u64, now: u64) {
+    /// Keeps a value; in the slot that the key shares with others if it may, has none of its own and
+    /// there is no room. Returns whether it is kept.
+    fn put(&mut self, key: &str, slots: Slots, value: V, expires_us: u64, now: u64) -> bool {
         let entry = Expiring { expires_us, value };
         if let Some(own) = self.entries.get_mut(key) {
             *own = entry;
         } else if self.shared(key, now).is_none() && self.has_room(now) {
             self.entries.insert(key.into(), entry);
-        } else {
+        } else if slots == Slots::All {
             self.shared.insert(self.slot(key), entry);
+        } else {
+            return false;
         }
-    }
-
-    fn holds(&self, key: &str) -> bool {
-        self.entries.contains_key(key)
+        true
     }
 
     /// Whether there is room for one more, once what has expired is gone. That is looked for when the
@@ -316,6 +345,13 @@ mod tests {
         (cache, clock)
     }
 
+    fn same(key: &str) -> RecordKey<'_> {
+        RecordKey {
+            secret: key,
+            id: key,
+        }
+    }
+
     fn size(cache: &MemoryCache) -> usize {
         cache.with(|tables, _| {
             tables.attempts.entries.len()
@@ -351,6 +387,38 @@ mod tests {
     }
 
     #[test]
+    fn a_flood_of_addresses_shuts_out_nobody_who_is_known() {
+        let (cache, _) = cache(100);
+        let record = Record {
+            user_id: "alice".into(),
+            rate: None,
+            payload: vec![],
+        };
+        assert!(cache.fill(same("key"), &record, MINUTE));
+        let rate = Rate::per_minute(NonZeroU32::new(5).unwrap());
+        for stranger in 0..60_000 {
+            cache.count_failure(&format!("stranger {stranger}"), POLICY);
+            cache.take(Bucket::Address(&format!("stranger {stranger}")), rate);
+        }
+        let from = |address, record| {
+            cache.identify(&Identify {
+                address: Some((address, rate)),
+                record,
+            })
+        };
+        let unknown = from("elsewhere", None);
+        assert!(unknown.locked_out.is_some(), "all slots are shut");
+        let known = from("elsewhere", Some(same("key")));
+        assert_eq!(known.record, Lookup::Found(record));
+        assert!(known.address.unwrap().allowed);
+        for _ in 0..3 {
+            cache.count_failure("stranger 0", POLICY);
+        }
+        let guilty = from("stranger 0", Some(same("key")));
+        assert!(guilty.locked_out.is_some(), "who has failed is not spared");
+    }
+
+    #[test]
     fn with_more_tombstones_than_fit_nothing_is_kept() {
         let (cache, clock) = cache(10);
         let record = Record {
@@ -358,16 +426,16 @@ mod tests {
             rate: None,
             payload: vec![],
         };
-        assert!(cache.fill("live", &record, 2 * MINUTE));
+        assert!(cache.fill(same("live"), &record, 2 * MINUTE));
         for key in 0..20 {
             cache.bury(&key.to_string(), MINUTE);
         }
         for key in 0..20 {
-            assert!(!cache.fill(&key.to_string(), &record, MINUTE));
+            assert!(!cache.fill(same(&key.to_string()), &record, MINUTE));
         }
         clock.advance(MINUTE);
-        assert!(cache.fill("live", &record, MINUTE));
-        assert!(!cache.fill("live", &record, MINUTE));
+        assert!(cache.fill(same("live"), &record, MINUTE));
+        assert!(!cache.fill(same("live"), &record, MINUTE));
     }
 
     #[test]
@@ -378,7 +446,7 @@ mod tests {
             rate: None,
             payload: vec![],
         };
-        let fill = |key: i32| cache.fill(&key.to_string(), &record, MINUTE);
+        let fill = |key: i32| cache.fill(same(&key.to_string()), &record, MINUTE);
         assert_eq!((0..20).filter(|&key| fill(key)).count(), 10);
         clock.advance(MINUTE);
         assert!(fill(20));

@@ -104,9 +104,18 @@ pub struct Record {
 pub struct Identify<'a> {
     /// Where it comes from, and how often requests may; `None` if neither counts.
     pub address: Option<(&'a str, Rate)>,
-    /// What finds the caller's record. Only who has the secret may be able to name it, e.g. the
-    /// secret's HMAC: the user's requests are counted before anything else is checked.
-    pub record: Option<&'a str>,
+    /// What finds the caller's record.
+    pub record: Option<RecordKey<'a>>,
+}
+
+/// What finds a record, and what buries it.
+#[derive(Debug, Clone, Copy)]
+pub struct RecordKey<'a> {
+    /// Only who has the secret may be able to name it, e.g. the secret's HMAC: the user's requests are
+    /// counted before anything else is checked.
+    pub secret: &'a str,
+    /// What the tombstone stands under: always the same for a record, wherever and whenever it is kept.
+    pub id: &'a str,
 }
 
 /// What the cache knows of a request.
@@ -132,7 +141,7 @@ pub enum Lookup {
     /// Nothing stands there, or nothing was asked for, or the request was refused before: ask the
     /// database.
     Missing,
-    /// It was buried: it is of no use, whatever a slow reader may have seen.
+    /// Its id was buried: it is of no use, whatever a slow reader may have seen.
     Revoked,
     /// The record.
     Found(Record),
@@ -158,7 +167,7 @@ impl Cache {
     /// Keeps a record, unless there is one or a tombstone. Returns whether it did.
     pub async fn fill(
         &self,
-        key: &str,
+        key: RecordKey<'_>,
         record: &Record,
         ttl: Duration,
     ) -> Result<bool, CacheError> {
@@ -168,15 +177,15 @@ impl Cache {
         }
     }
 
-    /// Puts a tombstone where a record stands or could stand. It must outlast any reader that may have
-    /// seen the record in the database before it was revoked there.
-    pub async fn bury(&self, key: &str, ttl: Duration) -> Result<(), CacheError> {
+    /// Puts a tombstone on all records of an id, those that stand and those that could. It must outlast them, and
+    /// any reader that may have seen the record in the database before it was revoked there.
+    pub async fn bury(&self, id: &str, ttl: Duration) -> Result<(), CacheError> {
         match self {
             Self::Memory(memory) => {
-                memory.bury(key, ttl);
+                memory.bury(id, ttl);
                 Ok(())
             }
-            Self::Redis(redis) => redis.bury(key, ttl).await,
+            Self::Redis(redis) => redis.bury(id, ttl).await,
         }
     }
 

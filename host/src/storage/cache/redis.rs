@@ -24,6 +24,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     Bucket, CacheError, Identified, Identify, LockoutPolicy, Lookup, Rate, RateDecision, Record,
+    RecordKey,
 };
 use crate::secrets::SecretUrl;
 
@@ -59,6 +60,7 @@ struct Shared {
     connection: RwLock<Option<Numbered>>,
     broken: Notify,
     identify: Script,
+    fill: Script,
     take: Script,
     count_failure: Script,
 }
@@ -107,6 +109,12 @@ impl RedisCache {
         };
         script
             .key(request.record.map(record_key).unwrap_or_default())
+            .key(
+                request
+                    .record
+                    .map(|key| tombstone_key(key.id))
+                    .unwrap_or_default(),
+            )
             .arg(request.address.map_or(0, |(_, rate)| rate.per_minute.get()))
             .arg(bucket_key(Bucket::User("")));
         let (blocked_ms, address, record, user): (u64, _, Option<Vec<u8>>, _) =
@@ -125,27 +133,23 @@ impl RedisCache {
 
     pub(super) async fn fill(
         &self,
-        key: &str,
+        key: RecordKey<'_>,
         record: &Record,
         ttl: Duration,
     ) -> Result<bool, CacheError> {
-        let mut command = redis::cmd("SET");
-        command
-            .arg(record_key(key))
+        let mut script = self.shared.fill.prepare_invoke();
+        script
+            .key(record_key(key))
+            .key(tombstone_key(key.id))
             .arg(pack(record))
-            .arg("NX")
-            .arg("PX")
             .arg(millis(ttl));
-        let kept: Option<String> = self
-            .call(async |connection| command.query_async(connection).await)
-            .await?;
-        Ok(kept.is_some())
+        self.run(&script).await
     }
 
-    pub(super) async fn bury(&self, key: &str, ttl: Duration) -> Result<(), CacheError> {
+    pub(super) async fn bury(&self, id: &str, ttl: Duration) -> Result<(), CacheError> {
         let mut command = redis::cmd("SET");
         command
-            .arg(record_key(key))
+            .arg(tombstone_key(id))
             .arg("")
             .arg("PX")
             .arg(millis(ttl));
@@ -216,6 +220,7 @@ impl Shared {
             connection: RwLock::new(None),
             broken: Notify::new(),
             identify: script(include_str!("scripts/identify.lua")),
+            fill: Script::new(include_str!("scripts/fill.lua")),
             take: script(include_str!("scripts/take.lua")),
             count_failure: script(include_str!("scripts/count_failure.lua")),
         })
@@ -303,6 +308,7 @@ impl Shared {
 
 async fn keep_connected(shared: Weak<Shared>) {
     let mut number = 0;
+    let mut last_failure = String::new();
     loop {
         let Some(shared) = shared.upgrade() else {
             return;
@@ -321,11 +327,17 @@ async fn keep_connected(shared: Weak<Shared>) {
         match shared.connect().await {
             Ok(connection) => {
                 number += 1;
+                last_failure.clear();
                 shared.set(Some(Numbered { number, connection }));
                 tracing::info!(redis = %shared.url, "Redis answers again");
             }
             Err(error) => {
-                tracing::debug!(redis = %shared.url, %error, "Redis still does not answer");
+                // Once for each reason: that the password is wrong now must not hide behind the outage.
+                let why = error.to_string();
+                if why != last_failure {
+                    tracing::warn!(redis = %shared.url, %error, "Redis still does not answer");
+                    last_failure = why;
+                }
                 tokio::time::sleep(PROBE_EVERY).await;
             }
         }
@@ -360,8 +372,12 @@ fn lockout_key(address: &str) -> String {
     format!("{NAMESPACE}lockout:{address}")
 }
 
-fn record_key(key: &str) -> String {
-    format!("{NAMESPACE}record:{key}")
+fn record_key(key: RecordKey<'_>) -> String {
+    format!("{NAMESPACE}record:{}", key.secret)
+}
+
+fn tombstone_key(id: &str) -> String {
+    format!("{NAMESPACE}tombstone:{id}")
 }
 
 fn bucket_key(bucket: Bucket<'_>) -> String {
@@ -372,7 +388,7 @@ fn bucket_key(bucket: Bucket<'_>) -> String {
 }
 
 /// A record as the script reads it: requests per minute (0 without a limit), bytes of the user's id,
-/// that id, and the payload. A tombstone is empty.
+/// that id, and the payload. Never empty, which is what the script says of a record that is buried.
 fn pack(record: &Record) -> Vec<u8> {
     let limit = record.rate.map_or(0, |rate| rate.per_minute.get());
     let mut packed = format!("{limit} {} {}", record.user_id.len(), record.user_id).into_bytes();

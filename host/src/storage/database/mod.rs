@@ -23,7 +23,7 @@ use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{AnyPool, Executor, SqlSafeStr};
 
 pub use self::connections::{Connections, Transaction};
-pub use self::sqlite::lock_for_serving;
+pub use self::sqlite::{FileLock, lock_for_serving};
 use crate::secrets::SecretUrl;
 
 /// How long a request waits for a connection. sqlx would wait for 30 s.
@@ -88,6 +88,9 @@ impl Database {
     }
 
     /// Connections to write a single statement with. For more than one, see [`Self::begin`].
+    ///
+    /// Not for a statement with `RETURNING`: of one outside a transaction, sqlx stops at the first row, SQLite commits
+    /// when the statement is reset after that, and an error in it is lost.
     pub fn writer(&self) -> &Connections {
         &self.writer
     }
@@ -137,6 +140,32 @@ impl Database {
         }
         self.reader.close().await;
         self.writer.close().await;
+    }
+}
+
+/// Whether an error says that the database is away or overloaded, rather than that the statement is wrong.
+pub fn is_outage(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed
+        | sqlx::Error::Protocol(_) => true,
+        // Malformed data, violated constraints, syntax (PostgreSQL's classes 22, 23 and 42; SQLite's
+        // codes for the same). All else is its trouble: cancelled, out of room, shutting down, busy.
+        sqlx::Error::Database(error) => {
+            let code = error.code().unwrap_or_default();
+            let is_sqlite_mistake = ["1", "19", "20", "25"].contains(&&*code)
+                || error.is_unique_violation()
+                || error.is_check_violation()
+                || error.is_foreign_key_violation();
+            !(is_sqlite_mistake
+                || ["22", "23", "42"]
+                    .iter()
+                    .any(|class| code.len() == 5 && code.starts_with(class)))
+        }
+        _ => false,
     }
 }
 

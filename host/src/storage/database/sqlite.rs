@@ -134,21 +134,34 @@ async fn checkpoint(pool: &AnyPool, statement: &'static str) -> sqlx::Result<i64
 }
 
 /// Makes this process the one that serves from a SQLite file: two would each trust a cache of their own.
-/// The lock is held until the returned file is dropped, or the process ends.
-pub fn lock_for_serving(url: &SecretUrl) -> anyhow::Result<Option<File>> {
+/// The lock is held until what is returned is dropped, or the process ends.
+pub fn lock_for_serving(url: &SecretUrl) -> anyhow::Result<Option<FileLock>> {
     let Some(path) = file_of(url) else {
         return Ok(None);
     };
     let path = beside(&path, "serving");
     let file = lock_file(&path)?;
     match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
+        Ok(()) => Ok(Some(FileLock(file))),
         Err(std::fs::TryLockError::WouldBlock) => bail!(
             "another weir is serving from {}; stop it, or give this one its own `data_dir`",
             path.display()
         ),
         Err(std::fs::TryLockError::Error(error)) => {
             Err(error).with_context(|| format!("locking {}", path.display()))
+        }
+    }
+}
+
+/// A locked file. Unlocked when dropped: to close it is not enough while a process that is being started
+/// still has a copy of its descriptor.
+#[derive(Debug)]
+pub struct FileLock(File);
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.unlock() {
+            tracing::warn!(%error, "unlocking a file");
         }
     }
 }
@@ -162,13 +175,13 @@ fn file_of(url: &SecretUrl) -> Option<PathBuf> {
 
 /// Waits for the lock; whoever holds it is done in moments. SQLite itself has no lock that spans the
 /// look at the schema and its change.
-async fn lock_for_migrating(database: &Path) -> anyhow::Result<File> {
+async fn lock_for_migrating(database: &Path) -> anyhow::Result<FileLock> {
     let path = beside(database, "migrating");
     tokio::task::spawn_blocking(move || {
         let file = lock_file(&path)?;
         file.lock()
             .with_context(|| format!("locking {}", path.display()))?;
-        Ok(file)
+        Ok(FileLock(file))
     })
     .await?
 }

@@ -33,6 +33,8 @@ pub struct ChatCall {
     pub output_limit: Option<u32>,
     /// The field that set it: the newer of the two if both did.
     pub output_limit_param: &'static str,
+    /// Whether only a model that can call tools will do.
+    pub needs_tools: bool,
     /// Whether a streamed answer ends with a chunk of its own for usage.
     pub include_usage: bool,
 }
@@ -113,6 +115,7 @@ fn chat(body: wire::Body<'_>) -> Result<ChatCall, Fault> {
         request,
         output_limit,
         output_limit_param,
+        needs_tools: false,
         include_usage,
     })
 }

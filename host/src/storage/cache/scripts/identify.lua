@@ -1,6 +1,6 @@
--- KEYS: the address's lockout and bucket, and the record; empty where nothing is asked for.
+-- KEYS: the address's lockout and bucket, the record and its tombstone; empty where nothing is asked for.
 -- ARGV: the address's requests per minute, what a user's bucket begins with.
--- Returns: milliseconds shut out, the address's decision, the record, the user's decision.
+-- Returns: milliseconds shut out, the address's decision, the record (empty if it is buried), the user's decision.
 
 if KEYS[1] ~= '' then
   local blocked = redis.call('PTTL', KEYS[1])
@@ -20,7 +20,11 @@ end
 
 local record, user = false, false
 if KEYS[3] ~= '' then
-  record = redis.call('GET', KEYS[3])
+  if redis.call('EXISTS', KEYS[4]) == 1 then
+    record = ''
+  else
+    record = redis.call('GET', KEYS[3])
+  end
 end
 if record and record ~= '' then
   local limit, length, start = string.match(record, '^(%d+) (%d+) ()')

@@ -1,0 +1,58 @@
+//! What it costs to know who is calling, where the cache in process knows the key.
+//!
+//! Processor time of the one thread that does it all, as in the bench of the sandbox.
+
+#![expect(clippy::print_stdout, reason = "a bench prints its figures")]
+
+mod measure;
+
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use axum::extract::FromRequestParts;
+use http::{HeaderMap, Request};
+use measure::{median, processor_time};
+use tests::Gateway;
+use weir::identity::Caller;
+use weir::identity::client_address::ClientAddress;
+
+const BATCHES: usize = 9;
+const REQUESTS: u32 = 20_000;
+
+/// Headers read, key checked and hashed, lockout, both rates, record.
+const LIMIT: Duration = Duration::from_micros(10);
+
+fn main() -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime starts");
+    let took = runtime.block_on(identify());
+    println!("a caller known from the cache in process: {took:.2?} (limit {LIMIT:.0?})");
+    if took <= LIMIT {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+async fn identify() -> Duration {
+    let limits = "[rate_limits]\nfree = 1000000000\naddress = 1000000000\n";
+    let gateway = Gateway::builder().tables(limits).start().await;
+    let request =
+        Request::get("/models").header("authorization", format!("Bearer {}", gateway.key()));
+    let (mut parts, ()) = request.body(()).expect("a request").into_parts();
+    let address = ClientAddress::of([203, 0, 113, 7].into(), &HeaderMap::new(), &[]);
+    parts.extensions.insert(address);
+    let mut took = Vec::new();
+    for _ in 0..BATCHES {
+        let started = processor_time();
+        for _ in 0..REQUESTS {
+            let caller = Caller::from_request_parts(&mut parts, gateway.app()).await;
+            black_box(caller.expect("a known key"));
+        }
+        took.push((processor_time() - started) / REQUESTS);
+    }
+    median(took)
+}

@@ -1,0 +1,16 @@
+//! What benches measure with.
+
+use std::time::Duration;
+
+/// Time that this thread has run, from the kernel's scheduler.
+pub(crate) fn processor_time() -> Duration {
+    let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux has it");
+    let nanoseconds = statistics.split(' ').next().expect("three numbers");
+    Duration::from_nanos(nanoseconds.parse().expect("a number"))
+}
+
+/// The middle one of some figures.
+pub(crate) fn median(mut figures: Vec<Duration>) -> Duration {
+    figures.sort();
+    figures[figures.len() / 2]
+}

@@ -1,0 +1,261 @@
+//! Other services, at the internal port.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Method;
+use serde_json::{Value, json};
+use tests::gateway::USER;
+use tests::oidc::{AUDIENCE, CALLER, ROBOT, STRANGER};
+use tests::{Gateway, OidcServer, Upstream, chat};
+use weir::clock::{ManualClock, Millis};
+use weir::identity::dev_issuer::{DevAudience, SERVICE_EMAIL};
+
+const CODE: &str = "/internal/agent/code";
+
+async fn gateway(upstream: &Upstream) -> Gateway {
+    Gateway::builder()
+        .settings("internal_listen = \"127.0.0.1:0\"")
+        .upstream("scripted", upstream)
+        .start()
+        .await
+}
+
+/// A chat request that a user pays for.
+fn chat_for(user: &str, model: &str) -> Value {
+    let mut body = chat(model, "hello");
+    body["user_id"] = user.into();
+    body
+}
+
+#[tokio::test]
+async fn a_service_calls_a_model_for_a_user() {
+    let upstream = Upstream::start().await;
+    let gateway = gateway(&upstream).await;
+    let service = gateway.service(&["model:call"]);
+    let answer = service.post(CODE, &chat_for(USER, "demo")).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(
+        answer.json()["choices"][0]["message"]["content"],
+        "You said: hello"
+    );
+    let stream = service.stream(CODE, &chat_for(USER, "demo")).await;
+    assert_eq!(stream.status, 200);
+    assert!(stream.is_whole().await);
+}
+
+#[tokio::test]
+async fn what_proves_no_service_is_refused() {
+    let upstream = Upstream::start().await;
+    let gateway = gateway(&upstream).await;
+    let issuer = gateway.issuer();
+    let now = gateway.app().clock.now();
+    let token = |audience, scopes: &[&str]| {
+        let token = issuer.service_token(audience, SERVICE_EMAIL, scopes, now);
+        token.expect("a token can be minted").expose().to_owned()
+    };
+    let web = issuer.web_tokens("alice", now).expect("tokens");
+    let body = chat_for(USER, "scripted");
+    let internal = || gateway.internal();
+    for client in [
+        internal(),
+        internal().with_key(gateway.key()),
+        internal().with_header("x-api-key", gateway.key()),
+        internal().with_key(web.identity.expose()),
+        internal()
+            .with_key(web.identity.expose())
+            .with_header("x-identity-appcheck", web.attestation.expose()),
+        internal().with_key(&token(DevAudience::Executor, &["model:call"])),
+        internal().with_key("a.b.c"),
+    ] {
+        client.post(CODE, &body).await.error(401, "UNAUTHENTICATED");
+    }
+    for scopes in [
+        &[][..],
+        &["swarm:run"],
+        &["model:calls"],
+        &["plugins:write"],
+    ] {
+        let client = internal().with_key(&token(DevAudience::Api, scopes));
+        client.post(CODE, &body).await.error(403, "MISSING_SCOPE");
+    }
+    assert_eq!(upstream.count(), 0);
+}
+
+#[tokio::test]
+async fn the_user_who_pays_must_be_named_and_known() {
+    let upstream = Upstream::start().await;
+    let gateway = gateway(&upstream).await;
+    let service = gateway.service(&["model:call"]);
+    let unknown = service.post(CODE, &chat_for("nobody", "scripted")).await;
+    assert_eq!(unknown.error(404, "UNKNOWN_USER")["param"], "user_id");
+    let odd = service.post(CODE, &chat_for("a\u{0}b", "scripted")).await;
+    odd.error(404, "UNKNOWN_USER");
+    for user in [json!(null), json!(7), json!(["alice"])] {
+        let mut body = chat_for(USER, "scripted");
+        body["user_id"] = user;
+        let refused = service.post(CODE, &body).await;
+        assert_eq!(refused.error(400, "INVALID_REQUEST")["param"], "user_id");
+    }
+    let refused = service.post(CODE, &chat("scripted", "hello")).await;
+    assert_eq!(refused.error(400, "INVALID_REQUEST")["param"], "user_id");
+    for body in ["", "[]", "{", "7"] {
+        let json = Some("application/json");
+        let refused = service
+            .send(Method::POST, CODE, json, Bytes::from(body))
+            .await;
+        refused.error(400, "INVALID_REQUEST");
+    }
+    let again = service.post(CODE, &chat_for("nobody", "scripted")).await;
+    again.error(404, "UNKNOWN_USER");
+    let users: i64 = sqlx::query_scalar("SELECT CAST(COUNT(*) AS BIGINT) FROM users")
+        .fetch_one(gateway.app().database.reader())
+        .await
+        .expect("an answer");
+    assert_eq!(users, 1, "asking for a user does not make one");
+    assert_eq!(upstream.count(), 0);
+}
+
+#[tokio::test]
+async fn code_needs_a_model_that_calls_tools() {
+    let upstream = Upstream::start().await;
+    let table = "[models.mute]\ncontext_window = 1000\nmax_output_tokens = 100\n\
+                 default_output_tokens = 100\nupstreams = [{ provider = \"scripted\" }]\n\
+                 price = { input = 1, output = 2 }\n";
+    let gateway = Gateway::builder()
+        .settings("internal_listen = \"127.0.0.1:0\"")
+        .upstream("scripted", &upstream)
+        .tables(table)
+        .start()
+        .await;
+    let service = gateway.service(&["model:call"]);
+    for answer in [
+        gateway.client().post("/code", &chat("mute", "hello")).await,
+        service.post(CODE, &chat_for(USER, "mute")).await,
+    ] {
+        assert_eq!(answer.error(400, "MODEL_NOT_SUPPORTED")["param"], "model");
+    }
+    assert_eq!(upstream.count(), 0);
+    let answer = gateway.client().post("/code", &chat("demo", "hello")).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
+#[tokio::test]
+async fn neither_port_serves_what_belongs_to_the_other() {
+    let upstream = Upstream::start().await;
+    let gateway = gateway(&upstream).await;
+    let body = chat_for(USER, "demo");
+    let service = gateway.service(&["model:call"]);
+    gateway
+        .client()
+        .post(CODE, &body)
+        .await
+        .error(404, "NOT_FOUND");
+    for path in ["/models", "/health", "/api-keys"] {
+        service.get(path).await.error(404, "NOT_FOUND");
+    }
+    let answer = service.get(CODE).await;
+    answer.error(405, "METHOD_NOT_ALLOWED");
+}
+
+/// An executor makes the requests of many users from one address.
+#[tokio::test]
+async fn services_are_neither_limited_nor_locked_out() {
+    let upstream = Upstream::start().await;
+    let gateway = Gateway::builder()
+        .settings("internal_listen = \"127.0.0.1:0\"")
+        .tables("[rate_limits]\nfree = 3\naddress = 3\n")
+        .upstream("scripted", &upstream)
+        .start()
+        .await;
+    let service = gateway.service(&["model:call"]);
+    for _ in 0..20 {
+        let wrong = gateway.internal().with_key("a.b.c");
+        let refused = wrong.post(CODE, &chat_for(USER, "demo")).await;
+        refused.error(401, "UNAUTHENTICATED");
+        let answer = service.post(CODE, &chat_for(USER, "demo")).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    let answer = gateway.client().get("/models").await;
+    assert_eq!(answer.status, 200, "their failures count for nobody");
+    for _ in 0..4 {
+        gateway.stranger().get("/models").await;
+    }
+    let limited = gateway.client().get("/models").await;
+    limited.error(429, "RATE_LIMITED");
+    let answer = service.post(CODE, &chat_for(USER, "demo")).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
+const EXECUTOR: &str = "https://executor.example";
+
+/// A gateway that takes the tokens of a server, from two of its clients.
+async fn trusting(server: &OidcServer, clock: &ManualClock, more: &str) -> Gateway {
+    let (issuer, robot, caller) = (server.issuer(), ROBOT.email, CALLER.email);
+    let table = format!(
+        "[identity.service]\nissuer = {issuer:?}\naudience = {AUDIENCE:?}\n\
+         executor_audience = {EXECUTOR:?}\nallowed_emails = [{robot:?}, {caller:?}]\n{more}"
+    );
+    Gateway::builder()
+        .settings("dev = false\ninternal_listen = \"127.0.0.1:0\"")
+        .tables(&table)
+        .clock(clock)
+        .start()
+        .await
+}
+
+#[tokio::test]
+async fn tokens_of_a_real_issuer_are_taken_and_its_new_keys_found() {
+    let mut server = OidcServer::start();
+    let clock = ManualClock::at(Millis::now());
+    let gateway = trusting(&server, &clock, "").await;
+    let ask = async |token: &str| {
+        let client = gateway.internal().with_key(token);
+        client.post(CODE, &chat_for(USER, "demo")).await
+    };
+    for client in [ROBOT, CALLER] {
+        let answer = ask(&server.token(client, "model:call").await).await;
+        assert_eq!(answer.status, 200, "{}: {}", client.id, answer.text());
+    }
+    let refused = ask(&server.token(STRANGER, "model:call").await).await;
+    refused.error(401, "UNAUTHENTICATED");
+    let elsewhere = server.token_for(EXECUTOR, ROBOT, "model:call").await;
+    ask(&elsewhere).await.error(401, "UNAUTHENTICATED");
+    for scope in ["", "swarm:run"] {
+        let lacking = ask(&server.token(ROBOT, scope).await).await;
+        lacking.error(403, "MISSING_SCOPE");
+    }
+
+    let before = server.token(ROBOT, "model:call").await;
+    assert_eq!(ask(&before).await.status, 200);
+    server.rotate();
+    let after = server.token(ROBOT, "model:call").await;
+    clock.advance(Duration::from_secs(30));
+    let answer = ask(&after).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    ask(&before).await.error(401, "UNAUTHENTICATED");
+    clock.advance(Duration::from_secs(600 + 61));
+    ask(&after).await.error(401, "UNAUTHENTICATED");
+}
+
+/// What an executor does: it gets a token of its own, and calls the API with it.
+#[tokio::test]
+async fn weir_gets_tokens_of_a_real_issuer_that_weir_takes() {
+    let server = OidcServer::start();
+    let clock = ManualClock::at(Millis::now());
+    let folder = tempfile::tempdir().expect("a folder");
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, ROBOT.secret).expect("it can be written");
+    let outgoing = format!(
+        "[identity.outgoing.client_credentials]\ntoken_url = {:?}\nclient_id = {:?}\n\
+         client_secret = {{ file = {secret:?} }}\nscope = \"model:call\"\n",
+        server.token_url(),
+        ROBOT.id
+    );
+    let gateway = trusting(&server, &clock, &outgoing).await;
+    let source = gateway.app().service_tokens.clone();
+    let token = source.expect("a source").token().await.expect("a token");
+    let client = gateway.internal().with_key(token.expose());
+    let answer = client.post(CODE, &chat_for(USER, "demo")).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}

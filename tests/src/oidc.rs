@@ -1,0 +1,208 @@
+//! `OidcServer`: a certified OpenID provider, `oidc-provider` on Node, for services that ask it for tokens
+//! by the client credentials grant.
+//!
+//! What it does is in `tests/oidc/server.mjs`. It ends when its standard input does, so that it does not
+//! outlive the tests, however they end.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::client::Client;
+
+/// The audience of its tokens, unless a request names another as `resource`.
+pub const AUDIENCE: &str = "https://api.example";
+
+/// The server. Killed when dropped.
+pub struct OidcServer {
+    child: Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    address: SocketAddr,
+    state: State,
+}
+
+/// A service that the server knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OidcClient {
+    /// The client's id, and the `sub` of its tokens.
+    pub id: &'static str,
+    /// Its secret.
+    pub secret: &'static str,
+    /// The `email` of its tokens, which say that it is verified.
+    pub email: &'static str,
+    /// The scopes that it may ask for.
+    pub scope: &'static str,
+    /// How its tokens are signed.
+    pub algorithm: &'static str,
+}
+
+/// A service to let in.
+pub const ROBOT: OidcClient = OidcClient {
+    id: "robot",
+    secret: "robot-secret-9876543210",
+    email: "robot@example.iam",
+    scope: "model:call swarm:run",
+    algorithm: "RS256",
+};
+
+/// Another one to let in, with a signature of another kind, and less that it may do.
+pub const CALLER: OidcClient = OidcClient {
+    id: "caller",
+    secret: "caller-secret-9876543210",
+    email: "caller@example.iam",
+    scope: "model:call",
+    algorithm: "ES256",
+};
+
+/// A service that belongs on no list.
+pub const STRANGER: OidcClient = OidcClient {
+    id: "stranger",
+    secret: "stranger-secret-9876543210",
+    email: "stranger@example.iam",
+    scope: "model:call swarm:run",
+    algorithm: "RS256",
+};
+
+/// The program. Node takes it as text, so that it looks for modules in the working directory and not
+/// beside the source.
+const PROGRAM: &str = include_str!("../oidc/server.mjs");
+
+impl OidcServer {
+    /// A server of its own, with new keys.
+    pub fn start() -> Self {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .expect("the workspace")
+            .join("target/oidc");
+        let clients = [ROBOT, CALLER, STRANGER].map(|client| {
+            json!({
+                "id": client.id, "secret": client.secret, "email": client.email,
+                "scope": client.scope, "algorithm": client.algorithm,
+            })
+        });
+        let settings = json!({ "audience": AUDIENCE, "clients": clients });
+        let mut child = Command::new(node(&folder))
+            .args(["--input-type=module", "--eval", PROGRAM])
+            .arg(settings.to_string())
+            .current_dir(&folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("node runs");
+        let orders = child.stdin.take().expect("piped");
+        let mut answers = BufReader::new(child.stdout.take().expect("piped"));
+        let state = State::read(&mut answers);
+        let address = state.issuer.strip_prefix("http://");
+        let address = address.and_then(|address| address.parse().ok());
+        Self {
+            address: address.expect("an address without a path"),
+            child,
+            orders,
+            answers,
+            state,
+        }
+    }
+
+    /// Its name, which is its address too: `http://127.0.0.1:…`, without a path.
+    pub fn issuer(&self) -> &str {
+        &self.state.issuer
+    }
+
+    /// Where it gives out tokens.
+    pub fn token_url(&self) -> String {
+        format!("{}/token", self.state.issuer)
+    }
+
+    /// The names of its keys: `kid`.
+    pub fn keys(&self) -> &[String] {
+        &self.state.keys
+    }
+
+    /// A token for a client, with these scopes: names with spaces between them, or none.
+    pub async fn token(&self, client: OidcClient, scope: &str) -> String {
+        self.token_for(AUDIENCE, client, scope).await
+    }
+
+    /// The same for another audience, which is a URL.
+    pub async fn token_for(&self, audience: &str, client: OidcClient, scope: &str) -> String {
+        let credentials = STANDARD.encode(format!("{}:{}", client.id, client.secret));
+        let scope = scope.replace(' ', "+");
+        let form = format!("grant_type=client_credentials&scope={scope}&resource={audience}");
+        let answer = Client::new(self.address)
+            .with_header("authorization", &format!("Basic {credentials}"))
+            .send(
+                Method::POST,
+                "/token",
+                Some("application/x-www-form-urlencoded"),
+                form.into(),
+            )
+            .await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+        match &answer.json()["access_token"] {
+            Value::String(token) => token.clone(),
+            _ => panic!("no token: {}", answer.text()),
+        }
+    }
+
+    /// Changes all its keys. The old ones are no longer published.
+    pub fn rotate(&mut self) {
+        self.orders.write_all(b"rotate\n").expect("it is there");
+        self.state = State::read(&mut self.answers);
+    }
+}
+
+impl Drop for OidcServer {
+    fn drop(&mut self) {
+        // By its id, which is nobody else's before the wait.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What the server says when it listens, and when it has changed its keys.
+struct State {
+    issuer: String,
+    keys: Vec<String>,
+}
+
+impl State {
+    fn read(answers: &mut BufReader<ChildStdout>) -> Self {
+        let mut line = String::new();
+        answers.read_line(&mut line).expect("it is there");
+        let answer: Value = serde_json::from_str(&line)
+            .unwrap_or_else(|error| panic!("{error}: the server said {line:?}"));
+        let text = |value: &Value| value.as_str().expect("a text").to_owned();
+        Self {
+            issuer: text(&answer["issuer"]),
+            keys: answer["keys"]
+                .as_array()
+                .expect("a list")
+                .iter()
+                .map(text)
+                .collect(),
+        }
+    }
+}
+
+/// The Node that `tests/run` installs beside the provider.
+fn node(folder: &Path) -> PathBuf {
+    let processor = match std::env::consts::ARCH {
+        "x86_64" => "x64",
+        "aarch64" => "arm64",
+        other => panic!("there is no Node for {other} in tests/oidc/package.json"),
+    };
+    let node = folder.join(format!("node_modules/node-linux-{processor}/bin/node"));
+    assert!(
+        node.exists(),
+        "{} is missing; run tests/run",
+        node.display()
+    );
+    node
+}

@@ -1,0 +1,145 @@
+//! Redis goes away under load, by a crash or by hanging, and comes back.
+
+use std::time::{Duration, Instant};
+
+use tests::stores::{Postgres, Redis};
+use tests::{Gateway, Reply, Upstream};
+use tokio::task::JoinSet;
+
+const REQUESTS_PER_SECOND: u32 = 50;
+
+/// How long Redis is away.
+const AWAY: Duration = Duration::from_secs(10);
+
+/// The first to notice wait for the cache's own time-out.
+const LIMIT: Duration = Duration::from_millis(400);
+const LIMIT_OF_BREAKER: Duration = Duration::from_millis(5);
+const LIMIT_OF_RECOVERY: Duration = Duration::from_secs(2);
+
+/// One outage as clients saw it.
+struct Outage {
+    refused: usize,
+    otherwise: usize,
+    /// Of all; of those that began when the first had been refused.
+    slowest: Duration,
+    p99_of_breaker: Duration,
+    upstream_calls: usize,
+    recovery: Duration,
+}
+
+pub(crate) fn run() -> bool {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime starts");
+    runtime.block_on(async {
+        let mut sound = true;
+        for on_postgres in [false, true] {
+            let (redis, upstream) = (Redis::start(), Upstream::start().await);
+            upstream.always(Reply::chat("fine"));
+            let mut builder = Gateway::builder()
+                .redis(&redis.url())
+                .upstream("scripted", &upstream);
+            if on_postgres {
+                builder = builder.postgres(&Postgres::shared().create_database().await);
+            }
+            let gateway = builder.start().await;
+            let name = if on_postgres { "PostgreSQL" } else { "SQLite" };
+            for (how, away, back) in [
+                (
+                    "killed",
+                    Redis::kill as fn(&Redis),
+                    Redis::restart as fn(&Redis),
+                ),
+                ("stopped", Redis::pause, Redis::resume),
+                ("killed", Redis::kill, Redis::restart),
+                ("stopped", Redis::pause, Redis::resume),
+            ] {
+                let outage = outage(&gateway, &upstream, || away(&redis), || back(&redis)).await;
+                sound &= outage.report(name, how);
+            }
+        }
+        sound
+    })
+}
+
+async fn outage(
+    gateway: &Gateway,
+    upstream: &Upstream,
+    away: impl FnOnce(),
+    back: impl FnOnce(),
+) -> Outage {
+    // One after the other, so that none is under way when the cache goes.
+    for _ in 0..50 {
+        let answer = gateway.chat("scripted", "hello").await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    let calls_before = upstream.count();
+    away();
+    let mut requests = JoinSet::new();
+    let mut clock = tokio::time::interval(Duration::from_secs(1) / REQUESTS_PER_SECOND);
+    let started = Instant::now();
+    while started.elapsed() < AWAY {
+        clock.tick().await;
+        let client = gateway.client();
+        requests.spawn(async move {
+            let began = Instant::now();
+            let answer = client
+                .post("/chat", &tests::chat("scripted", "hello"))
+                .await;
+            (began, began.elapsed(), answer.status.as_u16())
+        });
+    }
+    let mut outcomes = requests.join_all().await;
+    let upstream_calls = upstream.count() - calls_before;
+    back();
+    let returned = Instant::now();
+    while gateway.chat("scripted", "hello").await.status != 200 {
+        assert!(
+            returned.elapsed() < Duration::from_secs(30),
+            "it comes back"
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let recovery = returned.elapsed();
+    let opened = outcomes.iter().map(|(began, took, _)| *began + *took).min();
+    let opened = opened.expect("some were sent");
+    let refused = outcomes.iter().filter(|(_, _, status)| *status == 503);
+    let refused = refused.count();
+    outcomes.sort_by_key(|(_, took, _)| *took);
+    let quick: Vec<_> = outcomes
+        .iter()
+        .filter(|(began, _, _)| *began > opened)
+        .map(|(_, took, _)| *took)
+        .collect();
+    Outage {
+        refused,
+        otherwise: outcomes.len() - refused,
+        slowest: outcomes.last().expect("some were sent").1,
+        p99_of_breaker: quick[quick.len() * 99 / 100],
+        upstream_calls,
+        recovery,
+    }
+}
+
+impl Outage {
+    fn report(&self, database: &str, how: &str) -> bool {
+        println!(
+            "L7: {database}, Redis {how} for {AWAY:.0?}: {} refused with 503, {} otherwise, slowest {:.1?} \
+             (limit {LIMIT:.0?}), breaker open p99 {:.2?} (limit {LIMIT_OF_BREAKER:.0?}), {} upstream \
+             calls, recovered in {:.0?} (limit {LIMIT_OF_RECOVERY:.0?})",
+            self.refused,
+            self.otherwise,
+            self.slowest,
+            self.p99_of_breaker,
+            self.upstream_calls,
+            self.recovery,
+        );
+        self.otherwise == 0
+            && self.slowest <= LIMIT
+            && self.p99_of_breaker <= LIMIT_OF_BREAKER
+            && self.upstream_calls == 0
+            && self.recovery <= LIMIT_OF_RECOVERY
+    }
+}

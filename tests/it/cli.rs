@@ -402,6 +402,40 @@ fn the_local_issuer_prints_headers_in_development_mode_only() {
     }
 }
 
+#[test]
+fn operators_change_plans_and_credits_and_look_into_the_ledger() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let succeed = |arguments: &[&str]| {
+        let output = run(folder.path(), arguments);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    succeed(&["key", "create", "--user", "alice"]);
+    let set = succeed(&["user", "set-plan", "--user", "alice", "--plan", "guru"]);
+    assert_eq!(set, "alice is on the plan guru, with 10000 credits.\n");
+    let added = succeed(&["user", "top-up", "--user", "alice", "--credits", "0.5"]);
+    assert_eq!(added, "alice has 0.5 credits more.\n");
+    assert_eq!(succeed(&["ledger", "verify"]), "The ledger is sound.\n");
+    for (arguments, message) in [
+        (
+            ["user", "top-up", "--user", "bob", "--credits", "1"],
+            "there is no user bob",
+        ),
+        (
+            ["user", "top-up", "--user", "alice", "--credits", "0"],
+            "--credits takes",
+        ),
+    ] {
+        let output = run(folder.path(), &arguments);
+        assert!(!output.status.success());
+        assert!(
+            text(&output.stderr).contains(message),
+            "{}",
+            text(&output.stderr)
+        );
+    }
+}
+
 /// Headers as `weir token` prints them, as arguments of curl.
 fn headers(folder: &Path, arguments: &[&str]) -> Vec<String> {
     let printed = run(folder, &[&["token"], arguments].concat());
@@ -543,39 +577,5 @@ fn no_secret_reaches_the_log_or_an_answer() {
         assert!(!answers.contains(secret), "{secret} is in an answer");
         let line = log.lines().find(|line| line.contains(secret));
         assert!(line.is_none(), "{secret} is in the log: {line:?}");
-    }
-}
-
-#[test]
-fn operators_change_plans_and_credits_and_look_into_the_ledger() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let succeed = |arguments: &[&str]| {
-        let output = run(folder.path(), arguments);
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        text(&output.stdout)
-    };
-    succeed(&["key", "create", "--user", "alice"]);
-    let set = succeed(&["user", "set-plan", "--user", "alice", "--plan", "guru"]);
-    assert_eq!(set, "User alice is on the plan guru, with 10000 credits.\n");
-    let added = succeed(&["user", "top-up", "--user", "alice", "--credits", "0.5"]);
-    assert_eq!(added, "User alice has 0.5 credits more.\n");
-    assert_eq!(succeed(&["ledger", "verify"]), "The ledger is sound.\n");
-    for (arguments, message) in [
-        (
-            ["user", "top-up", "--user", "bob", "--credits", "1"],
-            "there is no user \"bob\"",
-        ),
-        (
-            ["user", "top-up", "--user", "alice", "--credits", "0"],
-            "--credits takes",
-        ),
-    ] {
-        let output = run(folder.path(), &arguments);
-        assert!(!output.status.success());
-        assert!(
-            text(&output.stderr).contains(message),
-            "{}",
-            text(&output.stderr)
-        );
     }
 }

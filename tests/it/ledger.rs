@@ -322,6 +322,8 @@ async fn a_settlement_outlasts_the_database() {
         );
     }
     ledger.stop().await;
+    // Readers' connections were cut off, and are trusted for a second.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
     let left = account(&ledger).await;
     assert_eq!(
         (left.balance.plan, left.held.plan),

@@ -42,12 +42,12 @@ enum Command {
     /// Mint tokens of development mode's own issuer.
     #[command(subcommand)]
     Token(token::Command),
-    /// Change users' accounts.
-    #[command(subcommand)]
-    User(user::Command),
     /// Look into the ledger.
     #[command(subcommand)]
     Ledger(ledger::Command),
+    /// Change users.
+    #[command(subcommand)]
+    User(user::Command),
     /// Check the configuration and say what is wrong with it.
     ///
     /// Goes on only when a step finds nothing: the first error of the file's shape (its syntax, an

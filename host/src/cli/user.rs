@@ -22,18 +22,16 @@ pub(super) enum Command {
     RevokeAdmin(Who),
     /// Put a user on a plan for a month from now: what is left of the old plan's credits lapses.
     SetPlan {
-        /// The user's id.
-        #[arg(long, value_name = "ID")]
-        user: String,
+        #[command(flatten)]
+        who: Who,
         /// free, guru or pro.
         #[arg(long)]
         plan: Plan,
     },
     /// Give a user credits that do not lapse.
     TopUp {
-        /// The user's id.
-        #[arg(long, value_name = "ID")]
-        user: String,
+        #[command(flatten)]
+        who: Who,
         /// How many, such as 5000 or 0.5.
         #[arg(long)]
         credits: String,
@@ -53,44 +51,100 @@ pub(super) struct Who {
 }
 
 pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
-    match command {
-        Command::GrantAdmin(who) => set_admin(&config, &who, true).await,
-        Command::RevokeAdmin(who) => set_admin(&config, &who, false).await,
-        Command::SetPlan { user, plan } => set_plan(&config, user, plan).await,
-        Command::TopUp { user, credits } => top_up(&config, user, &credits).await,
-    }
-}
-
-async fn set_admin(config: &Config, who: &Who, admin: bool) -> anyhow::Result<()> {
     let database = Database::open(&config.database_url()).await?;
-    let changed = change_admin(config, &database, who, admin).await;
+    let done = change(&config, &database, command).await;
     database.close().await;
-    println!("{}", changed?);
+    println!("{}", done?);
     Ok(())
 }
 
-async fn change_admin(
-    config: &Config,
-    database: &Database,
-    who: &Who,
-    admin: bool,
-) -> anyhow::Result<String> {
-    let user_id = who.find(config, database).await?;
-    let (found, event) = if admin {
-        let found = store::grant_admin(database, &user_id, Millis::now()).await?;
-        let user_id = user_id.clone();
-        (found, Event::AdminGranted { user_id })
-    } else {
-        let found = store::revoke_admin(database, &user_id).await?;
-        let user_id = user_id.clone();
-        (found, Event::AdminRevoked { user_id })
+async fn change(config: &Config, database: &Database, command: Command) -> anyhow::Result<String> {
+    match command {
+        Command::GrantAdmin(who) => {
+            let user_id = who.find(config, database).await?;
+            set_admin(database, user_id, true).await
+        }
+        Command::RevokeAdmin(who) => {
+            let user_id = who.find(config, database).await?;
+            set_admin(database, user_id, false).await
+        }
+        Command::SetPlan { who, plan } => {
+            let user_id = who.find(config, database).await?;
+            set_plan(database, user_id, plan).await
+        }
+        Command::TopUp { who, credits } => {
+            let user_id = who.find(config, database).await?;
+            top_up(database, user_id, &credits).await
+        }
+    }
+}
+
+async fn set_admin(database: &Database, user_id: String, admin: bool) -> anyhow::Result<String> {
+    let (found, event, now) = match admin {
+        true => (
+            store::grant_admin(database, &user_id, Millis::now()).await?,
+            Event::AdminGranted {
+                user_id: user_id.clone(),
+            },
+            "now",
+        ),
+        false => (
+            store::revoke_admin(database, &user_id).await?,
+            Event::AdminRevoked {
+                user_id: user_id.clone(),
+            },
+            "not",
+        ),
     };
     ensure!(found, "there is no user {user_id}");
     let audit = Audit::start(database.clone());
     audit.record(event);
     audit.flush().await;
-    let now = if admin { "now" } else { "not" };
     Ok(format!("{user_id} is {now} an administrator."))
+}
+
+async fn set_plan(database: &Database, user_id: String, plan: Plan) -> anyhow::Result<String> {
+    let now = Millis::now();
+    let credits = plan.monthly_credits();
+    let action = Action::Grant(Grant {
+        id: OperationId(ids::operator_action_id()),
+        plan,
+        period: Period::monthly(now, now),
+        credits,
+    });
+    commit(database, &user_id, action, now).await?;
+    Ok(format!(
+        "{user_id} is on the plan {plan}, with {credits} credits."
+    ))
+}
+
+async fn top_up(database: &Database, user_id: String, credits: &str) -> anyhow::Result<String> {
+    let credits = Credits::parse(credits)
+        .filter(|credits| credits.is_in_range() && *credits > Credits::ZERO)
+        .context("--credits takes a number of more than 0 with at most 6 decimals")?;
+    let action = Action::TopUp(TopUp {
+        id: OperationId(ids::operator_action_id()),
+        credits,
+    });
+    commit(database, &user_id, action, Millis::now()).await?;
+    Ok(format!("{user_id} has {credits} credits more."))
+}
+
+async fn commit(
+    database: &Database,
+    user_id: &str,
+    action: Action,
+    at: Millis,
+) -> anyhow::Result<()> {
+    let operation = Operation {
+        account: AccountId(user_id.to_owned()),
+        at,
+        action,
+    };
+    let outcome = ledger::commit_one(&Store::new(database.clone()), operation).await;
+    let is_unknown = outcome == Err(LedgerError::Refused(Refusal::UnknownAccount));
+    ensure!(!is_unknown, "there is no user {user_id}");
+    outcome.map(drop).context("changing the account")
 }
 
 impl Who {
@@ -110,56 +164,5 @@ impl Who {
             format!("{issuer} has named no {subject:?} yet; users appear with their first request")
         })?;
         Ok(user.id)
-    }
-}
-
-async fn set_plan(config: &Config, user: String, plan: Plan) -> anyhow::Result<()> {
-    let now = Millis::now();
-    let period = Period::monthly(now, now);
-    let action = Action::Grant(Grant {
-        id: OperationId(ids::operator_action_id()),
-        plan,
-        period,
-        credits: plan.monthly_credits(),
-    });
-    commit(config, &user, action, now).await?;
-    println!(
-        "User {user} is on the plan {plan}, with {} credits.",
-        plan.monthly_credits()
-    );
-    Ok(())
-}
-
-async fn top_up(config: &Config, user: String, credits: &str) -> anyhow::Result<()> {
-    let credits = Credits::parse(credits)
-        .filter(|credits| credits.is_in_range() && *credits > Credits::ZERO)
-        .context("--credits takes a number of more than 0 with at most 6 decimals")?;
-    let action = Action::TopUp(TopUp {
-        id: OperationId(ids::operator_action_id()),
-        credits,
-    });
-    commit(config, &user, action, Millis::now()).await?;
-    println!("User {user} has {credits} credits more.");
-    Ok(())
-}
-
-async fn commit(config: &Config, user: &str, action: Action, at: Millis) -> anyhow::Result<()> {
-    ensure!(
-        (1..=256).contains(&user.len()) && !user.contains(char::is_control),
-        "--user takes 1 to 256 bytes without control characters"
-    );
-    let database = Database::open(&config.database_url()).await?;
-    let operation = Operation {
-        account: AccountId(user.to_owned()),
-        at,
-        action,
-    };
-    let outcome = ledger::commit_one(&Store::new(database.clone()), operation).await;
-    database.close().await;
-    match outcome {
-        Err(LedgerError::Refused(Refusal::UnknownAccount)) => {
-            anyhow::bail!("there is no user {user:?}")
-        }
-        outcome => outcome.map(drop).context("changing the account"),
     }
 }

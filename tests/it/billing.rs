@@ -1,0 +1,498 @@
+//! What requests are charged, however they end. Amounts are micro-credits.
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use tests::gateway::{USER, top_up};
+use tests::stores::Postgres;
+use tests::{Client, Gate, Gateway, Reply, Upstream, chat, guests, patiently};
+use tokio::time::{Duration, Instant};
+use weir::billing::Credits;
+use weir::billing::ledger::{AccountId, Action, OperationId, Pool, Refund, verify::verify};
+
+/// The price of tokens at the harness's models: 1 and 2 USD per million, times 1.4.
+fn price(tokens_input: u64, tokens_output: u64) -> i64 {
+    ((tokens_input + 2 * tokens_output) * 1_400) as i64
+}
+
+/// An entry for a charge.
+#[derive(Debug, PartialEq, Eq)]
+struct Charge {
+    credits: i64,
+    source: String,
+    source_id: Option<String>,
+    provider: String,
+    tokens_input: i64,
+    tokens_output: i64,
+    estimated: bool,
+}
+
+async fn charges(gateway: &Gateway) -> Vec<Charge> {
+    type Row = (i64, String, Option<String>, String, i64, i64, Option<i64>);
+    let rows: Vec<Row> = sqlx::query_as(
+        "SELECT plan_delta + top_up_delta, source, source_id, provider, tokens_input, tokens_output, \
+         estimated_at FROM entries WHERE hold_id IS NOT NULL ORDER BY sequence",
+    )
+    .fetch_all(gateway.app().database.reader())
+    .await
+    .expect("the entries can be read");
+    rows.into_iter()
+        .map(|row| Charge {
+            credits: -row.0,
+            source: row.1,
+            source_id: row.2,
+            provider: row.3,
+            tokens_input: row.4,
+            tokens_output: row.5,
+            estimated: row.6.is_some(),
+        })
+        .collect()
+}
+
+async fn available(gateway: &Gateway) -> i64 {
+    let user = AccountId(USER.into());
+    let account = gateway.app().ledger.find_account(&user);
+    let account = account.await.expect("an answer").expect("an account");
+    let pools = account.available();
+    pools.plan.0 + pools.top_up.0
+}
+
+/// Waits for all work, and looks whether the books are in order and nothing is held.
+async fn is_settled(gateway: &Gateway) {
+    patiently(async {
+        while !gateway.app().tasks.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let app = gateway.app();
+    let violations = verify(&app.database, app.clock.now()).await;
+    assert_eq!(violations.expect("an answer"), []);
+    let open: i64 =
+        sqlx::query_scalar("SELECT CAST(COUNT(*) AS BIGINT) FROM holds WHERE state = 'open'")
+            .fetch_one(app.database.reader())
+            .await
+            .expect("an answer");
+    assert_eq!(open, 0, "holds are open");
+}
+
+/// Leaves the user with exactly this much.
+async fn leave(gateway: &Gateway, credits: Credits) {
+    let app = gateway.app();
+    for pool in [Pool::Plan, Pool::TopUp] {
+        let refund = Refund {
+            id: OperationId(weir::ids::operator_action_id()),
+            pool,
+            credits: Credits::MAX,
+        };
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let account = AccountId(USER.into());
+        let done = app
+            .ledger
+            .submit(&account, Action::Refund(refund), deadline);
+        done.await.expect("credits can be taken");
+    }
+    if credits > Credits::ZERO {
+        top_up(app, USER, credits).await;
+    }
+    assert_eq!(available(gateway).await, credits.0);
+}
+
+fn micro(number: &Value) -> i64 {
+    (number.as_f64().expect("a number") * 1e6).round() as i64
+}
+
+#[tokio::test]
+async fn a_request_is_charged_what_its_upstream_reported() {
+    let postgres = Postgres::shared().create_database().await;
+    for builder in [Gateway::builder(), Gateway::builder().postgres(&postgres)] {
+        let upstream = Upstream::start().await;
+        let gateway = builder.upstream("scripted", &upstream).start().await;
+        let before = available(&gateway).await;
+        upstream.will(Reply::chat_with_usage("fine", 100, 7));
+        let answer = gateway.chat("scripted", "hello").await;
+        assert_eq!(micro(&answer.json()["usage"]["credits"]), price(100, 7));
+        upstream.will(Reply::chat_stream_with_usage(["fi", "ne"], 90, 8));
+        let stream = gateway.stream("scripted", "hello").await;
+        let events = stream.rest().await;
+        let last = tests::chunks(&events).pop().expect("a last chunk");
+        assert_eq!(micro(&last["usage"]["credits"]), price(90, 8));
+
+        is_settled(&gateway).await;
+        let spent = price(100, 7) + price(90, 8);
+        assert_eq!(before - available(&gateway).await, spent);
+        let charges = charges(&gateway).await;
+        assert_eq!(charges.len(), 2);
+        let [first, _] = &charges[..] else {
+            unreachable!()
+        };
+        assert_eq!(
+            (first.credits, &*first.source, &*first.provider),
+            (price(100, 7), "api_key", "scripted")
+        );
+        assert_eq!(
+            first.source_id.as_deref().map(str::len),
+            Some(64),
+            "the key's hash"
+        );
+        assert!(
+            !first.estimated
+                && !first
+                    .source_id
+                    .as_deref()
+                    .is_some_and(|id| id.contains("inf_"))
+        );
+    }
+}
+
+#[tokio::test]
+async fn each_way_in_has_its_source() {
+    let gateway = Gateway::builder()
+        .settings("internal_listen = \"127.0.0.1:0\"")
+        .start()
+        .await;
+    let web = gateway
+        .web("bob")
+        .post("/chat", &chat("demo", "hello"))
+        .await;
+    assert_eq!(web.status, 200, "{}", web.text());
+    let mut body = chat("demo", "hello");
+    body["user_id"] = USER.into();
+    body["task_id"] = "task_7".into();
+    let agent = gateway.service(&["model:call"]);
+    let agent = agent.post("/internal/agent/code", &body).await;
+    assert_eq!(agent.status, 200, "{}", agent.text());
+    let mut seen: Vec<_> = charges(&gateway)
+        .await
+        .into_iter()
+        .map(|charge| (charge.source, charge.source_id))
+        .collect();
+    seen.sort();
+    let task = Some("task_7".to_owned());
+    assert_eq!(seen, [("agent".to_owned(), task), ("web".to_owned(), None)]);
+}
+
+/// Holds for what nobody asked for must not block the next request.
+#[tokio::test]
+async fn no_output_limit_in_a_request_does_not_block_the_next_request() {
+    let upstream = Upstream::start().await;
+    let gate = Gate::new();
+    upstream.will(Reply::chat("slow").after_gate(&gate));
+    upstream.will(Reply::chat("quick"));
+    let gateway = Gateway::builder()
+        .upstream("scripted", &upstream)
+        .credits(0)
+        .start()
+        .await;
+    let slow = gateway.chat("scripted", "hello");
+    let quick = async {
+        patiently(upstream.next_request()).await;
+        let answer = gateway.chat("scripted", "hello").await;
+        gate.open();
+        answer
+    };
+    let (slow, quick) = tokio::join!(slow, quick);
+    assert_eq!(
+        (slow.content(), quick.content()),
+        ("slow".into(), "quick".into())
+    );
+    let limit = upstream.requests()[0].json()["max_completion_tokens"].clone();
+    assert_eq!(limit, 1_000, "the default limit was sent");
+}
+
+#[tokio::test]
+async fn a_balance_equal_to_the_price_passes_and_one_less_does_not() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat_with_usage("fine", 10, 5));
+    let gateway = Gateway::with_upstream(&upstream).await;
+    leave(&gateway, Credits::ZERO).await;
+    let refused = gateway.chat("scripted", "hello").await;
+    let error = refused.error(429, "QUOTA_EXCEEDED");
+    let required = micro(&error["required_credits"]);
+    assert_eq!(error["available_credits"], 0);
+    assert_eq!(error["shortfall_credits"], error["required_credits"]);
+    assert!(error["links"]["upgrade"].is_string() && error["links"]["topup"].is_string());
+    assert_eq!(refused.headers["x-should-retry"], "false");
+
+    leave(&gateway, Credits(required - 1)).await;
+    let error = gateway
+        .chat("scripted", "hello")
+        .await
+        .error(429, "QUOTA_EXCEEDED");
+    assert_eq!(micro(&error["shortfall_credits"]), 1);
+    let stream = gateway.stream("scripted", "hello").await;
+    assert_eq!(stream.status, 429, "a stream is refused before it begins");
+    assert_eq!(upstream.count(), 0, "a refusal costs no upstream call");
+
+    leave(&gateway, Credits(required)).await;
+    assert_eq!(gateway.chat("scripted", "hello").await.status, 200);
+    assert_eq!(available(&gateway).await, required - price(10, 5));
+    is_settled(&gateway).await;
+}
+
+/// All pass the check before the first is recorded, elsewhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_requests_do_not_spend_the_same_credits() {
+    let upstream = Upstream::start().await;
+    let gate = Gate::new();
+    upstream.always(Reply::chat_with_usage("fine", 10, 5).after_gate(&gate));
+    let gateway = Gateway::with_upstream(&upstream).await;
+    leave(&gateway, Credits::ZERO).await;
+    let refused = gateway.chat("scripted", "hello").await;
+    let required = micro(&refused.error(429, "QUOTA_EXCEEDED")["required_credits"]);
+    leave(&gateway, Credits(5 * required)).await;
+    let (sender, mut refusals) = tokio::sync::mpsc::unbounded_channel();
+    let asks = (0..50).map(|_| {
+        let (client, sender) = (gateway.client(), sender.clone());
+        async move {
+            let answer = client.post("/chat", &chat("scripted", "hello")).await;
+            if answer.status == 429 {
+                let _ = sender.send(());
+            }
+            answer.status.as_u16()
+        }
+    });
+    let opened = async {
+        for _ in 0..45 {
+            patiently(refusals.recv()).await;
+        }
+        gate.open();
+    };
+    let (statuses, ()) = tokio::join!(join_all(asks), opened);
+    assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 5);
+    assert_eq!(upstream.count(), 5);
+    is_settled(&gateway).await;
+}
+
+#[tokio::test]
+async fn a_retry_bills_once_at_the_price_of_the_upstream_that_answered() {
+    let (first, second) = (Upstream::start().await, Upstream::start().await);
+    first.always(Reply::error(503, "overloaded"));
+    second.always(Reply::chat_with_usage("fine", 100, 10));
+    let gateway = Gateway::builder()
+        .provider("first", "openai", Some(&first))
+        .provider("second", "openai", Some(&second))
+        .tables(
+            "[models.both]\ncontext_window = 100000\nmax_output_tokens = 1000\n\
+             default_output_tokens = 1000\nprice = { input = 100, output = 200 }\n\
+             upstreams = [{ provider = \"first\" }, { provider = \"second\", price = { input = 1, output = 2 } }]\n",
+        )
+        .start()
+        .await;
+    let answer = gateway.chat("both", "hello").await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    is_settled(&gateway).await;
+    assert_eq!((first.count(), second.count()), (2, 1));
+    let charges = charges(&gateway).await;
+    assert_eq!(charges.len(), 1);
+    assert_eq!(
+        (charges[0].credits, &*charges[0].provider),
+        (price(100, 10), "second")
+    );
+}
+
+#[tokio::test]
+async fn what_was_not_delivered_is_not_charged() {
+    for reply in [
+        Reply::error(400, "no"),
+        Reply::error(401, "no"),
+        Reply::error(500, "a long text of an error that no client asked for"),
+        Reply::hang_up(),
+        Reply::raw("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\nnonsense"),
+        Reply::chat_with_usage("cut off", 10, 5).cut_after(100),
+        Reply::chat_stream(["so ", "far"]).cut_after(100),
+    ] {
+        let upstream = Upstream::start().await;
+        upstream.always(reply);
+        let gateway = Gateway::with_upstream(&upstream).await;
+        let before = available(&gateway).await;
+        let plain = gateway.chat("scripted", "hello").await;
+        assert_ne!(plain.status, 200, "{}", plain.text());
+        let stream = gateway.stream("scripted", "hello").await;
+        assert_ne!(stream.status, 200);
+        is_settled(&gateway).await;
+        assert!(upstream.count() >= 2);
+        assert_eq!(available(&gateway).await, before);
+        assert_eq!(charges(&gateway).await, []);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_broke_off_is_charged_for_what_was_delivered() {
+    let upstream = Upstream::start().await;
+    let text = "twenty bytes of text";
+    let reply = Reply::chat_stream([text, text, text]);
+    let whole = reply.whole_body().len();
+    upstream.will(reply.cut_after(whole * 2 / 3));
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let stream = gateway.stream("scripted", "hello").await;
+    assert!(!stream.is_whole().await);
+    is_settled(&gateway).await;
+    let charges = charges(&gateway).await;
+    let [charge] = &charges[..] else {
+        panic!("{charges:?}")
+    };
+    assert!(charge.estimated);
+    // Five bytes of input; the output that had come, a token for four bytes.
+    assert_eq!(charge.tokens_input, 2);
+    assert!([5, 10, 15].contains(&charge.tokens_output), "{charge:?}");
+    assert_eq!(charge.credits, price(2, charge.tokens_output as u64));
+}
+
+#[tokio::test]
+async fn an_answer_without_text_costs_what_was_reported() {
+    let upstream = Upstream::start().await;
+    upstream.will(Reply::chat_with_usage("", 40, 0));
+    upstream.will(Reply::chat_stream_with_usage([], 41, 0));
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let plain = gateway.chat("scripted", "hello").await;
+    assert_eq!(plain.status, 200, "{}", plain.text());
+    assert!(gateway.stream("scripted", "hello").await.is_whole().await);
+    is_settled(&gateway).await;
+    let charged: Vec<_> = charges(&gateway).await.iter().map(|c| c.credits).collect();
+    assert_eq!(charged, [price(40, 0), price(41, 0)]);
+}
+
+/// Whether by mistake or on purpose: what cannot be is not believed, in either direction.
+#[tokio::test]
+async fn usage_beyond_belief_neither_credits_nor_overcharges() {
+    let gateway = Gateway::builder()
+        .guest("hostile", guests::misbehaving(), None)
+        .start()
+        .await;
+    let text = "x".repeat(400);
+    let with_usage = |usage: Option<Value>| {
+        let mut emit = vec![json!({ "BlockStart": "Text" }), json!({ "Text": text })];
+        emit.extend(usage.map(|usage| json!({ "Usage": usage })));
+        emit.push(json!({ "Finish": "Stop" }));
+        json!({ "behave": "script", "steps": [{ "Emit": emit }, "Done"] }).to_string()
+    };
+    let usage = |input: Value, output: Value| {
+        json!({
+            "input_tokens": input, "output_tokens": output, "cache_read_tokens": u64::MAX,
+            "cache_write_short_tokens": u64::MAX, "cache_write_long_tokens": u64::MAX,
+            "reasoning_tokens": u64::MAX, "images": null,
+        })
+    };
+    let before = available(&gateway).await;
+    for (reported, output, estimated) in [
+        (None, 100, true),
+        (Some(usage(json!(0), json!(0))), 100, true),
+        (Some(usage(json!(u64::MAX), json!(u64::MAX))), 1_064, false),
+        (Some(usage(json!(null), json!(7))), 7, true),
+    ] {
+        let command = with_usage(reported.clone());
+        let answer = gateway.chat("hostile", &command).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let charge = charges(&gateway).await.pop().expect("a charge");
+        assert_eq!(charge.tokens_output, output, "{reported:?}");
+        assert_eq!(charge.estimated, estimated, "{reported:?}");
+        let bound = 2 * (command.len() as i64 / 2 + 16);
+        assert!((1..=bound).contains(&charge.tokens_input), "{charge:?}");
+        assert_eq!(
+            charge.credits,
+            price(charge.tokens_input as u64, output as u64)
+        );
+    }
+    assert!(available(&gateway).await < before);
+    is_settled(&gateway).await;
+}
+
+#[tokio::test]
+async fn an_answer_that_costs_more_than_was_held_ends_early() {
+    let gateway = Gateway::builder()
+        .guest("hostile", guests::misbehaving(), None)
+        .start()
+        .await;
+    // What is reported on the way is beyond the hold, and within twice the bound of the input.
+    let usage = json!({
+        "input_tokens": u64::MAX, "output_tokens": u64::MAX, "cache_read_tokens": null,
+        "cache_write_short_tokens": null, "cache_write_long_tokens": null, "reasoning_tokens": null,
+        "images": null,
+    });
+    let command = json!({ "behave": "script", "steps": [
+        { "Emit": [{ "BlockStart": "Text" }, { "Text": "so far" }, { "Usage": usage }] },
+        { "Emit": [{ "Text": " and no further" }, { "Finish": "Stop" }] },
+        "Done",
+    ]});
+    let answer = gateway.chat("hostile", &command.to_string()).await;
+    let choice = answer.json()["choices"][0].clone();
+    assert_eq!(choice["message"]["content"], "so far");
+    assert_eq!(choice["finish_reason"], "length");
+    is_settled(&gateway).await;
+    assert_eq!(charges(&gateway).await.len(), 1);
+}
+
+async fn hang_up_after_the_first_chunk(client: &Client) {
+    let mut stream = client.stream("/chat", &chat("scripted", "hello")).await;
+    stream.next_chunk().await;
+    drop(stream);
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_pays_for_what_was_made() {
+    let upstream = Upstream::start().await;
+    let gate = Gate::new();
+    let reply = Reply::chat_stream_with_usage(["one ", "two ", "three"], 50, 9);
+    upstream.will(reply.clone().gate_before_piece(1, &gate));
+    let gateway = Gateway::builder()
+        .upstream("scripted", &upstream)
+        .tables("[limits]\nhang_up_drain_ms = 300\n")
+        .start()
+        .await;
+    let client = gateway.client();
+    hang_up_after_the_first_chunk(&client).await;
+    gate.open();
+    is_settled(&gateway).await;
+    let drained = charges(&gateway).await.pop().expect("a charge");
+    assert_eq!((drained.credits, drained.estimated), (price(50, 9), false));
+
+    // This one never says what it used.
+    upstream.will(reply.silent_after(300));
+    hang_up_after_the_first_chunk(&client).await;
+    is_settled(&gateway).await;
+    let cut = charges(&gateway).await.pop().expect("a charge");
+    assert!(cut.estimated && cut.tokens_output >= 1, "{cut:?}");
+
+    // Nothing has come yet, but the upstream is at work.
+    upstream.will(Reply::never());
+    let asking = {
+        let client = client.clone();
+        tokio::spawn(async move { client.post("/chat", &chat("scripted", "hello")).await })
+    };
+    patiently(async {
+        while upstream.count() < 3 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    asking.abort();
+    is_settled(&gateway).await;
+    let waited = charges(&gateway).await.pop().expect("a charge");
+    assert_eq!((waited.tokens_input, waited.tokens_output), (2, 0));
+    assert_eq!(charges(&gateway).await.len(), 3);
+}
+
+#[tokio::test]
+async fn a_gateway_that_stops_leaves_nothing_held() {
+    let upstream = Upstream::start().await;
+    let text = "twenty bytes of text";
+    upstream.will(Reply::chat_stream([text, text, text]).silent_after(400));
+    let gateway = Gateway::builder()
+        .upstream("scripted", &upstream)
+        .tables("[limits]\nshutdown_ms = 200\n")
+        .start()
+        .await;
+    let mut stream = gateway.stream("scripted", "hello").await;
+    stream.next_chunk().await;
+    let reading = tokio::spawn(async move { stream.is_whole().await });
+    let folder = gateway.stop().await;
+    assert!(!reading.await.expect("no panic"));
+    let again = Gateway::builder()
+        .upstream("scripted", &upstream)
+        .folder(folder)
+        .start()
+        .await;
+    is_settled(&again).await;
+    let charge = charges(&again).await.pop().expect("a charge");
+    assert!(charge.estimated && charge.tokens_output >= 5, "{charge:?}");
+}

@@ -1,5 +1,6 @@
 //! weir's integration tests: one binary, a module for each feature, over real sockets and real Wasm.
 
+mod admin;
 mod chat;
 mod cli;
 mod code_cache;
@@ -22,3 +23,4 @@ mod stores;
 mod tidy;
 mod timeouts;
 mod tokens;
+mod usage;

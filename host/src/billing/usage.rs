@@ -8,7 +8,8 @@
 //!
 //! **What open requests hold is still shown as there**, for it is not spent: what remains and what was used
 //! add up to what was given, and opening or releasing a hold changes no summary. What could be held now, as an
-//! error says that refuses a request, is `available_credits` of [`Balances`].
+//! error says that refuses a request, is `available_credits` of [`Balances`]. Only what requests of an earlier
+//! cycle hold of its plan credits is not shown: it is nothing that remains of this one's.
 //!
 //! **Invariant:** a report reads sums, never entries.
 
@@ -109,11 +110,10 @@ pub async fn summary(app: &App, account: &AccountId) -> Result<Vec<u8>, UsageErr
         Err(_) => None,
     };
     let now = app.clock.now();
-    let (account, models) = find(&app.database, account, now)
-        .await?
-        .ok_or(UsageError::UnknownUser)?;
+    let found = find(&app.database, account, now).await?;
+    let account = &found.account;
     let left_ms = account.plan.lapses_at(account.period).0 - now.0;
-    let json = serde_json::to_vec(&summarize(&account, models))
+    let json = serde_json::to_vec(&summarize(&found))
         .map_err(|error| sqlx::Error::Encode(error.into()))?;
     if let Some(absence) = absence {
         // No longer than the cycle: the first one to look after its end sees the next one.
@@ -136,44 +136,45 @@ pub async fn forget(app: &App, account: &AccountId) {
 /// What an account has at this moment; its period is begun if it is due, and its summary forgotten.
 pub async fn sync(app: &App, id: &AccountId) -> Result<Balances, UsageError> {
     let now = app.clock.now();
-    let store = Store::new(app.database.clone());
-    let is_due = match store.find_account(id).await? {
-        None => true,
-        Some(mut account) => {
-            let before = account.period_number;
-            account.begin_due_period(now);
-            account.period_number != before
-        }
-    };
-    if is_due {
+    if !find(&app.database, id, now).await?.is_begun {
         let reset = Operation {
             account: id.clone(),
             at: now,
             action: Action::ResetPeriod,
         };
-        store.commit(&[reset]).await?;
+        Store::new(app.database.clone()).commit(&[reset]).await?;
     }
     // Before the balance is read: whoever asks for the summary after this answer sees no older one.
     forget(app, id).await;
-    let account = store
-        .find_account(id)
-        .await?
-        .ok_or(UsageError::UnknownUser)?;
-    let available = account.available();
+    let found = find(&app.database, id, now).await?;
+    let available = found.account.available();
     Ok(Balances {
-        plan: account.plan,
-        plan_credits_remaining: account.balance.plan,
-        topup_balance: account.balance.top_up,
+        plan: found.account.plan,
+        plan_credits_remaining: found.plan_credits,
+        topup_balance: found.account.balance.top_up,
         available_credits: [available.plan, available.top_up].into_iter().sum(),
         synced_at: now.iso(),
     })
+}
+
+/// An account as it is shown, in the period that is due.
+struct Found {
+    account: Account,
+    /// Whether that period is stored as begun.
+    is_begun: bool,
+    /// What is left of its plan credits, those included that its own requests hold.
+    plan_credits: Credits,
+    /// What it has cost so far.
+    by_model: Vec<ModelUsage>,
 }
 
 fn name(account: &AccountId) -> String {
     format!("usage:{account}")
 }
 
-fn summarize(account: &Account, mut by_model: Vec<ModelUsage>) -> Summary {
+fn summarize(found: &Found) -> Summary {
+    let account = &found.account;
+    let mut by_model = found.by_model.clone();
     // A request whose charge was taken back leaves a row without a sum.
     by_model.retain(|model| model.requests != 0 || model.credits_used != Credits::ZERO);
     by_model.sort_by(|a, b| {
@@ -183,7 +184,7 @@ fn summarize(account: &Account, mut by_model: Vec<ModelUsage>) -> Summary {
     Summary {
         plan: account.plan,
         plan_allocation: account.plan.monthly_credits().rounded(),
-        plan_credits_remaining: account.balance.plan,
+        plan_credits_remaining: found.plan_credits,
         topup_balance: account.balance.top_up,
         cycle_start: account.period.start.iso(),
         cycle_end: account.period.end.iso(),
@@ -195,20 +196,19 @@ fn summarize(account: &Account, mut by_model: Vec<ModelUsage>) -> Summary {
     }
 }
 
-/// An account and what its period has cost, as of one moment; the period is the one that is due, whether it
-/// is stored as begun or not. `None` if there is no such user.
-async fn find(
-    database: &Database,
-    id: &AccountId,
-    now: Millis,
-) -> sqlx::Result<Option<(Account, Vec<ModelUsage>)>> {
-    // One statement, so that no settlement comes between the balance and the sums.
+/// An account and what its period has cost, as of one moment.
+async fn find(database: &Database, id: &AccountId, now: Millis) -> Result<Found, UsageError> {
+    // One statement, so that no settlement comes between the balance and the sums. Open holds are few.
     let rows = sqlx::query(
         "SELECT accounts.id, accounts.created_at, accounts.plan, accounts.period_start, \
          accounts.period_end, accounts.period_number, accounts.plan_credits, accounts.top_up_credits, \
          accounts.plan_held, accounts.top_up_held, accounts.entries, usage_daily.model, \
          CAST(COALESCE(SUM(usage_daily.credits), 0) AS BIGINT) AS credits, \
-         CAST(COALESCE(SUM(usage_daily.requests), 0) AS BIGINT) AS requests \
+         CAST(COALESCE(SUM(usage_daily.requests), 0) AS BIGINT) AS requests, \
+         CAST(CASE WHEN accounts.plan_held = 0 THEN 0 ELSE \
+         (SELECT COALESCE(SUM(holds.plan_reserved), 0) FROM holds WHERE holds.state = 'open' \
+         AND holds.account_id = accounts.id AND holds.period_number < accounts.period_number) \
+         END AS BIGINT) AS plan_held_before \
          FROM accounts LEFT JOIN usage_daily ON usage_daily.account_id = accounts.id \
          AND usage_daily.period_start = accounts.period_start \
          WHERE accounts.id = $1 GROUP BY accounts.id, usage_daily.model",
@@ -218,27 +218,39 @@ async fn find(
     .await?;
     let Some(row) = rows.first() else {
         let since = Store::new(database.clone()).find_user_since(id).await?;
-        return Ok(since.map(|since| {
-            let mut account = Account::new(id.clone(), since);
-            account.begin_due_period(now);
-            (account, Vec::new())
-        }));
+        let since = since.ok_or(UsageError::UnknownUser)?;
+        return Ok(begin(Account::new(id.clone(), since), now));
     };
-    let mut account = read_account(row)?;
-    let stored = account.period_number;
-    account.begin_due_period(now);
-    if account.period_number != stored {
-        return Ok(Some((account, Vec::new())));
+    let account = read_account(row)?;
+    if account.is_period_due(now) {
+        return Ok(begin(account, now));
     }
-    let mut models = Vec::new();
+    let held_before = Credits(row.try_get("plan_held_before")?);
+    let mut by_model = Vec::new();
     for row in &rows {
         if let Some(model) = row.try_get::<Option<String>, _>("model")? {
-            models.push(ModelUsage {
+            by_model.push(ModelUsage {
                 model,
                 credits_used: Credits(row.try_get("credits")?),
                 requests: row.try_get("requests")?,
             });
         }
     }
-    Ok(Some((account, models)))
+    Ok(Found {
+        is_begun: true,
+        plan_credits: account.balance.plan.saturating_sub(held_before),
+        account,
+        by_model,
+    })
+}
+
+/// An account whose period is over, as it will be with its next request. All that is held is of earlier ones.
+fn begin(mut account: Account, now: Millis) -> Found {
+    account.begin_due_period(now);
+    Found {
+        is_begun: false,
+        plan_credits: account.available().plan,
+        account,
+        by_model: Vec::new(),
+    }
 }

@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(names[..3], ["m148", "m149", "m146"]);
         assert_eq!(
             usage.total_requests,
-            (0..150).map(|number| number / 2).sum()
+            (0..150).map(|number| number / 2).sum::<i64>()
         );
     }
 

@@ -346,7 +346,7 @@ impl Ledger {
             if let Err(error) = outcome {
                 tracing::warn!(%error, "renewing the ledger's lease and sweeping");
             }
-            if renewals % RENEWALS_PER_TIDYING == 0 {
+            if renewals.is_multiple_of(RENEWALS_PER_TIDYING) {
                 let now = self.0.clock.now();
                 if let Err(error) = self.0.store.forget(now).await {
                     tracing::warn!(%error, "forgetting old leases and idempotency keys");

@@ -80,6 +80,11 @@ impl Millis {
         Self(self.0 + days * 86_400_000)
     }
 
+    /// In UTC by ISO 8601, e.g. `2026-02-03T04:05:06.789Z`.
+    pub fn iso(self) -> String {
+        Timestamp::from_millisecond(self.0).map_or_else(|_| String::new(), |at| at.to_string())
+    }
+
     /// Whole seconds, as OpenAI's `created` fields have them.
     pub fn seconds(self) -> i64 {
         self.0.div_euclid(1000)

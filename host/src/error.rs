@@ -16,6 +16,8 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
 
+use crate::storage::database;
+
 /// An answer other than success.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApiError(Box<Parts>);
@@ -66,6 +68,25 @@ impl ApiError {
             "INTERNAL",
             "Something went wrong on our side.",
         )
+    }
+
+    /// 503 if the database does not answer, else 500. `when` says in the log what it was doing.
+    pub fn of_database(error: &sqlx::Error, when: &'static str) -> Self {
+        tracing::error!(%error, "the database, {when}");
+        match database::is_outage(error) {
+            true => Self::store_unavailable(),
+            false => Self::internal(),
+        }
+    }
+
+    /// 503: the database does not answer. The cause belongs in the log, where the caller of this has put it.
+    pub fn store_unavailable() -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "STORE_UNAVAILABLE",
+            "The database does not answer; try again.",
+        )
+        .with_retry_after(Duration::from_secs(1))
     }
 
     /// Names the field of the request that is wrong.

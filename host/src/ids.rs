@@ -32,6 +32,11 @@ pub fn operator_action_id() -> String {
     prefixed("op_")
 }
 
+/// A number like no other, and not 0: the half of a UUIDv7 that is its variant and random bits.
+pub fn unlike_any_other() -> u64 {
+    Uuid::now_v7().as_u64_pair().1
+}
+
 fn prefixed(prefix: &str) -> String {
     let mut buffer = [0; 32];
     let hex = Uuid::now_v7().simple().encode_lower(&mut buffer);

@@ -9,10 +9,12 @@
 //! - [`catalog`]: what can be asked for, and of whom.
 //! - [`inference`]: a request from start to finish.
 //! - [`billing`]: what requests cost, and the ledger that they are paid from.
+//! - [`admin`]: what administrators are shown.
 //! - [`plugins`]: the sandbox that adapters run in.
 //! - [`storage`]: what lasts; [`secrets`]: what must not be shown.
 //! - [`cli`]: the commands.
 
+pub mod admin;
 pub mod app;
 pub mod audit;
 pub mod billing;

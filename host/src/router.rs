@@ -20,7 +20,7 @@ use crate::identity::RateSlot;
 use crate::identity::client_address::ClientAddress;
 use crate::request::RequestId;
 use crate::storage::cache::RateDecision;
-use crate::{catalog, health, identity, ids, inference};
+use crate::{admin, billing, catalog, health, identity, ids, inference};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -40,6 +40,13 @@ pub fn public(app: App) -> Router {
         .route(
             "/api-keys/{key_id}",
             delete(identity::routes::revoke_api_key),
+        )
+        .route("/usage/me", get(billing::routes::get_usage))
+        .route("/billing/sync-balance", post(billing::routes::sync_balance))
+        .route("/admin/usage", get(admin::routes::get_platform_usage))
+        .route(
+            "/admin/model-economics",
+            get(admin::routes::list_model_economics),
         )
         .route("/models", get(catalog::routes::list_models))
         .route("/v1/models", get(catalog::routes::list_openai_models))

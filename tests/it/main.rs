@@ -1,5 +1,6 @@
 //! weir's integration tests: one binary, a module for each feature, over real sockets and real Wasm.
 
+mod admin;
 mod billing;
 mod chat;
 mod cli;
@@ -23,3 +24,4 @@ mod stores;
 mod tidy;
 mod timeouts;
 mod tokens;
+mod usage;

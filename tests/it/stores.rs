@@ -16,7 +16,8 @@ use weir::identity::pepper::Peppers;
 use weir::identity::store;
 use weir::secrets::{Key, SecretUrl};
 use weir::storage::cache::{
-    Bucket, CacheError, Identified, Identify, LockoutPolicy, Lookup, Rate, Record, RecordKey,
+    Absence, Bucket, CacheError, Cached, Identified, Identify, LockoutPolicy, Lookup,
+    MAX_VALUE_BYTES, Rate, Record, RecordKey,
 };
 use weir::storage::{Cache, Database};
 
@@ -424,6 +425,60 @@ async fn records_and_tombstones_expire() {
                 .await
                 .expect("an answer")
         );
+    })
+    .await;
+}
+
+async fn absence(cache: &Cache, name: &str) -> Absence {
+    match cache.find_value(name).await.expect("an answer") {
+        Cached::Absent(absence) => absence,
+        Cached::Found(value) => panic!("{value:?}"),
+    }
+}
+
+#[tokio::test]
+async fn values_are_kept_for_their_time() {
+    each_cache(async |stores| {
+        let (cache, ttl) = (&stores.cache, Duration::from_secs(2));
+        for value in [&b""[..], b"any 1 2 bytes \0\xff", &[b'v'; MAX_VALUE_BYTES]] {
+            let before = absence(cache, "name").await;
+            let keep = async || cache.keep_value("name", value, before, ttl).await;
+            assert_eq!(keep().await, Ok(true));
+            assert_eq!(keep().await, Ok(false), "there is one already");
+            let found = cache.find_value("name").await;
+            assert_eq!(found, Ok(Cached::Found(value.to_vec())));
+            absence(cache, "another name").await;
+            stores.pass(ttl).await;
+            assert_eq!(absence(cache, "name").await, before);
+        }
+        let too_long = [b'v'; MAX_VALUE_BYTES + 1];
+        let before = absence(cache, "name").await;
+        let kept = cache.keep_value("name", &too_long, before, ttl).await;
+        assert_eq!(kept, Ok(false));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_was_computed_before_a_value_was_dropped_is_not_kept() {
+    each_cache(async |stores| {
+        let (cache, ttl) = (&stores.cache, Duration::from_secs(2));
+        let keep = async |since| cache.keep_value("name", b"value", since, ttl).await;
+        let never = absence(cache, "name").await;
+        cache.drop_value("name", ttl).await.expect("an answer");
+        let once = absence(cache, "name").await;
+        assert_eq!(keep(never).await, Ok(false));
+        assert_eq!(keep(once).await, Ok(true));
+        cache.drop_value("name", ttl).await.expect("an answer");
+        let twice = absence(cache, "name").await;
+        cache.drop_value("name", ttl).await.expect("an answer");
+        for before in [never, once, twice] {
+            assert_eq!(keep(before).await, Ok(false));
+        }
+        let last = absence(cache, "name").await;
+        stores.pass(ttl).await;
+        assert_eq!(keep(last).await, Ok(false), "nobody took so long");
+        assert_eq!(keep(absence(cache, "name").await).await, Ok(true));
     })
     .await;
 }

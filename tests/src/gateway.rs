@@ -100,6 +100,23 @@ impl Gateway {
             .with_header("x-identity-appcheck", tokens.attestation.expose())
     }
 
+    /// The id of a web user, who is made if there is none of that name yet.
+    pub async fn web_user_id(&self, user: &str) -> String {
+        let issuer = DevIssuer::settings(DevAudience::Identity).issuer;
+        let (database, now) = (&self.app.database, self.app.clock.now());
+        let user = store::find_or_create_web_user(database, &issuer, user, now);
+        user.await.expect("the database answers").id
+    }
+
+    /// A client that presents both tokens of a web user who is an administrator.
+    pub async fn admin(&self, user: &str) -> Client {
+        let id = self.web_user_id(user).await;
+        let (database, now) = (&self.app.database, self.app.clock.now());
+        let granted = store::grant_admin(database, &id, now).await;
+        assert!(granted.expect("the database answers"), "there is no {id}");
+        self.web(user)
+    }
+
     /// A client at the internal port that presents a token of the local issuer with these scopes.
     pub fn service(&self, scopes: &[&str]) -> Client {
         let token = self

@@ -26,12 +26,14 @@ use super::ledger::{
     AccountId, Checkpoint, HoldId, Ledger, LedgerError, Open, Refusal, Settle, Source, Usage,
 };
 use super::pricing::{self, Billable, Bound, Charge};
+use crate::app::App;
 use crate::catalog::config::PriceFactors;
 use crate::catalog::price::Price;
 use crate::error::ApiError;
 use crate::ids;
 use crate::inference::sequence::Sequence;
 use crate::inference::usage::{self, CheckedUsage, RequestSize, TokenCounts};
+use crate::storage::Cache;
 
 /// How long a request waits for its hold to be durable.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -104,6 +106,7 @@ pub struct Spent;
 /// The meter of one request.
 pub struct Meter {
     ledger: Ledger,
+    cache: Cache,
     factors: PriceFactors,
     payer: Payer,
     metered: Metered,
@@ -126,11 +129,12 @@ enum State {
 
 impl Meter {
     /// A meter for a request, before anything is held.
-    pub fn new(ledger: Ledger, factors: PriceFactors, payer: Payer, metered: Metered) -> Self {
+    pub fn new(app: &App, payer: Payer, metered: Metered) -> Self {
         let now = Instant::now();
         Self {
-            ledger,
-            factors,
+            ledger: app.ledger.clone(),
+            cache: app.cache.clone(),
+            factors: app.config.price_factors.clone(),
             payer,
             metered,
             hold: HoldId(ids::hold_id()),
@@ -232,6 +236,7 @@ impl Meter {
             .await
         {
             Ok(settlement) => {
+                super::usage::forget(&self.cache, &self.payer.account).await;
                 if settlement.overrun > Credits::ZERO {
                     tracing::warn!(
                         request_id = self.metered.request_id,

@@ -5,10 +5,11 @@
 //! list to the database.
 //!
 //! **Invariant:** nothing outside this folder writes a row of the ledger.
-//! **Invariant:** nothing here knows HTTP or a provider's wire format.
+//! **Invariant:** nothing here but [`routes`] knows HTTP, and nothing a provider's wire format.
 //!
-//! To change what a plan gives, edit [`plans`]; what a request is charged however it ends, [`meter`]; how prices become charges, [`pricing`]; which credits are
-//! spent first, [`ledger::account`].
+//! To change what a plan gives, edit [`plans`]; how prices become charges, [`pricing`]; what a request is charged
+//! however it ends, [`meter`]; which credits are spent first, [`ledger::account`]; what users are shown of it,
+//! [`usage`].
 
 pub mod credits;
 pub mod idempotency;
@@ -16,6 +17,8 @@ pub mod ledger;
 pub mod meter;
 pub mod plans;
 pub mod pricing;
+pub mod routes;
+pub mod usage;
 
 pub use self::credits::Credits;
 pub use self::ledger::Ledger;

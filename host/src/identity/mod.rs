@@ -48,7 +48,6 @@ use crate::audit::Event;
 use crate::billing::ledger::{AccountId, Source};
 use crate::billing::meter::Payer;
 use crate::error::ApiError;
-use crate::storage;
 use crate::storage::cache::{
     Bucket, CacheError, Identify, Lookup, RateDecision, Record, RecordKey,
 };
@@ -455,16 +454,7 @@ fn locked_out(left: Duration) -> ApiError {
 }
 
 fn store_failed(error: sqlx::Error) -> ApiError {
-    tracing::error!(%error, "the database, asked about a caller");
-    if !storage::database::is_outage(&error) {
-        return ApiError::internal();
-    }
-    ApiError::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "STORE_UNAVAILABLE",
-        "The database does not answer; try again.",
-    )
-    .with_retry_after(Duration::from_secs(1))
+    ApiError::of_database(&error, "asked about a caller")
 }
 
 /// Revokes a user's key: from then on it is refused on every node, whatever they have cached.

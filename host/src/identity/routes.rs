@@ -3,7 +3,6 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
-use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -66,8 +65,8 @@ pub async fn create_api_key(
         "key_id": key.id(),
         "api_key": key.expose(),
         "name": name,
-        "created_at": iso(now),
-        "expires_at": iso(now.plus_days(super::api_key::LIFETIME_DAYS)),
+        "created_at": now.iso(),
+        "expires_at": now.plus_days(super::api_key::LIFETIME_DAYS).iso(),
     });
     Ok((StatusCode::CREATED, Json(created)))
 }
@@ -99,13 +98,9 @@ fn item(key: &KeyItem) -> Value {
         "key_id": key.id,
         "name": key.name,
         "prefix": key.prefix,
-        "created_at": iso(key.created_at),
-        "last_used_at": key.last_used_at.map(iso),
-        "expires_at": iso(key.expires_at),
+        "created_at": key.created_at.iso(),
+        "last_used_at": key.last_used_at.map(Millis::iso),
+        "expires_at": key.expires_at.iso(),
         "disabled": key.disabled,
     })
-}
-
-fn iso(at: Millis) -> String {
-    Timestamp::from_millisecond(at.0).map_or_else(|_| String::new(), |at| at.to_string())
 }

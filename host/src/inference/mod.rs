@@ -87,8 +87,7 @@ pub async fn chat(
         max_image_tokens: plan.model.max_image_tokens,
         output_limit: plan.request.max_output_tokens,
     };
-    let factors = app.config.price_factors.clone();
-    let meter = Meter::new(app.ledger.clone(), factors, payer, metered);
+    let meter = Meter::new(app, payer, metered);
     let (relay, reply) = if stream {
         Relay::stream(head, include_usage, meter, bounds.clone())
     } else {

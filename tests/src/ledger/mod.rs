@@ -1,10 +1,17 @@
 //! What the ledger is held against: an [`oracle`] of its rules, and a [`simulation`] of everything that can
 //! happen to its committer. `tests/it/ledger.rs` runs a little of both, `cargo torture L1 L2` a lot.
+//! Reports are held against requests that were [`Served`].
 
 pub mod oracle;
 pub mod random;
 pub mod simulation;
 
+use weir::app::App;
+use weir::billing::Credits;
+use weir::billing::ledger::{
+    AccountId, Action, HoldId, Open, Operation, Settle, Source, Store, Usage,
+};
+use weir::ids;
 use weir::storage::Database;
 
 /// Makes users, as somebody who signs in does.
@@ -17,4 +24,70 @@ pub async fn create_users(database: &Database, ids: impl Iterator<Item = &str>, 
             .await
             .expect("a user can be made");
     }
+}
+
+/// A request that was served, as the ledger has it.
+#[derive(Debug, Clone, Copy)]
+pub struct Served<'a> {
+    /// Who asked.
+    pub user: &'a str,
+    /// For what.
+    pub model: &'a str,
+    /// Who answered.
+    pub provider: &'a str,
+    /// The charge, in micro-credits.
+    pub credits: i64,
+    /// What the provider asks, in nano-USD.
+    pub cost: u64,
+}
+
+/// Opens a hold at this moment, before a request is served. Returns its id.
+pub async fn hold(app: &App, request: Served<'_>) -> HoldId {
+    let id = HoldId(ids::hold_id());
+    let open = Open {
+        hold: id.clone(),
+        amount: Credits(request.credits),
+        request_id: ids::request_id(),
+        boot_id: "boot".to_owned(),
+        parent: None,
+        source: Source::ApiKey,
+        source_id: None,
+        model: request.model.to_owned(),
+    };
+    commit(app, request.user, Action::Open(open)).await;
+    id
+}
+
+/// Settles a hold at this moment: ten tokens of input and twenty of output.
+pub async fn settle(app: &App, hold: HoldId, request: Served<'_>) {
+    let settle = Settle {
+        hold,
+        credits: Credits(request.credits),
+        usage: Usage {
+            provider: request.provider.to_owned(),
+            tokens_input: 10,
+            tokens_output: 20,
+            provider_cost_nano_usd: request.cost,
+            ..Usage::default()
+        },
+    };
+    commit(app, request.user, Action::Settle(settle)).await;
+}
+
+/// Has a request be served at this moment, from hold to settlement.
+pub async fn serve(app: &App, request: Served<'_>) {
+    let hold = hold(app, request).await;
+    settle(app, hold, request).await;
+}
+
+/// Does something to an account at this moment, which must not be refused.
+pub async fn commit(app: &App, user: &str, action: Action) {
+    let operation = Operation {
+        account: AccountId(user.to_owned()),
+        at: app.clock.now(),
+        action,
+    };
+    let outcomes = Store::new(app.database.clone()).commit(&[operation]).await;
+    let outcomes = outcomes.expect("the database answers");
+    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
 }

@@ -260,10 +260,15 @@ impl Account {
         self.balance.minus(self.held)
     }
 
+    /// Whether [`Self::begin_due_period`] would begin one.
+    pub fn is_period_due(&self, at: Millis) -> bool {
+        self.period_number == 0 || at >= self.plan.lapses_at(self.period)
+    }
+
     /// Begins the period that is due, if one is: the free plan's by time, and where a paid plan's next
     /// period was not paid for in time, the free plan's too.
     pub fn begin_due_period(&mut self, at: Millis) {
-        if self.period_number > 0 && at < self.plan.lapses_at(self.period) {
+        if !self.is_period_due(at) {
             return;
         }
         let mut period = Period::monthly(self.created_at, at);

@@ -430,7 +430,8 @@ fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("plain structs serialize")
 }
 
-fn read_account(row: &AnyRow) -> sqlx::Result<Account> {
+/// An account from a row that has the columns of `accounts`, without its holds.
+pub(in crate::billing) fn read_account(row: &AnyRow) -> sqlx::Result<Account> {
     let created_at = Millis(row.try_get("created_at")?);
     let credits = |column| row.try_get(column).map(Credits);
     let mut account = Account::new(AccountId(row.try_get("id")?), created_at);

@@ -6,7 +6,8 @@
 //! that are new share a few thousand slots: a flood of addresses makes strangers count together, but
 //! nobody's count or lockout is forgotten. Whoever has a record is spared what such a slot says, so that
 //! a flood shuts out no known caller. Records beyond the bound are not kept, and with more tombstones than
-//! fit no record is kept until they have expired.
+//! fit no record is kept until they have expired. Nor are values beyond the bound; when one is dropped
+//! whose mark does not fit, none is kept that anyone was computing just then.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
@@ -16,12 +17,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::{
-    Bucket, Identified, Identify, LockoutPolicy, Lookup, Rate, RateDecision, Record, RecordKey,
+    Absence, Bucket, Cached, Identified, Identify, LockoutPolicy, Lookup, Rate, RateDecision,
+    Record, RecordKey,
 };
 use crate::clock::Clock;
 
 /// Entries of each table. An entry takes 200 bytes or so.
 const CAPACITY: usize = 100_000;
+
+/// Values, of at most [`super::MAX_VALUE_BYTES`] and mostly of some hundred bytes.
+const VALUES: usize = 4_096;
 
 /// What new keys share when a table is full.
 const SHARED_SLOTS: usize = 4_096;
@@ -44,8 +49,21 @@ struct Tables {
     attempts: Table<Attempts>,
     records: Table<Record>,
     tombstones: Table<()>,
+    values: Table<Slot>,
+    /// How many values were dropped.
+    dropped: u64,
+    /// The last of them whose mark found no room.
+    unmarked: u64,
     /// No record is kept before this.
     fill_from_us: u64,
+}
+
+/// What stands under the name of a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Slot {
+    Value(Vec<u8>),
+    /// It was dropped, as this one of all that were.
+    Dropped(u64),
 }
 
 /// Failed proofs of identity from one address.
@@ -70,6 +88,9 @@ impl MemoryCache {
                 attempts: Table::new(capacity),
                 records: Table::new(capacity),
                 tombstones: Table::new(capacity),
+                values: Table::new(capacity.min(VALUES)),
+                dropped: 0,
+                unmarked: 0,
                 fill_from_us: 0,
             }),
         }))
@@ -189,6 +210,36 @@ impl MemoryCache {
     pub(super) fn take(&self, bucket: Bucket<'_>, rate: Rate) -> RateDecision {
         self.with(|tables, now| tables.take(bucket, rate, now))
     }
+
+    pub(super) fn find_value(&self, name: &str) -> Cached {
+        self.with(|tables, now| tables.find_value(name, now))
+    }
+
+    pub(super) fn keep_value(
+        &self,
+        name: &str,
+        value: &[u8],
+        since: Absence,
+        ttl: Duration,
+    ) -> bool {
+        self.with(|tables, now| {
+            if tables.find_value(name, now) != Cached::Absent(since) {
+                return false;
+            }
+            let (value, expires) = (Slot::Value(value.to_owned()), now + micros(ttl));
+            tables.values.put(name, Slots::Own, value, expires, now)
+        })
+    }
+
+    pub(super) fn drop_value(&self, name: &str, ttl: Duration) {
+        self.with(|tables, now| {
+            tables.dropped += 1;
+            let (mark, expires) = (Slot::Dropped(tables.dropped), now + micros(ttl));
+            if !tables.values.put(name, Slots::Own, mark, expires, now) {
+                tables.unmarked = tables.dropped;
+            }
+        });
+    }
 }
 
 impl fmt::Debug for MemoryCache {
@@ -217,6 +268,14 @@ impl Tables {
         match self.records.get(key.secret, Slots::Own, now) {
             Some(record) => Lookup::Found(record.clone()),
             None => Lookup::Missing,
+        }
+    }
+
+    fn find_value(&self, name: &str, now: u64) -> Cached {
+        match self.values.get(name, Slots::Own, now) {
+            Some(Slot::Value(value)) => Cached::Found(value.clone()),
+            Some(Slot::Dropped(number)) => Cached::Absent(Absence(*number)),
+            None => Cached::Absent(Absence(self.unmarked)),
         }
     }
 
@@ -436,6 +495,27 @@ mod tests {
         clock.advance(MINUTE);
         assert!(cache.fill(same("live"), &record, MINUTE));
         assert!(!cache.fill(same("live"), &record, MINUTE));
+    }
+
+    #[test]
+    fn values_beyond_the_bound_are_not_kept_and_no_dropped_one_comes_back() {
+        let (cache, clock) = cache(10);
+        let look = |name: &str| match cache.find_value(name) {
+            Cached::Absent(absence) => absence,
+            Cached::Found(value) => panic!("{value:?}"),
+        };
+        let before = look("late");
+        for name in 0..20 {
+            let name = name.to_string();
+            assert_eq!(
+                cache.keep_value(&name, b"v", look(&name), MINUTE),
+                name.len() == 1
+            );
+        }
+        cache.drop_value("late", MINUTE);
+        clock.advance(MINUTE);
+        assert!(!cache.keep_value("late", b"stale", before, MINUTE));
+        assert!(cache.keep_value("late", b"v", look("late"), MINUTE));
     }
 
     #[test]

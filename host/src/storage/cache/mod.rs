@@ -9,6 +9,9 @@
 //! **Invariant:** a record that was buried does not come back before its tombstone expires: readers
 //! fill the cache only where nothing stands.
 //!
+//! **Invariant:** what was computed before a value was dropped does not come back after: a reader keeps it
+//! only where nothing has changed since the reader looked.
+//!
 //! **Invariant:** a stranger can neither make it grow without bound nor push out what counts against
 //! anyone.
 //!
@@ -147,6 +150,22 @@ pub enum Lookup {
     Found(Record),
 }
 
+/// Bytes of a value that is kept; what is longer is computed each time.
+pub const MAX_VALUE_BYTES: usize = 16 << 10;
+
+/// A value as the cache has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cached {
+    /// The value.
+    Found(Vec<u8>),
+    /// There is none. Whoever computes it hands this back, to show how things stood before.
+    Absent(Absence),
+}
+
+/// That there was no value, and which was the last to be dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Absence(u64);
+
 impl Cache {
     /// Opens the cache: Redis if there is a URL, which must answer.
     pub async fn open(redis_url: Option<&SecretUrl>, clock: &Clock) -> anyhow::Result<Self> {
@@ -206,6 +225,44 @@ impl Cache {
         match self {
             Self::Memory(memory) => Ok(memory.take(bucket, rate)),
             Self::Redis(redis) => redis.take(bucket, rate).await,
+        }
+    }
+
+    /// The value under a name.
+    pub async fn find_value(&self, name: &str) -> Result<Cached, CacheError> {
+        match self {
+            Self::Memory(memory) => Ok(memory.find_value(name)),
+            Self::Redis(redis) => redis.find_value(name).await,
+        }
+    }
+
+    /// Keeps a value that was computed after it was found absent, unless one was kept or dropped since, it is
+    /// longer than [`MAX_VALUE_BYTES`] or there is no room. Returns whether it did.
+    pub async fn keep_value(
+        &self,
+        name: &str,
+        value: &[u8],
+        since: Absence,
+        ttl: Duration,
+    ) -> Result<bool, CacheError> {
+        if value.len() > MAX_VALUE_BYTES {
+            return Ok(false);
+        }
+        match self {
+            Self::Memory(memory) => Ok(memory.keep_value(name, value, since, ttl)),
+            Self::Redis(redis) => redis.keep_value(name, value, since, ttl).await,
+        }
+    }
+
+    /// Drops a value, and what is being computed in its place: whoever found it absent before does not keep
+    /// theirs. `ttl` must outlast anyone who computes it.
+    pub async fn drop_value(&self, name: &str, ttl: Duration) -> Result<(), CacheError> {
+        match self {
+            Self::Memory(memory) => {
+                memory.drop_value(name, ttl);
+                Ok(())
+            }
+            Self::Redis(redis) => redis.drop_value(name, ttl).await,
         }
     }
 

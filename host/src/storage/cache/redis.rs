@@ -23,9 +23,10 @@ use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Bucket, CacheError, Identified, Identify, LockoutPolicy, Lookup, Rate, RateDecision, Record,
-    RecordKey,
+    Absence, Bucket, CacheError, Cached, Identified, Identify, LockoutPolicy, Lookup, Rate,
+    RateDecision, Record, RecordKey,
 };
+use crate::ids;
 use crate::secrets::SecretUrl;
 
 /// How long a command may take, with the loading of its script.
@@ -63,6 +64,7 @@ struct Shared {
     fill: Script,
     take: Script,
     count_failure: Script,
+    keep_value: Script,
 }
 
 /// A connection and which one it is, so that a late failure of one does not take away the next.
@@ -183,6 +185,49 @@ impl RedisCache {
         self.run(&script).await.map(decision)
     }
 
+    pub(super) async fn find_value(&self, name: &str) -> Result<Cached, CacheError> {
+        let mut command = redis::cmd("GET");
+        command.arg(value_key(name));
+        let found: Option<Vec<u8>> = self
+            .call(async |connection| command.query_async(connection).await)
+            .await?;
+        match found.as_deref() {
+            None => Ok(Cached::Absent(Absence(0))),
+            Some([VALUE, value @ ..]) => Ok(Cached::Found(value.to_owned())),
+            Some(mark) => read_mark(mark).map(Cached::Absent).ok_or_else(|| {
+                tracing::error!("a value in Redis is none of ours");
+                CacheError::Unexpected
+            }),
+        }
+    }
+
+    pub(super) async fn keep_value(
+        &self,
+        name: &str,
+        value: &[u8],
+        since: Absence,
+        ttl: Duration,
+    ) -> Result<bool, CacheError> {
+        let mut script = self.shared.keep_value.prepare_invoke();
+        script
+            .key(value_key(name))
+            .arg(mark(since))
+            .arg([&[VALUE], value].concat())
+            .arg(millis(ttl));
+        self.run(&script).await
+    }
+
+    pub(super) async fn drop_value(&self, name: &str, ttl: Duration) -> Result<(), CacheError> {
+        let mut command = redis::cmd("SET");
+        command
+            .arg(value_key(name))
+            .arg(mark(Absence(ids::unlike_any_other())))
+            .arg("PX")
+            .arg(millis(ttl));
+        self.call(async |connection| command.query_async(connection).await)
+            .await
+    }
+
     pub(super) async fn ping(&self) -> Result<(), CacheError> {
         self.call(async |connection| redis::cmd("PING").query_async(connection).await)
             .await
@@ -223,6 +268,7 @@ impl Shared {
             fill: Script::new(include_str!("scripts/fill.lua")),
             take: script(include_str!("scripts/take.lua")),
             count_failure: script(include_str!("scripts/count_failure.lua")),
+            keep_value: Script::new(include_str!("scripts/keep_value.lua")),
         })
     }
 
@@ -385,6 +431,26 @@ fn bucket_key(bucket: Bucket<'_>) -> String {
         Bucket::Address(address) => format!("{NAMESPACE}rate:address:{address}"),
         Bucket::User(user_id) => format!("{NAMESPACE}rate:user:{user_id}"),
     }
+}
+
+fn value_key(name: &str) -> String {
+    format!("{NAMESPACE}value:{name}")
+}
+
+/// What a value begins with.
+const VALUE: u8 = b'v';
+
+/// What stands in the place of a value that was dropped: a number like no other node's. Empty for none.
+fn mark(absence: Absence) -> String {
+    match absence {
+        Absence(0) => String::new(),
+        Absence(number) => format!("dropped {number}"),
+    }
+}
+
+fn read_mark(mark: &[u8]) -> Option<Absence> {
+    let number = str::from_utf8(mark).ok()?.strip_prefix("dropped ")?;
+    number.parse().ok().map(Absence)
 }
 
 /// A record as the script reads it: requests per minute (0 without a limit), bytes of the user's id,

@@ -110,7 +110,7 @@ impl Database {
     }
 
     /// Begins a transaction that only reads, all of it as of one moment, and takes the time that it needs:
-    /// for operators, who look at everything. Not for requests.
+    /// for operators and administrators, who look at everything. Not for other requests.
     pub async fn snapshot(&self) -> sqlx::Result<sqlx::Transaction<'static, sqlx::Any>> {
         let statement = match self.dialect {
             Dialect::Sqlite => "BEGIN",

@@ -1,0 +1,58 @@
+//! `/admin`: reports on the platform. For administrators only.
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use serde::Deserialize;
+
+use super::report::{self, ModelEconomics, Month, PlatformUsage};
+use super::{AdminCaller, store};
+use crate::app::App;
+use crate::error::ApiError;
+
+/// The query of both.
+#[derive(Debug, Deserialize)]
+pub struct PeriodQuery {
+    period: Option<String>,
+}
+
+type Period = Result<Query<PeriodQuery>, QueryRejection>;
+
+/// `GET /admin/usage?period=YYYY-MM`: what all users have asked for in a month, by default the current one.
+pub async fn get_platform_usage(
+    State(app): State<App>,
+    _: AdminCaller,
+    query: Period,
+) -> Result<Json<PlatformUsage>, ApiError> {
+    let month = month(&app, query)?;
+    let (sums, active_users) = store::sums_and_users(&app.database, &month)
+        .await
+        .map_err(failed)?;
+    Ok(Json(report::platform_usage(&month, active_users, &sums)))
+}
+
+/// `GET /admin/model-economics?period=YYYY-MM`: what each model costs and earns in a month.
+pub async fn list_model_economics(
+    State(app): State<App>,
+    _: AdminCaller,
+    query: Period,
+) -> Result<Json<Vec<ModelEconomics>>, ApiError> {
+    let month = month(&app, query)?;
+    let sums = store::sums(&app.database, &month).await.map_err(failed)?;
+    Ok(Json(report::model_economics(&sums)))
+}
+
+fn month(app: &App, query: Period) -> Result<Month, ApiError> {
+    let month = match query {
+        Ok(Query(PeriodQuery { period: None })) => Some(Month::of(app.clock.now())),
+        Ok(Query(PeriodQuery { period: Some(text) })) => text.parse().ok(),
+        Err(_) => None,
+    };
+    month.ok_or_else(|| {
+        ApiError::invalid_request("period", "A period is a month as YYYY-MM, such as 2026-01.")
+    })
+}
+
+fn failed(error: sqlx::Error) -> ApiError {
+    ApiError::of_database(&error, "asked for a report")
+}

@@ -14,6 +14,11 @@ fn price(tokens_input: u64, tokens_output: u64) -> i64 {
     ((tokens_input + 2 * tokens_output) * 1_400) as i64
 }
 
+/// Long enough for the input that upstreams report here: they are believed up to twice what the host expects.
+fn prompt() -> String {
+    "hello ".repeat(80)
+}
+
 /// An entry for a charge.
 #[derive(Debug, PartialEq, Eq)]
 struct Charge {
@@ -78,17 +83,18 @@ async fn is_settled(gateway: &Gateway) {
 /// Leaves the user with exactly this much.
 async fn leave(gateway: &Gateway, credits: Credits) {
     let app = gateway.app();
-    for pool in [Pool::Plan, Pool::TopUp] {
-        let refund = Refund {
+    let refund = |pool| {
+        Action::Refund(Refund {
             id: OperationId(weir::ids::operator_action_id()),
             pool,
             credits: Credits::MAX,
-        };
+        })
+    };
+    // The first period begins with the plan's credits.
+    for action in [Action::ResetPeriod, refund(Pool::Plan), refund(Pool::TopUp)] {
         let deadline = Instant::now() + Duration::from_secs(10);
         let account = AccountId(USER.into());
-        let done = app
-            .ledger
-            .submit(&account, Action::Refund(refund), deadline);
+        let done = app.ledger.submit(&account, action, deadline);
         done.await.expect("credits can be taken");
     }
     if credits > Credits::ZERO {
@@ -109,10 +115,10 @@ async fn a_request_is_charged_what_its_upstream_reported() {
         let gateway = builder.upstream("scripted", &upstream).start().await;
         let before = available(&gateway).await;
         upstream.will(Reply::chat_with_usage("fine", 100, 7));
-        let answer = gateway.chat("scripted", "hello").await;
+        let answer = gateway.chat("scripted", &prompt()).await;
         assert_eq!(micro(&answer.json()["usage"]["credits"]), price(100, 7));
         upstream.will(Reply::chat_stream_with_usage(["fi", "ne"], 90, 8));
-        let stream = gateway.stream("scripted", "hello").await;
+        let stream = gateway.stream("scripted", &prompt()).await;
         let events = stream.rest().await;
         let last = tests::chunks(&events).pop().expect("a last chunk");
         assert_eq!(micro(&last["usage"]["credits"]), price(90, 8));
@@ -278,7 +284,7 @@ async fn a_retry_bills_once_at_the_price_of_the_upstream_that_answered() {
         )
         .start()
         .await;
-    let answer = gateway.chat("both", "hello").await;
+    let answer = gateway.chat("both", &prompt()).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     is_settled(&gateway).await;
     assert_eq!((first.count(), second.count()), (2, 1));
@@ -344,9 +350,9 @@ async fn an_answer_without_text_costs_what_was_reported() {
     upstream.will(Reply::chat_with_usage("", 40, 0));
     upstream.will(Reply::chat_stream_with_usage([], 41, 0));
     let gateway = Gateway::with_upstream(&upstream).await;
-    let plain = gateway.chat("scripted", "hello").await;
+    let plain = gateway.chat("scripted", &prompt()).await;
     assert_eq!(plain.status, 200, "{}", plain.text());
-    assert!(gateway.stream("scripted", "hello").await.is_whole().await);
+    assert!(gateway.stream("scripted", &prompt()).await.is_whole().await);
     is_settled(&gateway).await;
     let charged: Vec<_> = charges(&gateway).await.iter().map(|c| c.credits).collect();
     assert_eq!(charged, [price(40, 0), price(41, 0)]);
@@ -423,7 +429,7 @@ async fn an_answer_that_costs_more_than_was_held_ends_early() {
 }
 
 async fn hang_up_after_the_first_chunk(client: &Client) {
-    let mut stream = client.stream("/chat", &chat("scripted", "hello")).await;
+    let mut stream = client.stream("/chat", &chat("scripted", &prompt())).await;
     stream.next_chunk().await;
     drop(stream);
 }

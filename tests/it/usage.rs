@@ -41,7 +41,7 @@ async fn each(test: impl AsyncFn(Gateway, ManualClock)) {
         |builder: Builder, url: &_| builder.postgres(url),
     ] {
         let clock = ManualClock::at(at(START));
-        let builder = configure(Gateway::builder().clock(&clock), &postgres);
+        let builder = configure(Gateway::builder().credits(0).clock(&clock), &postgres);
         test(builder.start().await, clock).await;
     }
 }
@@ -308,8 +308,11 @@ async fn nobody_sees_what_others_used() {
 async fn readers_never_bring_back_what_a_settlement_has_changed() {
     let (postgres, redis) = (Postgres::shared().create_database().await, Redis::start());
     for builder in [
-        Gateway::builder(),
-        Gateway::builder().postgres(&postgres).redis(&redis.url()),
+        Gateway::builder().credits(0),
+        Gateway::builder()
+            .credits(0)
+            .postgres(&postgres)
+            .redis(&redis.url()),
     ] {
         let gateway = builder.start().await;
         let alice = gateway.client();
@@ -340,7 +343,7 @@ async fn readers_never_bring_back_what_a_settlement_has_changed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_cache_a_summary_is_refused_or_made_anew() {
     let redis = Redis::start();
-    let builder = || Gateway::builder().redis(&redis.url());
+    let builder = || Gateway::builder().credits(0).redis(&redis.url());
     let strict = builder().start().await;
     let lenient = builder()
         .settings("failure_policy = \"allow\"")

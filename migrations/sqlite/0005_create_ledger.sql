@@ -52,6 +52,7 @@ CREATE TABLE holds (
     CHECK (settled = plan_posted + top_up_posted + overrun)
 );
 
+CREATE INDEX accounts_by_period_end ON accounts (period_end);
 CREATE INDEX open_holds_by_boot ON holds (boot_id) WHERE state = 'open';
 CREATE INDEX holds_by_request ON holds (request_id);
 

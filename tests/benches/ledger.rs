@@ -1,13 +1,16 @@
 //! What the ledger can do: pairs of an opened hold and its settlement, each acknowledged when it is durable.
 //!
 //! `cargo bench -p tests --bench ledger` prints the rate on each database, spread over many accounts and all
-//! on one, and fails where it falls short. PostgreSQL is a server of its own that waits for the disk.
+//! on one, and fails where it falls short. PostgreSQL is a server of its own that waits for the disk. Then,
+//! on SQLite on disk, what a pair costs in processor time of the whole process at 32 requests at once and at
+//! one, and how long an operation takes beside the disk's own `fsync`.
 
 #![expect(clippy::print_stdout, reason = "a bench prints its figures")]
 
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tests::ledger::create_users;
@@ -22,8 +25,14 @@ use weir::clock::{Clock, Millis};
 use weir::secrets::SecretUrl;
 use weir::storage::Database;
 
-/// Requests that are under way at once.
+/// Requests that are under way at once, for the rates.
 const CONCURRENT: usize = 512;
+
+/// The same, for what a request costs.
+const CONNECTIONS: usize = 32;
+
+/// Processor time of a pair at [`CONNECTIONS`].
+const PROCESSOR_TIME: Duration = Duration::from_micros(35);
 
 const ACCOUNTS: usize = 200;
 
@@ -60,9 +69,22 @@ fn main() -> ExitCode {
             let ledger = Ledger::start(database.clone(), Clock::System, lease);
             let ledger = ledger.await.expect("a ledger");
             for (spread, accounts) in [("200 accounts", ACCOUNTS), ("one account", 1)] {
-                let rate = measure(&ledger, accounts).await;
+                let measured = measure(&ledger, accounts, CONCURRENT).await;
+                let rate = measured.rate;
                 sound &= rate >= wanted;
                 println!("{name}, {spread}: {rate:.0} open + settle pairs/s (at least {wanted})");
+            }
+            if name == "SQLite on disk" {
+                for connections in [CONNECTIONS, 1] {
+                    let measured = measure(&ledger, ACCOUNTS, connections).await;
+                    let Measured { per_pair, p99, .. } = measured;
+                    sound &= connections == 1 || per_pair <= PROCESSOR_TIME;
+                    println!(
+                        "{name}, {connections} at once: {per_pair:.1?} of processor time a pair (limit \
+                         {PROCESSOR_TIME:.0?} at {CONNECTIONS}), p99 of an opening {p99:.2?}, fsync {:.2?}",
+                        fsync(folder.path())
+                    );
+                }
             }
             ledger.stop().await;
             let violations = verify(&database, Millis::now()).await.expect("an answer");
@@ -81,27 +103,67 @@ fn main() -> ExitCode {
     }
 }
 
-/// Pairs a second.
-async fn measure(ledger: &Ledger, accounts: usize) -> f64 {
-    let pairs = Arc::new(AtomicUsize::new(0));
+struct Measured {
+    /// Pairs a second.
+    rate: f64,
+    /// Processor time of a pair.
+    per_pair: Duration,
+    /// How long the slowest hundredth of openings takes at least.
+    p99: Duration,
+}
+
+async fn measure(ledger: &Ledger, accounts: usize, concurrent: usize) -> Measured {
+    let spent = processor_time();
     let until = Instant::now() + Duration::from_secs(SECONDS);
     let began = Instant::now();
     let mut requests = JoinSet::new();
-    for request in 0..CONCURRENT {
-        let (ledger, pairs) = (ledger.clone(), pairs.clone());
+    for request in 0..concurrent {
+        let ledger = ledger.clone();
         let account = AccountId(format!("usr_{}", request % accounts));
         requests.spawn(async move {
+            let mut openings = Vec::new();
             while Instant::now() < until {
-                pair(&ledger, &account).await;
-                pairs.fetch_add(1, Ordering::Relaxed);
+                openings.push(pair(&ledger, &account).await);
             }
+            openings
         });
     }
-    requests.join_all().await;
-    pairs.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64()
+    let mut openings = requests.join_all().await.concat();
+    openings.sort();
+    Measured {
+        rate: openings.len() as f64 / began.elapsed().as_secs_f64(),
+        per_pair: (processor_time() - spent) / openings.len() as u32,
+        p99: openings[openings.len() * 99 / 100],
+    }
 }
 
-async fn pair(ledger: &Ledger, account: &AccountId) {
+/// Processor time of all threads of this process so far, in the kernel's ticks of 10 ms.
+fn processor_time() -> Duration {
+    let statistics = std::fs::read_to_string("/proc/self/stat").expect("Linux has it");
+    let after_name = statistics.rsplit(')').next().expect("a name in brackets");
+    let ticks = after_name.split_whitespace().skip(11).take(2);
+    let ticks = ticks.map(|ticks| ticks.parse::<u64>().expect("a number"));
+    Duration::from_millis(10 * ticks.sum::<u64>())
+}
+
+/// The median of what it takes the disk to keep a page.
+fn fsync(folder: &Path) -> Duration {
+    let mut file = File::create(folder.join("fsync")).expect("a file");
+    let mut took: Vec<_> = (0..101)
+        .map(|_| {
+            let began = Instant::now();
+            file.write_all(&[7; 4_096]).expect("it can be written");
+            file.sync_data().expect("it can be kept");
+            began.elapsed()
+        })
+        .collect();
+    took.sort();
+    took[took.len() / 2]
+}
+
+/// Opens and settles; returns how long the first took.
+async fn pair(ledger: &Ledger, account: &AccountId) -> Duration {
+    let began = Instant::now();
     let hold = HoldId(weir::ids::hold_id());
     let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
     let open = Open {
@@ -116,6 +178,7 @@ async fn pair(ledger: &Ledger, account: &AccountId) {
     };
     let opened = ledger.open(account, open, deadline).await;
     opened.expect("credits for all");
+    let opening = began.elapsed();
     let usage = Usage {
         provider: "openai".to_owned(),
         adapter_digest: "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
@@ -137,4 +200,5 @@ async fn pair(ledger: &Ledger, account: &AccountId) {
         deadline,
     );
     settled.await.expect("a settlement");
+    opening
 }

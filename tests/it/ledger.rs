@@ -224,6 +224,40 @@ async fn orphan(database: &Database, boot_id: &str, hold: &str, checkpoint: i64)
     assert_eq!(outcomes, Ok(vec![Ok(Done::Opened), Ok(Done::Checkpointed)]));
 }
 
+/// Once, whoever finds them and however often.
+#[tokio::test(flavor = "multi_thread")]
+async fn periods_that_are_due_begin_by_themselves() {
+    each_database(async |stores| {
+        let database = &stores.database;
+        create_users(database, ["alice", "bob"].into_iter(), NOW.0).await;
+        let clock = ManualClock::at(NOW);
+        let start = async || {
+            let clock = Clock::Manual(clock.clone());
+            let ledger = Ledger::start(database.clone(), clock, LeaseSettings::default());
+            ledger.await.expect("a ledger")
+        };
+        let (ledger, other) = (start().await, start().await);
+        for user in ["alice", "bob"] {
+            let user = AccountId(user.to_owned());
+            let begun = ledger.submit(&user, Action::ResetPeriod, soon()).await;
+            begun.expect("a first period");
+        }
+        assert_eq!(ledger.begin_due_periods().await.expect("an answer"), 0);
+        clock.set(NOW.plus_days(40));
+        let (first, second) = tokio::join!(ledger.begin_due_periods(), other.begin_due_periods());
+        let found = first.expect("an answer") + second.expect("an answer");
+        assert!((2..=4).contains(&found), "{found}");
+        assert_eq!(other.begin_due_periods().await.expect("an answer"), 0);
+        let grants: i64 =
+            sqlx::query_scalar("SELECT CAST(COUNT(*) AS BIGINT) FROM entries WHERE kind = 'grant'")
+                .fetch_one(database.reader())
+                .await
+                .expect("a number");
+        assert_eq!(grants, 4, "two periods of two accounts");
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn holds_of_a_node_that_went_away_are_settled_at_their_checkpoint() {
     each_database(async |stores| {

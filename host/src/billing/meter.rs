@@ -191,7 +191,7 @@ impl Meter {
     /// whether it is too much.
     pub fn follow(&mut self, sequence: &Sequence) -> Result<(), Spent> {
         let bytes = sequence.received_bytes();
-        let tokens = (bytes - self.checkpointed_bytes) / usage::BYTES_PER_TOKEN;
+        let tokens = bytes.saturating_sub(self.checkpointed_bytes) / usage::BYTES_PER_TOKEN;
         let is_due = tokens >= CHECKPOINT_TOKENS
             || bytes > self.checkpointed_bytes
                 && self.checkpointed_at.elapsed() >= CHECKPOINT_EVERY;

@@ -40,7 +40,7 @@ pub struct Period {
 }
 
 /// Days that a paid plan stays on after its period while the payment for the next one is under way.
-const GRACE_DAYS: i64 = 3;
+pub(super) const GRACE_DAYS: i64 = 3;
 
 impl Plan {
     /// All of them.

@@ -52,7 +52,7 @@ const SWEPT: u32 = 256;
 /// How long a sweep waits for what it has asked for, before it looks again.
 const SWEEP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Renewals between two rounds of forgetting what is old: minutes, by default.
+/// Renewals between two rounds of beginning periods and forgetting what is old: a minute, by default.
 const RENEWALS_PER_TIDYING: u32 = 12;
 
 /// How long a node's holds are its own.
@@ -352,6 +352,33 @@ impl Ledger {
         }
     }
 
+    /// Begins the periods that are due of accounts that nobody uses, and returns how many there were.
+    pub async fn begin_due_periods(&self) -> sqlx::Result<usize> {
+        let mut begun = 0;
+        loop {
+            let due = self
+                .0
+                .store
+                .find_due_accounts(self.0.clock.now(), SWEPT)
+                .await?;
+            let deadline = Instant::now() + SWEEP_TIMEOUT;
+            let found = due.len();
+            let resets = due.into_iter().map(|account| async move {
+                let reset = self.submit(&account, Action::ResetPeriod, deadline).await;
+                if let Err(error) = &reset {
+                    tracing::warn!(%account, %error, "beginning a period");
+                }
+                reset.is_ok()
+            });
+            let resets = futures_util::future::join_all(resets).await;
+            let done = resets.into_iter().filter(|done| *done).count();
+            begun += done;
+            if found < SWEPT as usize || done == 0 {
+                return Ok(begun);
+            }
+        }
+    }
+
     async fn keep_lease(self) {
         let mut ticks = tokio::time::interval(self.0.lease.renew_every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -368,6 +395,9 @@ impl Ledger {
                 tracing::warn!(%error, "renewing the ledger's lease and sweeping");
             }
             if renewals.is_multiple_of(RENEWALS_PER_TIDYING) {
+                if let Err(error) = self.begin_due_periods().await {
+                    tracing::warn!(%error, "beginning the periods that are due");
+                }
                 let now = self.0.clock.now();
                 if let Err(error) = self.0.store.forget(now).await {
                     tracing::warn!(%error, "forgetting old leases and idempotency keys");

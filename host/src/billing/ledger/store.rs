@@ -16,6 +16,7 @@ use super::operation::{
     AccountId, Action, Done, HoldId, Open, Operation, OperationId, Outcome, Refusal, Source, Usage,
 };
 use crate::billing::idempotency;
+use crate::billing::plans::GRACE_DAYS;
 use crate::billing::plans::day;
 use crate::billing::{Credits, Period, Plan};
 use crate::clock::Millis;
@@ -128,6 +129,22 @@ impl Store {
             .execute(self.database.writer())
             .await?;
         idempotency::forget(&self.database, now).await
+    }
+
+    /// Accounts whose next period is due, at most so many.
+    pub async fn find_due_accounts(&self, now: Millis, limit: u32) -> sqlx::Result<Vec<AccountId>> {
+        // Paid plans have a grace, in which their next period may still be paid for.
+        let of_paid_plans = Millis(now.0 - GRACE_DAYS * 86_400_000);
+        let ids: Vec<String> = sqlx::query_scalar(
+            "SELECT id FROM accounts WHERE period_end <= $1 AND (plan = 'free' OR period_end <= $2) \
+             ORDER BY period_end LIMIT $3",
+        )
+        .bind(now.0)
+        .bind(of_paid_plans.0)
+        .bind(i64::from(limit))
+        .fetch_all(self.database.reader())
+        .await?;
+        Ok(ids.into_iter().map(AccountId).collect())
     }
 
     /// Open holds that no run's valid lease covers, at most so many.

@@ -10,7 +10,7 @@
 //! - [`inference`]: a request from start to finish.
 //! - [`billing`]: what requests cost, and the ledger that they are paid from.
 //! - [`plugins`]: the sandbox that adapters run in.
-//! - [`storage`]: what lasts; [`secrets`]: what must not be shown.
+//! - [`storage`]: what lasts; [`secrets`]: what must not be shown; [`sealing`]: what only weir may read of what lasts.
 //! - [`cli`]: the commands.
 
 pub mod app;
@@ -28,6 +28,7 @@ pub mod inference;
 pub mod plugins;
 pub mod request;
 pub mod router;
+pub mod sealing;
 pub mod secrets;
 pub mod server;
 pub mod storage;

@@ -23,6 +23,7 @@ use crate::inference::upstream::{self, HttpClient};
 use crate::plugins::bundled::Bundled;
 use crate::plugins::code_cache::CodeCache;
 use crate::plugins::{Engine, Plugins};
+use crate::sealing::KeyRing;
 use crate::secrets::{Key, create_private_folder};
 use crate::storage::database::FileLock;
 use crate::storage::{Cache, Database, database};
@@ -59,6 +60,8 @@ pub struct Inner {
     pub admission: Admission,
     /// What API keys are stored under.
     pub key_peppers: Peppers,
+    /// What stored answers are sealed under.
+    pub sealing_keys: KeyRing,
     /// Where the token comes from that is presented to other services; `None` where none is configured.
     pub service_tokens: Option<ServiceTokenSource>,
     /// The requests under way, whether their clients are still there or not.
@@ -131,6 +134,7 @@ impl App {
             http,
             admission: Admission::new(&config.limits),
             key_peppers: Peppers::open(&config, &database).await?,
+            sealing_keys: KeyRing::open(&config, &database).await?,
             service_tokens,
             tasks: TaskTracker::new(),
             shutdown: CancellationToken::new(),

@@ -25,6 +25,7 @@ use crate::identity::pepper::PepperSettings;
 use crate::identity::settings::IdentitySettings;
 use crate::plugins;
 use crate::plugins::limits::MAX_MEMORY_BYTES;
+use crate::sealing::SealingKeySettings;
 use crate::secrets::SecretUrl;
 use crate::storage::database::Dialect;
 
@@ -60,6 +61,11 @@ pub struct Config {
     /// data folder.
     #[serde(default)]
     pub api_key_peppers: Vec<PepperSettings>,
+    /// What stored answers are sealed under; see [`SealingKeySettings`]. The first seals, all open; one can be dropped
+    /// a day after it was the first. Nodes that share a database need the same. Default, but for PostgreSQL outside
+    /// development mode: one of this node's own, in the data folder.
+    #[serde(default)]
+    pub sealing_keys: Vec<SealingKeySettings>,
     /// Whether the built-in providers and models are there beside those configured. Default `true`.
     #[serde(default = "yes")]
     pub default_catalog: bool,
@@ -299,6 +305,15 @@ impl Config {
                 ));
             }
         }
+        for (index, key) in self.sealing_keys.iter().enumerate() {
+            let earlier = &self.sealing_keys[..index];
+            if key.id == 0 || earlier.iter().any(|other| other.id == key.id) {
+                problems.push(format!(
+                    "`sealing_keys[{index}].id` is {}; ids begin at 1 and are used once",
+                    key.id
+                ));
+            }
+        }
         if let Err(error) = Dialect::of(&self.database_url()) {
             problems.push(error.to_string());
         }
@@ -395,6 +410,10 @@ impl Config {
         anyhow::ensure!(
             !postgres || self.dev != Some(false) || !self.api_key_peppers.is_empty(),
             "`api_key_peppers` is not set: the keys in a PostgreSQL must outlive the data folder of one node"
+        );
+        anyhow::ensure!(
+            !postgres || self.dev != Some(false) || !self.sealing_keys.is_empty(),
+            "`sealing_keys` is not set: what is sealed in a PostgreSQL must open on every node"
         );
         anyhow::ensure!(
             self.dev.is_some(),

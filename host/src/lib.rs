@@ -11,7 +11,7 @@
 //! - [`billing`]: what requests cost, and the ledger that they are paid from.
 //! - [`admin`]: what administrators are shown.
 //! - [`plugins`]: the sandbox that adapters run in.
-//! - [`storage`]: what lasts; [`secrets`]: what must not be shown.
+//! - [`storage`]: what lasts; [`secrets`]: what must not be shown; [`sealing`]: what only weir may read of what lasts.
 //! - [`cli`]: the commands.
 
 pub mod admin;
@@ -30,6 +30,7 @@ pub mod inference;
 pub mod plugins;
 pub mod request;
 pub mod router;
+pub mod sealing;
 pub mod secrets;
 pub mod server;
 pub mod storage;

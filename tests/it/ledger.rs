@@ -9,7 +9,7 @@ use tests::ledger::simulation::{Plant, simulate};
 use tests::stores::{Durability, Postgres, Stores, each_database};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use weir::billing::idempotency::{self, Claim, Claimed};
+use weir::billing::idempotency::{self, Claim, Claimed, Served};
 use weir::billing::ledger::verify::verify;
 use weir::billing::ledger::{
     Account, AccountId, Action, Checkpoint, Done, HoldId, LeaseSettings, Ledger, LedgerError, Open,
@@ -447,23 +447,31 @@ async fn the_users_record_follows_the_plan() {
 async fn an_idempotency_key_gives_one_outcome() {
     each_database(async |Stores { database, .. }| {
         let ledger = start(database).await;
-        let claim = |request_id: &'static str, digest: &'static [u8; 32]| Claim {
-            account: Box::leak(Box::new(alice())),
-            key: "key-1",
-            request_digest: digest,
-            request_id,
-            boot_id: Box::leak(ledger.boot_id().to_owned().into_boxed_str()),
+        let claim = |request_id: &str, digest: &[u8; 32], at| Claim {
+            account: alice(),
+            key: "key-1".to_owned(),
+            request_digest: *digest,
+            request_id: request_id.to_owned(),
+            boot_id: ledger.boot_id().to_owned(),
+            at,
         };
         let ask = async |request_id, digest, now| {
-            let claimed = idempotency::claim(database, claim(request_id, digest), now).await;
+            let claimed = idempotency::claim(database, &claim(request_id, digest, now)).await;
             claimed.expect("an answer")
+        };
+        let end = async |request_id, digest, answer| {
+            let ended =
+                idempotency::end(database, &claim(request_id, digest, NOW), answer, NOW).await;
+            ended.expect("an answer")
         };
         let (one, two) = (&[1; 32], &[2; 32]);
         assert_eq!(ask("req_a", one, NOW).await, Claimed::New);
         assert_eq!(ask("req_b", one, NOW).await, Claimed::InProgress);
         assert_eq!(ask("req_b", two, NOW).await, Claimed::OtherRequest);
-        let given_up = idempotency::give_up(database, claim("req_a", one));
-        given_up.await.expect("an answer");
+        // Nothing was settled for it.
+        assert!(end("req_b", one, None).await, "it is not its key");
+        assert_eq!(ask("req_b", one, NOW).await, Claimed::InProgress);
+        assert!(end("req_a", one, None).await);
         assert_eq!(ask("req_c", two, NOW).await, Claimed::New);
 
         // Served, and then its node crashes before it can say so.
@@ -471,22 +479,26 @@ async fn an_idempotency_key_gives_one_outcome() {
             .open(&alice(), open("c", 100), soon())
             .await
             .expect("enough");
+        let later = Millis(NOW.0 + 3_600_000);
+        assert!(!end("req_c", two, None).await, "it is not known yet");
+        assert_eq!(ask("req_d", two, later).await, Claimed::InProgress);
         ledger
             .settle(&alice(), settle("c", 7), soon())
             .await
             .expect("it is open");
         assert_eq!(ask("req_d", two, NOW).await, Claimed::InProgress);
-        let later = Millis(NOW.0 + 3_600_000);
-        let served = Claimed::Served {
-            request_id: "req_c".to_owned(),
-            charged: Credits(7),
+        let served = |answer: Option<&[u8]>| {
+            Claimed::Served(Served {
+                request_id: "req_c".to_owned(),
+                charged: Credits(7),
+                answer: answer.map(<[u8]>::to_vec),
+                expires_at: NOW.plus_days(1),
+            })
         };
-        assert_eq!(ask("req_d", two, later).await, served);
+        assert_eq!(ask("req_d", two, later).await, served(None));
 
-        let completed = idempotency::complete(database, claim("req_c", two), Some(b"sealed"), NOW);
-        completed.await.expect("an answer");
-        let answered = Claimed::Answered(b"sealed".to_vec());
-        assert_eq!(ask("req_d", two, later).await, answered);
+        assert!(end("req_c", two, Some(b"sealed")).await);
+        assert_eq!(ask("req_d", two, later).await, served(Some(b"sealed")));
         let tomorrow = NOW.plus_days(1);
         assert_eq!(ask("req_e", one, tomorrow).await, Claimed::New);
         // Its node's lease is over, and it has no hold: nothing was delivered.

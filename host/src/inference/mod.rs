@@ -3,12 +3,13 @@
 //! 1. **Identify** ([`crate::identity`]): who calls.
 //! 2. **Admit** ([`admission`]): a turn, or 503.
 //! 3. **Resolve** ([`resolve`]): the model, its upstreams, its limits; each violation its own 400.
-//! 4. **Hold** ([`crate::billing::meter`]): the most that it can cost is reserved, durably.
-//! 5. **Exchange** ([`exchange`]): a fresh adapter instance translates, the host does the I/O.
-//! 6. **Relay** ([`relay`]): events become the client's dialect, with backpressure.
-//! 7. **Settle**: the actual price is charged, durably, and then the end of the answer goes out.
+//! 4. **Claim** ([`idempotency`]): a request that brings an `Idempotency-Key` is served once.
+//! 5. **Hold** ([`crate::billing::meter`]): the most that it can cost is reserved, durably.
+//! 6. **Exchange** ([`exchange`]): a fresh adapter instance translates, the host does the I/O.
+//! 7. **Relay** ([`relay`]): events become the client's dialect, with backpressure.
+//! 8. **Settle**: the actual price is charged, durably, and then the end of the answer goes out.
 //!
-//! The last four run in a task of their own, registered with the gateway so that shutdown waits for it. It
+//! All from the claim on runs in a task of their own, registered with the gateway so that shutdown waits for it. It
 //! outlives the client's connection: when a client hangs up, the answer is read on for a while.
 //!
 //! **Invariant:** an attempt is repeated only if it cannot have been served: the connection failed, or the
@@ -21,6 +22,7 @@ pub mod admission;
 pub mod destination;
 pub mod dialect;
 pub mod exchange;
+pub mod idempotency;
 pub mod redact;
 pub mod relay;
 pub mod resolve;
@@ -37,9 +39,11 @@ use tokio::time::Instant;
 
 use self::dialect::openai::{AnswerHead, ChatCall};
 use self::exchange::{Exchange, ExchangeError, Phase};
+use self::idempotency::{Instead, KeyedRequest};
 use self::relay::{Bounds, Relay};
 use self::resolve::Plan;
 use crate::app::App;
+use crate::billing::ledger::AccountId;
 use crate::billing::meter::{Attempt, Meter, Metered, Payer};
 use crate::error::ApiError;
 use crate::ids;
@@ -66,6 +70,7 @@ pub async fn chat(
     payer: Payer,
     request_id: RequestId,
     call: ChatCall,
+    key: Option<KeyedRequest>,
 ) -> Result<Response, ApiError> {
     let (stream, include_usage) = (call.request.stream, call.include_usage);
     let plan = resolve::resolve(&app.catalog, call)?;
@@ -87,13 +92,14 @@ pub async fn chat(
         max_image_tokens: plan.model.max_image_tokens,
         output_limit: plan.request.max_output_tokens,
     };
+    let key = key.map(|key| (key, payer.account.clone()));
     let meter = Meter::new(app, payer, metered);
     let (relay, reply) = if stream {
         Relay::stream(head, include_usage, meter, bounds.clone())
     } else {
         Relay::plain(head, meter, bounds.clone())
     };
-    let task = serve(app.clone(), plan, bounds, relay, request_id);
+    let task = serve(app.clone(), plan, bounds, relay, request_id, key);
     app.tasks.spawn(async move {
         task.await;
         drop(held);
@@ -101,7 +107,21 @@ pub async fn chat(
     reply.response().await
 }
 
-async fn serve(app: App, plan: Plan, bounds: Bounds, mut relay: Relay, request_id: RequestId) {
+async fn serve(
+    app: App,
+    plan: Plan,
+    bounds: Bounds,
+    mut relay: Relay,
+    request_id: RequestId,
+    key: Option<(KeyedRequest, AccountId)>,
+) {
+    if let Some((key, account)) = key {
+        match key.claim(&app, account, &request_id).await {
+            Ok(key) => relay.keep(key),
+            Err(Instead::Replay(answer)) => return relay.replay(answer),
+            Err(Instead::Refuse(error)) => return relay.refuse(error, request_id.as_str()).await,
+        }
+    }
     let model = plan.model.clone();
     let prices = model.candidates.iter().map(|candidate| &candidate.price);
     if let Err(error) = relay.meter().open(prices).await {

@@ -18,7 +18,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use http::{HeaderValue, header};
+use http::{HeaderName, HeaderValue, header};
 use http_body::Frame;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -27,13 +27,17 @@ use tokio_util::sync::CancellationToken;
 use super::dialect::openai::{AnswerHead, Chunks, Completion};
 use super::exchange::{ExchangeError, Phase};
 use super::sequence::{OutOfOrder, Sequence};
-use crate::billing::meter::{Meter, Spent};
+use crate::billing::idempotency::ClaimedKey;
+use crate::billing::meter::{Billed, Meter, Spent};
 use crate::error::ApiError;
 use crate::plugins::bindings::chat::{Event, FinishReason};
 
 /// Pieces of a stream that wait for a client to read them. A piece is at most what one call of an
 /// adapter yields.
 const WAITING_PIECES: usize = 4;
+
+/// Says that an answer is an earlier request's.
+const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 /// How long a failure waits for a client to read what came before it.
 const FAILURE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -55,6 +59,8 @@ pub struct Bounds {
 pub struct Relay {
     sequence: Sequence,
     meter: Meter,
+    /// After the meter, and dropped after it: a key ends when its hold has.
+    key: Option<ClaimedKey>,
     /// Whether an upstream was sent the request: from then on it may ask to be paid.
     asked: bool,
     client: Client,
@@ -64,8 +70,17 @@ pub struct Relay {
 
 /// The client's end: what the handler waits for.
 pub struct Reply {
-    begun: oneshot::Receiver<Result<Bytes, ApiError>>,
+    begun: oneshot::Receiver<Result<Begun, ApiError>>,
     pieces: Option<mpsc::Receiver<Piece>>,
+}
+
+/// How an answer begins.
+#[derive(Default)]
+struct Begun {
+    /// All of it, unless it is streamed.
+    body: Bytes,
+    /// Whether it is an earlier request's.
+    replayed: bool,
 }
 
 /// What a stream's task tells its response.
@@ -79,12 +94,12 @@ enum Client {
     Plain {
         head: AnswerHead,
         answer: Completion,
-        reply: oneshot::Sender<Result<Bytes, ApiError>>,
+        reply: oneshot::Sender<Result<Begun, ApiError>>,
     },
     Stream {
         chunks: Chunks,
         /// Until the first piece: the status line is not sent before there is an answer.
-        begun: Option<oneshot::Sender<Result<Bytes, ApiError>>>,
+        begun: Option<oneshot::Sender<Result<Begun, ApiError>>>,
         pieces: mpsc::Sender<Piece>,
     },
 }
@@ -129,6 +144,7 @@ impl Relay {
         Self {
             sequence: Sequence::new(bounds.output_limit),
             meter,
+            key: None,
             asked: false,
             client,
             hung_up_at: None,
@@ -144,6 +160,11 @@ impl Relay {
     /// What is held for the request.
     pub fn meter(&mut self) -> &mut Meter {
         &mut self.meter
+    }
+
+    /// Has the request's key end with the request.
+    pub fn keep(&mut self, key: ClaimedKey) {
+        self.key = Some(key);
     }
 
     /// An upstream is sent the request.
@@ -225,21 +246,38 @@ impl Relay {
                 return Ok(());
             }
         };
-        if let Client::Stream { chunks, .. } = &mut self.client {
-            let mut piece = Vec::new();
-            chunks.finish(&billed, &mut piece);
-            self.send(piece).await?;
+        let key = self.key.take();
+        if self.is_stream() {
+            // Not after the client has read everything, which may take its time.
+            end_key(key, None).await;
+            return self.finish_stream(&billed).await;
         }
-        match self.client {
-            Client::Plain {
-                head,
-                answer,
-                reply,
-            } => {
-                // Nobody listens if the client is gone, and that is all right.
-                let _ = reply.send(Ok(answer.into_body(&head, &billed).into()));
-            }
-            Client::Stream { pieces, .. } => end(&pieces).await,
+        if let Client::Plain {
+            head,
+            answer,
+            reply,
+        } = self.client
+        {
+            let body = Bytes::from(answer.into_body(&head, &billed));
+            // A client that has the answer and asks again gets it again.
+            end_key(key, Some(body.clone())).await;
+            // Nobody listens if the client is gone, and that is all right.
+            let _ = reply.send(Ok(Begun {
+                body,
+                replayed: false,
+            }));
+        }
+        Ok(())
+    }
+
+    async fn finish_stream(&mut self, billed: &Billed) -> Result<(), ExchangeError> {
+        let mut piece = Vec::new();
+        if let Client::Stream { chunks, .. } = &mut self.client {
+            chunks.finish(billed, &mut piece);
+        }
+        self.send(piece).await?;
+        if let Client::Stream { pieces, .. } = &self.client {
+            end(pieces).await;
         }
         Ok(())
     }
@@ -253,13 +291,26 @@ impl Relay {
         } else {
             self.meter.release().await;
         }
+        end_key(self.key.take(), None).await;
         if !matches!(error, ExchangeError::Abandoned) {
             self.tell(error.into(), request_id).await;
         }
     }
 
+    /// Gives the client the answer of an earlier request that was the same.
+    pub fn replay(self, body: Bytes) {
+        // The same request is as plain as the earlier one, whose answer is not kept otherwise.
+        if let Client::Plain { reply, .. } = self.client {
+            let _ = reply.send(Ok(Begun {
+                body,
+                replayed: true,
+            }));
+        }
+    }
+
     /// Tells the client that nothing was begun.
-    pub async fn refuse(self, error: ApiError, request_id: &str) {
+    pub async fn refuse(mut self, error: ApiError, request_id: &str) {
+        end_key(self.key.take(), None).await;
         self.tell(error, request_id).await;
     }
 
@@ -377,7 +428,7 @@ impl Relay {
             return Ok(());
         }
         if let Some(begun) = begun.take() {
-            let _ = begun.send(Ok(Bytes::new()));
+            let _ = begun.send(Ok(Begun::default()));
         }
         let pieces = pieces.clone();
         let sent = match pieces.try_send(Piece::Bytes(piece.into())) {
@@ -398,6 +449,13 @@ impl Relay {
     }
 }
 
+/// Ends a request's key, before the client is told: it may ask again at once.
+async fn end_key(key: Option<ClaimedKey>, answer: Option<Bytes>) {
+    if let Some(key) = key {
+        key.end(answer).await;
+    }
+}
+
 /// Says that a stream is complete.
 async fn end(pieces: &mpsc::Sender<Piece>) {
     let _ = pieces.send(Piece::End).await;
@@ -407,10 +465,15 @@ impl Reply {
     /// Waits until the answer begins and makes the response of it.
     pub async fn response(self) -> Result<Response, ApiError> {
         // The sender is dropped without a word only if the task panicked.
-        let body = self.begun.await.map_err(|_| ApiError::internal())??;
+        let begun = self.begun.await.map_err(|_| ApiError::internal())??;
         let Some(pieces) = self.pieces else {
             let json = HeaderValue::from_static("application/json");
-            return Ok(([(header::CONTENT_TYPE, json)], body).into_response());
+            let mut response = ([(header::CONTENT_TYPE, json)], begun.body).into_response();
+            if begun.replayed {
+                let yes = HeaderValue::from_static("true");
+                response.headers_mut().insert(REPLAYED, yes);
+            }
+            return Ok(response);
         };
         let headers = [
             (

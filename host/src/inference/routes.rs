@@ -6,6 +6,7 @@ use http::StatusCode;
 use serde_json::{Map, Value};
 
 use super::dialect::openai;
+use super::idempotency::IdempotencyHeader;
 use crate::app::App;
 use crate::billing::ledger::{AccountId, Source};
 use crate::billing::meter::Payer;
@@ -23,12 +24,15 @@ pub async fn create_chat_completion(
     State(app): State<App>,
     caller: Caller,
     request_id: RequestId,
+    key: IdempotencyHeader,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
     // After the body: a client that sends slowly must not hold a turn meanwhile.
     let turn = app.admission.enter().await?;
     let call = openai::parse_chat(&body.bytes)?;
-    super::chat(&app, (turn, body.room), caller.payer(), request_id, call).await
+    let key = key.with_body(&body.bytes);
+    let (held, payer) = ((turn, body.room), caller.payer());
+    super::chat(&app, held, payer, request_id, call, key).await
 }
 
 /// `POST /code`: the same, of models that can call tools.
@@ -36,12 +40,15 @@ pub async fn create_code_completion(
     State(app): State<App>,
     caller: Caller,
     request_id: RequestId,
+    key: IdempotencyHeader,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
     let turn = app.admission.enter().await?;
     let mut call = openai::parse_chat(&body.bytes)?;
     call.needs_tools = true;
-    super::chat(&app, (turn, body.room), caller.payer(), request_id, call).await
+    let key = key.with_body(&body.bytes);
+    let (held, payer) = ((turn, body.room), caller.payer());
+    super::chat(&app, held, payer, request_id, call, key).await
 }
 
 /// `POST /internal/agent/code`: the same for the user whom a service names in the body's `user_id`, and for the
@@ -50,6 +57,7 @@ pub async fn create_agent_completion(
     State(app): State<App>,
     service: ServiceCaller,
     request_id: RequestId,
+    key: IdempotencyHeader,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
     service.require(Scope::ModelCall)?;
@@ -65,7 +73,8 @@ pub async fn create_agent_completion(
         )
         .with_param("user_id"));
     }
-    super::chat(&app, (turn, body.room), payer, request_id, call).await
+    let key = key.with_body(&body.bytes);
+    super::chat(&app, (turn, body.room), payer, request_id, call, key).await
 }
 
 /// Takes from a body what is not OpenAI's.

@@ -1,0 +1,205 @@
+//! The `Idempotency-Key` header: what a request that brings one is answered, if it is not the first.
+//!
+//! The keys themselves are [`crate::billing::idempotency`]'s.
+
+use std::time::Duration;
+
+use axum::extract::FromRequestParts;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderName, Method, StatusCode};
+use sha2::{Digest, Sha256};
+
+use crate::app::App;
+use crate::billing::idempotency::{self, Claim, Claimed, ClaimedKey, MAX_KEY_BYTES, Served};
+use crate::billing::ledger::AccountId;
+use crate::error::ApiError;
+use crate::request::RequestId;
+
+const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// Its name, as people write it.
+const HEADER_NAME: &str = "Idempotency-Key";
+
+/// When to ask again for what is in progress.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
+
+/// What a request's head says about its key.
+pub struct IdempotencyHeader {
+    key: Option<String>,
+    method: Method,
+    path: String,
+}
+
+/// A key and the request that it came with.
+pub struct KeyedRequest {
+    key: String,
+    digest: [u8; 32],
+}
+
+/// What a request is answered that is not the first of its key.
+pub enum Instead {
+    /// What the first one was answered.
+    Replay(Bytes),
+    /// An error.
+    Refuse(ApiError),
+}
+
+impl<S: Sync> FromRequestParts<S> for IdempotencyHeader {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let mut values = parts.headers.get_all(HEADER).iter();
+        let key = match (values.next(), values.next()) {
+            (None, _) => None,
+            (Some(value), None) => Some(read_key(value.as_bytes()).ok_or_else(malformed)?),
+            (Some(_), Some(_)) => return Err(malformed()),
+        };
+        Ok(Self {
+            key,
+            method: parts.method.clone(),
+            path: parts.uri.path().to_owned(),
+        })
+    }
+}
+
+fn read_key(value: &[u8]) -> Option<String> {
+    let is_legal = (1..=MAX_KEY_BYTES).contains(&value.len())
+        && value.iter().all(|byte| byte.is_ascii_graphic());
+    let text = std::str::from_utf8(value).ok()?;
+    is_legal.then(|| text.to_owned())
+}
+
+fn malformed() -> ApiError {
+    ApiError::invalid_request(
+        HEADER_NAME,
+        format!("An idempotency key is 1 to {MAX_KEY_BYTES} visible ASCII characters, sent once."),
+    )
+}
+
+impl IdempotencyHeader {
+    /// The key, if there is one, with the request's body.
+    pub fn with_body(self, body: &[u8]) -> Option<KeyedRequest> {
+        let key = self.key?;
+        let mut digest = Sha256::new();
+        // Neither a method nor a path holds a line feed.
+        digest.update(self.method.as_str());
+        digest.update("\n");
+        digest.update(self.path);
+        digest.update("\n");
+        digest.update(body);
+        let digest = digest.finalize().into();
+        Some(KeyedRequest { key, digest })
+    }
+}
+
+impl KeyedRequest {
+    /// Claims the key, unless it is taken. Not to be dropped midway: its caller must outlive the client.
+    pub async fn claim(
+        self,
+        app: &App,
+        account: AccountId,
+        request_id: &RequestId,
+    ) -> Result<ClaimedKey, Instead> {
+        let claim = Claim {
+            account,
+            key: self.key,
+            request_digest: self.digest,
+            request_id: request_id.as_str().to_owned(),
+            boot_id: app.ledger.boot_id().to_owned(),
+            at: app.clock.now(),
+        };
+        let claimed = |claim| {
+            let (database, keys) = (app.database.clone(), app.sealing_keys.clone());
+            ClaimedKey::new(database, keys, app.clock.clone(), claim)
+        };
+        match idempotency::claim(&app.database, &claim).await {
+            Ok(Claimed::New) => Ok(claimed(claim)),
+            Ok(Claimed::OtherRequest) => Err(Instead::Refuse(reused())),
+            Ok(Claimed::InProgress) => Err(Instead::Refuse(in_progress())),
+            Ok(Claimed::Served(served)) => match claim.open_answer(&app.sealing_keys, &served) {
+                Some(Ok(answer)) => Err(Instead::Replay(answer)),
+                None => Err(Instead::Refuse(not_kept(&served))),
+                Some(Err(error)) => {
+                    tracing::error!(request_id = served.request_id, %error, "a kept answer does not open");
+                    Err(Instead::Refuse(not_kept(&served)))
+                }
+            },
+            Err(error) => {
+                tracing::error!(%request_id, %error, "claiming an idempotency key");
+                // The claim may have been written all the same; nobody would end it.
+                drop(claimed(claim));
+                Err(Instead::Refuse(unavailable()))
+            }
+        }
+    }
+}
+
+fn reused() -> ApiError {
+    ApiError::new(
+        StatusCode::CONFLICT,
+        "IDEMPOTENCY_KEY_REUSED",
+        "This idempotency key was used for another request; use a new one for each.",
+    )
+    .with_param(HEADER_NAME)
+    .with_no_retry()
+}
+
+fn in_progress() -> ApiError {
+    ApiError::new(
+        StatusCode::CONFLICT,
+        "IDEMPOTENCY_IN_PROGRESS",
+        "A request with this idempotency key is being served; ask again for its answer.",
+    )
+    .with_retry_after(RETRY_AFTER)
+}
+
+fn not_kept(served: &Served) -> ApiError {
+    ApiError::new(
+        StatusCode::CONFLICT,
+        "IDEMPOTENCY_ANSWER_NOT_KEPT",
+        "The request with this idempotency key was served, and its answer is not kept: it was streamed, too long, \
+         or broke off.",
+    )
+    .with_no_retry()
+    .with_detail("first_request_id", &*served.request_id)
+    .with_detail("charged_credits", served.charged.to_json())
+}
+
+fn unavailable() -> ApiError {
+    ApiError::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "IDEMPOTENCY_UNAVAILABLE",
+        "The idempotency key could not be looked up; try again.",
+    )
+    .with_retry_after(Duration::from_secs(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn read(values: &[&str]) -> Result<IdempotencyHeader, ApiError> {
+        let mut request = http::Request::post("/chat?a=b");
+        for value in values {
+            request = request.header(HEADER, *value);
+        }
+        let (mut parts, ()) = request.body(()).expect("a request").into_parts();
+        IdempotencyHeader::from_request_parts(&mut parts, &()).await
+    }
+
+    #[tokio::test]
+    async fn a_key_is_sent_once_or_not_at_all() {
+        let none = read(&[]).await.expect("it is legal");
+        assert!(none.with_body(b"{}").is_none());
+        let one = read(&["a"]).await.expect("it is legal").with_body(b"{}");
+        assert_eq!(one.expect("a key").key, "a");
+        for values in [&["a", "b"], &["a", "a"]] {
+            let error = read(values).await.err().expect("it is refused");
+            assert_eq!(
+                (error.code(), error.param()),
+                ("INVALID_REQUEST", Some(HEADER_NAME))
+            );
+        }
+    }
+}

@@ -281,6 +281,15 @@ fn check_says_what_is_wrong_and_where() {
             "dev = false\ndatabase_url = \"postgres://a:b@c/d\"\n",
             "`api_key_peppers` is not set",
         ),
+        (
+            "dev = false\ndatabase_url = \"postgres://a:b@c/d\"\n\
+             api_key_peppers = [{ version = 1, pepper = { env = \"P\" } }]\n",
+            "`sealing_keys` is not set",
+        ),
+        (
+            "sealing_keys = [{ id = 1, key = { env = \"A\" } }, { id = 1, key = { env = \"B\" } }]\n",
+            "`sealing_keys[1].id`",
+        ),
         ("[models.demo]\nprice = { input = -1 }\n", "price"),
     ] {
         let bad = check(toml);
@@ -294,6 +303,7 @@ fn check_says_what_is_wrong_and_where() {
     // A secret in the place of its source.
     for toml in [
         "api_key_peppers = [{ version = 1, pepper = \"canary\" }]\n",
+        "sealing_keys = [{ id = 1, key = \"canary\" }]\n",
         "[providers.demo]\ncredential = \"canary\"\n",
         "[providers.demo]\ncredential = { value = \"canary\" }\n",
     ] {

@@ -9,6 +9,7 @@ mod fairness;
 mod hang_up;
 mod health;
 mod hostile;
+mod idempotency;
 mod identity;
 mod keys;
 mod ledger;

@@ -236,7 +236,7 @@ pub async fn claim(database: &Database, claim: &Claim) -> sqlx::Result<Claimed> 
     let claimed = if inserted.rows_affected() > 0 {
         Claimed::New
     } else {
-        // The row is locked from here on: the insertion has waited for whoever wrote it.
+        // The row is locked from here on, though unchanged: the insertion has waited for whoever wrote it.
         look(&mut transaction, claim).await?
     };
     transaction.commit().await?;
@@ -245,10 +245,9 @@ pub async fn claim(database: &Database, claim: &Claim) -> sqlx::Result<Claimed> 
 
 /// What the key that is there already says.
 async fn look(transaction: &mut Transaction, claim: &Claim) -> sqlx::Result<Claimed> {
-    // Changes nothing and locks the row, on both databases.
     let row = sqlx::query(
-        "UPDATE idempotency_keys SET key = key WHERE account_id = $1 AND key = $2 \
-         RETURNING request_digest, request_id, boot_id, created_at, expires_at, completed_at, answer",
+        "SELECT request_digest, request_id, boot_id, created_at, expires_at, completed_at, answer \
+         FROM idempotency_keys WHERE account_id = $1 AND key = $2",
     )
     .bind(&claim.account.0)
     .bind(&claim.key)

@@ -1,0 +1,514 @@
+//! `Idempotency-Key`: requests with one key are served and charged once, on both databases.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sqlx::Row;
+use tempfile::TempDir;
+use tests::gateway::{Builder, USER, top_up};
+use tests::ledger::create_users;
+use tests::stores::{Postgres, each_database};
+use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat, patiently};
+use tokio::task::JoinSet;
+use weir::billing::Credits;
+use weir::billing::idempotency::{self, Claim, Claimed, ClaimedKey};
+use weir::billing::ledger::verify::verify;
+use weir::billing::ledger::{AccountId, LeaseSettings, Ledger};
+use weir::clock::{Clock, ManualClock, Millis};
+use weir::sealing::KeyRing;
+use weir::secrets::Key;
+use weir::storage::database::Dialect;
+
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+
+/// Runs a test with a gateway on each database, whose model `scripted` an upstream serves.
+async fn on_each(test: impl AsyncFn(Builder, Upstream)) {
+    let postgres = Postgres::shared().create_database().await;
+    for builder in [Gateway::builder(), Gateway::builder().postgres(&postgres)] {
+        let upstream = Upstream::start().await;
+        test(builder.upstream("scripted", &upstream), upstream).await;
+    }
+}
+
+/// The user's client, with this key on every request.
+fn keyed(gateway: &Gateway, key: &str) -> Client {
+    gateway.client().with_header("idempotency-key", key)
+}
+
+fn question() -> Value {
+    chat("scripted", "hello")
+}
+
+fn is_replay(answer: &Answer) -> bool {
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let replayed = answer.headers.get("idempotency-replayed");
+    assert!(replayed.is_none_or(|value| value == "true"));
+    replayed.is_some()
+}
+
+/// How many requests were settled, and what was charged for them, in millionths of a credit.
+async fn charges(gateway: &Gateway) -> (i64, i64) {
+    let row = sqlx::query(
+        "SELECT CAST(COUNT(*) AS BIGINT), CAST(COALESCE(SUM(plan_posted + top_up_posted), 0) AS BIGINT) \
+         FROM holds WHERE state = 'settled'",
+    )
+    .fetch_one(gateway.app().database.reader())
+    .await
+    .expect("an answer");
+    (row.get(0), row.get(1))
+}
+
+async fn until_idle(gateway: &Gateway) {
+    patiently(async {
+        while !gateway.app().tasks.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+async fn is_sound(gateway: &Gateway) {
+    let app = gateway.app();
+    let violations = verify(&app.database, app.clock.now()).await;
+    assert_eq!(violations.expect("an answer"), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_twenty_at_once_one_is_served() {
+    on_each(async |builder, upstream| {
+        let gate = Gate::new();
+        upstream.will(Reply::chat("once").after_gate(&gate));
+        let gateway = builder.start().await;
+        // Known from here on: twenty that look for one API key at once are not what this is about.
+        assert_eq!(gateway.client().get("/models").await.status, 200);
+        let mut requests = JoinSet::new();
+        for _ in 0..20 {
+            let client = keyed(&gateway, "key-1");
+            requests.spawn(async move { client.post("/chat", &question()).await });
+        }
+        for _ in 0..19 {
+            let refused = requests.join_next().await.expect("19").expect("no panic");
+            refused.error(409, "IDEMPOTENCY_IN_PROGRESS");
+            assert!(refused.headers.contains_key("retry-after"));
+            assert!(!refused.headers.contains_key("x-should-retry"));
+        }
+        gate.open();
+        let served = requests.join_next().await.expect("one").expect("no panic");
+        assert!(!is_replay(&served));
+        for _ in 0..3 {
+            let again = keyed(&gateway, "key-1").post("/chat", &question()).await;
+            assert!(is_replay(&again));
+            assert_eq!(again.body, served.body);
+            assert_eq!(again.headers["content-type"], "application/json");
+            assert_ne!(
+                again.headers["x-request-id"],
+                served.headers["x-request-id"]
+            );
+        }
+        let (settled, charged) = charges(&gateway).await;
+        assert!(settled == 1 && charged > 0, "{settled} {charged}");
+        assert_eq!(upstream.count(), 1);
+
+        upstream.will(Reply::chat("another"));
+        let other = keyed(&gateway, "key-2").post("/chat", &question()).await;
+        assert!(!is_replay(&other));
+        upstream.will(Reply::chat("none"));
+        assert_eq!(gateway.chat("scripted", "hello").await.content(), "none");
+        is_sound(&gateway).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_hung_up_gets_the_answer_when_it_asks_again() {
+    on_each(async |builder, upstream| {
+        let gate = Gate::new();
+        upstream.will(Reply::chat("the canary-answer").after_gate(&gate));
+        let gateway = builder.start().await;
+        let client = keyed(&gateway, "key-1");
+        let request = tokio::spawn({
+            let client = client.clone();
+            async move { client.post("/v1/chat/completions", &question()).await }
+        });
+        patiently(gate.reached()).await;
+        request.abort();
+        let _ = request.await;
+        gate.open();
+        until_idle(&gateway).await;
+        let again = client.post("/v1/chat/completions", &question()).await;
+        assert!(is_replay(&again));
+        assert_eq!(again.content(), "the canary-answer");
+        assert_eq!((upstream.count(), charges(&gateway).await.0), (1, 1));
+
+        let database = &gateway.app().database;
+        let sealed: Vec<u8> = sqlx::query_scalar("SELECT answer FROM idempotency_keys")
+            .fetch_one(database.reader())
+            .await
+            .expect("an answer");
+        assert!(sealed.len() > again.body.len());
+        assert!(!holds_canary(&sealed));
+        if database.dialect() == Dialect::Sqlite {
+            let mut files = 0;
+            for entry in std::fs::read_dir(gateway.data_dir()).expect("the data folder") {
+                let path = entry.expect("an entry").path();
+                if path.is_file() {
+                    files += 1;
+                    let bytes = std::fs::read(&path).expect("a file");
+                    assert!(!holds_canary(&bytes), "{}", path.display());
+                }
+            }
+            assert!(files >= 2, "the database and its log");
+        }
+    })
+    .await;
+}
+
+fn holds_canary(bytes: &[u8]) -> bool {
+    bytes.windows(6).any(|window| window == b"canary")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_is_for_one_request_of_one_user() {
+    on_each(async |builder, upstream| {
+        upstream.always(Reply::chat("fine"));
+        let gateway = builder
+            .settings("internal_listen = \"127.0.0.1:0\"")
+            .start()
+            .await;
+        let client = keyed(&gateway, "key-1");
+        assert!(!is_replay(&client.post("/chat", &question()).await));
+        let is_reused = |refused: Answer| {
+            let error = refused.error(409, "IDEMPOTENCY_KEY_REUSED");
+            assert_eq!(error["param"], "Idempotency-Key");
+            assert_eq!(refused.headers["x-should-retry"], "false");
+        };
+        is_reused(client.post("/chat", &chat("scripted", "bye")).await);
+        for path in ["/code", "/v1/chat/completions"] {
+            is_reused(client.post(path, &question()).await);
+        }
+        let service = gateway
+            .service(&["model:call"])
+            .with_header("idempotency-key", "key-1");
+        let mut body = question();
+        body["user_id"] = USER.into();
+        is_reused(service.post("/internal/agent/code", &body).await);
+        assert_eq!(upstream.count(), 1);
+
+        let bob = gateway.web("bob").with_header("idempotency-key", "key-1");
+        assert!(!is_replay(&bob.post("/chat", &question()).await));
+        assert!(is_replay(&bob.post("/chat", &question()).await));
+        assert!(is_replay(&client.post("/chat", &question()).await));
+        assert_eq!(upstream.count(), 2);
+
+        let service = service.with_header("idempotency-key", "key-2");
+        for replay in [false, true] {
+            let answer = service.post("/internal/agent/code", &body).await;
+            assert_eq!(is_replay(&answer), replay);
+        }
+        assert_eq!((upstream.count(), charges(&gateway).await.0), (3, 3));
+        is_sound(&gateway).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_charged_gives_the_key_back() {
+    on_each(async |builder, upstream| {
+        let gateway = builder.credits(0).start().await;
+        let client = keyed(&gateway, "key-1");
+        let mut dear = question();
+        dear["max_tokens"] = 4_000_000.into();
+        for _ in 0..2 {
+            let refused = client.post("/chat", &dear).await;
+            refused.error(429, "QUOTA_EXCEEDED");
+        }
+        let unknown = client.post("/chat", &chat("nothing", "hello")).await;
+        unknown.error(400, "UNKNOWN_MODEL");
+        top_up(gateway.app(), USER, Credits::whole(1_000_000)).await;
+
+        upstream.will(Reply::error(400, "no"));
+        let refused = client.post("/chat", &dear).await;
+        refused.error(400, "UPSTREAM_REJECTED");
+        upstream.will(Reply::reset());
+        let failed = client.post("/chat", &dear).await;
+        assert!(failed.status.is_server_error(), "{}", failed.text());
+        // As of a stream of which nothing came.
+        upstream.will(Reply::error(400, "no"));
+        let stream = client.stream("/chat", &dear).await;
+        assert_eq!(stream.status, 400);
+
+        upstream.will(Reply::chat("at last"));
+        let answer = client.post("/chat", &dear).await;
+        assert!(!is_replay(&answer));
+        assert!(is_replay(&client.post("/chat", &dear).await));
+        assert_eq!(charges(&gateway).await.0, 1);
+        is_sound(&gateway).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_streamed_answer_is_not_given_again_but_named() {
+    on_each(async |builder, upstream| {
+        let gateway = builder.start().await;
+        let not_kept = async |client: &Client, first: &str, charged: i64| {
+            let mut body = question();
+            body["stream"] = true.into();
+            let refused = client.post("/chat", &body).await;
+            let error = refused.error(409, "IDEMPOTENCY_ANSWER_NOT_KEPT");
+            assert_eq!(error["first_request_id"], first);
+            assert_ne!(error["request_id"], first);
+            assert_eq!(
+                error["charged_credits"],
+                Credits(charged).to_json(),
+                "{error}"
+            );
+            assert_eq!(refused.headers["x-should-retry"], "false");
+        };
+        upstream.will_stream(["one ", "two"]);
+        let client = keyed(&gateway, "key-1");
+        let stream = client.stream("/chat", &question()).await;
+        let first = stream.headers["x-request-id"].clone();
+        assert_eq!(stream.content().await, "one two");
+        let (_, charged) = charges(&gateway).await;
+        not_kept(&client, first.to_str().expect("ASCII"), charged).await;
+
+        // One that its client did not read to the end.
+        let gate = Gate::new();
+        upstream.will(Reply::chat_stream(["one ", "two "]).gate_before_piece(1, &gate));
+        let client = keyed(&gateway, "key-2");
+        let mut stream = client.stream("/chat", &question()).await;
+        let second = stream.headers["x-request-id"].clone();
+        stream.next_chunk().await;
+        let mut body = question();
+        body["stream"] = true.into();
+        let refused = client.post("/chat", &body).await;
+        refused.error(409, "IDEMPOTENCY_IN_PROGRESS");
+        drop(stream);
+        gate.open();
+        until_idle(&gateway).await;
+        let (settled, both) = charges(&gateway).await;
+        assert!(both > charged);
+        not_kept(&client, second.to_str().expect("ASCII"), both - charged).await;
+        assert_eq!((upstream.count(), settled), (2, 2));
+        is_sound(&gateway).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_of_more_than_a_mebibyte_are_not_given_again() {
+    on_each(async |builder, upstream| {
+        let gateway = builder.start().await;
+        let mut body = question();
+        body["max_tokens"] = 4_000_000.into();
+        for (key, bytes, is_kept) in [("long", 1_000_000, true), ("longer", 1 << 20, false)] {
+            upstream.will(Reply::chat(&"x".repeat(bytes)));
+            let client = keyed(&gateway, key);
+            let answer = client.post("/chat", &body).await;
+            assert!(!is_replay(&answer));
+            let again = client.post("/chat", &body).await;
+            if is_kept {
+                assert!(is_replay(&again) && again.body == answer.body);
+            } else {
+                let error = again.error(409, "IDEMPOTENCY_ANSWER_NOT_KEPT");
+                assert_eq!(
+                    error["first_request_id"],
+                    answer.headers["x-request-id"].to_str().expect("ASCII")
+                );
+                assert_eq!(
+                    error["charged_credits"],
+                    answer.json()["usage"]["credits"],
+                    "{error}"
+                );
+            }
+        }
+        assert_eq!(upstream.count(), 2);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_is_kept_for_a_day() {
+    on_each(async |builder, upstream| {
+        let clock = ManualClock::at(Millis::now());
+        let gateway = builder.clock(&clock).start().await;
+        let client = keyed(&gateway, "key-1");
+        upstream.will(Reply::chat("first"));
+        let first = client.post("/chat", &question()).await;
+        clock.advance(DAY - Duration::from_millis(1));
+        let again = client.post("/chat", &question()).await;
+        assert!(is_replay(&again) && again.body == first.body);
+        clock.advance(Duration::from_millis(1));
+        upstream.will(Reply::chat("second"));
+        // For another request, even.
+        let other = chat("scripted", "bye");
+        let second = client.post("/chat", &other).await;
+        assert!(!is_replay(&second));
+        assert!(is_replay(&client.post("/chat", &other).await));
+        assert_eq!(charges(&gateway).await.0, 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_malformed_key_is_refused() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("fine"));
+    let gateway = Gateway::with_upstream(&upstream).await;
+    for key in ["", "two words", "caf\u{e9}", "tab\there", &"x".repeat(256)] {
+        let refused = keyed(&gateway, key).post("/chat", &question()).await;
+        let error = refused.error(400, "INVALID_REQUEST");
+        assert_eq!(error["param"], "Idempotency-Key", "{key:?}");
+    }
+    assert_eq!(upstream.count(), 0);
+    for key in ["x", "\"quoted;=~!\"", &"x".repeat(255)] {
+        let answer = keyed(&gateway, key).post("/chat", &question()).await;
+        assert!(!is_replay(&answer), "{key:?}");
+    }
+}
+
+#[tokio::test]
+async fn nodes_replay_the_answers_of_one_another() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("fine"));
+    let postgres = Postgres::shared().create_database().await;
+    let node = || {
+        Gateway::builder()
+            .postgres(&postgres)
+            .upstream("scripted", &upstream)
+    };
+    let first = node().start().await;
+    let alone = node().settings("api_key_peppers = []").try_start().await;
+    assert!(alone.is_err(), "it has other secrets");
+    let second = node().sharing_secrets_of(&first).start().await;
+    let served = keyed(&first, "key-1").post("/chat", &question()).await;
+    let again = keyed(&second, "key-1").post("/chat", &question()).await;
+    assert!(is_replay(&again) && again.body == served.body);
+    assert_eq!(upstream.count(), 1);
+}
+
+/// A sealing key in a file, as the settings name it.
+fn sealing_key(folder: &TempDir, id: u32, text: &str) -> String {
+    let path = folder.path().join(text);
+    std::fs::write(&path, text.repeat(16)).expect("it can be written");
+    format!("{{ id = {id}, key = {{ file = {path:?} }} }},")
+}
+
+#[tokio::test]
+async fn answers_outlive_the_change_to_a_new_key() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("fine"));
+    let start = async |before: Option<Gateway>, keys: &str| {
+        let builder = match before {
+            Some(gateway) => Gateway::builder().folder(gateway.stop().await),
+            None => Gateway::builder(),
+        };
+        let builder = builder.settings(&format!("sealing_keys = [{keys}]"));
+        builder.upstream("scripted", &upstream).try_start().await
+    };
+    let (old, new) = (
+        sealing_key(&folder, 1, "old"),
+        sealing_key(&folder, 2, "new"),
+    );
+    let gateway = start(None, &old).await.expect("it starts");
+    let served = keyed(&gateway, "key-1").post("/chat", &question()).await;
+    assert!(!is_replay(&served));
+
+    let both = format!("{new}{old}");
+    let gateway = start(Some(gateway), &both).await.expect("it starts");
+    let again = keyed(&gateway, "key-1").post("/chat", &question()).await;
+    assert!(is_replay(&again) && again.body == served.body);
+    let other = keyed(&gateway, "key-2").post("/chat", &question()).await;
+    assert!(!is_replay(&other));
+
+    let gateway = start(Some(gateway), &new).await.expect("it starts");
+    let again = keyed(&gateway, "key-2").post("/chat", &question()).await;
+    assert!(is_replay(&again));
+    let gone = keyed(&gateway, "key-1").post("/chat", &question()).await;
+    let error = gone.error(409, "IDEMPOTENCY_ANSWER_NOT_KEPT");
+    let first = served.headers["x-request-id"].to_str().expect("ASCII");
+    assert_eq!(error["first_request_id"], first);
+
+    // What was moved to another row does not open there.
+    let moved = "UPDATE idempotency_keys SET answer = \
+                 (SELECT answer FROM idempotency_keys WHERE key = 'key-2') WHERE key = 'key-1'";
+    sqlx::query(moved)
+        .execute(gateway.app().database.writer())
+        .await
+        .expect("it can be written");
+    let swapped = keyed(&gateway, "key-1").post("/chat", &question()).await;
+    swapped.error(409, "IDEMPOTENCY_ANSWER_NOT_KEPT");
+
+    let another = sealing_key(&folder, 2, "another");
+    let error = start(Some(gateway), &another).await.err();
+    let error = format!("{:#}", error.expect("it does not start"));
+    assert!(error.contains("`sealing_keys`"), "{error}");
+    assert!(!error.contains(&"another".repeat(2)), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_was_torn_down_gives_its_key_back() {
+    each_database(async |stores| {
+        let (database, now) = (&stores.database, Millis::now());
+        create_users(database, ["alice"].into_iter(), now.0).await;
+        let clock = Clock::Manual(ManualClock::at(now));
+        let lease = LeaseSettings::default();
+        let ledger = Ledger::start(database.clone(), clock.clone(), lease).await;
+        let ledger = ledger.expect("a ledger");
+        let claim = |request_id: &str| Claim {
+            account: AccountId("alice".to_owned()),
+            key: "key-1".to_owned(),
+            request_digest: [1; 32],
+            request_id: request_id.to_owned(),
+            boot_id: ledger.boot_id().to_owned(),
+            at: now,
+        };
+        let ask = async || idempotency::claim(database, &claim("req_b")).await;
+        let first = idempotency::claim(database, &claim("req_a")).await;
+        assert_eq!(first.expect("an answer"), Claimed::New);
+        let keys = KeyRing::of([(1, Key::new([1; 32]))]);
+        let key = ClaimedKey::new(database.clone(), keys, clock.clone(), claim("req_a"));
+        assert_eq!(ask().await.expect("an answer"), Claimed::InProgress);
+        let request = tokio::spawn(async move {
+            let _key = key;
+            panic!("a defect");
+        });
+        assert!(request.await.is_err());
+        patiently(async {
+            while ask().await.expect("an answer") != Claimed::New {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+    })
+    .await;
+}
+
+/// What the error looks like, as a whole.
+#[tokio::test]
+async fn the_first_request_and_its_charge_are_named() {
+    let gateway = Gateway::start().await;
+    let client = keyed(&gateway, "key-1");
+    let mut body = chat("demo", "hello");
+    let stream = client.stream("/chat", &body).await;
+    let first = stream.headers["x-request-id"].clone();
+    assert!(stream.is_whole().await);
+    body["stream"] = true.into();
+    let mut error = client
+        .post("/chat", &body)
+        .await
+        .error(409, "IDEMPOTENCY_ANSWER_NOT_KEPT");
+    let fields = error.as_object_mut().expect("an object");
+    for field in ["message", "request_id", "charged_credits"] {
+        assert!(fields.remove(field).is_some(), "{field}");
+    }
+    let expected = json!({
+        "code": "IDEMPOTENCY_ANSWER_NOT_KEPT",
+        "type": "invalid_request_error",
+        "param": null,
+        "first_request_id": first.to_str().expect("ASCII"),
+    });
+    assert_eq!(error, expected);
+}

@@ -37,6 +37,9 @@ pub const MAX_ANSWER_BYTES: usize = 1 << 20;
 /// opened within seconds, and a key ends within seconds of its hold, unless the database was away just then.
 const OVER_AFTER_MS: i64 = 15 * 60_000;
 
+/// How long a request waits for its turn to write its claim: as long as for its hold.
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// How long a finished request waits until its key has ended, too; from then on that goes on without it.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -215,7 +218,14 @@ async fn end_at_last(database: &Database, clock: &Clock, claim: &Claim, answer: 
 
 /// Claims a key for a request, unless it is taken.
 pub async fn claim(database: &Database, claim: &Claim) -> sqlx::Result<Claimed> {
-    let mut transaction = database.begin().await?;
+    let deadline = Instant::now() + CLAIM_TIMEOUT;
+    let mut transaction = loop {
+        match database.begin().await {
+            // Others are writing, and nothing was asked for yet.
+            Err(sqlx::Error::PoolTimedOut) if Instant::now() < deadline => {}
+            begun => break begun?,
+        }
+    };
     let inserted = sqlx::query(
         "INSERT INTO idempotency_keys \
          (account_id, key, request_digest, request_id, boot_id, created_at, expires_at) \

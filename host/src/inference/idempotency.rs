@@ -174,3 +174,32 @@ fn unavailable() -> ApiError {
     )
     .with_retry_after(Duration::from_secs(1))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn read(values: &[&str]) -> Result<IdempotencyHeader, ApiError> {
+        let mut request = http::Request::post("/chat?a=b");
+        for value in values {
+            request = request.header(HEADER, *value);
+        }
+        let (mut parts, ()) = request.body(()).expect("a request").into_parts();
+        IdempotencyHeader::from_request_parts(&mut parts, &()).await
+    }
+
+    #[tokio::test]
+    async fn a_key_is_sent_once_or_not_at_all() {
+        let none = read(&[]).await.expect("it is legal");
+        assert!(none.with_body(b"{}").is_none());
+        let one = read(&["a"]).await.expect("it is legal").with_body(b"{}");
+        assert_eq!(one.expect("a key").key, "a");
+        for values in [&["a", "b"], &["a", "a"]] {
+            let error = read(values).await.err().expect("it is refused");
+            assert_eq!(
+                (error.code(), error.param()),
+                ("INVALID_REQUEST", Some(HEADER_NAME))
+            );
+        }
+    }
+}

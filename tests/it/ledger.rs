@@ -503,7 +503,17 @@ async fn an_idempotency_key_gives_one_outcome() {
         assert_eq!(ask("req_e", one, tomorrow).await, Claimed::New);
         // Its node's lease is over, and it has no hold: nothing was delivered.
         assert_eq!(ask("req_f", one, tomorrow).await, Claimed::New);
-        idempotency::forget(database, tomorrow.plus_days(1))
+        // Its node is there, and would have a hold by now if it still served it.
+        let until = Millis(tomorrow.0 + 3_600_000);
+        let renewed = Store::new(database.clone())
+            .renew_lease(ledger.boot_id(), tomorrow, until)
+            .await;
+        renewed.expect("a lease");
+        let quarter = Millis(tomorrow.0 + 15 * 60_000);
+        let before = Millis(quarter.0 - 1);
+        assert_eq!(ask("req_g", one, before).await, Claimed::InProgress);
+        assert_eq!(ask("req_g", one, quarter).await, Claimed::New);
+        idempotency::forget(database, tomorrow.plus_days(2))
             .await
             .expect("an answer");
         let left: i64 = sqlx::query_scalar("SELECT CAST(COUNT(*) AS BIGINT) FROM idempotency_keys")

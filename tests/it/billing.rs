@@ -344,6 +344,49 @@ async fn a_stream_that_broke_off_is_charged_for_what_was_delivered() {
     assert_eq!(charge.credits, price(2, charge.tokens_output as u64));
 }
 
+/// Some upstreams report a first token with the first chunk, and the rest at the end.
+#[tokio::test]
+async fn what_is_reported_early_is_not_the_whole_charge_of_an_answer_that_was_cut() {
+    let gateway = Gateway::builder()
+        .guest("hostile", guests::misbehaving(), None)
+        .start()
+        .await;
+    let usage = json!({
+        "input_tokens": 5, "output_tokens": 1, "cache_read_tokens": null, "cache_write_short_tokens": null,
+        "cache_write_long_tokens": null, "reasoning_tokens": null, "images": null,
+    });
+    let command = json!({ "behave": "script", "steps": [
+        { "Emit": [{ "Usage": usage }, { "BlockStart": "Text" }, { "Text": "x".repeat(2_000) }] },
+        { "Emit": [{ "ToolCallFragment": "of no tool" }] },
+        "Done",
+    ]});
+    let stream = gateway.stream("hostile", &command.to_string()).await;
+    assert!(!stream.is_whole().await, "it turns to nonsense");
+    is_settled(&gateway).await;
+    let charge = charges(&gateway).await.pop().expect("a charge");
+    assert_eq!((charge.tokens_input, charge.tokens_output), (5, 500));
+    assert!(charge.estimated);
+}
+
+/// Nothing was done for them.
+#[tokio::test]
+async fn a_client_that_hangs_up_before_its_upstream_declines_pays_nothing() {
+    let upstream = Upstream::start().await;
+    let gate = Gate::new();
+    upstream.will(Reply::error(503, "overloaded").after_gate(&gate));
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let client = gateway.client();
+    let asking =
+        tokio::spawn(async move { client.post("/chat", &chat("scripted", "hello")).await });
+    patiently(upstream.next_request()).await;
+    asking.abort();
+    let _ = asking.await;
+    gate.open();
+    is_settled(&gateway).await;
+    assert_eq!(charges(&gateway).await, []);
+    assert_eq!(upstream.count(), 1, "and is not tried again");
+}
+
 #[tokio::test]
 async fn an_answer_without_text_costs_what_was_reported() {
     let upstream = Upstream::start().await;

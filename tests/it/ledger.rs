@@ -17,6 +17,7 @@ use weir::billing::ledger::{
 };
 use weir::billing::{Credits, Plan};
 use weir::clock::{Clock, ManualClock, Millis};
+use weir::secrets::SecretUrl;
 use weir::storage::Database;
 
 const NOW: Millis = Millis(1_750_000_000_000);
@@ -523,4 +524,26 @@ async fn an_idempotency_key_gives_one_outcome() {
         assert_eq!(left, 0);
     })
     .await;
+}
+
+/// What a sweep looks for is found by an index, however many holds there ever were.
+#[tokio::test]
+async fn sweeps_do_not_walk_all_holds() {
+    let database = Database::open(&SecretUrl::new("sqlite::memory:")).await;
+    let database = database.expect("a database");
+    let store = include_str!("../../host/src/billing/ledger/store.rs");
+    let query = store
+        .split("pub async fn find_orphans")
+        .nth(1)
+        .expect("the query");
+    let query = query.split('"').nth(1).expect("a text").replace("\\\n", "");
+    let plan: Vec<(i64, i64, i64, String)> =
+        sqlx::query_as(sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {query}")))
+            .bind(0_i64)
+            .bind(1_i64)
+            .fetch_all(database.reader())
+            .await
+            .expect("a plan");
+    let plan = format!("{plan:?}");
+    assert!(plan.contains("open_holds_by_boot"), "{plan}");
 }

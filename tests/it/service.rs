@@ -89,9 +89,7 @@ async fn the_user_who_pays_must_be_named_and_known() {
     let service = gateway.service(&["model:call"]);
     let unknown = service.post(CODE, &chat_for("nobody", "scripted")).await;
     assert_eq!(unknown.error(404, "UNKNOWN_USER")["param"], "user_id");
-    let odd = service.post(CODE, &chat_for("a\u{0}b", "scripted")).await;
-    odd.error(404, "UNKNOWN_USER");
-    for user in [json!(null), json!(7), json!(["alice"])] {
+    for user in [json!(null), json!(7), json!(["alice"]), json!("a\u{0}b")] {
         let mut body = chat_for(USER, "scripted");
         body["user_id"] = user;
         let refused = service.post(CODE, &body).await;

@@ -6,8 +6,9 @@
 //! |---|---|
 //! | with a whole answer, an empty one too | what the upstream reported, within the bounds of [`usage::check`] |
 //! | stopped midway, since it used more than it may | the same |
-//! | the client hung up after the upstream was asked | what was reported until the drain ended, else an estimate |
+//! | the client hung up after the upstream was asked | what was reported until the drain ended, and at least an estimate of what was received |
 //! | a stream broke off after some of it was delivered | the same |
+//! | the task was torn down | the last checkpoint |
 //! | anything else: nothing was delivered | nothing |
 //!
 //! An upstream's refusal, an adapter's failure and an answer that broke off before the client had any of it
@@ -249,6 +250,11 @@ impl Meter {
                     credits: settlement.charged,
                 })
             }
+            Err(error @ (LedgerError::Refused(_) | LedgerError::Rejected(_))) => {
+                tracing::error!(request_id = self.metered.request_id, %error, "settling a request");
+                self.ledger.abandon(&self.payer.account, self.hold.clone());
+                Err(ApiError::internal())
+            }
             Err(error) => {
                 tracing::error!(request_id = self.metered.request_id, %error, "settling a request");
                 Err(ApiError::new(
@@ -283,6 +289,7 @@ impl Meter {
             self.metered.max_image_tokens,
             self.metered.output_limit,
             sequence.received_bytes(),
+            sequence.is_whole(),
         );
         let used = Billable {
             tokens: checked.tokens,
@@ -318,7 +325,7 @@ impl Drop for Meter {
         if self.state == State::Open {
             tracing::error!(
                 request_id = self.metered.request_id,
-                "a request was torn down; what was held for it is released"
+                "a request was torn down; it is charged at its last checkpoint"
             );
             self.ledger.abandon(&self.payer.account, self.hold.clone());
         }

@@ -492,10 +492,6 @@ pub(crate) async fn revoke(app: &App, user_id: &str, key_id: &str) -> Result<(),
 
 /// Whether there is a user of this id.
 pub async fn user_exists(app: &App, user_id: &str) -> Result<bool, ApiError> {
-    // PostgreSQL refuses a text with a NUL in it as malformed.
-    if user_id.contains(char::is_control) {
-        return Ok(false);
-    }
     store::user_exists(&app.database, user_id)
         .await
         .map_err(store_failed)

@@ -186,11 +186,11 @@ async fn attempt_all(
                 Some(pause) if !relay.has_begun() => pause.max(RETRY_PAUSE),
                 _ => return Err(error),
             };
-            // Nobody would pay for a second attempt that nobody waits for.
+            // Before the look at the client: an attempt that was declined is owed by nobody.
+            relay.restart();
             if relay.is_hung_up() {
                 return Err(ExchangeError::Abandoned);
             }
-            relay.restart();
             tracing::info!(upstream = upstream.name, attempt, %error, "attempt failed");
             last = error;
             let fallback = candidates.peek().is_some();
@@ -201,6 +201,10 @@ async fn attempt_all(
             }
             let pause = tokio::time::sleep(pause);
             relay.within(Duration::MAX, Phase::Total, pause).await?;
+            // Nobody would pay for a second attempt that nobody waits for.
+            if relay.is_hung_up() {
+                return Err(ExchangeError::Abandoned);
+            }
         }
         let Request::Chat(unused) = request else {
             unreachable!("it was made from a chat request above")

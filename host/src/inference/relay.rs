@@ -174,10 +174,15 @@ impl Relay {
 
     /// Whether a failed request is paid for: the client has some of the answer, or hung up while it was made.
     fn is_owed(&self, error: &ExchangeError) -> bool {
-        match error {
-            ExchangeError::Abandoned => self.asked || self.sequence.any_output(),
-            _ => self.is_stream() && self.sequence.any_output(),
-        }
+        let delivered = self.is_stream() && self.sequence.any_output();
+        let was_at_work = matches!(
+            error,
+            ExchangeError::Abandoned
+                | ExchangeError::TimedOut(_)
+                | ExchangeError::BrokenOff
+                | ExchangeError::ShuttingDown
+        );
+        delivered || was_at_work && self.is_hung_up() && (self.asked || self.sequence.any_output())
     }
 
     /// Whether the client has been told anything: from then on there is no second attempt.
@@ -234,6 +239,7 @@ impl Relay {
 
     /// Ends an answer that has used more than it may, as one that has reached its limit.
     pub async fn stop(&mut self) -> Result<(), ExchangeError> {
+        self.sequence.cut();
         self.take(vec![Event::Finish(FinishReason::Length)]).await
     }
 

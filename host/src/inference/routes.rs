@@ -83,10 +83,14 @@ fn split_agent_body(body: &[u8]) -> Result<(Payer, Vec<u8>), ApiError> {
         .map_err(|_| ApiError::invalid_request("", "The body is no JSON object."))?;
     let mut id = |name: &str| match fields.remove(name) {
         None | Some(Value::Null) => Ok(None),
-        Some(Value::String(id)) if (1..=MAX_ID_BYTES).contains(&id.len()) => Ok(Some(id)),
+        Some(Value::String(id))
+            if (1..=MAX_ID_BYTES).contains(&id.len()) && !id.contains(char::is_control) =>
+        {
+            Ok(Some(id))
+        }
         Some(_) => Err(ApiError::invalid_request(
             name,
-            format!("An id is a text of 1 to {MAX_ID_BYTES} bytes."),
+            format!("An id is a text of 1 to {MAX_ID_BYTES} bytes without control characters."),
         )),
     };
     let (user_id, task_id) = (id("user_id")?, id("task_id")?);

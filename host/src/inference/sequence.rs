@@ -25,6 +25,7 @@ pub struct Sequence {
     /// A tool-call block has begun and does not say yet which tool it calls.
     awaits_tool: bool,
     finish: Option<FinishReason>,
+    is_cut: bool,
     usage: Option<Usage>,
     received_bytes: u64,
     any_output: bool,
@@ -50,6 +51,7 @@ impl Sequence {
             block: None,
             awaits_tool: false,
             finish: None,
+            is_cut: false,
             usage: None,
             received_bytes: 0,
             any_output: false,
@@ -110,6 +112,16 @@ impl Sequence {
             Some(_) => Ok(()),
             None => Err(OutOfOrder("no finish")),
         }
+    }
+
+    /// The answer ends here, before its upstream has ended it.
+    pub fn cut(&mut self) {
+        self.is_cut = true;
+    }
+
+    /// Whether its upstream has ended it, so that what was reported is the last word.
+    pub fn is_whole(&self) -> bool {
+        self.finish.is_some() && !self.is_cut
     }
 
     /// Whether anything came that a client would see.

@@ -110,7 +110,7 @@ impl RequestSize {
         size
     }
 
-    /// Tokens that the input will have, more or less: for limits, not for money.
+    /// Tokens that the input will have, more or less, documents left aside.
     pub fn estimated_tokens(&self, max_image_tokens: u32) -> u64 {
         self.text_bytes.div_ceil(BYTES_PER_TOKEN) + self.images * u64::from(max_image_tokens)
     }
@@ -139,13 +139,15 @@ impl RequestSize {
 
 /// Checks what was reported against what the host has seen, and fills in what is missing.
 ///
-/// `received_bytes` are those of text, reasoning and tool arguments in the answer.
+/// `received_bytes` are those of text, reasoning and tool arguments in the answer. One that is not whole, since it
+/// broke off or was stopped, has at least what was received: what was reported may have come before that.
 pub fn check(
     reported: Option<&Usage>,
     size: &RequestSize,
     max_image_tokens: u32,
     output_limit: u32,
     received_bytes: u64,
+    is_whole: bool,
 ) -> CheckedUsage {
     let input_max = 2 * size.bound_tokens(max_image_tokens);
     let output_max = u64::from(output_limit) + OUTPUT_SLACK_TOKENS;
@@ -153,12 +155,18 @@ pub fn check(
     let seen = |count: &u64, bytes: u64| *count > 0 || bytes == 0;
     let reported_input = reported
         .and_then(|usage| usage.input_tokens)
-        .filter(|count| seen(count, size.text_bytes));
+        .filter(|count| seen(count, size.bound_tokens(max_image_tokens)));
     let reported_output = reported
         .and_then(|usage| usage.output_tokens)
         .filter(|count| seen(count, received_bytes));
-    let input = reported_input.unwrap_or_else(|| size.estimated_tokens(max_image_tokens));
-    let output = reported_output.unwrap_or_else(|| received_bytes.div_ceil(BYTES_PER_TOKEN));
+    let input = reported_input.unwrap_or_else(|| {
+        size.estimated_tokens(max_image_tokens) + size.file_bytes / BYTES_PER_TOKEN
+    });
+    let received = received_bytes.div_ceil(BYTES_PER_TOKEN);
+    let output = match reported_output {
+        Some(reported) if is_whole || reported >= received => reported,
+        _ => received,
+    };
     // Parts of the input, each of what the ones before it leave: together they cannot be more than it.
     let mut uncached = input.min(input_max);
     let mut part = |reported: Option<u64>| {
@@ -179,7 +187,7 @@ pub fn check(
     };
     CheckedUsage {
         tokens,
-        estimated: reported_input.is_none() || reported_output.is_none(),
+        estimated: reported_input.is_none() || reported_output != Some(output),
         clamped: reported_input.is_some_and(|input| input > input_max)
             || reported_output.is_some_and(|output| output > output_max),
     }
@@ -259,6 +267,7 @@ mod tests {
             100,
             50,
             8,
+            true,
         );
         assert_eq!(checked.tokens.input, 2 * 909);
         assert_eq!(checked.tokens.cache_read, 2 * 909);
@@ -269,17 +278,21 @@ mod tests {
 
     #[test]
     fn absent_usage_is_estimated_from_bytes() {
-        let checked = check(None, &SIZE, 100, 50, 9);
+        let checked = check(None, &SIZE, 100, 50, 9, true);
         assert_eq!((checked.tokens.input, checked.tokens.output), (201, 3));
         assert!(checked.estimated && !checked.clamped);
-        let half = check(Some(&usage(Some(7), None)), &SIZE, 100, 50, 9);
+        let half = check(Some(&usage(Some(7), None)), &SIZE, 100, 50, 9, true);
         assert_eq!((half.tokens.input, half.tokens.output), (7, 3));
         assert!(half.estimated);
-        let zero = check(Some(&usage(Some(0), Some(0))), &SIZE, 100, 50, 9);
+        let zero = check(Some(&usage(Some(0), Some(0))), &SIZE, 100, 50, 9, true);
         assert_eq!((zero.tokens.input, zero.tokens.output), (201, 3));
         assert!(zero.estimated);
-        let empty = check(Some(&usage(Some(7), Some(0))), &SIZE, 100, 50, 0);
+        let empty = check(Some(&usage(Some(7), Some(0))), &SIZE, 100, 50, 0, true);
         assert_eq!((empty.tokens.input, empty.tokens.output), (7, 0));
         assert!(!empty.estimated);
+        let early = check(Some(&usage(Some(7), Some(1))), &SIZE, 100, 50, 40, false);
+        assert_eq!((early.tokens.output, early.estimated), (10, true));
+        let late = check(Some(&usage(Some(7), Some(20))), &SIZE, 100, 50, 40, false);
+        assert_eq!((late.tokens.output, late.estimated), (20, false));
     }
 }

@@ -140,7 +140,8 @@ impl Ledger {
         ledger.0.tasks.spawn(committer::run(store, submitted));
         let keeping = ledger.clone().keep_lease();
         let stopping = ledger.0.stopping.clone();
-        tokio::spawn(stopping.run_until_cancelled_owned(keeping));
+        tokio::spawn(stopping.clone().run_until_cancelled_owned(keeping));
+        tokio::spawn(stopping.run_until_cancelled_owned(ledger.clone().tidy()));
         Ok(ledger)
     }
 
@@ -241,9 +242,9 @@ impl Ledger {
         let _ = self.0.submit.try_send(Submitted { operation, reply });
     }
 
-    /// Releases a hold, for whoever cannot wait.
+    /// Ends a hold at its last checkpoint, as if this node had gone away: for whoever can neither settle nor wait.
     pub fn abandon(&self, account: &AccountId, hold: HoldId) {
-        let operation = self.operation(account, Action::Release { hold });
+        let operation = self.operation(account, Action::Expire { hold });
         let reply = None;
         self.send_soon(Submitted { operation, reply });
     }
@@ -379,22 +380,40 @@ impl Ledger {
         }
     }
 
+    /// Renews the lease for as long as the committer is there, whatever else takes its time.
     async fn keep_lease(self) {
+        let mut ticks = self.ticks();
+        while !self.0.submit.is_closed() {
+            ticks.tick().await;
+            if let Err(error) = self.renew_lease().await {
+                tracing::warn!(%error, "renewing the ledger's lease");
+            }
+        }
+        tracing::error!(
+            "the ledger's committer is gone; the lease lapses, and others end what it held"
+        );
+    }
+
+    fn ticks(&self) -> tokio::time::Interval {
         let mut ticks = tokio::time::interval(self.0.lease.renew_every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut renewals = 0_u32;
+        ticks
+    }
+
+    /// Ends what others have left, begins periods, forgets what is old.
+    async fn tidy(self) {
+        let mut ticks = self.ticks();
+        let mut rounds = 0_u32;
         loop {
             ticks.tick().await;
-            renewals = renewals.wrapping_add(1);
-            // Only then the sweep: a node that was away must not take its own holds for another's.
-            let outcome = match self.renew_lease().await {
-                Ok(()) => self.sweep().await.map(drop),
-                Err(error) => Err(error),
-            };
-            if let Err(error) = outcome {
-                tracing::warn!(%error, "renewing the ledger's lease and sweeping");
+            rounds = rounds.wrapping_add(1);
+            // A node that was away must not take its own holds for another's.
+            if self.is_leased()
+                && let Err(error) = self.sweep().await
+            {
+                tracing::warn!(%error, "sweeping the ledger");
             }
-            if renewals.is_multiple_of(RENEWALS_PER_TIDYING) {
+            if rounds.is_multiple_of(RENEWALS_PER_TIDYING) {
                 if let Err(error) = self.begin_due_periods().await {
                     tracing::warn!(%error, "beginning the periods that are due");
                 }

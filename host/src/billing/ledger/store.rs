@@ -147,12 +147,13 @@ impl Store {
         Ok(ids.into_iter().map(AccountId).collect())
     }
 
-    /// Open holds that no run's valid lease covers, at most so many.
+    /// Open holds that no run's valid lease covers, at most so many. In the order of the index on open holds: in that of
+    /// their ids, SQLite would walk all that ever were.
     pub async fn find_orphans(&self, now: Millis, limit: u32) -> sqlx::Result<Vec<Orphan>> {
         let rows = sqlx::query(
             "SELECT id, account_id FROM holds WHERE state = 'open' AND NOT EXISTS \
              (SELECT 1 FROM node_leases WHERE node_leases.boot_id = holds.boot_id AND lease_until > $1) \
-             ORDER BY id LIMIT $2",
+             ORDER BY boot_id LIMIT $2",
         )
         .bind(now.0)
         .bind(i64::from(limit))
@@ -206,13 +207,12 @@ impl Store {
         let ids = json(&wanted);
         let mut accounts = self.lock_accounts(transaction, &ids).await?;
         if accounts.len() < wanted.len() {
-            let made = sqlx::query(self.statements.make_accounts.clone())
+            sqlx::query(self.statements.make_accounts.clone())
                 .bind(&ids)
                 .execute(&mut *transaction)
                 .await?;
-            if made.rows_affected() > 0 {
-                accounts = self.lock_accounts(transaction, &ids).await?;
-            }
+            // Also if none was made: another node may have, for which the insertion has waited.
+            accounts = self.lock_accounts(transaction, &ids).await?;
         }
         Ok(accounts)
     }
@@ -422,8 +422,9 @@ fn classify(failure: impl Into<Failure>) -> StoreError {
             match code.parse::<i64>() {
                 // SQLite: the low byte is an error, a constraint, a wrong type, or a value too large.
                 Ok(code) if code < 10_000 => matches!(code & 0xff, 1 | 18 | 19 | 20),
-                // PostgreSQL's classes: data exceptions, constraints, what it does not understand.
-                _ => ["22", "23", "42", "P0"]
+                // PostgreSQL's classes: what it cannot do, data exceptions, constraints, what it does not
+                // understand, what is too large.
+                _ => ["0A", "21", "22", "23", "42", "54", "P0"]
                     .iter()
                     .any(|class| code.starts_with(class)),
             }

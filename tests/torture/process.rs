@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -133,12 +134,10 @@ impl Node {
 
     /// Runs a command of `weir` beside it and returns what it prints, and whether it ends well.
     pub(crate) fn run(&self, arguments: &[&str]) -> (String, bool) {
-        let output = self
-            .weir()
-            .args(arguments)
-            .stderr(Stdio::inherit())
-            .output()
-            .expect("weir runs");
+        let output = self.weir().args(arguments).output().expect("weir runs");
+        if !output.status.success() {
+            eprintln!("{}", String::from_utf8_lossy(&output.stderr));
+        }
         let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         (text, output.status.success())
     }
@@ -236,22 +235,29 @@ pub(crate) fn request(stream: bool) -> Value {
 
 /// The release binary beside this program, built once.
 static BINARY: LazyLock<PathBuf> = LazyLock::new(|| {
+    let program = std::env::current_exe().expect("a program has a path");
+    let target = program.ancestors().nth(2).expect("target/release");
     let built = Command::new(env!("CARGO"))
         .args(["build", "--release", "--package", "weir", "--bin", "weir"])
+        .arg("--target-dir")
+        .arg(target)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status()
         .expect("cargo runs");
     assert!(built.success(), "weir builds");
-    let program = std::env::current_exe().expect("a program has a path");
     program.with_file_name("weir")
 });
 
 fn free_port() -> u16 {
-    let first = std::process::id() as u16 % 1_000 * 12;
-    PORTS
-        .skip(first.into())
-        .chain(PORTS)
-        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
-        .expect("there is a free port")
+    // Each is looked at once: a node that is not started yet has one, too.
+    static NEXT: AtomicU16 = AtomicU16::new(PORTS.start);
+    loop {
+        let port = NEXT.fetch_add(1, Ordering::Relaxed);
+        assert!(PORTS.contains(&port), "there is a free port");
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// Waits until a condition holds and says how long that took; `None` if it takes too long.

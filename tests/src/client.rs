@@ -74,6 +74,16 @@ impl Client {
         }
     }
 
+    /// The same at another node.
+    #[must_use]
+    pub fn at(&self, address: SocketAddr) -> Self {
+        Self {
+            http: new_http(self.from),
+            address,
+            ..self.clone()
+        }
+    }
+
     /// The same with a header on every request.
     #[must_use]
     pub fn with_header(mut self, name: &str, value: &str) -> Self {
@@ -94,6 +104,21 @@ impl Client {
         let request = self.request(Method::GET, path, None, Bytes::new());
         let response = patiently(self.http.request(request)).await.ok()?;
         Some(response.status())
+    }
+
+    /// Posts JSON to a gateway that may go away: `None` if there is no answer, or not the whole of it.
+    pub async fn try_post(&self, path: &str, body: &Value) -> Option<Answer> {
+        let json = Some("application/json");
+        let request = self.request(Method::POST, path, json, body.to_string().into());
+        patiently(async {
+            let (head, body) = self.http.request(request).await.ok()?.into_parts();
+            Some(Answer {
+                status: head.status,
+                headers: head.headers,
+                body: body.collect().await.ok()?.to_bytes(),
+            })
+        })
+        .await
     }
 
     /// Sends a DELETE.
@@ -139,22 +164,27 @@ impl Client {
 
     /// Posts JSON with `stream` set, and reads the answer as it comes.
     pub async fn stream(&self, path: &str, body: &Value) -> EventStream {
+        self.try_stream(path, body)
+            .await
+            .expect("the gateway answers")
+    }
+
+    /// The same of a gateway that may go away.
+    pub async fn try_stream(&self, path: &str, body: &Value) -> Option<EventStream> {
         let mut body = body.clone();
         body["stream"] = Value::Bool(true);
         let json = Some("application/json");
         let request = self.request(Method::POST, path, json, body.to_string().into());
         let client = new_http(self.from);
-        let response = patiently(client.request(request))
-            .await
-            .expect("the gateway answers");
+        let response = patiently(client.request(request)).await.ok()?;
         let (head, body) = response.into_parts();
-        EventStream {
+        Some(EventStream {
             status: head.status,
             headers: head.headers,
             body,
             text: String::new(),
             _client: client,
-        }
+        })
     }
 
     fn request(
@@ -295,6 +325,28 @@ impl EventStream {
         while let Some(event) = self.next().await {
             events.push(event);
         }
+        events
+    }
+
+    /// The body that is left as JSON, for an answer that is no stream; null if it is none.
+    pub async fn try_json(self) -> Value {
+        let body = patiently(self.body.collect()).await;
+        let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+        serde_json::from_slice(&body).unwrap_or(Value::Null)
+    }
+
+    /// All events that still come whole, from a stream that may break off.
+    pub async fn try_rest(mut self) -> Vec<String> {
+        patiently(async {
+            while let Some(Ok(frame)) = self.body.frame().await {
+                let data = frame.into_data().unwrap_or_default();
+                self.text.push_str(&String::from_utf8_lossy(&data));
+            }
+        })
+        .await;
+        let mut events: Vec<_> = self.text.split("\n\n").map(str::to_owned).collect();
+        // What follows the last blank line is no whole event.
+        events.pop();
         events
     }
 

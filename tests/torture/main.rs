@@ -9,14 +9,22 @@
     reason = "a row prints its figure"
 )]
 
+mod cap_race;
+mod crash;
+mod disconnect;
 mod fairness;
 mod ledger;
+mod load;
 mod lockout;
+mod money;
+mod postgres;
+mod process;
 mod redis;
+mod wipe;
 
 use std::process::ExitCode;
 
-const ROWS: [(&str, &str); 5] = [
+const ROWS: [(&str, &str); 10] = [
     (
         "fairness",
         "p99 of healthy requests at 50/s beside as many looping guests as worker threads",
@@ -30,12 +38,32 @@ const ROWS: [(&str, &str); 5] = [
         "the ledger's committer against a store that crashes, loses answers and repeats: 10,000 seeds",
     ),
     (
+        "L3",
+        "1,000 requests at once on a balance for 50, over two processes: 50 are admitted, and 50 reach the upstream",
+    ),
+    (
+        "L4",
+        "weir killed 200 times under load: every answer is charged, and no hold outlives its lease by more than a sweep",
+    ),
+    (
+        "L6",
+        "PostgreSQL crashes 20 times under load: no charge is lost that a client was told of",
+    ),
+    (
         "A3",
         "who fails to prove themselves is shut out, whatever they forge, and costs bounded memory",
     ),
     (
         "L7",
         "Redis killed and stopped under load: 503 at once, nothing asked upstream, and back when it is",
+    ),
+    (
+        "L9",
+        "the cache emptied over 200 open holds: nothing is overspent, and nothing refused reaches the upstream",
+    ),
+    (
+        "L10",
+        "clients that hang up, at four points 250 times each: all are charged, by usage or by an estimate",
     ),
 ];
 
@@ -54,8 +82,13 @@ fn main() -> ExitCode {
             "fairness" => fairness::run(),
             "L1" => ledger::model(),
             "L2" => ledger::simulation(),
+            "L3" => cap_race::run(),
+            "L4" => crash::run(),
+            "L6" => postgres::run(),
             "A3" => lockout::run(),
             "L7" => redis::run(),
+            "L9" => wipe::run(),
+            "L10" => disconnect::run(),
             _ => {
                 eprintln!("there is no row {row:?}");
                 false

@@ -6,6 +6,9 @@ use tests::stores::{Postgres, Redis};
 use tests::{Gateway, Reply, Upstream};
 use tokio::task::JoinSet;
 
+use crate::money::Books;
+use crate::process::wait_until;
+
 const REQUESTS_PER_SECOND: u32 = 50;
 
 /// How long Redis is away.
@@ -14,6 +17,8 @@ const AWAY: Duration = Duration::from_secs(10);
 /// The first to notice wait for the cache's own time-out.
 const LIMIT: Duration = Duration::from_millis(400);
 const LIMIT_OF_BREAKER: Duration = Duration::from_millis(5);
+/// In which every hold ends.
+const SETTLING: Duration = Duration::from_secs(5);
 const LIMIT_OF_RECOVERY: Duration = Duration::from_secs(2);
 
 /// One outage as clients saw it.
@@ -59,6 +64,16 @@ pub(crate) fn run() -> bool {
                 let outage = outage(&gateway, &upstream, || away(&redis), || back(&redis)).await;
                 sound &= outage.report(name, how);
             }
+            let books = Books::of(&gateway);
+            let closed = wait_until(SETTLING, async || books.totals().await.open == 0).await;
+            let (totals, balanced) = (books.totals().await, books.are_sound().await);
+            println!(
+                "L7: {name}: {} upstream calls, {} charges, {} open holds, ledger sound: {balanced}",
+                upstream.count(),
+                totals.charged,
+                totals.open,
+            );
+            sound &= balanced && closed.is_some() && totals.charged == upstream.count() as i64;
         }
         sound
     })

@@ -1,0 +1,202 @@
+//! L4: weir killed under load, over and over, and started again.
+
+use std::time::{Duration, Instant};
+
+use tests::stores::{Durability, Postgres};
+use tests::{Client, Reply};
+use tokio::sync::watch;
+use weir::billing::Credits;
+
+use crate::load::{self, Heard};
+use crate::money::{self, Books, Totals, price};
+use crate::process::{Node, Providers, Stores, wait_until};
+
+/// Kills on each database.
+const KILLS: u32 = 100;
+
+const KILLS_PER_REPORT: u32 = 25;
+
+/// Enough for everything that is asked.
+const TOP_UP: &str = "10000000";
+
+const LEASE: Duration = Duration::from_secs(3);
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// What a sweep may be late by: a node is away, or starting, or busy with what else it finds.
+const SWEEP_MARGIN: Duration = Duration::from_secs(1);
+
+/// How soon a node that was started serves.
+const SERVING: Duration = Duration::from_secs(2);
+
+/// A checkpoint is due after so many tokens, and written when the piece that makes it due is there.
+const CHECKPOINT_TOKENS: u64 = 256;
+
+/// A piece of a streamed answer: 150 tokens by its bytes.
+const PIECE_BYTES: usize = 600;
+const PIECES: usize = 6;
+const BYTES_PER_TOKEN: u64 = 4;
+
+pub(crate) fn run() -> bool {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime starts");
+    let postgres = Postgres::start(Durability::Real);
+    let on_sqlite = kills(&runtime, "SQLite", &Stores::default());
+    let stores = Stores {
+        postgres: Some(runtime.block_on(postgres.create_database())),
+        redis: None,
+    };
+    let on_postgres = kills(&runtime, "PostgreSQL", &stores);
+    on_sqlite && on_postgres
+}
+
+fn kills(runtime: &tokio::runtime::Runtime, database: &str, stores: &Stores) -> bool {
+    let piece = "word ".repeat(PIECE_BYTES / 5);
+    let plain = Reply::chat_with_usage(&piece, money::TOKENS_INPUT, 150);
+    let stream = Reply::chat_stream_with_usage([&*piece; PIECES], money::TOKENS_INPUT, 900);
+    let providers = runtime.block_on(Providers::start(
+        plain.after(Duration::from_millis(100)),
+        stream.pausing(Duration::from_millis(40)),
+    ));
+    let ledger = format!(
+        "[ledger]\nlease_ms = {}\nrenew_ms = {}\n",
+        LEASE.as_millis(),
+        SWEEP.as_millis()
+    );
+    let mut node = Node::new(stores, &format!("{ledger}{}", providers.tables()));
+    let client = node.client(TOP_UP);
+    node.start();
+
+    let (stop, stopped) = watch::channel(false);
+    let load = runtime.spawn(load::run(client.clone(), stopped));
+    let (mut started, mut serving) = (Vec::new(), Vec::new());
+    let mut served_all = true;
+    for kill in 1..=KILLS {
+        // Each at another moment of the requests that are under way.
+        std::thread::sleep(Duration::from_millis(150 + u64::from(kill * 37 % 250)));
+        node.kill();
+        let began = Instant::now();
+        node.start();
+        started.push(began.elapsed());
+        let served = runtime.block_on(wait_until(SERVING, async || is_served(&client).await));
+        served_all &= served.is_some();
+        serving.push(began.elapsed());
+        if kill % KILLS_PER_REPORT == 0 {
+            println!(
+                "L4: {database}: {kill} kills, {} upstream calls so far, started in {:.0?} at most, serving in {:.0?}",
+                providers.calls(),
+                started.iter().max().expect("some"),
+                serving.iter().max().expect("some"),
+            );
+        }
+    }
+    stop.send_replace(true);
+    let heard = runtime.block_on(load).expect("no panic");
+    let closed = runtime.block_on(async {
+        let books = node.books().await;
+        // The load is over, so that nothing opens a hold any more.
+        let limit = LEASE + SWEEP + SWEEP_MARGIN;
+        let closed = wait_until(limit, async || books.totals().await.open == 0).await;
+        books.close().await;
+        closed
+    });
+    let sound = node.is_sound();
+    let panics = node.panics();
+    node.kill();
+    let outcome = runtime.block_on(async {
+        let books = node.books().await;
+        Outcome::of(&books, &heard, &providers).await
+    });
+    let is_right = outcome.report(database, &heard);
+    println!(
+        "L4: {database}: {KILLS} kills: all served within {SERVING:.0?} again: {served_all}; last open hold gone \
+         {closed:.1?} after the load (limit {LEASE:.0?} + {SWEEP:.0?}), ledger sound: {sound}, {panics} panics"
+    );
+    served_all && closed.is_some() && sound && panics == 0 && is_right
+}
+
+async fn is_served(client: &Client) -> bool {
+    load::ask(client, false).await.paid.is_some()
+}
+
+struct Outcome {
+    calls: i64,
+    totals: Totals,
+    delivered: usize,
+    /// Whole answers without a settled hold of the charge that the client was told.
+    uncharged: usize,
+    /// Streams that broke off after at least one checkpoint was due.
+    cut: usize,
+    /// The most tokens that one of those had delivered beyond its charge.
+    shortfall: u64,
+    /// Those that were charged for more than they can have been.
+    overcharged: usize,
+    latest_expiry: Duration,
+}
+
+impl Outcome {
+    async fn of(books: &Books, heard: &[Heard], providers: &Providers) -> Self {
+        let charges = books.charges().await;
+        let of = |heard: &Heard| charges.get(heard.request_id.as_ref()?);
+        let delivered = heard.iter().filter(|heard| heard.paid.is_some());
+        let uncharged = delivered.clone().filter(|heard| {
+            !of(heard).is_some_and(|it| it.is_settled && Some(it.credits) == heard.paid)
+        });
+        let cut = heard.iter().filter(|heard| {
+            heard.paid.is_none() && heard.bytes as u64 / BYTES_PER_TOKEN >= CHECKPOINT_TOKENS
+        });
+        let short = cut.clone().map(|heard| {
+            let charged = of(heard).map_or(0, |charge| charge.tokens_output);
+            (heard.bytes as u64 / BYTES_PER_TOKEN).saturating_sub(charged as u64)
+        });
+        let most = price(money::TOKENS_INPUT, 900);
+        Self {
+            calls: providers.calls() as i64,
+            totals: books.totals().await,
+            delivered: delivered.clone().count(),
+            uncharged: uncharged.count(),
+            cut: cut.clone().count(),
+            shortfall: short.max().unwrap_or(0),
+            overcharged: charges.values().filter(|it| it.credits > most).count(),
+            latest_expiry: Duration::from_millis(books.latest_expiry_ms().await.max(0) as u64),
+        }
+    }
+
+    fn report(&self, database: &str, heard: &[Heard]) -> bool {
+        let Totals {
+            holds,
+            open,
+            charged,
+            expired,
+            credits,
+            overrun,
+        } = self.totals;
+        // One that was due when the process ended, and what came while it was being written.
+        let limit = 2 * CHECKPOINT_TOKENS + PIECE_BYTES as u64 / BYTES_PER_TOKEN;
+        let latest = SWEEP + SWEEP_MARGIN;
+        println!(
+            "L4: {database}: {} requests, {holds} holds, {} upstream calls: {charged} charged ({} credits), {expired} \
+             by a sweep, at most {:.1?} after the lease (limit {latest:.0?}); {open} open",
+            heard.len(),
+            self.calls,
+            Credits(credits),
+            self.latest_expiry,
+        );
+        println!(
+            "L4: {database}: {} answers delivered in full, {} of them without their charge; of {} streams cut after a \
+             checkpoint, none charged for more than {} tokens too little (limit {limit}); {} overcharged",
+            self.delivered, self.uncharged, self.cut, self.shortfall, self.overcharged
+        );
+        self.uncharged == 0
+            && self.delivered > 0
+            && self.cut > 0
+            && self.shortfall <= limit
+            && (self.overcharged, open, overrun) == (0, 0, 0)
+            // Nothing is charged that was not asked for, and nothing asked for that was not held.
+            && charged <= self.calls
+            && self.calls <= holds
+            && self.latest_expiry <= latest
+    }
+}

@@ -1,0 +1,232 @@
+//! L10: clients that hang up, at each point of an answer.
+
+use std::time::Duration;
+
+use tests::stores::{Durability, Postgres};
+use tests::{Client, Gate, Gateway, Reply, Upstream, chat, patiently};
+use tokio::task::JoinSet;
+use weir::billing::Credits;
+
+use crate::money::{self, Books, price};
+use crate::process::{Stores, provider, wait_until};
+
+/// At each point, on each database.
+const CUTS: usize = 250;
+
+/// Clients that hang up together.
+const TOGETHER: usize = 25;
+
+/// How long an answer is read on for a client that is gone.
+const DRAIN: Duration = Duration::from_millis(1_000);
+
+/// In which a cut request is over: the drain, and what this machine takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const PIECES: usize = 10;
+
+/// One piece of an answer, of three tokens by its bytes.
+const PIECE: &str = "eleven byte";
+
+/// What the upstream reports of a whole answer: more than an estimate would say.
+const TOKENS_OUTPUT: u64 = 123;
+
+const BYTES_PER_TOKEN: u64 = 4;
+
+/// Where a client hangs up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cut {
+    BeforeHeaders,
+    AtFirstByte,
+    MidStream,
+    AfterLastChunk,
+}
+
+/// What the upstream does then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Upstreams {
+    /// Goes on to the end and says what was used.
+    Ends,
+    /// Says nothing more.
+    FallsSilent,
+}
+
+struct Case {
+    cut: Cut,
+    then: Upstreams,
+    stream: bool,
+}
+
+pub(crate) fn run() -> bool {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime starts");
+    runtime.block_on(async {
+        let postgres = Postgres::start(Durability::Real);
+        let on_sqlite = cuts("SQLite", &Stores::default()).await;
+        let stores = Stores {
+            postgres: Some(postgres.create_database().await),
+            redis: None,
+        };
+        on_sqlite & cuts("PostgreSQL", &stores).await
+    })
+}
+
+async fn cuts(database: &str, stores: &Stores) -> bool {
+    let mut cases = Vec::new();
+    for cut in [
+        Cut::BeforeHeaders,
+        Cut::AtFirstByte,
+        Cut::MidStream,
+        Cut::AfterLastChunk,
+    ] {
+        for then in [Upstreams::Ends, Upstreams::FallsSilent] {
+            // Of a plain answer there is only what comes before it.
+            let stream = cut != Cut::BeforeHeaders || then == Upstreams::FallsSilent;
+            cases.push(Case { cut, then, stream });
+        }
+    }
+    let mut upstreams = Vec::new();
+    let mut builder = Gateway::builder().tables(&format!(
+        "[limits]\nhang_up_drain_ms = {}\n",
+        DRAIN.as_millis()
+    ));
+    for case in &cases {
+        let upstream = Upstream::start().await;
+        builder = builder.tables(&provider(&case.model(), &upstream));
+        upstreams.push(upstream);
+    }
+    if let Some(url) = &stores.postgres {
+        builder = builder.postgres(url);
+    }
+    let gateway = builder.start().await;
+    let books = Books::of(&gateway);
+    let (mut settled, mut sound) = (0, true);
+    for (case, upstream) in cases.iter().zip(&upstreams) {
+        let mut over = true;
+        for _ in 0..CUTS / 2 / TOGETHER {
+            over &= case.play(&gateway, upstream).await;
+        }
+        let model = case.model();
+        let as_expected = books
+            .settled(&model, case.charge(), case.then == Upstreams::FallsSilent)
+            .await;
+        println!(
+            "L10: {database}, cut {:?}, the upstream {:?}: {as_expected} of {} settled at {} credits",
+            case.cut,
+            case.then,
+            CUTS / 2,
+            case.charge(),
+        );
+        settled += as_expected;
+        sound &= over && upstream.count() == CUTS / 2;
+    }
+    let totals = books.totals().await;
+    let balanced = books.are_sound().await;
+    println!(
+        "L10: {database}: {settled} of {} settled as they should be, half on the upstream's usage, half on an \
+         estimate; {} charged, {} open holds, {} overrun, ledger sound: {balanced}",
+        4 * CUTS,
+        totals.charged,
+        totals.open,
+        Credits(totals.overrun),
+    );
+    sound
+        && balanced
+        && settled == 4 * CUTS as i64
+        && (totals.holds, totals.charged) == (settled, settled)
+        && (totals.open, totals.overrun) == (0, 0)
+}
+
+impl Case {
+    /// The model and the provider that are for this case only.
+    fn model(&self) -> String {
+        format!("{:?}-{:?}", self.cut, self.then).to_lowercase()
+    }
+
+    /// Pieces that have arrived when the client hangs up.
+    fn pieces(&self) -> usize {
+        match self.cut {
+            Cut::BeforeHeaders => 0,
+            Cut::AtFirstByte => 1,
+            Cut::MidStream => PIECES / 2,
+            Cut::AfterLastChunk => PIECES,
+        }
+    }
+
+    fn charge(&self) -> Credits {
+        match self.then {
+            Upstreams::Ends => price(money::TOKENS_INPUT, TOKENS_OUTPUT),
+            Upstreams::FallsSilent => {
+                let bytes = (self.pieces() * PIECE.len()) as u64;
+                price(
+                    (money::TEXT.len() as u64).div_ceil(BYTES_PER_TOKEN),
+                    bytes.div_ceil(BYTES_PER_TOKEN),
+                )
+            }
+        }
+    }
+
+    fn reply(&self, gate: &Gate) -> Reply {
+        let reply = if self.stream {
+            Reply::chat_stream_with_usage([PIECE; PIECES], money::TOKENS_INPUT, TOKENS_OUTPUT)
+        } else {
+            Reply::chat_with_usage(PIECE, money::TOKENS_INPUT, TOKENS_OUTPUT)
+        };
+        match self.cut {
+            Cut::BeforeHeaders => reply.after_gate(gate),
+            _ => reply.gate_before_piece(self.pieces(), gate),
+        }
+    }
+
+    /// Some clients ask and hang up; whether each request was over in time.
+    async fn play(&self, gateway: &Gateway, upstream: &Upstream) -> bool {
+        let gate = Gate::new();
+        let calls = upstream.count();
+        upstream.always(self.reply(&gate));
+        let mut clients = JoinSet::new();
+        for _ in 0..TOGETHER {
+            clients.spawn(self.ask(gateway.client()));
+        }
+        if self.cut == Cut::BeforeHeaders {
+            // Nobody is told anything; all have been asked for.
+            patiently(async {
+                while upstream.count() < calls + TOGETHER {
+                    upstream.next_request().await;
+                }
+            })
+            .await;
+            clients.shutdown().await;
+        } else {
+            while let Some(read) = clients.join_next().await {
+                read.expect("each reads so far and hangs up");
+            }
+        }
+        if self.then == Upstreams::Ends {
+            // The gateway learns of it from the socket; a request over the same runtime lets it.
+            gateway.stranger().get("/health").await;
+            gate.open();
+        }
+        let tasks = &gateway.app().tasks;
+        wait_until(PATIENCE, async || tasks.is_empty())
+            .await
+            .is_some()
+    }
+
+    /// Asks, and reads up to the point where it hangs up.
+    fn ask(&self, client: Client) -> impl Future<Output = ()> + Send + use<> {
+        let request = chat(&self.model(), money::TEXT);
+        let (is_stream, pieces) = (self.stream, self.pieces());
+        async move {
+            if !is_stream {
+                client.post("/chat", &request).await;
+                return;
+            }
+            let mut stream = client.stream("/chat", &request).await;
+            for _ in 0..pieces {
+                stream.next_chunk().await;
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Requests in an open loop, half of them streamed, to a gateway that may go away; and what was heard of each.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tests::{Client, chunks};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use weir::billing::Credits;
+
+use crate::process::request;
+
+const REQUESTS_PER_SECOND: u32 = 50;
+
+/// What a client heard of one request.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Heard {
+    /// `None` if there was no answer, or not the whole of a plain one.
+    pub status: Option<u16>,
+    pub request_id: Option<String>,
+    /// Of an error, also one that ends a stream.
+    pub code: Option<String>,
+    /// What the client was told that it paid, at the end of a whole answer.
+    pub paid: Option<Credits>,
+    /// Bytes of the answer's text.
+    pub bytes: usize,
+}
+
+/// Sends requests until told to stop, then waits for the answers that are due.
+pub(crate) async fn run(client: Client, mut stop: watch::Receiver<bool>) -> Vec<Heard> {
+    let mut requests = JoinSet::new();
+    let mut clock = tokio::time::interval(Duration::from_secs(1) / REQUESTS_PER_SECOND);
+    for number in 0_u64.. {
+        tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => break,
+            _ = clock.tick() => {}
+        }
+        let client = client.clone();
+        requests.spawn(async move { ask(&client, number % 2 == 1).await });
+    }
+    requests.join_all().await
+}
+
+/// One request.
+pub(crate) async fn ask(client: &Client, stream: bool) -> Heard {
+    if stream {
+        return read(client).await;
+    }
+    let Some(answer) = client.try_post("/chat", &request(false)).await else {
+        return Heard::default();
+    };
+    let json = serde_json::from_slice(&answer.body).unwrap_or(Value::Null);
+    let text = json["choices"][0]["message"]["content"].as_str();
+    Heard {
+        status: Some(answer.status.as_u16()),
+        request_id: id_of(&answer.headers),
+        code: code(&json),
+        paid: paid(&json),
+        bytes: text.map_or(0, str::len),
+    }
+}
+
+async fn read(client: &Client) -> Heard {
+    let Some(stream) = client.try_stream("/chat", &request(true)).await else {
+        return Heard::default();
+    };
+    let mut heard = Heard {
+        status: Some(stream.status.as_u16()),
+        request_id: id_of(&stream.headers),
+        ..Heard::default()
+    };
+    if stream.status != 200 {
+        heard.code = code(&stream.try_json().await);
+        return heard;
+    }
+    let events = stream.try_rest().await;
+    let is_whole = events.last().is_some_and(|event| event == "data: [DONE]");
+    let chunks = chunks(&events);
+    let error = events
+        .last()
+        .and_then(|event| event.strip_prefix("event: error\ndata: "));
+    heard.code = error.and_then(|error| code(&serde_json::from_str(error).ok()?));
+    heard.bytes = chunks
+        .iter()
+        .filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str())
+        .map(str::len)
+        .sum();
+    if is_whole {
+        heard.paid = chunks.last().and_then(paid);
+    }
+    heard
+}
+
+fn code(answer: &Value) -> Option<String> {
+    Some(answer["error"]["code"].as_str()?.to_owned())
+}
+
+fn id_of(headers: &http::HeaderMap) -> Option<String> {
+    Some(headers.get("x-request-id")?.to_str().ok()?.to_owned())
+}
+
+/// A number with at most six decimals.
+fn paid(answer: &Value) -> Option<Credits> {
+    Credits::parse(&answer["usage"]["credits"].to_string())
+}

@@ -1,0 +1,161 @@
+//! What the rows about money share: a price whose sums are known beforehand, and a look into the books.
+
+use std::collections::HashMap;
+
+use sqlx::{AssertSqlSafe, Row};
+use tests::Gateway;
+use weir::billing::Credits;
+use weir::billing::ledger::verify::verify;
+use weir::clock::Millis;
+use weir::secrets::SecretUrl;
+use weir::storage::Database;
+
+/// Who pays for everything.
+pub(crate) const USER: &str = tests::gateway::USER;
+
+/// What is asked, every time.
+pub(crate) const TEXT: &str = "pay!";
+
+/// The most that [`TEXT`] may count for: half its bytes, and 16 for the message.
+pub(crate) const TOKENS_INPUT: u64 = 18;
+
+/// The output limit of [`model`].
+pub(crate) const TOKENS_OUTPUT: u64 = 1_000;
+
+/// What is held for a request, and charged if [`TOKENS_INPUT`] and [`TOKENS_OUTPUT`] are reported: 18 × 5 USD +
+/// 1,000 × 10 USD a million, times 1.4.
+pub(crate) const HOLD: Credits = Credits(14_126_000);
+
+/// The charge for these tokens.
+pub(crate) const fn price(input: u64, output: u64) -> Credits {
+    Credits((input * 7_000 + output * 14_000) as i64)
+}
+
+/// The table of a model that a provider of the same name serves.
+pub(crate) fn model(name: &str) -> String {
+    format!(
+        "[models.{name}]\ncontext_window = 100000\nmax_output_tokens = 1000\n\
+         default_output_tokens = {TOKENS_OUTPUT}\nupstreams = [{{ provider = {name:?} }}]\n\
+         price = {{ input = 5, output = 10 }}\n"
+    )
+}
+
+/// The ledger, as its tables have it.
+pub(crate) struct Books(Database);
+
+/// How many holds have ended in which way, and what they have cost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// All there ever were.
+    pub holds: i64,
+    pub open: i64,
+    /// Those that somebody paid for.
+    pub charged: i64,
+    /// Those that a sweep has settled.
+    pub expired: i64,
+    pub credits: i64,
+    pub overrun: i64,
+}
+
+impl Books {
+    pub(crate) async fn open(url: &SecretUrl) -> Self {
+        Self(Database::open(url).await.expect("a database"))
+    }
+
+    pub(crate) async fn close(self) {
+        self.0.close().await;
+    }
+
+    pub(crate) fn of(gateway: &Gateway) -> Self {
+        Self(gateway.app().database.clone())
+    }
+
+    pub(crate) async fn totals(&self) -> Totals {
+        let row = self
+            .row(
+                "SELECT CAST(COUNT(*) AS BIGINT), \
+                 CAST(COALESCE(SUM(CASE WHEN state = 'open' THEN 1 ELSE 0 END), 0) AS BIGINT), \
+                 CAST(COALESCE(SUM(CASE WHEN plan_posted + top_up_posted > 0 THEN 1 ELSE 0 END), 0) AS BIGINT), \
+                 CAST(COALESCE(SUM(CASE WHEN state = 'expired' THEN 1 ELSE 0 END), 0) AS BIGINT), \
+                 CAST(COALESCE(SUM(plan_posted + top_up_posted), 0) AS BIGINT), \
+                 CAST(COALESCE(SUM(overrun), 0) AS BIGINT) FROM holds",
+            )
+            .await;
+        Totals {
+            holds: row.get(0),
+            open: row.get(1),
+            charged: row.get(2),
+            expired: row.get(3),
+            credits: row.get(4),
+            overrun: row.get(5),
+        }
+    }
+
+    /// What the user has, held or not.
+    pub(crate) async fn balance(&self) -> Credits {
+        let sql = "SELECT plan_credits + top_up_credits FROM accounts WHERE id = 'alice'";
+        Credits(self.row(sql).await.get(0))
+    }
+
+    /// What each request was charged that has been.
+    pub(crate) async fn charges(&self) -> HashMap<String, Charge> {
+        let sql = "SELECT request_id, state, plan_posted + top_up_posted, COALESCE((SELECT tokens_output \
+                   FROM entries WHERE hold_id = holds.id ORDER BY sequence DESC LIMIT 1), 0) FROM holds";
+        let rows = sqlx::query(sql).fetch_all(self.0.reader()).await;
+        rows.expect("the database answers")
+            .iter()
+            .map(|row| {
+                let charge = Charge {
+                    is_settled: row.get::<String, _>(1) == "settled",
+                    credits: Credits(row.get(2)),
+                    tokens_output: row.get(3),
+                };
+                (row.get(0), charge)
+            })
+            .collect()
+    }
+
+    /// How long after its node's lease the last hold was settled by a sweep, in milliseconds.
+    pub(crate) async fn latest_expiry_ms(&self) -> i64 {
+        let sql = "SELECT CAST(COALESCE(MAX(ended_at - lease_until), 0) AS BIGINT) FROM holds \
+                   JOIN node_leases ON node_leases.boot_id = holds.boot_id WHERE state = 'expired'";
+        self.row(sql).await.get(0)
+    }
+
+    /// How many holds of a model were settled at this charge, by the upstream's word or by an estimate.
+    pub(crate) async fn settled(&self, model: &str, credits: Credits, estimated: bool) -> i64 {
+        let estimated = if estimated { "NOT NULL" } else { "NULL" };
+        let sql = format!(
+            "SELECT CAST(COUNT(*) AS BIGINT) FROM holds JOIN entries ON hold_id = holds.id \
+             WHERE holds.model = '{model}' AND state = 'settled' AND settled = {} AND holds.overrun = 0 \
+             AND estimated_at IS {estimated}",
+            credits.0
+        );
+        self.row(&sql).await.get(0)
+    }
+
+    /// What is wrong with the ledger is printed.
+    pub(crate) async fn are_sound(&self) -> bool {
+        let violations = verify(&self.0, Millis::now()).await;
+        let violations = violations.expect("the database answers");
+        for violation in &violations {
+            println!("{violation:?}");
+        }
+        violations.is_empty()
+    }
+
+    async fn row(&self, sql: &str) -> sqlx::any::AnyRow {
+        sqlx::query(AssertSqlSafe(sql.to_owned()))
+            .fetch_one(self.0.reader())
+            .await
+            .expect("the database answers")
+    }
+}
+
+/// What became of a request's hold.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Charge {
+    pub is_settled: bool,
+    pub credits: Credits,
+    pub tokens_output: i64,
+}

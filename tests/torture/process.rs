@@ -1,0 +1,276 @@
+//! `Node`: `weir serve` as a process of its own, which can be killed and started again; and `Providers`, what it asks.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tests::{Client, Reply, Upstream, chat};
+use weir::secrets::SecretUrl;
+
+use crate::money::{Books, USER};
+
+/// Ports for nodes: below those that the kernel gives to clients, which could take one while its node is away.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// A node, running or not. It keeps its port and its folder; killed when dropped.
+pub(crate) struct Node {
+    stores: Stores,
+    tables: String,
+    database: SecretUrl,
+    address: SocketAddr,
+    folder: TempDir,
+    child: Option<Child>,
+}
+
+/// Where nodes keep what they know: SQLite and memory where nothing is named.
+#[derive(Clone, Default)]
+pub(crate) struct Stores {
+    pub postgres: Option<SecretUrl>,
+    pub redis: Option<SecretUrl>,
+}
+
+/// Two providers, each with a model of its name: `plain` has whole answers, `stream` has streamed ones.
+pub(crate) struct Providers {
+    pub plain: Upstream,
+    pub stream: Upstream,
+}
+
+impl Node {
+    /// A node that was never started, with these tables in its configuration.
+    pub(crate) fn new(stores: &Stores, tables: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let file = folder.path().join(".weir/weir.db");
+        let sqlite = SecretUrl::new(format!("sqlite:{}", file.display()));
+        let database = stores.postgres.clone().unwrap_or(sqlite);
+        let mut toml = format!("listen = \"{address}\"\ndev = true\n");
+        for (setting, url) in [
+            ("database_url", &stores.postgres),
+            ("redis_url", &stores.redis),
+        ] {
+            if let Some(url) = url {
+                toml.push_str(&format!("{setting} = {:?}\n", url.expose()));
+            }
+        }
+        toml.push_str(tables);
+        fs::write(folder.path().join("weir.toml"), toml).expect("the folder can be written");
+        Self {
+            stores: stores.clone(),
+            tables: tables.to_owned(),
+            database,
+            address,
+            folder,
+            child: None,
+        }
+    }
+
+    /// Another node with the same settings that knows the keys of this one, as those of one deployment do.
+    pub(crate) fn twin(&self) -> Self {
+        let twin = Self::new(&self.stores, &self.tables);
+        let keys = Path::new(".weir/keys");
+        for folder in [Path::new(".weir"), keys] {
+            weir::secrets::create_private_folder(&twin.folder.path().join(folder))
+                .expect("the folder can be written");
+        }
+        let pepper = keys.join("api-key-pepper");
+        fs::copy(
+            self.folder.path().join(&pepper),
+            twin.folder.path().join(&pepper),
+        )
+        .expect("a key was made");
+        twin
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its ledger, read beside it.
+    pub(crate) async fn books(&self) -> Books {
+        Books::open(&self.database).await
+    }
+
+    /// Starts it; returns when it listens.
+    pub(crate) fn start(&mut self) {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.log())
+            .expect("the folder can be written");
+        let mut child = self
+            .weir()
+            .arg("serve")
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .expect("weir runs");
+        let mut greeting = BufReader::new(child.stdout.take().expect("piped"));
+        let mut line = String::new();
+        while !line.contains("curl ") {
+            line.clear();
+            let read = greeting.read_line(&mut line).expect("text");
+            assert!(read > 0, "it ended: {}", self.read_log());
+        }
+        self.child = Some(child);
+    }
+
+    /// Kills it with SIGKILL; returns when it is gone.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child
+                .kill()
+                .and_then(|()| child.wait().map(drop))
+                .expect("it can be killed");
+        }
+    }
+
+    /// Runs a command of `weir` beside it and returns what it prints, and whether it ends well.
+    pub(crate) fn run(&self, arguments: &[&str]) -> (String, bool) {
+        let output = self.weir().args(arguments).output().expect("weir runs");
+        if !output.status.success() {
+            eprintln!("{}", String::from_utf8_lossy(&output.stderr));
+        }
+        let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        (text, output.status.success())
+    }
+
+    /// Makes [`USER`] with so many credits beside those of the plan `free`, and a client with a key.
+    pub(crate) fn client(&self, credits: &str) -> Client {
+        let (key, made) = self.run(&["key", "create", "--user", USER]);
+        assert!(made, "a key is made");
+        let (_, topped_up) = self.run(&["user", "top-up", "--user", USER, "--credits", credits]);
+        assert!(topped_up, "credits are given");
+        Client::new(self.address).with_key(&key)
+    }
+
+    /// Whether `weir ledger verify` finds nothing.
+    pub(crate) fn is_sound(&self) -> bool {
+        let (findings, sound) = self.run(&["ledger", "verify"]);
+        if !sound {
+            println!("{findings}");
+        }
+        sound
+    }
+
+    /// How often a thread of it has panicked since its first start.
+    pub(crate) fn panics(&self) -> usize {
+        self.read_log().matches("panicked at").count()
+    }
+
+    fn read_log(&self) -> String {
+        fs::read_to_string(self.log()).expect("it was started")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("log")
+    }
+
+    fn weir(&self) -> Command {
+        let mut command = Command::new(&*BINARY);
+        // What a developer has set must not change what is tested.
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WEIR_")) {
+            command.env_remove(name);
+        }
+        command.current_dir(self.folder.path());
+        command
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Providers {
+    /// Both, with the same answer: so many tokens of input, and a token of output for each text.
+    pub(crate) async fn start(plain: Reply, stream: Reply) -> Self {
+        let providers = Self {
+            plain: Upstream::start().await,
+            stream: Upstream::start().await,
+        };
+        providers.plain.always(plain);
+        providers.stream.always(stream);
+        providers
+    }
+
+    /// How many requests have reached them.
+    pub(crate) fn calls(&self) -> usize {
+        self.plain.count() + self.stream.count()
+    }
+
+    /// The tables of a configuration that name them, and rates that nobody exceeds.
+    pub(crate) fn tables(&self) -> String {
+        format!(
+            "[rate_limits]\nfree = 1000000\naddress = 1000000\n{}{}",
+            provider("plain", &self.plain),
+            provider("stream", &self.stream)
+        )
+    }
+}
+
+/// The tables of a provider and of a model of its name.
+pub(crate) fn provider(name: &str, upstream: &Upstream) -> String {
+    format!(
+        "[providers.{name}]\nadapter = \"openai\"\nbase_url = \"{}\"\n{}",
+        upstream.base_url(),
+        crate::money::model(name)
+    )
+}
+
+/// A request to one of [`Providers`].
+pub(crate) fn request(stream: bool) -> Value {
+    let mut request = chat(if stream { "stream" } else { "plain" }, crate::money::TEXT);
+    request["stream"] = stream.into();
+    request
+}
+
+/// The release binary beside this program, built once.
+static BINARY: LazyLock<PathBuf> = LazyLock::new(|| {
+    let program = std::env::current_exe().expect("a program has a path");
+    let target = program.ancestors().nth(2).expect("target/release");
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--release", "--package", "weir", "--bin", "weir"])
+        .arg("--target-dir")
+        .arg(target)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .expect("cargo runs");
+    assert!(built.success(), "weir builds");
+    program.with_file_name("weir")
+});
+
+fn free_port() -> u16 {
+    // Each is looked at once: a node that is not started yet has one, too.
+    static NEXT: AtomicU16 = AtomicU16::new(PORTS.start);
+    loop {
+        let port = NEXT.fetch_add(1, Ordering::Relaxed);
+        assert!(PORTS.contains(&port), "there is a free port");
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// Waits until a condition holds and says how long that took; `None` if it takes too long.
+pub(crate) async fn wait_until(
+    limit: Duration,
+    mut holds: impl AsyncFnMut() -> bool,
+) -> Option<Duration> {
+    let began = Instant::now();
+    while !holds().await {
+        if began.elapsed() > limit {
+            return None;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Some(began.elapsed())
+}

@@ -238,7 +238,9 @@ static BINARY: LazyLock<PathBuf> = LazyLock::new(|| {
     let program = std::env::current_exe().expect("a program has a path");
     let target = program.ancestors().nth(2).expect("target/release");
     let built = Command::new(env!("CARGO"))
-        .args(["build", "--release", "--package", "weir", "--bin", "weir"])
+        // Beside this package, so that weir is built with the features that this program has it with.
+        .args(["build", "--release", "--bin", "weir"])
+        .args(["--package", "weir", "--package", "tests"])
         .arg("--target-dir")
         .arg(target)
         .current_dir(env!("CARGO_MANIFEST_DIR"))

@@ -276,3 +276,8 @@ pub(crate) async fn wait_until(
     }
     Some(began.elapsed())
 }
+
+/// How long something took, for a line of figures.
+pub(crate) fn shown(took: Option<Duration>) -> String {
+    took.map_or_else(|| "never".to_owned(), |took| format!("{took:.0?}"))
+}

@@ -9,7 +9,7 @@ use weir::billing::Credits;
 
 use crate::load::{self, Heard};
 use crate::money;
-use crate::process::{Node, Providers, Stores};
+use crate::process::{Node, Providers, Stores, shown};
 
 const REQUESTS: usize = 1_000;
 
@@ -108,8 +108,9 @@ fn race(runtime: &tokio::runtime::Runtime, name: &str, processes: usize, stores:
     let sound = nodes[0].is_sound();
     println!(
         "L3: {name}: {REQUESTS} at once on a balance for {ADMITTED}: {paid} admitted and paid, {refused} refused \
-         with QUOTA_EXCEEDED, {otherwise} otherwise, all decided in {refused_after:.0?}; {calls} upstream calls, \
+         with QUOTA_EXCEEDED, {otherwise} otherwise, all decided in {}; {calls} upstream calls, \
          {balance} credits and {} open holds left, ledger sound: {sound}",
+        shown(refused_after),
         totals.open
     );
     if otherwise > 0 {

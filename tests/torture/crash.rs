@@ -9,7 +9,7 @@ use weir::billing::Credits;
 
 use crate::load::{self, Heard};
 use crate::money::{self, Books, Totals, price};
-use crate::process::{Node, Providers, Stores, wait_until};
+use crate::process::{Node, Providers, Stores, shown, wait_until};
 
 /// Kills on each database.
 const KILLS: u32 = 100;
@@ -112,7 +112,8 @@ fn kills(runtime: &tokio::runtime::Runtime, database: &str, stores: &Stores) -> 
     let is_right = outcome.report(database, &heard);
     println!(
         "L4: {database}: {KILLS} kills: all served within {SERVING:.0?} again: {served_all}; last open hold gone \
-         {closed:.1?} after the load (limit {LEASE:.0?} + {SWEEP:.0?}), ledger sound: {sound}, {panics} panics"
+         {} after the load (limit {LEASE:.0?} + {SWEEP:.0?}), ledger sound: {sound}, {panics} panics",
+        shown(closed)
     );
     served_all && closed.is_some() && sound && panics == 0 && is_right
 }

@@ -99,9 +99,11 @@ impl Books {
 
     /// What each request was charged that has been.
     pub(crate) async fn charges(&self) -> HashMap<String, Charge> {
-        let sql = "SELECT request_id, state, plan_posted + top_up_posted, COALESCE((SELECT tokens_output \
-                   FROM entries WHERE hold_id = holds.id ORDER BY sequence DESC LIMIT 1), 0) FROM holds";
-        let rows = sqlx::query(sql).fetch_all(self.0.reader()).await;
+        let sql = "SELECT request_id, state, plan_posted + top_up_posted, COALESCE(tokens, 0) FROM holds \
+                   LEFT JOIN (SELECT hold_id, MAX(tokens_output) AS tokens FROM entries GROUP BY hold_id) e \
+                   ON hold_id = holds.id";
+        let mut snapshot = self.snapshot().await;
+        let rows = sqlx::query(sql).fetch_all(&mut *snapshot).await;
         rows.expect("the database answers")
             .iter()
             .map(|row| {
@@ -146,9 +148,14 @@ impl Books {
 
     async fn row(&self, sql: &str) -> sqlx::any::AnyRow {
         sqlx::query(AssertSqlSafe(sql.to_owned()))
-            .fetch_one(self.0.reader())
+            .fetch_one(&mut *self.snapshot().await)
             .await
             .expect("the database answers")
+    }
+
+    /// Statements in it may take longer than a request waits.
+    async fn snapshot(&self) -> sqlx::Transaction<'static, sqlx::Any> {
+        self.0.snapshot().await.expect("the database answers")
     }
 }
 

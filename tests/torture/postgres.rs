@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::load;
 use crate::money;
-use crate::process::{Node, Providers, Stores, wait_until};
+use crate::process::{Node, Providers, Stores, shown, wait_until};
 
 const RESTARTS: u32 = 20;
 
@@ -78,11 +78,12 @@ pub(crate) fn run() -> bool {
     println!(
         "L6: {RESTARTS} crashes of PostgreSQL, each {:.1?} away at most: of {} requests {} acknowledged as paid, {lost} \
          of these charges lost; {} upstream calls, {unpaid} more than charges; serving again in {slowest:.1?} (limit \
-         {LIMIT:.0?}), last open hold gone after {closed:.1?}, ledger sound: {sound}, {panics} panics",
+         {LIMIT:.0?}), last open hold gone after {}, ledger sound: {sound}, {panics} panics",
         away.into_iter().max().expect("some"),
         heard.len(),
         acknowledged.len(),
         providers.calls(),
+        shown(closed),
     );
     lost == 0
         && !acknowledged.is_empty()

@@ -238,7 +238,9 @@ static BINARY: LazyLock<PathBuf> = LazyLock::new(|| {
     let program = std::env::current_exe().expect("a program has a path");
     let target = program.ancestors().nth(2).expect("target/release");
     let built = Command::new(env!("CARGO"))
-        .args(["build", "--release", "--package", "weir", "--bin", "weir"])
+        // Beside this package, so that weir is built with the features that this program has it with.
+        .args(["build", "--release", "--bin", "weir"])
+        .args(["--package", "weir", "--package", "tests"])
         .arg("--target-dir")
         .arg(target)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -273,4 +275,9 @@ pub(crate) async fn wait_until(
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     Some(began.elapsed())
+}
+
+/// How long something took, for a line of figures.
+pub(crate) fn shown(took: Option<Duration>) -> String {
+    took.map_or_else(|| "never".to_owned(), |took| format!("{took:.0?}"))
 }

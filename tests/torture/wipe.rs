@@ -12,7 +12,7 @@ use weir::billing::{Credits, Plan};
 
 use crate::load::{self, Heard};
 use crate::money::{self, Books, HOLD, Totals};
-use crate::process::{Providers, Stores, provider, wait_until};
+use crate::process::{Providers, Stores, provider, shown, wait_until};
 
 /// Streams that are held open; the balance at the beginning is enough for no more.
 const HELD: usize = 200;
@@ -182,14 +182,14 @@ impl Wiped {
         println!(
             "L9: {name} {WIPES} times over {HELD} open holds: {paid} requests paid (the balance was enough for \
              {}), {refused} refused, {otherwise} otherwise; {} upstream calls for them; of the streams {} asked and {} \
-             paid; {} overspent, {} left, last open hold gone after {:.1?}, ledger sound: {}",
+             paid; {} overspent, {} left, last open hold gone after {}, ledger sound: {}",
             2 * WIPES * PAID_FOR,
             self.calls,
             self.held_calls,
             self.held_paid,
             Credits(self.totals.overrun),
             self.balance,
-            self.closed,
+            shown(self.closed),
             self.sound,
         );
         if otherwise > 0 {

@@ -296,22 +296,18 @@ impl Config {
                 ));
             }
         }
-        for (index, pepper) in self.api_key_peppers.iter().enumerate() {
-            let earlier = &self.api_key_peppers[..index];
-            if pepper.version == 0 || earlier.iter().any(|other| other.version == pepper.version) {
-                problems.push(format!(
-                    "`api_key_peppers[{index}].version` is {}; versions begin at 1 and are used once",
-                    pepper.version
-                ));
-            }
-        }
-        for (index, key) in self.sealing_keys.iter().enumerate() {
-            let earlier = &self.sealing_keys[..index];
-            if key.id == 0 || earlier.iter().any(|other| other.id == key.id) {
-                problems.push(format!(
-                    "`sealing_keys[{index}].id` is {}; ids begin at 1 and are used once",
-                    key.id
-                ));
+        let peppers = self.api_key_peppers.iter().map(|pepper| pepper.version);
+        let sealing_keys = self.sealing_keys.iter().map(|key| key.id);
+        for (setting, field, numbers) in [
+            ("api_key_peppers", "version", peppers.collect::<Vec<_>>()),
+            ("sealing_keys", "id", sealing_keys.collect()),
+        ] {
+            for (index, number) in numbers.iter().enumerate() {
+                if *number == 0 || numbers[..index].contains(number) {
+                    problems.push(format!(
+                        "`{setting}[{index}].{field}` is {number}; {field}s begin at 1 and are used once"
+                    ));
+                }
             }
         }
         if let Err(error) = Dialect::of(&self.database_url()) {

@@ -1,5 +1,7 @@
 //! Identifiers that weir makes up: a prefix that says what it names, then a UUIDv7 in hex.
 
+use std::fmt;
+
 use uuid::Uuid;
 
 /// An id for one request, e.g. `req_0192…`; in the `X-Request-Id` header, errors and the log.
@@ -44,4 +46,16 @@ fn prefixed(prefix: &str) -> String {
     id.push_str(prefix);
     id.push_str(hex);
     id
+}
+
+/// Bytes as lower-case hexadecimal digits.
+#[derive(Debug, Clone, Copy)]
+pub struct Hex<'a>(pub &'a [u8]);
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0
+            .iter()
+            .try_for_each(|byte| write!(formatter, "{byte:02x}"))
+    }
 }

@@ -14,14 +14,12 @@
 //! **Invariant:** nodes that share a database share its sealing keys. The database keeps a fingerprint of each, and
 //! a node whose key of an id is another does not start.
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, ensure};
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
-use hmac::{Hmac, Mac};
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
 
-use crate::catalog::config::{CredentialSource, environment};
+use crate::catalog::config::CredentialSource;
 use crate::config::Config;
 use crate::secrets::{Key, random_bytes};
 use crate::storage::Database;
@@ -75,9 +73,6 @@ const VERSION: u8 = 1;
 
 /// The id of the key that a gateway without configured ones makes for itself.
 const OWN_ID: u32 = 1;
-
-/// Bytes that a configured key has at least.
-const MIN_BYTES: usize = 32;
 
 /// Bytes of version and key id.
 const HEAD_BYTES: usize = 5;
@@ -168,15 +163,7 @@ impl KeyRing {
 impl SealingKey {
     fn read(settings: &SealingKeySettings) -> anyhow::Result<Self> {
         let id = settings.id;
-        let text = settings
-            .key
-            .read(environment)
-            .map_err(|problem| anyhow!("the sealing key of id {id}: {problem}"))?;
-        ensure!(
-            text.expose().len() >= MIN_BYTES,
-            "the sealing key of id {id} has less than {MIN_BYTES} bytes"
-        );
-        let key = Key::new(Sha256::digest(text.expose().as_bytes()).into());
+        let key = Key::configured(&settings.key, &format!("the sealing key of id {id}"))?;
         Ok(Self { id, key })
     }
 
@@ -184,12 +171,8 @@ impl SealingKey {
         XChaCha20Poly1305::new(self.key.expose().into())
     }
 
-    /// What tells it from another without telling anything of it.
     fn fingerprint(&self) -> Vec<u8> {
-        let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(self.key.expose())
-            .unwrap_or_else(|_| unreachable!("HMAC takes keys of any length"));
-        mac.update(b"weir sealing key\0");
-        mac.finalize().into_bytes()[..16].to_vec()
+        self.key.fingerprint(b"weir sealing key\0")
     }
 }
 
@@ -205,16 +188,11 @@ fn associated(head: &[u8], purpose: Purpose, fields: &[&[u8]]) -> Vec<u8> {
 
 /// The fingerprint of the key of an id: this one's, unless the database knows another.
 async fn known_fingerprint(database: &Database, key: &SealingKey) -> sqlx::Result<Vec<u8>> {
-    sqlx::query(
-        "INSERT INTO sealing_keys (id, fingerprint) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING",
-    )
-    .bind(i64::from(key.id))
-    .bind(key.fingerprint())
-    .execute(database.writer())
-    .await?;
-    sqlx::query_scalar("SELECT fingerprint FROM sealing_keys WHERE id = $1")
-        .bind(i64::from(key.id))
-        .fetch_one(database.writer())
+    let keep =
+        "INSERT INTO sealing_keys (id, fingerprint) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING";
+    let read = "SELECT fingerprint FROM sealing_keys WHERE id = $1";
+    database
+        .keep_first(keep, read, key.id.into(), key.fingerprint())
         .await
 }
 

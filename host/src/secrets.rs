@@ -5,9 +5,16 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail, ensure};
+use hmac::{Hmac, KeyInit, Mac};
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 use url::Url;
+
+use crate::catalog::config::{CredentialSource, environment};
+
+/// Bytes that a configured secret has at least.
+const MIN_CONFIGURED_BYTES: usize = 32;
 
 /// A 256-bit key. Prints masked.
 #[derive(Clone)]
@@ -22,6 +29,31 @@ impl Key {
     /// The key's bytes.
     pub fn expose(&self) -> &[u8; 32] {
         &self.0
+    }
+
+    /// The key that a configured secret makes; `what` names it in errors, such as `the pepper of version 1`.
+    pub fn configured(source: &CredentialSource, what: &str) -> anyhow::Result<Self> {
+        let text = source
+            .read(environment)
+            .map_err(|problem| anyhow!("{what}: {problem}"))?;
+        ensure!(
+            text.expose().len() >= MIN_CONFIGURED_BYTES,
+            "{what} has less than {MIN_CONFIGURED_BYTES} bytes"
+        );
+        Ok(Self(Sha256::digest(text.expose().as_bytes()).into()))
+    }
+
+    /// An HMAC-SHA256 under the key, begun with a label that tells what it is for.
+    pub fn mac(&self, label: &[u8]) -> Hmac<Sha256> {
+        let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&self.0)
+            .unwrap_or_else(|_| unreachable!("HMAC takes keys of any length"));
+        mac.update(label);
+        mac
+    }
+
+    /// What tells it from another without telling anything of it.
+    pub fn fingerprint(&self, label: &[u8]) -> Vec<u8> {
+        self.mac(label).finalize().into_bytes()[..16].to_vec()
     }
 
     /// Reads a key from its file, or makes one from the system's randomness if there is none.

@@ -50,19 +50,12 @@ pub async fn serve(app: App, listeners: Listeners, stop: impl Future<Output = ()
     let connections = GracefulShutdown::new();
     let Listeners { public, internal } = listeners;
     {
-        let places = app.config.limits.connections;
-        let public = accept(
-            &app,
-            public,
-            router::public(app.clone()),
-            places,
-            &connections,
-        );
+        let public = accept(&app, public, router::public(app.clone()), &connections);
         let internal = async {
             match internal {
                 Some(listener) => {
                     let routes = router::internal(app.clone());
-                    accept(&app, listener, routes, places, &connections).await;
+                    accept(&app, listener, routes, &connections).await;
                 }
                 None => std::future::pending().await,
             }
@@ -79,13 +72,7 @@ pub async fn serve(app: App, listeners: Listeners, stop: impl Future<Output = ()
 }
 
 /// Accepts connections for ever, so many at once.
-async fn accept(
-    app: &App,
-    listener: TcpListener,
-    routes: Router,
-    places: u32,
-    connections: &GracefulShutdown,
-) {
+async fn accept(app: &App, listener: TcpListener, routes: Router, connections: &GracefulShutdown) {
     let limits = &app.config.limits;
     let mut server = http1::Builder::new();
     server
@@ -94,7 +81,7 @@ async fn accept(
         .max_headers(MAX_HEADERS)
         .max_buf_size(BUFFER_BYTES);
     let write_timeout = Duration::from_millis(limits.client_write_timeout_ms);
-    let places = Arc::new(Semaphore::new(places as usize));
+    let places = Arc::new(Semaphore::new(limits.connections as usize));
     loop {
         // Without a place, clients wait in the kernel's queue.
         let place = places.clone().acquire_owned().await;

@@ -37,11 +37,7 @@ const PIECES: usize = 6;
 const BYTES_PER_TOKEN: u64 = 4;
 
 pub(crate) fn run() -> bool {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime starts");
+    let runtime = crate::runtime(2);
     let postgres = Postgres::start(Durability::Real);
     let on_sqlite = kills(&runtime, "SQLite", &Stores::default());
     let stores = Stores {

@@ -57,11 +57,7 @@ struct Case {
 }
 
 pub(crate) fn run() -> bool {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime starts");
+    let runtime = crate::runtime(2);
     runtime.block_on(async {
         let postgres = Postgres::start(Durability::Real);
         let on_sqlite = cuts("SQLite", &Stores::default()).await;

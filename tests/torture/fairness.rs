@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::runtime;
 use serde_json::json;
 use tests::{Gateway, chat, guests};
 use tokio::task::JoinSet;
@@ -14,13 +15,6 @@ const WORKER_THREADS: usize = 2;
 const MARGIN: Duration = Duration::from_millis(20);
 
 pub(crate) fn run() -> bool {
-    let runtime = |threads| {
-        tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(threads)
-            .enable_all()
-            .build()
-            .expect("a runtime starts")
-    };
     let gateway_runtime = runtime(WORKER_THREADS);
     let gateway = gateway_runtime.block_on(async {
         Gateway::builder()

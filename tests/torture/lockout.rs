@@ -11,11 +11,7 @@ const ADDRESSES: usize = 250_000;
 const MEMORY_LIMIT_MIB: usize = 96;
 
 pub(crate) fn run() -> bool {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime starts");
+    let runtime = crate::runtime(2);
     runtime.block_on(async { forged().await & crowd().await })
 }
 

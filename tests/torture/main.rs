@@ -101,3 +101,12 @@ fn main() -> ExitCode {
         ExitCode::FAILURE
     }
 }
+
+/// A runtime of so many worker threads.
+fn runtime(threads: usize) -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build()
+        .expect("a runtime starts")
+}

@@ -24,11 +24,7 @@ const CATCHING_UP: Duration = Duration::from_secs(10);
 const TOP_UP: &str = "10000000";
 
 pub(crate) fn run() -> bool {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime starts");
+    let runtime = crate::runtime(2);
     let postgres = Postgres::start(Durability::Real);
     let providers = runtime.block_on(Providers::start(
         Reply::chat_with_usage("paid", money::TOKENS_INPUT, 100).after(Duration::from_millis(50)),

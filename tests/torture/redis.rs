@@ -33,11 +33,7 @@ struct Outage {
 }
 
 pub(crate) fn run() -> bool {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime starts");
+    let runtime = crate::runtime(2);
     runtime.block_on(async {
         let mut sound = true;
         for on_postgres in [false, true] {

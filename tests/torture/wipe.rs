@@ -30,8 +30,8 @@ const BETWEEN: Duration = Duration::from_millis(750);
 const SETTLING: Duration = Duration::from_secs(20);
 
 pub(crate) fn run() -> bool {
-    let gateways = runtime();
-    let clients = runtime();
+    let gateways = crate::runtime(2);
+    let clients = crate::runtime(2);
     let postgres = Postgres::start(Durability::Real);
     let database =
         |on_postgres: bool| on_postgres.then(|| gateways.block_on(postgres.create_database()));
@@ -57,14 +57,6 @@ pub(crate) fn run() -> bool {
     // What is in process is lost with the process, and a node that begins has nothing yet.
     let wiped = clients.block_on(torment(&gateways, &stores, || Wipe::NewNode));
     sound & wiped.report("PostgreSQL, requests move to a node whose cache in process is empty")
-}
-
-fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime starts")
 }
 
 enum Wipe {

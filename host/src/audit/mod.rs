@@ -94,6 +94,13 @@ impl Audit {
         Self { queue, dropped }
     }
 
+    /// Records one event for a command, which has no writer and ends when this is written, or lost.
+    pub async fn record_now(database: &Database, event: Event) {
+        let audit = Self::start(database.clone());
+        audit.record(event);
+        audit.flush().await;
+    }
+
     /// Waits until all events so far are written, or lost.
     pub async fn flush(&self) {
         let (done, written) = oneshot::channel();

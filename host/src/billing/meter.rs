@@ -229,7 +229,11 @@ impl Meter {
             );
         }
         self.state = State::Ended;
-        let settle = self.settlement(&checked, &charge);
+        let settle = Settle {
+            hold: self.hold.clone(),
+            credits: charge.credits,
+            usage: self.usage(&checked, &charge),
+        };
         let deadline = Instant::now() + SETTLE_TIMEOUT;
         match self
             .ledger
@@ -300,14 +304,6 @@ impl Meter {
             None => Charge::default(),
         };
         (checked, charge)
-    }
-
-    fn settlement(&self, checked: &CheckedUsage, charge: &Charge) -> Settle {
-        Settle {
-            hold: self.hold.clone(),
-            credits: charge.credits,
-            usage: self.usage(checked, charge),
-        }
     }
 
     fn usage(&self, checked: &CheckedUsage, charge: &Charge) -> Usage {

@@ -35,12 +35,11 @@ pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> 
     let database = Database::open(&config.database_url()).await?;
     let peppers = Peppers::open(&config, &database).await?;
     let key = store::create_key(&database, &peppers, &user, &name, false, Millis::now()).await?;
-    let audit = Audit::start(database.clone());
-    audit.record(Event::KeyCreated {
+    let created = Event::KeyCreated {
         user_id: user.clone(),
         key_id: key.id().to_owned(),
-    });
-    audit.flush().await;
+    };
+    Audit::record_now(&database, created).await;
     database.close().await;
     println!("{}", key.expose());
     eprintln!(

@@ -59,23 +59,16 @@ pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> 
 }
 
 async fn change(config: &Config, database: &Database, command: Command) -> anyhow::Result<String> {
+    let (Command::GrantAdmin(who)
+    | Command::RevokeAdmin(who)
+    | Command::SetPlan { who, .. }
+    | Command::TopUp { who, .. }) = &command;
+    let user_id = who.find(config, database).await?;
     match command {
-        Command::GrantAdmin(who) => {
-            let user_id = who.find(config, database).await?;
-            set_admin(database, user_id, true).await
-        }
-        Command::RevokeAdmin(who) => {
-            let user_id = who.find(config, database).await?;
-            set_admin(database, user_id, false).await
-        }
-        Command::SetPlan { who, plan } => {
-            let user_id = who.find(config, database).await?;
-            set_plan(database, user_id, plan).await
-        }
-        Command::TopUp { who, credits } => {
-            let user_id = who.find(config, database).await?;
-            top_up(database, user_id, &credits).await
-        }
+        Command::GrantAdmin(_) => set_admin(database, user_id, true).await,
+        Command::RevokeAdmin(_) => set_admin(database, user_id, false).await,
+        Command::SetPlan { plan, .. } => set_plan(database, user_id, plan).await,
+        Command::TopUp { credits, .. } => top_up(database, user_id, &credits).await,
     }
 }
 
@@ -97,9 +90,7 @@ async fn set_admin(database: &Database, user_id: String, admin: bool) -> anyhow:
         ),
     };
     ensure!(found, "there is no user {user_id}");
-    let audit = Audit::start(database.clone());
-    audit.record(event);
-    audit.flush().await;
+    Audit::record_now(database, event).await;
     Ok(format!("{user_id} is {now} an administrator."))
 }
 

@@ -7,7 +7,7 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use hmac::{Hmac, KeyInit, Mac};
+use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
 use super::pepper::Peppers;
@@ -71,9 +71,7 @@ impl RawKey {
     }
 
     fn mac(&self, pepper: &Key) -> Hmac<Sha256> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(pepper.expose())
-            .unwrap_or_else(|_| unreachable!("HMAC takes keys of any length"));
-        mac.update(b"weir api key v1\0");
+        let mut mac = pepper.mac(b"weir api key v1\0");
         mac.update(self.text.as_bytes());
         mac
     }

@@ -48,6 +48,7 @@ use crate::audit::Event;
 use crate::billing::ledger::{AccountId, Source};
 use crate::billing::meter::Payer;
 use crate::error::ApiError;
+use crate::ids::Hex;
 use crate::storage::cache::{
     Bucket, CacheError, Identify, Lookup, RateDecision, Record, RecordKey,
 };
@@ -72,8 +73,6 @@ pub struct Caller {
 pub enum Proof {
     /// By this API key.
     ApiKey {
-        /// Which.
-        key_id: String,
         /// Its HMAC, in hexadecimal: what its charges are told apart by.
         hash: String,
     },
@@ -99,7 +98,6 @@ pub type RateSlot = Arc<OnceLock<RateDecision>>;
 /// What the cache keeps of a key, beside its user and their rate.
 #[derive(Serialize, Deserialize)]
 struct CachedKey {
-    key_id: String,
     expires_at: i64,
 }
 
@@ -119,7 +117,7 @@ impl Caller {
     /// Who pays for what is asked.
     pub fn payer(self) -> Payer {
         let (source, source_id) = match self.proof {
-            Proof::ApiKey { hash, .. } => (Source::ApiKey, Some(hash)),
+            Proof::ApiKey { hash } => (Source::ApiKey, Some(hash)),
             Proof::Web { .. } => (Source::Web, None),
         };
         Payer {
@@ -171,7 +169,8 @@ impl Identification<'_> {
         };
         let pepper = &self.app.key_peppers.current().key;
         let hash = key.as_ref().map(|key| key.hash(pepper));
-        let secret = hash.as_ref().map(|hash| hexadecimal(hash));
+        // Only who has the key can make us compute this.
+        let secret = hash.as_ref().map(|hash| Hex(hash).to_string());
         let record_key = match (&key, &secret) {
             (Some(key), Some(secret)) => Some(RecordKey {
                 secret,
@@ -194,11 +193,8 @@ impl Identification<'_> {
                     return Err(locked_out(left));
                 }
                 self.within("address", known.address, None)?;
-                match (&known.record, known.user) {
-                    (Lookup::Found(record), user) => {
-                        self.within("caller", user, Some(&record.user_id))?;
-                    }
-                    (Lookup::Missing | Lookup::Revoked, _) => {}
+                if let Lookup::Found(record) = &known.record {
+                    self.within("caller", known.user, Some(&record.user_id))?;
                 }
                 known.record
             }
@@ -228,10 +224,9 @@ impl Identification<'_> {
         record: Lookup,
     ) -> Result<Caller, ApiError> {
         let now = self.app.clock.now();
-        let caller = |user_id, key_id| Caller {
+        let caller = |user_id| Caller {
             user_id,
             proof: Proof::ApiKey {
-                key_id,
                 hash: record_key.secret.to_owned(),
             },
         };
@@ -243,8 +238,8 @@ impl Identification<'_> {
                     if now.0 >= cached.expires_at {
                         return self.fail("api_key", "expired").await;
                     }
-                    self.app.last_used.touch(&cached.key_id, now);
-                    return Ok(caller(record.user_id, cached.key_id));
+                    self.app.last_used.touch(key.id(), now);
+                    return Ok(caller(record.user_id));
                 }
             }
             Lookup::Missing => {}
@@ -258,7 +253,6 @@ impl Identification<'_> {
         };
         let rate = self.app.config.rate_limits.of_plan(&stored.plan);
         let cached = CachedKey {
-            key_id: key.id().to_owned(),
             expires_at: stored.expires_at.0,
         };
         let record = Record {
@@ -274,7 +268,7 @@ impl Identification<'_> {
         }
         self.count(&stored.user_id, &stored.plan).await?;
         self.app.last_used.touch(key.id(), now);
-        Ok(caller(stored.user_id, cached.key_id))
+        Ok(caller(stored.user_id))
     }
 
     /// Whether a key is stored under the current pepper; moves it there if it is not.
@@ -432,16 +426,6 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().unwrap_or("");
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
-}
-
-/// A key's HMAC as the cache has it: only who has the key can make us compute it.
-fn hexadecimal(hash: &[u8]) -> String {
-    use std::fmt::Write as _;
-    hash.iter()
-        .fold(String::with_capacity(64), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
 }
 
 fn locked_out(left: Duration) -> ApiError {

@@ -8,22 +8,17 @@
 //! **Invariant:** nodes that share a database share its peppers. The database keeps a fingerprint of each, and a node
 //! whose pepper is another does not start: it would refuse every key.
 
-use anyhow::{Context, anyhow, ensure};
-use hmac::{Hmac, KeyInit, Mac};
+use anyhow::{Context, ensure};
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
 
 use super::store;
-use crate::catalog::config::{CredentialSource, environment};
+use crate::catalog::config::CredentialSource;
 use crate::config::Config;
 use crate::secrets::Key;
 use crate::storage::Database;
 
 /// The version of the pepper that a gateway without configured ones makes for itself.
 const OWN_VERSION: i64 = 1;
-
-/// Bytes that a configured pepper has at least.
-const MIN_BYTES: usize = 32;
 
 /// A pepper in the configuration.
 #[derive(Debug, Clone, Deserialize)]
@@ -100,25 +95,14 @@ impl Peppers {
 impl Pepper {
     fn read(settings: &PepperSettings) -> anyhow::Result<Self> {
         let version = settings.version;
-        let text = settings
-            .pepper
-            .read(environment)
-            .map_err(|problem| anyhow!("the pepper of version {version}: {problem}"))?;
-        ensure!(
-            text.expose().len() >= MIN_BYTES,
-            "the pepper of version {version} has less than {MIN_BYTES} bytes"
-        );
+        let what = format!("the pepper of version {version}");
         Ok(Self {
             version: version.into(),
-            key: Key::new(Sha256::digest(text.expose().as_bytes()).into()),
+            key: Key::configured(&settings.pepper, &what)?,
         })
     }
 
-    /// What tells it from another without telling anything of it.
     fn fingerprint(&self) -> Vec<u8> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(self.key.expose())
-            .unwrap_or_else(|_| unreachable!("HMAC takes keys of any length"));
-        mac.update(b"weir api key pepper\0");
-        mac.finalize().into_bytes()[..16].to_vec()
+        self.key.fingerprint(b"weir api key pepper\0")
     }
 }

@@ -279,18 +279,10 @@ pub async fn pepper_fingerprint(
     version: i64,
     fingerprint: Vec<u8>,
 ) -> sqlx::Result<Vec<u8>> {
-    sqlx::query(
-        "INSERT INTO api_key_peppers (version, fingerprint) VALUES ($1, $2) \
-         ON CONFLICT (version) DO NOTHING",
-    )
-    .bind(version)
-    .bind(fingerprint)
-    .execute(database.writer())
-    .await?;
-    sqlx::query_scalar("SELECT fingerprint FROM api_key_peppers WHERE version = $1")
-        .bind(version)
-        .fetch_one(database.writer())
-        .await
+    let keep = "INSERT INTO api_key_peppers (version, fingerprint) VALUES ($1, $2) \
+                ON CONFLICT (version) DO NOTHING";
+    let read = "SELECT fingerprint FROM api_key_peppers WHERE version = $1";
+    database.keep_first(keep, read, version, fingerprint).await
 }
 
 /// Writes when keys were last used, unless a later use is known.

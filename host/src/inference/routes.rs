@@ -27,12 +27,7 @@ pub async fn create_chat_completion(
     key: IdempotencyHeader,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
-    // After the body: a client that sends slowly must not hold a turn meanwhile.
-    let turn = app.admission.enter().await?;
-    let call = openai::parse_chat(&body.bytes)?;
-    let key = key.with_body(&body.bytes);
-    let (held, payer) = ((turn, body.room), caller.payer());
-    super::chat(&app, held, payer, request_id, call, key).await
+    complete(&app, caller, request_id, key, body, false).await
 }
 
 /// `POST /code`: the same, of models that can call tools.
@@ -43,12 +38,24 @@ pub async fn create_code_completion(
     key: IdempotencyHeader,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
+    complete(&app, caller, request_id, key, body, true).await
+}
+
+async fn complete(
+    app: &App,
+    caller: Caller,
+    request_id: RequestId,
+    key: IdempotencyHeader,
+    body: JsonBody,
+    needs_tools: bool,
+) -> Result<Response, ApiError> {
+    // After the body: a client that sends slowly must not hold a turn meanwhile.
     let turn = app.admission.enter().await?;
     let mut call = openai::parse_chat(&body.bytes)?;
-    call.needs_tools = true;
+    call.needs_tools = needs_tools;
     let key = key.with_body(&body.bytes);
     let (held, payer) = ((turn, body.room), caller.payer());
-    super::chat(&app, held, payer, request_id, call, key).await
+    super::chat(app, held, payer, request_id, call, key).await
 }
 
 /// `POST /internal/agent/code`: the same for the user whom a service names in the body's `user_id`, and for the

@@ -15,7 +15,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use hmac::{Hmac, KeyInit, Mac};
+use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use wasmtime::component::Component;
 
@@ -112,9 +112,7 @@ impl CodeCache {
     }
 
     fn mac(&self, engine: &Engine, digest: &Digest, code: &[u8]) -> Hmac<Sha256> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(self.key.expose())
-            .unwrap_or_else(|_| unreachable!("HMAC takes keys of any length"));
-        mac.update(b"weir compiled component v1\0");
+        let mut mac = self.key.mac(b"weir compiled component v1\0");
         mac.update(digest.as_bytes());
         mac.update(&engine.compatibility().to_le_bytes());
         mac.update(code);

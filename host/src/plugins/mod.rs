@@ -27,6 +27,8 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
+use crate::ids::Hex;
+
 use self::bindings::ProviderPre;
 pub use self::bindings::adapter::Description;
 use self::bundled::Bundled;
@@ -55,9 +57,7 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0
-            .iter()
-            .try_for_each(|byte| write!(formatter, "{byte:02x}"))
+        Hex(&self.0).fmt(formatter)
     }
 }
 

@@ -95,6 +95,27 @@ impl Database {
         &self.writer
     }
 
+    /// Keeps bytes under a number, unless there are some, and returns those that are there: `keep` inserts or does
+    /// nothing, `read` reads.
+    pub async fn keep_first(
+        &self,
+        keep: &'static str,
+        read: &'static str,
+        number: i64,
+        bytes: Vec<u8>,
+    ) -> sqlx::Result<Vec<u8>> {
+        let writer = self.writer();
+        sqlx::query(keep)
+            .bind(number)
+            .bind(bytes)
+            .execute(writer)
+            .await?;
+        sqlx::query_scalar(read)
+            .bind(number)
+            .fetch_one(writer)
+            .await
+    }
+
     /// Begins a transaction that may write. Dropped without a commit, it is rolled back.
     ///
     /// In SQLite it is the only one from here on. In PostgreSQL, lock the rows that it reads and then

@@ -22,7 +22,9 @@ use crate::inference::admission::Admission;
 use crate::inference::upstream::{self, HttpClient};
 use crate::plugins::bundled::Bundled;
 use crate::plugins::code_cache::CodeCache;
-use crate::plugins::{Engine, Plugins};
+use crate::plugins::compiler::Compiler;
+use crate::plugins::slots::Stores;
+use crate::plugins::{Engine, Loader, Plugins};
 use crate::sealing::KeyRing;
 use crate::secrets::{Key, create_private_folder};
 use crate::storage::database::FileLock;
@@ -86,14 +88,16 @@ impl Deref for App {
 impl App {
     /// Opens the stores and loads the plugins. Reports what is left out of the catalog to the log.
     pub async fn start(config: Config, adapters: &[Bundled]) -> anyhow::Result<Self> {
-        Self::start_at(config, adapters, Clock::System).await
+        let compiler = Compiler::new(config.plugins.compile.clone());
+        Self::start_with(config, adapters, Clock::System, compiler).await
     }
 
-    /// The same by another clock.
-    pub async fn start_at(
+    /// The same by another clock, and with a compiler that need not be this program.
+    pub async fn start_with(
         config: Config,
         adapters: &[Bundled],
         clock: Clock,
+        compiler: Compiler,
     ) -> anyhow::Result<Self> {
         create_private_folder(&config.data_dir)?;
         let database_url = config.database_url();
@@ -101,9 +105,14 @@ impl App {
         let (database, cache, plugins) = tokio::join!(
             Database::open(&database_url),
             Cache::open(config.redis_url.as_ref(), &clock),
-            load_plugins(&config, adapters)
+            load_plugins(&config, adapters, compiler)
         );
         let (database, cache, plugins) = (database?, cache?, plugins?);
+        plugins
+            .sync(&database)
+            .await
+            .context("reading what plugins are installed")?;
+        plugins.follow(database.clone(), cache.clone());
         let catalog = build_catalog(&config, &plugins)?;
         for left_out in &catalog.left_out {
             tracing::info!(
@@ -150,14 +159,33 @@ impl App {
     }
 }
 
-/// Loads the adapters, compiled code from the data folder where it is there.
-pub async fn load_plugins(config: &Config, adapters: &[Bundled]) -> anyhow::Result<Plugins> {
-    let engine = Engine::start(config.limits.concurrent_requests)?;
+impl Inner {
+    /// Where what operators change is written and announced.
+    pub fn stores(&self) -> Stores<'_> {
+        Stores {
+            database: &self.database,
+            cache: &self.cache,
+        }
+    }
+}
+
+/// Loads the adapters that the binary brings, compiled code from the data folder where it is there.
+pub async fn load_plugins(
+    config: &Config,
+    adapters: &[Bundled],
+    compiler: Compiler,
+) -> anyhow::Result<Plugins> {
     let cache = Arc::new(CodeCache::new(
         config.data_dir.join("cache/plugins"),
         Key::load_or_create(&config.data_dir.join("keys/plugin-cache"))?,
     ));
-    let plugins = Plugins::load(&engine, cache.clone(), &config.plugins.limits, adapters)
+    let loader = Loader {
+        engine: Engine::start(config.limits.concurrent_requests)?,
+        cache: cache.clone(),
+        compiler,
+        limits: config.plugins.limits.clone(),
+    };
+    let plugins = Plugins::load(loader, adapters)
         .await
         .map_err(|(name, error)| anyhow!(error).context(format!("loading the plugin {name:?}")))?;
     cache.remove_unused(SystemTime::now());

@@ -24,6 +24,7 @@ use crate::identity::limits::{FailurePolicy, RateLimits};
 use crate::identity::pepper::PepperSettings;
 use crate::identity::settings::IdentitySettings;
 use crate::plugins;
+use crate::plugins::compiler::CompileLimits;
 use crate::plugins::limits::MAX_MEMORY_BYTES;
 use crate::sealing::SealingKeySettings;
 use crate::secrets::SecretUrl;
@@ -217,11 +218,25 @@ impl LedgerConfig {
 }
 
 /// Bounds on plugins.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PluginsConfig {
-    /// What every plugin may use, unless its slot says otherwise.
+    /// What every plugin may use.
     pub limits: plugins::Limits,
+    /// What compiling one that arrives at run time may take.
+    pub compile: CompileLimits,
+    /// Traps within a minute for which a plugin is taken out of service; 0 for never. Default 5.
+    pub quarantine_traps: u32,
+}
+
+impl Default for PluginsConfig {
+    fn default() -> Self {
+        Self {
+            limits: plugins::Limits::default(),
+            compile: CompileLimits::default(),
+            quarantine_traps: 5,
+        }
+    }
 }
 
 impl Config {
@@ -355,6 +370,14 @@ impl Config {
                 self.plugins.limits.call_bytes as u64,
             ),
             ("plugins.limits.handles", self.plugins.limits.handles as u64),
+            (
+                "plugins.compile.timeout_ms",
+                self.plugins.compile.timeout_ms,
+            ),
+            (
+                "plugins.compile.memory_mib",
+                self.plugins.compile.memory_mib,
+            ),
         ] {
             if value == 0 {
                 problems.push(format!("`{setting}` must be more than 0"));

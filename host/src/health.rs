@@ -32,6 +32,6 @@ pub async fn get_readiness(State(app): State<App>) -> Result<Json<Value>, ApiErr
     }
     // Plugins are loaded before the gateway listens; their number is here for people.
     Ok(Json(
-        json!({ "status": "ready", "adapters": app.plugins.adapters().count() }),
+        json!({ "status": "ready", "adapters": app.plugins.serving().values().flatten().count() }),
     ))
 }

@@ -15,6 +15,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::app::App;
 use crate::error::ApiError;
+use crate::plugins::loading::COMPONENT_BYTES;
 
 /// The id of a request, given by the router's outermost layer.
 #[derive(Debug, Clone)]
@@ -59,6 +60,36 @@ pub struct JsonBody {
     pub room: OwnedSemaphorePermit,
 }
 
+/// A WebAssembly component as a request's body, within the limits of a component's size and a body's time.
+pub struct ComponentBody {
+    /// The component, whole.
+    pub bytes: Bytes,
+    /// What it occupies of the memory for bodies.
+    pub room: OwnedSemaphorePermit,
+}
+
+impl FromRequest<App> for ComponentBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
+        let content_type = request.headers().get(header::CONTENT_TYPE);
+        let is_component = content_type.is_some_and(|content_type| {
+            let essence = essence(content_type.as_bytes());
+            essence.eq_ignore_ascii_case(b"application/wasm")
+                || essence.eq_ignore_ascii_case(b"application/octet-stream")
+        });
+        if !is_component {
+            return Err(ApiError::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "UNSUPPORTED_MEDIA_TYPE",
+                "Send the component's bytes as application/wasm.",
+            ));
+        }
+        let (bytes, room) = read(request, app, COMPONENT_BYTES, component_too_large).await?;
+        Ok(Self { bytes, room })
+    }
+}
+
 impl FromRequest<App> for JsonBody {
     type Rejection = ApiError;
 
@@ -74,56 +105,75 @@ impl FromRequest<App> for JsonBody {
                 "Send the body as application/json.",
             ));
         }
-        let encoding = headers.get(header::CONTENT_ENCODING);
-        if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
-            return Err(ApiError::new(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "UNSUPPORTED_MEDIA_TYPE",
-                "Send the body without a content encoding.",
-            ));
-        }
         let limit = app.config.limits.body_bytes;
-        let length = headers
-            .get(header::CONTENT_LENGTH)
-            .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-        if length.is_some_and(|length| length > limit as u64) {
-            return Err(too_large(limit));
-        }
-        // A body of unknown length is taken for one of the greatest.
-        let room = app
-            .admission
-            .room_for_body(length.unwrap_or(limit as u64))
-            .await?;
-        let timeout = Duration::from_millis(app.config.limits.body_timeout_ms);
-        let body = Limited::new(request.into_body(), limit).collect();
-        match tokio::time::timeout(timeout, body).await {
-            Ok(Ok(body)) => Ok(Self {
-                bytes: body.to_bytes(),
-                room,
-            }),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(limit)),
-            Ok(Err(_)) => Err(ApiError::new(
-                StatusCode::BAD_REQUEST,
-                "INVALID_REQUEST",
-                "The body broke off.",
-            )),
-            Err(_) => Err(ApiError::new(
-                StatusCode::REQUEST_TIMEOUT,
-                "REQUEST_TIMEOUT",
-                "The body took too long to arrive.",
-            )),
-        }
+        let (bytes, room) = read(request, app, limit, too_large).await?;
+        Ok(Self { bytes, room })
+    }
+}
+
+/// Reads a body of at most so many bytes, in the time that it may take.
+async fn read(
+    request: Request,
+    app: &App,
+    limit: usize,
+    too_large: fn(usize) -> ApiError,
+) -> Result<(Bytes, OwnedSemaphorePermit), ApiError> {
+    let headers = request.headers();
+    let encoding = headers.get(header::CONTENT_ENCODING);
+    if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        return Err(ApiError::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "UNSUPPORTED_MEDIA_TYPE",
+            "Send the body without a content encoding.",
+        ));
+    }
+    let length = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if length.is_some_and(|length| length > limit as u64) {
+        return Err(too_large(limit));
+    }
+    // A body of unknown length is taken for one of the greatest.
+    let room = app
+        .admission
+        .room_for_body(length.unwrap_or(limit as u64))
+        .await?;
+    let timeout = Duration::from_millis(app.config.limits.body_timeout_ms);
+    let body = Limited::new(request.into_body(), limit).collect();
+    match tokio::time::timeout(timeout, body).await {
+        Ok(Ok(body)) => Ok((body.to_bytes(), room)),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(limit)),
+        Ok(Err(_)) => Err(ApiError::new(
+            StatusCode::BAD_REQUEST,
+            "INVALID_REQUEST",
+            "The body broke off.",
+        )),
+        Err(_) => Err(ApiError::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "REQUEST_TIMEOUT",
+            "The body took too long to arrive.",
+        )),
     }
 }
 
 fn is_json(content_type: Option<&[u8]>) -> bool {
-    let essence = content_type
-        .unwrap_or_default()
-        .split(|&byte| byte == b';')
-        .next()
-        .unwrap_or_default()
-        .trim_ascii();
-    essence.eq_ignore_ascii_case(b"application/json")
+    essence(content_type.unwrap_or_default()).eq_ignore_ascii_case(b"application/json")
+}
+
+/// A content type without its parameters.
+fn essence(content_type: &[u8]) -> &[u8] {
+    let mut parts = content_type.split(|&byte| byte == b';');
+    parts.next().unwrap_or_default().trim_ascii()
+}
+
+/// The first of the load steps, before there is anything to load.
+fn component_too_large(limit: usize) -> ApiError {
+    ApiError::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "PLUGIN_REFUSED",
+        format!("The component fails a load step. size: it has more than {limit} bytes."),
+    )
+    .with_detail("step", "size")
 }
 
 fn too_large(limit: usize) -> ApiError {

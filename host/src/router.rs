@@ -20,7 +20,7 @@ use crate::identity::RateSlot;
 use crate::identity::client_address::ClientAddress;
 use crate::request::RequestId;
 use crate::storage::cache::RateDecision;
-use crate::{admin, billing, catalog, health, identity, ids, inference};
+use crate::{admin, billing, catalog, health, identity, ids, inference, plugins};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -48,6 +48,7 @@ pub fn public(app: App) -> Router {
             "/admin/model-economics",
             get(admin::routes::list_model_economics),
         )
+        .merge(plugin_routes())
         .route("/models", get(catalog::routes::list_models))
         .route("/v1/models", get(catalog::routes::list_openai_models))
         .route("/v1/models/{*id}", get(catalog::routes::get_openai_model))
@@ -62,7 +63,34 @@ pub fn internal(app: App) -> Router {
         "/internal/agent/code",
         post(inference::routes::create_agent_completion),
     );
-    finish(routes, app)
+    finish(routes.merge(plugin_routes()), app)
+}
+
+/// What operators reach: administrators on the public port, other services on either.
+fn plugin_routes() -> Router<App> {
+    Router::new()
+        .route("/admin/plugins", get(plugins::routes::list_plugins))
+        .route("/admin/plugins/events", get(plugins::routes::list_events))
+        .route(
+            "/admin/plugins/{slot}",
+            get(plugins::routes::get_slot).put(plugins::routes::install_plugin),
+        )
+        .route(
+            "/admin/plugins/{slot}/activate",
+            post(plugins::routes::activate_plugin),
+        )
+        .route(
+            "/admin/plugins/{slot}/rollback",
+            post(plugins::routes::roll_back_plugin),
+        )
+        .route(
+            "/admin/plugins/{slot}/events",
+            get(plugins::routes::list_slot_events),
+        )
+        .route(
+            "/admin/plugins/{slot}/{digest}",
+            delete(plugins::routes::remove_plugin),
+        )
 }
 
 fn finish(routes: Router<App>, app: App) -> Router {

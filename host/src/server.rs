@@ -154,6 +154,9 @@ async fn drain(app: &App, connections: GracefulShutdown) {
         );
     }
     app.audit.flush().await;
+    if let Err(error) = app.plugins.write_counts(&app.database).await {
+        tracing::warn!(%error, "what plugins have done since it was last written is lost");
+    }
     app.last_used.flush(&app.database).await;
     app.database.close().await;
 }

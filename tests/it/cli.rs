@@ -2,21 +2,14 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
+use tests::weir_program;
 
-/// The binary beside this test's own; `tests/run` builds it first.
 fn weir(folder: &Path) -> Command {
-    let test = std::env::current_exe().expect("a test has a path");
-    let binary = test.ancestors().nth(2).expect("target/debug").join("weir");
-    assert!(
-        binary.exists(),
-        "{} is missing; run tests/run, or cargo build",
-        binary.display()
-    );
-    let mut command = Command::new(binary);
+    let mut command = Command::new(weir_program());
     // What a developer has set must not change what is tested.
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WEIR_")) {
         command.env_remove(name);
@@ -130,7 +123,7 @@ fn zero_configuration_prints_a_request_that_works() {
         "You said: Hello, weir!"
     );
     let (folder, key) = (served.folder.path().to_owned(), served.key());
-    let mode = |path: PathBuf| {
+    let mode = |path: std::path::PathBuf| {
         use std::os::unix::fs::PermissionsExt;
         std::fs::metadata(path)
             .expect("it exists")

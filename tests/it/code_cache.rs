@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 use tests::guests;
 use weir::plugins::bundled::Bundled;
 use weir::plugins::code_cache::{self, CodeCache};
-use weir::plugins::{Digest, Engine, Limits, Plugins};
+use weir::plugins::compiler::{CompileLimits, Compiler};
+use weir::plugins::{Digest, Engine, Limits, Loader, Plugins};
 use weir::secrets::Key;
 
 fn guest(name: &'static str, component: &'static str) -> Bundled {
@@ -19,11 +20,15 @@ fn guest(name: &'static str, component: &'static str) -> Bundled {
 }
 
 async fn load(folder: &Path, key: [u8; 32], guests: &[Bundled]) {
-    let engine = Engine::start(4).expect("the engine starts");
-    let cache = Arc::new(CodeCache::new(folder.to_owned(), Key::new(key)));
-    let plugins = Plugins::load(&engine, cache, &Limits::default(), guests).await;
+    let loader = Loader {
+        engine: Engine::start(4).expect("the engine starts"),
+        cache: Arc::new(CodeCache::new(folder.to_owned(), Key::new(key))),
+        compiler: Compiler::new(CompileLimits::default()),
+        limits: Limits::default(),
+    };
+    let plugins = Plugins::load(loader, guests).await;
     let plugins = plugins.unwrap_or_else(|(name, error)| panic!("{name}: {error}"));
-    assert_eq!(plugins.adapters().count(), guests.len());
+    assert_eq!(plugins.serving().len(), guests.len());
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {

@@ -17,6 +17,7 @@ mod keys;
 mod ledger;
 mod models;
 mod openai;
+mod plugins;
 mod retries;
 mod sdk;
 mod service;

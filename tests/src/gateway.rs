@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -23,6 +23,7 @@ use weir::config::Config;
 use weir::identity::dev_issuer::{DevAudience, DevIssuer, SERVICE_EMAIL};
 use weir::identity::store;
 use weir::plugins::bundled::{self, Bundled};
+use weir::plugins::compiler::Compiler;
 use weir::secrets::{SecretUrl, create_private_folder};
 use weir::server::{self, Listeners};
 
@@ -317,8 +318,14 @@ impl Builder {
         } else {
             "[rate_limits]\nfree = 1000000\naddress = 1000000\n"
         };
+        // Some have guests trap on purpose, and often; those that are about the consequences set their own.
+        let quarantine = if self.tables.contains("quarantine_traps") {
+            ""
+        } else {
+            "[plugins]\nquarantine_traps = 0\n"
+        };
         let toml = format!(
-            "listen = \"127.0.0.1:0\"\ndata_dir = {:?}\n{}\n{}\n{rates}",
+            "listen = \"127.0.0.1:0\"\ndata_dir = {:?}\n{}\n{}\n{rates}{quarantine}",
             self.folder.path().join("data"),
             self.settings,
             self.tables
@@ -336,7 +343,10 @@ impl Builder {
     /// Starts it, if it does start.
     pub async fn try_start(self) -> anyhow::Result<Gateway> {
         share_compiled_plugins(&self.folder.path().join("data"));
-        let app = App::start_at(self.config(), &self.plugins, self.clock.clone()).await?;
+        let config = self.config();
+        // This process is no weir, but runs one to compile what is installed.
+        let compiler = Compiler::with_program(weir_program(), config.plugins.compile.clone());
+        let app = App::start_with(config, &self.plugins, self.clock.clone(), compiler).await?;
         let key = store::create_key(
             &app.database,
             &app.key_peppers,
@@ -373,6 +383,18 @@ impl Builder {
             folder: self.folder,
         })
     }
+}
+
+/// The binary beside this test's own; `tests/run` builds it first.
+pub fn weir_program() -> PathBuf {
+    let program = std::env::current_exe().expect("a program has a path");
+    let mut beside = program
+        .ancestors()
+        .skip(1)
+        .map(|folder| folder.join("weir"));
+    beside
+        .find(|binary| binary.is_file())
+        .expect("weir is built: run tests/run, or cargo build")
 }
 
 /// Gives a user credits that do not lapse.

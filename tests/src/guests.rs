@@ -40,6 +40,20 @@ pub fn wat_guest_names() -> Vec<String> {
     names
 }
 
+/// A healthy adapter that answers these two letters: one of many that differ.
+pub fn answering(letters: &str) -> Vec<u8> {
+    assert_eq!(letters.len(), 2, "there is room for two letters");
+    let prelude = read(&folder().join("prelude.wat"));
+    let texts = prelude
+        .lines()
+        .find(|line| line.starts_with("(data $texts"));
+    let texts = texts.expect("the prelude has texts");
+    assemble(
+        letters,
+        &complete(&texts.replacen("\\00ok\\00", &format!("\\00{letters}\\00"), 1)),
+    )
+}
+
 /// A healthy adapter that also defines so many functions that nobody calls: work for the compiler.
 pub fn with_functions(count: usize) -> Vec<u8> {
     let function =

@@ -14,7 +14,7 @@ pub mod stores;
 pub mod upstream;
 
 pub use client::{Answer, Client, EventStream, chunks, patiently};
-pub use gateway::{Gateway, chat};
+pub use gateway::{Gateway, chat, weir_program};
 pub use issuer::SigningKey;
 pub use oidc::OidcServer;
 pub use upstream::{Gate, Reply, Upstream};

@@ -17,6 +17,7 @@
 //! **Invariant:** a hold that was opened ends: by [`Meter::settle`], by [`Meter::release`], or where the task was
 //! torn down by a panic, when the meter is dropped. Where the process ends first, by the ledger's sweep.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -34,6 +35,7 @@ use crate::error::ApiError;
 use crate::ids;
 use crate::inference::sequence::Sequence;
 use crate::inference::usage::{self, CheckedUsage, RequestSize, TokenCounts};
+use crate::plugins::Adapter;
 use crate::storage::Cache;
 
 /// How long a request waits for its hold to be durable.
@@ -81,12 +83,12 @@ pub struct Metered {
 }
 
 /// The upstream that a request is sent to.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Attempt {
     /// The provider.
     pub provider: String,
-    /// The adapter's code.
-    pub adapter_digest: String,
+    /// Who translates.
+    pub adapter: Arc<Adapter>,
     /// What it costs there.
     pub price: Price,
 }
@@ -242,6 +244,9 @@ impl Meter {
         {
             Ok(settlement) => {
                 super::usage::forget(&self.cache, &self.payer.account).await;
+                if let Some(attempt) = &self.attempt {
+                    attempt.adapter.counters().charge(settlement.charged);
+                }
                 if settlement.overrun > Credits::ZERO {
                     tracing::warn!(
                         request_id = self.metered.request_id,
@@ -308,11 +313,11 @@ impl Meter {
 
     fn usage(&self, checked: &CheckedUsage, charge: &Charge) -> Usage {
         let (provider, digest) = match &self.attempt {
-            Some(attempt) => (&*attempt.provider, &*attempt.adapter_digest),
-            None => ("", ""),
+            Some(attempt) => (&*attempt.provider, attempt.adapter.digest().to_string()),
+            None => ("", String::new()),
         };
         let latency_ms = self.started.elapsed().as_millis() as u64;
-        Usage::new(provider, digest, checked, 0, charge, latency_ms)
+        Usage::new(provider, &digest, checked, 0, charge, latency_ms)
     }
 }
 

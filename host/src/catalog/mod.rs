@@ -4,8 +4,9 @@
 //! start: an upstream whose credential is absent is left out, and so is a model that no upstream is
 //! left for. [`Catalog::build`] reports everything that is wrong at once, by setting.
 //!
-//! **Invariant:** a model of the catalog can be served: its upstreams have their credentials, and their
-//! adapters are loaded and serve what the model's price is for: chat or images.
+//! **Invariant:** a model of the catalog can be served: its upstreams have their credentials, and whatever serves in
+//! their adapters' slots takes their settings and serves what the model's price is for, chat or images
+//! ([`check_adapter`] asks that of a component before it is activated).
 
 pub mod config;
 pub mod price;
@@ -23,8 +24,8 @@ use self::config::{ModelConfig, PriceFactors, ProviderConfig};
 use self::price::Price;
 use crate::config::Config;
 use crate::inference::upstream::{BaseUrl, Upstream, UpstreamTimeouts};
-use crate::plugins::Plugins;
 use crate::plugins::bindings::adapter::CredentialSlot;
+use crate::plugins::{Description, Plugins};
 
 /// The built-in providers and models.
 pub const DEFAULT: &str = include_str!("default.toml");
@@ -195,6 +196,83 @@ impl Model {
     }
 }
 
+/// What is wrong with a component in a slot of this gateway, if anything is: settings of providers that use the slot
+/// which it does not take, and models that it would not serve.
+pub fn check_adapter(config: &Config, slot: &str, description: &Description) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let users = config
+        .providers
+        .iter()
+        .filter(|(_, provider)| provider.adapter == slot);
+    for (name, provider) in users {
+        problems.extend(provider_problems(name, provider, description));
+        for (id, model) in &config.models {
+            for (index, upstream) in model.upstreams.iter().enumerate() {
+                let price = upstream.price.as_ref().or(model.price.as_ref());
+                let Some(Ok(price)) = price.map(|price| price.resolve()) else {
+                    continue;
+                };
+                if upstream.provider == *name && !serves(description, &price) {
+                    problems.push(other_kind(id, index, slot));
+                }
+            }
+        }
+    }
+    problems
+}
+
+/// What an adapter does not take of a provider's settings.
+fn provider_problems(
+    name: &str,
+    provider: &ProviderConfig,
+    description: &Description,
+) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut problem = |setting: String, what: String| {
+        problems.push(Problem {
+            setting: format!("providers.{name}.{setting}"),
+            what,
+        });
+    };
+    for option in provider.options.keys() {
+        if !description.options.contains(option) {
+            let known = description.options.join(", ");
+            problem(
+                format!("options.{option}"),
+                format!(
+                    "the adapter {:?} has no such option; it has: {known}",
+                    provider.adapter
+                ),
+            );
+        }
+    }
+    let answers_by_itself = matches!(description.credential, CredentialSlot::None);
+    if !answers_by_itself && provider.base_url.is_none() {
+        problem("base_url".into(), "is missing".into());
+    }
+    if answers_by_itself && provider.credential.is_some() {
+        problem(
+            "credential".into(),
+            format!("the adapter {:?} takes none", provider.adapter),
+        );
+    }
+    problems
+}
+
+fn serves(description: &Description, price: &Price) -> bool {
+    match price {
+        Price::Text { .. } => description.serves_chat,
+        Price::Image(_) => description.serves_images,
+    }
+}
+
+fn other_kind(id: &str, upstream: usize, slot: &str) -> Problem {
+    Problem {
+        setting: format!("models.{id:?}.upstreams[{upstream}]"),
+        what: format!("the adapter {slot:?} does not serve this kind of model"),
+    }
+}
+
 struct Builder<'a, E> {
     config: &'a Config,
     plugins: &'a Plugins,
@@ -230,33 +308,26 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
     ) -> Option<Result<Upstream, String>> {
         let setting = format!("providers.{name}");
         let problems_before = self.problems.len();
-        let Some(adapter) = self.plugins.adapter(&provider.adapter).cloned() else {
-            let slots: Vec<_> = self
-                .plugins
-                .adapters()
-                .map(|a| a.name().to_string())
-                .collect();
-            self.problem(
-                format!("{setting}.adapter"),
-                format!(
-                    "no adapter {:?}; there are: {}",
-                    provider.adapter,
-                    slots.join(", ")
-                ),
-            );
-            return None;
-        };
-        for option in provider.options.keys() {
-            if !adapter.description.options.contains(option) {
-                let known = adapter.description.options.join(", ");
+        let slots = self.plugins.serving();
+        match slots.get(provider.adapter.as_str()) {
+            None => {
+                let slots: Vec<_> = slots.keys().map(|slot| &**slot).collect();
                 self.problem(
-                    format!("{setting}.options.{option}"),
+                    format!("{setting}.adapter"),
                     format!(
-                        "the adapter {:?} has no such option; it has: {known}",
-                        provider.adapter
+                        "no adapter {:?}; there are: {}",
+                        provider.adapter,
+                        slots.join(", ")
                     ),
                 );
+                return None;
             }
+            Some(Some(adapter)) => {
+                let problems = provider_problems(name, provider, &adapter.description);
+                self.problems.extend(problems);
+            }
+            // Nothing serves there now; what will is asked when it is activated.
+            Some(None) => {}
         }
         let base = match provider.base_url.as_deref().map(BaseUrl::parse) {
             None => None,
@@ -266,16 +337,6 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
                 None
             }
         };
-        let answers_by_itself = matches!(adapter.description.credential, CredentialSlot::None);
-        if !answers_by_itself && provider.base_url.is_none() {
-            self.problem(format!("{setting}.base_url"), "is missing");
-        }
-        if answers_by_itself && provider.credential.is_some() {
-            self.problem(
-                format!("{setting}.credential"),
-                format!("the adapter {:?} takes none", provider.adapter),
-            );
-        }
         for (timeout, value) in [
             ("first_byte_ms", provider.timeouts.first_byte_ms),
             ("idle_ms", provider.timeouts.idle_ms),
@@ -326,10 +387,7 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
     fn serves(&self, slot: &str, price: &Price) -> bool {
         self.plugins
             .adapter(slot)
-            .is_some_and(|adapter| match price {
-                Price::Text { .. } => adapter.description.serves_chat,
-                Price::Image(_) => adapter.description.serves_images,
-            })
+            .is_none_or(|adapter| serves(&adapter.description, price))
     }
 
     fn model(
@@ -390,13 +448,7 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
             };
             if let Some(upstream) = upstreams.get(candidate.provider.as_str()) {
                 if !self.serves(&upstream.adapter, &price) {
-                    self.problem(
-                        setting,
-                        format!(
-                            "the adapter {:?} does not serve this kind of model",
-                            upstream.adapter
-                        ),
-                    );
+                    self.problems.push(other_kind(id, index, &upstream.adapter));
                     continue;
                 }
                 candidates.push(Candidate {

@@ -3,10 +3,12 @@
 use crate::app;
 use crate::config::Config;
 use crate::plugins::bundled;
+use crate::plugins::compiler::Compiler;
 
 pub(super) async fn run(config: Config) -> anyhow::Result<()> {
     config.check_mode()?;
-    let plugins = app::load_plugins(&config, &bundled::adapters()).await?;
+    let compiler = Compiler::new(config.plugins.compile.clone());
+    let plugins = app::load_plugins(&config, &bundled::adapters(), compiler).await?;
     let catalog = app::build_catalog(&config, &plugins)?;
     for left_out in &catalog.left_out {
         println!(

@@ -19,6 +19,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::config::Config;
+use crate::plugins::compiler;
 use crate::telemetry;
 
 /// weir: an inference gateway whose provider adapters are sandboxed WebAssembly components.
@@ -54,11 +55,26 @@ enum Command {
     /// unknown setting, a wrong type), then all values that are out of range, then everything that is
     /// wrong with providers and models.
     Check,
+    /// Compiles a component from standard input; `weir serve` runs this.
+    #[command(hide = true, name = compiler::COMMAND)]
+    CompilePlugin {
+        /// MiB of address space.
+        memory_mib: u64,
+        /// Seconds by the clock.
+        seconds: u64,
+    },
 }
 
 /// Runs the command that the arguments name.
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Command::CompilePlugin {
+        memory_mib,
+        seconds,
+    } = arguments.command
+    {
+        return compiler::run_in_child(memory_mib, seconds);
+    }
     telemetry::start();
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -79,6 +95,7 @@ pub fn run() -> ExitCode {
             Command::User(command) => user::run(config, command).await,
             Command::Ledger(command) => ledger::run(config, command).await,
             Command::Check => check::run(config).await,
+            Command::CompilePlugin { .. } => unreachable!("it has been run above"),
         }
     });
     match outcome {

@@ -17,7 +17,7 @@ use crate::secrets::{Key, random_bytes};
 /// How long a key works, in days.
 pub const LIFETIME_DAYS: i64 = 90;
 
-const PREFIX: &str = "inf_";
+pub(super) const PREFIX: &str = "inf_";
 const ID_BYTES: usize = 8;
 const SECRET_BYTES: usize = 32;
 const CHECKED_BYTES: usize = ID_BYTES + SECRET_BYTES;

@@ -422,6 +422,15 @@ impl<'a> Credentials<'a> {
 }
 
 /// The bearer token of a request.
+/// Whether a request may be another service's, where both users and services are let in: it has a bearer token that
+/// is no API key, and none of what users send beside theirs.
+pub fn may_be_service(headers: &HeaderMap) -> bool {
+    let is_users = |name: &str| headers.contains_key(name);
+    !is_users(ATTESTATION)
+        && !is_users("x-api-key")
+        && bearer(headers).is_some_and(|token| !token.starts_with(api_key::PREFIX))
+}
+
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().unwrap_or("");
     let (scheme, token) = value.split_once(' ')?;

@@ -19,6 +19,8 @@ use crate::error::ApiError;
 pub enum Scope {
     /// Call models for users, at the API.
     ModelCall,
+    /// See slots, and change what serves in them.
+    PluginsWrite,
 }
 
 /// Another service, proven.
@@ -32,11 +34,17 @@ impl Scope {
     fn name(self) -> &'static str {
         match self {
             Self::ModelCall => "model:call",
+            Self::PluginsWrite => "plugins:write",
         }
     }
 }
 
 impl ServiceCaller {
+    /// Which one, by its e-mail address.
+    pub fn email(&self) -> &str {
+        &self.email
+    }
+
     /// Refuses a service whose token lacks a scope.
     pub fn require(&self, scope: Scope) -> Result<(), ApiError> {
         if self.scopes.iter().any(|granted| granted == scope.name()) {

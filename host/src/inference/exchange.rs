@@ -81,6 +81,9 @@ pub enum ExchangeError {
     /// The adapter went on and on.
     #[error("the adapter took more than {MAX_SENDS} requests or {MAX_OTHER_STEPS} other steps")]
     TooManySteps,
+    /// Nothing serves in the upstream's slot: nothing was sent.
+    #[error("no adapter is in service")]
+    NoAdapter,
     /// No connection: nothing was sent.
     #[error("the upstream cannot be reached")]
     Connect,

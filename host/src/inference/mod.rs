@@ -31,6 +31,7 @@ pub mod sequence;
 pub mod upstream;
 pub mod usage;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::Response;
@@ -47,9 +48,10 @@ use crate::billing::ledger::AccountId;
 use crate::billing::meter::{Attempt, Meter, Metered, Payer};
 use crate::error::ApiError;
 use crate::ids;
-use crate::plugins::GuestError;
 use crate::plugins::bindings::adapter::{Failure, Request};
+use crate::plugins::counters::Ended;
 use crate::plugins::guest_log::printable;
+use crate::plugins::{Adapter, GuestError};
 use crate::request::RequestId;
 
 /// How often one upstream is tried for one request.
@@ -156,17 +158,15 @@ async fn attempt_all(
     let mut last = ExchangeError::Connect;
     while let Some(candidate) = candidates.next() {
         let upstream = &*candidate.upstream;
-        let Some(adapter) = app.plugins.adapter(&upstream.adapter).cloned() else {
-            tracing::error!(
-                slot = upstream.adapter,
-                "no adapter in a slot that the catalog uses"
-            );
+        // Once for all attempts on it: an exchange ends on the component that it began with.
+        let Some(adapter) = app.plugins.adapter(&upstream.adapter) else {
+            last = ExchangeError::NoAdapter;
             continue;
         };
         chat.model.clone_from(&candidate.model);
         relay.meter().attempt(Attempt {
             provider: upstream.name.clone(),
-            adapter_digest: adapter.digest().to_string(),
+            adapter: adapter.clone(),
             price: candidate.price.clone(),
         });
         let request = Request::Chat(chat);
@@ -178,7 +178,10 @@ async fn attempt_all(
             answer_bytes: app.config.limits.answer_bytes,
         };
         for attempt in 1..=ATTEMPTS_PER_UPSTREAM {
-            let error = match exchange.run(relay).await {
+            let started = Instant::now();
+            let outcome = exchange.run(relay).await;
+            note(app, &adapter, &outcome, started.elapsed());
+            let error = match outcome {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
@@ -214,6 +217,32 @@ async fn attempt_all(
     Err(last)
 }
 
+/// Counts an exchange, and takes a component out of service that has trapped too often.
+fn note(app: &App, adapter: &Arc<Adapter>, outcome: &Result<(), ExchangeError>, took: Duration) {
+    let counters = adapter.counters();
+    let ended = match outcome {
+        Ok(())
+        | Err(ExchangeError::Spent | ExchangeError::Abandoned | ExchangeError::ShuttingDown) => {
+            Ended::Well
+        }
+        // The gateway's own doing.
+        Err(ExchangeError::Guest(GuestError::NoRoom)) => Ended::InError,
+        Err(ExchangeError::Guest(_)) => Ended::InTrap,
+        Err(_) => Ended::InError,
+    };
+    counters.exchange(ended, took);
+    let limit = app.config.plugins.quarantine_traps;
+    if ended == Ended::InTrap && counters.trapped(limit, std::time::Instant::now()) {
+        let (app, adapter) = (app.clone(), adapter.clone());
+        app.tasks.clone().spawn(async move {
+            let now = app.clock.now();
+            app.plugins
+                .quarantine(app.stores(), &adapter, limit, now)
+                .await;
+        });
+    }
+}
+
 impl From<ExchangeError> for ApiError {
     fn from(error: ExchangeError) -> Self {
         use StatusCode as S;
@@ -234,6 +263,12 @@ impl From<ExchangeError> for ApiError {
                 "ADAPTER_FAILED",
                 "The adapter for this model's provider failed.",
             ),
+            ExchangeError::NoAdapter => new(
+                S::SERVICE_UNAVAILABLE,
+                "ADAPTER_UNAVAILABLE",
+                "The adapter for this model's provider is out of service.",
+            )
+            .with_retry_after(Duration::from_secs(10)),
             ExchangeError::Connect => new(
                 S::SERVICE_UNAVAILABLE,
                 "UPSTREAM_UNAVAILABLE",

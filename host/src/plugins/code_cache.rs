@@ -66,9 +66,14 @@ impl CodeCache {
         }
     }
 
-    /// Keeps a compiled component for the next start.
-    pub(super) fn store(&self, engine: &Engine, digest: &Digest, component: &Component) {
-        if let Err(error) = self.try_store(engine, digest, component) {
+    /// Whether there is compiled code of a component; whether it holds shows when it is loaded.
+    pub(super) fn contains(&self, engine: &Engine, digest: &Digest) -> bool {
+        self.path(engine, digest).exists()
+    }
+
+    /// Keeps compiled code for the next start.
+    pub(super) fn store(&self, engine: &Engine, digest: &Digest, code: &[u8]) {
+        if let Err(error) = self.try_store(engine, digest, code) {
             tracing::warn!(%error, folder = %self.folder.display(), "compiled code cannot be kept");
         }
     }
@@ -92,21 +97,13 @@ impl CodeCache {
         }
     }
 
-    fn try_store(
-        &self,
-        engine: &Engine,
-        digest: &Digest,
-        component: &Component,
-    ) -> anyhow::Result<()> {
-        let code = component
-            .serialize()
-            .map_err(|error| anyhow::anyhow!("{error:#}"))?;
+    fn try_store(&self, engine: &Engine, digest: &Digest, code: &[u8]) -> anyhow::Result<()> {
         let mut file = self
-            .mac(engine, digest, &code)
+            .mac(engine, digest, code)
             .finalize()
             .into_bytes()
             .to_vec();
-        file.extend_from_slice(&code);
+        file.extend_from_slice(code);
         std::fs::create_dir_all(&self.folder)?;
         replace_file(&self.path(engine, digest), &file)
     }

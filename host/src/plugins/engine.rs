@@ -86,6 +86,13 @@ impl Engine {
         Component::from_binary(&self.wasm, bytes)
     }
 
+    /// Compiled code that a child process has made.
+    pub(super) fn take_compiled(&self, code: &[u8]) -> wasmtime::Result<Component> {
+        // SAFETY: a child of ours, of the same binary, has made it with the same configuration; wasmtime checks
+        // its version and settings. That the compiler was not subverted by its input is beyond any check.
+        unsafe { Component::deserialize(&self.wasm, code) }
+    }
+
     /// A fresh store for one exchange.
     pub(super) fn store(&self, plugin: &Arc<str>, limits: &Limits) -> Store<Guest> {
         let mut store = Store::new(
@@ -177,6 +184,12 @@ impl WasiView for Guest {
             }),
         }
     }
+}
+
+/// Compiles a component for an engine of another process. Compiled code does not depend on how instances are
+/// allocated, and this one will not have any.
+pub(super) fn compile(bytes: &[u8]) -> wasmtime::Result<Vec<u8>> {
+    wasmtime::Engine::new(&config(None))?.precompile_component(bytes)
 }
 
 fn config(pooled_instances: Option<u32>) -> Config {

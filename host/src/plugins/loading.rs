@@ -1,15 +1,18 @@
 //! From bytes to an adapter that can serve: size → parse and compile → imports and world → instantiate
 //! and `describe` → self-test. Each refusal names its step and what to change.
 //!
-//! Only components that were compiled into the binary come through here so far, so that compiling in
-//! this process is safe; bytes from elsewhere must be compiled by a child process.
+//! **Invariant:** only what was compiled into the binary, or an operator has named on the command line, is compiled in
+//! this process ([`load`]); what arrives at run time is compiled by a child ([`load_arrived`]).
 
 use std::sync::Arc;
+
+use wasmtime::component::Component;
 
 use super::bindings::ProviderPre;
 use super::bindings::adapter::{CredentialSlot, Description, Failure, Request, Step};
 use super::bindings::chat;
 use super::code_cache::CodeCache;
+use super::compiler::{CompileError, Compiler};
 use super::engine::Engine;
 use super::guest::{self, GuestError, GuestExchange};
 use super::guest_log::printable;
@@ -43,6 +46,9 @@ pub enum LoadError {
     /// Not a component, or one that needs a Wasm feature that is off.
     #[error("parse: not a WebAssembly component that can be compiled: {0}")]
     Parse(String),
+    /// It could not be compiled within its limits.
+    #[error("compile: {0}")]
+    Compile(CompileError),
     /// It asks for something that plugins are not given.
     #[error("imports: the component imports {0:?}, which plugins are not given")]
     Import(String),
@@ -55,12 +61,30 @@ pub enum LoadError {
     /// What it says of itself makes no sense.
     #[error("describe: {0}")]
     Description(String),
+    /// It claims to be another plugin.
+    #[error("describe: it calls itself {0:?}, which is the name of another slot")]
+    NameOfAnother(String),
     /// It could not translate a stock request.
     #[error("self-test: {0}")]
     SelfTest(String),
 }
 
-/// Runs every load step.
+impl LoadError {
+    /// The step that failed, as in the error's text.
+    pub fn step(&self) -> &'static str {
+        match self {
+            Self::TooLarge { .. } => "size",
+            Self::Parse(_) => "parse",
+            Self::Compile(_) => "compile",
+            Self::Import(_) => "imports",
+            Self::World(_) => "world",
+            Self::Describe(_) | Self::Description(_) | Self::NameOfAnother(_) => "describe",
+            Self::SelfTest(_) => "self-test",
+        }
+    }
+}
+
+/// Runs every load step on a component that is no stranger's, and compiles it in this process.
 pub async fn load(
     engine: &Engine,
     cache: Option<&CodeCache>,
@@ -68,28 +92,89 @@ pub async fn load(
     name: &str,
     bytes: &[u8],
 ) -> Result<Adapter, LoadError> {
-    if bytes.len() > COMPONENT_BYTES {
-        return Err(LoadError::TooLarge { bytes: bytes.len() });
-    }
+    check_size(bytes)?;
     let digest = Digest::of(bytes);
     let component = match cache.and_then(|cache| cache.load(engine, &digest)) {
         Some(component) => component,
         None => {
-            let component = engine
-                .compile(bytes)
-                .map_err(|error| LoadError::Parse(printable(&format!("{error:#}"), 400)))?;
+            let component = engine.compile(bytes).map_err(|error| parse_error(&error))?;
             if let Some(cache) = cache {
-                cache.store(engine, &digest, &component);
+                match component.serialize() {
+                    Ok(code) => cache.store(engine, &digest, &code),
+                    Err(error) => tracing::warn!(%error, "compiled code cannot be kept"),
+                }
             }
             component
         }
     };
+    finish(engine, limits, name, digest, component).await
+}
+
+/// Runs every load step on a component that has arrived at run time: a child process compiles it.
+pub async fn load_arrived(
+    engine: &Engine,
+    compiler: &Compiler,
+    cache: &CodeCache,
+    limits: &Limits,
+    name: &str,
+    bytes: &[u8],
+) -> Result<Adapter, LoadError> {
+    check_size(bytes)?;
+    let digest = Digest::of(bytes);
+    let component = match cache.load(engine, &digest) {
+        Some(component) => component,
+        None => {
+            let code = compile(engine, compiler, cache, &digest, bytes).await?;
+            engine
+                .take_compiled(&code)
+                .map_err(|error| parse_error(&error))?
+        }
+    };
+    finish(engine, limits, name, digest, component).await
+}
+
+/// Has a child compile a component, and keeps its code.
+pub(super) async fn compile(
+    engine: &Engine,
+    compiler: &Compiler,
+    cache: &CodeCache,
+    digest: &Digest,
+    bytes: &[u8],
+) -> Result<Vec<u8>, LoadError> {
+    let code = compiler.compile(bytes).await.map_err(|error| match error {
+        CompileError::Refused(complaint) => LoadError::Parse(printable(&complaint, 400)),
+        error => LoadError::Compile(error),
+    })?;
+    cache.store(engine, digest, &code);
+    Ok(code)
+}
+
+fn check_size(bytes: &[u8]) -> Result<(), LoadError> {
+    match bytes.len() {
+        0..=COMPONENT_BYTES => Ok(()),
+        bytes => Err(LoadError::TooLarge { bytes }),
+    }
+}
+
+fn parse_error(error: &wasmtime::Error) -> LoadError {
+    LoadError::Parse(printable(&format!("{error:#}"), 400))
+}
+
+/// The steps from compiled code on, which run the component, but within its limits.
+async fn finish(
+    engine: &Engine,
+    limits: &Limits,
+    name: &str,
+    digest: Digest,
+    component: Component,
+) -> Result<Adapter, LoadError> {
     for (import, _) in component.component_type().imports(&engine.wasm) {
         let wasi_other = import.starts_with("wasi:") && !import.contains("@0.2.");
         if wasi_other || !IMPORTS.iter().any(|allowed| import.starts_with(allowed)) {
             return Err(LoadError::Import(printable(import, 200)));
         }
     }
+    let contract = contract_of(engine, &component);
     let component = engine
         .linker
         .instantiate_pre(&component)
@@ -108,10 +193,21 @@ pub async fn load(
     check_description(&description).map_err(LoadError::Description)?;
     let adapter = Adapter {
         description,
+        contract,
+        counters: Arc::default(),
         program,
     };
     self_test(&adapter).await.map_err(LoadError::SelfTest)?;
     Ok(adapter)
+}
+
+/// The version of the contract that a component was built for, e.g. `0.1.0`; empty if it exports none.
+fn contract_of(engine: &Engine, component: &Component) -> String {
+    let ty = component.component_type();
+    let mut versions = ty
+        .exports(&engine.wasm)
+        .filter_map(|(name, _)| name.strip_prefix("weir:plugin/adapter@"));
+    versions.next().unwrap_or_default().to_owned()
 }
 
 fn check_description(description: &Description) -> Result<(), String> {

@@ -25,7 +25,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use self::memory::MemoryCache;
-use self::redis::RedisCache;
+use self::redis::{RedisAnnouncements, RedisCache};
 use crate::clock::Clock;
 use crate::secrets::SecretUrl;
 
@@ -266,11 +266,40 @@ impl Cache {
         }
     }
 
+    /// Tells other nodes that something has changed in the database. One that does not hear it looks there soon anyway.
+    pub async fn announce(&self) -> Result<(), CacheError> {
+        match self {
+            Self::Memory(_) => Ok(()),
+            Self::Redis(redis) => redis.announce().await,
+        }
+    }
+
+    /// What nodes announce from now on, this one too.
+    pub fn announcements(&self) -> Announcements {
+        Announcements(match self {
+            Self::Memory(_) => None,
+            Self::Redis(redis) => Some(redis.announcements()),
+        })
+    }
+
     /// Whether it answers.
     pub async fn ping(&self) -> Result<(), CacheError> {
         match self {
             Self::Memory(_) => Ok(()),
             Self::Redis(redis) => redis.ping().await,
+        }
+    }
+}
+
+/// What nodes announce.
+pub struct Announcements(Option<RedisAnnouncements>);
+
+impl Announcements {
+    /// Waits for the next one; for ever where there are no other nodes. May be dropped and called again.
+    pub async fn next(&mut self) {
+        match &mut self.0 {
+            Some(announcements) => announcements.next().await,
+            None => std::future::pending().await,
         }
     }
 }

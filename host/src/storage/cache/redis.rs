@@ -13,7 +13,8 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use redis::aio::MultiplexedConnection;
+use futures_util::StreamExt;
+use redis::aio::{MultiplexedConnection, PubSubStream};
 use redis::io::tcp::TcpSettings;
 use redis::{
     AsyncConnectionConfig, Client, ErrorKind, FromRedisValue, IntoConnectionInfo, RedisError,
@@ -228,6 +229,20 @@ impl RedisCache {
             .await
     }
 
+    pub(super) async fn announce(&self) -> Result<(), CacheError> {
+        let mut command = redis::cmd("PUBLISH");
+        command.arg(announcement_channel()).arg("");
+        self.call(async |connection| command.query_async(connection).await)
+            .await
+    }
+
+    pub(super) fn announcements(&self) -> RedisAnnouncements {
+        RedisAnnouncements {
+            client: self.shared.client.clone(),
+            subscription: None,
+        }
+    }
+
     pub(super) async fn ping(&self) -> Result<(), CacheError> {
         self.call(async |connection| redis::cmd("PING").query_async(connection).await)
             .await
@@ -243,6 +258,40 @@ impl RedisCache {
         command: impl AsyncFnOnce(&mut MultiplexedConnection) -> RedisResult<T>,
     ) -> Result<T, CacheError> {
         self.shared.call(command).await
+    }
+}
+
+/// A subscription to what nodes announce, on a connection of its own.
+pub struct RedisAnnouncements {
+    client: Client,
+    subscription: Option<PubSubStream>,
+}
+
+impl RedisAnnouncements {
+    pub(super) async fn next(&mut self) {
+        loop {
+            let Some(subscription) = &mut self.subscription else {
+                match self.subscribe().await {
+                    Ok(subscription) => self.subscription = Some(subscription),
+                    // The breaker tells of it; nobody relies on what is announced.
+                    Err(_) => tokio::time::sleep(CHECK_EVERY).await,
+                }
+                continue;
+            };
+            if subscription.next().await.is_some() {
+                return;
+            }
+            self.subscription = None;
+        }
+    }
+
+    async fn subscribe(&self) -> RedisResult<PubSubStream> {
+        in_time(async {
+            let mut connection = self.client.get_async_pubsub().await?;
+            connection.subscribe(announcement_channel()).await?;
+            Ok(connection.into_on_message())
+        })
+        .await
     }
 }
 
@@ -412,6 +461,10 @@ fn is_outage(error: &RedisError) -> bool {
                     | ServerErrorKind::ReadOnly
             )
     )
+}
+
+fn announcement_channel() -> String {
+    format!("{NAMESPACE}changes")
 }
 
 fn lockout_key(address: &str) -> String {

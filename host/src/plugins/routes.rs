@@ -1,0 +1,482 @@
+//! `/admin/plugins`: what operators see of slots, and change about them. For administrators, and for services with the
+//! scope `plugins:write`.
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{FromRequestParts, Path, Query, State};
+use http::StatusCode;
+use http::request::Parts;
+use serde::{Deserialize, Serialize};
+
+use super::slots::{self, Operation, OperationError, Source, Standing};
+use super::{Digest, LoadError};
+use crate::admin::AdminCaller;
+use crate::app::App;
+use crate::billing::Credits;
+use crate::catalog::{self, Problem};
+use crate::error::ApiError;
+use crate::identity::service::{Scope, ServiceCaller};
+use crate::identity::{self};
+use crate::request::{ComponentBody, JsonBody};
+
+/// Bytes of the longest name of a slot.
+const SLOT_BYTES: usize = 64;
+
+/// Events that are listed unless asked otherwise, and at most.
+const EVENTS: u32 = 50;
+const MOST_EVENTS: u32 = 1_000;
+
+/// Whoever may change slots, as events name them: `user:usr_…` or `service:EMAIL`.
+pub struct Operator(String);
+
+impl FromRequestParts<App> for Operator {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        if !identity::may_be_service(&parts.headers) {
+            let admin = AdminCaller::from_request_parts(parts, app).await?;
+            return Ok(Self(format!("user:{}", admin.user_id)));
+        }
+        let service = ServiceCaller::from_request_parts(parts, app).await?;
+        service.require(Scope::PluginsWrite)?;
+        Ok(Self(format!("service:{}", service.email())))
+    }
+}
+
+/// A slot, and all that could serve in it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct SlotItem {
+    /// Its name, which providers' `adapter` names.
+    pub slot: String,
+    /// The digest that all nodes are to serve with; `None` where the slot refuses.
+    pub active: Option<String>,
+    /// The digest that the node which answers serves with: another one for a moment, or if `active` does not
+    /// load there.
+    pub serving: Option<String>,
+    /// What a rollback goes back to.
+    pub previous: Option<String>,
+    /// What could serve.
+    pub plugins: Vec<PluginItem>,
+}
+
+/// A component in a slot.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct PluginItem {
+    /// Which code it is.
+    pub digest: String,
+    /// What it calls itself.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// The version of the contract that it was built for.
+    pub contract: String,
+    /// Where it comes from: `bundled` or `installed`.
+    pub source: String,
+    /// `active`, `previous`, `quarantined` or `available`.
+    pub state: String,
+    /// Bytes; unknown of what the binary brings.
+    pub size_bytes: Option<i64>,
+    /// When it was installed.
+    pub installed_at: Option<String>,
+    /// By whom.
+    pub installed_by: Option<String>,
+    /// Exchanges on all nodes, some seconds late of other nodes.
+    pub requests: i64,
+    /// Those that ended in an error, of the adapter, the upstream or the connection.
+    pub errors: i64,
+    /// Those that ended in a trap.
+    pub traps: i64,
+    /// How long an exchange took on average, in milliseconds; null where there was none.
+    pub latency_ms: Option<f64>,
+    /// What was charged for them.
+    pub credits: serde_json::Value,
+}
+
+/// All slots.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct SlotList {
+    /// By name.
+    pub slots: Vec<SlotItem>,
+}
+
+/// A component that has been installed.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct InstalledItem {
+    /// Where.
+    pub slot: String,
+    /// Which code it is.
+    pub digest: String,
+    /// What it calls itself.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Whether the slot serves with it.
+    pub active: bool,
+}
+
+/// Something that has happened to a slot.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct EventItem {
+    /// When.
+    pub at: String,
+    /// Where.
+    pub slot: String,
+    /// `installed`, `activated`, `rolled_back`, `removed` or `quarantined`.
+    pub kind: String,
+    /// What it was about.
+    pub digest: Option<String>,
+    /// What the slot served with before.
+    pub previous: Option<String>,
+    /// Who did it: `user:ID`, `service:E-MAIL`, or `weir` by itself.
+    pub actor: String,
+    /// More of it, for people.
+    pub detail: Option<String>,
+}
+
+/// Events, the newest first.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct EventList {
+    /// The events.
+    pub events: Vec<EventItem>,
+}
+
+/// The query of an installation.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InstallQuery {
+    /// Whether to activate it, too.
+    #[serde(default)]
+    activate: bool,
+}
+
+/// The query of a list of events.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EventsQuery {
+    limit: Option<u32>,
+}
+
+/// The body of an activation.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Activation {
+    digest: String,
+    /// The share of callers; all of them, so far.
+    share: Option<f64>,
+}
+
+/// `GET /admin/plugins`: all slots, what serves in each, what else could, and what each has done.
+pub async fn list_plugins(State(app): State<App>, _: Operator) -> Result<Json<SlotList>, ApiError> {
+    let slots = overview(&app).await?;
+    Ok(Json(SlotList { slots }))
+}
+
+/// `GET /admin/plugins/{slot}`: one slot.
+pub async fn get_slot(
+    State(app): State<App>,
+    _: Operator,
+    Path(slot): Path<String>,
+) -> Result<Json<SlotItem>, ApiError> {
+    Ok(Json(find(&app, &slot).await?))
+}
+
+/// `PUT /admin/plugins/{slot}`: checks a component and keeps it; with `?activate=true`, has the slot serve with it.
+pub async fn install_plugin(
+    State(app): State<App>,
+    Operator(actor): Operator,
+    Path(slot): Path<String>,
+    query: Result<Query<InstallQuery>, QueryRejection>,
+    body: ComponentBody,
+) -> Result<(StatusCode, Json<InstalledItem>), ApiError> {
+    let Query(query) = query.map_err(|_| {
+        ApiError::invalid_request("activate", "The only parameter is activate, true or false.")
+    })?;
+    check_slot(&slot)?;
+    let operation = operation(&app, slot, actor);
+    let installed = app
+        .plugins
+        .install(app.stores(), &operation, &body.bytes)
+        .await?;
+    if query.activate {
+        activate(&app, &operation, installed.digest).await?;
+    }
+    let serving = app.plugins.adapter(&operation.slot);
+    let item = InstalledItem {
+        active: serving.is_some_and(|adapter| adapter.digest() == installed.digest),
+        slot: operation.slot,
+        digest: installed.digest.to_string(),
+        name: installed.name,
+        version: installed.version,
+    };
+    let status = match installed.is_new {
+        true => StatusCode::CREATED,
+        false => StatusCode::OK,
+    };
+    Ok((status, Json(item)))
+}
+
+/// `POST /admin/plugins/{slot}/activate`: has a slot serve with a component that is there.
+pub async fn activate_plugin(
+    State(app): State<App>,
+    Operator(actor): Operator,
+    Path(slot): Path<String>,
+    body: JsonBody,
+) -> Result<Json<SlotItem>, ApiError> {
+    let activation: Activation = serde_json::from_slice(&body.bytes).map_err(|_| {
+        ApiError::invalid_request("digest", "The body is an object with a digest, a text.")
+    })?;
+    if activation.share.is_some_and(|share| share != 1.0) {
+        return Err(ApiError::invalid_request(
+            "share",
+            "A component serves all callers or none: a share is 1, or left out.",
+        ));
+    }
+    let digest = parse_digest(&activation.digest)?;
+    let operation = operation(&app, slot, actor);
+    activate(&app, &operation, digest).await?;
+    Ok(Json(find(&app, &operation.slot).await?))
+}
+
+/// `POST /admin/plugins/{slot}/rollback`: has a slot serve with what it served with before.
+pub async fn roll_back_plugin(
+    State(app): State<App>,
+    Operator(actor): Operator,
+    Path(slot): Path<String>,
+) -> Result<Json<SlotItem>, ApiError> {
+    let operation = operation(&app, slot, actor);
+    app.plugins.roll_back(app.stores(), &operation).await?;
+    Ok(Json(find(&app, &operation.slot).await?))
+}
+
+/// `DELETE /admin/plugins/{slot}/{digest}`: forgets a component that its slot does not serve with.
+pub async fn remove_plugin(
+    State(app): State<App>,
+    Operator(actor): Operator,
+    Path((slot, digest)): Path<(String, String)>,
+) -> Result<StatusCode, ApiError> {
+    let digest = parse_digest(&digest)?;
+    let operation = operation(&app, slot, actor);
+    app.plugins.remove(app.stores(), &operation, digest).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `GET /admin/plugins/events`: what has happened to all slots.
+pub async fn list_events(
+    State(app): State<App>,
+    _: Operator,
+    query: Result<Query<EventsQuery>, QueryRejection>,
+) -> Result<Json<EventList>, ApiError> {
+    events(&app, None, query).await
+}
+
+/// `GET /admin/plugins/{slot}/events`: what has happened to a slot, also to one that is gone.
+pub async fn list_slot_events(
+    State(app): State<App>,
+    _: Operator,
+    Path(slot): Path<String>,
+    query: Result<Query<EventsQuery>, QueryRejection>,
+) -> Result<Json<EventList>, ApiError> {
+    events(&app, Some(&slot), query).await
+}
+
+async fn events(
+    app: &App,
+    slot: Option<&str>,
+    query: Result<Query<EventsQuery>, QueryRejection>,
+) -> Result<Json<EventList>, ApiError> {
+    let limit = query.ok().map(|Query(query)| query.limit.unwrap_or(EVENTS));
+    let limit = limit.filter(|limit| (1..=MOST_EVENTS).contains(limit));
+    let limit = limit.ok_or_else(|| {
+        ApiError::invalid_request(
+            "limit",
+            format!("A limit is a number from 1 to {MOST_EVENTS}."),
+        )
+    })?;
+    let events = slots::events(&app.database, slot, limit)
+        .await
+        .map_err(|error| ApiError::of_database(&error, "asked for plugin events"))?;
+    if events.is_empty()
+        && let Some(slot) = slot
+    {
+        // Either it never was, or nothing has happened to it yet.
+        find(app, slot).await?;
+    }
+    let events = events.into_iter().map(|event| EventItem {
+        at: event.at.iso(),
+        slot: event.slot,
+        kind: event.kind,
+        digest: event.digest,
+        previous: event.previous_digest,
+        actor: event.actor,
+        detail: event.detail,
+    });
+    Ok(Json(EventList {
+        events: events.collect(),
+    }))
+}
+
+async fn activate(app: &App, operation: &Operation, digest: Digest) -> Result<(), ApiError> {
+    let fits = |adapter: &super::Adapter| {
+        let problems = catalog::check_adapter(&app.config, &operation.slot, &adapter.description);
+        match problems.first() {
+            None => Ok(()),
+            Some(Problem { setting, what }) => Err(format!("{setting}: {what}")),
+        }
+    };
+    app.plugins
+        .activate(app.stores(), operation, digest, fits)
+        .await?;
+    Ok(())
+}
+
+async fn find(app: &App, slot: &str) -> Result<SlotItem, ApiError> {
+    let slots = overview(app).await?;
+    let found = slots.into_iter().find(|item| item.slot == slot);
+    found.ok_or_else(|| OperationError::UnknownSlot.into())
+}
+
+async fn overview(app: &App) -> Result<Vec<SlotItem>, ApiError> {
+    let slots = app
+        .plugins
+        .overview(&app.database)
+        .await
+        .map_err(|error| ApiError::of_database(&error, "asked for plugins"))?;
+    let digest = |digest: Option<Digest>| digest.map(|digest| digest.to_string());
+    Ok(slots
+        .into_iter()
+        .map(|slot| SlotItem {
+            slot: slot.slot,
+            active: digest(slot.active),
+            serving: digest(slot.serving),
+            previous: digest(slot.previous),
+            plugins: slot.candidates.into_iter().map(plugin_item).collect(),
+        })
+        .collect())
+}
+
+fn plugin_item(candidate: slots::Candidate) -> PluginItem {
+    let counts = candidate.counts;
+    let latency_ms = match counts.requests {
+        0 => None,
+        // To a tenth: more than that is noise.
+        requests => Some((counts.latency_us as f64 / requests as f64 / 100.0).round() / 10.0),
+    };
+    let (source, size_bytes, installed_at, installed_by) = match candidate.source {
+        Source::Bundled => ("bundled", None, None, None),
+        Source::Installed {
+            size_bytes,
+            at,
+            actor,
+        } => ("installed", Some(size_bytes), Some(at.iso()), Some(actor)),
+    };
+    PluginItem {
+        digest: candidate.digest.to_string(),
+        name: candidate.name,
+        version: candidate.version,
+        contract: candidate.contract,
+        source: source.to_owned(),
+        state: match candidate.standing {
+            Standing::Active => "active",
+            Standing::Previous => "previous",
+            Standing::Quarantined => "quarantined",
+            Standing::Available => "available",
+        }
+        .to_owned(),
+        size_bytes,
+        installed_at,
+        installed_by,
+        requests: counts.requests,
+        errors: counts.errors,
+        traps: counts.traps,
+        latency_ms,
+        credits: Credits(counts.credits).to_json(),
+    }
+}
+
+fn operation(app: &App, slot: String, actor: String) -> Operation {
+    Operation {
+        slot,
+        actor,
+        at: app.clock.now(),
+    }
+}
+
+/// A slot's name goes into paths, tables of configuration and metrics.
+fn check_slot(slot: &str) -> Result<(), ApiError> {
+    let is_name = (1..=SLOT_BYTES).contains(&slot.len())
+        && slot.bytes().all(|byte| {
+            byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte)
+        });
+    // What follows `/admin/plugins/` in another path.
+    if is_name && slot != "events" {
+        return Ok(());
+    }
+    Err(ApiError::invalid_request(
+        "slot",
+        format!(
+            "A slot's name has 1 to {SLOT_BYTES} lower-case letters, digits, hyphens and underscores, and is \
+             not \"events\"."
+        ),
+    ))
+}
+
+fn parse_digest(text: &str) -> Result<Digest, ApiError> {
+    let digits = text.strip_prefix("sha256:").unwrap_or(text);
+    digits.parse().map_err(|_| {
+        ApiError::invalid_request(
+            "digest",
+            "A digest is the component's SHA-256 as 64 hexadecimal digits.",
+        )
+    })
+}
+
+impl From<OperationError> for ApiError {
+    fn from(error: OperationError) -> Self {
+        use StatusCode as S;
+        match error {
+            OperationError::Load(error) => {
+                let status = match &error {
+                    LoadError::TooLarge { .. } => S::PAYLOAD_TOO_LARGE,
+                    _ => S::UNPROCESSABLE_ENTITY,
+                };
+                Self::new(
+                    status,
+                    "PLUGIN_REFUSED",
+                    format!("The component fails a load step. {error}."),
+                )
+                .with_detail("step", error.step())
+            }
+            OperationError::UnknownSlot => Self::new(
+                S::NOT_FOUND,
+                "UNKNOWN_SLOT",
+                "There is no such slot; GET /admin/plugins lists them.",
+            )
+            .with_param("slot"),
+            OperationError::UnknownPlugin => Self::new(
+                S::NOT_FOUND,
+                "UNKNOWN_PLUGIN",
+                "No component of that digest is installed in the slot.",
+            )
+            .with_param("digest"),
+            OperationError::InUse => Self::new(
+                S::CONFLICT,
+                "PLUGIN_IN_USE",
+                "The slot serves with it, or the binary brings it; activate another one first.",
+            )
+            .with_param("digest"),
+            OperationError::NothingBefore => Self::new(
+                S::CONFLICT,
+                "NOTHING_TO_ROLL_BACK_TO",
+                "The slot has nothing sound to go back to; activate a component by its digest.",
+            ),
+            OperationError::DoesNotFit(what) => Self::new(
+                S::CONFLICT,
+                "PLUGIN_DOES_NOT_FIT",
+                format!(
+                    "The gateway's configuration asks for what the component does not have. {what}."
+                ),
+            ),
+            OperationError::Database(error) => Self::of_database(&error, "changing a slot"),
+        }
+    }
+}

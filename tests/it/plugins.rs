@@ -1,0 +1,550 @@
+//! Slots: components that come and go on a running gateway.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::Method;
+use serde_json::{Value, json};
+use tests::stores::{Postgres, Redis};
+use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat, guests, patiently};
+use weir::plugins::{Digest, bundled};
+
+/// Nodes that are told of a change serve with it within this.
+const CONVERGED_WITHIN: Duration = Duration::from_secs(1);
+
+async fn put(client: &Client, path: &str, component: &[u8]) -> Answer {
+    let body = Bytes::copy_from_slice(component);
+    client
+        .send(Method::PUT, path, Some("application/wasm"), body)
+        .await
+}
+
+/// Installs and activates; returns the digest.
+async fn swap(client: &Client, slot: &str, component: &[u8]) -> String {
+    let path = format!("/admin/plugins/{slot}?activate=true");
+    let answer = put(client, &path, component).await;
+    assert!(answer.status.is_success(), "{}", answer.text());
+    let installed = answer.json();
+    assert_eq!(installed["active"], true, "{installed}");
+    installed["digest"].as_str().expect("a digest").to_owned()
+}
+
+async fn roll_back(client: &Client, slot: &str) -> Answer {
+    let path = format!("/admin/plugins/{slot}/rollback");
+    client.post(&path, &json!({})).await
+}
+
+async fn activate(client: &Client, slot: &str, digest: &str) -> Answer {
+    let path = format!("/admin/plugins/{slot}/activate");
+    client.post(&path, &json!({ "digest": digest })).await
+}
+
+async fn slot(client: &Client, slot: &str) -> Value {
+    let answer = client.get(&format!("/admin/plugins/{slot}")).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    answer.json()
+}
+
+/// What a slot says of one of its components.
+fn plugin<'a>(slot: &'a Value, digest: &str) -> &'a Value {
+    let plugins = slot["plugins"].as_array().expect("a list");
+    let found = plugins.iter().find(|plugin| plugin["digest"] == digest);
+    found.unwrap_or_else(|| panic!("no {digest} in {slot}"))
+}
+
+async fn events(client: &Client, path: &str) -> Vec<(String, String)> {
+    let events = client.get(path).await.json();
+    let events = events["events"].as_array().expect("a list");
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let kinds = events.iter();
+    kinds
+        .map(|event| (text(&event["kind"]), text(&event["actor"])))
+        .collect()
+}
+
+/// A gateway whose model `greeter` answers `aa`, from a slot of that name that its binary fills.
+fn greeter() -> tests::gateway::Builder {
+    Gateway::builder()
+        .settings("internal_listen = \"127.0.0.1:0\"")
+        .guest("greeter", &guests::answering("aa"), None)
+}
+
+async fn greeting(gateway: &Gateway) -> String {
+    gateway.chat("greeter", "hello").await.content()
+}
+
+#[tokio::test]
+async fn an_operator_installs_activates_rolls_back_and_removes() {
+    let gateway = greeter().start().await;
+    let admin = gateway.admin("olivia").await;
+    let before = slot(&admin, "greeter").await;
+    let bundled = before["active"].as_str().expect("a digest");
+    assert_eq!(bundled, Digest::of(&guests::answering("aa")).to_string());
+    assert_eq!(before["previous"], Value::Null);
+
+    let component = guests::answering("bb");
+    let answer = put(&admin, "/admin/plugins/greeter", &component).await;
+    assert_eq!(answer.status, 201, "{}", answer.text());
+    let digest = Digest::of(&component).to_string();
+    assert_eq!(
+        answer.json(),
+        json!({ "slot": "greeter", "digest": digest, "name": "hostile", "version": "0.1.0", "active": false })
+    );
+    assert_eq!(greeting(&gateway).await, "aa", "it is only installed");
+    let again = put(&admin, "/admin/plugins/greeter", &component).await;
+    assert_eq!(again.status, 200, "{}", again.text());
+
+    let answer = activate(&admin, "greeter", &digest).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(answer.json()["active"], *digest);
+    assert_eq!(answer.json()["serving"], *digest);
+    assert_eq!(answer.json()["previous"], bundled);
+    assert_eq!(greeting(&gateway).await, "bb");
+
+    let in_use = admin
+        .delete(&format!("/admin/plugins/greeter/{digest}"))
+        .await;
+    in_use.error(409, "PLUGIN_IN_USE");
+    let answer = roll_back(&admin, "greeter").await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(answer.json()["active"], bundled);
+    assert_eq!(greeting(&gateway).await, "aa");
+    let answer = roll_back(&admin, "greeter").await;
+    answer.error(409, "NOTHING_TO_ROLL_BACK_TO");
+
+    let answer = admin
+        .delete(&format!("/admin/plugins/greeter/{digest}"))
+        .await;
+    assert_eq!(answer.status, 204);
+    let answer = activate(&admin, "greeter", &digest).await;
+    answer.error(404, "UNKNOWN_PLUGIN");
+    assert_eq!(greeting(&gateway).await, "aa");
+
+    let olivia = format!("user:{}", gateway.web_user_id("olivia").await);
+    let by_olivia = |kind: &str| (kind.to_owned(), olivia.clone());
+    let expected = ["removed", "rolled_back", "activated", "installed"].map(by_olivia);
+    assert_eq!(
+        events(&admin, "/admin/plugins/greeter/events").await,
+        expected
+    );
+    assert_eq!(events(&admin, "/admin/plugins/events").await, expected);
+}
+
+#[tokio::test]
+async fn a_rollback_goes_to_what_served_before_that() {
+    let gateway = greeter().start().await;
+    let admin = gateway.admin("olivia").await;
+    swap(&admin, "greeter", &guests::answering("bb")).await;
+    swap(&admin, "greeter", &guests::answering("cc")).await;
+    assert_eq!(greeting(&gateway).await, "cc");
+    for earlier in ["bb", "aa"] {
+        let answer = roll_back(&admin, "greeter").await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert_eq!(greeting(&gateway).await, earlier);
+    }
+}
+
+#[tokio::test]
+async fn a_service_may_with_its_scope_and_nobody_else() {
+    let gateway = greeter().start().await;
+    let component = guests::answering("bb");
+    let service = gateway.service(&["plugins:write"]);
+    swap(&service, "greeter", &component).await;
+    let events = events(&service, "/admin/plugins/greeter/events").await;
+    assert!(
+        events
+            .iter()
+            .all(|(_, actor)| actor.starts_with("service:")),
+        "{events:?}"
+    );
+    // On the public port, too.
+    let at_the_public_port = service.at(gateway.address());
+    assert_eq!(at_the_public_port.get("/admin/plugins").await.status, 200);
+
+    let other = guests::answering("cc");
+    let without = gateway.service(&["model:call"]);
+    let answer = put(&without, "/admin/plugins/greeter?activate=true", &other).await;
+    answer.error(403, "MISSING_SCOPE");
+    let answer = put(&gateway.web("bob"), "/admin/plugins/greeter", &other).await;
+    answer.error(403, "FORBIDDEN");
+    for client in [gateway.client(), gateway.stranger()] {
+        let answer = put(&client, "/admin/plugins/greeter", &other).await;
+        answer.error(401, "UNAUTHENTICATED");
+        for path in [
+            "/admin/plugins",
+            "/admin/plugins/greeter",
+            "/admin/plugins/events",
+        ] {
+            client.get(path).await.error(401, "UNAUTHENTICATED");
+        }
+        roll_back(&client, "greeter")
+            .await
+            .error(401, "UNAUTHENTICATED");
+        let path = format!("/admin/plugins/greeter/{}", Digest::of(&component));
+        client.delete(&path).await.error(401, "UNAUTHENTICATED");
+    }
+    assert_eq!(greeting(&gateway).await, "bb");
+}
+
+#[tokio::test]
+async fn what_fails_a_load_step_is_refused_by_name_and_changes_nothing() {
+    let gateway = greeter().start().await;
+    let admin = gateway.admin("olivia").await;
+    let padded = guests::with_custom_section(&guests::answering("bb"), 33 << 20);
+    for (component, status, step, complaint) in [
+        (
+            b"no component".to_vec(),
+            422,
+            "parse",
+            "not a WebAssembly component",
+        ),
+        (
+            guests::wat_guest("unknown-import"),
+            422,
+            "imports",
+            "imports",
+        ),
+        (
+            guests::wat_guest("no-exports"),
+            422,
+            "world",
+            "weir:plugin/provider",
+        ),
+        (
+            guests::wat_guest("describe-traps"),
+            422,
+            "describe",
+            "trapped",
+        ),
+        (
+            guests::wat_guest("describe-loops"),
+            422,
+            "describe",
+            "processor time",
+        ),
+        (
+            guests::wat_guest("borrowed-name"),
+            422,
+            "describe",
+            "\"openai\"",
+        ),
+        (guests::wat_guest("unknown-step"), 422, "self-test", ""),
+        (padded, 413, "size", "33554432"),
+    ] {
+        let answer = put(&admin, "/admin/plugins/greeter?activate=true", &component).await;
+        let error = answer.error(status, "PLUGIN_REFUSED");
+        assert_eq!(error["step"], step, "{error}");
+        let message = error["message"].as_str().expect("a text");
+        assert!(message.contains(complaint), "{message}");
+        assert_eq!(greeting(&gateway).await, "aa", "after {step}");
+    }
+    assert_eq!(events(&admin, "/admin/plugins/greeter/events").await, []);
+    let slot = slot(&admin, "greeter").await;
+    assert_eq!(slot["plugins"].as_array().map(Vec::len), Some(1), "{slot}");
+}
+
+#[tokio::test]
+async fn bad_requests_are_told_what_is_wrong_with_them() {
+    let gateway = greeter().start().await;
+    let admin = gateway.admin("olivia").await;
+    let component = guests::answering("bb");
+    for name in ["Greeter", "a.b", "events", &"x".repeat(65)] {
+        let answer = put(&admin, &format!("/admin/plugins/{name}"), &component).await;
+        // `PUT` is no method of the path that `events` is.
+        if name == "events" {
+            answer.error(405, "METHOD_NOT_ALLOWED");
+        } else {
+            assert_eq!(answer.error(400, "INVALID_REQUEST")["param"], "slot");
+        }
+    }
+    let answer = put(&admin, "/admin/plugins/greeter?activate=maybe", &component).await;
+    assert_eq!(answer.error(400, "INVALID_REQUEST")["param"], "activate");
+    let json = Some("application/json");
+    let answer = admin
+        .send(
+            Method::PUT,
+            "/admin/plugins/greeter",
+            json,
+            component.into(),
+        )
+        .await;
+    answer.error(415, "UNSUPPORTED_MEDIA_TYPE");
+    for (body, param) in [
+        (json!({}), "digest"),
+        (json!({ "digest": "abc" }), "digest"),
+        (json!({ "digest": "0".repeat(64), "share": 0.5 }), "share"),
+        (json!({ "digest": "0".repeat(64), "dijest": 1 }), "digest"),
+    ] {
+        let answer = admin.post("/admin/plugins/greeter/activate", &body).await;
+        assert_eq!(answer.error(400, "INVALID_REQUEST")["param"], param);
+    }
+    for (path, code) in [("greeter", "UNKNOWN_PLUGIN"), ("nobody", "UNKNOWN_SLOT")] {
+        let nothing = "0".repeat(64);
+        activate(&admin, path, &nothing).await.error(404, code);
+        let path = format!("/admin/plugins/{path}/{nothing}");
+        admin.delete(&path).await.error(404, code);
+    }
+    for path in ["/admin/plugins/nobody", "/admin/plugins/nobody/events"] {
+        admin.get(path).await.error(404, "UNKNOWN_SLOT");
+    }
+    roll_back(&admin, "nobody").await.error(404, "UNKNOWN_SLOT");
+    for limit in ["0", "1001", "many"] {
+        let answer = admin
+            .get(&format!("/admin/plugins/events?limit={limit}"))
+            .await;
+        assert_eq!(answer.error(400, "INVALID_REQUEST")["param"], "limit");
+    }
+}
+
+#[tokio::test]
+async fn a_component_that_the_configuration_does_not_fit_is_not_activated() {
+    let gateway = Gateway::builder().start().await;
+    let admin = gateway.admin("olivia").await;
+    // The provider `demo` has no base URL, which this one needs.
+    let answer = put(
+        &admin,
+        "/admin/plugins/demo?activate=true",
+        &guests::answering("bb"),
+    )
+    .await;
+    let error = answer.error(409, "PLUGIN_DOES_NOT_FIT");
+    let message = error["message"].as_str().expect("a text");
+    assert!(message.contains("providers.demo.base_url"), "{message}");
+    assert_eq!(gateway.chat("demo", "hi").await.content(), "You said: hi");
+}
+
+#[tokio::test]
+async fn a_stream_ends_on_the_component_that_it_began_with_which_is_freed_then() {
+    let upstream = Upstream::start().await;
+    let gate = Gate::new();
+    let words = ["one ", "two ", "three "];
+    upstream.will(Reply::chat_stream(words).gate_before_piece(2, &gate));
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let admin = gateway.admin("olivia").await;
+    let first = guests::with_custom_section(&openai(), 1);
+    swap(&admin, "openai", &first).await;
+    let old = Arc::downgrade(&gateway.app().plugins.adapter("openai").expect("it serves"));
+    assert_eq!(old.upgrade().map(|a| a.digest()), Some(Digest::of(&first)));
+
+    let mut stream = gateway.stream("scripted", "count").await;
+    stream.next_chunk().await;
+    gate.reached().await;
+    swap(&admin, "openai", &guests::with_custom_section(&openai(), 2)).await;
+    assert!(old.upgrade().is_some(), "the stream still runs on it");
+    upstream.will(Reply::chat("four"));
+    assert_eq!(gateway.chat("scripted", "next").await.content(), "four");
+    gate.open();
+    let content = stream.content().await;
+    assert!(content.ends_with("two three "), "{content}");
+    patiently(async {
+        gateway.app().tasks.close();
+        gateway.app().tasks.wait().await;
+    })
+    .await;
+    assert!(old.upgrade().is_none(), "nobody runs on it any more");
+}
+
+fn openai() -> Vec<u8> {
+    let mut adapters = bundled::adapters().into_iter();
+    let openai = adapters.find(|adapter| adapter.name == "openai");
+    openai.expect("it is bundled").bytes.into_owned()
+}
+
+#[tokio::test]
+async fn what_was_activated_serves_after_a_restart() {
+    let gateway = greeter().start().await;
+    let digest = swap(
+        &gateway.admin("olivia").await,
+        "greeter",
+        &guests::answering("bb"),
+    )
+    .await;
+    let folder = gateway.stop().await;
+    let gateway = greeter().folder(folder).start().await;
+    assert_eq!(greeting(&gateway).await, "bb");
+    let slot = slot(&gateway.admin("olivia").await, "greeter").await;
+    assert_eq!(slot["active"], *digest);
+}
+
+#[tokio::test]
+async fn a_slot_of_its_own_serves_after_a_restart_with_a_provider_and_goes_with_its_last_component()
+{
+    let gateway = Gateway::builder().start().await;
+    let admin = gateway.admin("olivia").await;
+    let digest = swap(&admin, "acme", &guests::answering("bb")).await;
+    let folder = gateway.stop().await;
+    let with_a_model = || {
+        Gateway::builder()
+            .provider("acme", "acme", None)
+            .model("acme", &["acme"])
+    };
+    let gateway = with_a_model().folder(folder).start().await;
+    assert_eq!(gateway.chat("acme", "hello").await.content(), "bb");
+    let folder = gateway.stop().await;
+
+    let gateway = Gateway::builder().folder(folder).start().await;
+    let admin = gateway.admin("olivia").await;
+    let path = format!("/admin/plugins/acme/{digest}");
+    admin.delete(&path).await.error(409, "PLUGIN_IN_USE");
+    let other = swap(&admin, "acme", &guests::answering("cc")).await;
+    assert_eq!(admin.delete(&path).await.status, 204);
+    roll_back(&admin, "acme")
+        .await
+        .error(409, "NOTHING_TO_ROLL_BACK_TO");
+    assert_eq!(slot(&admin, "acme").await["active"], *other);
+}
+
+/// A component that traps when it is told to, and answers "ok" otherwise.
+async fn trap(gateway: &Gateway) -> Answer {
+    let command = json!({ "behave": "unreachable" }).to_string();
+    gateway.chat("greeter", &command).await
+}
+
+#[tokio::test]
+async fn five_traps_in_a_minute_bring_back_what_served_before() {
+    let gateway = greeter()
+        .tables("[plugins]\nquarantine_traps = 5")
+        .start()
+        .await;
+    let admin = gateway.admin("olivia").await;
+    swap(&admin, "greeter", &guests::answering("bb")).await;
+    let culprit = swap(&admin, "greeter", guests::misbehaving()).await;
+    for _ in 0..4 {
+        trap(&gateway).await.error(502, "ADAPTER_FAILED");
+    }
+    assert_eq!(greeting(&gateway).await, "ok", "not yet");
+    trap(&gateway).await.error(502, "ADAPTER_FAILED");
+    patiently(async {
+        while greeting(&gateway).await != "bb" {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let slot = slot(&admin, "greeter").await;
+    assert_eq!(plugin(&slot, &culprit)["state"], "quarantined");
+    assert_eq!(plugin(&slot, &culprit)["traps"], 5);
+    let listed = events(&admin, "/admin/plugins/greeter/events").await;
+    assert_eq!(listed[0], ("quarantined".to_owned(), "weir".to_owned()));
+
+    // An operator may bring it back.
+    let answer = activate(&admin, "greeter", &culprit).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(greeting(&gateway).await, "ok");
+}
+
+async fn charges_and_open_holds(gateway: &Gateway) -> (i64, i64) {
+    let count = async |text: &'static str| -> i64 {
+        let row = sqlx::query_scalar(text).fetch_one(gateway.app().database.reader());
+        row.await.expect("the ledger")
+    };
+    (
+        count("SELECT CAST(COUNT(*) AS BIGINT) FROM entries WHERE kind = 'settlement'").await,
+        count("SELECT CAST(COUNT(*) AS BIGINT) FROM holds WHERE state = 'open'").await,
+    )
+}
+
+#[tokio::test]
+async fn a_slot_without_anything_sound_refuses_until_an_operator_mends_it() {
+    let gateway = Gateway::builder()
+        .guest("greeter", guests::misbehaving(), None)
+        .tables("[plugins]\nquarantine_traps = 5")
+        .start()
+        .await;
+    let admin = gateway.admin("olivia").await;
+    for _ in 0..5 {
+        trap(&gateway).await.error(502, "ADAPTER_FAILED");
+    }
+    let refused = patiently(async {
+        loop {
+            let answer = gateway.chat("greeter", "hello").await;
+            if answer.status != 200 {
+                break answer;
+            }
+        }
+    })
+    .await;
+    refused.error(503, "ADAPTER_UNAVAILABLE");
+    assert!(refused.headers.contains_key("retry-after"));
+    assert_eq!(slot(&admin, "greeter").await["active"], Value::Null);
+    assert_eq!(gateway.chat("demo", "hi").await.content(), "You said: hi");
+    let before = charges_and_open_holds(&gateway).await;
+    let answer = gateway.chat("greeter", "hello").await;
+    answer.error(503, "ADAPTER_UNAVAILABLE");
+    assert_eq!(charges_and_open_holds(&gateway).await, before);
+    assert_eq!(before.1, 0);
+    swap(&admin, "greeter", &guests::answering("bb")).await;
+    assert_eq!(greeting(&gateway).await, "bb");
+}
+
+#[tokio::test]
+async fn a_charge_names_the_component_and_operators_see_what_each_has_done() {
+    let gateway = greeter().start().await;
+    let admin = gateway.admin("olivia").await;
+    let old = slot(&admin, "greeter").await["active"].clone();
+    for _ in 0..3 {
+        greeting(&gateway).await;
+    }
+    let new = swap(&admin, "greeter", &guests::answering("bb")).await;
+    for _ in 0..2 {
+        greeting(&gateway).await;
+    }
+    gateway.client().post("/chat", &chat("nothing", "x")).await;
+    let slot = slot(&admin, "greeter").await;
+    let old = old.as_str().expect("a digest");
+    for (digest, requests) in [(old, 3), (&*new, 2)] {
+        let plugin = plugin(&slot, digest);
+        assert_eq!(plugin["requests"], requests, "{plugin}");
+        assert_eq!(plugin["errors"], 0, "{plugin}");
+        assert!(plugin["latency_ms"].as_f64().is_some_and(|ms| ms >= 0.0));
+        let charged: i64 = sqlx::query_scalar(
+            "SELECT CAST(-SUM(plan_delta + top_up_delta) AS BIGINT) FROM entries WHERE adapter_digest = $1",
+        )
+        .bind(digest.to_owned())
+        .fetch_one(gateway.app().database.reader())
+        .await
+        .expect("the ledger");
+        let shown = plugin["credits"].as_f64().expect("a number");
+        assert!(
+            charged > 0 && (shown * 1e6).round() as i64 == charged,
+            "{charged} {plugin}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_swap_on_one_node_serves_on_the_others_and_one_that_was_down_catches_up() {
+    let redis = Redis::start();
+    let url = Postgres::shared().create_database().await;
+    let node = || greeter().postgres(&url).redis(&redis.url());
+    let first = node().start().await;
+    let second = node().sharing_secrets_of(&first).start().await;
+    let third = node().sharing_secrets_of(&first).start().await;
+    let third = third.stop().await;
+    let admin = first.admin("olivia").await;
+    for letters in ["bb", "cc", "dd"] {
+        swap(&admin, "greeter", &guests::answering(letters)).await;
+        let swapped = Instant::now();
+        patiently(async {
+            while greeting(&second).await != letters {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        let took = swapped.elapsed();
+        assert!(took < CONVERGED_WITHIN, "{letters} took {took:?}");
+        assert_eq!(greeting(&first).await, letters);
+    }
+    let third = node().folder(third).start().await;
+    assert_eq!(greeting(&third).await, "dd");
+    // Told by nobody: by looking.
+    redis.pause();
+    roll_back(&admin, "greeter").await;
+    redis.resume();
+    patiently(async {
+        while greeting(&third).await != greeting(&first).await {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}

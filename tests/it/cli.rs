@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
 
 /// The binary beside this test's own; `tests/run` builds it first.
-fn weir(folder: &Path) -> Command {
+pub(crate) fn weir(folder: &Path) -> Command {
     let test = std::env::current_exe().expect("a test has a path");
     let binary = test.ancestors().nth(2).expect("target/debug").join("weir");
     assert!(
@@ -25,11 +25,11 @@ fn weir(folder: &Path) -> Command {
     command
 }
 
-fn run(folder: &Path, arguments: &[&str]) -> Output {
+pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Output {
     weir(folder).args(arguments).output().expect("weir runs")
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 

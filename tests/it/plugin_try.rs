@@ -213,10 +213,6 @@ fn a_failure_is_shown_as_the_adapter_understands_it() {
     desk.put("cut", &STREAMED[..STREAMED.len() - 180]);
     let end = desk.end(&["--response", "cut"]);
     assert!(end["failure"]["malformed"].is_string(), "{end}");
-    desk.put(
-        "no-json",
-        "HTTP/1.1 200 OK\ncontent-type: application/json\n\n<html>",
-    );
     let plain = Desk::with_openai(false);
     plain.put("no-json", "HTTP/1.1 200 OK\n\n<html>");
     let end = plain.end(&["--response", "no-json"]);

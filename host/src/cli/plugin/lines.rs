@@ -51,11 +51,23 @@ pub(super) fn send(request: &http::Request<Vec<u8>>) -> anyhow::Result<()> {
 
 /// What the adapter is shown of an answer's head.
 pub(super) fn head(status: u16, headers: &[Header]) -> anyhow::Result<()> {
+    #[derive(Serialize)]
+    struct Line {
+        head: Head,
+    }
+    #[derive(Serialize)]
+    struct Head {
+        status: u16,
+        headers: Map<String, Value>,
+    }
     let mut shown = Map::new();
     for (name, value) in headers {
         insert(&mut shown, name, value);
     }
-    print(&json!({ "head": { "status": status, "headers": shown } }))
+    let headers = shown;
+    print(&Line {
+        head: Head { status, headers },
+    })
 }
 
 pub(super) fn event(event: &Event) -> anyhow::Result<()> {

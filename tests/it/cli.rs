@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
 use tests::weir_program;
 
-fn weir(folder: &Path) -> Command {
+pub(crate) fn weir(folder: &Path) -> Command {
     let mut command = Command::new(weir_program());
     // What a developer has set must not change what is tested.
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WEIR_")) {
@@ -18,11 +18,11 @@ fn weir(folder: &Path) -> Command {
     command
 }
 
-fn run(folder: &Path, arguments: &[&str]) -> Output {
+pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Output {
     weir(folder).args(arguments).output().expect("weir runs")
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 

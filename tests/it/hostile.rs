@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use http::Method;
 use serde_json::{Value, json};
-use tests::{Gateway, Upstream, guests};
+use tests::{Answer, Client, Gateway, Reply, Upstream, chat, guests};
 use weir::plugins::{Engine, GuestError, Limits, LoadError, loading};
 
 /// No guest may hold a request for longer than this; the budget of 250 ms of processor time stretches
@@ -20,28 +21,34 @@ async fn gateway(limits: &str) -> Gateway {
 
 /// Has the guest misbehave, and checks that it fails alone.
 async fn assert_contained(gateway: &Gateway, command: Value) {
+    let error = assert_ends(gateway, command, 502, "ADAPTER_FAILED").await;
+    assert_eq!(
+        error["message"], "The adapter for this model's provider failed.",
+        "no details"
+    );
+}
+
+/// Has the guest misbehave, and checks that it ends alone, in time and with this error.
+async fn assert_ends(gateway: &Gateway, command: Value, status: u16, code: &str) -> Value {
     let started = Instant::now();
     let answer = gateway.chat("hostile", &command.to_string()).await;
-    let error = answer.error(502, "ADAPTER_FAILED");
+    let error = answer.error(status, code);
     assert!(
         started.elapsed() < CONTAINED_WITHIN,
         "{command} took {:?}",
         started.elapsed()
     );
-    assert_eq!(
-        error["message"], "The adapter for this model's provider failed.",
-        "no details"
-    );
-    assert_eq!(
-        gateway.chat("hostile", "hello").await.content(),
-        "ok",
-        "after {command}"
-    );
-    assert_eq!(
-        gateway.chat("demo", "hello").await.content(),
-        "You said: hello"
-    );
-    assert!(gateway.app().tasks.is_empty(), "after {command}");
+    assert_serves(gateway, &format!("after {command}")).await;
+    error
+}
+
+/// The next healthy call is served, by the same component and by another, and nothing is left over.
+async fn assert_serves(gateway: &Gateway, when: &str) {
+    let answer = gateway.chat("hostile", "hello").await;
+    assert_eq!(answer.content(), "ok", "{when}");
+    let answer = gateway.chat("demo", "hello").await;
+    assert_eq!(answer.content(), "You said: hello", "{when}");
+    assert!(gateway.app().tasks.is_empty(), "{when}");
 }
 
 /// In a plain gateway, in every call of the contract that needs no upstream.
@@ -94,7 +101,7 @@ async fn w1_a_loop_is_cut() {
 #[tokio::test]
 async fn w1_a_loop_is_cut_while_the_upstream_answers() {
     let upstream = Upstream::start().await;
-    upstream.always(tests::Reply::chat("x"));
+    upstream.always(Reply::chat("x"));
     let gateway = Gateway::builder()
         .guest("hostile", guests::misbehaving(), Some(&upstream))
         .start()
@@ -190,18 +197,18 @@ async fn w7_a_host_call_at_the_deepest_point_is_survived() {
 
 #[tokio::test]
 async fn w8_lies_about_lengths_are_seen_through() {
-    for name in [
-        "huge-string",
-        "long-string",
-        "huge-list",
-        "wrapping-list",
-        "unaligned-list",
-        "unknown-step",
-        "realloc-lies",
+    for (name, complaint) in [
+        ("huge-string", "string pointer/length out of bounds"),
+        ("long-string", "too much data"),
+        ("huge-list", "list pointer/length out of bounds"),
+        ("wrapping-list", "list pointer/length out of bounds"),
+        ("unaligned-list", "not aligned"),
+        ("unknown-step", "unexpected discriminant"),
+        ("realloc-lies", "beyond end of memory"),
     ] {
         let error = refusal(name).await;
         assert!(
-            matches!(&error, LoadError::SelfTest(_)),
+            matches!(&error, LoadError::SelfTest(text) if text.contains(complaint)),
             "{name}: {error:?}"
         );
     }
@@ -213,7 +220,7 @@ async fn w8_lies_about_lengths_are_seen_through() {
 async fn w9_a_million_strings_over_one_buffer_are_too_much() {
     let error = refusal("shared-strings").await;
     assert!(
-        matches!(&error, LoadError::SelfTest(text) if text.contains("nonsense")),
+        matches!(&error, LoadError::SelfTest(text) if text.contains("too much data")),
         "{error:?}"
     );
 }
@@ -221,7 +228,10 @@ async fn w9_a_million_strings_over_one_buffer_are_too_much() {
 #[tokio::test]
 async fn w10_resources_are_counted() {
     let error = refusal("many-resources").await;
-    assert!(matches!(&error, LoadError::SelfTest(_)), "{error:?}");
+    assert!(
+        matches!(&error, LoadError::SelfTest(text) if text.contains("handle limit exceeded")),
+        "{error:?}"
+    );
 }
 
 #[tokio::test]
@@ -245,11 +255,126 @@ async fn w12_text_that_is_not_utf8_is_refused() {
 }
 
 #[tokio::test]
+async fn w13_json_that_nests_deep_is_refused_where_a_client_sends_it() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("served"));
+    let gateway = Gateway::builder()
+        .upstream("scripted", &upstream)
+        .settings("internal_listen = \"127.0.0.1:0\"")
+        .start()
+        .await;
+    let client = gateway.client();
+    let post = async |body: String| send(&client, "/chat", body).await;
+    // The path of the field that is named, and a request with a deep value where the @ is.
+    for (param, fields) in [
+        ("extra", r#""extra": @"#),
+        (
+            "tools[0].function.parameters",
+            r#""tools": [{"type": "function", "function": {"name": "f", "parameters": {"a": @}}}]"#,
+        ),
+        (
+            "response_format.json_schema.schema",
+            r#""response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"a": @}}}"#,
+        ),
+        (
+            "messages[0].content[0]",
+            r#""messages": [{"role": "user", "content": @}]"#,
+        ),
+        (
+            "messages[0].tool_calls[0].function.arguments",
+            r#""messages": [{"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": @}}]}]"#,
+        ),
+        ("stop[0]", r#""stop": @"#),
+    ] {
+        let body = asking(fields).replace('@', &deep());
+        let error = post(body).await.error(400, "INVALID_REQUEST");
+        assert_eq!(error["param"], param, "{fields}");
+        // And where nothing ever closes.
+        let open = format!(
+            "{}{}",
+            asking(fields).split('@').next().unwrap_or_default(),
+            "[".repeat(DEEP)
+        );
+        post(open).await.error(400, "INVALID_REQUEST");
+        assert_eq!(
+            gateway.chat("scripted", "x").await.content(),
+            "served",
+            "after {fields}"
+        );
+    }
+    let service = gateway.service(&["model:call"]);
+    let body = format!("{{\"user_id\": \"alice\", \"extra\": {}}}", deep());
+    let answer = send(&service, "/internal/agent/code", body).await;
+    answer.error(400, "INVALID_REQUEST");
+
+    // As a text, arguments are the client's own and nobody has to read them: they are passed on.
+    let arguments = r#""messages": [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "@"}}]},
+        {"role": "tool", "tool_call_id": "c", "content": "x"}
+    ]"#;
+    let answer = post(asking(arguments).replace('@', &deep())).await;
+    assert_eq!(answer.content(), "served");
+}
+
+#[tokio::test]
+async fn w13_json_that_nests_deep_in_an_upstreams_answer_is_a_failure_of_that_request() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("served"));
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let mut streamed = chat("scripted", "x");
+    streamed["stream"] = true.into();
+    let of_type = |status, content_type: &str, body: String| {
+        let reply = Reply::new(status).header("content-type", content_type);
+        reply.body(body.replace('@', &deep()))
+    };
+    for body in [
+        r#"{"choices": @}"#,
+        r#"{"choices": [{"index": 0, "message": {"role": "assistant", "content": @}, "finish_reason": "stop"}]}"#,
+        r#"{"choices": [{"index": 0, "message": {"tool_calls": [{"id": "c", "function": {"name": "f", "arguments": @}}]}}]}"#,
+    ] {
+        upstream.will(of_type(200, "application/json", body.to_owned()));
+        let answer = gateway.chat("scripted", "x").await;
+        answer.error(502, "UPSTREAM_ERROR");
+        let event = format!("data: {}\n\n", body.replace("message", "delta"));
+        upstream.will(of_type(200, "text/event-stream", event));
+        let answer = gateway.client().post("/chat", &streamed).await;
+        answer.error(502, "UPSTREAM_ERROR");
+        assert_eq!(
+            gateway.chat("scripted", "x").await.content(),
+            "served",
+            "after {body}"
+        );
+    }
+    // An error's body is looked at for what it says; one that cannot be read says nothing.
+    upstream.will(of_type(
+        400,
+        "application/json",
+        r#"{"error": @}"#.to_owned(),
+    ));
+    let answer = gateway.chat("scripted", "x").await;
+    answer.error(400, "UPSTREAM_REJECTED");
+    // What is never looked at may nest as it likes.
+    upstream.will(of_type(
+        200,
+        "application/json",
+        r#"{"choices": [{"index": 0, "message": {"role": "assistant", "content": "fine"}, "finish_reason": "stop"}], "else": @}"#.to_owned(),
+    ));
+    assert_eq!(gateway.chat("scripted", "x").await.content(), "fine");
+    assert_eq!(gateway.chat("scripted", "x").await.content(), "served");
+    assert!(gateway.app().tasks.is_empty());
+}
+
+#[tokio::test]
 async fn w14_traps_end_their_request_only() {
     for fault in ["unreachable", "out-of-bounds"] {
         assert_contained_everywhere(json!({ "behave": fault })).await;
     }
-    refusal("divide").await;
+    let error = refusal("divide").await;
+    assert!(
+        self_test_failed_with(&error, &GuestError::Trap("division by zero")),
+        "{error:?}"
+    );
     let error = refusal("describe-traps").await;
     assert!(
         matches!(error, LoadError::Describe(GuestError::Trap(_))),
@@ -317,6 +442,78 @@ async fn w15_a_flood_of_log_lines_is_capped_and_escaped() {
 }
 
 #[tokio::test]
+async fn w16_an_answer_of_a_byte_now_and_then_is_cut_by_one_deadline_or_the_other() {
+    let upstream = Upstream::start().await;
+    let hurried = async |timeouts: &str| {
+        Gateway::builder()
+            .guest("hostile", guests::misbehaving(), Some(&upstream))
+            .tables(&format!("[timeouts]\n{timeouts}\n"))
+            .start()
+            .await
+    };
+    let command = json!({ "behave": "send" }).to_string();
+    let slowly = |every| [Reply::drip(every), Reply::drip_head(every)];
+    // Far apart: the total deadline is a long way off.
+    let gateway = hurried("idle_ms = 300\nfirst_byte_ms = 300").await;
+    for reply in slowly(Duration::from_secs(5)) {
+        upstream.will(reply);
+        let started = Instant::now();
+        let mut request = chat("hostile", &command);
+        request["stream"] = true.into();
+        let answer = gateway.client().post("/chat", &request).await;
+        answer.error(504, "UPSTREAM_TIMEOUT");
+        assert!(started.elapsed() < Duration::from_secs(3));
+        upstream.until_hung_up().await;
+        assert_serves(&gateway, "after an idle upstream").await;
+    }
+    // Close enough together that none of the pauses is too long.
+    let gateway = hurried("idle_ms = 500\ntotal_ms = 1000").await;
+    for reply in slowly(Duration::from_millis(100)) {
+        upstream.will(reply);
+        let started = Instant::now();
+        let answer = gateway.chat("hostile", &command).await;
+        answer.error(504, "UPSTREAM_TIMEOUT");
+        assert!(started.elapsed() >= Duration::from_millis(900));
+        upstream.until_hung_up().await;
+        assert_serves(&gateway, "after a slow upstream").await;
+    }
+}
+
+#[tokio::test]
+async fn w16_a_guest_that_hands_out_a_byte_now_and_then_is_cut_by_the_total_deadline() {
+    let gateway = Gateway::builder()
+        .guest("hostile", guests::misbehaving(), None)
+        .tables("[timeouts]\ntotal_ms = 700\n")
+        .start()
+        .await;
+    let start = json!({ "Emit": [{ "BlockStart": "Text" }] });
+    let byte = json!({ "Emit": [{ "Text": "x" }] });
+    let script = |steps: Value| json!({ "behave": "script", "steps": steps, "forever": true });
+    for wait in [
+        json!({ "Wait": 100 }),
+        json!({ "Wait": 5_000 }),
+        json!({ "Wait": u32::MAX }),
+    ] {
+        let drips = script(json!([start, byte, wait]));
+        assert_ends(&gateway, drips.clone(), 504, "UPSTREAM_TIMEOUT").await;
+        let events = gateway
+            .stream("hostile", &drips.to_string())
+            .await
+            .rest()
+            .await;
+        let last = events.last().expect("a last event");
+        assert!(
+            last.starts_with("event: error\n") && last.contains("UPSTREAM_TIMEOUT"),
+            "{events:?}"
+        );
+        let waits = script(json!([wait]));
+        assert_ends(&gateway, waits, 504, "UPSTREAM_TIMEOUT").await;
+    }
+    // Without a pause there are too many steps long before.
+    assert_contained(&gateway, script(json!([start, byte]))).await;
+}
+
+#[tokio::test]
 async fn w17_a_guest_that_is_parked_in_the_host_is_dropped_by_the_clock() {
     let gateway = gateway("call_timeout_ms = 300").await;
     let started = Instant::now();
@@ -347,6 +544,7 @@ async fn w18_others_are_served_beside_guests_that_copy_memory_for_ever() {
         }
     };
     tokio::join!(copies(4), healthy);
+    assert_serves(&gateway, "after copies").await;
 }
 
 #[tokio::test]
@@ -369,7 +567,7 @@ async fn an_exchange_that_never_ends_is_ended() {
 #[tokio::test]
 async fn too_many_requests_in_one_exchange_are_refused() {
     let upstream = Upstream::start().await;
-    upstream.always(tests::Reply::chat("x"));
+    upstream.always(Reply::chat("x"));
     let gateway = Gateway::builder()
         .guest("hostile", guests::misbehaving(), Some(&upstream))
         .start()
@@ -482,6 +680,29 @@ async fn what_is_no_component_is_refused() {
         load(&heavy).await,
         Some(LoadError::TooLarge { .. })
     ));
+}
+
+/// How deep "deep" is: far beyond what any stack takes.
+const DEEP: usize = 100_000;
+
+fn deep() -> String {
+    format!("{}{}", "[".repeat(DEEP), "]".repeat(DEEP))
+}
+
+/// The body of a request, with these fields in place of what they name again.
+fn asking(fields: &str) -> String {
+    let messages = r#", "messages": [{"role": "user", "content": "x"}]"#;
+    let messages = if fields.starts_with("\"messages\"") {
+        ""
+    } else {
+        messages
+    };
+    format!("{{\"model\": \"scripted\"{messages}, {fields}}}")
+}
+
+async fn send(client: &Client, path: &str, json: String) -> Answer {
+    let of_type = Some("application/json");
+    client.send(Method::POST, path, of_type, json.into()).await
 }
 
 /// A log that a test can read.

@@ -17,6 +17,7 @@ mod keys;
 mod ledger;
 mod models;
 mod openai;
+mod plugin_try;
 mod plugins;
 mod retries;
 mod sdk;

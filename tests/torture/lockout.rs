@@ -2,6 +2,8 @@
 
 use tests::{Client, Gateway};
 
+use crate::resident_mib;
+
 const FORGED: usize = 10_000;
 
 /// Addresses that fail once each: more than the cache of one process has places for.
@@ -70,10 +72,4 @@ async fn fail(client: &Client, n: usize) -> u16 {
         .with_key("inf_wrong")
         .with_header("x-forwarded-for", &address);
     wrong.get("/models").await.status.as_u16()
-}
-
-fn resident_mib() -> usize {
-    let statistics = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
-    let pages = statistics.split(' ').nth(1).expect("seven numbers");
-    (pages.parse::<usize>().expect("a number") * 4096) >> 20
 }

@@ -10,13 +10,16 @@
 )]
 
 mod cap_race;
+mod contained;
 mod crash;
+mod cut;
 mod disconnect;
-mod fairness;
+mod drops;
 mod ledger;
 mod load;
 mod lockout;
 mod money;
+mod neighbours;
 mod postgres;
 mod process;
 mod redis;
@@ -24,10 +27,22 @@ mod wipe;
 
 use std::process::ExitCode;
 
-const ROWS: [(&str, &str); 10] = [
+const ROWS: [(&str, &str); 13] = [
     (
-        "fairness",
-        "p99 of healthy requests at 50/s beside as many looping guests as worker threads",
+        "W-A",
+        "twenty kinds of hostile guests against one gateway: each ends alone, and leaves no memory behind",
+    ),
+    (
+        "W-B",
+        "healthy requests at 50/s beside hostile ones, and beside more guests that loop than there are threads",
+    ),
+    (
+        "W-C",
+        "how late guests that loop are cut, by the clock and in processor time",
+    ),
+    (
+        "W-D",
+        "calls dropped at 1,000 random points, and 1,000 clients that hang up: no panic, and no slot of the pool is lost",
     ),
     (
         "L1",
@@ -79,7 +94,10 @@ fn main() -> ExitCode {
     let mut sound = true;
     for row in wanted {
         sound &= match &*row {
-            "fairness" => fairness::run(),
+            "W-A" => contained::run(),
+            "W-B" => neighbours::run(),
+            "W-C" => cut::run(),
+            "W-D" => drops::run(),
             "L1" => ledger::model(),
             "L2" => ledger::simulation(),
             "L3" => cap_race::run(),
@@ -109,4 +127,11 @@ fn runtime(threads: usize) -> tokio::runtime::Runtime {
         .enable_all()
         .build()
         .expect("a runtime starts")
+}
+
+/// MiB of memory that this process has in RAM.
+fn resident_mib() -> usize {
+    let statistics = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
+    let pages = statistics.split(' ').nth(1).expect("seven numbers");
+    (pages.parse::<usize>().expect("a number") * 4096) >> 20
 }

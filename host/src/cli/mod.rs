@@ -9,6 +9,7 @@
 mod check;
 mod key;
 mod ledger;
+mod plugin;
 mod serve;
 mod token;
 mod user;
@@ -49,6 +50,9 @@ enum Command {
     /// Change users.
     #[command(subcommand)]
     User(user::Command),
+    /// Look at plugins.
+    #[command(subcommand)]
+    Plugin(plugin::Command),
     /// Check the configuration and say what is wrong with it.
     ///
     /// Goes on only when a step finds nothing: the first error of the file's shape (its syntax, an
@@ -94,6 +98,7 @@ pub fn run() -> ExitCode {
             Command::Token(command) => token::run(config, command).await,
             Command::User(command) => user::run(config, command).await,
             Command::Ledger(command) => ledger::run(config, command).await,
+            Command::Plugin(command) => plugin::run(config, command).await,
             Command::Check => check::run(config).await,
             Command::CompilePlugin { .. } => unreachable!("it has been run above"),
         }

@@ -29,13 +29,13 @@ use crate::plugins::guest_log::printable;
 use crate::plugins::{Adapter, GuestError, GuestExchange};
 
 /// Requests that an adapter may send in one exchange.
-const MAX_SENDS: u32 = 4;
+pub(crate) const MAX_SENDS: u32 = 4;
 
 /// Steps other than requests that it may take.
-const MAX_OTHER_STEPS: u32 = 64;
+pub(crate) const MAX_OTHER_STEPS: u32 = 64;
 
 /// Bytes that are handed to the adapter in one call when more are there already.
-const COALESCED_BYTES: usize = 64 << 10;
+pub(crate) const COALESCED_BYTES: usize = 64 << 10;
 
 /// Response headers that adapters may see, beside those that begin with `x-ratelimit-`.
 const VISIBLE_HEADERS: [HeaderName; 8] = [
@@ -318,7 +318,8 @@ fn data(
     }
 }
 
-fn visible_headers(headers: &http::HeaderMap, credential: Option<&str>) -> Vec<Header> {
+/// Those of an answer's headers that the adapter is shown.
+pub(crate) fn visible_headers(headers: &http::HeaderMap, credential: Option<&str>) -> Vec<Header> {
     headers
         .iter()
         .filter(|(name, _)| {

@@ -1,0 +1,369 @@
+//! `weir plugin try` as an adapter's author runs it.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Output, Stdio};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tests::{chat, guests};
+use weir::plugins::bundled;
+
+use crate::cli::{run, text, weir};
+
+const STREAMED: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nx-request-id: r1\r\nset-cookie: a=b\r\n\r\n\
+    data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"Grüß\"}}]}\r\n\r\n\
+    data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\" Gott\"}}]}\r\n\r\n\
+    data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\r\n\r\n\
+    data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":5,\"total_tokens\":12}}\r\n\r\n\
+    data: [DONE]\r\n\r\n";
+
+/// A folder with a component and a request.
+struct Desk(TempDir);
+
+impl Desk {
+    fn new(component: &[u8], request: &Value) -> Self {
+        let desk = Self(tempfile::tempdir().expect("a folder"));
+        desk.put("adapter.wasm", component);
+        desk.put("request.json", request.to_string());
+        desk
+    }
+
+    fn with_openai(stream: bool) -> Self {
+        let mut request = chat("gpt-x", "hello");
+        request["stream"] = stream.into();
+        Self::new(&bundled("openai"), &request)
+    }
+
+    fn with_hostile(command: Value) -> Self {
+        Self::new(
+            guests::misbehaving(),
+            &chat("some-model", &command.to_string()),
+        )
+    }
+
+    fn put(&self, name: &str, content: impl AsRef<[u8]>) {
+        fs::write(self.0.path().join(name), content).expect("the folder can be written");
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn try_with(&self, more: &[&str]) -> Output {
+        let given = ["plugin", "try", "adapter.wasm", "--request", "request.json"];
+        run(self.path(), &[&given, more].concat())
+    }
+
+    /// The lines of a trial that ends well.
+    fn lines(&self, more: &[&str]) -> Vec<Value> {
+        let output = self.try_with(more);
+        assert!(output.status.success(), "{output:?}");
+        lines(&output)
+    }
+
+    /// The last line of a trial that ends badly.
+    fn end(&self, more: &[&str]) -> Value {
+        let output = self.try_with(more);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains("weir: "), "it says so: {said}");
+        lines(&output).pop().expect("a line")
+    }
+}
+
+fn bundled(name: &str) -> Vec<u8> {
+    let adapter = bundled::adapters()
+        .into_iter()
+        .find(|plugin| plugin.name == name);
+    adapter.expect("it is bundled").bytes.into_owned()
+}
+
+fn lines(output: &Output) -> Vec<Value> {
+    let read =
+        |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+    text(&output.stdout).lines().map(read).collect()
+}
+
+fn event(event: Value) -> Value {
+    json!({ "event": event })
+}
+
+#[test]
+fn an_adapter_that_answers_by_itself_is_shown_to_its_end() {
+    let desk = Desk::new(&bundled("demo"), &chat("any-name", "hello"));
+    let lines = desk.lines(&[]);
+    assert_eq!(
+        lines.first(),
+        Some(&event(json!({ "block-start": "text" })))
+    );
+    let said: String = lines
+        .iter()
+        .filter_map(|line| line["event"]["text"].as_str())
+        .collect();
+    assert_eq!(said, "You said: hello");
+    let [.., finish, done] = &lines[..] else {
+        panic!("{lines:?}")
+    };
+    assert_eq!(finish, &event(json!({ "finish": "stop" })));
+    assert_eq!(done, &json!({ "done": true }));
+}
+
+#[test]
+fn without_a_recording_the_request_is_shown_and_where_the_credential_goes() {
+    let desk = Desk::with_openai(true);
+    let output = desk.try_with(&["--option", "output-limit-field=max_tokens"]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(text(&output.stderr).contains("--response"), "{output:?}");
+    let [line] = &lines(&output)[..] else {
+        panic!("{output:?}")
+    };
+    let send = &line["send"];
+    assert_eq!(send["method"], "POST");
+    assert_eq!(send["path"], "/chat/completions");
+    assert_eq!(send["headers"]["authorization"], "Bearer CREDENTIAL");
+    assert_eq!(send["headers"]["content-type"], "application/json");
+    assert_eq!(send["body"]["model"], "gpt-x");
+    assert_eq!(send["body"]["messages"][0]["content"], "hello");
+    assert_eq!(send["body"]["max_tokens"], 1024, "where none is asked for");
+}
+
+#[test]
+fn the_request_can_come_from_standard_input() {
+    let desk = Desk::with_openai(false);
+    let mut request = chat("from-stdin", "hello");
+    request["max_tokens"] = 7.into();
+    let mut child = weir(desk.path())
+        .args(["plugin", "try", "adapter.wasm", "--request", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("weir runs");
+    let mut stdin = child.stdin.take().expect("piped");
+    stdin
+        .write_all(request.to_string().as_bytes())
+        .expect("it reads");
+    drop(stdin);
+    let output = child.wait_with_output().expect("it ends");
+    let body = &lines(&output)[0]["send"]["body"];
+    assert_eq!(body["model"], "from-stdin");
+    assert_eq!(body["max_completion_tokens"], 7);
+}
+
+#[test]
+fn a_streamed_recording_gives_the_same_events_in_pieces_of_any_size() {
+    let desk = Desk::with_openai(true);
+    desk.put("answer", STREAMED);
+    desk.put("body", STREAMED.split_once("\r\n\r\n").expect("a head").1);
+    let whole = desk.lines(&["--response", "answer"]);
+    assert_eq!(
+        whole[1..],
+        [
+            json!({ "head": { "status": 200, "headers": {
+                "content-type": "text/event-stream", "x-request-id": "r1",
+            } } }),
+            event(json!({ "block-start": "text" })),
+            event(json!({ "text": "Grüß" })),
+            event(json!({ "text": " Gott" })),
+            event(json!({ "usage": { "input-tokens": 7, "output-tokens": 5 } })),
+            event(json!({ "finish": "stop" })),
+            json!({ "done": true }),
+        ]
+    );
+    for bytes in ["1", "2", "3", "7", "50", "1000000"] {
+        let lines = desk.lines(&["--response", "answer", "--chunk", bytes]);
+        assert_eq!(lines, whole, "{bytes} bytes at a time");
+    }
+    let of_body = desk.lines(&["--response", "body", "--chunk", "5"]);
+    assert_eq!(of_body[2..], whole[2..], "its type is guessed");
+}
+
+#[test]
+fn a_plain_recording_is_read() {
+    let desk = Desk::with_openai(false);
+    let answer = json!({
+        "choices": [{ "index": 0, "message": { "role": "assistant", "content": "Hi" }, "finish_reason": "length" }],
+        "usage": { "prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4 },
+    });
+    desk.put("answer", format!("{answer:#}"));
+    let events = desk.lines(&["--response", "answer", "--chunk", "4"]);
+    assert!(
+        events.contains(&event(json!({ "text": "Hi" }))),
+        "{events:?}"
+    );
+    assert!(
+        events.contains(&event(json!({ "finish": "length" }))),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn a_failure_is_shown_as_the_adapter_understands_it() {
+    let desk = Desk::with_openai(true);
+    desk.put(
+        "busy",
+        "HTTP/2 429 \nretry-after: 20\ncontent-type: application/json\n\n{\"error\":{\"message\":\"slow down\"}}",
+    );
+    assert_eq!(
+        desk.end(&["--response", "busy"]),
+        json!({ "failure": { "rate-limited": { "retry_after_ms": 20_000 } } })
+    );
+    desk.put("cut", &STREAMED[..STREAMED.len() - 180]);
+    let end = desk.end(&["--response", "cut"]);
+    assert!(end["failure"]["malformed"].is_string(), "{end}");
+    let plain = Desk::with_openai(false);
+    plain.put("no-json", "HTTP/1.1 200 OK\n\n<html>");
+    let end = plain.end(&["--response", "no-json"]);
+    assert!(end["failure"]["malformed"].is_string(), "{end}");
+}
+
+#[test]
+fn a_recording_that_is_none_is_named() {
+    let desk = Desk::with_openai(true);
+    desk.put("broken", "HTTP/1.1 200 OK\r\nno header\r\n\r\n");
+    for (file, complaint) in [
+        ("broken", "line 2 is no header"),
+        ("missing", "reading missing"),
+    ] {
+        let output = desk.try_with(&["--response", file]);
+        assert_eq!(output.status.code(), Some(1));
+        let said = text(&output.stderr);
+        assert!(said.contains(file) && said.contains(complaint), "{said}");
+    }
+}
+
+#[test]
+fn a_request_that_the_server_would_refuse_is_refused_with_its_field() {
+    let mut request = chat("gpt-x", "hello");
+    request["messages"][0]["content"] = json!([{ "type": "text", "text": 1 }]);
+    let desk = Desk::new(&bundled("openai"), &request);
+    let output = desk.try_with(&[]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("400 INVALID_REQUEST: messages[0].content[0].text must be a string"),
+        "{said}"
+    );
+    assert!(output.stdout.is_empty());
+    desk.put("request.json", "no json");
+    assert!(text(&desk.try_with(&[]).stderr).contains("400 INVALID_REQUEST"));
+}
+
+#[test]
+fn an_option_that_the_adapter_does_not_have_is_refused() {
+    let desk = Desk::with_openai(true);
+    let said = text(&desk.try_with(&["--option", "wrong=1"]).stderr);
+    assert!(
+        said.contains("no option \"wrong\"") && said.contains("output-limit-field"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_is_no_adapter_is_refused_at_its_step() {
+    let chat = chat("m", "hello");
+    for (component, step) in [
+        (b"not wasm".to_vec(), "parse: "),
+        (guests::wat_guest("http-import"), "imports: "),
+        (guests::wat_guest("no-exports"), "world: "),
+        (guests::wat_guest("describe-traps"), "describe: "),
+        (guests::wat_guest("divide"), "self-test: "),
+    ] {
+        let output = Desk::new(&component, &chat).try_with(&[]);
+        assert_eq!(output.status.code(), Some(1));
+        let said = text(&output.stderr);
+        assert!(
+            said.contains(&format!("adapter.wasm is refused: {step}")),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_request_that_would_not_be_sent_is_refused() {
+    for (send, why) in [
+        (json!({ "path": "//other/x" }), "two slashes"),
+        (
+            json!({ "path": "/x", "method": "DELETE" }),
+            "neither GET nor POST",
+        ),
+        (
+            json!({ "path": "/x", "headers": [["Authorization", "Bearer mine"]] }),
+            "Authorization",
+        ),
+    ] {
+        let mut command = send.clone();
+        command["behave"] = "send".into();
+        let end = Desk::with_hostile(command).end(&[]);
+        let refused = end["refused"].as_str().unwrap_or_default();
+        assert!(refused.contains(why), "{send}: {end}");
+    }
+}
+
+#[test]
+fn a_guest_that_misbehaves_is_cut_and_named() {
+    for (command, complaint) in [
+        (json!({ "behave": "spin" }), "processor time"),
+        (json!({ "behave": "panic" }), "trapped"),
+        (json!({ "behave": "grow", "in": "begin" }), "memory"),
+        (json!({ "behave": "utf8" }), "nonsense"),
+        (
+            json!({ "behave": "never-done", "wait": 5 }),
+            "64 other steps",
+        ),
+        (
+            json!({ "behave": "script", "steps": [{ "Emit": [{ "Text": "x" }] }] }),
+            "a fragment outside a block of its kind",
+        ),
+        (
+            json!({ "behave": "script", "steps": [{ "Emit": [] }] }),
+            "no finish",
+        ),
+    ] {
+        let end = Desk::with_hostile(command.clone()).end(&[]);
+        let error = end["error"].as_str().unwrap_or_default();
+        assert!(error.contains(complaint), "{command}: {end}");
+    }
+}
+
+#[test]
+fn many_requests_take_a_recording_each_up_to_the_bound() {
+    let desk =
+        Desk::with_hostile(json!({ "behave": "send", "path": "/x", "body": "<x>", "times": 5 }));
+    desk.put("answer", "HTTP/1.1 200 OK\n\n[]");
+    let given = |times: usize| ["--response", "answer"].repeat(times);
+    // The fifth is not even shown.
+    let output = desk.try_with(&given(5));
+    assert_eq!(output.status.code(), Some(1));
+    let all = lines(&output);
+    let sends: Vec<_> = all.iter().filter(|line| line["send"].is_object()).collect();
+    assert_eq!(sends.len(), 4);
+    assert_eq!(sends[0]["send"]["body"], "<x>", "what is no JSON is a text");
+    assert!(all[all.len() - 1]["error"].is_string(), "{all:?}");
+
+    let once = Desk::with_hostile(json!({ "behave": "send", "path": "/x" }));
+    once.put("answer", "HTTP/1.1 200 OK\n\n[]");
+    let output = once.try_with(&given(3));
+    assert!(output.status.success(), "{output:?}");
+    assert!(
+        text(&output.stderr).contains("2 of the recorded answers"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn what_a_component_says_drives_no_terminal() {
+    let says = "\u{1b}[2J\u{9b}31m\u{202e}\r\n{\"done\":true}";
+    let desk = Desk::with_hostile(json!({ "behave": "script", "steps": [
+        { "Emit": [{ "BlockStart": "Text" }, { "Text": says }, { "Finish": "Stop" }] }, "Done",
+    ] }));
+    let output = desk.try_with(&[]);
+    let shown = text(&output.stdout);
+    assert!(
+        !shown.contains(['\u{1b}', '\u{9b}', '\u{202e}', '\r']),
+        "{shown:?}"
+    );
+    assert_eq!(lines(&output)[1], event(json!({ "text": says })));
+}

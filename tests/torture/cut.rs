@@ -1,0 +1,168 @@
+//! W-C: how late guests that loop are cut.
+//!
+//! There are two deadlines. One is by the clock: a call may take `call_timeout_ms`. The other is of processor time, of
+//! which an exchange has `cpu_ms`, counted in ticks; a guest that is past its first ticks sleeps between them, so that
+//! by the clock that budget lasts several times as long, by design.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tests::guests;
+use tokio::task::JoinSet;
+use weir::plugins::bindings::adapter::Request;
+use weir::plugins::bindings::chat;
+use weir::plugins::{Adapter, Engine, GuestError, GuestExchange, Limits, loading};
+
+const WORKER_THREADS: usize = 2;
+
+/// Guests that are measured, of each kind and number.
+const GUESTS: usize = 200;
+
+const LIMIT: Duration = Duration::from_millis(30);
+
+const CALL_TIMEOUT: Duration = Duration::from_millis(200);
+
+const CPU: Duration = Duration::from_millis(250);
+
+pub(crate) fn run() -> bool {
+    let mut sound = true;
+    for (behave, together) in [("spin", 1), ("spin", 2), ("spin", 4), ("copy", 1)] {
+        let late = past_the_clock(behave, together);
+        sound &= report(
+            &format!("{together} that {behave}: after the call's time-out of {CALL_TIMEOUT:?}"),
+            late,
+        );
+    }
+    for behave in ["spin", "copy"] {
+        let beyond = past_the_budget(behave);
+        let what = format!("1 that {behave}: processor time beyond the budget of {CPU:?}");
+        sound &= report(&what, beyond);
+    }
+    sound
+}
+
+fn report(what: &str, mut late_ms: Vec<f64>) -> bool {
+    late_ms.sort_by(f64::total_cmp);
+    let at = |hundredth: usize| late_ms[(late_ms.len() * hundredth / 100).min(late_ms.len() - 1)];
+    let limit_ms = LIMIT.as_secs_f64() * 1e3;
+    println!(
+        "W-C: {what}: p99 {:.1} ms (limit {limit_ms} ms), p50 {:.1} ms, from {:.1} to {:.1} ms, {} guests",
+        at(99),
+        at(50),
+        at(0),
+        at(100),
+        late_ms.len(),
+    );
+    at(99) <= limit_ms
+}
+
+/// How much later than its time-out the call returns, in milliseconds, with so many guests at once.
+fn past_the_clock(behave: &'static str, together: usize) -> Vec<f64> {
+    crate::runtime(WORKER_THREADS).block_on(async {
+        let adapter = std::sync::Arc::new(
+            load(Limits {
+                call_timeout_ms: CALL_TIMEOUT.as_millis() as u64,
+                // Enough for the clock to come first.
+                cpu_ms: 60_000,
+                ..Limits::default()
+            })
+            .await,
+        );
+        let mut late = Vec::new();
+        let mut guests = JoinSet::new();
+        while late.len() < GUESTS {
+            while guests.len() < together {
+                let adapter = adapter.clone();
+                guests.spawn(async move {
+                    let started = Instant::now();
+                    let error = begin(&adapter, behave).await;
+                    assert_eq!(error, GuestError::CallTimeout);
+                    started.elapsed().as_secs_f64() - CALL_TIMEOUT.as_secs_f64()
+                });
+            }
+            let outcome = guests.join_next().await.expect("there are guests");
+            late.push(outcome.expect("the call returns") * 1e3);
+        }
+        late
+    })
+}
+
+/// How much more processor time a guest gets than its budget, in milliseconds; less than nothing where a tick was cut
+/// short, since one counts in full.
+fn past_the_budget(behave: &str) -> Vec<f64> {
+    // One thread for all, so that its processor time is the guest's.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime starts");
+    runtime.block_on(async {
+        let adapter = load(Limits {
+            cpu_ms: CPU.as_millis() as u64,
+            ..Limits::default()
+        })
+        .await;
+        let mut beyond = Vec::new();
+        for _ in 0..GUESTS / 4 {
+            let before = processor_time();
+            assert_eq!(begin(&adapter, behave).await, GuestError::CpuBudget);
+            let took = processor_time() - before;
+            beyond.push((took.as_secs_f64() - CPU.as_secs_f64()) * 1e3);
+        }
+        beyond
+    })
+}
+
+/// Has a guest misbehave in its first call, and returns how that ends.
+async fn begin(adapter: &Adapter, behave: &str) -> GuestError {
+    let command = json!({ "behave": behave, "in": "begin" });
+    let request = asking(&command.to_string());
+    let begun = GuestExchange::begin(adapter, &request, &[]).await;
+    begun.map(drop).expect_err("it never returns")
+}
+
+async fn load(limits: Limits) -> Adapter {
+    let engine = Engine::start(8).expect("the engine starts");
+    loading::load(&engine, None, &limits, "hostile", guests::misbehaving())
+        .await
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A request of one message.
+pub(crate) fn asking(text: &str) -> Request {
+    Request::Chat(chat::ChatRequest {
+        model: "hostile".into(),
+        messages: vec![chat::Message {
+            role: chat::Role::User,
+            name: None,
+            parts: vec![chat::Part {
+                content: chat::Content::Text(text.into()),
+                cache: None,
+                signature: None,
+            }],
+        }],
+        tools: Vec::new(),
+        tool_choice: chat::ToolChoice::Auto,
+        parallel_tool_calls: None,
+        response_format: chat::ResponseFormat::Text,
+        reasoning: chat::ReasoningRequest::Unspecified,
+        max_output_tokens: 1_000,
+        temperature: None,
+        top_p: None,
+        top_k: None,
+        presence_penalty: None,
+        frequency_penalty: None,
+        seed: None,
+        stop: Vec::new(),
+        extra: Vec::new(),
+        stream: false,
+    })
+}
+
+/// Time that this thread has run, from the kernel's scheduler.
+fn processor_time() -> Duration {
+    // The count of a thread that is running is some milliseconds old; a thread that wakes up has a fresh one.
+    std::thread::sleep(Duration::from_millis(1));
+    let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux has it");
+    let nanoseconds = statistics.split(' ').next().expect("three numbers");
+    Duration::from_nanos(nanoseconds.parse().expect("a number"))
+}

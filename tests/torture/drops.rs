@@ -1,0 +1,191 @@
+//! W-D: calls that are dropped at random points, in the sandbox itself and by clients that hang up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tests::ledger::random::Random;
+use tests::{Gateway, Reply, Upstream, chat, guests};
+use tokio::task::JoinSet;
+use weir::plugins::bindings::adapter::{HttpResponseHead, Step};
+use weir::plugins::{Adapter, Engine, GuestError, GuestExchange, Limits, loading};
+
+use crate::cut::asking;
+use crate::process::wait_until;
+
+/// Calls that are dropped in each way.
+const DROPS: usize = 1_000;
+
+/// Calls at a time.
+const TOGETHER: usize = 8;
+
+/// Points are drawn from this time, which is longer than most calls.
+const WITHIN_MICROSECONDS: usize = 60_000;
+
+const SEED: u64 = 1;
+
+/// In which a gateway is done with clients that hung up.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) fn run() -> bool {
+    let panics = Arc::new(AtomicUsize::new(0));
+    let counter = panics.clone();
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        print(panic);
+    }));
+    let runtime = crate::runtime(2);
+    let calls = runtime.block_on(calls());
+    let clients = runtime.block_on(clients());
+    let panics = panics.load(Ordering::Relaxed);
+    println!("W-D: {panics} panics");
+    calls & clients && panics == 0
+}
+
+/// Drops the futures of exchanges.
+async fn calls() -> bool {
+    let engine = Engine::start(TOGETHER as u32).expect("the engine starts");
+    let limits = Limits::default();
+    let adapter = loading::load(&engine, None, &limits, "hostile", guests::misbehaving())
+        .await
+        .map(Arc::new)
+        .unwrap_or_else(|error| panic!("{error}"));
+    let slots = free_slots(&adapter).await;
+    let mut random = Random::new(SEED);
+    let (mut dropped, mut ended) = (0, 0);
+    let mut running = JoinSet::new();
+    while dropped < DROPS {
+        while running.len() < TOGETHER {
+            let (adapter, command) = (adapter.clone(), behaviour(&mut random).to_string());
+            let after = point(&mut random);
+            running.spawn(async move {
+                let exchange = exchange(&adapter, &command);
+                tokio::time::timeout(after, exchange).await.is_err()
+            });
+        }
+        match running.join_next().await {
+            Some(Ok(true)) => dropped += 1,
+            _ => ended += 1,
+        }
+    }
+    running.shutdown().await;
+    let left = free_slots(&adapter).await;
+    println!(
+        "W-D: {dropped} calls dropped within {} ms, {ended} had ended before: {left} of {slots} slots are free",
+        WITHIN_MICROSECONDS / 1_000,
+    );
+    left == slots
+}
+
+/// Has clients hang up on a gateway.
+async fn clients() -> bool {
+    let upstream = Upstream::start().await;
+    upstream
+        .always(Reply::chat_stream(["one ", "two ", "three "]).pausing(Duration::from_millis(5)));
+    let gateway = Gateway::builder()
+        .guest("hostile", guests::misbehaving(), Some(&upstream))
+        .tables(&format!(
+            "[limits]\nconcurrent_requests = {}\nhang_up_drain_ms = 50\n",
+            2 * TOGETHER
+        ))
+        .start()
+        .await;
+    let adapter = gateway.app().plugins.adapter("hostile");
+    let adapter = adapter.expect("it was loaded").clone();
+    let slots = free_slots(&adapter).await;
+    let mut random = Random::new(SEED + 1);
+    let (mut hung_up, mut answered) = (0, 0);
+    let mut running = JoinSet::new();
+    while hung_up < DROPS {
+        while running.len() < TOGETHER {
+            let (client, after) = (gateway.client(), point(&mut random));
+            let mut request = chat("hostile", &behaviour(&mut random).to_string());
+            request["stream"] = random.percent(50).into();
+            running.spawn(async move {
+                let asking = client.try_post("/chat", &request);
+                tokio::time::timeout(after, asking).await.is_err()
+            });
+        }
+        match running.join_next().await {
+            Some(Ok(true)) => hung_up += 1,
+            _ => answered += 1,
+        }
+    }
+    running.shutdown().await;
+    let tasks = &gateway.app().tasks;
+    let over = wait_until(PATIENCE, async || tasks.is_empty()).await;
+    let serves = gateway.chat("demo", "hello").await.status == 200;
+    let left = free_slots(&adapter).await;
+    println!(
+        "W-D: {hung_up} clients hung up within {} ms, {answered} were answered before: {left} of {slots} slots are \
+         free, requests over after {}",
+        WITHIN_MICROSECONDS / 1_000,
+        crate::process::shown(over),
+    );
+    left == slots && over.is_some() && serves
+}
+
+/// Something that takes a while, or nothing special.
+fn behaviour(random: &mut Random) -> Value {
+    let places = ["begin", "next", "head", "body", "end"];
+    let place = random.choose(&places).copied().unwrap_or("next");
+    let mut command = match random.below(10) {
+        0 => json!({ "behave": "copy" }),
+        1 => json!({ "behave": "grow" }),
+        2 => json!({ "behave": "flood-log", "lines": 200_000 }),
+        3 => json!({ "behave": "sleep" }),
+        4 => json!({ "behave": "recurse" }),
+        5 => json!({ "behave": "script", "steps": [{ "Wait": 30 }], "forever": true }),
+        6 => return json!({ "behave": "send" }),
+        7 => return json!({ "behave": "text", "bytes": 1_000_000 }),
+        _ => json!({ "behave": "spin" }),
+    };
+    command["in"] = place.into();
+    command
+}
+
+fn point(random: &mut Random) -> Duration {
+    Duration::from_micros(random.below(WITHIN_MICROSECONDS) as u64)
+}
+
+/// An exchange whose upstream answers at once.
+async fn exchange(adapter: &Adapter, command: &str) -> Result<(), GuestError> {
+    let request = asking(command);
+    let Ok(mut guest) = GuestExchange::begin(adapter, &request, &[]).await? else {
+        return Ok(());
+    };
+    loop {
+        match guest.next().await? {
+            Ok(Step::Send(_)) => {
+                let head = HttpResponseHead {
+                    status: 200,
+                    headers: Vec::new(),
+                };
+                let _ = guest.head(&head).await?;
+                let _ = guest.body(b"{}").await?;
+                let _ = guest.end().await?;
+            }
+            Ok(Step::Wait(milliseconds)) => {
+                tokio::time::sleep(Duration::from_millis(milliseconds.into())).await;
+            }
+            Ok(Step::Emit(_)) => {}
+            Ok(Step::Done) | Err(_) => return Ok(()),
+        }
+    }
+}
+
+/// How many guests there is room for at this moment: as many as the pool has slots.
+async fn free_slots(adapter: &Adapter) -> usize {
+    let mut guests = Vec::new();
+    loop {
+        match GuestExchange::begin(adapter, &asking("hello"), &[]).await {
+            Ok(Ok(guest)) => guests.push(guest),
+            Err(GuestError::NoRoom) => return guests.len(),
+            Ok(Err(failure)) => panic!("{failure:?}"),
+            Err(error) => panic!("{error}"),
+        }
+        assert!(guests.len() < 1_000, "guests are pooled on this machine");
+    }
+}

@@ -255,7 +255,7 @@ impl Config {
         }
         let known = top_level_names();
         let environment = Env::prefixed("WEIR_")
-            .ignore(&["config", "log"])
+            .ignore(&["config", "log", "token_file"])
             .filter(move |name| {
                 let top = name.as_str().split("__").next().unwrap_or_default();
                 let is_known = known.iter().any(|known| known.eq_ignore_ascii_case(top));

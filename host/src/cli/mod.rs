@@ -50,7 +50,7 @@ enum Command {
     /// Change users.
     #[command(subcommand)]
     User(user::Command),
-    /// Look at plugins.
+    /// Install, activate and look at plugins.
     #[command(subcommand)]
     Plugin(plugin::Command),
     /// Check the configuration and say what is wrong with it.

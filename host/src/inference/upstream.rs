@@ -59,8 +59,12 @@ impl UpstreamTimeouts {
     }
 }
 
-/// Makes the shared client. Trusts the system's certificate authorities.
-pub fn http_client(connect_timeout: Duration) -> anyhow::Result<HttpClient> {
+/// Makes a client, such as the shared one. Trusts the system's certificate authorities.
+pub fn http_client<B>(connect_timeout: Duration) -> anyhow::Result<Client<Connector, B>>
+where
+    B: http_body::Body + Send,
+    B::Data: Send,
+{
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);

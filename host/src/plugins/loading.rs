@@ -1,8 +1,8 @@
 //! From bytes to an adapter that can serve: size → parse and compile → imports and world → instantiate
 //! and `describe` → self-test. Each refusal names its step and what to change.
 //!
-//! **Invariant:** only what was compiled into the binary, or an operator has named on the command line, is compiled in
-//! this process ([`load`]); what arrives at run time is compiled by a child ([`load_arrived`]).
+//! **Invariant:** only what was built into the binary is compiled in this process ([`load`]); what comes from elsewhere
+//! is compiled by a child ([`load_arrived`]).
 
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ impl LoadError {
     }
 }
 
-/// Runs every load step on a component that is no stranger's, and compiles it in this process.
+/// Runs every load step on a component of the binary's own, and compiles it in this process.
 pub async fn load(
     engine: &Engine,
     cache: Option<&CodeCache>,
@@ -110,18 +110,18 @@ pub async fn load(
     finish(engine, limits, name, digest, component).await
 }
 
-/// Runs every load step on a component that has arrived at run time: a child process compiles it.
+/// Runs every load step on a component from elsewhere: a child process compiles it.
 pub async fn load_arrived(
     engine: &Engine,
     compiler: &Compiler,
-    cache: &CodeCache,
+    cache: Option<&CodeCache>,
     limits: &Limits,
     name: &str,
     bytes: &[u8],
 ) -> Result<Adapter, LoadError> {
     check_size(bytes)?;
     let digest = Digest::of(bytes);
-    let component = match cache.load(engine, &digest) {
+    let component = match cache.and_then(|cache| cache.load(engine, &digest)) {
         Some(component) => component,
         None => {
             let code = compile(engine, compiler, cache, &digest, bytes).await?;
@@ -137,7 +137,7 @@ pub async fn load_arrived(
 pub(super) async fn compile(
     engine: &Engine,
     compiler: &Compiler,
-    cache: &CodeCache,
+    cache: Option<&CodeCache>,
     digest: &Digest,
     bytes: &[u8],
 ) -> Result<Vec<u8>, LoadError> {
@@ -145,7 +145,9 @@ pub(super) async fn compile(
         CompileError::Refused(complaint) => LoadError::Parse(printable(&complaint, 400)),
         error => LoadError::Compile(error),
     })?;
-    cache.store(engine, digest, &code);
+    if let Some(cache) = cache {
+        cache.store(engine, digest, &code);
+    }
     Ok(code)
 }
 

@@ -16,7 +16,7 @@
 //! [`Plugins::load`]; neither is built.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
@@ -64,15 +64,19 @@ pub struct Plugins(Arc<Inner>);
 struct Inner {
     loader: Loader,
     bundled: Adapters,
-    /// What each slot serves with; `None` where it refuses.
-    serving: RwLock<Arc<BTreeMap<Arc<str>, Option<Arc<Adapter>>>>>,
+    serving: RwLock<Arc<Serving>>,
     synced: tokio::sync::Mutex<Synced>,
     /// One component is compiled at a time: a node has better things to do.
     compiling: Semaphore,
-    counters: Mutex<BTreeMap<(Arc<str>, Digest), Arc<Counters>>>,
+    counters: Mutex<AllCounters>,
 }
 
 type Adapters = BTreeMap<Arc<str>, Arc<Adapter>>;
+
+type AllCounters = BTreeMap<(Arc<str>, Digest), Arc<Counters>>;
+
+/// What each slot serves with; `None` where it refuses.
+pub type Serving = BTreeMap<Arc<str>, Option<Arc<Adapter>>>;
 
 /// What this node has made of the database.
 #[derive(Default)]
@@ -260,7 +264,7 @@ impl Plugins {
     }
 
     /// All slots, and what each serves with.
-    pub fn serving(&self) -> Arc<BTreeMap<Arc<str>, Option<Arc<Adapter>>>> {
+    pub fn serving(&self) -> Arc<Serving> {
         let serving = self.0.serving.read();
         serving.unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -613,7 +617,7 @@ impl Plugins {
             limits,
         } = &self.0.loader;
         let _turn = self.0.compiling.acquire().await;
-        loading::load_arrived(engine, compiler, cache, limits, slot, bytes).await
+        loading::load_arrived(engine, compiler, Some(cache), limits, slot, bytes).await
     }
 
     /// Has an adapter count where all of its digest in its slot count.
@@ -623,9 +627,7 @@ impl Plugins {
         Arc::new(adapter)
     }
 
-    fn lock_counters(
-        &self,
-    ) -> std::sync::MutexGuard<'_, BTreeMap<(Arc<str>, Digest), Arc<Counters>>> {
+    fn lock_counters(&self) -> MutexGuard<'_, AllCounters> {
         let counters = self.0.counters.lock();
         counters.unwrap_or_else(PoisonError::into_inner)
     }
@@ -643,7 +645,7 @@ impl Plugins {
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<Arc<str>, Option<Arc<Adapter>>>)) {
+    fn change(&self, change: impl FnOnce(&mut Serving)) {
         let mut serving = self
             .0
             .serving
@@ -704,7 +706,7 @@ async fn prepare(
         return Ok(());
     }
     if let Some(bytes) = store::bytes(database, slot, digest).await? {
-        loading::compile(engine, compiler, cache, &digest, &bytes).await?;
+        loading::compile(engine, compiler, Some(cache), &digest, &bytes).await?;
     }
     Ok(())
 }

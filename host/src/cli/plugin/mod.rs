@@ -1,6 +1,8 @@
-//! `weir plugin`: for who writes a plugin, or looks at one before installing it.
+//! `weir plugin`: for operators, who change what serves in a gateway's slots, and for who writes a plugin, or looks at
+//! one before installing it.
 
 mod lines;
+mod manage;
 mod recording;
 mod try_adapter;
 
@@ -21,10 +23,33 @@ pub(super) enum Command {
     ///
     /// Ends with 0 if the exchange went as it should, as far as there were recordings for it, and with 1 otherwise.
     Try(try_adapter::Arguments),
+    /// Upload a component to a running gateway, which checks it and keeps it, ready to be activated.
+    Install(manage::Install),
+    /// List a gateway's slots, and what serves in each.
+    List(manage::Gateway),
+    /// Show a slot, and all that could serve in it.
+    Show(manage::Show),
+    /// Have a slot serve with a component that is installed in it, or that the binary brings.
+    ///
+    /// Requests under way end on the component that they began with; none fails or waits.
+    Activate(manage::Named),
+    /// Have a slot serve with what it served with before.
+    Rollback(manage::Show),
+    /// Remove a component that its slot does not serve with.
+    Remove(manage::Named),
+    /// List what has happened to slots, the newest first: what, when, by whom.
+    Events(manage::Events),
 }
 
 pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
     match command {
         Command::Try(arguments) => try_adapter::run(config, arguments).await,
+        Command::Install(install) => manage::install(&config, install).await,
+        Command::List(gateway) => manage::list(&config, gateway).await,
+        Command::Show(show) => manage::show(&config, show).await,
+        Command::Activate(named) => manage::activate(&config, named).await,
+        Command::Rollback(show) => manage::roll_back(&config, show).await,
+        Command::Remove(named) => manage::remove(&config, named).await,
+        Command::Events(events) => manage::events(&config, events).await,
     }
 }

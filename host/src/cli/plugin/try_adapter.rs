@@ -19,6 +19,7 @@ use crate::inference::exchange::{self, ExchangeError};
 use crate::inference::sequence::Sequence;
 use crate::plugins::bindings::adapter::{Failure, HttpRequest, HttpResponseHead, Request, Step};
 use crate::plugins::bindings::chat::{ChatRequest, Event};
+use crate::plugins::compiler::Compiler;
 use crate::plugins::{Adapter, Engine, GuestError, GuestExchange, loading};
 use crate::secrets::Secret;
 
@@ -186,7 +187,9 @@ async fn load(config: &Config, file: &Path) -> anyhow::Result<Adapter> {
     let bytes = read(file)?;
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     let engine = Engine::start(1)?;
-    let adapter = loading::load(&engine, None, &config.plugins.limits, &name, &bytes)
+    let compiler = Compiler::new(config.plugins.compile.clone());
+    let limits = &config.plugins.limits;
+    let adapter = loading::load_arrived(&engine, &compiler, None, limits, &name, &bytes)
         .await
         .map_err(|error| anyhow!(error).context(format!("{} is refused", file.display())))?;
     ensure!(

@@ -151,6 +151,24 @@ impl Node {
         Client::new(self.address).with_key(&key)
     }
 
+    /// A client that may change its slots.
+    pub(crate) fn operator(&self) -> Client {
+        let (header, minted) = self.run(&["token", "service", "--scope", "plugins:write"]);
+        assert!(minted, "a token is minted");
+        let token = header
+            .trim_start_matches("-H 'Authorization: Bearer ")
+            .trim_end_matches('\'');
+        Client::new(self.address).with_key(token)
+    }
+
+    /// KiB of memory that it has in RAM.
+    pub(crate) fn resident_kib(&self) -> u64 {
+        let id = self.child.as_ref().expect("it runs").id();
+        let status = fs::read_to_string(format!("/proc/{id}/statm")).expect("Linux has it");
+        let pages = status.split(' ').nth(1).expect("seven numbers");
+        pages.parse::<u64>().expect("a number") * 4
+    }
+
     /// Whether `weir ledger verify` finds nothing.
     pub(crate) fn is_sound(&self) -> bool {
         let (findings, sound) = self.run(&["ledger", "verify"]);

@@ -20,6 +20,7 @@ use crate::identity::service_token::ServiceTokenSource;
 use crate::identity::verifiers::Verifiers;
 use crate::inference::admission::Admission;
 use crate::inference::upstream::{self, HttpClient};
+use crate::metrics::Metrics;
 use crate::plugins::bundled::Bundled;
 use crate::plugins::code_cache::CodeCache;
 use crate::plugins::compiler::Compiler;
@@ -56,6 +57,8 @@ pub struct Inner {
     pub catalog: Catalog,
     /// The loaded adapters.
     pub plugins: Plugins,
+    /// What is counted for operators.
+    pub metrics: Metrics,
     /// The client that reaches upstreams.
     pub http: HttpClient,
     /// How much is served at once.
@@ -140,6 +143,7 @@ impl App {
             ledger,
             last_used,
             clock,
+            metrics: Metrics::new(),
             http,
             admission: Admission::new(&config.limits),
             key_peppers: Peppers::open(&config, &database).await?,

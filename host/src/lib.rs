@@ -10,7 +10,7 @@
 //! - [`inference`]: a request from start to finish.
 //! - [`billing`]: what requests cost, and the ledger that they are paid from.
 //! - [`admin`]: what administrators are shown.
-//! - [`plugins`]: the sandbox that adapters run in.
+//! - [`plugins`]: the sandbox that adapters run in, and which of them serve; [`metrics`]: what they have done.
 //! - [`storage`]: what lasts; [`secrets`]: what must not be shown; [`sealing`]: what only weir may read of what lasts.
 //! - [`cli`]: the commands.
 
@@ -27,6 +27,7 @@ pub mod health;
 pub mod identity;
 pub mod ids;
 pub mod inference;
+pub mod metrics;
 pub mod plugins;
 pub mod request;
 pub mod router;

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use bytes::Bytes;
 use http::request::Parts;
@@ -16,6 +17,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::plugins::loading::COMPONENT_BYTES;
+
+/// How many times its limit a body may be that is read to be refused.
+const DISCARDED: usize = 4;
 
 /// The id of a request, given by the router's outermost layer.
 #[derive(Debug, Clone)]
@@ -130,7 +134,12 @@ async fn read(
     let length = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    let timeout = Duration::from_millis(app.config.limits.body_timeout_ms);
     if length.is_some_and(|length| length > limit as u64) {
+        // Who has announced the body and waits for a word needs none of it taken.
+        if !headers.contains_key(header::EXPECT) {
+            let _ = tokio::time::timeout(timeout, discard(request.into_body(), limit)).await;
+        }
         return Err(too_large(limit));
     }
     // A body of unknown length is taken for one of the greatest.
@@ -138,7 +147,6 @@ async fn read(
         .admission
         .room_for_body(length.unwrap_or(limit as u64))
         .await?;
-    let timeout = Duration::from_millis(app.config.limits.body_timeout_ms);
     let body = Limited::new(request.into_body(), limit).collect();
     match tokio::time::timeout(timeout, body).await {
         Ok(Ok(body)) => Ok((body.to_bytes(), room)),
@@ -153,6 +161,19 @@ async fn read(
             "REQUEST_TIMEOUT",
             "The body took too long to arrive.",
         )),
+    }
+}
+
+/// Reads what is refused, up to some times the limit: a client that still sends when the connection closes would see
+/// that instead of the answer.
+async fn discard(mut body: Body, limit: usize) {
+    let mut left = DISCARDED * limit;
+    while let Some(Ok(frame)) = body.frame().await {
+        let length = frame.data_ref().map_or(0, Bytes::len);
+        match left.checked_sub(length) {
+            Some(rest) => left = rest,
+            None => return,
+        }
     }
 }
 

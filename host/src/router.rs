@@ -20,7 +20,7 @@ use crate::identity::RateSlot;
 use crate::identity::client_address::ClientAddress;
 use crate::request::RequestId;
 use crate::storage::cache::RateDecision;
-use crate::{admin, billing, catalog, health, identity, ids, inference, plugins};
+use crate::{admin, billing, catalog, health, identity, ids, inference, metrics, plugins};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -54,6 +54,11 @@ pub fn public(app: App) -> Router {
         .route("/v1/models/{*id}", get(catalog::routes::get_openai_model))
         .route("/health", get(health::get_health))
         .route("/health/ready", get(health::get_readiness));
+    // Not for the public where there is another place.
+    let routes = match app.config.internal_listen {
+        Some(_) => routes,
+        None => routes.merge(metrics_route()),
+    };
     finish(routes, app)
 }
 
@@ -63,7 +68,11 @@ pub fn internal(app: App) -> Router {
         "/internal/agent/code",
         post(inference::routes::create_agent_completion),
     );
-    finish(routes.merge(plugin_routes()), app)
+    finish(routes.merge(plugin_routes()).merge(metrics_route()), app)
+}
+
+fn metrics_route() -> Router<App> {
+    Router::new().route("/metrics", get(metrics::get_metrics))
 }
 
 /// What operators reach: administrators on the public port, other services on either.

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
-use tests::weir_program;
+use tests::{guests, weir_program};
+use weir::plugins::Digest;
 
 pub(crate) fn weir(folder: &Path) -> Command {
     let mut command = Command::new(weir_program());
@@ -581,4 +582,91 @@ fn no_secret_reaches_the_log_or_an_answer() {
         let line = log.lines().find(|line| line.contains(secret));
         assert!(line.is_none(), "{secret} is in the log: {line:?}");
     }
+}
+
+/// Runs `weir plugin …` beside a gateway; returns what it prints and complains of, and whether it ended well.
+fn plugin(served: &Served, arguments: &[&str]) -> (String, String, bool) {
+    let url = served.url();
+    let arguments = [&["plugin"], arguments, &["--url", &url]].concat();
+    let output = run(served.folder.path(), &arguments);
+    (
+        text(&output.stdout),
+        text(&output.stderr),
+        output.status.success(),
+    )
+}
+
+#[test]
+fn operators_swap_the_demo_adapter_from_the_command_line() {
+    let served = Served::start(&[]);
+    let demo = weir::plugins::bundled::adapters()
+        .into_iter()
+        .find(|adapter| adapter.name == "demo")
+        .expect("it is bundled");
+    let bundled = Digest::of(&demo.bytes).to_string();
+    let changed = guests::with_custom_section(&demo.bytes, 5);
+    let digest = Digest::of(&changed).to_string();
+    let file = served.folder.path().join("demo.wasm");
+    std::fs::write(&file, &changed).expect("the folder can be written");
+    let short = |digest: &str| digest[..12].to_owned();
+
+    let (list, _, done) = plugin(&served, &["list"]);
+    assert!(done && list.contains(&short(&bundled)), "{list}");
+    let (installed, progress, done) = plugin(&served, &["install", "demo.wasm", "--slot", "demo"]);
+    assert!(done && installed.contains(&digest), "{installed}{progress}");
+    assert!(progress.contains("Compiling and checking"), "{progress}");
+    let (shown, _, _) = plugin(&served, &["show", "demo"]);
+    let line = |digest: &str| {
+        let lines = shown
+            .lines()
+            .filter(|line| line.starts_with(&short(digest)));
+        lines.collect::<String>()
+    };
+    assert!(line(&bundled).contains("active"), "{shown}");
+    assert!(line(&digest).contains("available"), "{shown}");
+    let (shown, complaint, done) = plugin(&served, &["activate", "demo", &digest[..6], "--json"]);
+    assert!(done, "{complaint}");
+    let slot: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+    assert_eq!(slot["serving"], *digest);
+    let (_, complaint, done) = plugin(&served, &["remove", "demo", &digest]);
+    assert!(!done && complaint.contains("PLUGIN_IN_USE"), "{complaint}");
+    let (rolled_back, _, done) = plugin(&served, &["rollback", "demo"]);
+    assert!(
+        done && rolled_back.contains(&short(&bundled)),
+        "{rolled_back}"
+    );
+    let (_, complaint, done) = plugin(&served, &["rollback", "demo"]);
+    assert!(
+        !done && complaint.contains("NOTHING_TO_ROLL_BACK_TO"),
+        "{complaint}"
+    );
+    let (_, _, done) = plugin(&served, &["remove", "demo", &digest]);
+    assert!(done);
+    let (events, _, done) = plugin(&served, &["events", "demo", "--json"]);
+    assert!(done);
+    let events: serde_json::Value = serde_json::from_str(&events).expect("JSON");
+    let kinds = events["events"].as_array().expect("a list").iter();
+    let kinds: Vec<_> = kinds.map(|event| event["kind"].as_str()).collect();
+    assert_eq!(
+        kinds,
+        ["removed", "rolled_back", "activated", "installed"].map(Some)
+    );
+
+    std::fs::write(&file, "no component").expect("the folder can be written");
+    let (_, complaint, done) = plugin(&served, &["install", "demo.wasm", "--slot", "demo"]);
+    assert!(
+        !done && complaint.contains("parse: not a WebAssembly"),
+        "{complaint}"
+    );
+    let (_, complaint, done) = plugin(&served, &["show", "nothing"]);
+    assert!(!done && complaint.contains("UNKNOWN_SLOT"), "{complaint}");
+    let (_, complaint, done) = plugin(&served, &["activate", "demo", "abc"]);
+    assert!(!done && complaint.contains("at least 4"), "{complaint}");
+    let folder = served.folder.path().to_owned();
+    let output = run(&folder, &["plugin", "list", "--url", "http://127.0.0.1:1"]);
+    assert!(
+        text(&output.stderr).contains("no gateway answers"),
+        "{output:?}"
+    );
+    served.stop();
 }

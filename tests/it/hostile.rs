@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use http::Method;
 use serde_json::{Value, json};
 use tests::{Answer, Client, Gateway, Reply, Upstream, chat, guests};
+use weir::plugins::compiler::{CompileError, CompileLimits, Compiler};
 use weir::plugins::{Engine, GuestError, Limits, LoadError, loading};
 
 /// No guest may hold a request for longer than this; the budget of 250 ms of processor time stretches
@@ -545,6 +546,89 @@ async fn w18_others_are_served_beside_guests_that_copy_memory_for_ever() {
     };
     tokio::join!(copies(4), healthy);
     assert_serves(&gateway, "after copies").await;
+}
+
+/// Installs a component in a slot of a running gateway.
+async fn install(gateway: &Gateway, slot: &str, component: Vec<u8>) -> Answer {
+    let admin = gateway.admin("olivia").await;
+    let path = format!("/admin/plugins/{slot}?activate=true");
+    admin
+        .send(
+            Method::PUT,
+            &path,
+            Some("application/wasm"),
+            component.into(),
+        )
+        .await
+}
+
+#[tokio::test]
+async fn w19_nobody_takes_another_plugins_name() {
+    let gateway = gateway("").await;
+    let answer = install(&gateway, "hostile", guests::wat_guest("borrowed-name")).await;
+    let error = answer.error(422, "PLUGIN_REFUSED");
+    assert_eq!(error["step"], "describe", "{error}");
+    assert_serves(&gateway, "after a borrowed name").await;
+}
+
+#[tokio::test]
+async fn w19_custom_sections_weigh_and_mean_nothing() {
+    let gateway = gateway("").await;
+    let healthy = guests::wat_guest("healthy");
+    let too_heavy = guests::with_custom_section(&healthy, 33 << 20);
+    let answer = install(&gateway, "hostile", too_heavy).await;
+    assert_eq!(answer.error(413, "PLUGIN_REFUSED")["step"], "size");
+    assert_serves(&gateway, "after 33 MiB").await;
+    let heavy = guests::with_custom_section(&healthy, 31 << 20);
+    let answer = install(&gateway, "hostile", heavy).await;
+    assert_eq!(answer.status, 201, "{}", answer.text());
+    assert_serves(&gateway, "after 31 MiB").await;
+}
+
+/// What the compiler cannot do within its limits costs its child, and nobody else anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn w19_a_hundred_thousand_functions_end_the_compiler_and_nothing_else() {
+    for (limits, complaint) in [
+        ("timeout_ms = 500", "more than 0.5 s"),
+        ("memory_mib = 128", "128 MiB"),
+    ] {
+        let gateway = Gateway::builder()
+            .guest("hostile", guests::misbehaving(), None)
+            .tables(&format!("[plugins.compile]\n{limits}\n"))
+            .start()
+            .await;
+        let served = async {
+            for _ in 0..20 {
+                assert_serves(&gateway, "while it is compiled").await;
+            }
+        };
+        let many = guests::with_functions(100_000);
+        let (answer, ()) = tokio::join!(install(&gateway, "hostile", many), served);
+        let error = answer.error(422, "PLUGIN_REFUSED");
+        assert_eq!(error["step"], "compile", "{error}");
+        let message = error["message"].as_str().expect("a text");
+        assert!(message.contains(complaint), "{message}");
+        let healthy = guests::answering("aa");
+        let answer = install(&gateway, "hostile", healthy).await;
+        assert_eq!(answer.status, 201, "{}", answer.text());
+        assert_eq!(gateway.chat("hostile", "hello").await.content(), "aa");
+    }
+}
+
+#[tokio::test]
+async fn w19_without_a_child_nothing_from_elsewhere_is_compiled() {
+    let (engine, limits) = (
+        Engine::start(4).expect("the engine starts"),
+        Limits::default(),
+    );
+    let nobody = Compiler::with_program("/nonexistent".into(), CompileLimits::default());
+    let component = guests::wat_guest("healthy");
+    let loaded =
+        loading::load_arrived(&engine, &nobody, None, &limits, "healthy", &component).await;
+    assert!(
+        matches!(loaded, Err(LoadError::Compile(CompileError::NotRun(_)))),
+        "it was compiled elsewhere"
+    );
 }
 
 #[tokio::test]

@@ -427,6 +427,16 @@ async fn five_traps_in_a_minute_bring_back_what_served_before() {
     let listed = events(&admin, "/admin/plugins/greeter/events").await;
     assert_eq!(listed[0], ("quarantined".to_owned(), "weir".to_owned()));
 
+    let metrics = gateway.internal().get("/metrics").await;
+    assert_eq!(metrics.status, 200);
+    let figure =
+        format!("weir_plugin_quarantines_total{{slot=\"greeter\",digest=\"{culprit}\"}} 1");
+    assert!(metrics.text().contains(&figure), "{}", metrics.text());
+    let traps = format!("digest=\"{culprit}\",outcome=\"trap\"}} 5");
+    assert!(metrics.text().contains(&traps), "{}", metrics.text());
+    let public = gateway.stranger().get("/metrics").await;
+    public.error(404, "NOT_FOUND");
+
     // An operator may bring it back.
     let answer = activate(&admin, "greeter", &culprit).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -467,6 +477,8 @@ async fn a_slot_without_anything_sound_refuses_until_an_operator_mends_it() {
     refused.error(503, "ADAPTER_UNAVAILABLE");
     assert!(refused.headers.contains_key("retry-after"));
     assert_eq!(slot(&admin, "greeter").await["active"], Value::Null);
+    // Without a port for other services, it is on the public one.
+    assert_eq!(gateway.stranger().get("/metrics").await.status, 200);
     assert_eq!(gateway.chat("demo", "hi").await.content(), "You said: hi");
     let before = charges_and_open_holds(&gateway).await;
     let answer = gateway.chat("greeter", "hello").await;

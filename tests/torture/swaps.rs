@@ -198,7 +198,10 @@ fn bad_components() -> Vec<(&'static str, Vec<u8>)> {
 async fn install(operator: &Client, component: &[u8]) -> String {
     let answer = put(operator, component).await;
     assert_eq!(answer.status, 201, "{}", answer.text());
-    answer.json()["digest"].as_str().expect("a digest").to_owned()
+    answer.json()["digest"]
+        .as_str()
+        .expect("a digest")
+        .to_owned()
 }
 
 async fn put(operator: &Client, component: &[u8]) -> Answer {
@@ -220,7 +223,10 @@ fn slope(points: &[(f64, f64)]) -> f64 {
     let count = points.len() as f64;
     let mean_x = points.iter().map(|(x, _)| x).sum::<f64>() / count;
     let mean_y = points.iter().map(|(_, y)| y).sum::<f64>() / count;
-    let together: f64 = points.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
+    let together: f64 = points
+        .iter()
+        .map(|(x, y)| (x - mean_x) * (y - mean_y))
+        .sum();
     let alone: f64 = points.iter().map(|(x, _)| (x - mean_x).powi(2)).sum();
     together / alone
 }

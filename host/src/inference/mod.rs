@@ -231,14 +231,16 @@ fn note(app: &App, adapter: &Arc<Adapter>, outcome: &Result<(), ExchangeError>, 
         Err(_) => Ended::InError,
     };
     counters.exchange(ended, took);
+    app.metrics.exchange(adapter, ended, took);
     let limit = app.config.plugins.quarantine_traps;
     if ended == Ended::InTrap && counters.trapped(limit, std::time::Instant::now()) {
         let (app, adapter) = (app.clone(), adapter.clone());
         app.tasks.clone().spawn(async move {
             let now = app.clock.now();
-            app.plugins
-                .quarantine(app.stores(), &adapter, limit, now)
-                .await;
+            let plugins = &app.plugins;
+            if plugins.quarantine(app.stores(), &adapter, limit, now).await {
+                app.metrics.quarantine(&adapter);
+            }
         });
     }
 }

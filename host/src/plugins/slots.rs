@@ -423,14 +423,14 @@ impl Plugins {
         Ok(())
     }
 
-    /// Takes a component out of service that has trapped so often.
+    /// Takes a component out of service that has trapped so often. Returns whether it was in service yet.
     pub async fn quarantine(
         &self,
         Stores { database, cache }: Stores<'_>,
         culprit: &Adapter,
         traps: u32,
         at: Millis,
-    ) {
+    ) -> bool {
         let slot = &**culprit.name();
         let bundled = self.bundled(slot).map(|adapter| adapter.digest());
         let change = Change {
@@ -439,17 +439,25 @@ impl Plugins {
             at,
         };
         let detail = format!("{traps} traps within a minute");
-        match store::quarantine(database, change, culprit.digest(), bundled, &detail).await {
-            Ok(None) => {}
-            Ok(Some(target)) => tracing::error!(
-                slot,
-                digest = %culprit.digest(),
-                instead = target.map(|target| target.to_string()),
-                "a plugin has trapped too often and is in quarantine"
-            ),
-            Err(error) => tracing::error!(slot, %error, "putting a plugin into quarantine"),
-        }
+        let outcome = store::quarantine(database, change, culprit.digest(), bundled, &detail).await;
         self.after_change(database, cache).await;
+        match outcome {
+            Ok(None) => false,
+            Ok(Some(target)) => {
+                tracing::error!(
+                    slot,
+                    digest = %culprit.digest(),
+                    instead = target.map(|target| target.to_string()),
+                    "a plugin has trapped too often and is in quarantine"
+                );
+                true
+            }
+            // It goes on serving; its next traps try again.
+            Err(error) => {
+                tracing::error!(slot, %error, "putting a plugin into quarantine");
+                false
+            }
+        }
     }
 
     /// Writes what components have done since this was last called.

@@ -1,0 +1,129 @@
+//! `GET /metrics`: what this node has done since it was started, for Prometheus.
+//!
+//! Open to all, like `/health`: on the port for other services where there is one, else on the public one. Labels are
+//! names of slots and digests of components, never anything of a client's.
+//!
+//! To add a figure, add a field to [`Metrics`] and register it in [`Metrics::new`].
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::header;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::app::App;
+use crate::error::ApiError;
+use crate::plugins::Adapter;
+use crate::plugins::counters::Ended;
+
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Seconds, from the demo provider's answers to the longest streams.
+const LATENCIES: [f64; 10] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0];
+
+/// What is counted. Each gateway of a process has its own.
+pub struct Metrics {
+    registry: Registry,
+    plugin_exchanges: Family<ExchangeLabels, Counter>,
+    plugin_latency: Family<PluginLabels, Histogram, fn() -> Histogram>,
+    plugin_quarantines: Family<PluginLabels, Counter>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PluginLabels {
+    slot: String,
+    digest: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ExchangeLabels {
+    slot: String,
+    digest: String,
+    /// `ok`, `error` or `trap`.
+    outcome: &'static str,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// Everything at zero.
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("weir");
+        let plugin_exchanges = Family::default();
+        registry.register(
+            "plugin_exchanges",
+            "Exchanges of each component by how they ended",
+            plugin_exchanges.clone(),
+        );
+        let plugin_latency: Family<_, _, fn() -> _> =
+            Family::new_with_constructor(|| Histogram::new(LATENCIES));
+        registry.register_with_unit(
+            "plugin_exchange",
+            "How long exchanges took",
+            Unit::Seconds,
+            plugin_latency.clone(),
+        );
+        let plugin_quarantines = Family::default();
+        registry.register(
+            "plugin_quarantines",
+            "Components that this node has taken out of service for their traps",
+            plugin_quarantines.clone(),
+        );
+        Self {
+            registry,
+            plugin_exchanges,
+            plugin_latency,
+            plugin_quarantines,
+        }
+    }
+
+    /// Counts an exchange.
+    pub fn exchange(&self, adapter: &Adapter, ended: Ended, took: Duration) {
+        let PluginLabels { slot, digest } = labels(adapter);
+        let outcome = match ended {
+            Ended::Well => "ok",
+            Ended::InError => "error",
+            Ended::InTrap => "trap",
+        };
+        let exchanges = ExchangeLabels {
+            slot,
+            digest,
+            outcome,
+        };
+        self.plugin_exchanges.get_or_create(&exchanges).inc();
+        self.plugin_latency
+            .get_or_create(&labels(adapter))
+            .observe(took.as_secs_f64());
+    }
+
+    /// Counts a component that was taken out of service.
+    pub fn quarantine(&self, adapter: &Adapter) {
+        self.plugin_quarantines
+            .get_or_create(&labels(adapter))
+            .inc();
+    }
+}
+
+fn labels(adapter: &Adapter) -> PluginLabels {
+    PluginLabels {
+        slot: adapter.name().to_string(),
+        digest: adapter.digest().to_string(),
+    }
+}
+
+/// `GET /metrics`: all figures in the text format of OpenMetrics.
+pub async fn get_metrics(State(app): State<App>) -> Result<Response, ApiError> {
+    let mut text = String::new();
+    encode(&mut text, &app.metrics.registry).map_err(|_| ApiError::internal())?;
+    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
+}

@@ -1,14 +1,15 @@
 //! The Wasm engine: how guests are compiled, allocated, interrupted and linked.
 //!
-//! **Invariant:** a guest that never returns costs its neighbours at most a tick: epochs make it yield
-//! every 10 ms, and past the second tick of a call it sleeps between ticks.
+//! **Invariant:** a guest that never returns costs its neighbours at most a tick at a time: epochs make it yield
+//! every 10 ms, and past the first tick of a call it sleeps between ticks. All guests that are that far take a fifth
+//! of the machine together, however many they are.
 //! **Invariant:** WASI is linked with an empty context: clocks and randomness, no environment,
 //! arguments, files or sockets. It goes through the *async* linker; the synchronous one blocks the
 //! runtime and panics when a guest merely prints.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use anyhow::{Context, anyhow};
 use wasmtime::component::{Component, HasSelf, Linker, ResourceTable};
@@ -24,10 +25,11 @@ use super::limits::{Allowance, BYTES_PER_TICK, Limits, MAX_MEMORY_BYTES, TICK};
 
 /// How many ticks one call into a guest may run at full speed. A translation takes 20 µs, so that a call
 /// that is still running after these is about a large image at best.
-const TICKS_AT_FULL_SPEED: u64 = 2;
+const TICKS_AT_FULL_SPEED: u64 = 1;
 
-/// How many ticks a guest sleeps after each one that it ran, from then on: a fifth of a core.
-const TICKS_ASLEEP: u32 = 4;
+/// How many ticks pass for each one that a guest runs from then on: it gets a fifth of a core, or less where there
+/// are more of its kind than cores. A fixed share would leave nothing to others once there are many.
+const TICKS_PER_TICK_RUN: usize = 5;
 
 /// What a component may consist of; the Python toolchain links dozens of core modules.
 const CORE_INSTANCES: u32 = 64;
@@ -42,6 +44,8 @@ const SPARE_INSTANCES: u32 = 16;
 pub struct Engine {
     pub(super) wasm: wasmtime::Engine,
     pub(super) linker: Arc<Linker<Guest>>,
+    slowed: Arc<AtomicUsize>,
+    cores: usize,
     _ticker: Arc<Ticker>,
 }
 
@@ -70,6 +74,8 @@ impl Engine {
         Ok(Self {
             _ticker: Arc::new(Ticker::start(wasm.clone())?),
             linker: Arc::new(linker),
+            slowed: Arc::default(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
             wasm,
         })
     }
@@ -96,6 +102,8 @@ impl Engine {
                 allowance: Allowance::new(limits.memory_bytes),
                 ticks_left: limits.cpu_ticks(),
                 ticks_in_call: 0,
+                slowed: Slowed::new(&self.slowed),
+                cores: self.cores,
                 bytes_handed: 0,
                 handles: limits.handles,
                 log: GuestLog::new(plugin.clone(), limits),
@@ -118,6 +126,8 @@ pub struct Guest {
     pub(super) allowance: Allowance,
     ticks_left: u64,
     ticks_in_call: u64,
+    slowed: Slowed,
+    cores: usize,
     /// Bytes of the upstream's answer that have not lengthened the processor time yet.
     bytes_handed: usize,
     handles: usize,
@@ -128,6 +138,11 @@ impl Guest {
     /// A call into the guest begins. The clock went on since the last one, and that was not its doing.
     pub(super) fn enter(&mut self) {
         self.ticks_in_call = 0;
+    }
+
+    /// The call is over.
+    pub(super) fn leave(&mut self) {
+        self.slowed.end();
     }
 
     /// Lengthens the processor time for bytes that the guest is about to be handed.
@@ -150,10 +165,47 @@ impl Guest {
                 Box::pin(tokio::task::yield_now()),
             ));
         }
+        let share = (TICKS_PER_TICK_RUN * self.slowed.begin()).div_ceil(self.cores);
+        let ticks_asleep = share.max(TICKS_PER_TICK_RUN) - 1;
         Ok(UpdateDeadline::YieldCustom(
             1,
-            Box::pin(tokio::time::sleep(TICK * TICKS_ASLEEP)),
+            Box::pin(tokio::time::sleep(TICK * ticks_asleep as u32)),
         ))
+    }
+}
+
+/// Whether a guest is slowed down, and how many are.
+struct Slowed {
+    all: Arc<AtomicUsize>,
+    is_one: bool,
+}
+
+impl Slowed {
+    fn new(all: &Arc<AtomicUsize>) -> Self {
+        Self {
+            all: all.clone(),
+            is_one: false,
+        }
+    }
+
+    /// Counts the guest, once, and says how many there are.
+    fn begin(&mut self) -> usize {
+        if !std::mem::replace(&mut self.is_one, true) {
+            self.all.fetch_add(1, Ordering::Relaxed);
+        }
+        self.all.load(Ordering::Relaxed)
+    }
+
+    fn end(&mut self) {
+        if std::mem::take(&mut self.is_one) {
+            self.all.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Slowed {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

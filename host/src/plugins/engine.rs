@@ -1,17 +1,19 @@
 //! The Wasm engine: how guests are compiled, allocated, interrupted and linked.
 //!
 //! **Invariant:** a guest that never returns costs its neighbours at most a tick at a time: epochs make it yield
-//! every 10 ms, and past the first tick of a call it sleeps between ticks. All guests that are that far take a fifth
-//! of the machine together, however many they are.
+//! every 10 ms, and past the first tick of a call it waits for a turn before each. All guests that are that far take a
+//! fifth of the machine together, one after another, however many they are.
 //! **Invariant:** WASI is linked with an empty context: clocks and randomness, no environment,
 //! arguments, files or sockets. It goes through the *async* linker; the synchronous one blocks the
 //! runtime and panics when a guest merely prints.
 
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use tokio::time::Instant;
 use wasmtime::component::{Component, HasSelf, Linker, ResourceTable};
 use wasmtime::{
     Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig, Store, UpdateDeadline,
@@ -27,9 +29,8 @@ use super::limits::{Allowance, BYTES_PER_TICK, Limits, MAX_MEMORY_BYTES, TICK};
 /// that is still running after these is about a large image at best.
 const TICKS_AT_FULL_SPEED: u64 = 1;
 
-/// How many ticks pass for each one that a guest runs from then on: it gets a fifth of a core, or less where there
-/// are more of its kind than cores. A fixed share would leave nothing to others once there are many.
-const TICKS_PER_TICK_RUN: usize = 5;
+/// How many ticks pass for each one that a guest runs from then on: it gets a fifth of a core at most.
+const TICKS_PER_TURN: u32 = 5;
 
 /// What a component may consist of; the Python toolchain links dozens of core modules.
 const CORE_INSTANCES: u32 = 64;
@@ -44,8 +45,7 @@ const SPARE_INSTANCES: u32 = 16;
 pub struct Engine {
     pub(super) wasm: wasmtime::Engine,
     pub(super) linker: Arc<Linker<Guest>>,
-    slowed: Arc<AtomicUsize>,
-    cores: usize,
+    turns: Arc<Turns>,
     _ticker: Arc<Ticker>,
 }
 
@@ -74,8 +74,7 @@ impl Engine {
         Ok(Self {
             _ticker: Arc::new(Ticker::start(wasm.clone())?),
             linker: Arc::new(linker),
-            slowed: Arc::default(),
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            turns: Arc::new(Turns::new()),
             wasm,
         })
     }
@@ -102,8 +101,7 @@ impl Engine {
                 allowance: Allowance::new(limits.memory_bytes),
                 ticks_left: limits.cpu_ticks(),
                 ticks_in_call: 0,
-                slowed: Slowed::new(&self.slowed),
-                cores: self.cores,
+                turns: self.turns.clone(),
                 bytes_handed: 0,
                 handles: limits.handles,
                 log: GuestLog::new(plugin.clone(), limits),
@@ -126,8 +124,7 @@ pub struct Guest {
     pub(super) allowance: Allowance,
     ticks_left: u64,
     ticks_in_call: u64,
-    slowed: Slowed,
-    cores: usize,
+    turns: Arc<Turns>,
     /// Bytes of the upstream's answer that have not lengthened the processor time yet.
     bytes_handed: usize,
     handles: usize,
@@ -138,11 +135,6 @@ impl Guest {
     /// A call into the guest begins. The clock went on since the last one, and that was not its doing.
     pub(super) fn enter(&mut self) {
         self.ticks_in_call = 0;
-    }
-
-    /// The call is over.
-    pub(super) fn leave(&mut self) {
-        self.slowed.end();
     }
 
     /// Lengthens the processor time for bytes that the guest is about to be handed.
@@ -165,47 +157,38 @@ impl Guest {
                 Box::pin(tokio::task::yield_now()),
             ));
         }
-        let share = (TICKS_PER_TICK_RUN * self.slowed.begin()).div_ceil(self.cores);
-        let ticks_asleep = share.max(TICKS_PER_TICK_RUN) - 1;
         Ok(UpdateDeadline::YieldCustom(
             1,
-            Box::pin(tokio::time::sleep(TICK * ticks_asleep as u32)),
+            Box::pin(tokio::time::sleep_until(self.turns.next())),
         ))
     }
 }
 
-/// Whether a guest is slowed down, and how many are.
-struct Slowed {
-    all: Arc<AtomicUsize>,
-    is_one: bool,
+/// When those run next that are past their ticks at full speed.
+///
+/// Turns are as far apart as it takes for a fifth of the machine. If each guest slept for itself, many would leave
+/// nothing to others; and those that began together would wake together, and run one after another on every thread.
+struct Turns {
+    free_at: Mutex<Instant>,
+    apart: Duration,
 }
 
-impl Slowed {
-    fn new(all: &Arc<AtomicUsize>) -> Self {
+impl Turns {
+    fn new() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
-            all: all.clone(),
-            is_one: false,
+            free_at: Mutex::new(Instant::now()),
+            apart: TICK * TICKS_PER_TURN / u32::try_from(cores).unwrap_or(u32::MAX),
         }
     }
 
-    /// Counts the guest, once, and says how many there are.
-    fn begin(&mut self) -> usize {
-        if !std::mem::replace(&mut self.is_one, true) {
-            self.all.fetch_add(1, Ordering::Relaxed);
-        }
-        self.all.load(Ordering::Relaxed)
-    }
-
-    fn end(&mut self) {
-        if std::mem::take(&mut self.is_one) {
-            self.all.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Drop for Slowed {
-    fn drop(&mut self) {
-        self.end();
+    /// Takes the next turn. One that is given up by a guest that ends before it is lost, at one for each guest.
+    fn next(&self) -> Instant {
+        let soonest = Instant::now() + TICK * (TICKS_PER_TURN - 1);
+        let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = soonest.max(*free_at);
+        *free_at = turn + self.apart;
+        turn
     }
 }
 

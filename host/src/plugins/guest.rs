@@ -209,7 +209,6 @@ async fn enter<T>(
             }
         }
     };
-    store.data_mut().leave();
     outcome.map_err(|error| explain(&error, store.data().allowance.exceeded))
 }
 

@@ -1,4 +1,4 @@
-//! Guests that loop beside healthy requests. `cargo torture fairness` measures the same.
+//! Guests that loop beside healthy requests. `cargo torture W-B` measures the same.
 
 use serde_json::json;
 use tests::{Gateway, guests};

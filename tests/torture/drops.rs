@@ -87,8 +87,8 @@ async fn clients() -> bool {
     let gateway = Gateway::builder()
         .guest("hostile", guests::misbehaving(), Some(&upstream))
         .tables(&format!(
-            "[limits]\nconcurrent_requests = {}\nhang_up_drain_ms = 50\n",
-            2 * TOGETHER
+            "[limits]\nconcurrent_requests = {}\nhang_up_drain_ms = 50\n[plugins.limits]\ncall_timeout_ms = 200\n",
+            4 * TOGETHER
         ))
         .start()
         .await;

@@ -1,16 +1,19 @@
 //! The Wasm engine: how guests are compiled, allocated, interrupted and linked.
 //!
-//! **Invariant:** a guest that never returns costs its neighbours at most a tick: epochs make it yield
-//! every 10 ms, and past the second tick of a call it sleeps between ticks.
+//! **Invariant:** a guest that never returns costs its neighbours at most a tick at a time: epochs make it yield
+//! every 10 ms, and past the first tick of a call it waits for a turn before each. All guests that are that far take a
+//! fifth of the machine together, one after another, however many they are.
 //! **Invariant:** WASI is linked with an empty context: clocks and randomness, no environment,
 //! arguments, files or sockets. It goes through the *async* linker; the synchronous one blocks the
 //! runtime and panics when a guest merely prints.
 
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use tokio::time::Instant;
 use wasmtime::component::{Component, HasSelf, Linker, ResourceTable};
 use wasmtime::{
     Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig, Store, UpdateDeadline,
@@ -24,10 +27,10 @@ use super::limits::{Allowance, BYTES_PER_TICK, Limits, MAX_MEMORY_BYTES, TICK};
 
 /// How many ticks one call into a guest may run at full speed. A translation takes 20 µs, so that a call
 /// that is still running after these is about a large image at best.
-const TICKS_AT_FULL_SPEED: u64 = 2;
+const TICKS_AT_FULL_SPEED: u64 = 1;
 
-/// How many ticks a guest sleeps after each one that it ran, from then on: a fifth of a core.
-const TICKS_ASLEEP: u32 = 4;
+/// How many ticks pass for each one that a guest runs from then on: it gets a fifth of a core at most.
+const TICKS_PER_TURN: u32 = 5;
 
 /// What a component may consist of; the Python toolchain links dozens of core modules.
 const CORE_INSTANCES: u32 = 64;
@@ -42,6 +45,7 @@ const SPARE_INSTANCES: u32 = 16;
 pub struct Engine {
     pub(super) wasm: wasmtime::Engine,
     pub(super) linker: Arc<Linker<Guest>>,
+    turns: Arc<Turns>,
     _ticker: Arc<Ticker>,
 }
 
@@ -70,6 +74,7 @@ impl Engine {
         Ok(Self {
             _ticker: Arc::new(Ticker::start(wasm.clone())?),
             linker: Arc::new(linker),
+            turns: Arc::new(Turns::new()),
             wasm,
         })
     }
@@ -103,6 +108,7 @@ impl Engine {
                 allowance: Allowance::new(limits.memory_bytes),
                 ticks_left: limits.cpu_ticks(),
                 ticks_in_call: 0,
+                turns: self.turns.clone(),
                 bytes_handed: 0,
                 handles: limits.handles,
                 log: GuestLog::new(plugin.clone(), limits),
@@ -125,6 +131,7 @@ pub struct Guest {
     pub(super) allowance: Allowance,
     ticks_left: u64,
     ticks_in_call: u64,
+    turns: Arc<Turns>,
     /// Bytes of the upstream's answer that have not lengthened the processor time yet.
     bytes_handed: usize,
     handles: usize,
@@ -159,8 +166,36 @@ impl Guest {
         }
         Ok(UpdateDeadline::YieldCustom(
             1,
-            Box::pin(tokio::time::sleep(TICK * TICKS_ASLEEP)),
+            Box::pin(tokio::time::sleep_until(self.turns.next())),
         ))
+    }
+}
+
+/// When those run next that are past their ticks at full speed.
+///
+/// Turns are as far apart as it takes for a fifth of the machine. If each guest slept for itself, many would leave
+/// nothing to others; and those that began together would wake together, and run one after another on every thread.
+struct Turns {
+    free_at: Mutex<Instant>,
+    apart: Duration,
+}
+
+impl Turns {
+    fn new() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            free_at: Mutex::new(Instant::now()),
+            apart: TICK * TICKS_PER_TURN / u32::try_from(cores).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// Takes the next turn. One that is given up by a guest that ends before it is lost, at one for each guest.
+    fn next(&self) -> Instant {
+        let soonest = Instant::now() + TICK * (TICKS_PER_TURN - 1);
+        let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = soonest.max(*free_at);
+        *free_at = turn + self.apart;
+        turn
     }
 }
 

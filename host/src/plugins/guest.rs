@@ -7,7 +7,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wasmtime::component::ResourceAny;
 use wasmtime::{PoolConcurrencyLimitError, Store, Trap};
@@ -190,6 +190,7 @@ async fn enter<T>(
     timeout: Duration,
     call: impl AsyncFnOnce(&mut Store<Guest>) -> wasmtime::Result<T>,
 ) -> Result<T, GuestError> {
+    let began = Instant::now();
     // Time since the last call was spent outside the guest and must not count against it.
     store.set_epoch_deadline(1);
     store.data_mut().enter();
@@ -198,10 +199,14 @@ async fn enter<T>(
         // Most calls are over in microseconds: only one that is not is worth a timer.
         match std::future::poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await {
             Poll::Ready(outcome) => outcome,
-            Poll::Pending => match tokio::time::timeout(timeout, call).await {
-                Ok(outcome) => outcome,
-                Err(_) => return Err(GuestError::CallTimeout),
-            },
+            Poll::Pending => {
+                // It has run for a tick by now.
+                let left = timeout.saturating_sub(began.elapsed());
+                match tokio::time::timeout(left, call).await {
+                    Ok(outcome) => outcome,
+                    Err(_) => return Err(GuestError::CallTimeout),
+                }
+            }
         }
     };
     outcome.map_err(|error| explain(&error, store.data().allowance.exceeded))

@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::audit::Audit;
 use crate::billing::Ledger;
-use crate::catalog::{Catalog, Problem};
+use crate::catalog::{Catalog, Installed, Problem};
 use crate::clock::{Clock, Millis};
 use crate::config::Config;
 use crate::identity::dev_issuer::DevIssuer;
@@ -116,7 +116,7 @@ impl App {
             .await
             .context("reading what plugins are installed")?;
         plugins.follow(database.clone(), cache.clone());
-        let catalog = build_catalog(&config, &plugins)?;
+        let catalog = build_catalog(&config, &plugins, Installed::Known)?;
         for left_out in &catalog.left_out {
             tracing::info!(
                 provider = left_out.provider,
@@ -197,8 +197,12 @@ pub async fn load_plugins(
 }
 
 /// Puts the catalog together; the error lists everything that is wrong with it.
-pub fn build_catalog(config: &Config, plugins: &Plugins) -> anyhow::Result<Catalog> {
-    Catalog::build(config, plugins, |name| std::env::var(name).ok())
+pub fn build_catalog(
+    config: &Config,
+    plugins: &Plugins,
+    installed: Installed,
+) -> anyhow::Result<Catalog> {
+    Catalog::build(config, plugins, installed, |name| std::env::var(name).ok())
         .map_err(|problems| {
             let lines = problems
                 .iter()

@@ -200,9 +200,17 @@ fn check_says_what_is_wrong_and_where() {
         text(&sound.stdout)
     );
 
+    // It may be installed in the gateway's database.
+    let elsewhere = check("[providers.a]\nadapter = \"acme\"\nbase_url = \"http://x\"\n");
+    assert!(elsewhere.status.success(), "{}", text(&elsewhere.stderr));
+    assert!(
+        text(&elsewhere.stdout).contains("provider a is left out: no adapter \"acme\" is built in"),
+        "{}",
+        text(&elsewhere.stdout)
+    );
+
     let bad = check(
-        "[providers.a]\nadapter = \"nope\"\n\
-         [providers.b]\nadapter = \"openai\"\nbase_url = \"ftp://x\"\noptions = { speed = \"fast\" }\n\
+        "[providers.b]\nadapter = \"openai\"\nbase_url = \"ftp://x\"\noptions = { speed = \"fast\" }\n\
          timeouts = { idle_ms = 0, first_byte_ms = 0 }\n\
          [providers.c]\nadapter = \"openai\"\n\
          [providers.d]\nadapter = \"demo\"\ncredential = { env = \"X\" }\n\
@@ -213,7 +221,6 @@ fn check_says_what_is_wrong_and_where() {
     assert!(!bad.status.success());
     let complaint = text(&bad.stderr);
     for part in [
-        "providers.a.adapter: no adapter \"nope\"",
         "providers.b.base_url: ",
         "providers.b.options.speed: ",
         "providers.b.timeouts.idle_ms: must be more than 0",

@@ -105,16 +105,27 @@ pub struct ModelItem<'a> {
     supports_vision: bool,
 }
 
+/// Whether the plugins at hand are all that there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Installed {
+    /// They are.
+    Known,
+    /// Others may be installed in a database that has not been looked at.
+    Unknown,
+}
+
 impl Catalog {
     /// Puts the catalog together, or says everything that is wrong with its configuration.
     pub fn build(
         config: &Config,
         plugins: &Plugins,
+        installed: Installed,
         environment: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, Vec<Problem>> {
         let mut builder = Builder {
             config,
             plugins,
+            installed,
             environment,
             problems: Vec::new(),
         };
@@ -276,6 +287,7 @@ fn other_kind(id: &str, upstream: usize, slot: &str) -> Problem {
 struct Builder<'a, E> {
     config: &'a Config,
     plugins: &'a Plugins,
+    installed: Installed,
     environment: E,
     problems: Vec<Problem>,
 }
@@ -310,6 +322,12 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
         let problems_before = self.problems.len();
         let slots = self.plugins.serving();
         match slots.get(provider.adapter.as_str()) {
+            None if self.installed == Installed::Unknown => {
+                return Some(Err(format!(
+                    "no adapter {:?} is built in; one must be installed in the gateway",
+                    provider.adapter
+                )));
+            }
             None => {
                 let slots: Vec<_> = slots.keys().map(|slot| &**slot).collect();
                 self.problem(

@@ -75,7 +75,7 @@ fn metrics_route() -> Router<App> {
     Router::new().route("/metrics", get(metrics::get_metrics))
 }
 
-/// What operators reach: administrators on the public port, other services on either.
+/// What operators reach, administrators and other services, on either port.
 fn plugin_routes() -> Router<App> {
     Router::new()
         .route("/admin/plugins", get(plugins::routes::list_plugins))

@@ -11,11 +11,20 @@ CREATE TABLE plugins (
     wit_version   TEXT   NOT NULL,
     -- Whose signature it carries; null where it carries none.
     signer        TEXT,
-    bytes         BYTEA   NOT NULL,
     size_bytes    BIGINT NOT NULL CHECK (size_bytes > 0),
     installed_at  BIGINT NOT NULL,
     installed_by  TEXT   NOT NULL,
     PRIMARY KEY (slot, digest)
+);
+
+-- Their bytes, written before the row above in transactions of their own: one that wrote megabytes would keep all
+-- others waiting. Parts of an installation that did not end are made use of by the next one.
+CREATE TABLE plugin_parts (
+    slot    TEXT   NOT NULL,
+    digest  TEXT   NOT NULL,
+    part    BIGINT NOT NULL CHECK (part >= 0),
+    bytes   BYTEA   NOT NULL,
+    PRIMARY KEY (slot, digest, part)
 );
 
 -- What each slot serves with. A slot that the binary fills and nobody has changed has no row.

@@ -8,6 +8,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tests::stores::{Postgres, Redis};
 use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat, guests, patiently};
+use weir::plugins::slots::Operation;
 use weir::plugins::{Digest, bundled};
 
 /// Nodes that are told of a change serve with it within this.
@@ -559,12 +560,111 @@ async fn a_swap_on_one_node_serves_on_the_others_and_one_that_was_down_catches_u
     assert_eq!(greeting(&third).await, "dd");
     // Told by nobody: by looking.
     redis.pause();
-    roll_back(&admin, "greeter").await;
+    let app = first.app();
+    let operation = Operation {
+        slot: "greeter".into(),
+        actor: "a test".into(),
+        at: app.clock.now(),
+    };
+    let rolled_back = app.plugins.roll_back(app.stores(), &operation, |_| Ok(()));
+    let rolled_back = rolled_back.await.expect("the database answers");
+    assert_eq!(rolled_back, Digest::of(&guests::answering("cc")));
+    for node in [&second, &third] {
+        patiently(async {
+            while node
+                .app()
+                .plugins
+                .adapter("greeter")
+                .map(|adapter| adapter.digest())
+                != Some(rolled_back)
+            {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
+    }
     redis.resume();
+}
+
+/// What a client can bring about by the size of its request is no fault of the component.
+#[tokio::test]
+async fn requests_too_large_for_a_component_do_not_put_it_into_quarantine() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("four"));
+    let gateway = Gateway::builder()
+        .upstream("scripted", &upstream)
+        .tables("[plugins]\nquarantine_traps = 2")
+        .start()
+        .await;
+    // Written as JSON, each takes six bytes: more than a component may hand over.
+    let text = "\u{1}".repeat(1_400_000);
+    for _ in 0..4 {
+        let answer = gateway.chat("scripted", &text).await;
+        answer.error(502, "ADAPTER_FAILED");
+    }
+    assert_eq!(gateway.chat("scripted", "hello").await.content(), "four");
+}
+
+#[tokio::test]
+async fn what_served_before_the_binarys_own_is_gone_back_to() {
+    let gateway = Gateway::builder()
+        .guest("greeter", guests::misbehaving(), None)
+        .tables("[plugins]\nquarantine_traps = 5")
+        .start()
+        .await;
+    let admin = gateway.admin("olivia").await;
+    swap(&admin, "greeter", &guests::answering("bb")).await;
+    let bundled = Digest::of(guests::misbehaving()).to_string();
+    let answer = activate(&admin, "greeter", &bundled).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(greeting(&gateway).await, "ok");
+    assert_eq!(roll_back(&admin, "greeter").await.status, 200);
+    assert_eq!(greeting(&gateway).await, "bb");
+    activate(&admin, "greeter", &bundled).await;
+    for _ in 0..5 {
+        trap(&gateway).await.error(502, "ADAPTER_FAILED");
+    }
     patiently(async {
-        while greeting(&third).await != greeting(&first).await {
+        while greeting(&gateway).await != "bb" {
             tokio::task::yield_now().await;
         }
     })
     .await;
+}
+
+#[tokio::test]
+async fn what_the_binary_brings_need_not_be_installed() {
+    let gateway = greeter().start().await;
+    let admin = gateway.admin("olivia").await;
+    let bundled = guests::answering("aa");
+    let answer = put(&admin, "/admin/plugins/greeter", &bundled).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let listed = slot(&admin, "greeter").await;
+    assert_eq!(
+        listed["plugins"].as_array().map(Vec::len),
+        Some(1),
+        "{listed}"
+    );
+    assert_eq!(events(&admin, "/admin/plugins/greeter/events").await, []);
+    let path = format!("/admin/plugins/greeter/{}", Digest::of(&bundled));
+    admin.delete(&path).await.error(404, "UNKNOWN_PLUGIN");
+}
+
+/// An address that guesses tokens is shut out on these paths as on others.
+#[tokio::test]
+async fn refused_service_tokens_shut_their_address_out_on_the_public_port() {
+    let gateway = greeter().start().await;
+    let guesser = gateway.stranger().with_key("a.b.c");
+    for _ in 0..10 {
+        guesser
+            .get("/admin/plugins")
+            .await
+            .error(401, "UNAUTHENTICATED");
+    }
+    guesser.get("/admin/plugins").await.error(429, "LOCKED_OUT");
+    gateway
+        .client()
+        .get("/models")
+        .await
+        .error(429, "LOCKED_OUT");
 }

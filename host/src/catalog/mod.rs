@@ -342,7 +342,17 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
             }
             Some(Some(adapter)) => {
                 let problems = provider_problems(name, provider, &adapter.description);
-                self.problems.extend(problems);
+                if self.plugins.is_operated(&provider.adapter) {
+                    // A gateway that does not start is one in which nobody can activate another.
+                    for Problem { setting, what } in problems {
+                        tracing::error!(
+                            setting,
+                            "what serves does not fit the configuration: {what}"
+                        );
+                    }
+                } else {
+                    self.problems.extend(problems);
+                }
             }
             // Nothing serves there now; what will is asked when it is activated.
             Some(None) => {}
@@ -403,9 +413,11 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
     }
 
     fn serves(&self, slot: &str, price: &Price) -> bool {
-        self.plugins
-            .adapter(slot)
-            .is_none_or(|adapter| serves(&adapter.description, price))
+        self.plugins.is_operated(slot)
+            || self
+                .plugins
+                .adapter(slot)
+                .is_none_or(|adapter| serves(&adapter.description, price))
     }
 
     fn model(

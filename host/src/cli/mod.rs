@@ -64,7 +64,7 @@ enum Command {
     CompilePlugin {
         /// MiB of address space.
         memory_mib: u64,
-        /// Seconds by the clock.
+        /// Seconds of a core, a quarter of them.
         seconds: u64,
     },
 }

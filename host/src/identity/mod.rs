@@ -368,6 +368,11 @@ impl Identification<'_> {
         self.app
             .audit
             .record(Event::AuthenticationFailed { method, reason });
+        self.count_failure().await?;
+        Err(ApiError::unauthenticated())
+    }
+
+    async fn count_failure(&self) -> Result<(), ApiError> {
         match self.app.cache.count_failure(&self.address(), LOCKOUT).await {
             Ok(None) => {}
             // This attempt was judged; the next one will not be. Others that were under way find it shut.
@@ -378,7 +383,7 @@ impl Identification<'_> {
             Ok(Some(_)) => {}
             Err(error) => self.without_cache(error)?,
         }
-        Err(ApiError::unauthenticated())
+        Ok(())
     }
 
     /// What happens when the cache does not answer.
@@ -421,7 +426,6 @@ impl<'a> Credentials<'a> {
     }
 }
 
-/// The bearer token of a request.
 /// Whether a request may be another service's, where both users and services are let in: it has a bearer token that
 /// is no API key, and none of what users send beside theirs.
 pub fn may_be_service(headers: &HeaderMap) -> bool {
@@ -431,6 +435,40 @@ pub fn may_be_service(headers: &HeaderMap) -> bool {
         && bearer(headers).is_some_and(|token| !token.starts_with(api_key::PREFIX))
 }
 
+/// The service that a request is from. One whose token is refused counts against its address, as for users, and an
+/// address that is shut out is not listened to: on the public port, anybody may try.
+pub async fn service_among_users(
+    parts: &mut Parts,
+    app: &App,
+) -> Result<service::ServiceCaller, ApiError> {
+    {
+        let identification = Identification { parts, app };
+        let address = identification.address();
+        let from = Identify {
+            address: Some((&address, app.config.rate_limits.address())),
+            record: None,
+        };
+        match app.cache.identify(&from).await {
+            // Services have no rate.
+            Ok(known) => {
+                if let Some(left) = known.locked_out {
+                    return Err(locked_out(left));
+                }
+            }
+            Err(error) => identification.without_cache(error)?,
+        }
+    }
+    match service::ServiceCaller::from_request_parts(parts, app).await {
+        Err(error) if error.status() == StatusCode::UNAUTHORIZED => {
+            let identification = Identification { parts, app };
+            identification.count_failure().await?;
+            Err(error)
+        }
+        outcome => outcome,
+    }
+}
+
+/// The bearer token of a request.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().unwrap_or("");
     let (scheme, token) = value.split_once(' ')?;

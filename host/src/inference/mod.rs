@@ -43,6 +43,7 @@ use self::exchange::{Exchange, ExchangeError, Phase};
 use self::idempotency::{Instead, KeyedRequest};
 use self::relay::{Bounds, Relay};
 use self::resolve::Plan;
+use self::usage::RequestSize;
 use crate::app::App;
 use crate::billing::ledger::AccountId;
 use crate::billing::meter::{Attempt, Meter, Metered, Payer};
@@ -59,6 +60,9 @@ const ATTEMPTS_PER_UPSTREAM: u32 = 2;
 
 /// The pause before a second attempt where the upstream names none.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a component can serve within its limits many times over.
+const LARGE_REQUEST_BYTES: u64 = 64 << 10;
 
 /// A longer pause than this is not waited for while another upstream can be asked.
 const LONGEST_PAUSE_BEFORE_FALLBACK: Duration = Duration::from_secs(1);
@@ -180,7 +184,7 @@ async fn attempt_all(
         for attempt in 1..=ATTEMPTS_PER_UPSTREAM {
             let started = Instant::now();
             let outcome = exchange.run(relay).await;
-            note(app, &adapter, &outcome, started.elapsed());
+            note(app, &adapter, plan.size, &outcome, started.elapsed());
             let error = match outcome {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
@@ -218,7 +222,13 @@ async fn attempt_all(
 }
 
 /// Counts an exchange, and takes a component out of service that has trapped too often.
-fn note(app: &App, adapter: &Arc<Adapter>, outcome: &Result<(), ExchangeError>, took: Duration) {
+fn note(
+    app: &App,
+    adapter: &Arc<Adapter>,
+    size: RequestSize,
+    outcome: &Result<(), ExchangeError>,
+    took: Duration,
+) {
     let counters = adapter.counters();
     let ended = match outcome {
         Ok(())
@@ -227,6 +237,9 @@ fn note(app: &App, adapter: &Arc<Adapter>, outcome: &Result<(), ExchangeError>, 
         }
         // The gateway's own doing.
         Err(ExchangeError::Guest(GuestError::NoRoom)) => Ended::InError,
+        Err(ExchangeError::Guest(GuestError::Trap(_))) => Ended::InTrap,
+        // What ran out may have done so for the request's size: no client may take a component from all others by that.
+        Err(ExchangeError::Guest(_)) if is_large(size) => Ended::InError,
         Err(ExchangeError::Guest(_)) => Ended::InTrap,
         Err(_) => Ended::InError,
     };
@@ -243,6 +256,10 @@ fn note(app: &App, adapter: &Arc<Adapter>, outcome: &Result<(), ExchangeError>, 
             }
         });
     }
+}
+
+fn is_large(size: RequestSize) -> bool {
+    size.text_bytes + size.file_bytes > LARGE_REQUEST_BYTES || size.images > 0
 }
 
 impl From<ExchangeError> for ApiError {

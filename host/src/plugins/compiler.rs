@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, nice, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
@@ -21,7 +21,7 @@ use super::loading::COMPONENT_BYTES;
 pub const COMMAND: &str = "compile-plugin";
 
 /// Bytes of compiled code that are taken from a child.
-const CODE_BYTES: u64 = 512 << 20;
+const CODE_BYTES: u64 = 128 << 20;
 
 /// Bytes of a child's complaint.
 const COMPLAINT_BYTES: u64 = 4 << 10;
@@ -72,7 +72,7 @@ pub enum CompileError {
         "the compiler ended with {0}; it may have {1} MiB of memory (`plugins.compile.memory_mib`)"
     )]
     Died(ExitStatus, u64),
-    /// There is no child.
+    /// There is no child, or it cannot work.
     #[error("the compiler cannot be run: {0}")]
     NotRun(String),
 }
@@ -124,13 +124,21 @@ impl Compiler {
         };
         let (_, read, _) = tokio::join!(
             feed,
-            async { stdout.take(CODE_BYTES).read_to_end(&mut code).await },
+            async {
+                let mut stdout = stdout.take(CODE_BYTES + 1);
+                stdout.read_to_end(&mut code).await
+            },
             async {
                 let mut stderr = stderr.take(COMPLAINT_BYTES);
                 stderr.read_to_end(&mut complaint).await
             },
         );
         read.map_err(not_run)?;
+        if code.len() as u64 > CODE_BYTES {
+            return Err(CompileError::Refused(format!(
+                "its code has more than {CODE_BYTES} bytes"
+            )));
+        }
         let status = child.wait().await.map_err(not_run)?;
         match status.code() {
             Some(0) if !code.is_empty() => Ok(code),
@@ -138,6 +146,9 @@ impl Compiler {
                 let complaint = String::from_utf8_lossy(&complaint);
                 Err(CompileError::Refused(complaint.trim().to_owned()))
             }
+            Some(UNABLE) => Err(CompileError::NotRun(
+                String::from_utf8_lossy(&complaint).trim().to_owned(),
+            )),
             _ => Err(CompileError::Died(status, self.limits.memory_mib)),
         }
     }
@@ -145,6 +156,9 @@ impl Compiler {
 
 /// A child's exit code for a component that its compiler refuses. No panic's, and no signal's.
 const REFUSED: i32 = 3;
+
+/// The same for one that it could not try.
+const UNABLE: i32 = 4;
 
 /// What a child does: compiled code on standard output for a component on standard input.
 pub fn run_in_child(memory_mib: u64, seconds: u64) -> ExitCode {
@@ -157,21 +171,32 @@ pub fn run_in_child(memory_mib: u64, seconds: u64) -> ExitCode {
             let _ = std::io::stderr().write_all(complaint.as_bytes());
             ExitCode::from(REFUSED as u8)
         }
-        Err(_) => ExitCode::FAILURE,
+        Err(error) => {
+            let _ = std::io::stderr().write_all(error.to_string().as_bytes());
+            ExitCode::from(UNABLE as u8)
+        }
     }
 }
 
 fn limit_self(memory_mib: u64, seconds: u64) -> std::io::Result<()> {
-    let at_most = |number| Rlimit {
-        current: Some(number),
-        maximum: Some(number),
+    // Where the kernel has to end somebody for want of memory, it should not be the gateway.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+    let limit = |resource, number: u64| {
+        // What it inherits may be less, and cannot be raised.
+        let inherited = getrlimit(resource).maximum;
+        let number = Some(inherited.map_or(number, |inherited| inherited.min(number)));
+        let limits = Rlimit {
+            current: number,
+            maximum: number,
+        };
+        setrlimit(resource, limits)
     };
-    setrlimit(Resource::As, at_most(memory_mib.saturating_mul(1 << 20)))?;
+    limit(Resource::As, memory_mib.saturating_mul(1 << 20))?;
     // Of all threads together, for one whose parent is no longer there to look at the clock.
     let seconds = seconds.saturating_mul(THREADS.into());
-    setrlimit(Resource::Cpu, at_most(seconds.max(1)))?;
-    setrlimit(Resource::Core, at_most(0))?;
-    setrlimit(Resource::Fsize, at_most(0))?;
+    limit(Resource::Cpu, seconds.max(1))?;
+    limit(Resource::Core, 0)?;
+    limit(Resource::Fsize, 0)?;
     nice(NICENESS)?;
     Ok(())
 }

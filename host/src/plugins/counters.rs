@@ -48,6 +48,17 @@ pub struct Counts {
     pub credits: i64,
 }
 
+impl Counts {
+    /// Adds another's.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.errors += other.errors;
+        self.traps += other.traps;
+        self.latency_us += other.latency_us;
+        self.credits += other.credits;
+    }
+}
+
 impl Counters {
     /// Counts an exchange.
     pub fn exchange(&self, ended: Ended, took: Duration) {
@@ -91,21 +102,19 @@ impl Counters {
         }
     }
 
-    /// Whether nothing has been counted since then.
-    pub(super) fn is_empty(&self) -> bool {
-        let counters = [
-            &self.requests,
-            &self.errors,
-            &self.traps,
-            &self.latency_us,
-            &self.credits,
-        ];
-        counters
-            .iter()
-            .all(|counter| counter.load(Ordering::Relaxed) == 0)
+    /// What has been counted since then, which stays.
+    pub(super) fn peek(&self) -> Counts {
+        let read = |counter: &AtomicI64| counter.load(Ordering::Relaxed);
+        Counts {
+            requests: read(&self.requests),
+            errors: read(&self.errors),
+            traps: read(&self.traps),
+            latency_us: read(&self.latency_us),
+            credits: read(&self.credits),
+        }
     }
 
-    /// Puts back what could not be written.
+    /// Puts back what could not be written; of a write whose answer was lost, that may be twice.
     pub(super) fn put_back(&self, counts: &Counts) {
         for (counter, number) in [
             (&self.requests, counts.requests),

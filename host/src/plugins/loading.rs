@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use wasmtime::component::Component;
 
 use super::bindings::ProviderPre;
@@ -114,39 +115,74 @@ pub async fn load(
 pub async fn load_arrived(
     engine: &Engine,
     compiler: &Compiler,
-    cache: Option<&CodeCache>,
+    cache: Option<&Arc<CodeCache>>,
     limits: &Limits,
     name: &str,
-    bytes: &[u8],
+    arrived: Arrived,
 ) -> Result<Adapter, LoadError> {
-    check_size(bytes)?;
-    let digest = Digest::of(bytes);
-    let component = match cache.and_then(|cache| cache.load(engine, &digest)) {
+    check_size(&arrived.bytes)?;
+    let digest = arrived.digest;
+    let cached = match cache.cloned() {
+        Some(cache) => {
+            let engine = engine.clone();
+            aside(move || cache.load(&engine, &digest)).await
+        }
+        None => None,
+    };
+    let component = match cached {
         Some(component) => component,
         None => {
-            let code = compile(engine, compiler, cache, &digest, bytes).await?;
-            engine
-                .take_compiled(&code)
+            let code = compile(engine, compiler, cache, &arrived).await?;
+            let engine = engine.clone();
+            aside(move || engine.take_compiled(&code))
+                .await
                 .map_err(|error| parse_error(&error))?
         }
     };
     finish(engine, limits, name, digest, component).await
 }
 
+/// A component from elsewhere.
+pub struct Arrived {
+    /// Its bytes.
+    pub bytes: Bytes,
+    /// Their digest.
+    pub digest: Digest,
+}
+
+impl Arrived {
+    /// Digests the bytes.
+    pub async fn new(bytes: Bytes) -> Self {
+        let digested = bytes.clone();
+        let digest = aside(move || Digest::of(&digested)).await;
+        Self { bytes, digest }
+    }
+}
+
+/// Does what takes milliseconds for each megabyte where no request waits behind it.
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+}
+
 /// Has a child compile a component, and keeps its code.
 pub(super) async fn compile(
     engine: &Engine,
     compiler: &Compiler,
-    cache: Option<&CodeCache>,
-    digest: &Digest,
-    bytes: &[u8],
-) -> Result<Vec<u8>, LoadError> {
-    let code = compiler.compile(bytes).await.map_err(|error| match error {
-        CompileError::Refused(complaint) => LoadError::Parse(printable(&complaint, 400)),
-        error => LoadError::Compile(error),
-    })?;
-    if let Some(cache) = cache {
-        cache.store(engine, digest, &code);
+    cache: Option<&Arc<CodeCache>>,
+    arrived: &Arrived,
+) -> Result<Arc<[u8]>, LoadError> {
+    let code = compiler
+        .compile(&arrived.bytes)
+        .await
+        .map_err(|error| match error {
+            CompileError::Refused(complaint) => LoadError::Parse(printable(&complaint, 400)),
+            error => LoadError::Compile(error),
+        })?;
+    let code = Arc::<[u8]>::from(code);
+    if let Some(cache) = cache.cloned() {
+        let (engine, digest, code) = (engine.clone(), arrived.digest, code.clone());
+        aside(move || cache.store(&engine, &digest, &code)).await;
     }
     Ok(code)
 }

@@ -1,6 +1,8 @@
 //! `/admin/plugins`: what operators see of slots, and change about them. For administrators, and for services with the
 //! scope `plugins:write`.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{FromRequestParts, Path, Query, State};
@@ -8,19 +10,24 @@ use http::StatusCode;
 use http::request::Parts;
 use serde::{Deserialize, Serialize};
 
+use super::compiler::CompileError;
 use super::slots::{self, Operation, OperationError, Source, Standing};
-use super::{Digest, LoadError};
+use super::{Adapter, Digest, GuestError, LoadError};
 use crate::admin::AdminCaller;
 use crate::app::App;
 use crate::billing::Credits;
 use crate::catalog::{self, Problem};
 use crate::error::ApiError;
-use crate::identity::service::{Scope, ServiceCaller};
-use crate::identity::{self};
+use crate::identity;
+use crate::identity::service::Scope;
 use crate::request::{ComponentBody, JsonBody};
 
 /// Bytes of the longest name of a slot.
 const SLOT_BYTES: usize = 64;
+
+/// What names a slot may have.
+pub const SLOT_NAMES: &str = "A slot's name has 1 to 64 lower-case letters, digits, hyphens and underscores, and is \
+                              not \"events\".";
 
 /// Events that are listed unless asked otherwise, and at most.
 const EVENTS: u32 = 50;
@@ -37,7 +44,7 @@ impl FromRequestParts<App> for Operator {
             let admin = AdminCaller::from_request_parts(parts, app).await?;
             return Ok(Self(format!("user:{}", admin.user_id)));
         }
-        let service = ServiceCaller::from_request_parts(parts, app).await?;
+        let service = identity::service_among_users(parts, app).await?;
         service.require(Scope::PluginsWrite)?;
         Ok(Self(format!("service:{}", service.email())))
     }
@@ -82,7 +89,7 @@ pub struct PluginItem {
     pub installed_by: Option<String>,
     /// Exchanges on all nodes, some seconds late of other nodes.
     pub requests: i64,
-    /// Those that ended in an error, of the adapter, the upstream or the connection.
+    /// Those that ended in an error: the adapter's, the upstream's, the connection's, or the request's own.
     pub errors: i64,
     /// Those that ended in a trap.
     pub traps: i64,
@@ -193,9 +200,14 @@ pub async fn install_plugin(
     })?;
     check_slot(&slot)?;
     let operation = operation(&app, slot, actor);
+    // What is to serve must fit; what is only kept may fit once the configuration is changed.
+    let fits = |adapter: &Adapter| match query.activate {
+        true => fits(&app, &operation, adapter),
+        false => Ok(()),
+    };
     let installed = app
         .plugins
-        .install(app.stores(), &operation, &body.bytes)
+        .install(app.stores(), &operation, body.bytes, fits)
         .await?;
     if query.activate {
         activate(&app, &operation, installed.digest).await?;
@@ -244,7 +256,10 @@ pub async fn roll_back_plugin(
     Path(slot): Path<String>,
 ) -> Result<Json<SlotItem>, ApiError> {
     let operation = operation(&app, slot, actor);
-    app.plugins.roll_back(app.stores(), &operation).await?;
+    let fits = |adapter: &Adapter| fits(&app, &operation, adapter);
+    app.plugins
+        .roll_back(app.stores(), &operation, fits)
+        .await?;
     Ok(Json(find(&app, &operation.slot).await?))
 }
 
@@ -316,17 +331,20 @@ async fn events(
 }
 
 async fn activate(app: &App, operation: &Operation, digest: Digest) -> Result<(), ApiError> {
-    let fits = |adapter: &super::Adapter| {
-        let problems = catalog::check_adapter(&app.config, &operation.slot, &adapter.description);
-        match problems.first() {
-            None => Ok(()),
-            Some(Problem { setting, what }) => Err(format!("{setting}: {what}")),
-        }
-    };
+    let fits = |adapter: &Adapter| fits(app, operation, adapter);
     app.plugins
         .activate(app.stores(), operation, digest, fits)
         .await?;
     Ok(())
+}
+
+/// What is wrong with a component in its slot of this gateway.
+fn fits(app: &App, operation: &Operation, adapter: &Adapter) -> Result<(), String> {
+    let problems = catalog::check_adapter(&app.config, &operation.slot, &adapter.description);
+    match problems.first() {
+        None => Ok(()),
+        Some(Problem { setting, what }) => Err(format!("{setting}: {what}")),
+    }
 }
 
 async fn find(app: &App, slot: &str) -> Result<SlotItem, ApiError> {
@@ -401,23 +419,19 @@ fn operation(app: &App, slot: String, actor: String) -> Operation {
     }
 }
 
-/// A slot's name goes into paths, tables of configuration and metrics.
 fn check_slot(slot: &str) -> Result<(), ApiError> {
-    let is_name = (1..=SLOT_BYTES).contains(&slot.len())
-        && slot.bytes().all(|byte| {
-            byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte)
-        });
-    // What follows `/admin/plugins/` in another path.
-    if is_name && slot != "events" {
-        return Ok(());
+    match is_slot_name(slot) {
+        true => Ok(()),
+        false => Err(ApiError::invalid_request("slot", SLOT_NAMES)),
     }
-    Err(ApiError::invalid_request(
-        "slot",
-        format!(
-            "A slot's name has 1 to {SLOT_BYTES} lower-case letters, digits, hyphens and underscores, and is \
-             not \"events\"."
-        ),
-    ))
+}
+
+/// Whether a slot may have this name, which goes into paths, tables of configuration and metrics.
+pub fn is_slot_name(slot: &str) -> bool {
+    let is_good =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
+    // What follows `/admin/plugins/` in another path.
+    (1..=SLOT_BYTES).contains(&slot.len()) && slot.bytes().all(is_good) && slot != "events"
 }
 
 fn parse_digest(text: &str) -> Result<Digest, ApiError> {
@@ -434,6 +448,19 @@ impl From<OperationError> for ApiError {
     fn from(error: OperationError) -> Self {
         use StatusCode as S;
         match error {
+            // The gateway's own trouble, and no fault of the component.
+            OperationError::Load(
+                error @ (LoadError::Compile(CompileError::NotRun(_))
+                | LoadError::Describe(GuestError::NoRoom)),
+            ) => {
+                tracing::error!(%error, "loading a component");
+                Self::new(
+                    S::SERVICE_UNAVAILABLE,
+                    "PLUGIN_NOT_CHECKED",
+                    "The gateway cannot check components at present; its log says why.",
+                )
+                .with_retry_after(Duration::from_secs(10))
+            }
             OperationError::Load(error) => {
                 let status = match &error {
                     LoadError::TooLarge { .. } => S::PAYLOAD_TOO_LARGE,

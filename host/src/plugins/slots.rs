@@ -6,19 +6,22 @@
 //! the component that they began with, and it is freed with the last of them.
 //!
 //! **Invariant:** nothing serves that has not passed every load step on this node. Where the wanted component
-//! does not load here, what serves goes on serving.
+//! does not load here, what serves goes on serving, unless that is in quarantine.
 //! **Invariant:** a slot that is changed is never empty for a moment, unless that is the change.
+//! **Invariant:** a change of one slot waits for no other's: what has to be compiled first is compiled while nothing is
+//! locked.
 //!
-//! A component that traps too often goes into quarantine: its slot goes back to what served before, or else to what
-//! the binary brings, or else refuses. Only an operator who activates it brings it back.
+//! A component that traps too often on one node goes into quarantine: its slot goes back to what served before, or else
+//! to what the binary brings, or else refuses. Only an operator who activates it brings it back.
 //!
-//! A share of callers on a second digest, and signatures of publishers, have their place in [`store::activate`] and in
-//! [`Plugins::load`]; neither is built.
+//! A share of callers on a second digest has its place in the row that [`store::activate`] writes, and signatures of
+//! publishers in [`loading::load_arrived`]; neither is built.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use tokio::sync::Semaphore;
 use tokio::time::MissedTickBehavior;
 
@@ -26,7 +29,7 @@ use super::bundled::Bundled;
 use super::code_cache::CodeCache;
 use super::compiler::Compiler;
 use super::counters::{Counters, Counts};
-use super::loading::{self, LoadError};
+use super::loading::{self, Arrived, LoadError};
 use super::store::{self, Change, ChangeError, NewPlugin, Wanted};
 use super::{Adapter, Digest, Engine, Limits};
 use crate::clock::Millis;
@@ -37,6 +40,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// How often what components have done is written, in looks.
 const LOOKS_PER_COUNT: u32 = 10;
+
+/// How long reading what all slots are to serve with may take: a connection that is cut off says nothing.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// When a component that does not load here is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(30);
@@ -65,9 +71,11 @@ struct Inner {
     loader: Loader,
     bundled: Adapters,
     serving: RwLock<Arc<Serving>>,
-    synced: tokio::sync::Mutex<Synced>,
+    synced: Mutex<Synced>,
     /// One component is compiled at a time: a node has better things to do.
     compiling: Semaphore,
+    /// And one of those that nobody waits for, so that they are not in others' way for long.
+    preparing: Semaphore,
     counters: Mutex<AllCounters>,
 }
 
@@ -82,11 +90,24 @@ pub type Serving = BTreeMap<Arc<str>, Option<Arc<Adapter>>>;
 #[derive(Default)]
 struct Synced {
     generation: Option<i64>,
+    /// The generation that each slot is of: a slow look must not undo what a quick one has done since.
+    slots: BTreeMap<String, i64>,
+    /// Slots that have a row: operators see to them.
+    operated: BTreeSet<String>,
     /// Components that were loaded in order to be activated.
     ready: BTreeMap<(String, Digest), Arc<Adapter>>,
     /// Those that are compiled, or were tried to be.
     prepared: BTreeSet<(String, Digest)>,
-    retry_at: Option<Instant>,
+    /// Those that do not load here, and when they are tried again.
+    failed: BTreeMap<(String, Digest), Instant>,
+}
+
+impl Synced {
+    /// Whether nothing is left to do at a generation.
+    fn is_at(&self, generation: i64) -> bool {
+        let now = Instant::now();
+        self.generation == Some(generation) && self.failed.values().all(|at| *at > now)
+    }
 }
 
 /// Why an operator's change was not made.
@@ -252,8 +273,9 @@ impl Plugins {
             loader,
             serving: RwLock::new(Arc::new(serving.collect())),
             bundled: adapters,
-            synced: tokio::sync::Mutex::default(),
+            synced: Mutex::default(),
             compiling: Semaphore::new(1),
+            preparing: Semaphore::new(1),
             counters: Mutex::new(counters),
         })))
     }
@@ -279,87 +301,147 @@ impl Plugins {
         tokio::spawn(follow(Arc::downgrade(&self.0), database, cache));
     }
 
+    /// Whether operators have changed a slot, or installed anything in it.
+    pub fn is_operated(&self, slot: &str) -> bool {
+        self.lock_synced().operated.contains(slot)
+    }
+
     /// Has every slot serve with what the database says.
     pub async fn sync(&self, database: &Database) -> sqlx::Result<()> {
-        let mut synced = self.0.synced.lock().await;
         let generation = store::generation(database).await?;
-        let is_due = synced.retry_at.is_some_and(|at| at <= Instant::now());
-        if synced.generation == Some(generation) && !is_due {
+        if self.lock_synced().is_at(generation) {
             return Ok(());
         }
-        let wanted = store::wanted(database).await?;
-        synced.retry_at = None;
-        let slots: BTreeSet<&str> = self
-            .0
-            .bundled
-            .keys()
-            .map(|slot| &**slot)
-            .chain(wanted.slots.keys().map(|slot| &**slot))
-            .collect();
-        for &slot in &slots {
-            let target = self.target(slot, &wanted);
-            let serving = self.serving().get(slot).cloned();
-            let is_there =
-                matches!(&serving, Some(now) if now.as_ref().map(|a| a.digest()) == target);
-            if is_there {
-                continue;
-            }
-            let Some(target) = target else {
-                tracing::warn!(
-                    slot,
-                    "the slot refuses requests: nothing is left to serve with"
-                );
-                self.swap(slot, None);
-                continue;
-            };
-            match self.obtain(database, &mut synced, slot, target).await {
-                Ok(adapter) => {
-                    tracing::info!(slot, digest = %target, "the slot serves with another component");
-                    self.swap(slot, Some(adapter));
-                }
-                Err(error) => {
-                    tracing::error!(slot, digest = %target, %error, "the slot's component does not load here");
-                    synced.retry_at = Some(Instant::now() + RETRY_AFTER);
-                    if serving.is_none() {
-                        self.swap(slot, None);
-                    }
-                }
-            }
+        let wanted = wanted(database).await?;
+        let slots: BTreeSet<&str> = self.slots(&wanted).collect();
+        let (at_hand, to_load): (Vec<_>, Vec<_>) = slots
+            .iter()
+            .filter_map(|slot| Some((*slot, self.change_of(slot, &wanted)?)))
+            .partition(|(slot, target)| self.is_at_hand(slot, *target));
+        for (slot, target) in at_hand.into_iter().chain(to_load) {
+            self.bring(database, slot, target, &wanted).await?;
         }
         self.retain(&slots);
-        synced.ready.clear();
-        synced.generation = Some(wanted.generation);
-        self.prepare(database, &mut synced, wanted.installed);
+        let first = {
+            let mut synced = self.lock_synced();
+            synced.operated = wanted.slots.keys().cloned().collect();
+            // What a slot does not serve with any more is not waited for.
+            synced.failed.retain(|(slot, digest), _| {
+                wanted.active(slot, self.bundled_digest(slot)) == Some(*digest)
+            });
+            synced.generation.replace(wanted.generation).is_none()
+        };
+        self.prepare(database, wanted, first);
         Ok(())
     }
 
-    /// Checks a component and keeps it, ready to be activated.
+    /// The same for one slot, whatever there is to do about others.
+    async fn sync_slot(&self, database: &Database, slot: &str) -> sqlx::Result<()> {
+        let wanted = wanted(database).await?;
+        match self.change_of(slot, &wanted) {
+            Some(target) => self.bring(database, slot, target, &wanted).await,
+            None => Ok(()),
+        }
+    }
+
+    fn slots<'a>(&'a self, wanted: &'a Wanted) -> impl Iterator<Item = &'a str> {
+        let bundled = self.0.bundled.keys().map(|slot| &**slot);
+        bundled.chain(wanted.slots.keys().map(|slot| &**slot))
+    }
+
+    /// What a slot is to serve with, if that is not what it serves with; the inner `None` is nothing.
+    fn change_of(&self, slot: &str, wanted: &Wanted) -> Option<Option<Digest>> {
+        let target = wanted.active(slot, self.bundled_digest(slot));
+        let serving = self.serving().get(slot).map(digest_of);
+        let key = target.map(|target| (slot.to_owned(), target));
+        let failed = key.and_then(|key| self.lock_synced().failed.get(&key).copied());
+        let is_due = failed.is_none_or(|at| at <= Instant::now());
+        (serving != Some(target) && is_due).then_some(target)
+    }
+
+    fn is_at_hand(&self, slot: &str, target: Option<Digest>) -> bool {
+        let Some(target) = target else {
+            return true;
+        };
+        let key = (slot.to_owned(), target);
+        self.bundled_digest(slot) == Some(target) || self.lock_synced().ready.contains_key(&key)
+    }
+
+    /// Has a slot serve with something else.
+    async fn bring(
+        &self,
+        database: &Database,
+        slot: &str,
+        target: Option<Digest>,
+        wanted: &Wanted,
+    ) -> sqlx::Result<()> {
+        let Some(target) = target else {
+            tracing::warn!(
+                slot,
+                "the slot refuses requests: nothing sound is left to serve with"
+            );
+            self.swap(slot, None, wanted.generation);
+            return Ok(());
+        };
+        let key = (slot.to_owned(), target);
+        let ready = self.lock_synced().ready.get(&key).cloned();
+        let found = match ready {
+            Some(adapter) => Ok(adapter),
+            None => self.find(database, slot, target).await,
+        };
+        match found {
+            Ok(adapter) => {
+                tracing::info!(slot, digest = %target, "the slot serves with another component");
+                self.swap(slot, Some(adapter), wanted.generation);
+                self.lock_synced().failed.remove(&key);
+            }
+            Err(OperationError::Database(error)) => return Err(error),
+            Err(error) => {
+                tracing::error!(slot, digest = %target, %error, "the slot's component does not load here");
+                let again = Instant::now() + RETRY_AFTER;
+                self.lock_synced().failed.insert(key, again);
+                let serving = self.adapter(slot).map(|adapter| adapter.digest());
+                if serving.is_none_or(|serving| wanted.is_quarantined(slot, serving)) {
+                    self.swap(slot, None, wanted.generation);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks a component and keeps it, ready to be activated. `fits` says what keeps it from being installed in this
+    /// gateway, if anything does.
     pub async fn install(
         &self,
         Stores { database, cache }: Stores<'_>,
         operation: &Operation,
-        bytes: &[u8],
+        bytes: Bytes,
+        fits: impl FnOnce(&Adapter) -> Result<(), String>,
     ) -> Result<Installed, OperationError> {
-        let adapter = self.load_arrived(&operation.slot, bytes).await?;
+        let slot = &*operation.slot;
+        let adapter = self.load_arrived(slot, bytes.clone()).await?;
         let Adapter {
             description,
             contract,
             ..
         } = &adapter;
-        let is_another = *description.name != *operation.slot
-            && self.serving().contains_key(description.name.as_str());
+        let is_another =
+            *description.name != *slot && self.serving().contains_key(description.name.as_str());
         if is_another {
             return Err(LoadError::NameOfAnother(description.name.clone()).into());
         }
+        fits(&adapter).map_err(OperationError::DoesNotFit)?;
         let plugin = NewPlugin {
             digest: adapter.digest(),
             name: &description.name,
             version: &description.version,
             wit_version: contract,
-            bytes,
+            bytes: &bytes,
         };
-        let is_new = store::install(database, operation.change(), &plugin).await?;
-        self.after_change(database, cache).await;
+        // What the binary brings is there already.
+        let is_new = self.bundled_digest(slot) != Some(adapter.digest())
+            && store::install(database, operation.change(), &plugin).await?;
+        self.after_change(database, cache, slot).await;
         Ok(Installed {
             digest: adapter.digest(),
             name: description.name.clone(),
@@ -378,33 +460,35 @@ impl Plugins {
         fits: impl FnOnce(&Adapter) -> Result<(), String>,
     ) -> Result<(), OperationError> {
         let slot = &*operation.slot;
-        let bundled = self.bundled(slot).map(|adapter| adapter.digest());
-        if !self.serving().contains_key(slot) {
-            return Err(OperationError::UnknownSlot);
-        }
         let adapter = self.find(database, slot, digest).await?;
         fits(&adapter).map_err(OperationError::DoesNotFit)?;
-        self.make_ready(slot, adapter).await;
+        let _ready = self.make_ready(slot, adapter);
+        let bundled = self.bundled_digest(slot);
         store::activate(database, operation.change(), digest, bundled).await?;
-        self.after_change(database, cache).await;
+        self.after_change(database, cache, slot).await;
         Ok(())
     }
 
-    /// Has a slot serve with what it served with before. Returns that.
+    /// Has a slot serve with what it served with before. Returns that. `fits` is as in [`Self::activate`].
     pub async fn roll_back(
         &self,
         Stores { database, cache }: Stores<'_>,
         operation: &Operation,
+        fits: impl FnOnce(&Adapter) -> Result<(), String>,
     ) -> Result<Digest, OperationError> {
         let slot = &*operation.slot;
-        let bundled = self.bundled(slot).map(|adapter| adapter.digest());
-        if let Some(previous) = store::previous(database, slot).await? {
+        let bundled = self.bundled_digest(slot);
+        let _ready = match wanted(database).await?.previous(slot, bundled) {
             // Loaded before anything is written: what does not load any more is not gone back to.
-            let adapter = self.find(database, slot, previous).await?;
-            self.make_ready(slot, adapter).await;
-        }
+            Some(target) => {
+                let adapter = self.find(database, slot, target).await?;
+                fits(&adapter).map_err(OperationError::DoesNotFit)?;
+                Some(self.make_ready(slot, adapter))
+            }
+            None => None,
+        };
         let digest = store::roll_back(database, operation.change(), bundled).await?;
-        self.after_change(database, cache).await;
+        self.after_change(database, cache, slot).await;
         Ok(digest)
     }
 
@@ -415,11 +499,9 @@ impl Plugins {
         operation: &Operation,
         digest: Digest,
     ) -> Result<(), OperationError> {
-        let bundled = self
-            .bundled(&operation.slot)
-            .map(|adapter| adapter.digest());
+        let bundled = self.bundled_digest(&operation.slot);
         store::remove(database, operation.change(), digest, bundled).await?;
-        self.after_change(database, cache).await;
+        self.after_change(database, cache, &operation.slot).await;
         Ok(())
     }
 
@@ -432,7 +514,7 @@ impl Plugins {
         at: Millis,
     ) -> bool {
         let slot = &**culprit.name();
-        let bundled = self.bundled(slot).map(|adapter| adapter.digest());
+        let bundled = self.bundled_digest(slot);
         let change = Change {
             slot,
             actor: ITSELF,
@@ -440,7 +522,7 @@ impl Plugins {
         };
         let detail = format!("{traps} traps within a minute");
         let outcome = store::quarantine(database, change, culprit.digest(), bundled, &detail).await;
-        self.after_change(database, cache).await;
+        self.after_change(database, cache, slot).await;
         match outcome {
             Ok(None) => false,
             Ok(Some(target)) => {
@@ -465,7 +547,9 @@ impl Plugins {
         let counters: Vec<_> = {
             let mut all = self.lock_counters();
             // Nobody counts there any more, and nothing is left in it.
-            all.retain(|_, counters| Arc::strong_count(counters) > 1 || !counters.is_empty());
+            all.retain(|_, counters| {
+                Arc::strong_count(counters) > 1 || counters.peek() != Counts::default()
+            });
             all.iter()
                 .map(|(key, counters)| (key.clone(), counters.clone()))
                 .collect()
@@ -485,31 +569,22 @@ impl Plugins {
 
     /// All slots, all that could serve in them, and what each has done until now.
     pub(super) async fn overview(&self, database: &Database) -> sqlx::Result<Vec<Overview>> {
-        self.write_counts(database).await?;
-        let wanted = store::wanted(database).await?;
-        let counts = store::counts(database).await?;
+        let wanted = wanted(database).await?;
+        let mut counts = store::counts(database).await?;
+        // What this node has not written yet. A look must not write: one that is given up would lose it.
+        for ((slot, digest), counters) in self.lock_counters().iter() {
+            let sums = counts.entry((slot.to_string(), *digest)).or_default();
+            sums.add(&counters.peek());
+        }
         let serving = self.serving();
         let mut slots = BTreeMap::new();
-        let names = self.0.bundled.keys().map(|slot| &**slot);
-        for slot in names.chain(wanted.slots.keys().map(|slot| &**slot)) {
-            let active = self.target(slot, &wanted);
-            let row = wanted.slots.get(slot);
-            let is_good =
-                |digest: &Digest| !wanted.quarantined.contains(&(slot.to_owned(), *digest));
-            let bundled = self.bundled(slot).map(|adapter| adapter.digest());
-            // As `store::roll_back` finds it.
-            let before = [row.and_then(|row| row.previous), bundled];
-            let previous = match row.and_then(|row| row.active) {
-                Some(_) => before.into_iter().flatten().find(is_good),
-                None => None,
-            };
+        for slot in self.slots(&wanted) {
+            let bundled = self.bundled_digest(slot);
             slots.entry(slot.to_owned()).or_insert_with(|| Overview {
                 slot: slot.to_owned(),
-                active,
-                serving: serving
-                    .get(slot)
-                    .and_then(|adapter| adapter.as_ref().map(|adapter| adapter.digest())),
-                previous,
+                active: wanted.active(slot, bundled),
+                serving: serving.get(slot).and_then(digest_of),
+                previous: wanted.previous(slot, bundled),
                 candidates: Vec::new(),
             });
         }
@@ -545,15 +620,19 @@ impl Plugins {
             (row.slot, candidate)
         });
         for (slot, mut candidate) in bundled.chain(installed) {
-            // One may have come since.
+            // One may have come since; and an upgrade may have brought what was installed before.
             let Some(overview) = slots.get_mut(&slot) else {
                 continue;
             };
+            let mut listed = overview.candidates.iter();
+            if listed.any(|listed| listed.digest == candidate.digest) {
+                continue;
+            }
             let key = (slot, candidate.digest);
             let this = Some(candidate.digest);
             candidate.standing = if overview.active == this {
                 Standing::Active
-            } else if wanted.quarantined.contains(&key) {
+            } else if wanted.is_quarantined(&key.0, key.1) {
                 Standing::Quarantined
             } else if overview.previous == this {
                 Standing::Previous
@@ -566,14 +645,8 @@ impl Plugins {
         Ok(slots.into_values().collect())
     }
 
-    /// The digest that a slot is to serve with.
-    fn target(&self, slot: &str, wanted: &Wanted) -> Option<Digest> {
-        let active = wanted.slots.get(slot).and_then(|row| row.active);
-        active.or_else(|| {
-            let bundled = self.bundled(slot)?.digest();
-            let is_good = !wanted.quarantined.contains(&(slot.to_owned(), bundled));
-            is_good.then_some(bundled)
-        })
+    fn bundled_digest(&self, slot: &str) -> Option<Digest> {
+        self.bundled(slot).map(|adapter| adapter.digest())
     }
 
     /// A component of a slot, loaded.
@@ -593,39 +666,39 @@ impl Plugins {
         {
             return Ok(adapter);
         }
-        let bytes = store::bytes(database, slot, digest)
-            .await?
-            .ok_or(OperationError::UnknownPlugin)?;
-        Ok(self.admit(self.load_arrived(slot, &bytes).await?))
-    }
-
-    async fn obtain(
-        &self,
-        database: &Database,
-        synced: &mut Synced,
-        slot: &str,
-        digest: Digest,
-    ) -> Result<Arc<Adapter>, OperationError> {
-        match synced.ready.remove(&(slot.to_owned(), digest)) {
-            Some(adapter) => Ok(adapter),
-            None => self.find(database, slot, digest).await,
+        match store::bytes(database, slot, digest).await? {
+            Some(bytes) => Ok(self.admit(self.load_arrived(slot, bytes.into()).await?)),
+            None if self
+                .slots(&wanted(database).await?)
+                .any(|known| known == slot) =>
+            {
+                Err(OperationError::UnknownPlugin)
+            }
+            None => Err(OperationError::UnknownSlot),
         }
     }
 
-    async fn make_ready(&self, slot: &str, adapter: Arc<Adapter>) {
+    /// Has a component at hand for whoever brings its slot to it, until what is returned is dropped.
+    fn make_ready(&self, slot: &str, adapter: Arc<Adapter>) -> Ready<'_> {
         let key = (slot.to_owned(), adapter.digest());
-        self.0.synced.lock().await.ready.insert(key, adapter);
+        self.lock_synced().ready.insert(key.clone(), adapter);
+        Ready { plugins: self, key }
     }
 
-    async fn load_arrived(&self, slot: &str, bytes: &[u8]) -> Result<Adapter, LoadError> {
+    async fn load_arrived(&self, slot: &str, bytes: Bytes) -> Result<Adapter, LoadError> {
         let Loader {
             engine,
             cache,
             compiler,
             limits,
         } = &self.0.loader;
-        let _turn = self.0.compiling.acquire().await;
-        loading::load_arrived(engine, compiler, Some(cache), limits, slot, bytes).await
+        let arrived = Arrived::new(bytes).await;
+        // Only who compiles waits for others who do.
+        let _turn = match cache.contains(engine, &arrived.digest) {
+            true => None,
+            false => self.0.compiling.acquire().await.ok(),
+        };
+        loading::load_arrived(engine, compiler, Some(cache), limits, slot, arrived).await
     }
 
     /// Has an adapter count where all of its digest in its slot count.
@@ -640,7 +713,18 @@ impl Plugins {
         counters.unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn swap(&self, slot: &str, adapter: Option<Arc<Adapter>>) {
+    fn lock_synced(&self) -> MutexGuard<'_, Synced> {
+        let synced = self.0.synced.lock();
+        synced.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn swap(&self, slot: &str, adapter: Option<Arc<Adapter>>, generation: i64) {
+        let mut synced = self.lock_synced();
+        let of = synced.slots.entry(slot.to_owned()).or_insert(generation);
+        if *of > generation {
+            return;
+        }
+        *of = generation;
         self.change(|serving| {
             serving.insert(Arc::from(slot), adapter);
         });
@@ -665,24 +749,31 @@ impl Plugins {
     }
 
     /// What was just written serves here now, and elsewhere soon. Whatever fails of it, the next look makes up for.
-    async fn after_change(&self, database: &Database, cache: &Cache) {
+    async fn after_change(&self, database: &Database, cache: &Cache, slot: &str) {
         // Others can load while this node does.
         if let Err(error) = cache.announce().await {
             tracing::warn!(%error, "telling other nodes that a slot has changed");
         }
-        if let Err(error) = self.sync(database).await {
-            tracing::warn!(%error, "looking at what slots serve with");
+        if let Err(error) = self.sync_slot(database, slot).await {
+            tracing::warn!(slot, %error, "looking at what the slot serves with");
         }
     }
 
-    /// Has components compiled that were installed elsewhere, so that their activation finds them ready.
-    fn prepare(
-        &self,
-        database: &Database,
-        synced: &mut Synced,
-        installed: BTreeSet<(String, Digest)>,
-    ) {
-        for (slot, digest) in installed.difference(&synced.prepared).cloned() {
+    /// Has components compiled that were installed elsewhere, so that their activation finds them ready: of those that
+    /// were there when this node started, only what a slot would go back to.
+    fn prepare(&self, database: &Database, wanted: Wanted, at_the_start: bool) {
+        let mut new: BTreeSet<_> = {
+            let prepared = &mut self.lock_synced().prepared;
+            let new = wanted.installed.difference(prepared).cloned().collect();
+            prepared.clone_from(&wanted.installed);
+            new
+        };
+        if at_the_start {
+            new.retain(|(slot, digest)| {
+                wanted.previous(slot, self.bundled_digest(slot)) == Some(*digest)
+            });
+        }
+        for (slot, digest) in new {
             let (plugins, database) = (Arc::downgrade(&self.0), database.clone());
             tokio::spawn(async move {
                 if let Err(error) = prepare(plugins, &database, &slot, digest).await {
@@ -690,8 +781,29 @@ impl Plugins {
                 }
             });
         }
-        synced.prepared = installed;
     }
+}
+
+/// A component that is at hand.
+struct Ready<'a> {
+    plugins: &'a Plugins,
+    key: (String, Digest),
+}
+
+impl Drop for Ready<'_> {
+    fn drop(&mut self) {
+        self.plugins.lock_synced().ready.remove(&self.key);
+    }
+}
+
+fn digest_of(adapter: &Option<Arc<Adapter>>) -> Option<Digest> {
+    adapter.as_ref().map(|adapter| adapter.digest())
+}
+
+async fn wanted(database: &Database) -> sqlx::Result<Wanted> {
+    tokio::time::timeout(READ_TIMEOUT, store::wanted(database))
+        .await
+        .unwrap_or(Err(sqlx::Error::PoolTimedOut))
 }
 
 async fn prepare(
@@ -709,12 +821,17 @@ async fn prepare(
         compiler,
         ..
     } = &inner.loader;
-    let _turn = inner.compiling.acquire().await;
+    let _preparing = inner.preparing.acquire().await;
     if cache.contains(engine, &digest) {
         return Ok(());
     }
     if let Some(bytes) = store::bytes(database, slot, digest).await? {
-        loading::compile(engine, compiler, Some(cache), &digest, &bytes).await?;
+        let arrived = Arrived {
+            bytes: bytes.into(),
+            digest,
+        };
+        let _turn = inner.compiling.acquire().await;
+        loading::compile(engine, compiler, Some(cache), &arrived).await?;
     }
     Ok(())
 }
@@ -724,6 +841,7 @@ async fn follow(plugins: Weak<Inner>, database: Database, cache: Cache) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut announcements = cache.announcements();
     let mut looks: u32 = 0;
+    let mut last_failure = String::new();
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
@@ -739,10 +857,17 @@ async fn follow(plugins: Weak<Inner>, database: Database, cache: Cache) {
             outcome = plugins.write_counts(&database).await;
         }
         match outcome {
-            Ok(()) => {}
+            Ok(()) => last_failure.clear(),
             // The gateway has stopped.
             Err(sqlx::Error::PoolClosed) => return,
-            Err(error) => tracing::warn!(%error, "looking at what slots serve with"),
+            // Once for each reason: the database may be away for long.
+            Err(error) => {
+                let why = error.to_string();
+                if why != last_failure {
+                    tracing::warn!(%error, "looking at what slots serve with");
+                    last_failure = why;
+                }
+            }
         }
     }
 }

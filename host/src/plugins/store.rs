@@ -6,18 +6,31 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use sqlx::any::AnyRow;
-use sqlx::{Any, AssertSqlSafe, Row, Transaction};
+use sqlx::{AssertSqlSafe, Row};
 
 use super::Digest;
 use super::counters::Counts;
 use crate::clock::Millis;
 use crate::storage::Database;
+use crate::storage::database::Transaction;
+
+/// Bytes of a component that are written in one statement.
+const PART_BYTES: usize = 1 << 20;
 
 /// A row of `slots`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SlotRow {
     pub active: Option<Digest>,
     pub previous: Option<Digest>,
+}
+
+impl SlotRow {
+    /// What the slot could go back to, the first that is sound.
+    fn candidates(&self, bundled: Option<Digest>) -> impl Iterator<Item = Digest> {
+        let current = self.active.or(bundled);
+        let candidates = [self.previous, bundled].into_iter().flatten();
+        candidates.filter(move |candidate| Some(*candidate) != current)
+    }
 }
 
 /// What all nodes are to serve with.
@@ -28,6 +41,26 @@ pub(super) struct Wanted {
     pub quarantined: BTreeSet<(String, Digest)>,
     /// What is installed, by slot and digest.
     pub installed: BTreeSet<(String, Digest)>,
+}
+
+impl Wanted {
+    /// The digest that a slot is to serve with, where the binary brings this one.
+    pub(super) fn active(&self, slot: &str, bundled: Option<Digest>) -> Option<Digest> {
+        let active = self.slots.get(slot).and_then(|row| row.active);
+        active.or(bundled.filter(|bundled| !self.is_quarantined(slot, *bundled)))
+    }
+
+    /// What a rollback of it goes back to, as [`roll_back`] finds it.
+    pub(super) fn previous(&self, slot: &str, bundled: Option<Digest>) -> Option<Digest> {
+        let row = self.slots.get(slot)?;
+        row.candidates(bundled)
+            .find(|candidate| !self.is_quarantined(slot, *candidate))
+    }
+
+    /// Whether a component has trapped too often in a slot.
+    pub(super) fn is_quarantined(&self, slot: &str, digest: Digest) -> bool {
+        self.quarantined.contains(&(slot.to_owned(), digest))
+    }
 }
 
 /// An installed component without its bytes.
@@ -129,29 +162,38 @@ pub(super) async fn wanted(database: &Database) -> sqlx::Result<Wanted> {
     Ok(wanted)
 }
 
-/// What a slot would go back to first.
-pub(super) async fn previous(database: &Database, slot: &str) -> sqlx::Result<Option<Digest>> {
-    sqlx::query("SELECT previous_digest FROM slots WHERE slot = $1")
-        .bind(slot)
-        .fetch_optional(database.reader())
-        .await?
-        .map(|row| optional_digest(&row, "previous_digest"))
-        .transpose()
-        .map(Option::flatten)
-}
-
 /// A component's bytes.
 pub(super) async fn bytes(
     database: &Database,
     slot: &str,
     digest: Digest,
 ) -> sqlx::Result<Option<Vec<u8>>> {
-    let mut snapshot = database.snapshot().await?;
-    sqlx::query_scalar("SELECT bytes FROM plugins WHERE slot = $1 AND digest = $2")
+    let size: Option<i64> =
+        sqlx::query_scalar("SELECT size_bytes FROM plugins WHERE slot = $1 AND digest = $2")
+            .bind(slot)
+            .bind(digest.to_string())
+            .fetch_optional(database.reader())
+            .await?;
+    let Some(size) = size else {
+        return Ok(None);
+    };
+    let mut bytes = Vec::with_capacity(size as usize);
+    for part in 0.. {
+        let found: Option<Vec<u8>> = sqlx::query_scalar(
+            "SELECT bytes FROM plugin_parts WHERE slot = $1 AND digest = $2 AND part = $3",
+        )
         .bind(slot)
         .bind(digest.to_string())
-        .fetch_optional(&mut *snapshot)
-        .await
+        .bind(part)
+        .fetch_optional(database.reader())
+        .await?;
+        match found {
+            Some(found) => bytes.extend_from_slice(&found),
+            None => break,
+        }
+    }
+    // Removed since; what is left is not it.
+    Ok((Digest::of(&bytes) == digest).then_some(bytes))
 }
 
 /// All that is installed, by slot and the time of it.
@@ -225,12 +267,23 @@ pub(super) async fn install(
     change: Change<'_>,
     plugin: &NewPlugin<'_>,
 ) -> sqlx::Result<bool> {
-    // Bytes by the megabyte take longer than a statement of a request may.
-    let mut transaction = database.begin_patiently().await?;
+    for (part, bytes) in plugin.bytes.chunks(PART_BYTES).enumerate() {
+        sqlx::query(
+            "INSERT INTO plugin_parts (slot, digest, part, bytes) VALUES ($1, $2, $3, $4) \
+             ON CONFLICT (slot, digest, part) DO NOTHING",
+        )
+        .bind(change.slot)
+        .bind(plugin.digest.to_string())
+        .bind(part as i64)
+        .bind(bytes)
+        .execute(database.writer())
+        .await?;
+    }
+    let mut transaction = database.begin().await?;
     let number = raise_generation(&mut transaction).await?;
     let installed = sqlx::query(
-        "INSERT INTO plugins (slot, digest, kind, name, version, wit_version, bytes, size_bytes, \
-         installed_at, installed_by) VALUES ($1, $2, 'adapter', $3, $4, $5, $6, $7, $8, $9) \
+        "INSERT INTO plugins (slot, digest, kind, name, version, wit_version, size_bytes, installed_at, \
+         installed_by) VALUES ($1, $2, 'adapter', $3, $4, $5, $6, $7, $8) \
          ON CONFLICT (slot, digest) DO NOTHING",
     )
     .bind(change.slot)
@@ -238,11 +291,10 @@ pub(super) async fn install(
     .bind(plugin.name)
     .bind(plugin.version)
     .bind(plugin.wit_version)
-    .bind(plugin.bytes)
     .bind(plugin.bytes.len() as i64)
     .bind(change.at.0)
     .bind(change.actor)
-    .execute(&mut *transaction)
+    .execute(&mut transaction)
     .await?
     .rows_affected();
     if installed == 0 {
@@ -253,7 +305,7 @@ pub(super) async fn install(
     )
     .bind(change.slot)
     .bind(change.at.0)
-    .execute(&mut *transaction)
+    .execute(&mut transaction)
     .await?;
     let detail = format!("{} {}", plugin.name, plugin.version);
     let event = Event {
@@ -274,7 +326,7 @@ pub(super) async fn activate(
     wanted: Digest,
     bundled: Option<Digest>,
 ) -> Result<(), ChangeError> {
-    let mut transaction = database.begin_patiently().await?;
+    let mut transaction = database.begin().await?;
     let number = raise_generation(&mut transaction).await?;
     let before = find_slot(&mut transaction, change.slot).await?;
     if before.is_none() && bundled.is_none() {
@@ -289,7 +341,7 @@ pub(super) async fn activate(
     sqlx::query("DELETE FROM plugin_quarantines WHERE slot = $1 AND digest = $2")
         .bind(change.slot)
         .bind(wanted.to_string())
-        .execute(&mut *transaction)
+        .execute(&mut transaction)
         .await?;
     let previous = match before.active == active {
         true => before.previous,
@@ -313,16 +365,14 @@ pub(super) async fn roll_back(
     change: Change<'_>,
     bundled: Option<Digest>,
 ) -> Result<Digest, ChangeError> {
-    let mut transaction = database.begin_patiently().await?;
+    let mut transaction = database.begin().await?;
     let number = raise_generation(&mut transaction).await?;
     let before = match find_slot(&mut transaction, change.slot).await? {
         Some(before) => before,
         None if bundled.is_some() => return Err(ChangeError::NothingBefore),
         None => return Err(ChangeError::UnknownSlot),
     };
-    let Some(active) = before.active else {
-        return Err(ChangeError::NothingBefore);
-    };
+    let active = before.active.or(bundled);
     let target = last_good(&mut transaction, change.slot, &before, bundled)
         .await?
         .ok_or(ChangeError::NothingBefore)?;
@@ -336,7 +386,7 @@ pub(super) async fn roll_back(
     let event = Event {
         kind: "rolled_back",
         digest: Some(target),
-        previous: Some(active),
+        previous: active,
         detail: None,
     };
     write_event(&mut transaction, number, change, event).await?;
@@ -353,7 +403,7 @@ pub(super) async fn quarantine(
     bundled: Option<Digest>,
     detail: &str,
 ) -> Result<Option<Option<Digest>>, ChangeError> {
-    let mut transaction = database.begin_patiently().await?;
+    let mut transaction = database.begin().await?;
     let number = raise_generation(&mut transaction).await?;
     let before = find_slot(&mut transaction, change.slot)
         .await?
@@ -369,17 +419,13 @@ pub(super) async fn quarantine(
     .bind(change.slot)
     .bind(culprit.to_string())
     .bind(change.at.0)
-    .execute(&mut *transaction)
+    .execute(&mut transaction)
     .await?
     .rows_affected();
     if !is_active || newly == 0 {
         return Ok(None);
     }
-    let target = match before.active {
-        Some(_) => last_good(&mut transaction, change.slot, &before, bundled).await?,
-        // It is what the binary brings, which there is nothing below.
-        None => None,
-    };
+    let target = last_good(&mut transaction, change.slot, &before, bundled).await?;
     let active = target.filter(|target| Some(*target) != bundled);
     write_slot(&mut transaction, change, active, None).await?;
     let event = Event {
@@ -400,7 +446,7 @@ pub(super) async fn remove(
     unwanted: Digest,
     bundled: Option<Digest>,
 ) -> Result<(), ChangeError> {
-    let mut transaction = database.begin_patiently().await?;
+    let mut transaction = database.begin().await?;
     let number = raise_generation(&mut transaction).await?;
     let before = match find_slot(&mut transaction, change.slot).await? {
         Some(before) => before,
@@ -419,15 +465,22 @@ pub(super) async fn remove(
     if before.previous == Some(unwanted) {
         write_slot(&mut transaction, change, before.active, None).await?;
     }
-    for statement in [
+    let mut statements = vec![
         "DELETE FROM plugins WHERE slot = $1 AND digest = $2",
-        "DELETE FROM plugin_quarantines WHERE slot = $1 AND digest = $2",
-        "DELETE FROM plugin_counters WHERE slot = $1 AND digest = $2",
-    ] {
+        "DELETE FROM plugin_parts WHERE slot = $1 AND digest = $2",
+    ];
+    // Else they are about what the binary brings, too.
+    if bundled != Some(unwanted) {
+        statements.extend([
+            "DELETE FROM plugin_quarantines WHERE slot = $1 AND digest = $2",
+            "DELETE FROM plugin_counters WHERE slot = $1 AND digest = $2",
+        ]);
+    }
+    for statement in statements {
         sqlx::query(statement)
             .bind(change.slot)
             .bind(unwanted.to_string())
-            .execute(&mut *transaction)
+            .execute(&mut transaction)
             .await?;
     }
     sqlx::query(
@@ -435,7 +488,7 @@ pub(super) async fn remove(
          AND NOT EXISTS (SELECT 1 FROM plugins WHERE plugins.slot = $1)",
     )
     .bind(change.slot)
-    .execute(&mut *transaction)
+    .execute(&mut transaction)
     .await?;
     let event = Event {
         kind: "removed",
@@ -508,54 +561,51 @@ struct Event<'a> {
 }
 
 /// Locks out other changes, and returns this one's number.
-async fn raise_generation(transaction: &mut Transaction<'static, Any>) -> sqlx::Result<i64> {
+async fn raise_generation(transaction: &mut Transaction) -> sqlx::Result<i64> {
     sqlx::query("UPDATE plugin_generation SET number = number + 1")
-        .execute(&mut **transaction)
+        .execute(&mut *transaction)
         .await?;
     sqlx::query_scalar("SELECT number FROM plugin_generation")
-        .fetch_one(&mut **transaction)
+        .fetch_one(&mut *transaction)
         .await
 }
 
-async fn find_slot(
-    transaction: &mut Transaction<'static, Any>,
-    slot: &str,
-) -> sqlx::Result<Option<SlotRow>> {
+async fn find_slot(transaction: &mut Transaction, slot: &str) -> sqlx::Result<Option<SlotRow>> {
     sqlx::query("SELECT active_digest, previous_digest FROM slots WHERE slot = $1")
         .bind(slot)
-        .fetch_optional(&mut **transaction)
+        .fetch_optional(&mut *transaction)
         .await?
         .map(|row| read_slot(&row))
         .transpose()
 }
 
 async fn is_installed(
-    transaction: &mut Transaction<'static, Any>,
+    transaction: &mut Transaction,
     slot: &str,
     digest: Digest,
 ) -> sqlx::Result<bool> {
     let found = sqlx::query("SELECT digest FROM plugins WHERE slot = $1 AND digest = $2")
         .bind(slot)
         .bind(digest.to_string())
-        .fetch_optional(&mut **transaction)
+        .fetch_optional(&mut *transaction)
         .await?;
     Ok(found.is_some())
 }
 
-/// What a slot goes back to: what it served with before, or else what the binary brings; neither if it is in
-/// quarantine.
+/// What a slot goes back to from what it serves with, unless it is in quarantine: what it served with before, or else
+/// what the binary brings.
 async fn last_good(
-    transaction: &mut Transaction<'static, Any>,
+    transaction: &mut Transaction,
     slot: &str,
     before: &SlotRow,
     bundled: Option<Digest>,
 ) -> sqlx::Result<Option<Digest>> {
-    for candidate in [before.previous, bundled].into_iter().flatten() {
+    for candidate in before.candidates(bundled) {
         let found =
             sqlx::query("SELECT digest FROM plugin_quarantines WHERE slot = $1 AND digest = $2")
                 .bind(slot)
                 .bind(candidate.to_string())
-                .fetch_optional(&mut **transaction)
+                .fetch_optional(&mut *transaction)
                 .await?;
         if found.is_none() {
             return Ok(Some(candidate));
@@ -565,7 +615,7 @@ async fn last_good(
 }
 
 async fn write_slot(
-    transaction: &mut Transaction<'static, Any>,
+    transaction: &mut Transaction,
     change: Change<'_>,
     active: Option<Digest>,
     previous: Option<Digest>,
@@ -579,13 +629,13 @@ async fn write_slot(
     .bind(active.map(|digest| digest.to_string()))
     .bind(previous.map(|digest| digest.to_string()))
     .bind(change.at.0)
-    .execute(&mut **transaction)
+    .execute(&mut *transaction)
     .await
     .map(drop)
 }
 
 async fn write_event(
-    transaction: &mut Transaction<'static, Any>,
+    transaction: &mut Transaction,
     number: i64,
     change: Change<'_>,
     event: Event<'_>,
@@ -602,7 +652,7 @@ async fn write_event(
     .bind(event.previous.map(|digest| digest.to_string()))
     .bind(change.actor)
     .bind(event.detail)
-    .execute(&mut **transaction)
+    .execute(&mut *transaction)
     .await
     .map(drop)
 }

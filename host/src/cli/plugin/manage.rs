@@ -24,7 +24,9 @@ use crate::config::Config;
 use crate::identity::dev_issuer::{DevAudience, DevIssuer, SERVICE_EMAIL};
 use crate::inference::upstream::{Connector, http_client};
 use crate::plugins::loading::COMPONENT_BYTES;
-use crate::plugins::routes::{EventList, InstalledItem, PluginItem, SlotItem, SlotList};
+use crate::plugins::routes::{
+    EventList, InstalledItem, PluginItem, SLOT_NAMES, SlotItem, SlotList, is_slot_name,
+};
 
 /// Digits of a digest that are shown to people; as many name it, and fewer where they do not fit another.
 const SHOWN_DIGITS: usize = 12;
@@ -65,7 +67,7 @@ pub(in crate::cli) struct Install {
     #[arg(value_name = "FILE")]
     component: PathBuf,
     /// The slot, which providers' `adapter` names; a new one is made.
-    #[arg(long)]
+    #[arg(long, value_parser = slot_name)]
     slot: String,
     /// Have the slot serve with it, too.
     #[arg(long)]
@@ -77,6 +79,7 @@ pub(in crate::cli) struct Install {
 #[derive(clap::Args)]
 pub(in crate::cli) struct Show {
     /// The slot.
+    #[arg(value_parser = slot_name)]
     slot: String,
     #[command(flatten)]
     gateway: Gateway,
@@ -85,6 +88,7 @@ pub(in crate::cli) struct Show {
 #[derive(clap::Args)]
 pub(in crate::cli) struct Named {
     /// The slot.
+    #[arg(value_parser = slot_name)]
     slot: String,
     /// The component's digest, or the beginning of it.
     digest: String,
@@ -95,6 +99,7 @@ pub(in crate::cli) struct Named {
 #[derive(clap::Args)]
 pub(in crate::cli) struct Events {
     /// The slot; all of them without.
+    #[arg(value_parser = slot_name)]
     slot: Option<String>,
     /// How many, at most 1000.
     #[arg(long, default_value_t = 50)]
@@ -147,6 +152,8 @@ pub(super) async fn show(config: &Config, show: Show) -> anyhow::Result<()> {
 pub(super) async fn install(config: &Config, install: Install) -> anyhow::Result<()> {
     let bytes = read_component(&install.component)?;
     let connection = install.gateway.connect(config)?;
+    // Whoever may not is told before the upload: a refusal during it breaks the connection.
+    let _: Answer<SlotList> = connection.get("").await?;
     let query = if install.activate {
         "?activate=true"
     } else {
@@ -200,8 +207,9 @@ pub(super) async fn remove(config: &Config, named: Named) -> anyhow::Result<()> 
     connection
         .delete(&format!("/{}/{digest}", named.slot))
         .await?;
-    if !named.gateway.json {
-        println!("Removed {} from the slot {}.", short(&digest), named.slot);
+    match named.gateway.json {
+        true => println!("{}", serde_json::json!({ "removed": digest })),
+        false => println!("Removed {} from the slot {}.", short(&digest), named.slot),
     }
     Ok(())
 }
@@ -233,6 +241,14 @@ pub(super) async fn events(config: &Config, events: Events) -> anyhow::Result<()
         table.print();
     });
     Ok(())
+}
+
+/// It becomes a part of a URL.
+fn slot_name(slot: &str) -> Result<String, String> {
+    match is_slot_name(slot) {
+        true => Ok(slot.to_owned()),
+        false => Err(SLOT_NAMES.to_owned()),
+    }
 }
 
 fn read_component(path: &Path) -> anyhow::Result<Vec<u8>> {

@@ -20,6 +20,7 @@ use crate::inference::sequence::Sequence;
 use crate::plugins::bindings::adapter::{Failure, HttpRequest, HttpResponseHead, Request, Step};
 use crate::plugins::bindings::chat::{ChatRequest, Event};
 use crate::plugins::compiler::Compiler;
+use crate::plugins::loading::Arrived;
 use crate::plugins::{Adapter, Engine, GuestError, GuestExchange, loading};
 use crate::secrets::Secret;
 
@@ -189,7 +190,8 @@ async fn load(config: &Config, file: &Path) -> anyhow::Result<Adapter> {
     let engine = Engine::start(1)?;
     let compiler = Compiler::new(config.plugins.compile.clone());
     let limits = &config.plugins.limits;
-    let adapter = loading::load_arrived(&engine, &compiler, None, limits, &name, &bytes)
+    let arrived = Arrived::new(bytes.into()).await;
+    let adapter = loading::load_arrived(&engine, &compiler, None, limits, &name, arrived)
         .await
         .map_err(|error| anyhow!(error).context(format!("{} is refused", file.display())))?;
     ensure!(

@@ -130,22 +130,6 @@ impl Database {
             .await
     }
 
-    /// Begins a transaction that may write, and takes the time that it needs: for what operators hand over, which may
-    /// be large.
-    pub async fn begin_patiently(&self) -> sqlx::Result<sqlx::Transaction<'static, sqlx::Any>> {
-        let statement = match self.dialect {
-            Dialect::Sqlite => "BEGIN IMMEDIATE",
-            Dialect::Postgres => "BEGIN",
-        };
-        let mut transaction = self.writer.begin_patiently(statement).await?;
-        if self.dialect == Dialect::Postgres {
-            transaction
-                .execute("SET LOCAL statement_timeout = '30s'")
-                .await?;
-        }
-        Ok(transaction)
-    }
-
     /// Begins a transaction that only reads, all of it as of one moment, and takes the time that it needs:
     /// for operators and administrators, who look at everything. Not for other requests.
     pub async fn snapshot(&self) -> sqlx::Result<sqlx::Transaction<'static, sqlx::Any>> {

@@ -16,11 +16,14 @@
 
 use std::collections::VecDeque;
 use std::time::Duration;
+use std::{io, thread};
 
+use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
 
 use super::operation::{Action, Done, Operation, Outcome};
 use super::store::{Store, StoreError};
+use crate::storage::database::Dialect;
 
 /// Operations in one transaction.
 const BATCH: usize = 256;
@@ -273,8 +276,31 @@ impl Reply for oneshot::Sender<Answer> {
     }
 }
 
-/// Commits what comes until nobody can ask any more and nothing waits.
-pub(super) async fn run(store: Store, mut submitted: mpsc::Receiver<Submitted>) {
+/// Starts to commit what comes: until nobody can ask any more and nothing waits, or the database is closed.
+pub(super) fn start(
+    store: Store,
+    submitted: mpsc::Receiver<Submitted>,
+    dialect: Dialect,
+) -> io::Result<()> {
+    match dialect {
+        // SQLite blocks whoever waits for the disk.
+        Dialect::Sqlite => {
+            let runtime = runtime::Builder::new_current_thread()
+                .enable_time()
+                .build()?;
+            let committing = move || runtime.block_on(run(store, submitted));
+            thread::Builder::new()
+                .name("ledger".to_owned())
+                .spawn(committing)?;
+        }
+        Dialect::Postgres => {
+            tokio::spawn(run(store, submitted));
+        }
+    }
+    Ok(())
+}
+
+async fn run(store: Store, mut submitted: mpsc::Receiver<Submitted>) {
     let mut committer = Committer::default();
     let mut next = Next::Idle;
     let mut arrived = Vec::with_capacity(BATCH);
@@ -291,6 +317,9 @@ pub(super) async fn run(store: Store, mut submitted: mpsc::Receiver<Submitted>) 
                     tokio::time::sleep(pause).await;
                 }
                 let result = store.commit(committer.batch()).await;
+                if result.is_err() && store.is_closed() {
+                    return;
+                }
                 while committer.waiting() + arrived.len() < WAITING
                     && let Ok(one) = submitted.try_recv()
                 {

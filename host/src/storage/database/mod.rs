@@ -263,6 +263,15 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_database_in_memory_is_nobody_elses() {
+        let open = async || Database::open(&SecretUrl::new("sqlite::memory:")).await;
+        let (first, second) = (open().await.unwrap(), open().await.unwrap());
+        let insert = "INSERT INTO users (id, created_at) VALUES ('alice', 1)";
+        first.writer().execute(insert).await.unwrap();
+        second.writer().execute(insert).await.unwrap();
+    }
+
+    #[tokio::test]
     async fn other_databases_are_refused() {
         let error = Database::open(&SecretUrl::new("mysql://a:secret@b/c"))
             .await

@@ -151,23 +151,25 @@ async fn checkpoint_for_ever(pool: AnyPool, turn: Turn) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let outcome = match checkpoint(&pool, "PRAGMA wal_checkpoint(PASSIVE)").await {
-            Ok(pages) if pages > LOG_PAGES => {
-                // It keeps writers out, and would hardly find a moment between them.
-                let _turn = turn.take().await;
-                checkpoint(&pool, "PRAGMA wal_checkpoint(TRUNCATE)").await
-            }
-            outcome => outcome,
-        };
-        if let Err(error) = outcome {
+        if let Err(error) = checkpoint(&pool, &turn).await {
             tracing::warn!(%error, "moving SQLite's log into its file");
         }
     }
 }
 
-/// Returns the pages in the log.
-async fn checkpoint(pool: &AnyPool, statement: &'static str) -> sqlx::Result<i64> {
-    pool.fetch_one(statement).await?.try_get(1)
+/// Nearly all of the log while others write, and the rest in a turn of its own: what is moved to the end is written from
+/// the beginning again, over blocks that the disk has already. A log that grows makes each commit wait for the file
+/// system's journal.
+async fn checkpoint(pool: &AnyPool, turn: &Turn) -> sqlx::Result<()> {
+    let passive = "PRAGMA wal_checkpoint(PASSIVE)";
+    pool.fetch_one(passive).await?;
+    let _turn = turn.take().await;
+    let log = pool.fetch_one(passive).await?;
+    let (pages, moved): (i64, i64) = (log.try_get(1)?, log.try_get(2)?);
+    if moved < pages && pages > LOG_PAGES {
+        pool.fetch_one("PRAGMA wal_checkpoint(TRUNCATE)").await?;
+    }
+    Ok(())
 }
 
 /// Makes this process the one that serves from a SQLite file: two would each trust a cache of their own.

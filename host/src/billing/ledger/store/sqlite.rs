@@ -280,3 +280,85 @@ fn update<T>(table: &Table<T>, columns: &'static [Column<T>]) -> String {
         key.join(" AND ")
     )
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use crate::secrets::SecretUrl;
+    use crate::storage::Database;
+    use crate::storage::database::Native;
+
+    async fn open() -> Native {
+        let database = Database::open(&SecretUrl::new("sqlite::memory:")).await;
+        database.unwrap().turn().unwrap().native().await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn no_row_that_is_written_makes_a_table_to_be_checked_by() {
+        let native = open().await;
+        let statements = &*STATEMENTS;
+        for statement in [
+            &statements.write_balances,
+            &statements.write_new_holds,
+            &statements.write_holds,
+            &statements.write_entries,
+            &statements.write_usage,
+        ] {
+            let mut explain = native.prepare(&format!("EXPLAIN {statement}")).unwrap();
+            let steps = explain.raw_query().mapped(|row| row.get::<_, String>(1));
+            let steps: Vec<_> = steps.collect::<Result<_, _>>().unwrap();
+            assert!(steps.len() > 10, "{statement}");
+            assert!(!steps.contains(&"OpenEphemeral".to_owned()), "{statement}");
+        }
+    }
+
+    /// Whether a row is written; if not, it is refused.
+    fn is_written(native: &Connection, insert: &str) -> bool {
+        let written = native.execute_batch(&format!("SAVEPOINT one; {insert}"));
+        native.execute_batch("ROLLBACK TO one").unwrap();
+        let refusal = written.map_err(|error| StoreError::from(Failure::from(error)));
+        match refusal {
+            Ok(()) => true,
+            Err(StoreError::Rejected(_)) => false,
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn rows_with_names_that_nobody_knows_are_refused() {
+        let native = open().await;
+        native.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
+        let hold = |source: &str, state: &str| {
+            let ended = if state == "open" { "NULL" } else { "0" };
+            let insert = format!(
+                "INSERT INTO holds VALUES ('h', 'a', 'r', 'b', NULL, '{source}', NULL, 'm', 0, 0, 0, 0, \
+                 '{state}', {ended}, 0, 0, 0, 0, 0, 0, 0, NULL)"
+            );
+            is_written(&native, &insert)
+        };
+        for source in ["web", "api_key", "agent"] {
+            assert!(hold(source, "open"), "{source}");
+        }
+        for state in ["settled", "released", "expired"] {
+            assert!(hold("web", state), "{state}");
+        }
+        assert!(!hold("phone", "open"));
+        assert!(!hold("web", "lost"));
+
+        let entry = |kind: &str, hold: &str| {
+            let insert = format!(
+                "INSERT INTO entries (account_id, sequence, at, kind, plan_delta, top_up_delta, overrun, \
+                 period_start, hold_id) VALUES ('a', 1, 0, '{kind}', 0, 0, 0, 0, {hold})"
+            );
+            is_written(&native, &insert)
+        };
+        for kind in ["settlement", "expiry", "late_settlement", "late_release"] {
+            assert!(entry(kind, "'h'") && !entry(kind, "NULL"), "{kind}");
+        }
+        for kind in ["grant", "lapse", "top_up", "refund"] {
+            assert!(!entry(kind, "'h'") && entry(kind, "NULL"), "{kind}");
+        }
+        assert!(!entry("gift", "'h'") && !entry("gift", "NULL"));
+    }
+}

@@ -187,7 +187,7 @@ fn write(
     )?;
     for (_, account) in &changes.begun {
         transaction
-            .prepare_cached(&statements.write_plan)?
+            .prepare_cached(statements.write_plan)?
             .execute([account.plan.name(), &account.id.0])?;
     }
     Ok(())

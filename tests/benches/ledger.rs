@@ -3,7 +3,8 @@
 //! `cargo bench -p tests --bench ledger` prints the rate on each database, spread over many accounts and all
 //! on one, and fails where it falls short. PostgreSQL is a server of its own that waits for the disk. Then,
 //! on SQLite on disk, what a pair costs in processor time of the whole process at 32 requests at once and at
-//! one, and how long an operation takes beside the disk's own `fsync`.
+//! one, and how long an operation takes beside the disk's own `fsync`. Last, what a plain request to a gateway
+//! takes longer than the same one to its upstream.
 
 #![expect(clippy::print_stdout, reason = "a bench prints its figures")]
 
@@ -13,8 +14,12 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use tests::client::Client;
+use tests::gateway::{USER, chat};
 use tests::ledger::create_users;
 use tests::stores::{Durability, Postgres};
+use tests::upstream::Reply;
+use tests::{Gateway, Upstream};
 use tokio::task::JoinSet;
 use weir::billing::Credits;
 use weir::billing::ledger::verify::verify;
@@ -33,6 +38,12 @@ const CONNECTIONS: usize = 32;
 
 /// Processor time of a pair at [`CONNECTIONS`].
 const PROCESSOR_TIME: Duration = Duration::from_micros(35);
+
+/// What a gateway adds to a plain request, less the two commits that it waits for.
+const ADDED: Duration = Duration::from_millis(1);
+
+/// Plain requests that are measured, one at a time.
+const PLAIN: usize = 1_000;
 
 const ACCOUNTS: usize = 200;
 
@@ -94,13 +105,44 @@ fn main() -> ExitCode {
             }
             database.close().await;
         }
-        sound
+        sound & plain_requests().await
     });
     if sound {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     }
+}
+
+/// On SQLite on disk. What is compared is measured in turn.
+async fn plain_requests() -> bool {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("Hello"));
+    let limits = "[rate_limits]\nfree = 1000000000\naddress = 1000000000\n";
+    let gateway = Gateway::builder().tables(limits);
+    let gateway = gateway.upstream("scripted", &upstream).start().await;
+    let (client, direct) = (gateway.client(), Client::new(upstream.address()));
+    let body = chat("scripted", "Hello");
+    let account = AccountId(USER.to_owned());
+    let (mut through, mut beside, mut commits) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..PLAIN {
+        for (client, took) in [(&client, &mut through), (&direct, &mut beside)] {
+            let began = Instant::now();
+            let answer = client.post("/v1/chat/completions", &body).await;
+            took.push(began.elapsed());
+            assert_eq!(answer.status, 200);
+        }
+        let began = Instant::now();
+        pair(&gateway.app().ledger, &account).await;
+        commits.push(began.elapsed());
+    }
+    let (through, beside, commits) = (median(through), median(beside), median(commits));
+    let added = through.saturating_sub(beside).saturating_sub(commits);
+    println!(
+        "a plain request: {through:.2?}, its upstream alone {beside:.2?}, two commits {commits:.2?}: \
+         {added:.2?} are added (limit {ADDED:.0?})"
+    );
+    added <= ADDED
 }
 
 struct Measured {
@@ -149,7 +191,7 @@ fn processor_time() -> Duration {
 /// The median of what it takes the disk to keep a page.
 fn fsync(folder: &Path) -> Duration {
     let mut file = File::create(folder.join("fsync")).expect("a file");
-    let mut took: Vec<_> = (0..101)
+    let took = (0..101)
         .map(|_| {
             let began = Instant::now();
             file.write_all(&[7; 4_096]).expect("it can be written");
@@ -157,6 +199,10 @@ fn fsync(folder: &Path) -> Duration {
             began.elapsed()
         })
         .collect();
+    median(took)
+}
+
+fn median(mut took: Vec<Duration>) -> Duration {
     took.sort();
     took[took.len() / 2]
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sqlx::Executor;
+use tempfile::TempDir;
 use tests::ledger::create_users;
 use tests::ledger::oracle;
 use tests::ledger::simulation::{Plant, simulate};
@@ -13,12 +14,13 @@ use weir::billing::idempotency::{self, Claim, Claimed, Served};
 use weir::billing::ledger::verify::verify;
 use weir::billing::ledger::{
     Account, AccountId, Action, Checkpoint, Done, HoldId, LeaseSettings, Ledger, LedgerError, Open,
-    Operation, OperationId, Refusal, Settle, Settlement, Source, Store, TopUp, Usage,
+    Operation, OperationId, Refusal, Settle, Settlement, Source, Store, StoreError, TopUp, Usage,
 };
 use weir::billing::{Credits, Plan};
 use weir::clock::{Clock, ManualClock, Millis};
 use weir::secrets::SecretUrl;
 use weir::storage::Database;
+use weir::storage::database::Dialect;
 
 const NOW: Millis = Millis(1_750_000_000_000);
 
@@ -300,26 +302,140 @@ async fn holds_of_a_node_that_went_away_are_settled_at_their_checkpoint() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_database_refuses_fails_alone() {
-    let database = Database::open(&Postgres::shared().create_database().await).await;
-    let database = database.expect("a database");
-    let ledger = start(&database).await;
-    let mut requests = JoinSet::new();
-    for number in 0..50 {
-        let ledger = ledger.clone();
-        let mut open = open(&format!("h{number}"), 1_000);
-        if number == 20 {
-            // PostgreSQL cannot keep this.
-            open.model = "nul \0".to_owned();
+    each_database(async |stores| {
+        let database = &stores.database;
+        let ledger = start(database).await;
+        if database.dialect() == Dialect::Sqlite {
+            let trigger = "CREATE TRIGGER refuse BEFORE INSERT ON holds WHEN new.model LIKE 'nul%' \
+                           BEGIN SELECT RAISE(ABORT, 'refused'); END";
+            database.writer().execute(trigger).await.expect("a trigger");
         }
-        requests.spawn(async move { ledger.open(&alice(), open, soon()).await });
+        let mut requests = JoinSet::new();
+        for number in 0..50 {
+            let ledger = ledger.clone();
+            let mut open = open(&format!("h{number}"), 1_000);
+            if number == 20 {
+                // PostgreSQL cannot keep this.
+                open.model = "nul \0".to_owned();
+            }
+            requests.spawn(async move { ledger.open(&alice(), open, soon()).await });
+        }
+        let outcomes = requests.join_all().await;
+        let failed: Vec<_> = outcomes.iter().filter(|outcome| outcome.is_err()).collect();
+        assert!(
+            matches!(*failed, [Err(LedgerError::Rejected(_))]),
+            "{failed:?}"
+        );
+        let held = account(&ledger).await.held.plan;
+        assert_eq!(held, Credits(49_000));
+        is_sound(database).await;
+    })
+    .await;
+}
+
+async fn on_disk() -> (TempDir, Database) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = format!("sqlite:{}", folder.path().join("weir.db").display());
+    let database = Database::open(&SecretUrl::new(url)).await;
+    (folder, database.expect("a database"))
+}
+
+fn opening(hold: &str) -> Operation {
+    Operation {
+        account: alice(),
+        at: NOW,
+        action: Action::Open(open(hold, 1_000)),
     }
-    let outcomes = requests.join_all().await;
-    let failed: Vec<_> = outcomes.iter().filter(|outcome| outcome.is_err()).collect();
-    assert!(
-        matches!(*failed, [Err(LedgerError::Rejected(_))]),
-        "{failed:?}"
-    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_another_process_writes_to_is_unavailable_for_as_long() {
+    let (folder, database) = on_disk().await;
+    create_users(&database, ["alice"].into_iter(), NOW.0).await;
+    let store = Store::new(database.clone());
+    // With a turn of its own, as another process would.
+    let url = format!("sqlite:{}", folder.path().join("weir.db").display());
+    let other = Database::open(&SecretUrl::new(url)).await;
+    let other = other.expect("a database");
+    let mut writing = other.begin().await.expect("a transaction");
+    writing
+        .execute("UPDATE users SET created_at = created_at + 1")
+        .await
+        .expect("an update");
+    for _ in 0..2 {
+        let outcomes = store.commit(&[opening("h1")]).await;
+        assert!(
+            matches!(outcomes, Err(StoreError::Unavailable(_))),
+            "{outcomes:?}"
+        );
+    }
+    writing.commit().await.expect("a commit");
+    let outcomes = store.commit(&[opening("h1")]).await;
+    assert_eq!(outcomes, Ok(vec![Ok(Done::Opened)]));
     is_sound(&database).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_writes_to_sqlite_waits_for_the_turn_but_not_for_long() {
+    for url in ["sqlite::memory:", ""] {
+        let (_folder, database) = match url {
+            "" => on_disk().await,
+            _ => {
+                let database = Database::open(&SecretUrl::new(url)).await;
+                (
+                    tempfile::tempdir().expect("a folder"),
+                    database.expect("a database"),
+                )
+            }
+        };
+        create_users(&database, ["alice"].into_iter(), NOW.0).await;
+        let store = Store::new(database.clone());
+        let mut writing = database.begin().await.expect("a transaction");
+        writing
+            .execute("INSERT INTO users (id, created_at) VALUES ('bob', 1)")
+            .await
+            .expect("an insert");
+        let began = Instant::now();
+        let outcomes = store.commit(&[opening("h1")]).await;
+        assert!(
+            matches!(outcomes, Err(StoreError::Unavailable(_))),
+            "{outcomes:?}"
+        );
+        assert!(began.elapsed() < Duration::from_secs(1));
+        let waiting = tokio::spawn({
+            let store = store.clone();
+            async move { store.commit(&[opening("h1")]).await }
+        });
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        drop(writing);
+        let outcomes = waiting.await.expect("no panic");
+        assert_eq!(outcomes, Ok(vec![Ok(Done::Opened)]));
+        let users: i64 = sqlx::query_scalar("SELECT CAST(COUNT(*) AS BIGINT) FROM users")
+            .fetch_one(database.reader())
+            .await
+            .expect("a number");
+        assert_eq!(users, 1, "what was not committed is not there");
+        is_sound(&database).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_random_history_in_memory_agrees_with_the_oracle() {
+    let database = Database::open(&SecretUrl::new("sqlite::memory:")).await;
+    let report = oracle::compare(&database.expect("a database"), 11, 1_000).await;
+    report.unwrap_or_else(|divergence| panic!("{divergence}"));
+}
+
+/// Its thread would go on trying for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_committer_ends_when_the_database_is_closed() {
+    let (_folder, database) = on_disk().await;
+    let ledger = start(&database).await;
+    let opened = ledger.open(&alice(), open("h1", 1_000), soon()).await;
+    opened.expect("enough credits");
+    database.close().await;
+    let late = ledger.settle(&alice(), settle("h1", 5), soon()).await;
+    assert_eq!(late, Err(LedgerError::Unavailable));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -179,6 +179,30 @@ async fn sqlites_log_is_moved_into_its_file_by_itself() {
     }
 }
 
+/// A log that is never moved to its end grows for as long as somebody writes.
+#[tokio::test(flavor = "multi_thread")]
+async fn sqlites_log_begins_anew_while_others_write() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("weir.db");
+    let url = SecretUrl::new(format!("sqlite:{}", file.display()));
+    let database = Database::open(&url).await.expect("a database");
+    let user = "u".repeat(64 << 10);
+    let mut written = 0_u64;
+    let until = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < until {
+        sqlx::query("INSERT INTO users (id, created_at) VALUES ($1, 1)")
+            .bind(format!("{user}{written}"))
+            .execute(database.writer())
+            .await
+            .expect("an insert");
+        // In the row and in its index.
+        written += 2 * user.len() as u64;
+    }
+    let log = folder.path().join("weir.db-wal");
+    let log = std::fs::metadata(log).expect("a log").len();
+    assert!(log < written / 2, "{log} of {written} bytes");
+}
+
 #[tokio::test]
 async fn a_burst_is_exactly_the_limit_and_refills_at_the_rate() {
     each_cache(async |stores| {

@@ -9,6 +9,7 @@ use weir::billing::ledger::verify::verify;
 use weir::clock::Millis;
 use weir::secrets::SecretUrl;
 use weir::storage::Database;
+use weir::storage::database::Snapshot;
 
 /// Who pays for everything.
 pub(crate) const USER: &str = tests::gateway::USER;
@@ -154,7 +155,7 @@ impl Books {
     }
 
     /// Statements in it may take longer than a request waits.
-    async fn snapshot(&self) -> sqlx::Transaction<'static, sqlx::Any> {
+    async fn snapshot(&self) -> Snapshot {
         self.0.snapshot().await.expect("the database answers")
     }
 }

@@ -6,12 +6,12 @@
 use std::io;
 use std::time::Duration;
 
-use sqlx::{Any, Executor, Row, Transaction};
+use sqlx::{Executor, Row};
 
 use super::report::{Month, Sums};
 use crate::billing::Credits;
 use crate::storage::Database;
-use crate::storage::database::Dialect;
+use crate::storage::database::{Dialect, Snapshot};
 
 /// How long a report may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -42,10 +42,7 @@ pub(super) async fn sums_and_users(
     .await
 }
 
-async fn find_sums(
-    snapshot: &mut Transaction<'static, Any>,
-    month: &Month,
-) -> sqlx::Result<Vec<Sums>> {
+async fn find_sums(snapshot: &mut Snapshot, month: &Month) -> sqlx::Result<Vec<Sums>> {
     let [first, last] = month.days();
     let rows = sqlx::query(
         "SELECT day, model, provider, CAST(SUM(requests) AS BIGINT) AS requests, \
@@ -75,7 +72,7 @@ async fn find_sums(
         .collect()
 }
 
-async fn count_users(snapshot: &mut Transaction<'static, Any>, month: &Month) -> sqlx::Result<i64> {
+async fn count_users(snapshot: &mut Snapshot, month: &Month) -> sqlx::Result<i64> {
     let [first, last] = month.days();
     sqlx::query_scalar(
         "SELECT CAST(COUNT(*) AS BIGINT) FROM (SELECT account_id FROM usage_daily \
@@ -87,7 +84,7 @@ async fn count_users(snapshot: &mut Transaction<'static, Any>, month: &Month) ->
     .await
 }
 
-async fn begin(database: &Database) -> sqlx::Result<Transaction<'static, Any>> {
+async fn begin(database: &Database) -> sqlx::Result<Snapshot> {
     let mut snapshot = database.snapshot().await?;
     if database.dialect() == Dialect::Postgres {
         snapshot.execute(POSTGRES_TIMEOUT).await?;

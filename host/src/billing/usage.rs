@@ -200,9 +200,9 @@ fn summarize(found: &Found) -> Summary {
 async fn find(database: &Database, id: &AccountId, now: Millis) -> Result<Found, UsageError> {
     // One statement, so that no settlement comes between the balance and the sums. Open holds are few.
     let rows = sqlx::query(
-        "SELECT accounts.id, accounts.created_at, accounts.plan, accounts.period_start, \
-         accounts.period_end, accounts.period_number, accounts.plan_credits, accounts.top_up_credits, \
-         accounts.plan_held, accounts.top_up_held, accounts.entries, usage_daily.model, \
+        "SELECT accounts.id, accounts.plan, accounts.period_start, accounts.period_end, \
+         accounts.period_number, accounts.plan_credits, accounts.top_up_credits, accounts.plan_held, \
+         accounts.top_up_held, accounts.entries, accounts.created_at, usage_daily.model, \
          CAST(COALESCE(SUM(usage_daily.credits), 0) AS BIGINT) AS credits, \
          CAST(COALESCE(SUM(usage_daily.requests), 0) AS BIGINT) AS requests, \
          CAST(CASE WHEN accounts.plan_held = 0 THEN 0 ELSE \
@@ -221,7 +221,7 @@ async fn find(database: &Database, id: &AccountId, now: Millis) -> Result<Found,
         let since = since.ok_or(UsageError::UnknownUser)?;
         return Ok(begin(Account::new(id.clone(), since), now));
     };
-    let account = read_account(row)?;
+    let account = read_account(row).map_err(sqlx::Error::from)?;
     if account.is_period_due(now) {
         return Ok(begin(account, now));
     }

@@ -800,7 +800,7 @@ impl Pools {
         }
     }
 
-    fn negated(self) -> Self {
+    pub(super) fn negated(self) -> Self {
         Self {
             plan: self.plan.negated(),
             top_up: self.top_up.negated(),

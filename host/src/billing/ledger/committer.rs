@@ -16,17 +16,17 @@
 
 use std::collections::VecDeque;
 use std::time::Duration;
+use std::{io, thread};
 
+use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
 
 use super::operation::{Action, Done, Operation, Outcome};
 use super::store::{Store, StoreError};
+use crate::storage::database::Dialect;
 
 /// Operations in one transaction.
 const BATCH: usize = 256;
-
-/// Operations that the committer takes in while a batch is under way; more wait in the channel.
-const WAITING: usize = 1_024;
 
 /// The pause after a first failure; each one after it is twice as long.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -135,11 +135,6 @@ impl<R: Reply> Committer<R> {
     /// The operations to commit, in one transaction.
     pub fn batch(&self) -> &[Operation] {
         &self.batch
-    }
-
-    /// How many operations wait for the next batches.
-    pub fn waiting(&self) -> usize {
-        self.queue.len()
     }
 
     /// Ends a batch; returns whether there must be a pause before the next one.
@@ -273,35 +268,57 @@ impl Reply for oneshot::Sender<Answer> {
     }
 }
 
-/// Commits what comes until nobody can ask any more and nothing waits.
-pub(super) async fn run(store: Store, mut submitted: mpsc::Receiver<Submitted>) {
+/// Starts to commit what comes: until nobody can ask any more and nothing waits, or the database is closed.
+pub(super) fn start(
+    store: Store,
+    submitted: mpsc::Receiver<Submitted>,
+    dialect: Dialect,
+) -> io::Result<()> {
+    match dialect {
+        // SQLite blocks whoever waits for the disk.
+        Dialect::Sqlite => {
+            let runtime = runtime::Builder::new_current_thread()
+                .enable_time()
+                .build()?;
+            let committing = move || runtime.block_on(run(store, submitted));
+            thread::Builder::new()
+                .name("ledger".to_owned())
+                .spawn(committing)?;
+        }
+        Dialect::Postgres => {
+            tokio::spawn(run(store, submitted));
+        }
+    }
+    Ok(())
+}
+
+async fn run(store: Store, mut submitted: mpsc::Receiver<Submitted>) {
     let mut committer = Committer::default();
     let mut next = Next::Idle;
     let mut arrived = Vec::with_capacity(BATCH);
     loop {
-        let concluded = match next {
+        next = match next {
             Next::Idle => {
                 if submitted.recv_many(&mut arrived, BATCH).await == 0 {
                     return;
                 }
-                None
+                let arrived = arrived.drain(..);
+                committer.step(
+                    arrived.map(|Submitted { operation, reply }| Input::Submit(operation, reply)),
+                )
             }
+            // What comes meanwhile waits in the channel until those of this batch have their answers: what they
+            // then ask for has a chance to be in the next one.
             Next::Commit { pause } => {
                 if !pause.is_zero() {
                     tokio::time::sleep(pause).await;
                 }
                 let result = store.commit(committer.batch()).await;
-                while committer.waiting() + arrived.len() < WAITING
-                    && let Ok(one) = submitted.try_recv()
-                {
-                    arrived.push(one);
+                if result.is_err() && store.is_closed() {
+                    return;
                 }
-                Some(Input::Committed(result))
+                committer.step([Input::Committed(result)])
             }
         };
-        let arrived = arrived
-            .drain(..)
-            .map(|Submitted { operation, reply }| Input::Submit(operation, reply));
-        next = committer.step(concluded.into_iter().chain(arrived));
     }
 }

@@ -124,6 +124,7 @@ impl Ledger {
         lease: LeaseSettings,
     ) -> sqlx::Result<Self> {
         let (submit, submitted) = mpsc::channel(QUEUE);
+        let dialect = database.dialect();
         let store = Store::new(database);
         let ledger = Self(Arc::new(Inner {
             submit,
@@ -137,7 +138,7 @@ impl Ledger {
             stopping: CancellationToken::new(),
         }));
         ledger.renew_lease().await?;
-        ledger.0.tasks.spawn(committer::run(store, submitted));
+        committer::start(store, submitted, dialect)?;
         let keeping = ledger.clone().keep_lease();
         let stopping = ledger.0.stopping.clone();
         tokio::spawn(stopping.clone().run_until_cancelled_owned(keeping));

@@ -6,64 +6,107 @@
 
 use std::future::Future;
 use std::io;
+use std::ops::{Deref, DerefMut};
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use sqlx::any::{AnyQueryResult, AnyRow, AnyStatement, AnyTypeInfo};
 use sqlx::pool::PoolConnection;
-use sqlx::{Any, AnyPool, Either, Execute, Executor, SqlSafeStr, SqlStr};
+use sqlx::{Any, AnyConnection, AnyPool, Either, Execute, Executor, SqlSafeStr, SqlStr};
 
+use super::turn::{Turn, TurnGuard};
 use super::{ACQUIRE_TIMEOUT, STATEMENT_TIMEOUT};
 
 /// A pool of connections; `&Connections` is an executor. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Connections(AnyPool);
+pub struct Connections {
+    pool: AnyPool,
+    /// What must be had to use them, in SQLite.
+    turn: Option<Turn>,
+}
 
-/// A transaction; `&mut Transaction` is an executor. Rolled back when dropped.
+/// A transaction; `&mut Transaction` is an executor. Rolled back when dropped, before the turn goes on.
 #[derive(Debug)]
-pub struct Transaction(sqlx::Transaction<'static, Any>);
+pub struct Transaction {
+    inner: sqlx::Transaction<'static, Any>,
+    _turn: Option<TurnGuard>,
+}
+
+/// A transaction that reads and takes its time; `&mut *snapshot` is an executor.
+#[derive(Debug)]
+pub struct Snapshot(Transaction);
 
 impl Connections {
-    pub(super) fn new(pool: AnyPool) -> Self {
-        Self(pool)
+    pub(super) fn new(pool: AnyPool, turn: Option<Turn>) -> Self {
+        Self { pool, turn }
     }
 
     pub(super) async fn begin(&self, statement: &'static str) -> sqlx::Result<Transaction> {
-        in_time(async {
-            let connection = self.acquire().await?;
-            let statement = statement.into_sql_str();
-            sqlx::Transaction::begin(connection, Some(statement)).await
+        in_time(self.begin_patiently(statement)).await
+    }
+
+    pub(super) async fn snapshot(&self, statement: &'static str) -> sqlx::Result<Snapshot> {
+        self.begin_patiently(statement).await.map(Snapshot)
+    }
+
+    async fn begin_patiently(&self, statement: &'static str) -> sqlx::Result<Transaction> {
+        let (turn, connection) = self.acquire().await?;
+        let statement = Some(statement.into_sql_str());
+        Ok(Transaction {
+            inner: sqlx::Transaction::begin(connection, statement).await?,
+            _turn: turn,
         })
-        .await
-        .map(Transaction)
     }
 
-    /// A transaction whose statements are not held against the clock.
-    pub(super) async fn begin_patiently(
-        &self,
-        statement: &'static str,
-    ) -> sqlx::Result<sqlx::Transaction<'static, Any>> {
-        let connection = self.acquire().await?;
-        sqlx::Transaction::begin(connection, Some(statement.into_sql_str())).await
-    }
-
-    /// The pool itself is patient, for the sake of the start.
-    async fn acquire(&self) -> sqlx::Result<PoolConnection<Any>> {
-        tokio::time::timeout(ACQUIRE_TIMEOUT, self.0.acquire())
+    /// The pool itself is patient, for the sake of the start. The turn is to be dropped after the connection.
+    async fn acquire(&self) -> sqlx::Result<(Option<TurnGuard>, PoolConnection<Any>)> {
+        let acquired = async {
+            let turn = match &self.turn {
+                Some(turn) => Some(turn.take().await),
+                None => None,
+            };
+            Ok((turn, self.pool.acquire().await?))
+        };
+        tokio::time::timeout(ACQUIRE_TIMEOUT, acquired)
             .await
             .unwrap_or(Err(sqlx::Error::PoolTimedOut))
     }
 
+    pub(super) fn is_closed(&self) -> bool {
+        self.pool.is_closed()
+    }
+
     pub(super) async fn close(&self) {
-        self.0.close().await;
+        self.pool.close().await;
     }
 }
 
 impl Transaction {
     /// Commits. After an error it may have been committed or not: the answer was lost, not the deed.
     pub async fn commit(self) -> sqlx::Result<()> {
-        in_time(self.0.commit()).await
+        in_time(self.inner.commit()).await
+    }
+}
+
+impl Snapshot {
+    /// Ends it; dropped, it ends a moment later.
+    pub async fn rollback(self) -> sqlx::Result<()> {
+        self.0.inner.rollback().await
+    }
+}
+
+impl Deref for Snapshot {
+    type Target = AnyConnection;
+
+    fn deref(&self) -> &AnyConnection {
+        &self.0.inner
+    }
+}
+
+impl DerefMut for Snapshot {
+    fn deref_mut(&mut self) -> &mut AnyConnection {
+        &mut self.0.inner
     }
 }
 
@@ -100,7 +143,7 @@ impl<'c> Executor<'c> for &'c Connections {
         E: 'q + Execute<'q, Any>,
     {
         steps(async move {
-            let mut connection = self.acquire().await?;
+            let (_turn, mut connection) = self.acquire().await?;
             connection.fetch_many(query).try_collect().await
         })
     }
@@ -111,7 +154,7 @@ impl<'c> Executor<'c> for &'c Connections {
         E: 'q + Execute<'q, Any>,
     {
         Box::pin(in_time(async move {
-            let mut connection = self.acquire().await?;
+            let (_turn, mut connection) = self.acquire().await?;
             connection.fetch_optional(query).await
         }))
     }
@@ -125,7 +168,7 @@ impl<'c> Executor<'c> for &'c Connections {
         'c: 'e,
     {
         Box::pin(in_time(async move {
-            let mut connection = self.acquire().await?;
+            let (_turn, mut connection) = self.acquire().await?;
             connection.prepare_with(sql, parameters).await
         }))
     }
@@ -139,7 +182,7 @@ impl<'c> Executor<'c> for &'c mut Transaction {
         'c: 'e,
         E: 'q + Execute<'q, Any>,
     {
-        steps((*self.0).fetch_many(query).try_collect())
+        steps((*self.inner).fetch_many(query).try_collect())
     }
 
     fn fetch_optional<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, sqlx::Result<Option<AnyRow>>>
@@ -147,7 +190,7 @@ impl<'c> Executor<'c> for &'c mut Transaction {
         'c: 'e,
         E: 'q + Execute<'q, Any>,
     {
-        Box::pin(in_time((*self.0).fetch_optional(query)))
+        Box::pin(in_time((*self.inner).fetch_optional(query)))
     }
 
     fn prepare_with<'e>(
@@ -158,6 +201,6 @@ impl<'c> Executor<'c> for &'c mut Transaction {
     where
         'c: 'e,
     {
-        Box::pin(in_time((*self.0).prepare_with(sql, parameters)))
+        Box::pin(in_time((*self.inner).prepare_with(sql, parameters)))
     }
 }

@@ -14,6 +14,7 @@
 mod connections;
 mod postgres;
 mod sqlite;
+mod turn;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,8 +23,9 @@ use anyhow::{Context, bail};
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{AnyPool, Executor, SqlSafeStr};
 
-pub use self::connections::{Connections, Transaction};
+pub use self::connections::{Connections, Snapshot, Transaction};
 pub use self::sqlite::{FileLock, lock_for_serving};
+pub use self::turn::{Native, Turn};
 use crate::secrets::SecretUrl;
 
 /// How long a request waits for a connection. sqlx would wait for 30 s.
@@ -45,6 +47,7 @@ pub struct Database {
     dialect: Dialect,
     reader: Connections,
     writer: Connections,
+    turn: Option<Turn>,
     checkpoints: Option<Arc<sqlite::Checkpoints>>,
 }
 
@@ -132,12 +135,12 @@ impl Database {
 
     /// Begins a transaction that only reads, all of it as of one moment, and takes the time that it needs:
     /// for operators and administrators, who look at everything. Not for other requests.
-    pub async fn snapshot(&self) -> sqlx::Result<sqlx::Transaction<'static, sqlx::Any>> {
+    pub async fn snapshot(&self) -> sqlx::Result<Snapshot> {
         let statement = match self.dialect {
             Dialect::Sqlite => "BEGIN",
             Dialect::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
         };
-        let mut snapshot = self.reader.begin_patiently(statement).await?;
+        let mut snapshot = self.reader.snapshot(statement).await?;
         if self.dialect == Dialect::Postgres {
             snapshot.execute("SET LOCAL statement_timeout = 0").await?;
         }
@@ -154,10 +157,23 @@ impl Database {
         self.reader.execute("SELECT 1").await.is_ok()
     }
 
+    /// In SQLite, what a transaction of many small statements is run on.
+    pub fn turn(&self) -> Option<&Turn> {
+        self.turn.as_ref()
+    }
+
+    /// Whether [`Self::close`] was called.
+    pub fn is_closed(&self) -> bool {
+        self.writer.is_closed()
+    }
+
     /// Closes all connections; what was committed is on disk already.
     pub async fn close(&self) {
         if let Some(checkpoints) = &self.checkpoints {
             checkpoints.stop().await;
+        }
+        if let Some(turn) = &self.turn {
+            turn.close().await;
         }
         self.reader.close().await;
         self.writer.close().await;
@@ -244,6 +260,15 @@ mod tests {
             .unwrap();
         assert_eq!(users, 0);
         assert!(database.is_reachable().await);
+    }
+
+    #[tokio::test]
+    async fn a_database_in_memory_is_nobody_elses() {
+        let open = async || Database::open(&SecretUrl::new("sqlite::memory:")).await;
+        let (first, second) = (open().await.unwrap(), open().await.unwrap());
+        let insert = "INSERT INTO users (id, created_at) VALUES ('alice', 1)";
+        first.writer().execute(insert).await.unwrap();
+        second.writer().execute(insert).await.unwrap();
     }
 
     #[tokio::test]

@@ -61,8 +61,9 @@ pub(super) async fn open(url: &SecretUrl) -> anyhow::Result<Database> {
     warm(&reader, KEPT_WARM as usize).await?;
     Ok(Database {
         dialect: Dialect::Postgres,
-        reader: Connections::new(reader),
-        writer: Connections::new(writer),
+        reader: Connections::new(reader, None),
+        writer: Connections::new(writer, None),
+        turn: None,
         checkpoints: None,
     })
 }

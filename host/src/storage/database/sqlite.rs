@@ -1,19 +1,21 @@
-//! SQLite: one connection that writes, a few that read, and one that writes the log back into the file.
+//! SQLite: connections that write, one at a time, a few that read, and one that writes the log back into the file.
 //!
 //! A commit is on disk when it returns: WAL with `synchronous=FULL`. Checkpoints happen on a connection
 //! of their own, so that no commit has to wait for one.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use rusqlite::OpenFlags;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::{AnyPool, Executor, Row};
 use tokio::time::MissedTickBehavior;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Connections, Database, Dialect, Migrations, START_TIMEOUT, migrate, warm};
+use super::{Connections, Database, Dialect, Migrations, START_TIMEOUT, Turn, migrate, warm};
 use crate::secrets::{SecretUrl, create_private_folder};
 
 const MIGRATIONS: &Migrations = include!(concat!(env!("OUT_DIR"), "/migrations_sqlite.rs"));
@@ -39,42 +41,75 @@ const LOG_PAGES: i64 = 16 << 10;
 
 pub(super) async fn open(url: &SecretUrl) -> anyhow::Result<Database> {
     let file = file_of(url);
-    let options = connect_options(url, file.is_none())?;
+    let in_memory = file.is_none().then(in_memory_name);
+    let options = connect_options(url, in_memory.as_deref())?;
     let _migrating = match &file {
         Some(file) => Some(lock_for_migrating(file).await?),
         None => None,
     };
     let writer = pool(1, WRITER)
-        // An in-memory database is gone with its connection.
+        // An in-memory database is gone with its connections.
         .min_connections(u32::from(file.is_none()))
         .connect_lazy_with(options.clone());
     let mut connection = writer.acquire().await?;
     migrate(&mut connection, MIGRATIONS).await?;
+    let path = match &in_memory {
+        Some(name) => name.clone(),
+        // As sqlx has understood the URL.
+        None => {
+            sqlx::query_scalar("SELECT file FROM pragma_database_list WHERE name = 'main'")
+                .fetch_one(&mut *connection)
+                .await?
+        }
+    };
     drop(connection);
+    let turn = Turn::new(open_native(&path, in_memory.is_some())?);
     let (reader, checkpoints) = if file.is_some() {
         let reader = pool(READERS, READER).connect_lazy_with(options.clone());
         warm(&reader, 1).await?;
-        let checkpoints = Checkpoints::start(pool(1, CHECKPOINTER).connect_lazy_with(options));
-        (reader, Some(checkpoints.into()))
+        let checkpoints = pool(1, CHECKPOINTER).connect_lazy_with(options);
+        let checkpoints = Checkpoints::start(checkpoints, turn.clone());
+        (Connections::new(reader, None), Some(checkpoints.into()))
     } else {
-        (writer.clone(), None)
+        // Without a log, whoever reads keeps others from writing, too.
+        (Connections::new(writer.clone(), Some(turn.clone())), None)
     };
     Ok(Database {
         dialect: Dialect::Sqlite,
-        reader: Connections::new(reader),
-        writer: Connections::new(writer),
+        reader,
+        writer: Connections::new(writer, Some(turn.clone())),
+        turn: Some(turn),
         checkpoints,
     })
 }
 
-fn connect_options(url: &SecretUrl, in_memory: bool) -> anyhow::Result<AnyConnectOptions> {
+/// A name for a database in memory that more than one connection can open: what `memdb` knows under a name
+/// that begins with `/` belongs to the process, under any other to the connection. A shared cache would do the
+/// same, but for locks of its own on tables, for which nobody waits.
+fn in_memory_name() -> String {
+    static OPENED: AtomicU64 = AtomicU64::new(0);
+    format!("/weir-{}", OPENED.fetch_add(1, Ordering::Relaxed))
+}
+
+fn connect_options(url: &SecretUrl, in_memory: Option<&str>) -> anyhow::Result<AnyConnectOptions> {
     let url = url.expose();
-    let url = match url.contains('?') {
-        _ if in_memory => url.to_owned(),
-        false => format!("{url}?mode=rwc"),
-        true => format!("{url}&mode=rwc"),
+    let url = match in_memory {
+        Some(name) => format!("sqlite:{name}?mode=rwc&vfs=memdb"),
+        None if url.contains('?') => format!("{url}&mode=rwc"),
+        None => format!("{url}?mode=rwc"),
     };
     url.parse().context("`database_url` is not a URL")
+}
+
+fn open_native(path: &str, in_memory: bool) -> rusqlite::Result<rusqlite::Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let native = if in_memory {
+        rusqlite::Connection::open_with_flags_and_vfs(path, flags, c"memdb")
+    } else {
+        rusqlite::Connection::open_with_flags(path, flags)
+    }?;
+    native.execute_batch(WRITER)?;
+    Ok(native)
 }
 
 fn pool(connections: u32, pragmas: &'static str) -> AnyPoolOptions {
@@ -97,8 +132,8 @@ pub(super) struct Checkpoints {
 }
 
 impl Checkpoints {
-    fn start(pool: AnyPool) -> Self {
-        let task = tokio::spawn(checkpoint_for_ever(pool.clone()));
+    fn start(pool: AnyPool, turn: Turn) -> Self {
+        let task = tokio::spawn(checkpoint_for_ever(pool.clone(), turn));
         Self {
             pool,
             task: AbortOnDropHandle::new(task),
@@ -111,26 +146,30 @@ impl Checkpoints {
     }
 }
 
-async fn checkpoint_for_ever(pool: AnyPool) {
+async fn checkpoint_for_ever(pool: AnyPool, turn: Turn) {
     let mut ticks = tokio::time::interval(CHECKPOINT_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let outcome = match checkpoint(&pool, "PRAGMA wal_checkpoint(PASSIVE)").await {
-            Ok(pages) if pages > LOG_PAGES => {
-                checkpoint(&pool, "PRAGMA wal_checkpoint(TRUNCATE)").await
-            }
-            outcome => outcome,
-        };
-        if let Err(error) = outcome {
+        if let Err(error) = checkpoint(&pool, &turn).await {
             tracing::warn!(%error, "moving SQLite's log into its file");
         }
     }
 }
 
-/// Returns the pages in the log.
-async fn checkpoint(pool: &AnyPool, statement: &'static str) -> sqlx::Result<i64> {
-    pool.fetch_one(statement).await?.try_get(1)
+/// Nearly all of the log while others write, and the rest in a turn of its own: what is moved to the end is written from
+/// the beginning again, over blocks that the disk has already. A log that grows makes each commit wait for the file
+/// system's journal.
+async fn checkpoint(pool: &AnyPool, turn: &Turn) -> sqlx::Result<()> {
+    let passive = "PRAGMA wal_checkpoint(PASSIVE)";
+    pool.fetch_one(passive).await?;
+    let _turn = turn.take().await;
+    let log = pool.fetch_one(passive).await?;
+    let (pages, moved): (i64, i64) = (log.try_get(1)?, log.try_get(2)?);
+    if moved < pages && pages > LOG_PAGES {
+        pool.fetch_one("PRAGMA wal_checkpoint(TRUNCATE)").await?;
+    }
+    Ok(())
 }
 
 /// Makes this process the one that serves from a SQLite file: two would each trust a cache of their own.

@@ -30,7 +30,7 @@ use super::code_cache::CodeCache;
 use super::compiler::Compiler;
 use super::counters::{Counters, Counts};
 use super::loading::{self, Arrived, LoadError};
-use super::store::{self, Change, ChangeError, NewPlugin, Wanted};
+use super::store::{self, Change, NewPlugin, Wanted};
 use super::{Adapter, Digest, Engine, Limits};
 use crate::clock::Millis;
 use crate::storage::{Cache, Database};
@@ -134,18 +134,6 @@ pub enum OperationError {
     /// The database.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
-}
-
-impl From<ChangeError> for OperationError {
-    fn from(error: ChangeError) -> Self {
-        match error {
-            ChangeError::UnknownSlot => Self::UnknownSlot,
-            ChangeError::UnknownPlugin => Self::UnknownPlugin,
-            ChangeError::InUse => Self::InUse,
-            ChangeError::NothingBefore => Self::NothingBefore,
-            ChangeError::Database(error) => Self::Database(error),
-        }
-    }
 }
 
 /// Where changes are written, and announced.

@@ -10,6 +10,7 @@ use sqlx::{AssertSqlSafe, Row};
 
 use super::Digest;
 use super::counters::Counts;
+use super::slots::OperationError;
 use crate::clock::Millis;
 use crate::storage::Database;
 use crate::storage::database::Transaction;
@@ -103,26 +104,6 @@ pub(super) struct Change<'a> {
     pub slot: &'a str,
     pub actor: &'a str,
     pub at: Millis,
-}
-
-/// Why a slot was not changed.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ChangeError {
-    /// There is no such slot.
-    #[error("there is no such slot")]
-    UnknownSlot,
-    /// Nothing of that digest is installed in the slot.
-    #[error("no such component is installed in the slot")]
-    UnknownPlugin,
-    /// The slot serves with it.
-    #[error("the slot serves with it")]
-    InUse,
-    /// The slot has nothing to go back to.
-    #[error("there is nothing to go back to")]
-    NothingBefore,
-    /// The database.
-    #[error(transparent)]
-    Database(#[from] sqlx::Error),
 }
 
 /// The number of the last change.
@@ -325,18 +306,18 @@ pub(super) async fn activate(
     change: Change<'_>,
     wanted: Digest,
     bundled: Option<Digest>,
-) -> Result<(), ChangeError> {
+) -> Result<(), OperationError> {
     let mut transaction = database.begin().await?;
     let number = raise_generation(&mut transaction).await?;
     let before = find_slot(&mut transaction, change.slot).await?;
     if before.is_none() && bundled.is_none() {
-        return Err(ChangeError::UnknownSlot);
+        return Err(OperationError::UnknownSlot);
     }
     let before = before.unwrap_or_default();
     // What the binary brings is not named, so that an upgrade brings another.
     let active = (Some(wanted) != bundled).then_some(wanted);
     if active.is_some() && !is_installed(&mut transaction, change.slot, wanted).await? {
-        return Err(ChangeError::UnknownPlugin);
+        return Err(OperationError::UnknownPlugin);
     }
     sqlx::query("DELETE FROM plugin_quarantines WHERE slot = $1 AND digest = $2")
         .bind(change.slot)
@@ -364,18 +345,18 @@ pub(super) async fn roll_back(
     database: &Database,
     change: Change<'_>,
     bundled: Option<Digest>,
-) -> Result<Digest, ChangeError> {
+) -> Result<Digest, OperationError> {
     let mut transaction = database.begin().await?;
     let number = raise_generation(&mut transaction).await?;
     let before = match find_slot(&mut transaction, change.slot).await? {
         Some(before) => before,
-        None if bundled.is_some() => return Err(ChangeError::NothingBefore),
-        None => return Err(ChangeError::UnknownSlot),
+        None if bundled.is_some() => return Err(OperationError::NothingBefore),
+        None => return Err(OperationError::UnknownSlot),
     };
     let active = before.active.or(bundled);
     let target = last_good(&mut transaction, change.slot, &before, bundled)
         .await?
-        .ok_or(ChangeError::NothingBefore)?;
+        .ok_or(OperationError::NothingBefore)?;
     write_slot(
         &mut transaction,
         change,
@@ -402,7 +383,7 @@ pub(super) async fn quarantine(
     culprit: Digest,
     bundled: Option<Digest>,
     detail: &str,
-) -> Result<Option<Option<Digest>>, ChangeError> {
+) -> Result<Option<Option<Digest>>, OperationError> {
     let mut transaction = database.begin().await?;
     let number = raise_generation(&mut transaction).await?;
     let before = find_slot(&mut transaction, change.slot)
@@ -445,22 +426,22 @@ pub(super) async fn remove(
     change: Change<'_>,
     unwanted: Digest,
     bundled: Option<Digest>,
-) -> Result<(), ChangeError> {
+) -> Result<(), OperationError> {
     let mut transaction = database.begin().await?;
     let number = raise_generation(&mut transaction).await?;
     let before = match find_slot(&mut transaction, change.slot).await? {
         Some(before) => before,
-        None if bundled.is_some() => return Err(ChangeError::UnknownPlugin),
-        None => return Err(ChangeError::UnknownSlot),
+        None if bundled.is_some() => return Err(OperationError::UnknownPlugin),
+        None => return Err(OperationError::UnknownSlot),
     };
     if !is_installed(&mut transaction, change.slot, unwanted).await? {
         return Err(match bundled == Some(unwanted) {
-            true => ChangeError::InUse,
-            false => ChangeError::UnknownPlugin,
+            true => OperationError::InUse,
+            false => OperationError::UnknownPlugin,
         });
     }
     if before.active == Some(unwanted) {
-        return Err(ChangeError::InUse);
+        return Err(OperationError::InUse);
     }
     if before.previous == Some(unwanted) {
         write_slot(&mut transaction, change, before.active, None).await?;

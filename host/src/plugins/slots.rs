@@ -103,6 +103,14 @@ struct Synced {
 }
 
 impl Synced {
+    /// Notes that a slot is of a generation, unless it is of a later one.
+    fn claim(&mut self, slot: &str, generation: i64) -> bool {
+        let of = self.slots.entry(slot.to_owned()).or_insert(generation);
+        let is_latest = *of <= generation;
+        *of = generation.max(*of);
+        is_latest
+    }
+
     /// Whether nothing is left to do at a generation.
     fn is_at(&self, generation: i64) -> bool {
         let now = Instant::now();
@@ -328,7 +336,11 @@ impl Plugins {
         let wanted = wanted(database).await?;
         match self.change_of(slot, &wanted) {
             Some(target) => self.bring(database, slot, target, &wanted).await,
-            None => Ok(()),
+            None => {
+                // Whoever still loads what an earlier look wanted is too late.
+                self.lock_synced().claim(slot, wanted.generation);
+                Ok(())
+            }
         }
     }
 
@@ -708,14 +720,11 @@ impl Plugins {
 
     fn swap(&self, slot: &str, adapter: Option<Arc<Adapter>>, generation: i64) {
         let mut synced = self.lock_synced();
-        let of = synced.slots.entry(slot.to_owned()).or_insert(generation);
-        if *of > generation {
-            return;
+        if synced.claim(slot, generation) {
+            self.change(|serving| {
+                serving.insert(Arc::from(slot), adapter);
+            });
         }
-        *of = generation;
-        self.change(|serving| {
-            serving.insert(Arc::from(slot), adapter);
-        });
     }
 
     /// Forgets slots that are gone.

@@ -154,10 +154,11 @@ impl Guest {
     /// Runs when the epoch has moved on while the guest was running.
     fn tick(&mut self) -> wasmtime::Result<UpdateDeadline> {
         self.ticks_in_call += 1;
-        self.ticks_left = match self.ticks_left.checked_sub(1) {
-            Some(left) => left,
-            None => return Err(Stopped::CpuBudget.into()),
-        };
+        // The last tick of the budget ends it; one more would be beyond.
+        self.ticks_left = self.ticks_left.saturating_sub(1);
+        if self.ticks_left == 0 {
+            return Err(Stopped::CpuBudget.into());
+        }
         if self.ticks_in_call <= TICKS_AT_FULL_SPEED {
             return Ok(UpdateDeadline::YieldCustom(
                 1,

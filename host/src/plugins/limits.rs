@@ -69,7 +69,8 @@ impl Limits {
     }
 
     pub(super) fn cpu_ticks(&self) -> u64 {
-        self.cpu_ms.div_ceil(TICK.as_millis() as u64)
+        // The first tick may come as soon as a guest runs, and must not be its end.
+        self.cpu_ms.div_ceil(TICK.as_millis() as u64).max(2)
     }
 
     pub(super) fn call_timeout(&self) -> Duration {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 use tests::{Client, Reply, Upstream, chat};
-use weir::secrets::SecretUrl;
+use weir::secrets::{Key, SecretUrl};
 
 use crate::money::{Books, USER};
 
@@ -79,12 +79,12 @@ impl Node {
             weir::secrets::create_private_folder(&twin.folder.path().join(folder))
                 .expect("the folder can be written");
         }
-        let pepper = keys.join("api-key-pepper");
-        fs::copy(
-            self.folder.path().join(&pepper),
-            twin.folder.path().join(&pepper),
-        )
-        .expect("a key was made");
+        for secret in ["api-key-pepper", "sealing"] {
+            let own = self.folder.path().join(keys).join(secret);
+            // One that has not been needed yet is made now.
+            Key::load_or_create(&own).expect("the folder can be written");
+            fs::copy(own, twin.folder.path().join(keys).join(secret)).expect("it was made");
+        }
         twin
     }
 

@@ -89,7 +89,11 @@ impl Metrics {
 
     /// Counts an exchange.
     pub fn exchange(&self, adapter: &Adapter, ended: Ended, took: Duration) {
-        let PluginLabels { slot, digest } = labels(adapter);
+        let labels = labels(adapter);
+        self.plugin_latency
+            .get_or_create(&labels)
+            .observe(took.as_secs_f64());
+        let PluginLabels { slot, digest } = labels;
         let outcome = match ended {
             Ended::Well => "ok",
             Ended::InError => "error",
@@ -101,9 +105,6 @@ impl Metrics {
             outcome,
         };
         self.plugin_exchanges.get_or_create(&exchanges).inc();
-        self.plugin_latency
-            .get_or_create(&labels(adapter))
-            .observe(took.as_secs_f64());
     }
 
     /// Counts a component that was taken out of service.

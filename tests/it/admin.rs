@@ -1,11 +1,9 @@
 //! What administrators are shown: the platform by calendar months, and what models cost and earn.
 
-use jiff::Timestamp;
-use tests::gateway::{Builder, USER};
+use tests::gateway::{USER, at, on_each_database};
 use tests::ledger::{Served, hold, serve, settle};
-use tests::stores::Postgres;
 use tests::{Client, Gateway};
-use weir::clock::{ManualClock, Millis};
+use weir::clock::ManualClock;
 use weir::identity::store;
 
 const REPORTS: [&str; 2] = ["/admin/usage", "/admin/model-economics"];
@@ -18,22 +16,9 @@ const LARGE: Served<'static> = Served {
     cost: 1_000_000,
 };
 
-fn at(moment: &str) -> Millis {
-    let moment: Timestamp = moment.parse().expect("ISO 8601");
-    Millis(moment.as_millisecond())
-}
-
 /// A gateway on each database, by a clock that shows the last moment of January.
 async fn each(test: impl AsyncFn(Gateway, ManualClock)) {
-    let postgres = Postgres::shared().create_database().await;
-    for configure in [
-        |builder: Builder, _: &_| builder,
-        |builder: Builder, url: &_| builder.postgres(url),
-    ] {
-        let clock = ManualClock::at(at("2026-01-31T23:59:59.999Z"));
-        let builder = configure(Gateway::builder().clock(&clock), &postgres);
-        test(builder.start().await, clock).await;
-    }
+    on_each_database("2026-01-31T23:59:59.999Z", |builder| builder, test).await;
 }
 
 async fn report(admin: &Client, path: &str) -> String {

@@ -606,12 +606,9 @@ fn plugin(served: &Served, arguments: &[&str]) -> (String, String, bool) {
 #[test]
 fn operators_swap_the_demo_adapter_from_the_command_line() {
     let served = Served::start(&[]);
-    let demo = weir::plugins::bundled::adapters()
-        .into_iter()
-        .find(|adapter| adapter.name == "demo")
-        .expect("it is bundled");
-    let bundled = Digest::of(&demo.bytes).to_string();
-    let changed = guests::with_custom_section(&demo.bytes, 5);
+    let demo = guests::bundled("demo");
+    let bundled = Digest::of(&demo).to_string();
+    let changed = guests::with_custom_section(&demo, 5);
     let digest = Digest::of(&changed).to_string();
     let file = served.folder.path().join("demo.wasm");
     std::fs::write(&file, &changed).expect("the folder can be written");

@@ -550,23 +550,16 @@ async fn w18_others_are_served_beside_guests_that_copy_memory_for_ever() {
 }
 
 /// Installs a component in a slot of a running gateway.
-async fn install(gateway: &Gateway, slot: &str, component: Vec<u8>) -> Answer {
+async fn install(gateway: &Gateway, slot: &str, component: &[u8]) -> Answer {
     let admin = gateway.admin("olivia").await;
     let path = format!("/admin/plugins/{slot}?activate=true");
-    admin
-        .send(
-            Method::PUT,
-            &path,
-            Some("application/wasm"),
-            component.into(),
-        )
-        .await
+    admin.put_component(&path, component).await
 }
 
 #[tokio::test]
 async fn w19_nobody_takes_another_plugins_name() {
     let gateway = gateway("").await;
-    let answer = install(&gateway, "hostile", guests::wat_guest("borrowed-name")).await;
+    let answer = install(&gateway, "hostile", &guests::wat_guest("borrowed-name")).await;
     let error = answer.error(422, "PLUGIN_REFUSED");
     assert_eq!(error["step"], "describe", "{error}");
     assert_serves(&gateway, "after a borrowed name").await;
@@ -577,11 +570,11 @@ async fn w19_custom_sections_weigh_and_mean_nothing() {
     let gateway = gateway("").await;
     let healthy = guests::wat_guest("healthy");
     let too_heavy = guests::with_custom_section(&healthy, 33 << 20);
-    let answer = install(&gateway, "hostile", too_heavy).await;
+    let answer = install(&gateway, "hostile", &too_heavy).await;
     assert_eq!(answer.error(413, "PLUGIN_REFUSED")["step"], "size");
     assert_serves(&gateway, "after 33 MiB").await;
     let heavy = guests::with_custom_section(&healthy, 31 << 20);
-    let answer = install(&gateway, "hostile", heavy).await;
+    let answer = install(&gateway, "hostile", &heavy).await;
     assert_eq!(answer.status, 201, "{}", answer.text());
     assert_serves(&gateway, "after 31 MiB").await;
 }
@@ -604,13 +597,13 @@ async fn w19_a_hundred_thousand_functions_end_the_compiler_and_nothing_else() {
             }
         };
         let many = guests::with_functions(100_000);
-        let (answer, ()) = tokio::join!(install(&gateway, "hostile", many), served);
+        let (answer, ()) = tokio::join!(install(&gateway, "hostile", &many), served);
         let error = answer.error(422, "PLUGIN_REFUSED");
         assert_eq!(error["step"], "compile", "{error}");
         let message = error["message"].as_str().expect("a text");
         assert!(message.contains(complaint), "{message}");
         let healthy = guests::answering("aa");
-        let answer = install(&gateway, "hostile", healthy).await;
+        let answer = install(&gateway, "hostile", &healthy).await;
         assert_eq!(answer.status, 201, "{}", answer.text());
         assert_eq!(gateway.chat("hostile", "hello").await.content(), "aa");
     }

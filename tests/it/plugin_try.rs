@@ -8,7 +8,6 @@ use std::process::{Output, Stdio};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tests::{chat, guests};
-use weir::plugins::bundled;
 
 use crate::cli::{run, text, weir};
 
@@ -33,7 +32,7 @@ impl Desk {
     fn with_openai(stream: bool) -> Self {
         let mut request = chat("gpt-x", "hello");
         request["stream"] = stream.into();
-        Self::new(&bundled("openai"), &request)
+        Self::new(&guests::bundled("openai"), &request)
     }
 
     fn with_hostile(command: Value) -> Self {
@@ -73,13 +72,6 @@ impl Desk {
     }
 }
 
-fn bundled(name: &str) -> Vec<u8> {
-    let adapter = bundled::adapters()
-        .into_iter()
-        .find(|plugin| plugin.name == name);
-    adapter.expect("it is bundled").bytes.into_owned()
-}
-
 fn lines(output: &Output) -> Vec<Value> {
     let read =
         |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
@@ -92,7 +84,7 @@ fn event(event: Value) -> Value {
 
 #[test]
 fn an_adapter_that_answers_by_itself_is_shown_to_its_end() {
-    let desk = Desk::new(&bundled("demo"), &chat("any-name", "hello"));
+    let desk = Desk::new(&guests::bundled("demo"), &chat("any-name", "hello"));
     let lines = desk.lines(&[]);
     assert_eq!(
         lines.first(),
@@ -238,7 +230,7 @@ fn a_recording_that_is_none_is_named() {
 fn a_request_that_the_server_would_refuse_is_refused_with_its_field() {
     let mut request = chat("gpt-x", "hello");
     request["messages"][0]["content"] = json!([{ "type": "text", "text": 1 }]);
-    let desk = Desk::new(&bundled("openai"), &request);
+    let desk = Desk::new(&guests::bundled("openai"), &request);
     let output = desk.try_with(&[]);
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);

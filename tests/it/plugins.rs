@@ -3,28 +3,20 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 use tests::stores::{Postgres, Redis};
 use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat, guests, patiently};
+use weir::plugins::Digest;
 use weir::plugins::slots::Operation;
-use weir::plugins::{Digest, bundled};
 
 /// Nodes that are told of a change serve with it within this.
 const CONVERGED_WITHIN: Duration = Duration::from_secs(1);
 
-async fn put(client: &Client, path: &str, component: &[u8]) -> Answer {
-    let body = Bytes::copy_from_slice(component);
-    client
-        .send(Method::PUT, path, Some("application/wasm"), body)
-        .await
-}
-
 /// Installs and activates; returns the digest.
 async fn swap(client: &Client, slot: &str, component: &[u8]) -> String {
     let path = format!("/admin/plugins/{slot}?activate=true");
-    let answer = put(client, &path, component).await;
+    let answer = client.put_component(&path, component).await;
     assert!(answer.status.is_success(), "{}", answer.text());
     let installed = answer.json();
     assert_eq!(installed["active"], true, "{installed}");
@@ -85,7 +77,9 @@ async fn an_operator_installs_activates_rolls_back_and_removes() {
     assert_eq!(before["previous"], Value::Null);
 
     let component = guests::answering("bb");
-    let answer = put(&admin, "/admin/plugins/greeter", &component).await;
+    let answer = admin
+        .put_component("/admin/plugins/greeter", &component)
+        .await;
     assert_eq!(answer.status, 201, "{}", answer.text());
     let digest = Digest::of(&component).to_string();
     assert_eq!(
@@ -93,7 +87,9 @@ async fn an_operator_installs_activates_rolls_back_and_removes() {
         json!({ "slot": "greeter", "digest": digest, "name": "hostile", "version": "0.1.0", "active": false })
     );
     assert_eq!(greeting(&gateway).await, "aa", "it is only installed");
-    let again = put(&admin, "/admin/plugins/greeter", &component).await;
+    let again = admin
+        .put_component("/admin/plugins/greeter", &component)
+        .await;
     assert_eq!(again.status, 200, "{}", again.text());
 
     let answer = activate(&admin, "greeter", &digest).await;
@@ -165,12 +161,17 @@ async fn a_service_may_with_its_scope_and_nobody_else() {
 
     let other = guests::answering("cc");
     let without = gateway.service(&["model:call"]);
-    let answer = put(&without, "/admin/plugins/greeter?activate=true", &other).await;
+    let answer = without
+        .put_component("/admin/plugins/greeter?activate=true", &other)
+        .await;
     answer.error(403, "MISSING_SCOPE");
-    let answer = put(&gateway.web("bob"), "/admin/plugins/greeter", &other).await;
+    let answer = gateway
+        .web("bob")
+        .put_component("/admin/plugins/greeter", &other)
+        .await;
     answer.error(403, "FORBIDDEN");
     for client in [gateway.client(), gateway.stranger()] {
-        let answer = put(&client, "/admin/plugins/greeter", &other).await;
+        let answer = client.put_component("/admin/plugins/greeter", &other).await;
         answer.error(401, "UNAUTHENTICATED");
         for path in [
             "/admin/plugins",
@@ -233,7 +234,9 @@ async fn what_fails_a_load_step_is_refused_by_name_and_changes_nothing() {
         (guests::wat_guest("unknown-step"), 422, "self-test", ""),
         (padded, 413, "size", "33554432"),
     ] {
-        let answer = put(&admin, "/admin/plugins/greeter?activate=true", &component).await;
+        let answer = admin
+            .put_component("/admin/plugins/greeter?activate=true", &component)
+            .await;
         let error = answer.error(status, "PLUGIN_REFUSED");
         assert_eq!(error["step"], step, "{error}");
         let message = error["message"].as_str().expect("a text");
@@ -251,7 +254,9 @@ async fn bad_requests_are_told_what_is_wrong_with_them() {
     let admin = gateway.admin("olivia").await;
     let component = guests::answering("bb");
     for name in ["Greeter", "a.b", "events", &"x".repeat(65)] {
-        let answer = put(&admin, &format!("/admin/plugins/{name}"), &component).await;
+        let answer = admin
+            .put_component(&format!("/admin/plugins/{name}"), &component)
+            .await;
         // `PUT` is no method of the path that `events` is.
         if name == "events" {
             answer.error(405, "METHOD_NOT_ALLOWED");
@@ -259,7 +264,9 @@ async fn bad_requests_are_told_what_is_wrong_with_them() {
             assert_eq!(answer.error(400, "INVALID_REQUEST")["param"], "slot");
         }
     }
-    let answer = put(&admin, "/admin/plugins/greeter?activate=maybe", &component).await;
+    let answer = admin
+        .put_component("/admin/plugins/greeter?activate=maybe", &component)
+        .await;
     assert_eq!(answer.error(400, "INVALID_REQUEST")["param"], "activate");
     let json = Some("application/json");
     let answer = admin
@@ -303,12 +310,12 @@ async fn a_component_that_the_configuration_does_not_fit_is_not_activated() {
     let gateway = Gateway::builder().start().await;
     let admin = gateway.admin("olivia").await;
     // The provider `demo` has no base URL, which this one needs.
-    let answer = put(
-        &admin,
-        "/admin/plugins/demo?activate=true",
-        &guests::answering("bb"),
-    )
-    .await;
+    let answer = admin
+        .put_component(
+            "/admin/plugins/demo?activate=true",
+            &guests::answering("bb"),
+        )
+        .await;
     let error = answer.error(409, "PLUGIN_DOES_NOT_FIT");
     let message = error["message"].as_str().expect("a text");
     assert!(message.contains("providers.demo.base_url"), "{message}");
@@ -323,7 +330,7 @@ async fn a_stream_ends_on_the_component_that_it_began_with_which_is_freed_then()
     upstream.will(Reply::chat_stream(words).gate_before_piece(2, &gate));
     let gateway = Gateway::with_upstream(&upstream).await;
     let admin = gateway.admin("olivia").await;
-    let first = guests::with_custom_section(&openai(), 1);
+    let first = guests::with_custom_section(&guests::bundled("openai"), 1);
     swap(&admin, "openai", &first).await;
     let old = Arc::downgrade(&gateway.app().plugins.adapter("openai").expect("it serves"));
     assert_eq!(old.upgrade().map(|a| a.digest()), Some(Digest::of(&first)));
@@ -331,7 +338,12 @@ async fn a_stream_ends_on_the_component_that_it_began_with_which_is_freed_then()
     let mut stream = gateway.stream("scripted", "count").await;
     stream.next_chunk().await;
     gate.reached().await;
-    swap(&admin, "openai", &guests::with_custom_section(&openai(), 2)).await;
+    swap(
+        &admin,
+        "openai",
+        &guests::with_custom_section(&guests::bundled("openai"), 2),
+    )
+    .await;
     assert!(old.upgrade().is_some(), "the stream still runs on it");
     upstream.will(Reply::chat("four"));
     assert_eq!(gateway.chat("scripted", "next").await.content(), "four");
@@ -344,12 +356,6 @@ async fn a_stream_ends_on_the_component_that_it_began_with_which_is_freed_then()
     })
     .await;
     assert!(old.upgrade().is_none(), "nobody runs on it any more");
-}
-
-fn openai() -> Vec<u8> {
-    let mut adapters = bundled::adapters().into_iter();
-    let openai = adapters.find(|adapter| adapter.name == "openai");
-    openai.expect("it is bundled").bytes.into_owned()
 }
 
 #[tokio::test]
@@ -637,7 +643,9 @@ async fn what_the_binary_brings_need_not_be_installed() {
     let gateway = greeter().start().await;
     let admin = gateway.admin("olivia").await;
     let bundled = guests::answering("aa");
-    let answer = put(&admin, "/admin/plugins/greeter", &bundled).await;
+    let answer = admin
+        .put_component("/admin/plugins/greeter", &bundled)
+        .await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     let listed = slot(&admin, "greeter").await;
     assert_eq!(

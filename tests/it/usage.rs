@@ -4,16 +4,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Method;
-use jiff::Timestamp;
 use serde_json::Value;
-use tests::gateway::{Builder, USER};
+use tests::gateway::{USER, at, on_each_database};
 use tests::ledger::{Served, commit, hold, serve, settle};
 use tests::stores::{Postgres, Redis};
 use tests::{Answer, Client, Gateway};
 use weir::billing::ledger::{AccountId, Action, Grant, OperationId, TopUp};
 use weir::billing::usage::{self, SUMMARY_TTL};
 use weir::billing::{Credits, Period, Plan};
-use weir::clock::{ManualClock, Millis};
+use weir::clock::ManualClock;
 
 const START: &str = "2026-01-31T12:00:00Z";
 
@@ -28,22 +27,9 @@ const SMALL: Served<'static> = Served {
     cost: 1,
 };
 
-fn at(moment: &str) -> Millis {
-    let moment: Timestamp = moment.parse().expect("ISO 8601");
-    Millis(moment.as_millisecond())
-}
-
 /// A gateway on each database, by a clock that shows [`START`].
 async fn each(test: impl AsyncFn(Gateway, ManualClock)) {
-    let postgres = Postgres::shared().create_database().await;
-    for configure in [
-        |builder: Builder, _: &_| builder,
-        |builder: Builder, url: &_| builder.postgres(url),
-    ] {
-        let clock = ManualClock::at(at(START));
-        let builder = configure(Gateway::builder().credits(0).clock(&clock), &postgres);
-        test(builder.start().await, clock).await;
-    }
+    on_each_database(START, |builder| builder.credits(0), test).await;
 }
 
 async fn summary(client: &Client) -> String {

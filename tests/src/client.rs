@@ -133,6 +133,12 @@ impl Client {
             .await
     }
 
+    /// Puts a component.
+    pub async fn put_component(&self, path: &str, component: &[u8]) -> Answer {
+        let (wasm, body) = (Some("application/wasm"), Bytes::copy_from_slice(component));
+        self.send(Method::PUT, path, wasm, body).await
+    }
+
     /// Sends anything.
     pub async fn send(
         &self,

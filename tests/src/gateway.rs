@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -18,7 +19,7 @@ use tokio::time::Instant;
 use weir::app::App;
 use weir::billing::Credits;
 use weir::billing::ledger::{AccountId, Action, OperationId, TopUp};
-use weir::clock::{Clock, ManualClock};
+use weir::clock::{Clock, ManualClock, Millis};
 use weir::config::Config;
 use weir::identity::dev_issuer::{DevAudience, DevIssuer, SERVICE_EMAIL};
 use weir::identity::store;
@@ -28,6 +29,7 @@ use weir::secrets::{SecretUrl, create_private_folder};
 use weir::server::{self, Listeners};
 
 use crate::client::{Answer, Client, EventStream};
+use crate::stores::Postgres;
 use crate::upstream::Upstream;
 
 /// The credential that the gateway has for scripted upstreams.
@@ -395,6 +397,29 @@ pub fn weir_program() -> PathBuf {
     beside
         .find(|binary| binary.is_file())
         .expect("weir is built: run tests/run, or cargo build")
+}
+
+/// Runs a test on a gateway on SQLite and on one on PostgreSQL, each by a clock that shows this moment, in ISO 8601.
+pub async fn on_each_database(
+    moment: &str,
+    configure: impl Fn(Builder) -> Builder,
+    test: impl AsyncFn(Gateway, ManualClock),
+) {
+    let postgres = Postgres::shared().create_database().await;
+    for on in [
+        |builder: Builder, _: &_| builder,
+        |builder: Builder, url: &_| builder.postgres(url),
+    ] {
+        let clock = ManualClock::at(at(moment));
+        let builder = configure(Gateway::builder().clock(&clock));
+        test(on(builder, &postgres).start().await, clock).await;
+    }
+}
+
+/// A moment, in ISO 8601.
+pub fn at(moment: &str) -> Millis {
+    let moment: Timestamp = moment.parse().expect("ISO 8601");
+    Millis(moment.as_millisecond())
 }
 
 /// Gives a user credits that do not lapse.

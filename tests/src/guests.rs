@@ -17,6 +17,13 @@ pub fn misbehaving() -> &'static [u8] {
     include_bytes!(env!("HOSTILE_MISBEHAVING"))
 }
 
+/// A component that the binary brings, such as `openai`.
+pub fn bundled(name: &str) -> Vec<u8> {
+    let mut adapters = weir::plugins::bundled::adapters().into_iter();
+    let found = adapters.find(|adapter| adapter.name == name);
+    found.expect("it is bundled").bytes.into_owned()
+}
+
 /// Assembles the component of `tests/hostile/<name>.wat`.
 ///
 /// # Panics

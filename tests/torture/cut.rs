@@ -7,10 +7,10 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tests::guests;
+use tests::{chat, guests};
 use tokio::task::JoinSet;
+use weir::inference::dialect::openai;
 use weir::plugins::bindings::adapter::Request;
-use weir::plugins::bindings::chat;
 use weir::plugins::{Adapter, Engine, GuestError, GuestExchange, Limits, loading};
 
 const WORKER_THREADS: usize = 2;
@@ -132,33 +132,9 @@ async fn load(limits: Limits) -> Adapter {
 
 /// A request of one message.
 pub(crate) fn asking(text: &str) -> Request {
-    Request::Chat(chat::ChatRequest {
-        model: "hostile".into(),
-        messages: vec![chat::Message {
-            role: chat::Role::User,
-            name: None,
-            parts: vec![chat::Part {
-                content: chat::Content::Text(text.into()),
-                cache: None,
-                signature: None,
-            }],
-        }],
-        tools: Vec::new(),
-        tool_choice: chat::ToolChoice::Auto,
-        parallel_tool_calls: None,
-        response_format: chat::ResponseFormat::Text,
-        reasoning: chat::ReasoningRequest::Unspecified,
-        max_output_tokens: 1_000,
-        temperature: None,
-        top_p: None,
-        top_k: None,
-        presence_penalty: None,
-        frequency_penalty: None,
-        seed: None,
-        stop: Vec::new(),
-        extra: Vec::new(),
-        stream: false,
-    })
+    let body = chat("hostile", text).to_string();
+    let call = openai::parse_chat(body.as_bytes()).expect("it is sound");
+    Request::Chat(call.request)
 }
 
 /// Time that this thread has run, from the kernel's scheduler.

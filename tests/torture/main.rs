@@ -137,7 +137,13 @@ fn runtime(threads: usize) -> tokio::runtime::Runtime {
 
 /// MiB of memory that this process has in RAM.
 fn resident_mib() -> usize {
-    let statistics = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
+    resident_kib("self") >> 10
+}
+
+/// KiB of memory that a process has in RAM, by its id.
+fn resident_kib(process: &str) -> usize {
+    let statistics = std::fs::read_to_string(format!("/proc/{process}/statm"));
+    let statistics = statistics.expect("Linux has it");
     let pages = statistics.split(' ').nth(1).expect("seven numbers");
-    (pages.parse::<usize>().expect("a number") * 4096) >> 20
+    pages.parse::<usize>().expect("a number") * 4
 }

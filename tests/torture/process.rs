@@ -162,11 +162,9 @@ impl Node {
     }
 
     /// KiB of memory that it has in RAM.
-    pub(crate) fn resident_kib(&self) -> u64 {
+    pub(crate) fn resident_kib(&self) -> usize {
         let id = self.child.as_ref().expect("it runs").id();
-        let status = fs::read_to_string(format!("/proc/{id}/statm")).expect("Linux has it");
-        let pages = status.split(' ').nth(1).expect("seven numbers");
-        pages.parse::<u64>().expect("a number") * 4
+        crate::resident_kib(&id.to_string())
     }
 
     /// Whether `weir ledger verify` finds nothing.

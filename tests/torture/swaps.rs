@@ -4,12 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use http::Method;
 use serde_json::{Value, json};
-use tests::{Answer, Client, Reply, guests};
+use tests::{Client, Reply, guests};
 use tokio::task::JoinSet;
-use weir::plugins::bundled;
 
 use crate::load::ask;
 use crate::process::{Node, Providers, Stores};
@@ -27,6 +24,8 @@ const WARM_UP: usize = 250;
 
 /// Memory that a swap may cost in the long run; the code of one component is some hundred KiB.
 const SLOPE_KIB: f64 = 16.0;
+
+const PATH: &str = "/admin/plugins/openai";
 
 const CREDITS: &str = "100000000";
 
@@ -72,7 +71,7 @@ pub(crate) fn run() -> bool {
         let mut refused = 0;
         let bad = bad_components();
         for (what, component) in &bad {
-            let answer = put(&operator, component).await;
+            let answer = operator.put_component(PATH, component).await;
             let is_refused = answer.status == 422 || answer.status == 413;
             if !is_refused || answer.json()["error"]["code"] != "PLUGIN_REFUSED" {
                 println!("W-E: {what} is answered {} {}", answer.status, answer.text());
@@ -156,9 +155,7 @@ impl Load {
 
 /// The bundled adapter, and not the same component.
 fn openai(number: u32) -> Vec<u8> {
-    let mut adapters = bundled::adapters().into_iter();
-    let openai = adapters.find(|adapter| adapter.name == "openai");
-    guests::with_custom_section(&openai.expect("it is bundled").bytes, number)
+    guests::with_custom_section(&guests::bundled("openai"), number)
 }
 
 fn bad_components() -> Vec<(&'static str, Vec<u8>)> {
@@ -196,20 +193,12 @@ fn bad_components() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 async fn install(operator: &Client, component: &[u8]) -> String {
-    let answer = put(operator, component).await;
+    let answer = operator.put_component(PATH, component).await;
     assert_eq!(answer.status, 201, "{}", answer.text());
     answer.json()["digest"]
         .as_str()
         .expect("a digest")
         .to_owned()
-}
-
-async fn put(operator: &Client, component: &[u8]) -> Answer {
-    let body = Bytes::copy_from_slice(component);
-    let wasm = Some("application/wasm");
-    operator
-        .send(Method::PUT, "/admin/plugins/openai", wasm, body)
-        .await
 }
 
 async fn activate(operator: &Client, digest: &str) {

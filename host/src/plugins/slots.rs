@@ -419,7 +419,9 @@ impl Plugins {
         fits: impl FnOnce(&Adapter) -> Result<(), String>,
     ) -> Result<Installed, OperationError> {
         let slot = &*operation.slot;
-        let adapter = self.load_arrived(slot, bytes.clone()).await?;
+        let adapter = self
+            .load_arrived(slot, Arrived::new(bytes.clone()).await)
+            .await?;
         let Adapter {
             description,
             contract,
@@ -588,21 +590,18 @@ impl Plugins {
                 candidates: Vec::new(),
             });
         }
-        let bundled = self.0.bundled.values().map(|adapter| Candidate {
-            digest: adapter.digest(),
-            name: adapter.description.name.clone(),
-            version: adapter.description.version.clone(),
-            contract: adapter.contract.clone(),
-            source: Source::Bundled,
-            standing: Standing::Available,
-            counts: Counts::default(),
+        let bundled = self.0.bundled.iter().map(|(slot, adapter)| {
+            let candidate = Candidate {
+                digest: adapter.digest(),
+                name: adapter.description.name.clone(),
+                version: adapter.description.version.clone(),
+                contract: adapter.contract.clone(),
+                source: Source::Bundled,
+                standing: Standing::Available,
+                counts: Counts::default(),
+            };
+            (slot.to_string(), candidate)
         });
-        let bundled = self
-            .0
-            .bundled
-            .keys()
-            .map(|slot| slot.to_string())
-            .zip(bundled);
         let installed = store::installed(database).await?.into_iter().map(|row| {
             let candidate = Candidate {
                 digest: row.digest,
@@ -666,8 +665,8 @@ impl Plugins {
         {
             return Ok(adapter);
         }
-        match store::bytes(database, slot, digest).await? {
-            Some(bytes) => Ok(self.admit(self.load_arrived(slot, bytes.into()).await?)),
+        match fetch(database, slot, digest).await? {
+            Some(arrived) => Ok(self.admit(self.load_arrived(slot, arrived).await?)),
             None if self
                 .slots(&wanted(database).await?)
                 .any(|known| known == slot) =>
@@ -685,14 +684,13 @@ impl Plugins {
         Ready { plugins: self, key }
     }
 
-    async fn load_arrived(&self, slot: &str, bytes: Bytes) -> Result<Adapter, LoadError> {
+    async fn load_arrived(&self, slot: &str, arrived: Arrived) -> Result<Adapter, LoadError> {
         let Loader {
             engine,
             cache,
             compiler,
             limits,
         } = &self.0.loader;
-        let arrived = Arrived::new(bytes).await;
         // Only who compiles waits for others who do.
         let _turn = match cache.contains(engine, &arrived.digest) {
             true => None,
@@ -803,6 +801,15 @@ async fn wanted(database: &Database) -> sqlx::Result<Wanted> {
         .unwrap_or(Err(sqlx::Error::PoolTimedOut))
 }
 
+/// An installed component; `None` if there is none, or it is being removed and not all of it is left.
+async fn fetch(database: &Database, slot: &str, digest: Digest) -> sqlx::Result<Option<Arrived>> {
+    let Some(bytes) = store::bytes(database, slot, digest).await? else {
+        return Ok(None);
+    };
+    let arrived = Arrived::new(bytes.into()).await;
+    Ok((arrived.digest == digest).then_some(arrived))
+}
+
 async fn prepare(
     plugins: Weak<Inner>,
     database: &Database,
@@ -822,11 +829,7 @@ async fn prepare(
     if cache.contains(engine, &digest) {
         return Ok(());
     }
-    if let Some(bytes) = store::bytes(database, slot, digest).await? {
-        let arrived = Arrived {
-            bytes: bytes.into(),
-            digest,
-        };
+    if let Some(arrived) = fetch(database, slot, digest).await? {
         let _turn = inner.compiling.acquire().await;
         loading::compile(engine, compiler, Some(cache), &arrived).await?;
     }

@@ -1,13 +1,14 @@
 //! What the ledger can do: pairs of an opened hold and its settlement, each acknowledged when it is durable.
 //!
 //! `cargo bench -p tests --bench ledger` prints the rate on each database, spread over many accounts and all
-//! on one, and fails where it falls short. PostgreSQL is a server of its own that waits for the disk. Then,
-//! on SQLite on disk, what a pair costs in processor time of the whole process at 32 requests at once and at
-//! one, and how long an operation takes beside the disk's own `fsync`. Last, what a plain request to a gateway
-//! takes longer than the same one to its upstream.
+//! on one, and fails where it falls short. PostgreSQL is a server of its own that waits for the disk. Then, at the
+//! rate that each must reach on disk, how long an operation takes beside the disk's own `fsync`; and, on SQLite on disk,
+//! what a pair costs in processor time of the whole process at 32 requests at once and at one. Last, what a plain
+//! request to a gateway takes longer than the same one to its upstream.
 
 #![expect(clippy::print_stdout, reason = "a bench prints its figures")]
 
+use std::fmt;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
@@ -21,6 +22,7 @@ use tests::stores::{Durability, Postgres};
 use tests::upstream::Reply;
 use tests::{Gateway, Upstream};
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 use weir::billing::Credits;
 use weir::billing::ledger::verify::verify;
 use weir::billing::ledger::{
@@ -38,6 +40,9 @@ const CONNECTIONS: usize = 32;
 
 /// Processor time of a pair at [`CONNECTIONS`].
 const PROCESSOR_TIME: Duration = Duration::from_micros(35);
+
+/// How many times the disk's own `fsync` an operation may take, as the slowest hundredth of either has it.
+const FSYNCS: u32 = 4;
 
 /// What a gateway adds to a plain request, less the two commits that it waits for.
 const ADDED: Duration = Duration::from_millis(1);
@@ -85,6 +90,11 @@ fn main() -> ExitCode {
                 sound &= rate >= wanted;
                 println!("{name}, {spread}: {rate:.0} open + settle pairs/s (at least {wanted})");
             }
+            if wanted == ON_DISK {
+                let figures = paced(&ledger, folder.path()).await;
+                sound &= figures.is_within();
+                println!("{name}, {figures}");
+            }
             if name == "SQLite on disk" {
                 for connections in [CONNECTIONS, 1] {
                     let measured = measure(&ledger, ACCOUNTS, connections).await;
@@ -93,7 +103,7 @@ fn main() -> ExitCode {
                     println!(
                         "{name}, {connections} at once: {per_pair:.1?} of processor time a pair (limit \
                          {PROCESSOR_TIME:.0?} at {CONNECTIONS}), p99 of an opening {p99:.2?}, fsync {:.2?}",
-                        fsync(folder.path())
+                        median(fsyncs(folder.path()))
                     );
                 }
             }
@@ -179,6 +189,64 @@ async fn measure(ledger: &Ledger, accounts: usize, concurrent: usize) -> Measure
     }
 }
 
+/// How long operations and the disk take at [`ON_DISK`] pairs a second, of which none waits for another.
+struct Paced {
+    opening: Percentiles,
+    fsync: Percentiles,
+}
+
+struct Percentiles {
+    median: Duration,
+    p99: Duration,
+}
+
+impl Percentiles {
+    fn of(mut took: Vec<Duration>) -> Self {
+        took.sort();
+        Self {
+            median: took[took.len() / 2],
+            p99: took[took.len() * 99 / 100],
+        }
+    }
+}
+
+impl Paced {
+    fn is_within(&self) -> bool {
+        self.opening.p99 <= FSYNCS * self.fsync.p99
+    }
+}
+
+impl fmt::Display for Paced {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { opening, fsync } = self;
+        write!(
+            formatter,
+            "{ON_DISK} pairs/s: an opening takes {:.2?}, p99 {:.2?}; an fsync {:.2?}, p99 {:.2?} (limit {FSYNCS} x)",
+            opening.median, opening.p99, fsync.median, fsync.p99
+        )
+    }
+}
+
+async fn paced(ledger: &Ledger, folder: &Path) -> Paced {
+    let mut ticks = tokio::time::interval(Duration::from_millis(1));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let mut pairs = JoinSet::new();
+    let per_tick = ON_DISK as usize / 1_000;
+    for number in 0..SECONDS as usize * ON_DISK as usize {
+        if number.is_multiple_of(per_tick) {
+            ticks.tick().await;
+        }
+        let ledger = ledger.clone();
+        let account = AccountId(format!("usr_{}", number % ACCOUNTS));
+        pairs.spawn(async move { pair(&ledger, &account).await });
+    }
+    let opening = Percentiles::of(pairs.join_all().await);
+    Paced {
+        opening,
+        fsync: Percentiles::of(fsyncs(folder)),
+    }
+}
+
 /// Processor time of all threads of this process so far, in the kernel's ticks of 10 ms.
 fn processor_time() -> Duration {
     let statistics = std::fs::read_to_string("/proc/self/stat").expect("Linux has it");
@@ -188,18 +256,16 @@ fn processor_time() -> Duration {
     Duration::from_millis(10 * ticks.sum::<u64>())
 }
 
-/// The median of what it takes the disk to keep a page.
-fn fsync(folder: &Path) -> Duration {
+/// What it takes the disk to keep a page, again and again.
+fn fsyncs(folder: &Path) -> Vec<Duration> {
     let mut file = File::create(folder.join("fsync")).expect("a file");
-    let took = (0..101)
-        .map(|_| {
-            let began = Instant::now();
-            file.write_all(&[7; 4_096]).expect("it can be written");
-            file.sync_data().expect("it can be kept");
-            began.elapsed()
-        })
-        .collect();
-    median(took)
+    let fsync = |_| {
+        let began = Instant::now();
+        file.write_all(&[7; 4_096]).expect("it can be written");
+        file.sync_data().expect("it can be kept");
+        began.elapsed()
+    };
+    (0..1_000).map(fsync).collect()
 }
 
 fn median(mut took: Vec<Duration>) -> Duration {

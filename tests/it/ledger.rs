@@ -376,6 +376,89 @@ async fn a_file_that_another_process_writes_to_is_unavailable_for_as_long() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_others_have_written_to_a_file_is_seen() {
+    let (folder, database) = on_disk().await;
+    create_users(&database, ["alice"].into_iter(), NOW.0).await;
+    let url = format!("sqlite:{}", folder.path().join("weir.db").display());
+    let process = Database::open(&SecretUrl::new(url)).await;
+    let process = process.expect("a database");
+    // On the same connection, and on another.
+    let others = [&database, &process].map(|database| Store::new(database.clone()));
+    let store = Store::new(database.clone());
+    for (number, other) in others.iter().cycle().take(6).enumerate() {
+        for (store, name) in [(&store, "own"), (other, "other")] {
+            let outcomes = store.commit(&[opening(&format!("{name}{number}"))]).await;
+            assert_eq!(outcomes, Ok(vec![Ok(Done::Opened)]));
+        }
+    }
+    let held = store.find_account(&alice()).await.expect("an answer");
+    assert_eq!(held.expect("an account").held.plan, Credits(12_000));
+    is_sound(&database).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_was_rolled_back_leaves_nothing() {
+    let (_folder, database) = on_disk().await;
+    create_users(&database, ["alice"].into_iter(), NOW.0).await;
+    let trigger = "CREATE TRIGGER refuse BEFORE INSERT ON holds WHEN new.id = 'refused' \
+                   BEGIN SELECT RAISE(ABORT, 'refused'); END";
+    database.writer().execute(trigger).await.expect("a trigger");
+    let store = Store::new(database.clone());
+    for (batch, is_refused) in [
+        (["h1", "h2"], false),
+        (["h3", "refused"], true),
+        (["h3", "h4"], false),
+    ] {
+        let outcomes = store.commit(&batch.map(opening)).await;
+        let refused = matches!(outcomes, Err(StoreError::Rejected(_)));
+        assert_eq!(refused, is_refused, "{outcomes:?}");
+    }
+    let held = store.find_account(&alice()).await.expect("an answer");
+    assert_eq!(held.expect("an account").held.plan, Credits(4_000));
+    is_sound(&database).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_hold_gives_back_its_parent_has() {
+    each_database(async |stores| {
+        let database = &stores.database;
+        create_users(database, ["alice"].into_iter(), NOW.0).await;
+        let store = Store::new(database.clone());
+        let parent = Some(HoldId("parent".to_owned()));
+        let child = |hold| {
+            Action::Open(Open {
+                parent: parent.clone(),
+                ..open(hold, 600)
+            })
+        };
+        let release = |hold: &str| Action::Release {
+            hold: HoldId(hold.to_owned()),
+        };
+        // The second child fits only once the first has ended.
+        for (action, done) in [
+            (Action::Open(open("parent", 1_000)), Done::Opened),
+            (child("first"), Done::Opened),
+            (release("first"), Done::Released),
+            (child("second"), Done::Opened),
+            (release("parent"), Done::Released),
+            (release("second"), Done::Released),
+        ] {
+            let operation = Operation {
+                account: alice(),
+                at: NOW,
+                action,
+            };
+            let outcomes = store.commit(&[operation]).await;
+            assert_eq!(outcomes, Ok(vec![Ok(done)]));
+            is_sound(database).await;
+        }
+        let left = store.find_account(&alice()).await.expect("an answer");
+        assert_eq!(left.expect("an account").held.plan, Credits(0));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn whoever_writes_to_sqlite_waits_for_the_turn_but_not_for_long() {
     for url in ["sqlite::memory:", ""] {
         let (_folder, database) = match url {

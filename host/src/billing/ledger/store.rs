@@ -8,6 +8,7 @@ mod rows;
 mod sqlite;
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Row as _};
@@ -28,6 +29,8 @@ const LEASE_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Debug, Clone)]
 pub struct Store {
     database: Database,
+    /// While one has it, it has the turn too.
+    remembered: Arc<Mutex<sqlite::Remembered>>,
 }
 
 /// Why a batch has no outcomes.
@@ -56,7 +59,10 @@ pub struct Orphan {
 impl Store {
     /// The ledger in this database.
     pub fn new(database: Database) -> Self {
-        Self { database }
+        Self {
+            database,
+            remembered: Arc::default(),
+        }
     }
 
     /// Does all operations, in order and in one transaction. In SQLite, it blocks the thread.
@@ -64,7 +70,10 @@ impl Store {
         match self.database.turn() {
             Some(turn) => {
                 let mut native = turn.native().await.map_err(Failure::from)?;
-                sqlite::commit(&mut native, operations)
+                let remembered = self.remembered.lock();
+                // A batch that panics leaves nothing there.
+                let mut remembered = remembered.unwrap_or_else(PoisonError::into_inner);
+                sqlite::commit(&mut native, &mut remembered, operations)
             }
             None => postgres::commit(&self.database, operations).await,
         }
@@ -181,6 +190,23 @@ impl Loaded {
             account.holds.insert(id.clone(), hold);
         }
         self.owners.insert(id, owner);
+    }
+
+    /// Whether the hold is there already, and the account's.
+    fn owns(&mut self, account: &AccountId, hold: &HoldId) -> bool {
+        let Some(known) = self.accounts.get(account) else {
+            return false;
+        };
+        let Some(known) = known.holds.get(hold) else {
+            return false;
+        };
+        for id in [Some(hold), known.open.parent.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            self.owners.insert(id.clone(), account.clone());
+        }
+        true
     }
 
     fn add_recorded(&mut self, operation: &Operation, first: Recorded) {

@@ -1,66 +1,161 @@
 //! A batch in SQLite, on the thread that asks for it: a small statement for each row.
 //!
-//! Whoever writes is alone, so nothing needs to be locked, and no row can change between two statements.
+//! Whoever writes is alone, so nothing needs to be locked, and no row can change between two statements. Most often nobody
+//! else has written since the last batch either: then what that one has left in memory is not read again.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::mem;
+use std::ops::Deref;
 use std::sync::LazyLock;
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{CachedStatement, Connection, ToSql, Transaction, TransactionBehavior};
+use rusqlite::{CachedStatement, Connection, ToSql};
 
 use super::rows::{
     ACCOUNTS, Column, ENTRIES, HOLDS, RECORDED, Row, Table, USAGE_DAILY, Value, list, read_account,
     read_hold, read_recorded,
 };
 use super::{Changes, Failure, Loaded, MAKE_ACCOUNTS, StoreError, find_account};
-use crate::billing::ledger::operation::{HoldId, Operation, Outcome};
+use crate::billing::ledger::account::{Account, HoldState, Journal};
+use crate::billing::ledger::operation::{AccountId, HoldId, Operation, Outcome};
+
+/// Accounts that are remembered at most.
+const REMEMBERED: usize = 4_096;
+
+/// Accounts as a batch has left them, with their open holds, so that the next one need not read them: good for as
+/// long as nobody else writes.
+///
+/// **Invariant:** of an account that is remembered, a hold with a parent is so only with its parent, if that is open.
+#[derive(Debug, Default)]
+pub(super) struct Remembered {
+    accounts: HashMap<AccountId, Account>,
+    as_of: Option<Version>,
+}
+
+/// What is another one after every change that anybody makes: other connections, and this one.
+type Version = (i64, u64);
 
 /// Rolls back whatever goes wrong before the commit, a panic too.
 pub(super) fn commit(
     connection: &mut Connection,
+    remembered: &mut Remembered,
     operations: &[Operation],
 ) -> Result<Vec<Outcome>, StoreError> {
-    let transaction = connection
-        .transaction_with_behavior(TransactionBehavior::Immediate)
-        .map_err(Failure::from)?;
-    let outcomes = run(&transaction, operations)?;
-    let Err(error) = transaction.execute_batch("COMMIT") else {
-        return Ok(outcomes);
-    };
-    if transaction.is_autocommit() {
-        // It is over, and for this process rolled back; but what the disk would not confirm may be there after a
-        // crash.
-        return Err(StoreError::Unknown(error.to_string()));
+    let transaction = Transaction::begin(connection).map_err(Failure::from)?;
+    // Forgotten, should anything go wrong.
+    let mut before = mem::take(remembered);
+    let version = version(&transaction).map_err(Failure::from)?;
+    if before.as_of != Some(version) {
+        before.accounts.clear();
     }
-    match transaction.rollback() {
-        Ok(()) => Err(StoreError::Unavailable(error.to_string())),
-        Err(_) => Err(StoreError::Unknown(error.to_string())),
+    let (loaded, outcomes) = run(&transaction, &mut before, operations)?;
+    transaction.commit()?;
+    let (by_others, _) = version;
+    *remembered = before.with(loaded, (by_others, connection.total_changes()));
+    Ok(outcomes)
+}
+
+fn version(connection: &Connection) -> rusqlite::Result<Version> {
+    let mut statement = connection.prepare_cached("PRAGMA data_version")?;
+    let by_others = statement.query_row([], |row| row.get(0))?;
+    Ok((by_others, connection.total_changes()))
+}
+
+impl Remembered {
+    fn with(mut self, loaded: Loaded, as_of: Version) -> Self {
+        if self.accounts.len() + loaded.accounts.len() > REMEMBERED {
+            self.accounts.clear();
+        }
+        for (id, mut account) in loaded.accounts {
+            account.journal = Journal::default();
+            account.recorded.clear();
+            account
+                .holds
+                .retain(|_, hold| hold.state == HoldState::Open);
+            self.accounts.insert(id, account);
+        }
+        self.as_of = Some(as_of);
+        self
     }
 }
 
-fn run(transaction: &Transaction<'_>, operations: &[Operation]) -> Result<Vec<Outcome>, Failure> {
+/// A transaction that may write, on statements that are not prepared anew each time. Rolled back when dropped.
+struct Transaction<'c>(&'c Connection);
+
+impl<'c> Transaction<'c> {
+    fn begin(connection: &'c mut Connection) -> rusqlite::Result<Self> {
+        connection
+            .prepare_cached("BEGIN IMMEDIATE")?
+            .raw_execute()?;
+        Ok(Self(connection))
+    }
+
+    fn commit(self) -> Result<(), StoreError> {
+        let mut commit = self.0.prepare_cached("COMMIT").map_err(Failure::from)?;
+        let Err(error) = commit.raw_execute() else {
+            return Ok(());
+        };
+        if self.0.is_autocommit() {
+            // It is over, and for this process rolled back; but what the disk would not confirm may be there after a
+            // crash.
+            return Err(StoreError::Unknown(error.to_string()));
+        }
+        match self.0.execute_batch("ROLLBACK") {
+            Ok(()) => Err(StoreError::Unavailable(error.to_string())),
+            Err(_) => Err(StoreError::Unknown(error.to_string())),
+        }
+    }
+}
+
+impl Deref for Transaction<'_> {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        self.0
+    }
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        if !self.0.is_autocommit()
+            && let Err(error) = self.0.execute_batch("ROLLBACK")
+        {
+            tracing::warn!(%error, "rolling back a batch of the ledger");
+        }
+    }
+}
+
+fn run(
+    connection: &Connection,
+    before: &mut Remembered,
+    operations: &[Operation],
+) -> Result<(Loaded, Vec<Outcome>), Failure> {
     let mut loaded = Loaded::default();
-    load_accounts(transaction, operations, &mut loaded)?;
-    load_holds(transaction, operations, &mut loaded)?;
-    load_recorded(transaction, operations, &mut loaded)?;
+    load_accounts(connection, before, operations, &mut loaded)?;
+    load_holds(connection, operations, &mut loaded)?;
+    load_recorded(connection, operations, &mut loaded)?;
     let outcomes = loaded.apply(operations);
-    write(transaction, &loaded, &loaded.changes())?;
-    Ok(outcomes)
+    write(connection, &loaded, &loaded.changes())?;
+    Ok((loaded, outcomes))
 }
 
 /// Loads the accounts that operations are about. Those of users who have none yet are made.
 fn load_accounts(
-    transaction: &Transaction<'_>,
+    connection: &Connection,
+    before: &mut Remembered,
     operations: &[Operation],
     loaded: &mut Loaded,
 ) -> Result<(), Failure> {
-    let mut find = transaction.prepare_cached(&STATEMENTS.find_account)?;
+    let mut find = connection.prepare_cached(&STATEMENTS.find_account)?;
     for Operation { account: id, .. } in operations {
         if loaded.accounts.contains_key(id) {
             continue;
         }
-        let mut account = read(&mut find, &id.0, |row| Ok(read_account(row)?))?;
-        if account.is_none() && make_account(transaction, &id.0)? {
+        let mut account = before.accounts.remove(id);
+        if account.is_none() {
+            account = read(&mut find, &id.0, |row| Ok(read_account(row)?))?;
+        }
+        if account.is_none() && make_account(connection, &id.0)? {
             account = read(&mut find, &id.0, |row| Ok(read_account(row)?))?;
         }
         if let Some(account) = account {
@@ -70,21 +165,25 @@ fn load_accounts(
     Ok(())
 }
 
-fn make_account(transaction: &Transaction<'_>, id: &str) -> Result<bool, Failure> {
-    let mut make = transaction.prepare_cached(&STATEMENTS.make_account)?;
+fn make_account(connection: &Connection, id: &str) -> Result<bool, Failure> {
+    let mut make = connection.prepare_cached(&STATEMENTS.make_account)?;
     Ok(make.execute([id])? > 0)
 }
 
 /// Loads the holds that operations name, and their parents.
 fn load_holds(
-    transaction: &Transaction<'_>,
+    connection: &Connection,
     operations: &[Operation],
     loaded: &mut Loaded,
 ) -> Result<(), Failure> {
-    let mut find = transaction.prepare_cached(&STATEMENTS.find_hold)?;
+    let mut find = connection.prepare_cached(&STATEMENTS.find_hold)?;
     let mut asked = HashSet::new();
-    for id in operations.iter().flat_map(Operation::holds) {
-        if !asked.insert(id) {
+    let named = operations.iter().flat_map(|operation| {
+        let holds = operation.holds();
+        holds.map(move |id| (operation, id))
+    });
+    for (operation, id) in named {
+        if !asked.insert(id) || loaded.owns(&operation.account, id) {
             continue;
         }
         let parent = load_hold(&mut find, id, loaded)?;
@@ -113,13 +212,13 @@ fn load_hold(
 
 /// Loads what was done under the ids that operations bring.
 fn load_recorded(
-    transaction: &Transaction<'_>,
+    connection: &Connection,
     operations: &[Operation],
     loaded: &mut Loaded,
 ) -> Result<(), Failure> {
     for operation in operations {
         if let Some(id) = operation.id() {
-            let mut find = transaction.prepare_cached(&STATEMENTS.find_recorded)?;
+            let mut find = connection.prepare_cached(&STATEMENTS.find_recorded)?;
             if let Some((_, first)) = read(&mut find, &id.0, |row| Ok(read_recorded(row)?))? {
                 loaded.add_recorded(operation, first);
             }
@@ -138,24 +237,20 @@ fn read<T>(
     rows.next()?.map(read).transpose()
 }
 
-fn write(
-    transaction: &Transaction<'_>,
-    loaded: &Loaded,
-    changes: &Changes<'_>,
-) -> Result<(), Failure> {
+fn write(connection: &Connection, loaded: &Loaded, changes: &Changes<'_>) -> Result<(), Failure> {
     let statements = &*STATEMENTS;
     // Entries refer to holds, and holds to accounts.
     let period = || ACCOUNTS.fixed.iter().chain(ACCOUNTS.key);
     let balances = || ACCOUNTS.changing.iter().chain(ACCOUNTS.key);
     // Most often the period is the same, and so its index.
     write_rows(
-        transaction,
+        connection,
         &statements.write_periods,
         period,
         &changes.begun,
     )?;
     write_rows(
-        transaction,
+        connection,
         &statements.write_balances,
         balances,
         &changes.accounts,
@@ -166,27 +261,27 @@ fn write(
         .partition(|(_, hold)| loaded.owners.contains_key(&hold.open.hold));
     let columns = || HOLDS.changing.iter().chain(HOLDS.key);
     write_rows(
-        transaction,
+        connection,
         &statements.write_new_holds,
         || HOLDS.columns(),
         &new,
     )?;
-    write_rows(transaction, &statements.write_holds, columns, &known)?;
+    write_rows(connection, &statements.write_holds, columns, &known)?;
     let (entries, usage) = (&changes.entries, &changes.usage_rows());
     write_rows(
-        transaction,
+        connection,
         &statements.write_entries,
         || ENTRIES.columns(),
         entries,
     )?;
     write_rows(
-        transaction,
+        connection,
         &statements.write_usage,
         || USAGE_DAILY.columns(),
         usage,
     )?;
     for (_, account) in &changes.begun {
-        transaction
+        connection
             .prepare_cached(statements.write_plan)?
             .execute([account.plan.name(), &account.id.0])?;
     }
@@ -195,7 +290,7 @@ fn write(
 
 /// Writes rows, each of which must be written. The columns are in the order of the statement's parameters.
 fn write_rows<'r, T: 'static, C: Iterator<Item = &'static Column<T>>>(
-    transaction: &Transaction<'_>,
+    connection: &Connection,
     statement: &str,
     columns: impl Fn() -> C,
     rows: &[Row<'r, T>],
@@ -203,7 +298,7 @@ fn write_rows<'r, T: 'static, C: Iterator<Item = &'static Column<T>>>(
     if rows.is_empty() {
         return Ok(());
     }
-    let mut statement = transaction.prepare_cached(statement)?;
+    let mut statement = connection.prepare_cached(statement)?;
     for row in rows {
         for (index, column) in (1..).zip(columns()) {
             statement.raw_bind_parameter(index, column.value(row))?;
@@ -285,6 +380,7 @@ fn update<T>(table: &Table<T>, columns: &'static [Column<T>]) -> String {
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
+    use crate::clock::Millis;
     use crate::secrets::SecretUrl;
     use crate::storage::Database;
     use crate::storage::database::Native;
@@ -292,6 +388,24 @@ mod tests {
     async fn open() -> Native {
         let database = Database::open(&SecretUrl::new("sqlite::memory:")).await;
         database.unwrap().turn().unwrap().native().await.unwrap()
+    }
+
+    #[test]
+    fn not_everybody_is_remembered() {
+        let mut remembered = Remembered::default();
+        for batch in 0..3 {
+            let ids = (0..REMEMBERED / 2).map(|number| AccountId(format!("{batch}-{number}")));
+            let accounts = ids.map(|id| (id.clone(), Account::new(id, Millis(0))));
+            let loaded = Loaded {
+                accounts: accounts.collect(),
+                ..Loaded::default()
+            };
+            remembered = remembered.with(loaded, (0, batch));
+            let last = AccountId(format!("{batch}-0"));
+            assert!(remembered.accounts.contains_key(&last));
+            assert!(remembered.accounts.len() <= REMEMBERED);
+        }
+        assert_eq!(remembered.as_of, Some((0, 2)));
     }
 
     #[tokio::test]

@@ -258,6 +258,7 @@ fn lock_file(path: &Path) -> anyhow::Result<File> {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
 

@@ -11,6 +11,5 @@ pub(crate) fn processor_time() -> Duration {
 
 /// The middle one of some figures.
 pub(crate) fn median(mut figures: Vec<Duration>) -> Duration {
-    figures.sort();
-    figures[figures.len() / 2]
+    tests::percentile(&mut figures, 50)
 }

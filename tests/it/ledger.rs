@@ -335,9 +335,20 @@ async fn what_the_database_refuses_fails_alone() {
 
 async fn on_disk() -> (TempDir, Database) {
     let folder = tempfile::tempdir().expect("a folder");
+    let database = open_in(&folder).await;
+    (folder, database)
+}
+
+/// Each time with a turn of its own, as another process would have.
+async fn open_in(folder: &TempDir) -> Database {
     let url = format!("sqlite:{}", folder.path().join("weir.db").display());
     let database = Database::open(&SecretUrl::new(url)).await;
-    (folder, database.expect("a database"))
+    database.expect("a database")
+}
+
+async fn held(store: &Store) -> Credits {
+    let account = store.find_account(&alice()).await.expect("an answer");
+    account.expect("an account").held.plan
 }
 
 fn opening(hold: &str) -> Operation {
@@ -353,10 +364,7 @@ async fn a_file_that_another_process_writes_to_is_unavailable_for_as_long() {
     let (folder, database) = on_disk().await;
     create_users(&database, ["alice"].into_iter(), NOW.0).await;
     let store = Store::new(database.clone());
-    // With a turn of its own, as another process would.
-    let url = format!("sqlite:{}", folder.path().join("weir.db").display());
-    let other = Database::open(&SecretUrl::new(url)).await;
-    let other = other.expect("a database");
+    let other = open_in(&folder).await;
     let mut writing = other.begin().await.expect("a transaction");
     writing
         .execute("UPDATE users SET created_at = created_at + 1")
@@ -379,9 +387,7 @@ async fn a_file_that_another_process_writes_to_is_unavailable_for_as_long() {
 async fn what_others_have_written_to_a_file_is_seen() {
     let (folder, database) = on_disk().await;
     create_users(&database, ["alice"].into_iter(), NOW.0).await;
-    let url = format!("sqlite:{}", folder.path().join("weir.db").display());
-    let process = Database::open(&SecretUrl::new(url)).await;
-    let process = process.expect("a database");
+    let process = open_in(&folder).await;
     // On the same connection, and on another.
     let others = [&database, &process].map(|database| Store::new(database.clone()));
     let store = Store::new(database.clone());
@@ -391,8 +397,7 @@ async fn what_others_have_written_to_a_file_is_seen() {
             assert_eq!(outcomes, Ok(vec![Ok(Done::Opened)]));
         }
     }
-    let held = store.find_account(&alice()).await.expect("an answer");
-    assert_eq!(held.expect("an account").held.plan, Credits(12_000));
+    assert_eq!(held(&store).await, Credits(12_000));
     is_sound(&database).await;
 }
 
@@ -413,8 +418,7 @@ async fn a_batch_that_was_rolled_back_leaves_nothing() {
         let refused = matches!(outcomes, Err(StoreError::Rejected(_)));
         assert_eq!(refused, is_refused, "{outcomes:?}");
     }
-    let held = store.find_account(&alice()).await.expect("an answer");
-    assert_eq!(held.expect("an account").held.plan, Credits(4_000));
+    assert_eq!(held(&store).await, Credits(4_000));
     is_sound(&database).await;
 }
 
@@ -452,8 +456,7 @@ async fn what_a_hold_gives_back_its_parent_has() {
             assert_eq!(outcomes, Ok(vec![Ok(done)]));
             is_sound(database).await;
         }
-        let left = store.find_account(&alice()).await.expect("an answer");
-        assert_eq!(left.expect("an account").held.plan, Credits(0));
+        assert_eq!(held(&store).await, Credits(0));
     })
     .await;
 }

@@ -33,7 +33,10 @@ async fn each(test: impl AsyncFn(Gateway, ManualClock)) {
 }
 
 async fn summary(client: &Client) -> String {
-    let answer = client.get("/usage/me").await;
+    shown(&client.get("/usage/me").await)
+}
+
+fn shown(answer: &Answer) -> String {
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(answer.headers["content-type"], "application/json");
     answer.text()
@@ -315,7 +318,7 @@ async fn readers_never_bring_back_what_a_settlement_has_changed() {
         for round in 1..=30 {
             serve(gateway.app(), SMALL).await;
             forget(&gateway, USER).await;
-            let shown = format!(r#""total_requests":{round}}}"#);
+            let wanted = format!(r#""total_requests":{round}}}"#);
             let mut answer = alice.get("/usage/me").await;
             // With so many readers, a busy machine may not have a connection within a request's patience.
             for _ in 0..10 {
@@ -325,8 +328,8 @@ async fn readers_never_bring_back_what_a_settlement_has_changed() {
                 answer.error(503, "STORE_UNAVAILABLE");
                 answer = alice.get("/usage/me").await;
             }
-            let summary = answer.text();
-            assert!(summary.contains(&shown), "{round}: {summary}");
+            let summary = shown(&answer);
+            assert!(summary.contains(&wanted), "{round}: {summary}");
         }
         for reader in readers {
             reader.abort();

@@ -18,3 +18,11 @@ pub use gateway::{Gateway, chat, weir_program};
 pub use issuer::SigningKey;
 pub use oidc::OidcServer;
 pub use upstream::{Gate, Reply, Upstream};
+
+use std::time::Duration;
+
+/// The figure that so many hundredths of all are not beyond. Sorts them.
+pub fn percentile(figures: &mut [Duration], hundredths: usize) -> Duration {
+    figures.sort();
+    figures[figures.len() * hundredths / 100]
+}

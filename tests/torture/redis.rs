@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tests::stores::{Postgres, Redis};
-use tests::{Gateway, Reply, Upstream};
+use tests::{Gateway, Reply, Upstream, percentile};
 use tokio::task::JoinSet;
 
 use crate::money::Books;
@@ -119,7 +119,7 @@ async fn outage(
     let refused = outcomes.iter().filter(|(_, _, status)| *status == 503);
     let refused = refused.count();
     outcomes.sort_by_key(|(_, took, _)| *took);
-    let quick: Vec<_> = outcomes
+    let mut quick: Vec<_> = outcomes
         .iter()
         .filter(|(began, _, _)| *began > opened)
         .map(|(_, took, _)| *took)
@@ -128,7 +128,7 @@ async fn outage(
         refused,
         otherwise: outcomes.len() - refused,
         slowest: outcomes.last().expect("some were sent").1,
-        p99_of_breaker: quick[quick.len() * 99 / 100],
+        p99_of_breaker: percentile(&mut quick, 99),
         upstream_calls,
         recovery,
     }

@@ -192,18 +192,13 @@ impl Loaded {
         self.owners.insert(id, owner);
     }
 
-    /// Whether the hold is there already, and the account's.
-    fn owns(&mut self, account: &AccountId, hold: &HoldId) -> bool {
-        let Some(known) = self.accounts.get(account) else {
+    /// Notes whose a hold of an account that was remembered is, and its parent; `false` if it is not among them.
+    fn recall_hold(&mut self, account: &AccountId, id: &HoldId) -> bool {
+        let known = self.accounts.get(account);
+        let Some(hold) = known.and_then(|account| account.holds.get(id)) else {
             return false;
         };
-        let Some(known) = known.holds.get(hold) else {
-            return false;
-        };
-        for id in [Some(hold), known.open.parent.as_ref()]
-            .into_iter()
-            .flatten()
-        {
+        for id in std::iter::once(id).chain(&hold.open.parent) {
             self.owners.insert(id.clone(), account.clone());
         }
         true

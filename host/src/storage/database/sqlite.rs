@@ -33,7 +33,7 @@ const READER: &str = "PRAGMA busy_timeout = 200; PRAGMA query_only = ON";
 const CHECKPOINTER: &str = "PRAGMA synchronous = FULL; PRAGMA busy_timeout = 50; \
                             PRAGMA wal_autocheckpoint = 0";
 
-/// While the log is moved the disk is slow to commit: seldom enough that fewer than one in a hundred meets it.
+/// While the log is moved the disk is slow to commit: so it is moved seldom.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(2);
 
 /// Pages of 4 KiB from which on the log is long: writers wait until all of it is moved, and it is cut to nothing if

@@ -5,11 +5,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
-use std::ops::Deref;
 use std::sync::LazyLock;
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{CachedStatement, Connection, ToSql};
+use rusqlite::{CachedStatement, Connection, ToSql, Transaction, TransactionBehavior};
 
 use super::rows::{
     ACCOUNTS, Column, ENTRIES, HOLDS, RECORDED, Row, Table, USAGE_DAILY, Value, list, read_account,
@@ -41,7 +40,9 @@ pub(super) fn commit(
     remembered: &mut Remembered,
     operations: &[Operation],
 ) -> Result<Vec<Outcome>, StoreError> {
-    let transaction = Transaction::begin(connection).map_err(Failure::from)?;
+    let transaction = connection
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(Failure::from)?;
     // Forgotten, should anything go wrong.
     let mut before = mem::take(remembered);
     let version = version(&transaction).map_err(Failure::from)?;
@@ -49,10 +50,20 @@ pub(super) fn commit(
         before.accounts.clear();
     }
     let (loaded, outcomes) = run(&transaction, &mut before, operations)?;
-    transaction.commit()?;
-    let (by_others, _) = version;
-    *remembered = before.with(loaded, (by_others, connection.total_changes()));
-    Ok(outcomes)
+    let Err(error) = transaction.execute_batch("COMMIT") else {
+        let (by_others, _) = version;
+        *remembered = before.with(loaded, (by_others, transaction.total_changes()));
+        return Ok(outcomes);
+    };
+    if transaction.is_autocommit() {
+        // It is over, and for this process rolled back; but what the disk would not confirm may be there after a
+        // crash.
+        return Err(StoreError::Unknown(error.to_string()));
+    }
+    match transaction.rollback() {
+        Ok(()) => Err(StoreError::Unavailable(error.to_string())),
+        Err(_) => Err(StoreError::Unknown(error.to_string())),
+    }
 }
 
 fn version(connection: &Connection) -> rusqlite::Result<Version> {
@@ -79,74 +90,28 @@ impl Remembered {
     }
 }
 
-/// A transaction that may write, on statements that are not prepared anew each time. Rolled back when dropped.
-struct Transaction<'c>(&'c Connection);
-
-impl<'c> Transaction<'c> {
-    fn begin(connection: &'c mut Connection) -> rusqlite::Result<Self> {
-        connection
-            .prepare_cached("BEGIN IMMEDIATE")?
-            .raw_execute()?;
-        Ok(Self(connection))
-    }
-
-    fn commit(self) -> Result<(), StoreError> {
-        let mut commit = self.0.prepare_cached("COMMIT").map_err(Failure::from)?;
-        let Err(error) = commit.raw_execute() else {
-            return Ok(());
-        };
-        if self.0.is_autocommit() {
-            // It is over, and for this process rolled back; but what the disk would not confirm may be there after a
-            // crash.
-            return Err(StoreError::Unknown(error.to_string()));
-        }
-        match self.0.execute_batch("ROLLBACK") {
-            Ok(()) => Err(StoreError::Unavailable(error.to_string())),
-            Err(_) => Err(StoreError::Unknown(error.to_string())),
-        }
-    }
-}
-
-impl Deref for Transaction<'_> {
-    type Target = Connection;
-
-    fn deref(&self) -> &Connection {
-        self.0
-    }
-}
-
-impl Drop for Transaction<'_> {
-    fn drop(&mut self) {
-        if !self.0.is_autocommit()
-            && let Err(error) = self.0.execute_batch("ROLLBACK")
-        {
-            tracing::warn!(%error, "rolling back a batch of the ledger");
-        }
-    }
-}
-
 fn run(
-    connection: &Connection,
+    transaction: &Transaction<'_>,
     before: &mut Remembered,
     operations: &[Operation],
 ) -> Result<(Loaded, Vec<Outcome>), Failure> {
     let mut loaded = Loaded::default();
-    load_accounts(connection, before, operations, &mut loaded)?;
-    load_holds(connection, operations, &mut loaded)?;
-    load_recorded(connection, operations, &mut loaded)?;
+    load_accounts(transaction, before, operations, &mut loaded)?;
+    load_holds(transaction, operations, &mut loaded)?;
+    load_recorded(transaction, operations, &mut loaded)?;
     let outcomes = loaded.apply(operations);
-    write(connection, &loaded, &loaded.changes())?;
+    write(transaction, &loaded, &loaded.changes())?;
     Ok((loaded, outcomes))
 }
 
 /// Loads the accounts that operations are about. Those of users who have none yet are made.
 fn load_accounts(
-    connection: &Connection,
+    transaction: &Transaction<'_>,
     before: &mut Remembered,
     operations: &[Operation],
     loaded: &mut Loaded,
 ) -> Result<(), Failure> {
-    let mut find = connection.prepare_cached(&STATEMENTS.find_account)?;
+    let mut find = transaction.prepare_cached(&STATEMENTS.find_account)?;
     for Operation { account: id, .. } in operations {
         if loaded.accounts.contains_key(id) {
             continue;
@@ -155,7 +120,7 @@ fn load_accounts(
         if account.is_none() {
             account = read(&mut find, &id.0, |row| Ok(read_account(row)?))?;
         }
-        if account.is_none() && make_account(connection, &id.0)? {
+        if account.is_none() && make_account(transaction, &id.0)? {
             account = read(&mut find, &id.0, |row| Ok(read_account(row)?))?;
         }
         if let Some(account) = account {
@@ -165,25 +130,25 @@ fn load_accounts(
     Ok(())
 }
 
-fn make_account(connection: &Connection, id: &str) -> Result<bool, Failure> {
-    let mut make = connection.prepare_cached(&STATEMENTS.make_account)?;
+fn make_account(transaction: &Transaction<'_>, id: &str) -> Result<bool, Failure> {
+    let mut make = transaction.prepare_cached(&STATEMENTS.make_account)?;
     Ok(make.execute([id])? > 0)
 }
 
 /// Loads the holds that operations name, and their parents.
 fn load_holds(
-    connection: &Connection,
+    transaction: &Transaction<'_>,
     operations: &[Operation],
     loaded: &mut Loaded,
 ) -> Result<(), Failure> {
-    let mut find = connection.prepare_cached(&STATEMENTS.find_hold)?;
+    let mut find = transaction.prepare_cached(&STATEMENTS.find_hold)?;
     let mut asked = HashSet::new();
     let named = operations.iter().flat_map(|operation| {
         let holds = operation.holds();
         holds.map(move |id| (operation, id))
     });
     for (operation, id) in named {
-        if !asked.insert(id) || loaded.owns(&operation.account, id) {
+        if !asked.insert(id) || loaded.recall_hold(&operation.account, id) {
             continue;
         }
         let parent = load_hold(&mut find, id, loaded)?;
@@ -212,13 +177,13 @@ fn load_hold(
 
 /// Loads what was done under the ids that operations bring.
 fn load_recorded(
-    connection: &Connection,
+    transaction: &Transaction<'_>,
     operations: &[Operation],
     loaded: &mut Loaded,
 ) -> Result<(), Failure> {
     for operation in operations {
         if let Some(id) = operation.id() {
-            let mut find = connection.prepare_cached(&STATEMENTS.find_recorded)?;
+            let mut find = transaction.prepare_cached(&STATEMENTS.find_recorded)?;
             if let Some((_, first)) = read(&mut find, &id.0, |row| Ok(read_recorded(row)?))? {
                 loaded.add_recorded(operation, first);
             }
@@ -237,20 +202,24 @@ fn read<T>(
     rows.next()?.map(read).transpose()
 }
 
-fn write(connection: &Connection, loaded: &Loaded, changes: &Changes<'_>) -> Result<(), Failure> {
+fn write(
+    transaction: &Transaction<'_>,
+    loaded: &Loaded,
+    changes: &Changes<'_>,
+) -> Result<(), Failure> {
     let statements = &*STATEMENTS;
     // Entries refer to holds, and holds to accounts.
     let period = || ACCOUNTS.fixed.iter().chain(ACCOUNTS.key);
     let balances = || ACCOUNTS.changing.iter().chain(ACCOUNTS.key);
     // Most often the period is the same, and so its index.
     write_rows(
-        connection,
+        transaction,
         &statements.write_periods,
         period,
         &changes.begun,
     )?;
     write_rows(
-        connection,
+        transaction,
         &statements.write_balances,
         balances,
         &changes.accounts,
@@ -261,27 +230,27 @@ fn write(connection: &Connection, loaded: &Loaded, changes: &Changes<'_>) -> Res
         .partition(|(_, hold)| loaded.owners.contains_key(&hold.open.hold));
     let columns = || HOLDS.changing.iter().chain(HOLDS.key);
     write_rows(
-        connection,
+        transaction,
         &statements.write_new_holds,
         || HOLDS.columns(),
         &new,
     )?;
-    write_rows(connection, &statements.write_holds, columns, &known)?;
+    write_rows(transaction, &statements.write_holds, columns, &known)?;
     let (entries, usage) = (&changes.entries, &changes.usage_rows());
     write_rows(
-        connection,
+        transaction,
         &statements.write_entries,
         || ENTRIES.columns(),
         entries,
     )?;
     write_rows(
-        connection,
+        transaction,
         &statements.write_usage,
         || USAGE_DAILY.columns(),
         usage,
     )?;
     for (_, account) in &changes.begun {
-        connection
+        transaction
             .prepare_cached(statements.write_plan)?
             .execute([account.plan.name(), &account.id.0])?;
     }
@@ -290,7 +259,7 @@ fn write(connection: &Connection, loaded: &Loaded, changes: &Changes<'_>) -> Res
 
 /// Writes rows, each of which must be written. The columns are in the order of the statement's parameters.
 fn write_rows<'r, T: 'static, C: Iterator<Item = &'static Column<T>>>(
-    connection: &Connection,
+    transaction: &Transaction<'_>,
     statement: &str,
     columns: impl Fn() -> C,
     rows: &[Row<'r, T>],
@@ -298,7 +267,7 @@ fn write_rows<'r, T: 'static, C: Iterator<Item = &'static Column<T>>>(
     if rows.is_empty() {
         return Ok(());
     }
-    let mut statement = connection.prepare_cached(statement)?;
+    let mut statement = transaction.prepare_cached(statement)?;
     for row in rows {
         for (index, column) in (1..).zip(columns()) {
             statement.raw_bind_parameter(index, column.value(row))?;

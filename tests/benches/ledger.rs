@@ -27,9 +27,9 @@ use weir::billing::ledger::verify::verify;
 use weir::billing::ledger::{
     AccountId, HoldId, LeaseSettings, Ledger, Open, Settle, Source, Usage,
 };
-use weir::clock::{Clock, Millis};
-use weir::secrets::SecretUrl;
-use weir::storage::Database;
+use weir_storage::Database;
+use weir_storage::clock::{Clock, Millis};
+use weir_storage::secrets::SecretUrl;
 
 /// Requests that are under way at once, for the rates.
 const CONCURRENT: usize = 512;
@@ -235,12 +235,12 @@ fn fsyncs(folder: &Path) -> Vec<Duration> {
 /// Opens and settles; returns how long the first took.
 async fn pair(ledger: &Ledger, account: &AccountId) -> Duration {
     let began = Instant::now();
-    let hold = HoldId(weir::ids::hold_id());
+    let hold = HoldId(weir_storage::ids::hold_id());
     let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
     let open = Open {
         hold: hold.clone(),
         amount: Credits(100),
-        request_id: weir::ids::request_id(),
+        request_id: weir_storage::ids::request_id(),
         boot_id: String::new(),
         parent: None,
         source: Source::ApiKey,

@@ -3,8 +3,8 @@
 use tests::gateway::{USER, at, on_each_database};
 use tests::ledger::{Served, hold, serve, settle};
 use tests::{Client, Gateway};
-use weir::clock::ManualClock;
 use weir::identity::store;
+use weir_storage::clock::ManualClock;
 
 const REPORTS: [&str; 2] = ["/admin/usage", "/admin/model-economics"];
 
@@ -137,7 +137,7 @@ async fn only_administrators_who_are_signed_in_are_let_in() {
         let admin = gateway.admin("root").await;
         let database = &gateway.app().database;
         // The same role does not make an administrator of a key.
-        let now = weir::clock::Clock::Manual(clock.clone()).now();
+        let now = weir_storage::clock::Clock::Manual(clock.clone()).now();
         let granted = store::grant_admin(database, USER, now).await;
         assert!(granted.expect("the database answers"));
         for path in REPORTS {

@@ -85,7 +85,7 @@ async fn leave(gateway: &Gateway, credits: Credits) {
     let app = gateway.app();
     let refund = |pool| {
         Action::Refund(Refund {
-            id: OperationId(weir::ids::operator_action_id()),
+            id: OperationId(weir_storage::ids::operator_action_id()),
             pool,
             credits: Credits::MAX,
         })

@@ -10,7 +10,7 @@ use weir::plugins::bundled::Bundled;
 use weir::plugins::code_cache::{self, CodeCache};
 use weir::plugins::compiler::{CompileLimits, Compiler};
 use weir::plugins::{Digest, Engine, Limits, Loader, Plugins};
-use weir::secrets::Key;
+use weir_storage::secrets::Key;
 
 fn guest(name: &'static str, component: &'static str) -> Bundled {
     Bundled {

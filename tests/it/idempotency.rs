@@ -14,10 +14,10 @@ use weir::billing::Credits;
 use weir::billing::idempotency::{self, Claim, Claimed, ClaimedKey};
 use weir::billing::ledger::verify::verify;
 use weir::billing::ledger::{AccountId, LeaseSettings, Ledger};
-use weir::clock::{Clock, ManualClock, Millis};
-use weir::sealing::KeyRing;
-use weir::secrets::Key;
-use weir::storage::database::Dialect;
+use weir_storage::clock::{Clock, ManualClock, Millis};
+use weir_storage::database::Dialect;
+use weir_storage::sealing::KeyRing;
+use weir_storage::secrets::Key;
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 

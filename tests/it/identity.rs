@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tests::gateway::USER;
 use tests::stores::{Postgres, Redis};
 use tests::{Client, Gateway, chat};
-use weir::clock::{ManualClock, Millis};
+use weir_storage::clock::{ManualClock, Millis};
 
 async fn new_key(client: &Client, name: &str) -> Value {
     let answer = client.post("/api-keys", &json!({ "name": name })).await;

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use http::Method;
 use tests::{Gateway, chat};
-use weir::clock::Millis;
 use weir::identity::{self, api_key::RawKey, store};
+use weir_storage::clock::Millis;
 
 #[tokio::test]
 async fn a_good_key_works_in_either_header() {
@@ -145,7 +145,7 @@ async fn every_route_but_health_and_metrics_is_closed_to_strangers() {
         .settings("internal_listen = \"127.0.0.1:0\"")
         .start()
         .await;
-    let router = include_str!("../../host/src/router.rs");
+    let router = include_str!("../../host/weir/src/router.rs");
     let mut closed = 0;
     for route in router.split(".route(").skip(1) {
         let path = route.split('"').nth(1).expect("a path");

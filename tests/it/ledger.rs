@@ -17,10 +17,10 @@ use weir::billing::ledger::{
     Operation, OperationId, Refusal, Settle, Settlement, Source, Store, StoreError, TopUp, Usage,
 };
 use weir::billing::{Credits, Plan};
-use weir::clock::{Clock, ManualClock, Millis};
-use weir::secrets::SecretUrl;
-use weir::storage::Database;
-use weir::storage::database::Dialect;
+use weir_storage::Database;
+use weir_storage::clock::{Clock, ManualClock, Millis};
+use weir_storage::database::Dialect;
+use weir_storage::secrets::SecretUrl;
 
 const NOW: Millis = Millis(1_750_000_000_000);
 
@@ -733,7 +733,7 @@ async fn an_idempotency_key_gives_one_outcome() {
 async fn sweeps_do_not_walk_all_holds() {
     let database = Database::open(&SecretUrl::new("sqlite::memory:")).await;
     let database = database.expect("a database");
-    let store = include_str!("../../host/src/billing/ledger/store.rs");
+    let store = include_str!("../../host/weir/src/billing/ledger/store.rs");
     let query = store
         .split("pub async fn find_orphans")
         .nth(1)

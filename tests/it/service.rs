@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tests::gateway::USER;
 use tests::oidc::{AUDIENCE, CALLER, ROBOT, STRANGER};
 use tests::{Gateway, OidcServer, Upstream, chat};
-use weir::clock::{ManualClock, Millis};
 use weir::identity::dev_issuer::{DevAudience, SERVICE_EMAIL};
+use weir_storage::clock::{ManualClock, Millis};
 
 const CODE: &str = "/internal/agent/code";
 

@@ -11,15 +11,15 @@ use tests::stores::{
     Durability, PASSWORD, Postgres, Redis, each_cache, each_combination, each_database,
 };
 use tracing_subscriber::layer::SubscriberExt;
-use weir::clock::{Clock, Millis};
 use weir::identity::pepper::Peppers;
 use weir::identity::store;
-use weir::secrets::{Key, SecretUrl};
-use weir::storage::cache::{
+use weir_storage::cache::{
     Absence, Bucket, CacheError, Cached, Identified, Identify, LockoutPolicy, Lookup,
     MAX_VALUE_BYTES, Rate, Record, RecordKey,
 };
-use weir::storage::{Cache, Database};
+use weir_storage::clock::{Clock, Millis};
+use weir_storage::secrets::{Key, SecretUrl};
+use weir_storage::{Cache, Database};
 
 const POLICY: LockoutPolicy = LockoutPolicy {
     failures: NonZeroU32::new(10).expect("10"),

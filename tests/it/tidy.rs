@@ -89,7 +89,7 @@ fn every_adapter_has_its_four_files() {
 
 #[test]
 fn every_route_is_in_the_readme() {
-    let router = fs::read_to_string(root().join("host/src/router.rs")).expect("the router");
+    let router = fs::read_to_string(root().join("host/weir/src/router.rs")).expect("the router");
     let readme = fs::read_to_string(root().join("README.md")).expect("the README");
     let routes: Vec<_> = router
         .split(".route(")

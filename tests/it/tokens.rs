@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 use tests::issuer::{encode, key_set};
 use tests::{Gate, Reply, SigningKey, Upstream, patiently};
-use weir::clock::{Clock, ManualClock, Millis};
 use weir::config::Config;
 use weir::identity::dev_issuer::{DevAudience, DevIssuer};
 use weir::identity::jwks::KeySet;
@@ -23,8 +22,9 @@ use weir::identity::settings::{Algorithm, IssuerSettings};
 use weir::identity::store;
 use weir::identity::verifiers::Verifiers;
 use weir::inference::upstream::{HttpClient, http_client};
-use weir::secrets::Key;
-use weir::storage::Database;
+use weir_storage::Database;
+use weir_storage::clock::{Clock, ManualClock, Millis};
+use weir_storage::secrets::Key;
 
 const NOW: i64 = 1_800_000_000;
 

@@ -12,7 +12,7 @@ use tests::{Answer, Client, Gateway};
 use weir::billing::ledger::{AccountId, Action, Grant, OperationId, TopUp};
 use weir::billing::usage::{self, SUMMARY_TTL};
 use weir::billing::{Credits, Period, Plan};
-use weir::clock::ManualClock;
+use weir_storage::clock::ManualClock;
 
 const START: &str = "2026-01-31T12:00:00Z";
 

@@ -19,14 +19,14 @@ use tokio::time::Instant;
 use weir::app::App;
 use weir::billing::Credits;
 use weir::billing::ledger::{AccountId, Action, OperationId, TopUp};
-use weir::clock::{Clock, ManualClock, Millis};
 use weir::config::Config;
 use weir::identity::dev_issuer::{DevAudience, DevIssuer, SERVICE_EMAIL};
 use weir::identity::store;
 use weir::plugins::bundled::{self, Bundled};
 use weir::plugins::compiler::Compiler;
-use weir::secrets::{SecretUrl, create_private_folder};
 use weir::server::{self, Listeners};
+use weir_storage::clock::{Clock, ManualClock, Millis};
+use weir_storage::secrets::{SecretUrl, create_private_folder};
 
 use crate::client::{Answer, Client, EventStream};
 use crate::stores::Postgres;
@@ -425,7 +425,7 @@ pub fn at(moment: &str) -> Millis {
 /// Gives a user credits that do not lapse.
 pub async fn top_up(app: &App, user: &str, credits: Credits) {
     let top_up = TopUp {
-        id: OperationId(weir::ids::operator_action_id()),
+        id: OperationId(weir_storage::ids::operator_action_id()),
         credits,
     };
     let deadline = Instant::now() + Duration::from_secs(10);

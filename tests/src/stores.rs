@@ -14,9 +14,9 @@ use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use sqlx::{Connection, Executor};
-use weir::clock::{Clock, ManualClock};
-use weir::secrets::SecretUrl;
-use weir::storage::{Cache, Database};
+use weir_storage::clock::{Clock, ManualClock};
+use weir_storage::secrets::SecretUrl;
+use weir_storage::{Cache, Database};
 
 /// The password of both. Nothing that is printed may hold it.
 pub const PASSWORD: &str = "store-secret-9876543210";

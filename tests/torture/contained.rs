@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tests::{Gateway, Reply, Upstream, chat, guests};
 use weir::plugins::code_cache::CodeCache;
 use weir::plugins::{Engine, Limits, loading};
-use weir::secrets::Key;
+use weir_storage::secrets::Key;
 
 use crate::resident_mib;
 

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use tests::ledger::oracle;
 use tests::ledger::simulation::{Happened, Plant, simulate};
 use tests::stores::Postgres;
-use weir::secrets::SecretUrl;
-use weir::storage::Database;
+use weir_storage::Database;
+use weir_storage::secrets::SecretUrl;
 
 /// Operations of L1, half of them on each database.
 const OPERATIONS: usize = 1_000_000;

@@ -6,10 +6,10 @@ use sqlx::{AssertSqlSafe, Row};
 use tests::Gateway;
 use weir::billing::Credits;
 use weir::billing::ledger::verify::verify;
-use weir::clock::Millis;
-use weir::secrets::SecretUrl;
-use weir::storage::Database;
-use weir::storage::database::Snapshot;
+use weir_storage::Database;
+use weir_storage::clock::Millis;
+use weir_storage::database::Snapshot;
+use weir_storage::secrets::SecretUrl;
 
 /// Who pays for everything.
 pub(crate) const USER: &str = tests::gateway::USER;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 use tests::{Client, Reply, Upstream, chat};
-use weir::secrets::{Key, SecretUrl};
+use weir_storage::secrets::{Key, SecretUrl};
 
 use crate::money::{Books, USER};
 
@@ -76,7 +76,7 @@ impl Node {
         let twin = Self::new(&self.stores, &self.tables);
         let keys = Path::new(".weir/keys");
         for folder in [Path::new(".weir"), keys] {
-            weir::secrets::create_private_folder(&twin.folder.path().join(folder))
+            weir_storage::secrets::create_private_folder(&twin.folder.path().join(folder))
                 .expect("the folder can be written");
         }
         for secret in ["api-key-pepper", "sealing"] {

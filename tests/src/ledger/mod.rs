@@ -11,8 +11,8 @@ use weir::billing::Credits;
 use weir::billing::ledger::{
     AccountId, Action, HoldId, Open, Operation, Settle, Source, Store, Usage,
 };
-use weir::ids;
-use weir::storage::Database;
+use weir_storage::Database;
+use weir_storage::ids;
 
 /// Makes users, as somebody who signs in does.
 pub async fn create_users(database: &Database, ids: impl Iterator<Item = &str>, created_at: i64) {

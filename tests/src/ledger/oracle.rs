@@ -14,8 +14,8 @@ use weir::billing::ledger::{
     Pool, Refund, Refusal, Settle, Source, Store, TopUp, Usage,
 };
 use weir::billing::{Credits, Period, Plan};
-use weir::clock::Millis;
-use weir::storage::Database;
+use weir_storage::Database;
+use weir_storage::clock::Millis;
 
 use super::create_users;
 use super::random::Random;

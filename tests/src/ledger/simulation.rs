@@ -17,7 +17,7 @@ use weir::billing::ledger::{
     AccountId, Action, Checkpoint, Done, HoldId, Open, Operation, OperationId, Outcome, Refusal,
     Settle, Source, StoreError, TopUp, Usage,
 };
-use weir::clock::Millis;
+use weir_storage::clock::Millis;
 
 use super::random::Random;
 

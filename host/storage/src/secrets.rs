@@ -1,0 +1,322 @@
+//! Secrets in memory and their files: what prints masked, and what only the owner can read.
+
+use std::fmt;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail, ensure};
+use hmac::{Hmac, KeyInit, Mac};
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+use url::Url;
+
+/// Bytes that a configured secret has at least.
+const MIN_CONFIGURED_BYTES: usize = 32;
+
+/// A 256-bit key. Prints masked.
+#[derive(Clone)]
+pub struct Key([u8; 32]);
+
+impl Key {
+    /// A key with this value, e.g. one that a test chose.
+    pub fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The key's bytes.
+    pub fn expose(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The key that a configured secret makes; `what` names it in errors, such as `the pepper of version 1`.
+    pub fn configured(source: &SecretSource, what: &str) -> anyhow::Result<Self> {
+        let text = source
+            .read(environment)
+            .map_err(|problem| anyhow!("{what}: {problem}"))?;
+        ensure!(
+            text.expose().len() >= MIN_CONFIGURED_BYTES,
+            "{what} has less than {MIN_CONFIGURED_BYTES} bytes"
+        );
+        Ok(Self(Sha256::digest(text.expose().as_bytes()).into()))
+    }
+
+    /// An HMAC-SHA256 under the key, begun with a label that tells what it is for.
+    pub fn mac(&self, label: &[u8]) -> Hmac<Sha256> {
+        let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&self.0)
+            .unwrap_or_else(|_| unreachable!("HMAC takes keys of any length"));
+        mac.update(label);
+        mac
+    }
+
+    /// What tells it from another without telling anything of it.
+    pub fn fingerprint(&self, label: &[u8]) -> Vec<u8> {
+        self.mac(label).finalize().into_bytes()[..16].to_vec()
+    }
+
+    /// Reads a key from its file, or makes one from the system's randomness if there is none.
+    ///
+    /// The file has mode 0600; one that others can read is refused, since what it protects is
+    /// forfeit. Processes that make it at the same time all get the key of the one that was first.
+    pub fn load_or_create(path: &Path) -> anyhow::Result<Self> {
+        match std::fs::symlink_metadata(path) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                create_key_file(path).with_context(|| format!("creating {}", path.display()))?
+            }
+            Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
+        }
+        let mode = std::fs::metadata(path)?.permissions().mode();
+        if mode & 0o077 != 0 {
+            bail!(
+                "{} can be read by others (mode {:o}); run: chmod 600 {0}",
+                path.display(),
+                mode & 0o777
+            );
+        }
+        let bytes = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+        match bytes.try_into() {
+            Ok(bytes) => Ok(Self(bytes)),
+            Err(_) => bail!("{} does not hold a key of 32 bytes", path.display()),
+        }
+    }
+}
+
+/// Puts a new key in place, unless another process was faster.
+///
+/// The key is written beside its place and linked there when it is whole: a link, unlike a rename,
+/// never replaces, and a crash leaves a stray file rather than half a key.
+fn create_key_file(path: &Path) -> anyhow::Result<()> {
+    let folder = path.parent().context("a key lies in a folder")?;
+    create_private_folder(folder)?;
+    let beside = path.with_extension(format!("{}.tmp", uuid::Uuid::now_v7().simple()));
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&beside)?;
+    let linked = file
+        .write_all(&random_bytes::<32>())
+        .and_then(|()| file.sync_all())
+        .and_then(|()| std::fs::hard_link(&beside, path));
+    std::fs::remove_file(&beside)?;
+    match linked {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error.into()),
+        // The folder too, so that what the key protects does not outlast the key.
+        _ => Ok(std::fs::File::open(folder)?.sync_all()?),
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Key(****)")
+    }
+}
+
+/// A text that must not be shown, such as an upstream's credential. Prints masked.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps a text.
+    pub fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// The text itself.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Secret(****)")
+    }
+}
+
+/// Where a secret comes from, such as a credential: `{ env = "NAME" }` or `{ file = "PATH" }`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "SourceTable")]
+pub enum SecretSource {
+    /// An environment variable.
+    Env(String),
+    /// A file; white space around its content is dropped.
+    File(PathBuf),
+}
+
+/// Reads anything, so that a secret which was written where its source belongs is in no error.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct SourceTable(serde_json::Value);
+
+impl TryFrom<SourceTable> for SecretSource {
+    type Error = &'static str;
+
+    fn try_from(table: SourceTable) -> Result<Self, Self::Error> {
+        let table = table.0.as_object().filter(|table| table.len() == 1);
+        let text = |name| table?.get(name)?.as_str();
+        match (text("env"), text("file")) {
+            (Some(name), _) => Ok(Self::Env(name.to_owned())),
+            (_, Some(path)) => Ok(Self::File(path.into())),
+            _ => Err(
+                "a secret is not written here but where it is: { env = \"NAME\" } or { file = \"PATH\" }",
+            ),
+        }
+    }
+}
+
+impl SecretSource {
+    /// Reads the credential; environment variables as `environment` has them.
+    ///
+    /// # Errors
+    ///
+    /// Says in a few words why there is none: it is not set, cannot be read, or is empty.
+    pub fn read(&self, environment: impl Fn(&str) -> Option<String>) -> Result<Secret, String> {
+        let text = match self {
+            Self::Env(name) => environment(name)
+                .ok_or_else(|| format!("the environment variable {name} is not set"))?,
+            Self::File(path) => std::fs::read_to_string(path)
+                .map_err(|error| format!("the file {} cannot be read: {error}", path.display()))?,
+        };
+        match text.trim() {
+            "" => Err("it is empty".into()),
+            text => Ok(Secret::new(text.to_owned())),
+        }
+    }
+}
+
+/// An environment variable of this process, if it is set and is text.
+pub fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// A URL whose password must not be shown. Prints with the password masked.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct SecretUrl(String);
+
+impl SecretUrl {
+    /// Wraps a URL.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self(url.into())
+    }
+
+    /// The URL itself.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// What it begins with, without the colon; empty if there is none.
+    pub fn scheme(&self) -> &str {
+        self.0.split_once(':').map_or("", |(scheme, _)| scheme)
+    }
+}
+
+impl fmt::Display for SecretUrl {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Ok(mut url) = Url::parse(&self.0) else {
+            // What cannot be read cannot be masked in part.
+            return write!(formatter, "{}:****", self.scheme());
+        };
+        if url.password().is_some() {
+            // Only a URL without a host refuses, and that has no password.
+            let _ = url.set_password(Some("****"));
+        }
+        if url.query().is_some() {
+            let shown: Vec<_> = url.query_pairs().map(|(name, _)| name + "=…").collect();
+            let shown = shown.join("&");
+            url.set_query(None);
+            return write!(formatter, "{url}?{shown}");
+        }
+        write!(formatter, "{url}")
+    }
+}
+
+impl fmt::Debug for SecretUrl {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "SecretUrl({self})")
+    }
+}
+
+/// Creates a folder that only its owner can enter, if it is not there.
+pub fn create_private_folder(path: &Path) -> anyhow::Result<()> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .with_context(|| format!("creating the folder {}", path.display()))
+}
+
+/// Bytes from the system's randomness.
+pub fn random_bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).expect("the system's randomness is there from boot on");
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_print_masked() {
+        assert_eq!(format!("{:?}", Secret::new("sk-1".into())), "Secret(****)");
+        assert_eq!(format!("{:?}", Key::new([7; 32])), "Key(****)");
+    }
+
+    #[test]
+    fn all_who_make_a_key_at_once_get_the_same() {
+        let folder = std::env::temp_dir().join(format!("weir-keys-{}", uuid::Uuid::now_v7()));
+        create_private_folder(&folder).expect("a folder can be made");
+        for round in 0..50 {
+            let path = folder.join(format!("key-{round}"));
+            // What a process that died leaves behind is in nobody's way.
+            std::fs::write(path.with_extension("0.tmp"), "").expect("the folder can be written");
+            let barrier = std::sync::Barrier::new(16);
+            let keys: Vec<_> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..16)
+                    .map(|_| {
+                        scope.spawn(|| {
+                            barrier.wait();
+                            *Key::load_or_create(&path).expect("a key").expose()
+                        })
+                    })
+                    .collect();
+                let keys = threads.into_iter().map(|thread| thread.join());
+                keys.map(|key| key.expect("no panic")).collect()
+            });
+            assert!(keys.iter().all(|key| *key == keys[0]));
+            assert_eq!(
+                Key::load_or_create(&path).expect("a key").expose(),
+                &keys[0]
+            );
+        }
+        let stray = std::fs::read_dir(&folder).expect("a folder").count() - 2 * 50;
+        assert_eq!(stray, 0, "temporary files are left");
+        std::fs::remove_dir_all(&folder).expect("the folder can be removed");
+    }
+
+    #[test]
+    fn urls_print_without_their_secrets() {
+        for (url, shown) in [
+            ("sqlite:.weir/weir.db", "sqlite:.weir/weir.db"),
+            ("redis://cache:6379/0", "redis://cache:6379/0"),
+            ("redis://:s3cret@cache", "redis://:****@cache"),
+            (
+                "postgres://weir:s3%40ret@db:5432/weir",
+                "postgres://weir:****@db:5432/weir",
+            ),
+            (
+                "postgres://db/weir?user=a&password=s3cret",
+                "postgres://db/weir?user=…&password=…",
+            ),
+            ("postgres://weir:s3cret@[/weir", "postgres:****"),
+            ("s3cret", ":****"),
+        ] {
+            let url = SecretUrl::new(url);
+            assert_eq!(url.to_string(), shown);
+            assert_eq!(format!("{url:?}"), format!("SecretUrl({shown})"));
+        }
+    }
+}

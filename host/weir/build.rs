@@ -1,0 +1,129 @@
+//! Builds the bundled plugins to Wasm and lists them for the crate to embed.
+//!
+//! The plugins are built by a cargo of their own. It gets a target folder of its own: in the outer one a
+//! release build would wait for ever for the lock that its own parent holds.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use serde::Deserialize;
+
+const TARGET: &str = "wasm32-wasip2";
+
+/// `plugin.toml` in a plugin's folder.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Manifest {
+    /// The slot that it fills.
+    name: String,
+    kind: Kind,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    Adapter,
+}
+
+struct Plugin {
+    package: String,
+    manifest: Manifest,
+}
+
+fn main() {
+    let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"))
+        .join("../..")
+        .canonicalize()
+        .expect("the crate lies in the workspace");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    for watched in ["plugins", "wit", "Cargo.lock", "Cargo.toml"] {
+        println!("cargo::rerun-if-changed={}", root.join(watched).display());
+    }
+    let plugins = find_plugins(&root.join("plugins/adapters"));
+    let built = build_plugins(&root, &plugins);
+    let list: String = plugins
+        .iter()
+        .map(|plugin| {
+            let Kind::Adapter = plugin.manifest.kind;
+            let file = built.join(plugin.package.replace('-', "_") + ".wasm");
+            format!(
+                "Bundled {{ name: Cow::Borrowed({:?}), bytes: Cow::Borrowed(include_bytes!({file:?})) }},\n",
+                plugin.manifest.name
+            )
+        })
+        .collect();
+    write(&out.join("bundled_adapters.rs"), &format!("vec![\n{list}]"));
+}
+
+fn find_plugins(folder: &Path) -> Vec<Plugin> {
+    sorted_entries(folder)
+        .into_iter()
+        .filter(|path| path.join("plugin.toml").exists())
+        .map(|path| {
+            let text = fs::read_to_string(path.join("plugin.toml")).expect("it exists");
+            let manifest = toml::from_str(&text)
+                .unwrap_or_else(|error| panic!("{}/plugin.toml: {error}", path.display()));
+            let cargo = fs::read_to_string(path.join("Cargo.toml")).expect("a plugin is a crate");
+            let cargo: toml::Table = toml::from_str(&cargo).expect("cargo has read it already");
+            let package = cargo["package"]["name"]
+                .as_str()
+                .expect("packages have names");
+            Plugin {
+                package: package.to_owned(),
+                manifest,
+            }
+        })
+        .collect()
+}
+
+/// Returns the folder with the components.
+fn build_plugins(root: &Path, plugins: &[Plugin]) -> PathBuf {
+    let target_dir = root.join("target/plugins");
+    let mut cargo = Command::new(env::var_os("CARGO").expect("cargo sets it"));
+    cargo
+        .current_dir(root)
+        .args([
+            "build",
+            "--locked",
+            "--profile",
+            "plugin",
+            "--target",
+            TARGET,
+            "--lib",
+        ])
+        .arg("--target-dir")
+        .arg(&target_dir);
+    for plugin in plugins {
+        cargo.args(["--package", &plugin.package]);
+    }
+    // What the outer cargo sets for its own target would break or needlessly repeat this build.
+    for variable in [
+        "RUSTC_WORKSPACE_WRAPPER",
+        "CLIPPY_ARGS",
+        "CARGO_ENCODED_RUSTFLAGS",
+        "CARGO_TARGET_DIR",
+        "RUSTFLAGS",
+    ] {
+        cargo.env_remove(variable);
+    }
+    let status = cargo.status().expect("cargo runs");
+    assert!(
+        status.success(),
+        "building the bundled plugins failed; if the target is missing, run: rustup target add {TARGET}"
+    );
+    target_dir.join(TARGET).join("plugin")
+}
+
+fn sorted_entries(folder: &Path) -> Vec<PathBuf> {
+    let mut paths: Vec<_> = fs::read_dir(folder)
+        .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+        .map(|entry| entry.expect("the folder can be read").path())
+        .collect();
+    paths.sort();
+    paths
+}
+
+fn write(path: &Path, text: &str) {
+    fs::write(path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+}

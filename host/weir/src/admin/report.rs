@@ -1,0 +1,332 @@
+//! The figures of the reports, from sums by day, model and provider.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+use crate::billing::{Credits, plans};
+use weir_storage::clock::Millis;
+
+/// How many models [`PlatformUsage::top_models`] lists at most.
+const TOP_MODELS: usize = 100;
+
+/// A calendar month in UTC.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Month(String);
+
+/// It is not written as `YYYY-MM`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a month is written as YYYY-MM, such as 2026-01")]
+pub struct NotAMonth;
+
+impl Month {
+    /// The month that a moment belongs to.
+    pub fn of(moment: Millis) -> Self {
+        let mut day = plans::day(moment);
+        day.truncate("YYYY-MM".len());
+        Self(day)
+    }
+
+    /// What its days are between as texts, both included. Not every month has the second one.
+    pub(super) fn days(&self) -> [String; 2] {
+        [format!("{self}-01"), format!("{self}-31")]
+    }
+}
+
+impl FromStr for Month {
+    type Err = NotAMonth;
+
+    fn from_str(text: &str) -> Result<Self, NotAMonth> {
+        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        match text.split_once('-') {
+            Some((year, month))
+                if year.len() == 4
+                    && is_number(year)
+                    && month.len() == 2
+                    && is_number(month)
+                    && ("01"..="12").contains(&month) =>
+            {
+                Ok(Self(text.to_owned()))
+            }
+            _ => Err(NotAMonth),
+        }
+    }
+}
+
+impl fmt::Display for Month {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// The sums of a day, a model and a provider over all accounts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// In UTC, as `YYYY-MM-DD`.
+    pub day: String,
+    /// The model that was asked for.
+    pub model: String,
+    /// The provider that answered.
+    pub provider: String,
+    /// Requests that were charged; negative where those of another day were taken back.
+    pub requests: i64,
+    /// Tokens of input.
+    pub tokens_input: i64,
+    /// Tokens of output.
+    pub tokens_output: i64,
+    /// What accounts paid.
+    pub credits: Credits,
+    /// What the provider asks, in nano-USD.
+    pub provider_cost_nano_usd: i64,
+}
+
+/// What `GET /admin/usage` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PlatformUsage {
+    /// The month, as `YYYY-MM`.
+    pub period: String,
+    /// Requests of all users.
+    pub total_requests: i64,
+    /// What they paid, in whole credits.
+    pub total_credits_consumed: i64,
+    /// Users with at least one request.
+    pub active_users: i64,
+    /// The days on which there was anything, in order.
+    pub requests_by_day: Vec<DayUsage>,
+    /// The models that were asked for most often, a hundred at most.
+    pub top_models: Vec<TopModel>,
+}
+
+/// A day of [`PlatformUsage`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DayUsage {
+    /// As `YYYY-MM-DD`.
+    pub date: String,
+    /// Requests.
+    pub requests: i64,
+    /// What they cost, in whole credits.
+    pub credits: i64,
+}
+
+/// A model of [`PlatformUsage`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TopModel {
+    /// Its id.
+    pub model: String,
+    /// Requests.
+    pub requests: i64,
+    /// What they cost, in whole credits.
+    pub credits: i64,
+}
+
+/// An item of what `GET /admin/model-economics` answers: a model at one provider.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ModelEconomics {
+    /// The model's id.
+    pub model: String,
+    /// The provider that answered.
+    pub provider: String,
+    /// Requests.
+    pub total_requests: i64,
+    /// Tokens of input, cached ones included.
+    pub total_input_tokens: i64,
+    /// Tokens of output.
+    pub total_output_tokens: i64,
+    /// What the provider asks.
+    pub provider_cost_usd: f64,
+    /// What users paid, in whole credits.
+    pub revenue_credits: i64,
+    /// The same in USD: credits / 1000, of the exact credits and not of the rounded ones.
+    pub revenue_usd: f64,
+    /// (revenue − cost) / revenue × 100; `None` where nothing was earned.
+    pub margin_pct: Option<f64>,
+}
+
+/// A month's usage. `active_users` is known to the database alone.
+pub fn platform_usage(period: &Month, active_users: i64, sums: &[Sums]) -> PlatformUsage {
+    let total = Used::of(sums.iter());
+    let by_day = grouped(sums, |sums| &*sums.day);
+    let mut by_model = grouped(sums, |sums| &*sums.model);
+    // Stable, so that models with as many requests stay in the order of their names.
+    by_model.sort_by_key(|(_, used)| std::cmp::Reverse(used.requests));
+    by_model.truncate(TOP_MODELS);
+    PlatformUsage {
+        period: period.to_string(),
+        total_requests: total.requests,
+        total_credits_consumed: total.credits.rounded(),
+        active_users,
+        requests_by_day: by_day
+            .into_iter()
+            .map(|(date, used)| DayUsage {
+                date: date.to_owned(),
+                requests: used.requests,
+                credits: used.credits.rounded(),
+            })
+            .collect(),
+        top_models: by_model
+            .into_iter()
+            .map(|(model, used)| TopModel {
+                model: model.to_owned(),
+                requests: used.requests,
+                credits: used.credits.rounded(),
+            })
+            .collect(),
+    }
+}
+
+/// What each model costs and earns at each provider, by name.
+pub fn model_economics(sums: &[Sums]) -> Vec<ModelEconomics> {
+    grouped(sums, |sums| (&*sums.model, &*sums.provider))
+        .into_iter()
+        .map(|((model, provider), used)| {
+            let revenue = used.credits.0 as f64;
+            let cost = used.provider_cost_nano_usd as f64;
+            ModelEconomics {
+                model: model.to_owned(),
+                provider: provider.to_owned(),
+                total_requests: used.requests,
+                total_input_tokens: used.tokens_input,
+                total_output_tokens: used.tokens_output,
+                provider_cost_usd: cost / NANO,
+                revenue_credits: used.credits.rounded(),
+                // A micro-credit is a nano-USD.
+                revenue_usd: revenue / NANO,
+                margin_pct: (revenue > 0.0).then(|| (revenue - cost) / revenue * 100.0),
+            }
+        })
+        .collect()
+}
+
+const NANO: f64 = 1e9;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Used {
+    requests: i64,
+    tokens_input: i64,
+    tokens_output: i64,
+    credits: Credits,
+    provider_cost_nano_usd: i64,
+}
+
+impl Used {
+    fn of<'a>(sums: impl Iterator<Item = &'a Sums>) -> Self {
+        sums.fold(Self::default(), |used, sums| Self {
+            requests: used.requests.saturating_add(sums.requests),
+            tokens_input: used.tokens_input.saturating_add(sums.tokens_input),
+            tokens_output: used.tokens_output.saturating_add(sums.tokens_output),
+            credits: [used.credits, sums.credits].into_iter().sum(),
+            provider_cost_nano_usd: used
+                .provider_cost_nano_usd
+                .saturating_add(sums.provider_cost_nano_usd),
+        })
+    }
+}
+
+/// Sums by key, in its order, but for those in which everything was taken back.
+fn grouped<'a, K: Ord>(sums: &'a [Sums], key: impl Fn(&'a Sums) -> K) -> Vec<(K, Used)> {
+    let mut groups = BTreeMap::<K, Vec<&Sums>>::new();
+    for sums in sums {
+        groups.entry(key(sums)).or_default().push(sums);
+    }
+    groups
+        .into_iter()
+        .map(|(key, sums)| (key, Used::of(sums.into_iter())))
+        .filter(|(_, used)| *used != Used::default())
+        .collect()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    fn sums(day: &str, model: &str, requests: i64, credits: i64, cost: i64) -> Sums {
+        Sums {
+            day: day.to_owned(),
+            model: model.to_owned(),
+            provider: "p".to_owned(),
+            requests,
+            credits: Credits(credits),
+            provider_cost_nano_usd: cost,
+            ..Sums::default()
+        }
+    }
+
+    #[test]
+    fn months_are_written_as_a_year_and_a_month() {
+        for text in ["2026-01", "2026-12", "0000-01"] {
+            assert_eq!(text.parse::<Month>().unwrap().to_string(), text);
+        }
+        for text in [
+            "",
+            "2026",
+            "2026-1",
+            "2026-00",
+            "2026-13",
+            "2026-01-01",
+            "26-01",
+            "+202-01",
+            "2026/01",
+            "２０２６-01",
+            " 2026-01",
+        ] {
+            assert_eq!(text.parse::<Month>(), Err(NotAMonth), "{text:?}");
+        }
+        let moment = |text: &str| Millis(text.parse::<jiff::Timestamp>().unwrap().as_millisecond());
+        assert_eq!(Month::of(moment("2024-02-29T23:59:59.999Z")).0, "2024-02");
+        assert_eq!(Month::of(moment("2024-03-01T00:00:00Z")).0, "2024-03");
+    }
+
+    #[test]
+    fn each_figure_is_rounded_once() {
+        // Half a credit on each of three days.
+        let month: Vec<_> = ["01", "02", "03"]
+            .map(|day| sums(day, "m", 1, 500_000, 0))
+            .into();
+        let usage = platform_usage(&"2026-01".parse().unwrap(), 1, &month);
+        let days: Vec<_> = usage
+            .requests_by_day
+            .iter()
+            .map(|day| day.credits)
+            .collect();
+        assert_eq!((days, usage.total_credits_consumed), (vec![1, 1, 1], 2));
+        assert_eq!(usage.top_models[0].credits, 2);
+        let economics = &model_economics(&month)[0];
+        assert_eq!(
+            (economics.revenue_credits, economics.revenue_usd),
+            (2, 0.0015)
+        );
+    }
+
+    #[test]
+    fn models_are_ranked_by_requests_and_a_hundred_are_listed() {
+        let month: Vec<_> = (0..150)
+            .map(|number| sums("01", &format!("m{number:03}"), number / 2, 1, 0))
+            .collect();
+        let usage = platform_usage(&"2026-01".parse().unwrap(), 1, &month);
+        let names: Vec<_> = usage.top_models.iter().map(|top| &*top.model).collect();
+        assert_eq!(names.len(), 100);
+        assert_eq!(names[..3], ["m148", "m149", "m146"]);
+        assert_eq!(
+            usage.total_requests,
+            (0..150).map(|number| number / 2).sum::<i64>()
+        );
+    }
+
+    #[test]
+    fn what_was_taken_back_is_gone_and_what_was_given_away_has_no_margin() {
+        let mut month = vec![sums("01", "m", 1, 7, 5), sums("02", "m", -1, -7, -5)];
+        assert_eq!(model_economics(&month), []);
+        let usage = platform_usage(&"2026-01".parse().unwrap(), 0, &month);
+        assert_eq!((usage.total_requests, usage.top_models), (0, vec![]));
+        month.push(sums("03", "m", 1, 0, 9));
+        let economics = model_economics(&month);
+        assert_eq!(economics[0].provider_cost_usd, 9e-9);
+        assert_eq!(
+            (economics[0].revenue_usd, economics[0].margin_pct),
+            (0.0, None)
+        );
+    }
+}

@@ -1,0 +1,100 @@
+//! The sums that reports are made of, over the accounts' daily ones.
+//!
+//! A month of many accounts takes longer than a request may otherwise wait, so these have a time-out of their
+//! own; and all statements of a report see one moment, so that its figures agree.
+
+use std::io;
+use std::time::Duration;
+
+use sqlx::{Executor, Row};
+
+use super::report::{Month, Sums};
+use crate::billing::Credits;
+use weir_storage::Database;
+use weir_storage::database::{Dialect, Snapshot};
+
+/// How long a report may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The same for PostgreSQL, which goes on with a statement that nobody waits for.
+const POSTGRES_TIMEOUT: &str = "SET LOCAL statement_timeout = '10s'";
+
+/// A month's sums by day, model and provider.
+pub(super) async fn sums(database: &Database, month: &Month) -> sqlx::Result<Vec<Sums>> {
+    in_time(async {
+        let mut snapshot = begin(database).await?;
+        find_sums(&mut snapshot, month).await
+    })
+    .await
+}
+
+/// The same, and how many users had at least one request.
+pub(super) async fn sums_and_users(
+    database: &Database,
+    month: &Month,
+) -> sqlx::Result<(Vec<Sums>, i64)> {
+    in_time(async {
+        let mut snapshot = begin(database).await?;
+        let sums = find_sums(&mut snapshot, month).await?;
+        let users = count_users(&mut snapshot, month).await?;
+        Ok((sums, users))
+    })
+    .await
+}
+
+async fn find_sums(snapshot: &mut Snapshot, month: &Month) -> sqlx::Result<Vec<Sums>> {
+    let [first, last] = month.days();
+    let rows = sqlx::query(
+        "SELECT day, model, provider, CAST(SUM(requests) AS BIGINT) AS requests, \
+         CAST(SUM(tokens_input) AS BIGINT) AS tokens_input, \
+         CAST(SUM(tokens_output) AS BIGINT) AS tokens_output, \
+         CAST(SUM(credits) AS BIGINT) AS credits, \
+         CAST(SUM(provider_cost) AS BIGINT) AS provider_cost \
+         FROM usage_daily WHERE day BETWEEN $1 AND $2 GROUP BY day, model, provider",
+    )
+    .bind(first)
+    .bind(last)
+    .fetch_all(&mut **snapshot)
+    .await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Sums {
+                day: row.try_get("day")?,
+                model: row.try_get("model")?,
+                provider: row.try_get("provider")?,
+                requests: row.try_get("requests")?,
+                tokens_input: row.try_get("tokens_input")?,
+                tokens_output: row.try_get("tokens_output")?,
+                credits: Credits(row.try_get("credits")?),
+                provider_cost_nano_usd: row.try_get("provider_cost")?,
+            })
+        })
+        .collect()
+}
+
+async fn count_users(snapshot: &mut Snapshot, month: &Month) -> sqlx::Result<i64> {
+    let [first, last] = month.days();
+    sqlx::query_scalar(
+        "SELECT CAST(COUNT(*) AS BIGINT) FROM (SELECT account_id FROM usage_daily \
+         WHERE day BETWEEN $1 AND $2 GROUP BY account_id HAVING SUM(requests) > 0) AS active",
+    )
+    .bind(first)
+    .bind(last)
+    .fetch_one(&mut **snapshot)
+    .await
+}
+
+async fn begin(database: &Database) -> sqlx::Result<Snapshot> {
+    let mut snapshot = database.snapshot().await?;
+    if database.dialect() == Dialect::Postgres {
+        snapshot.execute(POSTGRES_TIMEOUT).await?;
+    }
+    Ok(snapshot)
+}
+
+async fn in_time<T>(report: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
+    match tokio::time::timeout(TIMEOUT, report).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(sqlx::Error::Io(io::ErrorKind::TimedOut.into())),
+    }
+}

@@ -1,0 +1,218 @@
+//! `App`: everything that requests share, and how it is put together.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, anyhow};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::audit::Audit;
+use crate::billing::Ledger;
+use crate::catalog::{Catalog, Installed, Problem};
+use crate::config::Config;
+use crate::identity::dev_issuer::DevIssuer;
+use crate::identity::last_used::LastUsed;
+use crate::identity::pepper::Peppers;
+use crate::identity::service_token::ServiceTokenSource;
+use crate::identity::verifiers::Verifiers;
+use crate::inference::admission::Admission;
+use crate::inference::upstream::{self, HttpClient};
+use crate::metrics::Metrics;
+use crate::plugins::bundled::Bundled;
+use crate::plugins::code_cache::CodeCache;
+use crate::plugins::compiler::Compiler;
+use crate::plugins::slots::Stores;
+use crate::plugins::{Engine, Loader, Plugins};
+use weir_storage::clock::{Clock, Millis};
+use weir_storage::database::FileLock;
+use weir_storage::sealing::KeyRing;
+use weir_storage::secrets::{Key, create_private_folder};
+use weir_storage::{Cache, Database, database};
+
+/// Everything that requests share. Cheap to clone.
+#[derive(Clone)]
+pub struct App(Arc<Inner>);
+
+/// The fields behind [`App`].
+pub struct Inner {
+    /// The settings it was started with.
+    pub config: Config,
+    /// What must last.
+    pub database: Database,
+    /// Who may call, and how often.
+    pub cache: Cache,
+    /// What verifies the tokens of web users and services.
+    pub verifiers: Verifiers,
+    /// Where security events go.
+    pub audit: Audit,
+    /// What accounts have.
+    pub ledger: Ledger,
+    /// When keys were last used.
+    pub last_used: LastUsed,
+    /// What tells the time.
+    pub clock: Clock,
+    /// The models that can be served.
+    pub catalog: Catalog,
+    /// The loaded adapters.
+    pub plugins: Plugins,
+    /// What is counted for operators.
+    pub metrics: Metrics,
+    /// The client that reaches upstreams.
+    pub http: HttpClient,
+    /// How much is served at once.
+    pub admission: Admission,
+    /// What API keys are stored under.
+    pub key_peppers: Peppers,
+    /// What stored answers are sealed under.
+    pub sealing_keys: KeyRing,
+    /// Where the token comes from that is presented to other services; `None` where none is configured.
+    pub service_tokens: Option<ServiceTokenSource>,
+    /// The requests under way, whether their clients are still there or not.
+    pub tasks: TaskTracker,
+    /// Fires when a stopping gateway has waited long enough for them.
+    pub shutdown: CancellationToken,
+    /// Fires when the gateway begins to stop: it is no longer ready.
+    pub draining: CancellationToken,
+    /// When it was started.
+    pub started_at: Millis,
+    _serving: Option<FileLock>,
+}
+
+impl Deref for App {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+impl App {
+    /// Opens the stores and loads the plugins. Reports what is left out of the catalog to the log.
+    pub async fn start(config: Config, adapters: &[Bundled]) -> anyhow::Result<Self> {
+        let compiler = Compiler::new(config.plugins.compile.clone());
+        Self::start_with(config, adapters, Clock::System, compiler).await
+    }
+
+    /// The same by another clock, and with a compiler that need not be this program.
+    pub async fn start_with(
+        config: Config,
+        adapters: &[Bundled],
+        clock: Clock,
+        compiler: Compiler,
+    ) -> anyhow::Result<Self> {
+        create_private_folder(&config.data_dir)?;
+        let database_url = config.database_url();
+        let serving = database::lock_for_serving(&database_url)?;
+        let (database, cache, plugins) = tokio::join!(
+            Database::open(&database_url),
+            Cache::open(config.redis_url.as_ref(), &clock),
+            load_plugins(&config, adapters, compiler)
+        );
+        let (database, cache, plugins) = (database?, cache?, plugins?);
+        plugins
+            .sync(&database)
+            .await
+            .context("reading what plugins are installed")?;
+        plugins.follow(database.clone(), cache.clone());
+        let catalog = build_catalog(&config, &plugins, Installed::Known)?;
+        for left_out in &catalog.left_out {
+            tracing::info!(
+                provider = left_out.provider,
+                models = left_out.models.join(", "),
+                "provider left out: {}",
+                left_out.why
+            );
+        }
+        let http = upstream::http_client(Duration::from_millis(config.timeouts.connect_ms))?;
+        let dev_issuer = DevIssuer::of(&config)?;
+        let verifiers = Verifiers::new(&config.identity, dev_issuer.as_ref(), &http, &clock)?;
+        verifiers.warm_up();
+        let outgoing = config.identity.outgoing.as_ref();
+        let service_tokens = ServiceTokenSource::new(outgoing, dev_issuer.as_ref(), &http, &clock)?;
+        let lease = config.ledger.lease();
+        let ledger = Ledger::start(database.clone(), clock.clone(), lease)
+            .await
+            .context("starting the ledger")?;
+        let last_used = LastUsed::default();
+        tokio::spawn(last_used.clone().write_behind(database.clone()));
+        Ok(Self(Arc::new(Inner {
+            verifiers,
+            audit: Audit::start(database.clone()),
+            ledger,
+            last_used,
+            clock,
+            metrics: Metrics::new(),
+            http,
+            admission: Admission::new(&config.limits),
+            key_peppers: Peppers::open(&config, &database).await?,
+            sealing_keys: KeyRing::open(
+                &config.sealing_keys,
+                &config.data_dir.join("keys/sealing"),
+                &database,
+            )
+            .await?,
+            service_tokens,
+            tasks: TaskTracker::new(),
+            shutdown: CancellationToken::new(),
+            draining: CancellationToken::new(),
+            started_at: Millis::now(),
+            config,
+            database,
+            cache,
+            catalog,
+            plugins,
+            _serving: serving,
+        })))
+    }
+}
+
+impl Inner {
+    /// Where what operators change is written and announced.
+    pub fn stores(&self) -> Stores<'_> {
+        Stores {
+            database: &self.database,
+            cache: &self.cache,
+        }
+    }
+}
+
+/// Loads the adapters that the binary brings, compiled code from the data folder where it is there.
+pub async fn load_plugins(
+    config: &Config,
+    adapters: &[Bundled],
+    compiler: Compiler,
+) -> anyhow::Result<Plugins> {
+    let cache = Arc::new(CodeCache::new(
+        config.data_dir.join("cache/plugins"),
+        Key::load_or_create(&config.data_dir.join("keys/plugin-cache"))?,
+    ));
+    let loader = Loader {
+        engine: Engine::start(config.limits.concurrent_requests)?,
+        cache: cache.clone(),
+        compiler,
+        limits: config.plugins.limits.clone(),
+    };
+    let plugins = Plugins::load(loader, adapters)
+        .await
+        .map_err(|(name, error)| anyhow!(error).context(format!("loading the plugin {name:?}")))?;
+    cache.remove_unused(SystemTime::now());
+    Ok(plugins)
+}
+
+/// Puts the catalog together; the error lists everything that is wrong with it.
+pub fn build_catalog(
+    config: &Config,
+    plugins: &Plugins,
+    installed: Installed,
+) -> anyhow::Result<Catalog> {
+    Catalog::build(config, plugins, installed, |name| std::env::var(name).ok())
+        .map_err(|problems| {
+            let lines = problems
+                .iter()
+                .map(|Problem { setting, what }| format!("\n  {setting}: {what}"));
+            anyhow!("{}", lines.collect::<String>())
+        })
+        .context("the catalog's configuration does not fit")
+}

@@ -1,0 +1,230 @@
+//! Security events, kept: who failed to prove themselves, who was limited, whose keys came and went.
+//!
+//! Events are written behind: a request hands its event to a bounded queue and goes on. One task gathers what
+//! comes within a second, counts what is alike, and writes it in one transaction, so that a flood of failures is a row
+//! a second. One that outruns even that is counted in the log. Nothing removes events: how long they are kept
+//! is the operator's policy.
+//!
+//! **Invariant:** no personal data and no secrets: opaque user and key ids, never an address, a token or a
+//! key.
+//!
+//! To record another kind of event, add a variant to [`Event`].
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use weir_storage::Database;
+use weir_storage::clock::Millis;
+
+/// Events that wait to be written; more are counted and dropped.
+const QUEUE: usize = 4_096;
+
+/// How long events are gathered before they are written.
+const GATHER: Duration = Duration::from_secs(1);
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// A request did not prove who sent it.
+    AuthenticationFailed {
+        /// `api_key`, `web` or `service`.
+        method: &'static str,
+        /// Why, in a fixed vocabulary.
+        reason: &'static str,
+    },
+    /// A client address failed too often and is blocked for a while.
+    LockedOut,
+    /// A request came too soon after others.
+    RateLimited {
+        /// Whose; unknown where the address was limited.
+        user_id: Option<String>,
+        /// `address` or `caller`.
+        scope: &'static str,
+    },
+    /// A key was made.
+    KeyCreated {
+        /// Whose.
+        user_id: String,
+        /// Which.
+        key_id: String,
+    },
+    /// A key was revoked.
+    KeyRevoked {
+        /// Whose.
+        user_id: String,
+        /// Which.
+        key_id: String,
+    },
+    /// A user was made an administrator.
+    AdminGranted {
+        /// Who.
+        user_id: String,
+    },
+    /// A user is no longer an administrator.
+    AdminRevoked {
+        /// Who.
+        user_id: String,
+    },
+}
+
+/// Takes events. Cheap to clone.
+#[derive(Clone)]
+pub struct Audit {
+    queue: mpsc::Sender<Waiting>,
+    dropped: Arc<AtomicU64>,
+}
+
+enum Waiting {
+    Event(Millis, Event),
+    /// Somebody waits until all events before this one are written.
+    Flush(oneshot::Sender<()>),
+}
+
+impl Audit {
+    /// Starts the writer.
+    pub fn start(database: Database) -> Self {
+        let (queue, waiting) = mpsc::channel(QUEUE);
+        let dropped = Arc::new(AtomicU64::new(0));
+        tokio::spawn(write(database, waiting, dropped.clone()));
+        Self { queue, dropped }
+    }
+
+    /// Records one event for a command, which has no writer and ends when this is written, or lost.
+    pub async fn record_now(database: &Database, event: Event) {
+        let audit = Self::start(database.clone());
+        audit.record(event);
+        audit.flush().await;
+    }
+
+    /// Waits until all events so far are written, or lost.
+    pub async fn flush(&self) {
+        let (done, written) = oneshot::channel();
+        if self.queue.send(Waiting::Flush(done)).await.is_ok() {
+            let _ = written.await;
+        }
+    }
+
+    /// Records an event.
+    pub fn record(&self, event: Event) {
+        if self
+            .queue
+            .try_send(Waiting::Event(Millis::now(), event))
+            .is_err()
+        {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Events that are alike: when the first came, and how many.
+type Gathered = HashMap<Event, (Millis, i64)>;
+
+async fn write(database: Database, mut waiting: mpsc::Receiver<Waiting>, dropped: Arc<AtomicU64>) {
+    while let Some(first) = waiting.recv().await {
+        let mut gathered = Gathered::new();
+        let mut flush = gather(&mut gathered, first);
+        let until = Instant::now() + GATHER;
+        // As many rows as the queue has places are enough for one transaction.
+        while flush.is_none() && gathered.len() < QUEUE {
+            match tokio::time::timeout_at(until, waiting.recv()).await {
+                Ok(Some(next)) => flush = gather(&mut gathered, next),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        if let Err(error) = insert(&database, &gathered).await {
+            tracing::error!(%error, events = gathered.len(), "audit events are lost");
+        }
+        let dropped = dropped.swap(0, Ordering::Relaxed);
+        if dropped > 0 {
+            tracing::error!(
+                events = dropped,
+                "audit events are lost: more than can be written"
+            );
+        }
+        if let Some(flush) = flush {
+            let _ = flush.send(());
+        }
+    }
+}
+
+/// Adds an event to those gathered, or returns who waits for them to be written.
+fn gather(gathered: &mut Gathered, waiting: Waiting) -> Option<oneshot::Sender<()>> {
+    match waiting {
+        Waiting::Event(at, event) => {
+            gathered.entry(event).or_insert((at, 0)).1 += 1;
+            None
+        }
+        Waiting::Flush(done) => Some(done),
+    }
+}
+
+async fn insert(database: &Database, events: &Gathered) -> sqlx::Result<()> {
+    if events.is_empty() {
+        return Ok(());
+    }
+    let mut transaction = database.begin().await?;
+    for (event, (at, count)) in events {
+        let columns = event.columns();
+        sqlx::query(
+            "INSERT INTO audit_events (at, count, kind, method, reason, user_id, key_id) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        )
+        .bind(at.0)
+        .bind(*count)
+        .bind(columns.kind)
+        .bind(columns.method)
+        .bind(columns.reason)
+        .bind(columns.user_id)
+        .bind(columns.key_id)
+        .execute(&mut transaction)
+        .await?;
+    }
+    transaction.commit().await
+}
+
+/// An event as its row has it.
+#[derive(Default)]
+struct Columns<'a> {
+    kind: &'static str,
+    method: Option<&'static str>,
+    reason: Option<&'static str>,
+    user_id: Option<&'a str>,
+    key_id: Option<&'a str>,
+}
+
+impl Event {
+    fn columns(&self) -> Columns<'_> {
+        let of = |kind, user_id| Columns {
+            kind,
+            user_id,
+            ..Columns::default()
+        };
+        match self {
+            Self::AuthenticationFailed { method, reason } => Columns {
+                method: Some(method),
+                reason: Some(reason),
+                ..of("authentication.failed", None)
+            },
+            Self::LockedOut => of("address.locked_out", None),
+            Self::RateLimited { user_id, scope } => Columns {
+                reason: Some(scope),
+                ..of("rate_limit.hit", user_id.as_deref())
+            },
+            Self::KeyCreated { user_id, key_id } => Columns {
+                key_id: Some(key_id),
+                ..of("api_key.created", Some(user_id))
+            },
+            Self::KeyRevoked { user_id, key_id } => Columns {
+                key_id: Some(key_id),
+                ..of("api_key.revoked", Some(user_id))
+            },
+            Self::AdminGranted { user_id } => of("user.admin_granted", Some(user_id)),
+            Self::AdminRevoked { user_id } => of("user.admin_revoked", Some(user_id)),
+        }
+    }
+}

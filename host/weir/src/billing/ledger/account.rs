@@ -1,0 +1,840 @@
+//! What an operation does to an account: plain functions, without I/O and without a clock.
+//!
+//! A *hold* reserves credits (it is open, or pending); it ends once: *settled* for what was used, *released*
+//! if nothing was delivered, or *expired* when its node is gone. Plan credits are reserved and spent
+//! before top-up credits; what is freed returns to the pool it came from. A hold with a *parent* draws on
+//! what the parent has reserved and returns there what it does not use.
+//!
+//! **Invariant:** `held ≤ balance` in each pool, so that what is available is never negative.
+//! **Invariant:** `held` is the sum of what open holds reserve; `balance` is the sum of all entries.
+//! **Invariant:** an operation that was done is not done again: its repeat returns the first outcome, and
+//! another operation under its id is refused. A refusal leaves nothing behind to be repeated.
+//!
+//! To change the order in which credits are spent, edit [`Pools::take`] and [`Pools::take_back`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::operation::{
+    Action, Checkpoint, Done, Grant, HoldId, Open, Operation, OperationId, Outcome, Pool, Refund,
+    Refusal, Settle, Source, TopUp, Usage,
+};
+use crate::billing::{Credits, Period, Plan};
+use weir_storage::clock::Millis;
+
+/// Credits by the pool that they are in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pools {
+    /// Of the plan; they lapse with their period.
+    pub plan: Credits,
+    /// Bought; they do not lapse.
+    pub top_up: Credits,
+}
+
+/// An account as far as the operations on it need it, and what they have changed.
+#[derive(Debug, Clone)]
+pub struct Account {
+    /// Whose it is.
+    pub id: super::AccountId,
+    /// When its user was first seen; periods of the free plan are counted from here.
+    pub created_at: Millis,
+    /// What it pays for.
+    pub plan: Plan,
+    /// The period that its plan credits are for.
+    pub period: Period,
+    /// How many periods have begun; a hold belongs to the one in which it was opened.
+    pub period_number: i64,
+    /// All credits, those that are held included.
+    pub balance: Pools,
+    /// The part of them that open holds reserve.
+    pub held: Pools,
+    /// How many entries there are; the next one's number is one more.
+    pub entries: i64,
+    /// The holds that were loaded, or opened since.
+    pub holds: BTreeMap<HoldId, Hold>,
+    /// What was done under ids that were loaded, or used since.
+    pub recorded: BTreeMap<OperationId, Recorded>,
+    /// What is not yet written.
+    pub journal: Journal,
+}
+
+/// What operations have changed in an account.
+#[derive(Debug, Clone, Default)]
+pub struct Journal {
+    /// Entries to append, in order.
+    pub entries: Vec<Entry>,
+    /// Holds that are new or different.
+    pub holds: BTreeSet<HoldId>,
+    /// Whether balances, plan or period are different.
+    pub account: bool,
+}
+
+/// An operation that was done, as its entry keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recorded {
+    /// What was asked for.
+    pub content: String,
+    /// What came of it.
+    pub outcome: Done,
+}
+
+/// Credits that are reserved for a request, and what became of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hold {
+    /// What opened it.
+    pub open: Open,
+    /// When.
+    pub opened_at: Millis,
+    /// The start of the period that it belongs to.
+    pub period_start: Millis,
+    /// The number of that period.
+    pub period_number: i64,
+    /// Where it is in its life.
+    pub state: HoldState,
+    /// When it ended, if it did.
+    pub ended_at: Option<Millis>,
+    /// What it reserves now: nothing once it has ended, less than at first where others draw on it.
+    pub reserved: Pools,
+    /// What was used so far, while it is open.
+    pub checkpoint: Credits,
+    /// What it was settled for: posted and overrun together.
+    pub settled: Credits,
+    /// What was taken from the account.
+    pub posted: Pools,
+    /// What was used and could not be paid: our loss.
+    pub overrun: Credits,
+    /// What served the request, as of the checkpoint or the settlement.
+    pub usage: Option<Usage>,
+}
+
+/// Where a hold is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HoldState {
+    /// It reserves credits.
+    Open,
+    /// What was used is posted.
+    Settled,
+    /// It is void: nothing was used.
+    Released,
+    /// Its node went away, and the last checkpoint is posted. A settlement can still come.
+    Expired,
+}
+
+/// What an entry is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EntryKind {
+    /// What a request used.
+    Settlement,
+    /// What a request had used by its last checkpoint.
+    Expiry,
+    /// The difference to an expiry, once the request's own word comes.
+    LateSettlement,
+    /// The same, where nothing was used.
+    LateRelease,
+    /// Plan credits at the start of a period.
+    Grant,
+    /// Plan credits that their period's end has taken.
+    Lapse,
+    /// Credits that were bought.
+    TopUp,
+    /// Credits taken back with the payment for them.
+    Refund,
+}
+
+/// A line of an account's history; never changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its number in the account, from 1 without a gap.
+    pub sequence: i64,
+    /// When the operation was asked for.
+    pub at: Millis,
+    /// What it is for.
+    pub kind: EntryKind,
+    /// What it changes in the plan's pool.
+    pub plan_delta: Credits,
+    /// What it changes in the pool of what was bought.
+    pub top_up_delta: Credits,
+    /// What was used and could not be paid.
+    pub overrun: Credits,
+    /// The start of the period that it belongs to.
+    pub period_start: Millis,
+    /// The operation's id and content, where it is not about a hold.
+    pub recorded: Option<(OperationId, String)>,
+    /// The hold that it is about.
+    pub hold: Option<HoldContext>,
+    /// What is reported of the request; differences where an earlier entry said something else.
+    pub usage: Option<UsageDelta>,
+}
+
+/// What an entry keeps of its hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HoldContext {
+    /// Its id.
+    pub id: HoldId,
+    /// Where the request came from.
+    pub source: Source,
+    /// The key or task, if any.
+    pub source_id: Option<String>,
+    /// The model that was asked for.
+    pub model: String,
+}
+
+/// What an entry adds to the reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsageDelta {
+    /// Who served.
+    pub provider: String,
+    /// The adapter that translated.
+    pub adapter_digest: String,
+    /// Requests.
+    pub requests: i64,
+    /// Tokens of input.
+    pub tokens_input: i64,
+    /// Those of them that were read from the provider's cache.
+    pub tokens_cache_read: i64,
+    /// Those of them that were written to it.
+    pub tokens_cache_write: i64,
+    /// Tokens of output.
+    pub tokens_output: i64,
+    /// Images made.
+    pub images: i64,
+    /// What the provider asks, in nano-USD.
+    pub provider_cost_nano_usd: i64,
+    /// From the request to the end of the answer.
+    pub latency_ms: i64,
+    /// Whether the counts are the host's own estimate.
+    pub estimated: bool,
+}
+
+/// Does an operation, or refuses and changes nothing (but that a period which is due begins).
+pub fn apply(operation: &Operation, account: &mut Account) -> Outcome {
+    let at = operation.at;
+    match &operation.action {
+        Action::Open(open) => account.open(open, at),
+        Action::Settle(settle) => account.settle(settle, at),
+        Action::Release { hold } => account.release(hold, at),
+        Action::Expire { hold } => account.expire(hold, at),
+        Action::Checkpoint(checkpoint) => account.checkpoint(checkpoint),
+        Action::ResetPeriod => {
+            account.begin_due_period(at);
+            Ok(Done::PeriodReset)
+        }
+        Action::Grant(grant) => account.once(&grant.id, operation, |account, recorded| {
+            account.grant(grant, at, recorded)
+        }),
+        Action::TopUp(top_up) => account.once(&top_up.id, operation, |account, recorded| {
+            account.top_up(top_up, at, recorded)
+        }),
+        Action::Refund(refund) => account.once(&refund.id, operation, |account, recorded| {
+            account.refund(refund, at, recorded)
+        }),
+    }
+}
+
+impl Account {
+    /// An account without credits. Its first period begins with the first operation that needs one.
+    pub fn new(id: super::AccountId, created_at: Millis) -> Self {
+        Self {
+            id,
+            created_at,
+            plan: Plan::Free,
+            period: Period {
+                start: created_at,
+                end: created_at,
+            },
+            period_number: 0,
+            balance: Pools::default(),
+            held: Pools::default(),
+            entries: 0,
+            holds: BTreeMap::new(),
+            recorded: BTreeMap::new(),
+            journal: Journal::default(),
+        }
+    }
+
+    /// What can be held or taken now.
+    pub fn available(&self) -> Pools {
+        self.balance.minus(self.held)
+    }
+
+    /// Whether [`Self::begin_due_period`] would begin one.
+    pub fn is_period_due(&self, at: Millis) -> bool {
+        self.period_number == 0 || at >= self.plan.lapses_at(self.period)
+    }
+
+    /// Begins the period that is due, if one is: the free plan's by time, and where a paid plan's next
+    /// period was not paid for in time, the free plan's too.
+    pub fn begin_due_period(&mut self, at: Millis) {
+        if !self.is_period_due(at) {
+            return;
+        }
+        let mut period = Period::monthly(self.created_at, at);
+        // After a paid plan, the rest of the month: its start may be in a period that was granted already.
+        period.start = period.start.max(self.period.end).min(period.end);
+        self.begin_period(Plan::Free, period, Plan::Free.monthly_credits(), at, None);
+    }
+
+    fn open(&mut self, open: &Open, at: Millis) -> Outcome {
+        if let Some(hold) = self.holds.get(&open.hold) {
+            return if hold.open == *open {
+                Ok(Done::Opened)
+            } else {
+                Err(Refusal::Conflict)
+            };
+        }
+        if !open.amount.is_in_range() {
+            return Err(Refusal::OutOfRange);
+        }
+        let (period_start, period_number, reserved) = match &open.parent {
+            None => {
+                self.begin_due_period(at);
+                let reserved = self.available().take_all(open.amount)?;
+                self.held = self.held.plus(reserved);
+                self.journal.account = true;
+                (self.period.start, self.period_number, reserved)
+            }
+            Some(id) => {
+                let parent = self.holds.get_mut(id).ok_or(Refusal::UnknownHold)?;
+                if parent.state != HoldState::Open {
+                    return Err(Refusal::Ended(parent.state));
+                }
+                let reserved = parent.reserved.take_all(open.amount)?;
+                parent.reserved = parent.reserved.minus(reserved);
+                self.journal.holds.insert(id.clone());
+                (parent.period_start, parent.period_number, reserved)
+            }
+        };
+        self.journal.holds.insert(open.hold.clone());
+        self.holds.insert(
+            open.hold.clone(),
+            Hold {
+                open: open.clone(),
+                opened_at: at,
+                period_start,
+                period_number,
+                state: HoldState::Open,
+                ended_at: None,
+                reserved,
+                checkpoint: Credits::ZERO,
+                settled: Credits::ZERO,
+                posted: Pools::default(),
+                overrun: Credits::ZERO,
+                usage: None,
+            },
+        );
+        Ok(Done::Opened)
+    }
+
+    fn settle(&mut self, settle: &Settle, at: Millis) -> Outcome {
+        if !settle.credits.is_in_range() {
+            return Err(Refusal::OutOfRange);
+        }
+        let hold = self.find(&settle.hold)?;
+        let usage = settle.usage.clone().bounded();
+        match hold.state {
+            HoldState::Open | HoldState::Expired => {
+                let hold = hold.clone();
+                let kind = if hold.state == HoldState::Open {
+                    EntryKind::Settlement
+                } else {
+                    EntryKind::LateSettlement
+                };
+                Ok(self
+                    .end(
+                        hold,
+                        HoldState::Settled,
+                        kind,
+                        settle.credits,
+                        Some(usage),
+                        at,
+                    )
+                    .settlement())
+            }
+            HoldState::Settled
+                if hold.settled == settle.credits && hold.usage.as_ref() == Some(&usage) =>
+            {
+                Ok(hold.settlement())
+            }
+            HoldState::Settled => Err(Refusal::Conflict),
+            HoldState::Released => Err(Refusal::Ended(HoldState::Released)),
+        }
+    }
+
+    fn release(&mut self, id: &HoldId, at: Millis) -> Outcome {
+        let hold = self.find(id)?;
+        match hold.state {
+            HoldState::Open => {
+                let mut hold = hold.clone();
+                let lapsed = self.free(&hold, hold.reserved);
+                hold.reserved = Pools::default();
+                hold.checkpoint = Credits::ZERO;
+                hold.state = HoldState::Released;
+                hold.ended_at = Some(at);
+                self.post_lapse(lapsed, hold.period_start, at);
+                self.put(hold);
+                Ok(Done::Released)
+            }
+            HoldState::Expired => {
+                let hold = hold.clone();
+                let kind = EntryKind::LateRelease;
+                self.end(hold, HoldState::Released, kind, Credits::ZERO, None, at);
+                Ok(Done::Released)
+            }
+            HoldState::Released => Ok(Done::Released),
+            HoldState::Settled => Err(Refusal::Ended(HoldState::Settled)),
+        }
+    }
+
+    fn expire(&mut self, id: &HoldId, at: Millis) -> Outcome {
+        let hold = self.find(id)?;
+        match hold.state {
+            HoldState::Open => {
+                let hold = hold.clone();
+                let (credits, usage) = (hold.checkpoint, hold.usage.clone());
+                Ok(self
+                    .end(
+                        hold,
+                        HoldState::Expired,
+                        EntryKind::Expiry,
+                        credits,
+                        usage,
+                        at,
+                    )
+                    .expiry())
+            }
+            HoldState::Expired => Ok(hold.expiry()),
+            state => Err(Refusal::Ended(state)),
+        }
+    }
+
+    /// Checkpoints may overtake each other; the furthest one stands.
+    fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Outcome {
+        if !checkpoint.credits.is_in_range() {
+            return Err(Refusal::OutOfRange);
+        }
+        let hold = self
+            .holds
+            .get_mut(&checkpoint.hold)
+            .ok_or(Refusal::UnknownHold)?;
+        if hold.state != HoldState::Open {
+            return Err(Refusal::Ended(hold.state));
+        }
+        if checkpoint.credits >= hold.checkpoint {
+            hold.checkpoint = checkpoint.credits;
+            hold.usage = Some(checkpoint.usage.clone().bounded());
+            self.journal.holds.insert(checkpoint.hold.clone());
+        }
+        Ok(Done::Checkpointed)
+    }
+
+    fn grant(&mut self, grant: &Grant, at: Millis, recorded: Content) -> Outcome {
+        let Grant {
+            id: _,
+            plan,
+            period,
+            credits,
+        } = *grant;
+        if !credits.is_in_range() || period.start >= period.end {
+            return Err(Refusal::OutOfRange);
+        }
+        if period.end <= at {
+            return Err(Refusal::Outdated);
+        }
+        self.begin_period(plan, period, credits, at, Some(recorded));
+        Ok(Done::Granted { credits })
+    }
+
+    fn top_up(&mut self, top_up: &TopUp, at: Millis, recorded: Content) -> Outcome {
+        let credits = top_up.credits;
+        if !credits.is_in_range() {
+            return Err(Refusal::OutOfRange);
+        }
+        let balance = self.balance.top_up.checked_add(credits);
+        self.balance.top_up = balance.ok_or(Refusal::OutOfRange)?;
+        let bought = Pools {
+            plan: Credits::ZERO,
+            top_up: credits,
+        };
+        self.post(
+            EntryKind::TopUp,
+            bought,
+            at,
+            self.period.start,
+            Some(recorded),
+        );
+        Ok(Done::ToppedUp { credits })
+    }
+
+    fn refund(&mut self, refund: &Refund, at: Millis, recorded: Content) -> Outcome {
+        if !refund.credits.is_in_range() {
+            return Err(Refusal::OutOfRange);
+        }
+        let available = self.available();
+        let mut taken = Pools::default();
+        match refund.pool {
+            Pool::Plan => taken.plan = refund.credits.min(available.plan),
+            Pool::TopUp => taken.top_up = refund.credits.min(available.top_up),
+        }
+        self.balance = self.balance.minus(taken);
+        self.post(
+            EntryKind::Refund,
+            taken.negated(),
+            at,
+            self.period.start,
+            Some(recorded),
+        );
+        Ok(Done::Refunded {
+            credits: taken.total(),
+        })
+    }
+
+    /// Does what `act` says unless it was done under this id already.
+    fn once(
+        &mut self,
+        id: &OperationId,
+        operation: &Operation,
+        act: impl FnOnce(&mut Self, Content) -> Outcome,
+    ) -> Outcome {
+        let content = operation.content();
+        if let Some(first) = self.recorded.get(id) {
+            return if first.content == content {
+                Ok(first.outcome.clone())
+            } else {
+                Err(Refusal::Conflict)
+            };
+        }
+        let outcome = act(self, (id.clone(), content.clone()))?;
+        let recorded = Recorded {
+            content,
+            outcome: outcome.clone(),
+        };
+        self.recorded.insert(id.clone(), recorded);
+        Ok(outcome)
+    }
+
+    /// Plan credits that nobody holds lapse; those that are held stay with their holds.
+    fn begin_period(
+        &mut self,
+        plan: Plan,
+        period: Period,
+        credits: Credits,
+        at: Millis,
+        recorded: Option<Content>,
+    ) {
+        let lapsed = self.available().plan;
+        self.balance.plan = self.balance.plan.saturating_sub(lapsed);
+        self.post_lapse(lapsed, self.period.start, at);
+        self.plan = plan;
+        self.period = period;
+        self.period_number = self.period_number.saturating_add(1);
+        let granted = Pools {
+            plan: credits,
+            top_up: Credits::ZERO,
+        };
+        self.balance = self.balance.plus(granted);
+        self.post(EntryKind::Grant, granted, at, period.start, recorded);
+    }
+
+    /// Ends a hold that is open or expired: what it is charged with now replaces what it was before.
+    fn end(
+        &mut self,
+        mut hold: Hold,
+        state: HoldState,
+        kind: EntryKind,
+        credits: Credits,
+        usage: Option<Usage>,
+        at: Millis,
+    ) -> Hold {
+        let (posted_before, overrun_before) = (hold.posted, hold.overrun);
+        // What an expiry has posted already; an open hold has posted nothing.
+        let settled_before = hold.settled;
+        let more = credits.saturating_sub(settled_before);
+        let less = settled_before.saturating_sub(credits);
+
+        // Its own reservation first; the rest of it is freed before more is looked for.
+        let (own, beyond) = hold.reserved.take(more);
+        let unused = hold.reserved.minus(own);
+        hold.reserved = Pools::default();
+        self.balance = self.balance.minus(own);
+        self.held = self.held.minus(own);
+        let mut lapsed = self.free(&hold, unused);
+        let (drawn, missing) = self.draw(&hold, beyond);
+        hold.posted = hold.posted.plus(own).plus(drawn);
+        hold.overrun = Credits(hold.overrun.0 + missing.0);
+
+        // Less than before: our loss shrinks first, then the account gets the rest back.
+        let spared = less.min(hold.overrun);
+        hold.overrun = hold.overrun.saturating_sub(spared);
+        let returned = hold.posted.take_back(less.saturating_sub(spared));
+        hold.posted = hold.posted.minus(returned);
+        self.balance = self.balance.plus(returned);
+        self.held = self.held.plus(returned);
+        lapsed = Credits(lapsed.0 + self.free(&hold, returned).0);
+
+        let delta = Pools {
+            plan: Credits(posted_before.plan.0 - hold.posted.plan.0),
+            top_up: Credits(posted_before.top_up.0 - hold.posted.top_up.0),
+        };
+        let counted = if kind == EntryKind::Expiry || kind == EntryKind::Settlement {
+            // A checkpoint was not reported yet.
+            None
+        } else {
+            hold.usage.take()
+        };
+        self.post(kind, delta, at, hold.period_start, None);
+        if let Some(entry) = self.journal.entries.last_mut() {
+            entry.overrun = Credits(hold.overrun.0 - overrun_before.0);
+            entry.usage = UsageDelta::between(counted.as_ref(), usage.as_ref());
+            entry.hold = Some(HoldContext {
+                id: hold.open.hold.clone(),
+                source: hold.open.source,
+                source_id: hold.open.source_id.clone(),
+                model: hold.open.model.clone(),
+            });
+        }
+        self.post_lapse(lapsed, hold.period_start, at);
+        hold.usage = usage;
+        hold.settled = credits;
+        hold.state = state;
+        hold.ended_at = Some(at);
+        self.put(hold.clone());
+        hold
+    }
+
+    /// Frees credits that a hold has reserved: its parent has them again, if that is open, or the account.
+    /// Those of a plan's past period lapse, and are returned for an entry that says so.
+    fn free(&mut self, hold: &Hold, credits: Pools) -> Credits {
+        if let Some(parent) = self.open_parent(hold) {
+            parent.reserved = parent.reserved.plus(credits);
+            self.note_parent(hold);
+            return Credits::ZERO;
+        }
+        self.held = self.held.minus(credits);
+        self.journal.account = true;
+        if hold.period_number == self.period_number {
+            return Credits::ZERO;
+        }
+        self.balance.plan = self.balance.plan.saturating_sub(credits.plan);
+        credits.plan
+    }
+
+    /// Takes credits beyond a hold: what its parent still has, then what is available. Of the plan's
+    /// credits, only those of the hold's own period. Returns what is missing too.
+    fn draw(&mut self, hold: &Hold, credits: Credits) -> (Pools, Credits) {
+        let mut from_parent = Pools::default();
+        let mut missing = credits;
+        if credits > Credits::ZERO
+            && let Some(parent) = self.open_parent(hold)
+        {
+            (from_parent, missing) = parent.reserved.take(credits);
+            parent.reserved = parent.reserved.minus(from_parent);
+            self.held = self.held.minus(from_parent);
+            self.balance = self.balance.minus(from_parent);
+            self.note_parent(hold);
+        }
+        let mut spendable = self.available();
+        if hold.period_number != self.period_number {
+            spendable.plan = Credits::ZERO;
+        }
+        let (taken, missing) = spendable.take(missing);
+        self.balance = self.balance.minus(taken);
+        (from_parent.plus(taken), missing)
+    }
+
+    fn open_parent(&mut self, hold: &Hold) -> Option<&mut Hold> {
+        let parent = self.holds.get_mut(hold.open.parent.as_ref()?)?;
+        (parent.state == HoldState::Open).then_some(parent)
+    }
+
+    fn note_parent(&mut self, hold: &Hold) {
+        self.journal.holds.extend(hold.open.parent.clone());
+    }
+
+    fn find(&self, id: &HoldId) -> Result<&Hold, Refusal> {
+        self.holds.get(id).ok_or(Refusal::UnknownHold)
+    }
+
+    fn put(&mut self, hold: Hold) {
+        self.journal.holds.insert(hold.open.hold.clone());
+        self.holds.insert(hold.open.hold.clone(), hold);
+    }
+
+    fn post_lapse(&mut self, credits: Credits, period_start: Millis, at: Millis) {
+        if credits > Credits::ZERO {
+            let lapsed = Pools {
+                plan: credits.negated(),
+                top_up: Credits::ZERO,
+            };
+            self.post(EntryKind::Lapse, lapsed, at, period_start, None);
+        }
+    }
+
+    /// Appends an entry for what was done to the balance.
+    fn post(
+        &mut self,
+        kind: EntryKind,
+        delta: Pools,
+        at: Millis,
+        period_start: Millis,
+        recorded: Option<Content>,
+    ) {
+        self.entries += 1;
+        self.journal.account = true;
+        self.journal.entries.push(Entry {
+            sequence: self.entries,
+            at,
+            kind,
+            plan_delta: delta.plan,
+            top_up_delta: delta.top_up,
+            overrun: Credits::ZERO,
+            period_start,
+            recorded,
+            hold: None,
+            usage: None,
+        });
+    }
+}
+
+/// An operation's id and what it asks for.
+type Content = (OperationId, String);
+
+impl Hold {
+    fn settlement(&self) -> Done {
+        Done::Settled {
+            charged: self.posted.total(),
+            overrun: self.overrun,
+        }
+    }
+
+    fn expiry(&self) -> Done {
+        Done::Expired {
+            charged: self.posted.total(),
+            overrun: self.overrun,
+        }
+    }
+}
+
+impl HoldState {
+    /// Its name in the database.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Settled => "settled",
+            Self::Released => "released",
+            Self::Expired => "expired",
+        }
+    }
+
+    /// The state of this name.
+    pub fn of(name: &str) -> Option<Self> {
+        [Self::Open, Self::Settled, Self::Released, Self::Expired]
+            .into_iter()
+            .find(|state| state.name() == name)
+    }
+}
+
+impl EntryKind {
+    /// Its name in the database.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Settlement => "settlement",
+            Self::Expiry => "expiry",
+            Self::LateSettlement => "late_settlement",
+            Self::LateRelease => "late_release",
+            Self::Grant => "grant",
+            Self::Lapse => "lapse",
+            Self::TopUp => "top_up",
+            Self::Refund => "refund",
+        }
+    }
+}
+
+impl UsageDelta {
+    /// What is reported now, less what was reported before. A hold has one provider: no request is
+    /// tried elsewhere once there is something to checkpoint.
+    fn between(before: Option<&Usage>, now: Option<&Usage>) -> Option<Self> {
+        let named = now.or(before)?;
+        let count = |count: fn(&Usage) -> u64| {
+            let of = |usage: Option<&Usage>| usage.map_or(0, |usage| count(usage) as i64);
+            of(now) - of(before)
+        };
+        Some(Self {
+            provider: named.provider.clone(),
+            adapter_digest: named.adapter_digest.clone(),
+            requests: count(|_| 1),
+            tokens_input: count(|usage| usage.tokens_input),
+            tokens_cache_read: count(|usage| usage.tokens_cache_read),
+            tokens_cache_write: count(|usage| usage.tokens_cache_write),
+            tokens_output: count(|usage| usage.tokens_output),
+            images: count(|usage| usage.images),
+            provider_cost_nano_usd: count(|usage| usage.provider_cost_nano_usd),
+            latency_ms: count(|usage| usage.latency_ms),
+            estimated: named.estimated,
+        })
+    }
+}
+
+/// Sums of what is in an account, which the ranges of operations keep far from the bounds of an i64, and
+/// differences of parts and the whole that they were taken from.
+impl Pools {
+    /// Both.
+    pub fn total(self) -> Credits {
+        Credits(self.plan.0.saturating_add(self.top_up.0))
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            plan: Credits(self.plan.0.saturating_add(other.plan.0)),
+            top_up: Credits(self.top_up.0.saturating_add(other.top_up.0)),
+        }
+    }
+
+    fn minus(self, part: Self) -> Self {
+        debug_assert!(part.plan <= self.plan && part.top_up <= self.top_up);
+        Self {
+            plan: self.plan.saturating_sub(part.plan),
+            top_up: self.top_up.saturating_sub(part.top_up),
+        }
+    }
+
+    pub(super) fn negated(self) -> Self {
+        Self {
+            plan: self.plan.negated(),
+            top_up: self.top_up.negated(),
+        }
+    }
+
+    /// As much of `amount` as there is, of the plan's first, and what is missing.
+    fn take(self, amount: Credits) -> (Self, Credits) {
+        let plan = amount.min(self.plan);
+        let top_up = amount.saturating_sub(plan).min(self.top_up);
+        let taken = Self { plan, top_up };
+        (taken, amount.saturating_sub(taken.total()))
+    }
+
+    /// All of `amount`, or the refusal. Exactly enough is enough.
+    fn take_all(self, amount: Credits) -> Result<Self, Refusal> {
+        match self.take(amount) {
+            (taken, Credits::ZERO) => Ok(taken),
+            _ => Err(Refusal::Insufficient {
+                required: amount,
+                available: self.total(),
+            }),
+        }
+    }
+
+    /// Undoes [`Self::take`] for so much: what was bought comes back first.
+    fn take_back(self, amount: Credits) -> Self {
+        let top_up = amount.min(self.top_up);
+        Self {
+            plan: amount.saturating_sub(top_up).min(self.plan),
+            top_up,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

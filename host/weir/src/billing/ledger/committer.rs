@@ -1,0 +1,324 @@
+//! The committer: what waits is committed together, and nobody is told before it is durable.
+//!
+//! There is no timer. An idle committer commits an operation at once; while it is busy, others wait, and
+//! the next batch is all of them. [`Committer::step`] decides, without I/O: it takes what has happened and
+//! says what to do next. [`run`] does it, on the database; a simulation does it on a store that fails in
+//! every way that a database can.
+//!
+//! - Nothing was done ([`StoreError::Unavailable`]): again after a pause, in smaller batches.
+//! - The answer to the commit was lost ([`StoreError::Unknown`]): the whole batch again. Operations have
+//!   ids, so that what was done is not done twice.
+//! - The database refuses ([`StoreError::Rejected`]): one by one, so that only the one at fault fails.
+//!
+//! **Invariant:** operations are done in the order in which they came.
+//! **Invariant:** an opened hold that nobody has taken over is released; one that nobody waits for any more
+//! is not even opened.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+use std::{io, thread};
+
+use tokio::runtime;
+use tokio::sync::{mpsc, oneshot};
+
+use super::operation::{Action, Done, Operation, Outcome};
+use super::store::{Store, StoreError};
+use weir_storage::database::Dialect;
+
+/// Operations in one transaction.
+const BATCH: usize = 256;
+
+/// The pause after a first failure; each one after it is twice as long.
+const PAUSE: Duration = Duration::from_millis(10);
+
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// Whoever waits for an outcome.
+pub trait Reply {
+    /// Whether nobody waits any more.
+    fn is_gone(&self) -> bool;
+
+    /// Hands over the outcome, and says whether it was taken.
+    fn answer(self, answer: Answer) -> bool;
+}
+
+/// An outcome, or why there is none: the database's error.
+pub type Answer = Result<Outcome, String>;
+
+/// What has happened.
+#[derive(Debug)]
+pub enum Input<R> {
+    /// Somebody asks for an operation. Without a reply, it is done all the same.
+    Submit(Operation, Option<R>),
+    /// The store is done with the batch.
+    Committed(Result<Vec<Outcome>, StoreError>),
+}
+
+/// What to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Wait for somebody to ask for something.
+    Idle,
+    /// Commit [`Committer::batch`] after a pause, and say what came of it.
+    Commit {
+        /// How long to wait before.
+        pause: Duration,
+    },
+}
+
+/// What waits to be committed, and what is being committed.
+#[derive(Debug)]
+pub struct Committer<R> {
+    queue: VecDeque<Waiting<R>>,
+    batch: Vec<Operation>,
+    /// Who waits for the operations of the batch.
+    callers: Vec<Caller<R>>,
+    failures: u32,
+}
+
+#[derive(Debug)]
+struct Waiting<R> {
+    operation: Operation,
+    caller: Caller<R>,
+}
+
+#[derive(Debug)]
+struct Caller<R> {
+    reply: Option<R>,
+    /// Whether a commit whose answer was lost may have done it.
+    perhaps_done: bool,
+    /// Whether it is tried in a batch of its own, because the database refused one that it was in.
+    alone: bool,
+}
+
+impl<R> Default for Committer<R> {
+    fn default() -> Self {
+        Self {
+            queue: VecDeque::new(),
+            batch: Vec::new(),
+            callers: Vec::new(),
+            failures: 0,
+        }
+    }
+}
+
+impl<R: Reply> Committer<R> {
+    /// Takes in what has happened, tells those who wait, and says what to do next.
+    ///
+    /// While a batch is under way, the only thing to do next is to commit it.
+    pub fn step(&mut self, inputs: impl IntoIterator<Item = Input<R>>) -> Next {
+        let mut again = false;
+        for input in inputs {
+            match input {
+                Input::Submit(operation, reply) => self.queue.push_back(Waiting {
+                    operation,
+                    caller: Caller {
+                        reply,
+                        perhaps_done: false,
+                        alone: false,
+                    },
+                }),
+                Input::Committed(result) => again |= self.conclude(result),
+            }
+        }
+        if self.batch.is_empty() {
+            self.next_batch();
+        }
+        if self.batch.is_empty() {
+            return Next::Idle;
+        }
+        Next::Commit {
+            pause: if again { self.pause() } else { Duration::ZERO },
+        }
+    }
+
+    /// The operations to commit, in one transaction.
+    pub fn batch(&self) -> &[Operation] {
+        &self.batch
+    }
+
+    /// Ends a batch; returns whether there must be a pause before the next one.
+    fn conclude(&mut self, result: Result<Vec<Outcome>, StoreError>) -> bool {
+        match result {
+            Ok(outcomes) => {
+                self.failures = 0;
+                let done = self.batch.drain(..).zip(self.callers.drain(..));
+                let mut unwanted = Vec::new();
+                for ((operation, caller), outcome) in done.zip(outcomes) {
+                    let is_opened = outcome == Ok(Done::Opened);
+                    let is_taken = caller.reply.is_none_or(|reply| reply.answer(Ok(outcome)));
+                    if is_opened && !is_taken {
+                        unwanted.extend(release_of(operation));
+                    }
+                }
+                for operation in unwanted.into_iter().rev() {
+                    let caller = Caller {
+                        reply: None,
+                        perhaps_done: false,
+                        alone: false,
+                    };
+                    self.queue.push_front(Waiting { operation, caller });
+                }
+                false
+            }
+            Err(StoreError::Unknown(error)) => {
+                self.fail(&error);
+                for caller in &mut self.callers {
+                    caller.perhaps_done = true;
+                }
+                true
+            }
+            Err(StoreError::Unavailable(error)) => {
+                self.fail(&error);
+                self.put_back(false);
+                true
+            }
+            Err(StoreError::Rejected(error)) if self.batch.len() == 1 => {
+                self.batch.clear();
+                tracing::error!(error, "the database refuses an operation of the ledger");
+                for reply in self.callers.drain(..).filter_map(|caller| caller.reply) {
+                    reply.answer(Err(error.clone()));
+                }
+                false
+            }
+            Err(StoreError::Rejected(error)) => {
+                tracing::warn!(
+                    error,
+                    "the database refuses a batch; its operations are tried alone"
+                );
+                self.put_back(true);
+                false
+            }
+        }
+    }
+
+    fn fail(&mut self, error: &str) {
+        self.failures = self.failures.saturating_add(1);
+        tracing::warn!(
+            error,
+            operations = self.batch.len(),
+            failures = self.failures,
+            "a batch of the ledger is tried again"
+        );
+    }
+
+    fn put_back(&mut self, alone: bool) {
+        let batch = self.batch.drain(..).zip(self.callers.drain(..));
+        for (operation, mut caller) in batch.rev() {
+            caller.alone |= alone;
+            self.queue.push_front(Waiting { operation, caller });
+        }
+    }
+
+    fn next_batch(&mut self) {
+        // What is too much for the database in one go may not be in two.
+        let limit = BATCH >> self.failures.saturating_sub(1).min(8);
+        while self.batch.len() < limit.max(1)
+            && let Some(next) = self.queue.front()
+        {
+            let is_alone =
+                next.caller.alone || self.callers.first().is_some_and(|first| first.alone);
+            if is_alone && !self.batch.is_empty() {
+                break;
+            }
+            let Some(Waiting { operation, caller }) = self.queue.pop_front() else {
+                break;
+            };
+            let is_gone = caller.reply.as_ref().is_some_and(Reply::is_gone);
+            if is_gone && !caller.perhaps_done && matches!(operation.action, Action::Open(_)) {
+                continue;
+            }
+            self.batch.push(operation);
+            self.callers.push(caller);
+        }
+    }
+
+    fn pause(&self) -> Duration {
+        let doublings = self.failures.saturating_sub(1).min(10);
+        PAUSE.saturating_mul(1 << doublings).min(LONGEST_PAUSE)
+    }
+}
+
+/// What voids an opened hold.
+pub(super) fn release_of(operation: Operation) -> Option<Operation> {
+    let Action::Open(open) = operation.action else {
+        return None;
+    };
+    Some(Operation {
+        account: operation.account,
+        at: operation.at,
+        action: Action::Release { hold: open.hold },
+    })
+}
+
+/// An operation on its way to the committer.
+#[derive(Debug)]
+pub(super) struct Submitted {
+    pub operation: Operation,
+    pub reply: Option<oneshot::Sender<Answer>>,
+}
+
+impl Reply for oneshot::Sender<Answer> {
+    fn is_gone(&self) -> bool {
+        self.is_closed()
+    }
+
+    fn answer(self, answer: Answer) -> bool {
+        self.send(answer).is_ok()
+    }
+}
+
+/// Starts to commit what comes: until nobody can ask any more and nothing waits, or the database is closed.
+pub(super) fn start(
+    store: Store,
+    submitted: mpsc::Receiver<Submitted>,
+    dialect: Dialect,
+) -> io::Result<()> {
+    match dialect {
+        // SQLite blocks whoever waits for the disk.
+        Dialect::Sqlite => {
+            let runtime = runtime::Builder::new_current_thread()
+                .enable_time()
+                .build()?;
+            let committing = move || runtime.block_on(run(store, submitted));
+            thread::Builder::new()
+                .name("ledger".to_owned())
+                .spawn(committing)?;
+        }
+        Dialect::Postgres => {
+            tokio::spawn(run(store, submitted));
+        }
+    }
+    Ok(())
+}
+
+async fn run(store: Store, mut submitted: mpsc::Receiver<Submitted>) {
+    let mut committer = Committer::default();
+    let mut next = Next::Idle;
+    let mut arrived = Vec::with_capacity(BATCH);
+    loop {
+        next = match next {
+            Next::Idle => {
+                if submitted.recv_many(&mut arrived, BATCH).await == 0 {
+                    return;
+                }
+                let arrived = arrived.drain(..);
+                committer.step(
+                    arrived.map(|Submitted { operation, reply }| Input::Submit(operation, reply)),
+                )
+            }
+            // What comes meanwhile waits in the channel until those of this batch have their answers: what they
+            // then ask for has a chance to be in the next one.
+            Next::Commit { pause } => {
+                if !pause.is_zero() {
+                    tokio::time::sleep(pause).await;
+                }
+                let result = store.commit(committer.batch()).await;
+                if result.is_err() && store.is_closed() {
+                    return;
+                }
+                committer.step([Input::Committed(result)])
+            }
+        };
+    }
+}

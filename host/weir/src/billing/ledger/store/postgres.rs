@@ -1,0 +1,261 @@
+//! A batch in PostgreSQL. Rows travel as one JSON text for each table, so that a batch of any size is the
+//! same few round trips.
+//!
+//! Accounts are locked in the order of their ids, and everything else that a batch reads or writes belongs to
+//! an account that it has locked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
+
+use super::rows::{
+    ACCOUNTS, ENTRIES, HOLDS, RECORDED, Row, Table, USAGE_DAILY, json, json_of, list, read_account,
+    read_hold, read_recorded,
+};
+use super::{Changes, Failure, Loaded, MAKE_ACCOUNTS, StoreError, find_account};
+use crate::billing::ledger::account::Account;
+use crate::billing::ledger::operation::{AccountId, Operation, Outcome};
+use weir_storage::Database;
+use weir_storage::database::Transaction;
+
+pub(super) async fn commit(
+    database: &Database,
+    operations: &[Operation],
+) -> Result<Vec<Outcome>, StoreError> {
+    let mut transaction = database.begin().await.map_err(Failure::from)?;
+    let outcomes = run(&mut transaction, operations).await?;
+    match transaction.commit().await {
+        Ok(()) => Ok(outcomes),
+        Err(error) => Err(StoreError::Unknown(error.to_string())),
+    }
+}
+
+async fn run(
+    transaction: &mut Transaction,
+    operations: &[Operation],
+) -> Result<Vec<Outcome>, Failure> {
+    let mut loaded = Loaded {
+        accounts: load_accounts(transaction, operations).await?,
+        owners: BTreeMap::new(),
+    };
+    load_holds(transaction, operations, &mut loaded).await?;
+    load_recorded(transaction, operations, &mut loaded).await?;
+    let outcomes = loaded.apply(operations);
+    write(transaction, &loaded.changes()).await?;
+    Ok(outcomes)
+}
+
+/// Locks the accounts that operations are about. Those of users who have none yet are made.
+async fn load_accounts(
+    transaction: &mut Transaction,
+    operations: &[Operation],
+) -> Result<BTreeMap<AccountId, Account>, Failure> {
+    let wanted: BTreeSet<_> = operations
+        .iter()
+        .map(|operation| &operation.account)
+        .collect();
+    let ids = json(&wanted);
+    let mut accounts = lock_accounts(transaction, &ids).await?;
+    if accounts.len() < wanted.len() {
+        sqlx::query(STATEMENTS.make_accounts.clone())
+            .bind(&ids)
+            .execute(&mut *transaction)
+            .await?;
+        // Also if none was made: another node may have, for which the insertion has waited.
+        accounts = lock_accounts(transaction, &ids).await?;
+    }
+    Ok(accounts)
+}
+
+async fn lock_accounts(
+    transaction: &mut Transaction,
+    ids: &str,
+) -> Result<BTreeMap<AccountId, Account>, Failure> {
+    let rows = sqlx::query(STATEMENTS.lock_accounts.clone())
+        .bind(ids)
+        .fetch_all(&mut *transaction)
+        .await?;
+    rows.iter()
+        .map(|row| {
+            let account = read_account(row)?;
+            Ok((account.id.clone(), account))
+        })
+        .collect()
+}
+
+/// Loads the holds that operations name, and their parents.
+async fn load_holds(
+    transaction: &mut Transaction,
+    operations: &[Operation],
+    loaded: &mut Loaded,
+) -> Result<(), Failure> {
+    let wanted: BTreeSet<_> = operations.iter().flat_map(Operation::holds).collect();
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let rows = sqlx::query(STATEMENTS.load_holds.clone())
+        .bind(json(&wanted))
+        .fetch_all(&mut *transaction)
+        .await?;
+    for row in &rows {
+        let (account, hold) = read_hold(row)?;
+        loaded.add_hold(account, hold);
+    }
+    Ok(())
+}
+
+/// Loads what was done under the ids that operations bring.
+async fn load_recorded(
+    transaction: &mut Transaction,
+    operations: &[Operation],
+    loaded: &mut Loaded,
+) -> Result<(), Failure> {
+    let wanted: BTreeSet<_> = operations.iter().filter_map(Operation::id).collect();
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let rows = sqlx::query(STATEMENTS.load_recorded.clone())
+        .bind(json(&wanted))
+        .fetch_all(&mut *transaction)
+        .await?;
+    let recorded = rows.iter().map(read_recorded);
+    let recorded: BTreeMap<_, _> = recorded.collect::<Result<_, _>>()?;
+    for operation in operations {
+        if let Some(id) = operation.id()
+            && let Some(first) = recorded.get(id)
+        {
+            loaded.add_recorded(operation, first.clone());
+        }
+    }
+    Ok(())
+}
+
+async fn write(transaction: &mut Transaction, changes: &Changes<'_>) -> Result<(), Failure> {
+    let statements = &*STATEMENTS;
+    // Entries refer to holds, and holds to accounts.
+    let usage = changes.usage_rows();
+    write_rows(
+        transaction,
+        &statements.write_accounts,
+        &ACCOUNTS,
+        &changes.accounts,
+    )
+    .await?;
+    write_rows(transaction, &statements.write_holds, &HOLDS, &changes.holds).await?;
+    write_rows(
+        transaction,
+        &statements.write_entries,
+        &ENTRIES,
+        &changes.entries,
+    )
+    .await?;
+    write_rows(transaction, &statements.write_usage, &USAGE_DAILY, &usage).await?;
+    if !changes.begun.is_empty() {
+        sqlx::query(statements.write_plans.clone())
+            .bind(json_of(&ACCOUNTS, &changes.begun))
+            .execute(transaction)
+            .await?;
+    }
+    Ok(())
+}
+
+/// Writes rows, each of which must be written.
+async fn write_rows<T>(
+    transaction: &mut Transaction,
+    statement: &SqlStr,
+    table: &'static Table<T>,
+    rows: &[Row<'_, T>],
+) -> Result<(), Failure> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let written = sqlx::query(statement.clone())
+        .bind(json_of(table, rows))
+        .execute(transaction)
+        .await?
+        .rows_affected();
+    Failure::unless_all(written, rows.len())
+}
+
+struct Statements {
+    lock_accounts: SqlStr,
+    make_accounts: SqlStr,
+    load_holds: SqlStr,
+    load_recorded: SqlStr,
+    write_accounts: SqlStr,
+    write_holds: SqlStr,
+    write_entries: SqlStr,
+    write_usage: SqlStr,
+    write_plans: SqlStr,
+}
+
+static STATEMENTS: LazyLock<Statements> = LazyLock::new(|| {
+    let text = |text: String| AssertSqlSafe(text).into_sql_str();
+    let ids = "SELECT value FROM jsonb_array_elements_text(CAST($1 AS TEXT)::jsonb) AS ids (value)";
+    Statements {
+        lock_accounts: text(format!(
+            "{} IN ({ids}) ORDER BY id FOR UPDATE OF accounts",
+            find_account()
+        )),
+        make_accounts: text(format!(
+            "{MAKE_ACCOUNTS} IN ({ids}) ORDER BY id ON CONFLICT (id) DO NOTHING"
+        )),
+        load_holds: text(format!(
+            "WITH wanted (id) AS ({ids}) SELECT {} FROM holds WHERE id IN \
+             (SELECT id FROM wanted UNION SELECT h.parent_id FROM holds h JOIN wanted w ON w.id = h.id \
+             WHERE h.parent_id IS NOT NULL)",
+            HOLDS.names()
+        )),
+        load_recorded: text(format!(
+            "SELECT {RECORDED} FROM entries WHERE operation_id IN ({ids})"
+        )),
+        write_accounts: text(format!(
+            "UPDATE accounts SET {} FROM {} WHERE accounts.id = new.id",
+            list(ACCOUNTS.fixed.iter().chain(ACCOUNTS.changing), |name| {
+                format!("{name} = new.{name}")
+            }),
+            rows(&ACCOUNTS)
+        )),
+        write_holds: text(format!(
+            "{} ON CONFLICT (id) DO UPDATE SET {} WHERE holds.account_id = excluded.account_id",
+            insert(&HOLDS),
+            list(HOLDS.changing, |name| format!("{name} = excluded.{name}"))
+        )),
+        write_entries: text(insert(&ENTRIES)),
+        write_usage: text(format!(
+            "{} ON CONFLICT ({}) DO UPDATE SET {}",
+            insert(&USAGE_DAILY),
+            list(USAGE_DAILY.key, str::to_owned),
+            list(USAGE_DAILY.changing, |name| {
+                format!("{name} = usage_daily.{name} + excluded.{name}")
+            }),
+        )),
+        write_plans: text(format!(
+            "UPDATE users SET plan = new.plan FROM {} WHERE users.id = new.id AND users.plan <> new.plan",
+            rows(&ACCOUNTS)
+        )),
+    }
+});
+
+fn insert<T>(table: &'static Table<T>) -> String {
+    format!(
+        "INSERT INTO {} ({}) SELECT {} FROM {}",
+        table.name,
+        table.names(),
+        list(table.columns(), |name| format!("new.{name}")),
+        rows(table)
+    )
+}
+
+/// A table `new` of the rows in the statement's parameter.
+fn rows<T>(table: &'static Table<T>) -> String {
+    let columns: Vec<_> = table
+        .columns()
+        .map(|column| format!("{} {}", column.name, column.kind))
+        .collect();
+    format!(
+        "jsonb_to_recordset(CAST($1 AS TEXT)::jsonb) AS new ({})",
+        columns.join(", ")
+    )
+}

@@ -1,0 +1,492 @@
+//! The ledger's tables as both databases know them: columns, where their values are, and how rows are read.
+//!
+//! To add a column, add it to its table here and to what reads it, in the same place.
+
+use std::borrow::Cow;
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use sqlx::Row as _;
+use sqlx::any::AnyRow;
+
+use super::DailyUsage;
+use crate::billing::ledger::account::{Account, Entry, Hold, HoldState, Pools, Recorded};
+use crate::billing::ledger::operation::{
+    AccountId, Done, HoldId, Open, OperationId, Source, Usage,
+};
+use crate::billing::{Credits, Period};
+use weir_storage::clock::Millis;
+
+/// A table and its columns, in the order in which they are written and read.
+pub(super) struct Table<T: 'static> {
+    pub name: &'static str,
+    /// What names a row.
+    pub key: Columns<T>,
+    /// What seldom or never changes.
+    pub fixed: Columns<T>,
+    /// What often changes.
+    pub changing: Columns<T>,
+}
+
+pub(super) type Columns<T> = &'static [Column<T>];
+
+pub(super) struct Column<T> {
+    pub name: &'static str,
+    /// Its type in PostgreSQL.
+    pub kind: &'static str,
+    value: Get<T>,
+}
+
+type Get<T> = for<'a> fn(&Row<'a, T>) -> Value<'a>;
+
+/// What a row is made of: whose it is, and what.
+pub(super) type Row<'a, T> = (&'a AccountId, &'a T);
+
+/// A value on its way to the database.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum Value<'a> {
+    Null,
+    Integer(i64),
+    Text(Cow<'a, str>),
+}
+
+/// What is in the database is not what was written there.
+#[derive(Debug, thiserror::Error)]
+#[error("a row cannot be read: {0}")]
+pub(in crate::billing) struct Unreadable(String);
+
+pub(super) const ACCOUNTS: Table<Account> = Table {
+    name: "accounts",
+    key: &[text("id", |(_, account)| (&*account.id.0).into())],
+    fixed: &[
+        text("plan", |(_, account)| account.plan.name().into()),
+        integer("period_start", |(_, account)| account.period.start.0.into()),
+        integer("period_end", |(_, account)| account.period.end.0.into()),
+        integer("period_number", |(_, account)| account.period_number.into()),
+    ],
+    changing: &[
+        integer("plan_credits", |(_, account)| account.balance.plan.0.into()),
+        integer("top_up_credits", |(_, account)| {
+            account.balance.top_up.0.into()
+        }),
+        integer("plan_held", |(_, account)| account.held.plan.0.into()),
+        integer("top_up_held", |(_, account)| account.held.top_up.0.into()),
+        integer("entries", |(_, account)| account.entries.into()),
+    ],
+};
+
+pub(super) const HOLDS: Table<Hold> = Table {
+    name: "holds",
+    key: &[
+        text("id", |(_, hold)| (&*hold.open.hold.0).into()),
+        text("account_id", |(account, _)| (&*account.0).into()),
+    ],
+    fixed: &[
+        text("request_id", |(_, hold)| (&*hold.open.request_id).into()),
+        text("boot_id", |(_, hold)| (&*hold.open.boot_id).into()),
+        text("parent_id", |(_, hold)| {
+            hold.open.parent.as_ref().map(|parent| &*parent.0).into()
+        }),
+        text("source", |(_, hold)| hold.open.source.name().into()),
+        text("source_id", |(_, hold)| {
+            hold.open.source_id.as_deref().into()
+        }),
+        text("model", |(_, hold)| (&*hold.open.model).into()),
+        integer("amount", |(_, hold)| hold.open.amount.0.into()),
+        integer("opened_at", |(_, hold)| hold.opened_at.0.into()),
+        integer("period_start", |(_, hold)| hold.period_start.0.into()),
+        integer("period_number", |(_, hold)| hold.period_number.into()),
+    ],
+    changing: &[
+        text("state", |(_, hold)| hold.state.name().into()),
+        integer("ended_at", |(_, hold)| hold.ended_at.map(|at| at.0).into()),
+        integer("plan_reserved", |(_, hold)| hold.reserved.plan.0.into()),
+        integer("top_up_reserved", |(_, hold)| hold.reserved.top_up.0.into()),
+        integer("checkpoint", |(_, hold)| hold.checkpoint.0.into()),
+        integer("settled", |(_, hold)| hold.settled.0.into()),
+        integer("plan_posted", |(_, hold)| hold.posted.plan.0.into()),
+        integer("top_up_posted", |(_, hold)| hold.posted.top_up.0.into()),
+        integer("overrun", |(_, hold)| hold.overrun.0.into()),
+        text("usage", |(_, hold)| match &hold.usage {
+            None => Value::Null,
+            Some(usage) => Value::Text(json(usage).into()),
+        }),
+    ],
+};
+
+pub(super) const ENTRIES: Table<Entry> = Table {
+    name: "entries",
+    key: &[
+        text("account_id", |(account, _)| (&*account.0).into()),
+        integer("sequence", |(_, entry)| entry.sequence.into()),
+    ],
+    fixed: &[
+        integer("at", |(_, entry)| entry.at.0.into()),
+        text("kind", |(_, entry)| entry.kind.name().into()),
+        integer("plan_delta", |(_, entry)| entry.plan_delta.0.into()),
+        integer("top_up_delta", |(_, entry)| entry.top_up_delta.0.into()),
+        integer("overrun", |(_, entry)| entry.overrun.0.into()),
+        integer("period_start", |(_, entry)| entry.period_start.0.into()),
+        text("operation_id", |(_, entry)| {
+            entry.recorded.as_ref().map(|(id, _)| &*id.0).into()
+        }),
+        text("operation", |(_, entry)| {
+            entry.recorded.as_ref().map(|(_, text)| &**text).into()
+        }),
+        text("hold_id", |(_, entry)| {
+            entry.hold.as_ref().map(|hold| &*hold.id.0).into()
+        }),
+        text("source", |(_, entry)| {
+            entry.hold.as_ref().map(|hold| hold.source.name()).into()
+        }),
+        text("source_id", |(_, entry)| {
+            entry
+                .hold
+                .as_ref()
+                .and_then(|hold| hold.source_id.as_deref())
+                .into()
+        }),
+        text("model", |(_, entry)| {
+            entry.hold.as_ref().map(|hold| &*hold.model).into()
+        }),
+        text("provider", |(_, entry)| {
+            entry.usage.as_ref().map(|usage| &*usage.provider).into()
+        }),
+        text("adapter_digest", |(_, entry)| {
+            entry
+                .usage
+                .as_ref()
+                .map(|usage| &*usage.adapter_digest)
+                .into()
+        }),
+        integer("requests", |(_, entry)| {
+            entry.usage.as_ref().map(|usage| usage.requests).into()
+        }),
+        integer("tokens_input", |(_, entry)| {
+            entry.usage.as_ref().map(|usage| usage.tokens_input).into()
+        }),
+        integer("tokens_cache_read", |(_, entry)| {
+            entry
+                .usage
+                .as_ref()
+                .map(|usage| usage.tokens_cache_read)
+                .into()
+        }),
+        integer("tokens_cache_write", |(_, entry)| {
+            entry
+                .usage
+                .as_ref()
+                .map(|usage| usage.tokens_cache_write)
+                .into()
+        }),
+        integer("tokens_output", |(_, entry)| {
+            entry.usage.as_ref().map(|usage| usage.tokens_output).into()
+        }),
+        integer("images", |(_, entry)| {
+            entry.usage.as_ref().map(|usage| usage.images).into()
+        }),
+        integer("provider_cost", |(_, entry)| {
+            entry
+                .usage
+                .as_ref()
+                .map(|usage| usage.provider_cost_nano_usd)
+                .into()
+        }),
+        integer("latency_ms", |(_, entry)| {
+            entry.usage.as_ref().map(|usage| usage.latency_ms).into()
+        }),
+        integer("estimated_at", |(_, entry)| {
+            let estimated = entry.usage.as_ref().filter(|usage| usage.estimated);
+            estimated.map(|_| entry.at.0).into()
+        }),
+    ],
+    changing: &[],
+};
+
+/// The sums are what a row adds.
+pub(super) const USAGE_DAILY: Table<DailyUsage> = Table {
+    name: "usage_daily",
+    key: &[
+        text("account_id", |(account, _)| (&*account.0).into()),
+        integer("period_start", |(_, usage)| usage.period_start.0.into()),
+        text("day", |(_, usage)| (&*usage.day).into()),
+        text("model", |(_, usage)| (&*usage.model).into()),
+        text("provider", |(_, usage)| (&*usage.provider).into()),
+        text("source", |(_, usage)| usage.source.name().into()),
+    ],
+    fixed: &[],
+    changing: &[
+        integer("requests", |(_, usage)| usage.sums.requests.into()),
+        integer("tokens_input", |(_, usage)| usage.sums.tokens_input.into()),
+        integer("tokens_cache_read", |(_, usage)| {
+            usage.sums.tokens_cache_read.into()
+        }),
+        integer("tokens_cache_write", |(_, usage)| {
+            usage.sums.tokens_cache_write.into()
+        }),
+        integer("tokens_output", |(_, usage)| {
+            usage.sums.tokens_output.into()
+        }),
+        integer("images", |(_, usage)| usage.sums.images.into()),
+        integer("credits", |(_, usage)| usage.sums.credits.into()),
+        integer("overrun", |(_, usage)| usage.sums.overrun.into()),
+        integer("provider_cost", |(_, usage)| {
+            usage.sums.provider_cost.into()
+        }),
+    ],
+};
+
+const fn text<T>(name: &'static str, value: Get<T>) -> Column<T> {
+    let kind = "TEXT";
+    Column { name, kind, value }
+}
+
+const fn integer<T>(name: &'static str, value: Get<T>) -> Column<T> {
+    let kind = "BIGINT";
+    Column { name, kind, value }
+}
+
+impl<T> Table<T> {
+    pub(super) fn columns(&self) -> impl Iterator<Item = &'static Column<T>> {
+        self.key.iter().chain(self.fixed).chain(self.changing)
+    }
+
+    pub(super) fn names(&self) -> String {
+        list(self.columns(), |name| name.to_owned())
+    }
+}
+
+/// Says something of each column, with commas between.
+pub(super) fn list<T: 'static>(
+    columns: impl IntoIterator<Item = &'static Column<T>>,
+    each: impl Fn(&str) -> String,
+) -> String {
+    let columns: Vec<_> = columns
+        .into_iter()
+        .map(|column| each(column.name))
+        .collect();
+    columns.join(", ")
+}
+
+impl<T> Column<T> {
+    pub(super) fn value<'a>(&self, row: &Row<'a, T>) -> Value<'a> {
+        (self.value)(row)
+    }
+}
+
+/// Rows of a table as an array of objects.
+pub(super) fn json_of<T>(table: &'static Table<T>, rows: &[Row<'_, T>]) -> String {
+    struct Object<'a, T: 'static>(&'static Table<T>, &'a Row<'a, T>);
+
+    impl<T> Serialize for Object<'_, T> {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            let mut object = serializer.serialize_map(None)?;
+            for column in self.0.columns() {
+                object.serialize_entry(column.name, &column.value(self.1))?;
+            }
+            object.end()
+        }
+    }
+
+    let objects: Vec<_> = rows.iter().map(|row| Object(table, row)).collect();
+    json(&objects)
+}
+
+pub(super) fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("plain structs serialize")
+}
+
+impl From<i64> for Value<'_> {
+    fn from(integer: i64) -> Self {
+        Self::Integer(integer)
+    }
+}
+
+impl From<Option<i64>> for Value<'_> {
+    fn from(integer: Option<i64>) -> Self {
+        integer.map_or(Self::Null, Self::Integer)
+    }
+}
+
+impl<'a> From<&'a str> for Value<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl<'a> From<Option<&'a str>> for Value<'a> {
+    fn from(text: Option<&'a str>) -> Self {
+        text.map_or(Self::Null, Self::from)
+    }
+}
+
+/// A row of either database.
+pub(in crate::billing) trait Stored {
+    fn text(&self, column: usize) -> Result<Option<&str>, Unreadable>;
+    fn integer(&self, column: usize) -> Result<Option<i64>, Unreadable>;
+}
+
+impl Stored for AnyRow {
+    fn text(&self, column: usize) -> Result<Option<&str>, Unreadable> {
+        self.try_get(column).map_err(Unreadable::because)
+    }
+
+    fn integer(&self, column: usize) -> Result<Option<i64>, Unreadable> {
+        self.try_get(column).map_err(Unreadable::because)
+    }
+}
+
+impl Stored for rusqlite::Row<'_> {
+    fn text(&self, column: usize) -> Result<Option<&str>, Unreadable> {
+        let value = self.get_ref(column).map_err(Unreadable::because)?;
+        value.as_str_or_null().map_err(Unreadable::because)
+    }
+
+    fn integer(&self, column: usize) -> Result<Option<i64>, Unreadable> {
+        let value = self.get_ref(column).map_err(Unreadable::because)?;
+        value.as_i64_or_null().map_err(Unreadable::because)
+    }
+}
+
+impl Unreadable {
+    fn because(error: impl std::error::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<Unreadable> for sqlx::Error {
+    fn from(unreadable: Unreadable) -> Self {
+        Self::Decode(unreadable.into())
+    }
+}
+
+/// A row's values, one after the other.
+struct Values<'r, R> {
+    row: &'r R,
+    next: usize,
+}
+
+impl<'r, R: Stored> Values<'r, R> {
+    fn of(row: &'r R) -> Self {
+        Self { row, next: 0 }
+    }
+
+    fn text_or_null(&mut self) -> Result<Option<&'r str>, Unreadable> {
+        self.next += 1;
+        self.row.text(self.next - 1)
+    }
+
+    fn text(&mut self) -> Result<&'r str, Unreadable> {
+        self.text_or_null()?.ok_or_else(|| self.missing())
+    }
+
+    fn owned(&mut self) -> Result<String, Unreadable> {
+        self.text().map(str::to_owned)
+    }
+
+    fn integer_or_null(&mut self) -> Result<Option<i64>, Unreadable> {
+        self.next += 1;
+        self.row.integer(self.next - 1)
+    }
+
+    fn integer(&mut self) -> Result<i64, Unreadable> {
+        self.integer_or_null()?.ok_or_else(|| self.missing())
+    }
+
+    fn credits(&mut self) -> Result<Credits, Unreadable> {
+        self.integer().map(Credits)
+    }
+
+    fn pools(&mut self) -> Result<Pools, Unreadable> {
+        let plan = self.credits()?;
+        let top_up = self.credits()?;
+        Ok(Pools { plan, top_up })
+    }
+
+    fn named<T>(&mut self, of: impl FnOnce(&str) -> Option<T>) -> Result<T, Unreadable> {
+        let name = self.text()?;
+        of(name).ok_or_else(|| Unreadable(format!("{name:?} is no name known here")))
+    }
+
+    fn missing(&self) -> Unreadable {
+        Unreadable(format!("column {} is null", self.next - 1))
+    }
+}
+
+/// An account from a row that begins with the columns of [`ACCOUNTS`] and `created_at`, without its holds.
+pub(in crate::billing) fn read_account(row: &impl Stored) -> Result<Account, Unreadable> {
+    let mut values = Values::of(row);
+    let mut account = Account::new(AccountId(values.owned()?), Millis(0));
+    account.plan = values.named(|name| name.parse().ok())?;
+    account.period = Period {
+        start: Millis(values.integer()?),
+        end: Millis(values.integer()?),
+    };
+    account.period_number = values.integer()?;
+    account.balance = values.pools()?;
+    account.held = values.pools()?;
+    account.entries = values.integer()?;
+    account.created_at = Millis(values.integer()?);
+    Ok(account)
+}
+
+/// A hold from a row that has the columns of [`HOLDS`], and whose it is. Fields are in the order of the columns.
+pub(super) fn read_hold(row: &impl Stored) -> Result<(AccountId, Hold), Unreadable> {
+    let mut values = Values::of(row);
+    let hold = HoldId(values.owned()?);
+    let account = AccountId(values.owned()?);
+    let open = Open {
+        hold,
+        request_id: values.owned()?,
+        boot_id: values.owned()?,
+        parent: values.text_or_null()?.map(|id| HoldId(id.to_owned())),
+        source: values.named(Source::of)?,
+        source_id: values.text_or_null()?.map(str::to_owned),
+        model: values.owned()?,
+        amount: values.credits()?,
+    };
+    let hold = Hold {
+        open,
+        opened_at: Millis(values.integer()?),
+        period_start: Millis(values.integer()?),
+        period_number: values.integer()?,
+        state: values.named(HoldState::of)?,
+        ended_at: values.integer_or_null()?.map(Millis),
+        reserved: values.pools()?,
+        checkpoint: values.credits()?,
+        settled: values.credits()?,
+        posted: values.pools()?,
+        overrun: values.credits()?,
+        usage: values
+            .text_or_null()?
+            .map(serde_json::from_str::<Usage>)
+            .transpose()
+            .map_err(Unreadable::because)?,
+    };
+    Ok((account, hold))
+}
+
+/// What [`read_recorded`] reads.
+pub(super) const RECORDED: &str = "operation_id, operation, kind, plan_delta, top_up_delta";
+
+/// What was done under an id.
+pub(super) fn read_recorded(row: &impl Stored) -> Result<(OperationId, Recorded), Unreadable> {
+    let mut values = Values::of(row);
+    let id = OperationId(values.owned()?);
+    let content = values.owned()?;
+    let kind = values.text()?;
+    let delta = values.pools()?;
+    let outcome = match kind {
+        "grant" => Done::Granted {
+            credits: delta.plan,
+        },
+        "top_up" => Done::ToppedUp {
+            credits: delta.top_up,
+        },
+        _ => Done::Refunded {
+            credits: delta.negated().total(),
+        },
+    };
+    Ok((id, Recorded { content, outcome }))
+}

@@ -1,0 +1,447 @@
+//! A batch in SQLite, on the thread that asks for it: a small statement for each row.
+//!
+//! Whoever writes is alone, so nothing needs to be locked, and no row can change between two statements. Most often nobody
+//! else has written since the last batch either: then what that one has left in memory is not read again.
+
+use std::collections::{HashMap, HashSet};
+use std::mem;
+use std::sync::LazyLock;
+
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{CachedStatement, Connection, ToSql, Transaction, TransactionBehavior};
+
+use super::rows::{
+    ACCOUNTS, Column, ENTRIES, HOLDS, RECORDED, Row, Table, USAGE_DAILY, Value, list, read_account,
+    read_hold, read_recorded,
+};
+use super::{Changes, Failure, Loaded, MAKE_ACCOUNTS, StoreError, find_account};
+use crate::billing::ledger::account::{Account, HoldState, Journal};
+use crate::billing::ledger::operation::{AccountId, HoldId, Operation, Outcome};
+
+/// Accounts that are remembered at most.
+const REMEMBERED: usize = 4_096;
+
+/// Accounts as a batch has left them, with their open holds, so that the next one need not read them: good for as
+/// long as nobody else writes.
+///
+/// **Invariant:** of an account that is remembered, a hold with a parent is so only with its parent, if that is open.
+#[derive(Debug, Default)]
+pub(super) struct Remembered {
+    accounts: HashMap<AccountId, Account>,
+    as_of: Option<Version>,
+}
+
+/// What is another one after every change that anybody makes: other connections, and this one.
+type Version = (i64, u64);
+
+/// Rolls back whatever goes wrong before the commit, a panic too.
+pub(super) fn commit(
+    connection: &mut Connection,
+    remembered: &mut Remembered,
+    operations: &[Operation],
+) -> Result<Vec<Outcome>, StoreError> {
+    let transaction = connection
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(Failure::from)?;
+    // Forgotten, should anything go wrong.
+    let mut before = mem::take(remembered);
+    let version = version(&transaction).map_err(Failure::from)?;
+    if before.as_of != Some(version) {
+        before.accounts.clear();
+    }
+    let (loaded, outcomes) = run(&transaction, &mut before, operations)?;
+    let Err(error) = transaction.execute_batch("COMMIT") else {
+        let (by_others, _) = version;
+        *remembered = before.with(loaded, (by_others, transaction.total_changes()));
+        return Ok(outcomes);
+    };
+    if transaction.is_autocommit() {
+        // It is over, and for this process rolled back; but what the disk would not confirm may be there after a
+        // crash.
+        return Err(StoreError::Unknown(error.to_string()));
+    }
+    match transaction.rollback() {
+        Ok(()) => Err(StoreError::Unavailable(error.to_string())),
+        Err(_) => Err(StoreError::Unknown(error.to_string())),
+    }
+}
+
+fn version(connection: &Connection) -> rusqlite::Result<Version> {
+    let mut statement = connection.prepare_cached("PRAGMA data_version")?;
+    let by_others = statement.query_row([], |row| row.get(0))?;
+    Ok((by_others, connection.total_changes()))
+}
+
+impl Remembered {
+    fn with(mut self, loaded: Loaded, as_of: Version) -> Self {
+        if self.accounts.len() + loaded.accounts.len() > REMEMBERED {
+            self.accounts.clear();
+        }
+        for (id, mut account) in loaded.accounts {
+            account.journal = Journal::default();
+            account.recorded.clear();
+            account
+                .holds
+                .retain(|_, hold| hold.state == HoldState::Open);
+            self.accounts.insert(id, account);
+        }
+        self.as_of = Some(as_of);
+        self
+    }
+}
+
+fn run(
+    transaction: &Transaction<'_>,
+    before: &mut Remembered,
+    operations: &[Operation],
+) -> Result<(Loaded, Vec<Outcome>), Failure> {
+    let mut loaded = Loaded::default();
+    load_accounts(transaction, before, operations, &mut loaded)?;
+    load_holds(transaction, operations, &mut loaded)?;
+    load_recorded(transaction, operations, &mut loaded)?;
+    let outcomes = loaded.apply(operations);
+    write(transaction, &loaded, &loaded.changes())?;
+    Ok((loaded, outcomes))
+}
+
+/// Loads the accounts that operations are about. Those of users who have none yet are made.
+fn load_accounts(
+    transaction: &Transaction<'_>,
+    before: &mut Remembered,
+    operations: &[Operation],
+    loaded: &mut Loaded,
+) -> Result<(), Failure> {
+    let mut find = transaction.prepare_cached(&STATEMENTS.find_account)?;
+    for Operation { account: id, .. } in operations {
+        if loaded.accounts.contains_key(id) {
+            continue;
+        }
+        let mut account = before.accounts.remove(id);
+        if account.is_none() {
+            account = read(&mut find, &id.0, |row| Ok(read_account(row)?))?;
+        }
+        if account.is_none() && make_account(transaction, &id.0)? {
+            account = read(&mut find, &id.0, |row| Ok(read_account(row)?))?;
+        }
+        if let Some(account) = account {
+            loaded.accounts.insert(id.clone(), account);
+        }
+    }
+    Ok(())
+}
+
+fn make_account(transaction: &Transaction<'_>, id: &str) -> Result<bool, Failure> {
+    let mut make = transaction.prepare_cached(&STATEMENTS.make_account)?;
+    Ok(make.execute([id])? > 0)
+}
+
+/// Loads the holds that operations name, and their parents.
+fn load_holds(
+    transaction: &Transaction<'_>,
+    operations: &[Operation],
+    loaded: &mut Loaded,
+) -> Result<(), Failure> {
+    let mut find = transaction.prepare_cached(&STATEMENTS.find_hold)?;
+    let mut asked = HashSet::new();
+    let named = operations.iter().flat_map(|operation| {
+        let holds = operation.holds();
+        holds.map(move |id| (operation, id))
+    });
+    for (operation, id) in named {
+        if !asked.insert(id) || loaded.recall_hold(&operation.account, id) {
+            continue;
+        }
+        let parent = load_hold(&mut find, id, loaded)?;
+        if let Some(parent) = parent
+            && !loaded.owners.contains_key(&parent)
+        {
+            load_hold(&mut find, &parent, loaded)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the hold's parent.
+fn load_hold(
+    find: &mut CachedStatement<'_>,
+    id: &HoldId,
+    loaded: &mut Loaded,
+) -> Result<Option<HoldId>, Failure> {
+    let Some((account, hold)) = read(find, &id.0, |row| Ok(read_hold(row)?))? else {
+        return Ok(None);
+    };
+    let parent = hold.open.parent.clone();
+    loaded.add_hold(account, hold);
+    Ok(parent)
+}
+
+/// Loads what was done under the ids that operations bring.
+fn load_recorded(
+    transaction: &Transaction<'_>,
+    operations: &[Operation],
+    loaded: &mut Loaded,
+) -> Result<(), Failure> {
+    for operation in operations {
+        if let Some(id) = operation.id() {
+            let mut find = transaction.prepare_cached(&STATEMENTS.find_recorded)?;
+            if let Some((_, first)) = read(&mut find, &id.0, |row| Ok(read_recorded(row)?))? {
+                loaded.add_recorded(operation, first);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The row of an id, if there is one.
+fn read<T>(
+    find: &mut CachedStatement<'_>,
+    id: &str,
+    read: impl FnOnce(&rusqlite::Row<'_>) -> Result<T, Failure>,
+) -> Result<Option<T>, Failure> {
+    let mut rows = find.query([id])?;
+    rows.next()?.map(read).transpose()
+}
+
+fn write(
+    transaction: &Transaction<'_>,
+    loaded: &Loaded,
+    changes: &Changes<'_>,
+) -> Result<(), Failure> {
+    let statements = &*STATEMENTS;
+    // Entries refer to holds, and holds to accounts.
+    let period = || ACCOUNTS.fixed.iter().chain(ACCOUNTS.key);
+    let balances = || ACCOUNTS.changing.iter().chain(ACCOUNTS.key);
+    // Most often the period is the same, and so its index.
+    write_rows(
+        transaction,
+        &statements.write_periods,
+        period,
+        &changes.begun,
+    )?;
+    write_rows(
+        transaction,
+        &statements.write_balances,
+        balances,
+        &changes.accounts,
+    )?;
+    let (known, new): (Vec<_>, Vec<_>) = changes
+        .holds
+        .iter()
+        .partition(|(_, hold)| loaded.owners.contains_key(&hold.open.hold));
+    let columns = || HOLDS.changing.iter().chain(HOLDS.key);
+    write_rows(
+        transaction,
+        &statements.write_new_holds,
+        || HOLDS.columns(),
+        &new,
+    )?;
+    write_rows(transaction, &statements.write_holds, columns, &known)?;
+    let (entries, usage) = (&changes.entries, &changes.usage_rows());
+    write_rows(
+        transaction,
+        &statements.write_entries,
+        || ENTRIES.columns(),
+        entries,
+    )?;
+    write_rows(
+        transaction,
+        &statements.write_usage,
+        || USAGE_DAILY.columns(),
+        usage,
+    )?;
+    for (_, account) in &changes.begun {
+        transaction
+            .prepare_cached(statements.write_plan)?
+            .execute([account.plan.name(), &account.id.0])?;
+    }
+    Ok(())
+}
+
+/// Writes rows, each of which must be written. The columns are in the order of the statement's parameters.
+fn write_rows<'r, T: 'static, C: Iterator<Item = &'static Column<T>>>(
+    transaction: &Transaction<'_>,
+    statement: &str,
+    columns: impl Fn() -> C,
+    rows: &[Row<'r, T>],
+) -> Result<(), Failure> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let mut statement = transaction.prepare_cached(statement)?;
+    for row in rows {
+        for (index, column) in (1..).zip(columns()) {
+            statement.raw_bind_parameter(index, column.value(row))?;
+        }
+        Failure::unless_all(statement.raw_execute()? as u64, 1)?;
+    }
+    Ok(())
+}
+
+impl ToSql for Value<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Self::Null => ValueRef::Null,
+            Self::Integer(integer) => ValueRef::Integer(*integer),
+            Self::Text(text) => ValueRef::Text(text.as_bytes()),
+        }))
+    }
+}
+
+struct Statements {
+    find_account: String,
+    make_account: String,
+    find_hold: String,
+    find_recorded: String,
+    write_periods: String,
+    write_balances: String,
+    write_new_holds: String,
+    write_holds: String,
+    write_entries: String,
+    write_usage: String,
+    write_plan: &'static str,
+}
+
+static STATEMENTS: LazyLock<Statements> = LazyLock::new(|| Statements {
+    find_account: format!("{} = ?1", find_account()),
+    make_account: format!("{MAKE_ACCOUNTS} = ?1"),
+    find_hold: format!("SELECT {} FROM holds WHERE id = ?1", HOLDS.names()),
+    find_recorded: format!("SELECT {RECORDED} FROM entries WHERE operation_id = ?1"),
+    write_periods: update(&ACCOUNTS, ACCOUNTS.fixed),
+    write_balances: update(&ACCOUNTS, ACCOUNTS.changing),
+    write_new_holds: insert(&HOLDS),
+    write_holds: update(&HOLDS, HOLDS.changing),
+    write_entries: insert(&ENTRIES),
+    write_usage: format!(
+        "{} ON CONFLICT ({}) DO UPDATE SET {}",
+        insert(&USAGE_DAILY),
+        list(USAGE_DAILY.key, str::to_owned),
+        list(USAGE_DAILY.changing, |name| format!(
+            "{name} = {name} + excluded.{name}"
+        )),
+    ),
+    write_plan: "UPDATE users SET plan = ?1 WHERE id = ?2 AND plan <> ?1",
+});
+
+fn insert<T>(table: &Table<T>) -> String {
+    let parameters = list(table.columns(), |_| "?".to_owned());
+    format!(
+        "INSERT INTO {} ({}) VALUES ({parameters})",
+        table.name,
+        table.names()
+    )
+}
+
+fn update<T>(table: &Table<T>, columns: &'static [Column<T>]) -> String {
+    let key: Vec<_> = table
+        .key
+        .iter()
+        .map(|column| format!("{} = ?", column.name))
+        .collect();
+    let set = list(columns, |name| format!("{name} = ?"));
+    format!(
+        "UPDATE {} SET {set} WHERE {}",
+        table.name,
+        key.join(" AND ")
+    )
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use weir_storage::Database;
+    use weir_storage::clock::Millis;
+    use weir_storage::database::Native;
+    use weir_storage::secrets::SecretUrl;
+
+    async fn open() -> Native {
+        let database = Database::open(&SecretUrl::new("sqlite::memory:")).await;
+        database.unwrap().turn().unwrap().native().await.unwrap()
+    }
+
+    #[test]
+    fn not_everybody_is_remembered() {
+        let mut remembered = Remembered::default();
+        for batch in 0..3 {
+            let ids = (0..REMEMBERED / 2).map(|number| AccountId(format!("{batch}-{number}")));
+            let accounts = ids.map(|id| (id.clone(), Account::new(id, Millis(0))));
+            let loaded = Loaded {
+                accounts: accounts.collect(),
+                ..Loaded::default()
+            };
+            remembered = remembered.with(loaded, (0, batch));
+            let last = AccountId(format!("{batch}-0"));
+            assert!(remembered.accounts.contains_key(&last));
+            assert!(remembered.accounts.len() <= REMEMBERED);
+        }
+        assert_eq!(remembered.as_of, Some((0, 2)));
+    }
+
+    #[tokio::test]
+    async fn no_row_that_is_written_makes_a_table_to_be_checked_by() {
+        let native = open().await;
+        let statements = &*STATEMENTS;
+        for statement in [
+            &statements.write_balances,
+            &statements.write_new_holds,
+            &statements.write_holds,
+            &statements.write_entries,
+            &statements.write_usage,
+        ] {
+            let mut explain = native.prepare(&format!("EXPLAIN {statement}")).unwrap();
+            let steps = explain.raw_query().mapped(|row| row.get::<_, String>(1));
+            let steps: Vec<_> = steps.collect::<Result<_, _>>().unwrap();
+            assert!(steps.len() > 10, "{statement}");
+            assert!(!steps.contains(&"OpenEphemeral".to_owned()), "{statement}");
+        }
+    }
+
+    /// Whether a row is written; if not, it is refused.
+    fn is_written(native: &Connection, insert: &str) -> bool {
+        let written = native.execute_batch(&format!("SAVEPOINT one; {insert}"));
+        native.execute_batch("ROLLBACK TO one").unwrap();
+        let refusal = written.map_err(|error| StoreError::from(Failure::from(error)));
+        match refusal {
+            Ok(()) => true,
+            Err(StoreError::Rejected(_)) => false,
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn rows_with_names_that_nobody_knows_are_refused() {
+        let native = open().await;
+        native.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
+        let hold = |source: &str, state: &str| {
+            let ended = if state == "open" { "NULL" } else { "0" };
+            let insert = format!(
+                "INSERT INTO holds VALUES ('h', 'a', 'r', 'b', NULL, '{source}', NULL, 'm', 0, 0, 0, 0, \
+                 '{state}', {ended}, 0, 0, 0, 0, 0, 0, 0, NULL)"
+            );
+            is_written(&native, &insert)
+        };
+        for source in ["web", "api_key", "agent"] {
+            assert!(hold(source, "open"), "{source}");
+        }
+        for state in ["settled", "released", "expired"] {
+            assert!(hold("web", state), "{state}");
+        }
+        assert!(!hold("phone", "open"));
+        assert!(!hold("web", "lost"));
+
+        let entry = |kind: &str, hold: &str| {
+            let insert = format!(
+                "INSERT INTO entries (account_id, sequence, at, kind, plan_delta, top_up_delta, overrun, \
+                 period_start, hold_id) VALUES ('a', 1, 0, '{kind}', 0, 0, 0, 0, {hold})"
+            );
+            is_written(&native, &insert)
+        };
+        for kind in ["settlement", "expiry", "late_settlement", "late_release"] {
+            assert!(entry(kind, "'h'") && !entry(kind, "NULL"), "{kind}");
+        }
+        for kind in ["grant", "lapse", "top_up", "refund"] {
+            assert!(!entry(kind, "'h'") && entry(kind, "NULL"), "{kind}");
+        }
+        assert!(!entry("gift", "'h'") && !entry("gift", "NULL"));
+    }
+}

@@ -1,0 +1,373 @@
+//! The meter of one request: what is held for it, what it has used, and what it is charged in the end.
+//!
+//! Which charge a request ends with:
+//!
+//! | How it ended | Charge |
+//! |---|---|
+//! | with a whole answer, an empty one too | what the upstream reported, within the bounds of [`usage::check`] |
+//! | stopped midway, since it used more than it may | the same |
+//! | the client hung up after the upstream was asked | what was reported until the drain ended, and at least an estimate of what was received |
+//! | a stream broke off after some of it was delivered | the same |
+//! | the task was torn down | the last checkpoint |
+//! | anything else: nothing was delivered | nothing |
+//!
+//! An upstream's refusal, an adapter's failure and an answer that broke off before the client had any of it
+//! are of the last kind, whatever the provider asks for them.
+//!
+//! **Invariant:** a hold that was opened ends: by [`Meter::settle`], by [`Meter::release`], or where the task was
+//! torn down by a panic, when the meter is dropped. Where the process ends first, by the ledger's sweep.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use tokio::time::Instant;
+
+use super::Credits;
+use super::ledger::{
+    AccountId, Checkpoint, HoldId, Ledger, LedgerError, Open, Refusal, Settle, Source, Usage,
+};
+use super::pricing::{self, Billable, Bound, Charge};
+use crate::app::App;
+use crate::catalog::config::PriceFactors;
+use crate::catalog::price::Price;
+use crate::error::ApiError;
+use crate::inference::sequence::Sequence;
+use crate::inference::usage::{self, CheckedUsage, RequestSize, TokenCounts};
+use crate::plugins::Adapter;
+use weir_storage::Cache;
+use weir_storage::ids;
+
+/// How long a request waits for its hold to be durable.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a finished answer is kept back until its settlement is durable.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a failed request waits until what was held for it is free again.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A checkpoint is written when so many estimated tokens have come since the last one …
+const CHECKPOINT_TOKENS: u64 = 256;
+
+/// … or so much time has passed, and anything has come.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(2);
+
+/// Bytes of output that a token is believed to have at most.
+const MAX_BYTES_PER_TOKEN: u64 = 8;
+
+/// Who pays for a request, and through what it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Payer {
+    /// Whose credits.
+    pub account: AccountId,
+    /// Where the request came from.
+    pub source: Source,
+    /// The key's hash or the task's id.
+    pub source_id: Option<String>,
+}
+
+/// What is known of a request before it is sent.
+#[derive(Debug, Clone)]
+pub struct Metered {
+    /// The request.
+    pub request_id: String,
+    /// The model, as the client named it.
+    pub model: String,
+    /// How large the input is.
+    pub size: RequestSize,
+    /// Tokens that an image of the input counts for.
+    pub max_image_tokens: u32,
+    /// The output limit that is sent upstream.
+    pub output_limit: u32,
+}
+
+/// The upstream that a request is sent to.
+#[derive(Clone)]
+pub struct Attempt {
+    /// The provider.
+    pub provider: String,
+    /// Who translates.
+    pub adapter: Arc<Adapter>,
+    /// What it costs there.
+    pub price: Price,
+}
+
+/// What a request was charged, and for what.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Billed {
+    /// The tokens.
+    pub tokens: TokenCounts,
+    /// What the account paid.
+    pub credits: Credits,
+}
+
+/// More was used than the request may: the answer ends here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spent;
+
+/// The meter of one request.
+pub struct Meter {
+    ledger: Ledger,
+    cache: Cache,
+    factors: PriceFactors,
+    payer: Payer,
+    metered: Metered,
+    hold: HoldId,
+    held: Credits,
+    attempt: Option<Attempt>,
+    started: Instant,
+    checkpointed_bytes: u64,
+    checkpointed_at: Instant,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    New,
+    /// The hold is open, or may be.
+    Open,
+    Ended,
+}
+
+impl Meter {
+    /// A meter for a request, before anything is held.
+    pub fn new(app: &App, payer: Payer, metered: Metered) -> Self {
+        let now = Instant::now();
+        Self {
+            ledger: app.ledger.clone(),
+            cache: app.cache.clone(),
+            factors: app.config.price_factors.clone(),
+            payer,
+            metered,
+            hold: HoldId(ids::hold_id()),
+            held: Credits::ZERO,
+            attempt: None,
+            started: now,
+            checkpointed_bytes: 0,
+            checkpointed_at: now,
+            state: State::New,
+        }
+    }
+
+    /// Holds the most that the request can cost at any of these prices. When it returns `Ok`, the hold is durable.
+    pub async fn open<'a>(
+        &mut self,
+        prices: impl Iterator<Item = &'a Price>,
+    ) -> Result<(), ApiError> {
+        let bound = Bound {
+            input_tokens: self
+                .metered
+                .size
+                .bound_tokens(self.metered.max_image_tokens),
+            output_tokens: self.metered.output_limit.into(),
+            images: 0,
+        };
+        let worst = prices.map(|price| pricing::worst_case(price, &self.factors, &bound));
+        self.held = worst.max().unwrap_or(Credits::ZERO);
+        let open = Open {
+            hold: self.hold.clone(),
+            amount: self.held,
+            request_id: self.metered.request_id.clone(),
+            boot_id: String::new(),
+            parent: None,
+            source: self.payer.source,
+            source_id: self.payer.source_id.clone(),
+            model: self.metered.model.clone(),
+        };
+        let deadline = Instant::now() + OPEN_TIMEOUT;
+        self.ledger
+            .open(&self.payer.account, open, deadline)
+            .await
+            .map_err(refused)?;
+        self.state = State::Open;
+        Ok(())
+    }
+
+    /// The request is sent to another upstream, or once more to the same; what came before does not count.
+    pub fn attempt(&mut self, attempt: Attempt) {
+        self.attempt = Some(attempt);
+        self.checkpointed_bytes = 0;
+    }
+
+    /// Looks at what has come so far: notes it for the case that this process does not come to settle, and says
+    /// whether it is too much.
+    pub fn follow(&mut self, sequence: &Sequence) -> Result<(), Spent> {
+        let bytes = sequence.received_bytes();
+        let tokens = bytes.saturating_sub(self.checkpointed_bytes) / usage::BYTES_PER_TOKEN;
+        let is_due = tokens >= CHECKPOINT_TOKENS
+            || bytes > self.checkpointed_bytes
+                && self.checkpointed_at.elapsed() >= CHECKPOINT_EVERY;
+        if is_due {
+            self.checkpointed_bytes = bytes;
+            self.checkpointed_at = Instant::now();
+            let (checked, charge) = self.price(sequence);
+            let checkpoint = Checkpoint {
+                hold: self.hold.clone(),
+                credits: charge.credits,
+                usage: self.usage(&checked, &charge),
+            };
+            self.ledger.note(&self.payer.account, checkpoint);
+        }
+        let limit = u64::from(self.metered.output_limit) + usage::OUTPUT_SLACK_TOKENS;
+        if bytes > limit * MAX_BYTES_PER_TOKEN {
+            return Err(Spent);
+        }
+        // Estimates stop nobody: only what the upstream itself says was used.
+        if sequence.usage().is_some() && self.price(sequence).1.credits > self.held {
+            return Err(Spent);
+        }
+        Ok(())
+    }
+
+    /// Charges for what was used. When it returns `Ok`, the charge is durable; when it does not, settling goes on.
+    pub async fn settle(&mut self, sequence: &Sequence) -> Result<Billed, ApiError> {
+        let (checked, charge) = self.price(sequence);
+        if checked.clamped {
+            tracing::warn!(
+                model = self.metered.model,
+                request_id = self.metered.request_id,
+                "reported usage was beyond belief and is clamped"
+            );
+        }
+        self.state = State::Ended;
+        let settle = Settle {
+            hold: self.hold.clone(),
+            credits: charge.credits,
+            usage: self.usage(&checked, &charge),
+        };
+        let deadline = Instant::now() + SETTLE_TIMEOUT;
+        match self
+            .ledger
+            .settle(&self.payer.account, settle, deadline)
+            .await
+        {
+            Ok(settlement) => {
+                super::usage::forget(&self.cache, &self.payer.account).await;
+                if let Some(attempt) = &self.attempt {
+                    attempt.adapter.counters().charge(settlement.charged);
+                }
+                if settlement.overrun > Credits::ZERO {
+                    tracing::warn!(
+                        request_id = self.metered.request_id,
+                        overrun = %settlement.overrun,
+                        "a request used more than its account could pay"
+                    );
+                }
+                Ok(Billed {
+                    tokens: checked.tokens,
+                    credits: settlement.charged,
+                })
+            }
+            Err(error @ (LedgerError::Refused(_) | LedgerError::Rejected(_))) => {
+                tracing::error!(request_id = self.metered.request_id, %error, "settling a request");
+                self.ledger.abandon(&self.payer.account, self.hold.clone());
+                Err(ApiError::internal())
+            }
+            Err(error) => {
+                tracing::error!(request_id = self.metered.request_id, %error, "settling a request");
+                Err(ApiError::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "SETTLEMENT_DELAYED",
+                    "The answer is there, but its charge could not be recorded in time; it will be.",
+                )
+                .with_no_retry())
+            }
+        }
+    }
+
+    /// Gives back what was held: nothing was delivered.
+    pub async fn release(&mut self) {
+        if self.state != State::Open {
+            return;
+        }
+        self.state = State::Ended;
+        let deadline = Instant::now() + RELEASE_TIMEOUT;
+        let released = self
+            .ledger
+            .release(&self.payer.account, self.hold.clone(), deadline);
+        if let Err(error) = released.await {
+            tracing::warn!(request_id = self.metered.request_id, %error, "releasing a hold");
+        }
+    }
+
+    fn price(&self, sequence: &Sequence) -> (CheckedUsage, Charge) {
+        let checked = usage::check(
+            sequence.usage(),
+            &self.metered.size,
+            self.metered.max_image_tokens,
+            self.metered.output_limit,
+            sequence.received_bytes(),
+            sequence.is_whole(),
+        );
+        let used = Billable {
+            tokens: checked.tokens,
+            images: 0,
+        };
+        let charge = match &self.attempt {
+            Some(attempt) => pricing::charge(&attempt.price, &self.factors, &used),
+            None => Charge::default(),
+        };
+        (checked, charge)
+    }
+
+    fn usage(&self, checked: &CheckedUsage, charge: &Charge) -> Usage {
+        let (provider, digest) = match &self.attempt {
+            Some(attempt) => (&*attempt.provider, attempt.adapter.digest().to_string()),
+            None => ("", String::new()),
+        };
+        let latency_ms = self.started.elapsed().as_millis() as u64;
+        Usage::new(provider, &digest, checked, 0, charge, latency_ms)
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        if self.state == State::Open {
+            tracing::error!(
+                request_id = self.metered.request_id,
+                "a request was torn down; it is charged at its last checkpoint"
+            );
+            self.ledger.abandon(&self.payer.account, self.hold.clone());
+        }
+    }
+}
+
+/// Why nothing could be held, as the client is told.
+fn refused(error: LedgerError) -> ApiError {
+    match error {
+        LedgerError::Refused(Refusal::Insufficient {
+            required,
+            available,
+        }) => quota_exceeded(required, available),
+        error => {
+            tracing::error!(%error, "holding credits for a request");
+            ApiError::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "LEDGER_UNAVAILABLE",
+                "The credits for the request could not be held; try again.",
+            )
+            .with_retry_after(Duration::from_secs(1))
+        }
+    }
+}
+
+fn quota_exceeded(required: Credits, available: Credits) -> ApiError {
+    let shortfall = required.saturating_sub(available);
+    ApiError::new(
+        StatusCode::TOO_MANY_REQUESTS,
+        "QUOTA_EXCEEDED",
+        format!(
+            "The request may cost {required} credits, and {available} are available; a lower output limit \
+             needs fewer."
+        ),
+    )
+    .with_no_retry()
+    .with_detail("shortfall_credits", shortfall.to_json())
+    .with_detail("required_credits", required.to_json())
+    .with_detail("available_credits", available.to_json())
+    .with_detail(
+        "links",
+        serde_json::json!({ "upgrade": "/billing/checkout", "topup": "/billing/topup" }),
+    )
+}

@@ -1,0 +1,228 @@
+//! Plans and their periods.
+//!
+//! A plan gives credits at the start of each period, which lapse at its end. Paid plans take their
+//! periods from the payment processor. Periods of the free plan are months since the account was made,
+//! counted by the calendar in UTC: of an account made on 31 January one begins on 28 February and the next
+//! on 31 March.
+
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::tz::TimeZone;
+use jiff::{Span, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::Credits;
+use weir_storage::clock::Millis;
+
+/// What an account pays for.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Plan {
+    /// Nothing.
+    #[default]
+    Free,
+    /// 10 USD a month.
+    Guru,
+    /// 50 USD a month.
+    Pro,
+}
+
+/// A billing cycle, from its start up to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Period {
+    /// The first moment that belongs to it.
+    pub start: Millis,
+    /// The first moment that does not.
+    pub end: Millis,
+}
+
+/// Days that a paid plan stays on after its period while the payment for the next one is under way.
+pub(super) const GRACE_DAYS: i64 = 3;
+
+impl Plan {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Free, Self::Guru, Self::Pro];
+
+    /// The credits of one period.
+    pub const fn monthly_credits(self) -> Credits {
+        match self {
+            Self::Free => Credits::whole(500),
+            Self::Guru => Credits::whole(10_000),
+            Self::Pro => Credits::whole(55_000),
+        }
+    }
+
+    /// Its name in the API and the database.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Free => "free",
+            Self::Guru => "guru",
+            Self::Pro => "pro",
+        }
+    }
+
+    /// When a period of this plan is over if nobody has begun another: the free plan's at its end, a paid
+    /// one's after a grace.
+    pub fn lapses_at(self, period: Period) -> Millis {
+        match self {
+            Self::Free => period.end,
+            Self::Guru | Self::Pro => period.end.plus_days(GRACE_DAYS),
+        }
+    }
+}
+
+impl FromStr for Plan {
+    type Err = UnknownPlan;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPlan> {
+        Self::ALL
+            .into_iter()
+            .find(|plan| plan.name() == name)
+            .ok_or(UnknownPlan)
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+/// There is no plan of that name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("there are the plans free, guru and pro")]
+pub struct UnknownPlan;
+
+impl Period {
+    /// Whether a moment belongs to it.
+    pub fn contains(self, moment: Millis) -> bool {
+        self.start <= moment && moment < self.end
+    }
+
+    /// The month since `anchor` that `now` belongs to; the first one if `now` is before it.
+    ///
+    /// Each start is counted from the anchor and not from the start before it, which a short month would
+    /// have moved for good.
+    pub fn monthly(anchor: Millis, now: Millis) -> Self {
+        let start = |months: i64| months_after(anchor, months);
+        // No month has more than 31 days, so that this is at most the right one, and soon is.
+        let mut months = (now.0.saturating_sub(anchor.0) / (31 * 86_400_000)).max(0);
+        while start(months + 1) <= now && start(months + 1) > start(months) {
+            months += 1;
+        }
+        Self {
+            start: start(months),
+            end: start(months + 1),
+        }
+    }
+}
+
+/// The same day and time so many months later, or the month's last day. Beyond what calendars reach, the
+/// moment itself.
+fn months_after(anchor: Millis, months: i64) -> Millis {
+    let later = Timestamp::from_millisecond(anchor.0)
+        .ok()
+        .map(|anchor| anchor.to_zoned(TimeZone::UTC))
+        .and_then(|anchor| {
+            anchor
+                .checked_add(Span::new().try_months(months).ok()?)
+                .ok()
+        });
+    later.map_or(anchor, |later| Millis(later.timestamp().as_millisecond()))
+}
+
+/// The day of a moment in UTC, as `YYYY-MM-DD`.
+pub fn day(moment: Millis) -> String {
+    Timestamp::from_millisecond(moment.0)
+        .unwrap_or_default()
+        .to_zoned(TimeZone::UTC)
+        .date()
+        .to_string()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(moment: &str) -> Millis {
+        Millis(moment.parse::<Timestamp>().unwrap().as_millisecond())
+    }
+
+    #[test]
+    fn months_are_counted_from_the_day_of_the_account() {
+        let anchor = at("2024-01-31T12:00:00Z");
+        for (now, start, end) in [
+            (
+                "2024-01-31T12:00:00Z",
+                "2024-01-31T12:00:00Z",
+                "2024-02-29T12:00:00Z",
+            ),
+            (
+                "2024-02-29T11:59:59.999Z",
+                "2024-01-31T12:00:00Z",
+                "2024-02-29T12:00:00Z",
+            ),
+            (
+                "2024-02-29T12:00:00Z",
+                "2024-02-29T12:00:00Z",
+                "2024-03-31T12:00:00Z",
+            ),
+            (
+                "2024-04-30T12:00:00Z",
+                "2024-04-30T12:00:00Z",
+                "2024-05-31T12:00:00Z",
+            ),
+            (
+                "2026-02-28T13:00:00Z",
+                "2026-02-28T12:00:00Z",
+                "2026-03-31T12:00:00Z",
+            ),
+            (
+                "2020-01-01T00:00:00Z",
+                "2024-01-31T12:00:00Z",
+                "2024-02-29T12:00:00Z",
+            ),
+        ] {
+            let period = Period {
+                start: at(start),
+                end: at(end),
+            };
+            assert_eq!(Period::monthly(anchor, at(now)), period, "{now}");
+        }
+    }
+
+    #[test]
+    fn plans_have_names_and_credits() {
+        assert_eq!("guru".parse(), Ok(Plan::Guru));
+        assert_eq!("Guru".parse::<Plan>(), Err(UnknownPlan));
+        let credits = Plan::ALL.map(|plan| plan.monthly_credits().0 / 1_000_000);
+        assert_eq!(credits, [500, 10_000, 55_000]);
+    }
+
+    #[test]
+    fn a_paid_plan_has_three_days_of_grace() {
+        let period = Period {
+            start: Millis(0),
+            end: Millis(1_000),
+        };
+        assert_eq!(Plan::Free.lapses_at(period), Millis(1_000));
+        assert_eq!(Plan::Pro.lapses_at(period), Millis(1_000 + 3 * 86_400_000));
+    }
+
+    proptest! {
+        #[test]
+        fn every_moment_belongs_to_one_month(anchor in 0..4_000_000_000_000_i64, later in 0..400_000_000_000_i64) {
+            let (anchor, now) = (Millis(anchor), Millis(anchor + later));
+            let period = Period::monthly(anchor, now);
+            prop_assert!(period.contains(now));
+            prop_assert_eq!(Period::monthly(anchor, period.start), period);
+            prop_assert_eq!(Period::monthly(anchor, period.end).start, period.end);
+        }
+    }
+}

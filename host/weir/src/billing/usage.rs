@@ -1,0 +1,256 @@
+//! What a user is shown of their account: what is left, and what the current cycle has cost.
+//!
+//! A summary is kept in the cache for [`SUMMARY_TTL`]. Whoever changes an account calls [`forget`] once the
+//! change is durable. A reader who is slow in between does not bring the old summary back; see
+//! [`Cache::drop_value`](weir_storage::Cache::drop_value). If the cache does not answer, nothing is forgotten
+//! and nothing kept: a summary then lags by [`SUMMARY_TTL`] at most. What is stale is only ever shown, since the
+//! ledger alone admits and refuses.
+//!
+//! **What open requests hold is still shown as there**, for it is not spent: what remains and what was used
+//! add up to what was given, and opening or releasing a hold changes no summary. What could be held now, as an
+//! error says that refuses a request, is `available_credits` of [`Balances`]. Only what requests of an earlier
+//! cycle hold of its plan credits is not shown: it is nothing that remains of this one's.
+//!
+//! **Invariant:** a report reads sums, never entries.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use sqlx::Row;
+
+use super::ledger::account::Account;
+use super::ledger::store::read_account;
+use super::ledger::{AccountId, Action, LedgerError, Store};
+use super::{Credits, Plan};
+use crate::app::App;
+use tokio::time::Instant;
+use weir_storage::cache::Cached;
+use weir_storage::clock::Millis;
+use weir_storage::{Cache, Database};
+
+/// How long a summary is shown.
+pub const SUMMARY_TTL: Duration = Duration::from_secs(60);
+
+/// How long a period that is due may take to begin.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What `GET /usage/me` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// What the account pays for.
+    pub plan: Plan,
+    /// The plan's credits of one cycle, in whole credits.
+    pub plan_allocation: i64,
+    /// What is left of them, held ones included.
+    pub plan_credits_remaining: Credits,
+    /// What is left of what was bought, held ones included.
+    pub topup_balance: Credits,
+    /// The first moment of the cycle, by ISO 8601.
+    pub cycle_start: String,
+    /// The first moment after it. Past in the grace of a paid plan whose next cycle is not paid for yet.
+    pub cycle_end: String,
+    /// The cycle in all.
+    pub this_month: ThisMonth,
+    /// The cycle by model, the dearest first.
+    pub by_model: Vec<ModelUsage>,
+}
+
+/// What a cycle has cost.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct ThisMonth {
+    /// From the plan and from what was bought. A request belongs to the cycle that it began in.
+    pub total_credits_used: Credits,
+    /// Requests that were charged.
+    pub total_requests: i64,
+}
+
+/// What a model has cost in a cycle.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ModelUsage {
+    /// The model's id, as it was asked for.
+    pub model: String,
+    /// What was paid.
+    pub credits_used: Credits,
+    /// Requests that were charged.
+    pub requests: i64,
+}
+
+/// What `POST /billing/sync-balance` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Balances {
+    /// What the account pays for.
+    pub plan: Plan,
+    /// What is left of the plan's credits, held ones included.
+    pub plan_credits_remaining: Credits,
+    /// What is left of what was bought, held ones included.
+    pub topup_balance: Credits,
+    /// What of both no open request holds.
+    pub available_credits: Credits,
+    /// When this was so, by ISO 8601.
+    pub synced_at: String,
+}
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum UsageError {
+    /// The database does not answer, or not as it should.
+    #[error(transparent)]
+    Database(#[from] sqlx::Error),
+    /// The period that is due could not be begun.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// There is no such user.
+    #[error("there is no such user")]
+    UnknownUser,
+}
+
+/// The summary of an account as JSON: what is kept is what is answered.
+pub async fn summary(app: &App, account: &AccountId) -> Result<Vec<u8>, UsageError> {
+    let name = name(account);
+    let absence = match app.cache.find_value(&name).await {
+        Ok(Cached::Found(summary)) => return Ok(summary),
+        Ok(Cached::Absent(absence)) => Some(absence),
+        // Whether anybody is served without the cache was decided when they were identified.
+        Err(_) => None,
+    };
+    let now = app.clock.now();
+    let found = find(&app.database, account, now).await?;
+    let account = &found.account;
+    let left_ms = account.plan.lapses_at(account.period).0 - now.0;
+    let json = serde_json::to_vec(&summarize(&found))
+        .map_err(|error| sqlx::Error::Encode(error.into()))?;
+    if let Some(absence) = absence {
+        // No longer than the cycle: the first one to look after its end sees the next one.
+        let left = Duration::from_millis(left_ms.max(1).unsigned_abs());
+        let kept = app
+            .cache
+            .keep_value(&name, &json, absence, left.min(SUMMARY_TTL));
+        // The cache logs what keeps it from answering.
+        let _ = kept.await;
+    }
+    Ok(json)
+}
+
+/// Forgets a summary: the account has changed, durably.
+pub async fn forget(cache: &Cache, account: &AccountId) {
+    // The cache logs what keeps it from answering, and the summary lags until it expires.
+    let _ = cache.drop_value(&name(account), SUMMARY_TTL).await;
+}
+
+/// What an account has at this moment; its period is begun if it is due, and its summary forgotten.
+pub async fn sync(app: &App, id: &AccountId) -> Result<Balances, UsageError> {
+    let now = app.clock.now();
+    if !find(&app.database, id, now).await?.is_begun {
+        let deadline = Instant::now() + SYNC_TIMEOUT;
+        app.ledger.submit(id, Action::ResetPeriod, deadline).await?;
+    }
+    // Before the balance is read: whoever asks for the summary after this answer sees no older one.
+    forget(&app.cache, id).await;
+    let found = find(&app.database, id, now).await?;
+    let available = found.account.available();
+    Ok(Balances {
+        plan: found.account.plan,
+        plan_credits_remaining: found.plan_credits,
+        topup_balance: found.account.balance.top_up,
+        available_credits: [available.plan, available.top_up].into_iter().sum(),
+        synced_at: now.iso(),
+    })
+}
+
+/// An account as it is shown, in the period that is due.
+struct Found {
+    account: Account,
+    /// Whether that period is stored as begun.
+    is_begun: bool,
+    /// What is left of its plan credits, those included that its own requests hold.
+    plan_credits: Credits,
+    /// What it has cost so far.
+    by_model: Vec<ModelUsage>,
+}
+
+fn name(account: &AccountId) -> String {
+    format!("usage:{account}")
+}
+
+fn summarize(found: &Found) -> Summary {
+    let account = &found.account;
+    let mut by_model = found.by_model.clone();
+    // A request whose charge was taken back leaves a row without a sum.
+    by_model.retain(|model| model.requests != 0 || model.credits_used != Credits::ZERO);
+    by_model.sort_by(|a, b| {
+        let dearest_first = b.credits_used.cmp(&a.credits_used);
+        dearest_first.then_with(|| a.model.cmp(&b.model))
+    });
+    Summary {
+        plan: account.plan,
+        plan_allocation: account.plan.monthly_credits().rounded(),
+        plan_credits_remaining: found.plan_credits,
+        topup_balance: account.balance.top_up,
+        cycle_start: account.period.start.iso(),
+        cycle_end: account.period.end.iso(),
+        this_month: ThisMonth {
+            total_credits_used: by_model.iter().map(|model| model.credits_used).sum(),
+            total_requests: by_model.iter().map(|model| model.requests).sum(),
+        },
+        by_model,
+    }
+}
+
+/// An account and what its period has cost, as of one moment.
+async fn find(database: &Database, id: &AccountId, now: Millis) -> Result<Found, UsageError> {
+    // One statement, so that no settlement comes between the balance and the sums. Open holds are few.
+    let rows = sqlx::query(
+        "SELECT accounts.id, accounts.plan, accounts.period_start, accounts.period_end, \
+         accounts.period_number, accounts.plan_credits, accounts.top_up_credits, accounts.plan_held, \
+         accounts.top_up_held, accounts.entries, accounts.created_at, usage_daily.model, \
+         CAST(COALESCE(SUM(usage_daily.credits), 0) AS BIGINT) AS credits, \
+         CAST(COALESCE(SUM(usage_daily.requests), 0) AS BIGINT) AS requests, \
+         CAST(CASE WHEN accounts.plan_held = 0 THEN 0 ELSE \
+         (SELECT COALESCE(SUM(holds.plan_reserved), 0) FROM holds WHERE holds.state = 'open' \
+         AND holds.account_id = accounts.id AND holds.period_number < accounts.period_number) \
+         END AS BIGINT) AS plan_held_before \
+         FROM accounts LEFT JOIN usage_daily ON usage_daily.account_id = accounts.id \
+         AND usage_daily.period_start = accounts.period_start \
+         WHERE accounts.id = $1 GROUP BY accounts.id, usage_daily.model",
+    )
+    .bind(&id.0)
+    .fetch_all(database.reader())
+    .await?;
+    let Some(row) = rows.first() else {
+        let since = Store::new(database.clone()).find_user_since(id).await?;
+        let since = since.ok_or(UsageError::UnknownUser)?;
+        return Ok(begin(Account::new(id.clone(), since), now));
+    };
+    let account = read_account(row).map_err(sqlx::Error::from)?;
+    if account.is_period_due(now) {
+        return Ok(begin(account, now));
+    }
+    let held_before = Credits(row.try_get("plan_held_before")?);
+    let mut by_model = Vec::new();
+    for row in &rows {
+        if let Some(model) = row.try_get::<Option<String>, _>("model")? {
+            by_model.push(ModelUsage {
+                model,
+                credits_used: Credits(row.try_get("credits")?),
+                requests: row.try_get("requests")?,
+            });
+        }
+    }
+    Ok(Found {
+        is_begun: true,
+        plan_credits: account.balance.plan.saturating_sub(held_before),
+        account,
+        by_model,
+    })
+}
+
+/// An account whose period is over, as it will be with its next request. All that is held is of earlier ones.
+fn begin(mut account: Account, now: Millis) -> Found {
+    account.begin_due_period(now);
+    Found {
+        is_begun: false,
+        plan_credits: account.available().plan,
+        account,
+        by_model: Vec::new(),
+    }
+}

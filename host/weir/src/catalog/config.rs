@@ -1,0 +1,171 @@
+//! How providers and models are written in the configuration.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::price::{Factor, NanoUsd, Price, TokenPrices};
+use weir_storage::secrets::SecretSource;
+
+/// An upstream: `[providers.NAME]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProviderConfig {
+    /// The slot of the adapter that speaks this upstream's dialect, e.g. `openai`.
+    pub adapter: String,
+    /// What the adapter's paths are appended to, e.g. `https://api.openai.com/v1`. Left out for an
+    /// adapter that answers by itself.
+    #[serde(default)]
+    pub base_url: Option<String>,
+    /// Where the credential comes from: `{ env = "NAME" }` or `{ file = "PATH" }`. A provider whose
+    /// credential is absent is left out, and so are models that only it serves.
+    #[serde(default)]
+    pub credential: Option<SecretSource>,
+    /// Settings that the adapter understands: what differs between servers of one dialect.
+    #[serde(default)]
+    pub options: BTreeMap<String, String>,
+    /// Milliseconds; each replaces the setting of that name under `timeouts`.
+    #[serde(default)]
+    pub timeouts: TimeoutOverrides,
+}
+
+/// A provider's own time-outs.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TimeoutOverrides {
+    /// See `timeouts.first_byte_ms`.
+    pub first_byte_ms: Option<u64>,
+    /// See `timeouts.idle_ms`.
+    pub idle_ms: Option<u64>,
+}
+
+/// A model that clients can ask for: `[models."ID"]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelConfig {
+    /// What people call it. Default: its id.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// Tokens of input and output together.
+    pub context_window: u32,
+    /// Tokens of output that a request may ask for.
+    pub max_output_tokens: u32,
+    /// Tokens of output that are allowed, and sent upstream, when the client sets no limit.
+    pub default_output_tokens: u32,
+    /// Tokens that one image of the input counts for at most.
+    #[serde(default)]
+    pub max_image_tokens: u32,
+    /// Whether it can call tools.
+    #[serde(default)]
+    pub supports_tools: bool,
+    /// Whether it reads images.
+    #[serde(default)]
+    pub supports_vision: bool,
+    /// Who serves it, in order of preference.
+    pub upstreams: Vec<CandidateConfig>,
+    /// What it costs, unless an upstream says otherwise.
+    #[serde(default)]
+    pub price: Option<PriceConfig>,
+}
+
+/// One of a model's upstreams.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CandidateConfig {
+    /// A name under `providers`.
+    pub provider: String,
+    /// What the model is called there. Default: its id.
+    #[serde(default)]
+    pub model: Option<String>,
+    /// What it costs there. Default: the model's price.
+    #[serde(default)]
+    pub price: Option<PriceConfig>,
+}
+
+/// What the provider asks, in USD: per million tokens, or per image.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PriceConfig {
+    /// Per million input tokens.
+    pub input: Option<NanoUsd>,
+    /// Per million input tokens read from the cache. Default: as `input`.
+    pub cache_read: Option<NanoUsd>,
+    /// Per million input tokens written to the cache for a short time. Default: as `input`.
+    pub cache_write_short: Option<NanoUsd>,
+    /// Per million input tokens written to the cache for a long time. Default: as `cache_write_short`.
+    pub cache_write_long: Option<NanoUsd>,
+    /// Per million output tokens.
+    pub output: Option<NanoUsd>,
+    /// Other prices for requests with a long input.
+    pub above: Option<Box<AboveConfig>>,
+    /// Per image; a model that generates images has this and nothing else.
+    pub image: Option<NanoUsd>,
+}
+
+/// The second set of prices, for long inputs.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AboveConfig {
+    /// Applies when the input has more tokens than this.
+    pub input_tokens: u64,
+    /// The prices then.
+    pub price: PriceConfig,
+}
+
+/// What prices are multiplied with: `[price_factors]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PriceFactors {
+    /// For every model. Default 1.4.
+    pub text: Factor,
+    /// For images, on top of `text`. Default 1.15.
+    pub image: Factor,
+}
+
+impl Default for PriceFactors {
+    fn default() -> Self {
+        Self {
+            text: Factor(14_000),
+            image: Factor(11_500),
+        }
+    }
+}
+
+impl PriceConfig {
+    /// The price, or what is missing from it.
+    pub(super) fn resolve(&self) -> Result<Price, &'static str> {
+        if let Some(image) = self.image {
+            if self.input.is_some() || self.output.is_some() || self.above.is_some() {
+                return Err("has a price per image beside prices per token");
+            }
+            return Ok(Price::Image(image));
+        }
+        let above = match &self.above {
+            None => None,
+            Some(above) if above.price.above.is_some() || above.price.image.is_some() => {
+                return Err("has prices inside `above` that only belong beside it");
+            }
+            Some(above) => Some((above.input_tokens, above.price.token_prices()?)),
+        };
+        Ok(Price::Text {
+            base: self.token_prices()?,
+            above,
+        })
+    }
+
+    fn token_prices(&self) -> Result<TokenPrices, &'static str> {
+        let input = self
+            .input
+            .ok_or("lacks `input`, the price of a million input tokens")?;
+        let cache_write_short = self.cache_write_short.unwrap_or(input);
+        Ok(TokenPrices {
+            input,
+            cache_read: self.cache_read.unwrap_or(input),
+            cache_write_short,
+            cache_write_long: self.cache_write_long.unwrap_or(cache_write_short),
+            output: self
+                .output
+                .ok_or("lacks `output`, the price of a million output tokens")?,
+        })
+    }
+}

@@ -1,0 +1,108 @@
+//! `weir token`: tokens of development mode's own issuer, as headers for curl.
+
+use anyhow::{Context, ensure};
+
+use crate::config::Config;
+use crate::identity::dev_issuer::{DevAudience, DevIssuer, LIFETIME_SECONDS, SERVICE_EMAIL};
+use crate::identity::store;
+use weir_storage::Database;
+use weir_storage::clock::Millis;
+
+#[derive(clap::Subcommand)]
+pub(super) enum Command {
+    /// Print the headers of a web user's requests.
+    Web {
+        /// The user's name; a user of that name appears with the first request.
+        #[arg(long, value_name = "NAME")]
+        user: String,
+        /// Make the user an administrator.
+        #[arg(long)]
+        admin: bool,
+    },
+    /// Print the header of a service's requests.
+    Service {
+        /// The service's e-mail address.
+        #[arg(long, default_value = SERVICE_EMAIL)]
+        email: String,
+        /// What it may do: model:call, swarm:run, plugins:write. Can be repeated.
+        #[arg(long = "scope", value_name = "SCOPE")]
+        scopes: Vec<String>,
+        /// Whom it calls.
+        #[arg(long, value_enum, default_value = "api")]
+        audience: Audience,
+    },
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub(super) enum Audience {
+    /// The public service.
+    Api,
+    /// The service that runs swarms.
+    Executor,
+}
+
+pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
+    let issuer = DevIssuer::of(&config)?.context(
+        "there is a local issuer in development mode only (`dev = true`); \
+         elsewhere, tokens come from the issuers under `identity`",
+    )?;
+    let now = Millis::now();
+    match command {
+        Command::Web { user, admin } => {
+            ensure!(
+                config.identity.web.is_none(),
+                "web users' tokens come from the issuer under `identity.web` here"
+            );
+            check(&user, "--user")?;
+            let tokens = issuer.web_tokens(&user, now)?;
+            if admin {
+                make_admin(&config, &user, now).await?;
+            }
+            println!(
+                "-H 'Authorization: Bearer {}' -H 'X-Identity-AppCheck: {}'",
+                tokens.identity.expose(),
+                tokens.attestation.expose()
+            );
+        }
+        Command::Service {
+            email,
+            scopes,
+            audience,
+        } => {
+            ensure!(
+                config.identity.service.is_none(),
+                "services' tokens come from the issuer under `identity.service` here"
+            );
+            check(&email, "--email")?;
+            for scope in &scopes {
+                check(scope, "--scope")?;
+                ensure!(!scope.contains(' '), "--scope takes one scope at a time");
+            }
+            let audience = match audience {
+                Audience::Api => DevAudience::Api,
+                Audience::Executor => DevAudience::Executor,
+            };
+            let token = issuer.service_token(audience, &email, &scopes, now)?;
+            println!("-H 'Authorization: Bearer {}'", token.expose());
+        }
+    }
+    eprintln!("Good for {} minutes.", LIFETIME_SECONDS / 60);
+    Ok(())
+}
+
+async fn make_admin(config: &Config, user: &str, now: Millis) -> anyhow::Result<()> {
+    let issuer = DevIssuer::settings(DevAudience::Identity).issuer;
+    let database = Database::open(&config.database_url()).await?;
+    let user = store::find_or_create_web_user(&database, &issuer, user, now).await?;
+    store::grant_admin(&database, &user.id, now).await?;
+    database.close().await;
+    Ok(())
+}
+
+fn check(text: &str, option: &str) -> anyhow::Result<()> {
+    ensure!(
+        (1..=255).contains(&text.len()) && !text.contains(char::is_control),
+        "{option} takes 1 to 255 bytes without control characters"
+    );
+    Ok(())
+}

@@ -1,0 +1,196 @@
+//! API keys: `inf_` and then URL-safe base64 of an 8-byte id, 32 random bytes and a CRC-32.
+//!
+//! The checksum refuses typos before any look-up; it is no secret. The id finds the key's record, whose
+//! HMAC-SHA256 under the pepper must match.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
+
+use super::pepper::Peppers;
+use weir_storage::clock::Millis;
+use weir_storage::secrets::{Key, random_bytes};
+
+/// How long a key works, in days.
+pub const LIFETIME_DAYS: i64 = 90;
+
+pub(super) const PREFIX: &str = "inf_";
+const ID_BYTES: usize = 8;
+const SECRET_BYTES: usize = 32;
+const CHECKED_BYTES: usize = ID_BYTES + SECRET_BYTES;
+const ALL_BYTES: usize = CHECKED_BYTES + 4;
+
+/// A key as clients send it. Prints masked.
+pub struct RawKey {
+    text: String,
+    id: String,
+}
+
+impl RawKey {
+    /// Makes a new key.
+    pub fn generate() -> Self {
+        Self::from_bytes(&random_bytes::<CHECKED_BYTES>())
+    }
+
+    /// Reads a key; `None` if it is none, or mistyped.
+    pub fn parse(text: &str) -> Option<Self> {
+        let bytes = URL_SAFE_NO_PAD.decode(text.strip_prefix(PREFIX)?).ok()?;
+        let (checked, checksum) = bytes.split_at_checked(CHECKED_BYTES)?;
+        let key = Self::from_bytes(checked.try_into().ok()?);
+        // Compared as text, so that no two spellings are one key.
+        (checksum == crc32fast::hash(checked).to_be_bytes() && key.text == text).then_some(key)
+    }
+
+    /// What finds the key's record: `key_` and 16 hexadecimal digits.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Whether a text could be a key's id.
+    pub fn is_id(text: &str) -> bool {
+        let digits = text.strip_prefix("key_").unwrap_or_default();
+        digits.len() == 2 * ID_BYTES && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+    }
+
+    /// The key itself, to be shown once.
+    pub fn expose(&self) -> &str {
+        &self.text
+    }
+
+    /// What lists show of it.
+    pub fn prefix(&self) -> &str {
+        &self.text[..PREFIX.len() + 6]
+    }
+
+    /// What is stored of it.
+    pub fn hash(&self, pepper: &Key) -> [u8; 32] {
+        self.mac(pepper).finalize().into_bytes().into()
+    }
+
+    fn mac(&self, pepper: &Key) -> Hmac<Sha256> {
+        let mut mac = pepper.mac(b"weir api key v1\0");
+        mac.update(self.text.as_bytes());
+        mac
+    }
+
+    fn from_bytes(checked: &[u8; CHECKED_BYTES]) -> Self {
+        let mut bytes = [0; ALL_BYTES];
+        bytes[..CHECKED_BYTES].copy_from_slice(checked);
+        bytes[CHECKED_BYTES..].copy_from_slice(&crc32fast::hash(checked).to_be_bytes());
+        let digits = checked[..ID_BYTES]
+            .iter()
+            .fold(0_u64, |id, &byte| id << 8 | u64::from(byte));
+        Self {
+            text: format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes)),
+            id: format!("key_{digits:016x}"),
+        }
+    }
+}
+
+impl fmt::Debug for RawKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "RawKey({})", self.id)
+    }
+}
+
+/// What is stored of a key.
+#[derive(Debug, Clone)]
+pub struct StoredKey {
+    /// Whose it is.
+    pub user_id: String,
+    /// What they pay for.
+    pub plan: String,
+    /// Its HMAC.
+    pub hash: Vec<u8>,
+    /// The pepper it was made under.
+    pub pepper_version: i64,
+    /// From when on it no longer works.
+    pub expires_at: Millis,
+    /// When it was revoked.
+    pub disabled_at: Option<Millis>,
+}
+
+impl StoredKey {
+    /// Whether a presented key is this one, and good now. Takes the same time whatever differs.
+    pub fn admits(&self, key: &RawKey, peppers: &Peppers, now: Millis) -> bool {
+        let Some(pepper) = peppers.of_version(self.pepper_version) else {
+            return false;
+        };
+        let matches = key.mac(&pepper.key).verify_slice(&self.hash).is_ok();
+        matches && self.disabled_at.is_none() && now < self.expires_at
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_survives_the_round_trip() {
+        let key = RawKey::generate();
+        let again = RawKey::parse(key.expose()).unwrap();
+        assert_eq!((again.expose(), again.id()), (key.expose(), key.id()));
+        assert!(key.expose().starts_with("inf_") && key.expose().len() == 4 + 59);
+        assert!(!format!("{key:?}").contains(&key.expose()[5..]));
+    }
+
+    #[test]
+    fn a_typo_is_no_key() {
+        let key = RawKey::generate();
+        for at in 0..key.expose().len() {
+            let mut typo = key.expose().as_bytes().to_vec();
+            typo[at] = if typo[at] == b'A' { b'B' } else { b'A' };
+            assert!(
+                RawKey::parse(std::str::from_utf8(&typo).unwrap()).is_none(),
+                "at {at}"
+            );
+        }
+        for text in [
+            "",
+            "inf_",
+            "sk-123",
+            &key.expose()[..60],
+            &format!("{}A", key.expose()),
+        ] {
+            assert!(RawKey::parse(text).is_none(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_key_itself_is_admitted_and_only_while_it_is_good() {
+        let pepper = Key::new([1; 32]);
+        let peppers = Peppers::of([(7, pepper.clone())]);
+        let key = RawKey::generate();
+        let stored = StoredKey {
+            user_id: "alice".into(),
+            plan: "free".into(),
+            hash: key.hash(&pepper).to_vec(),
+            pepper_version: 7,
+            expires_at: Millis(1_000),
+            disabled_at: None,
+        };
+        assert!(stored.admits(&key, &peppers, Millis(999)));
+        assert!(!stored.admits(&key, &peppers, Millis(1_000)), "expired");
+        assert!(
+            !stored.admits(&key, &Peppers::of([(7, Key::new([2; 32]))]), Millis(999)),
+            "other pepper"
+        );
+        assert!(
+            !stored.admits(&key, &Peppers::of([(8, pepper)]), Millis(999)),
+            "other version"
+        );
+        assert!(
+            !stored.admits(&RawKey::generate(), &peppers, Millis(999)),
+            "other key"
+        );
+        let disabled = StoredKey {
+            disabled_at: Some(Millis(5)),
+            ..stored
+        };
+        assert!(!disabled.admits(&key, &peppers, Millis(999)), "disabled");
+    }
+}

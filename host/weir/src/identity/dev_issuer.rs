@@ -1,0 +1,166 @@
+//! Development mode's own issuer, so that web and service requests work without an account anywhere.
+//!
+//! Its key lies in the data folder and its tokens are minted by the command line only; verifiers get the
+//! public key directly.
+//!
+//! **Invariant:** outside development mode there is no such issuer, its names can be configured for no
+//! other, and its tokens are worth nothing.
+
+use anyhow::{Context, anyhow};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::jwk::{AlgorithmParameters, Jwk};
+use jsonwebtoken::{Algorithm as Signature, EncodingKey};
+use serde_json::{Value, json};
+
+use super::jwks::KeySet;
+use super::settings::{Algorithm, IssuerSettings};
+use crate::config::Config;
+use weir_storage::clock::Millis;
+use weir_storage::secrets::{Key, Secret};
+
+/// What the names of this issuer begin with.
+pub const PREFIX: &str = "urn:weir:dev";
+
+/// How long its tokens are good, in seconds.
+pub const LIFETIME_SECONDS: i64 = 3_600;
+
+/// The service that its service tokens name unless told otherwise.
+pub const SERVICE_EMAIL: &str = "service@weir.invalid";
+
+/// Whom a local token is for, and thereby which kind it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DevAudience {
+    /// A web user's identity token.
+    Identity,
+    /// The web app's attestation token.
+    Attestation,
+    /// A service token for the API.
+    Api,
+    /// A service token for the executor.
+    Executor,
+}
+
+/// The two tokens that a web request needs.
+#[derive(Debug)]
+pub struct WebTokens {
+    /// For `Authorization: Bearer`.
+    pub identity: Secret,
+    /// For `X-Identity-AppCheck`.
+    pub attestation: Secret,
+}
+
+/// The issuer and its private key.
+#[derive(Clone)]
+pub struct DevIssuer {
+    key: EncodingKey,
+    /// The public key in base64; also the name of the key.
+    public: String,
+}
+
+impl DevIssuer {
+    /// The issuer of a gateway in development mode, its key made on first use; none for any other.
+    pub fn of(config: &Config) -> anyhow::Result<Option<Self>> {
+        if !config.is_dev() {
+            return Ok(None);
+        }
+        let key = Key::load_or_create(&config.data_dir.join("keys/dev-issuer"))?;
+        Self::with_key(&key).map(Some)
+    }
+
+    /// The issuer with this key.
+    pub fn with_key(key: &Key) -> anyhow::Result<Self> {
+        // The library wants PKCS #8; of an Ed25519 key, that is this and the key (RFC 8410 §7).
+        const PKCS8: [u8; 16] = [
+            0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22,
+            0x04, 0x20,
+        ];
+        let key = EncodingKey::from_ed_der(&[&PKCS8[..], key.expose()].concat());
+        let jwk = Jwk::from_encoding_key(&key, Signature::EdDSA)
+            .context("reading the local issuer's key")?;
+        match jwk.algorithm {
+            AlgorithmParameters::OctetKeyPair(parameters) => Ok(Self {
+                key,
+                public: parameters.x,
+            }),
+            _ => Err(anyhow!("the local issuer's key is of another kind")),
+        }
+    }
+
+    /// Its public key.
+    pub fn keys(&self) -> anyhow::Result<KeySet> {
+        let jwk = json!({
+            "kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "use": "sig",
+            "kid": self.public, "x": self.public,
+        });
+        let document = json!({ "keys": [jwk] }).to_string();
+        KeySet::fixed(document.as_bytes(), &[Algorithm::EdDSA])
+            .map_err(|problem| anyhow!("the local issuer's key {problem}"))
+    }
+
+    /// What its tokens for an audience say.
+    pub fn settings(audience: DevAudience) -> IssuerSettings {
+        let (issuer, audience) = match audience {
+            DevAudience::Identity => ("identity", "app"),
+            DevAudience::Attestation => ("attestation", "app"),
+            DevAudience::Api => ("service", "api"),
+            DevAudience::Executor => ("service", "executor"),
+        };
+        IssuerSettings {
+            issuer: format!("{PREFIX}:{issuer}"),
+            audience: format!("{PREFIX}:{audience}"),
+            jwks_url: None,
+            algorithms: vec![Algorithm::EdDSA],
+        }
+    }
+
+    /// What a web user of this name presents.
+    pub fn web_tokens(&self, user: &str, now: Millis) -> anyhow::Result<WebTokens> {
+        let identity = json!({ "sub": user });
+        let attestation = json!({ "sub": "urn:weir:dev:web-app" });
+        Ok(WebTokens {
+            identity: self.mint(DevAudience::Identity, identity, now)?,
+            attestation: self.mint(DevAudience::Attestation, attestation, now)?,
+        })
+    }
+
+    /// What a service of this address presents.
+    pub fn service_token(
+        &self,
+        audience: DevAudience,
+        email: &str,
+        scopes: &[impl AsRef<str>],
+        now: Millis,
+    ) -> anyhow::Result<Secret> {
+        let scopes: Vec<&str> = scopes.iter().map(AsRef::as_ref).collect();
+        let claims = json!({
+            "sub": email, "email": email, "email_verified": true, "scope": scopes.join(" "),
+        });
+        self.mint(audience, claims, now)
+    }
+
+    fn mint(
+        &self,
+        audience: DevAudience,
+        mut claims: Value,
+        now: Millis,
+    ) -> anyhow::Result<Secret> {
+        let settings = Self::settings(audience);
+        claims["iss"] = settings.issuer.into();
+        claims["aud"] = settings.audience.into();
+        claims["iat"] = now.seconds().into();
+        claims["exp"] = (now.seconds() + LIFETIME_SECONDS).into();
+        let header = json!({ "alg": "EdDSA", "typ": "JWT", "kid": self.public });
+        let message = [header, claims].map(|part| URL_SAFE_NO_PAD.encode(part.to_string()));
+        let message = message.join(".");
+        let signature =
+            jsonwebtoken::crypto::sign(message.as_bytes(), &self.key, Signature::EdDSA)?;
+        Ok(Secret::new(format!("{message}.{signature}")))
+    }
+}
+
+impl std::fmt::Debug for DevIssuer {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "DevIssuer({})", self.public)
+    }
+}

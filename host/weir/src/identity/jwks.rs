@@ -1,0 +1,573 @@
+//! An issuer's public keys: fetched, kept, and fetched again when they should be.
+//!
+//! Keys are fetched when a token names one that is not known, and when those that are known have grown
+//! old. Nobody's tokens can make weir fetch often: an attempt follows another by more than
+//! [`COOLDOWN_MS`], however it ended, and requests at the same time share one. While the issuer is down,
+//! the keys that are known go on being good for [`STALE_MS`].
+//!
+//! **Invariant:** a key is used with one algorithm, the one that its issuer gave it (RFC 8725 §3.1), and
+//! a shared secret is never a key.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::{HeaderMap, Uri, header};
+use jsonwebtoken::{Algorithm as Signature, DecodingKey};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::task::JoinHandle;
+
+use super::fetch::{self, FetchError};
+use super::settings::{Algorithm, IssuerSettings};
+use crate::inference::upstream::HttpClient;
+use weir_storage::clock::{Clock, Millis};
+
+/// Milliseconds that pass between two attempts to fetch.
+pub const COOLDOWN_MS: i64 = 15_000;
+
+/// Milliseconds that keys stay good beyond their age when they cannot be fetched anew: a day.
+pub const STALE_MS: i64 = 86_400_000;
+
+/// Milliseconds beyond their age in which keys are used while they are fetched anew. Later (weir was idle)
+/// a request waits for the fetch first, since its key may have been withdrawn long ago.
+const GRACE_MS: i64 = 300_000;
+
+/// The least, the usual and the greatest age in milliseconds, whatever `Cache-Control` says.
+const MIN_AGE_MS: i64 = 300_000;
+const DEFAULT_AGE_MS: i64 = 900_000;
+const MAX_AGE_MS: i64 = 3_600_000;
+
+const MAX_KEYS: usize = 100;
+pub(super) const MAX_KID_CHARS: usize = 256;
+
+/// A key that verifies signatures of one algorithm.
+#[derive(Debug)]
+pub struct PublicKey {
+    kid: String,
+    algorithm: Algorithm,
+    key: DecodingKey,
+}
+
+/// The keys of one issuer. Cheap to clone; clones share their keys.
+#[derive(Debug, Clone)]
+pub struct KeySet(Arc<Inner>);
+
+/// Why there is no key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyError {
+    /// The issuer has no key of that name.
+    Unknown,
+    /// The issuer cannot be asked.
+    Unavailable,
+}
+
+#[derive(Debug)]
+struct Inner {
+    source: Source,
+    algorithms: Vec<Algorithm>,
+    clock: Clock,
+    state: RwLock<State>,
+    /// Held by the one who fetches.
+    fetching: Arc<Mutex<()>>,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// The keys are given once and for all.
+    Fixed,
+    /// A JSON Web Key Set.
+    Keys(HttpClient, Uri),
+    /// A document that names the issuer and the address of its keys.
+    Discovery(HttpClient, Uri, String),
+}
+
+#[derive(Debug, Clone, Default)]
+struct State {
+    keys: Arc<[Arc<PublicKey>]>,
+    /// Until when the keys are as good as new; none if they were never fetched.
+    fresh_until: Option<Millis>,
+    /// When the last attempt ended.
+    attempted_at: Option<Millis>,
+    /// Whether it failed.
+    failed: bool,
+}
+
+/// How far keys can be trusted by their age.
+#[derive(Debug, PartialEq)]
+enum Age {
+    Fresh,
+    /// To be used, and fetched anew beside.
+    Due,
+    /// To be used only if they cannot be fetched anew.
+    Overdue,
+    Expired,
+}
+
+impl KeySet {
+    /// The keys of an issuer, to be fetched when they are needed.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with the address.
+    pub fn remote(
+        settings: &IssuerSettings,
+        http: HttpClient,
+        clock: Clock,
+    ) -> Result<Self, &'static str> {
+        let source = match &settings.jwks_url {
+            Some(url) => Source::Keys(http, fetch::parse_url(url)?),
+            None => {
+                let issuer = &settings.issuer;
+                let slashless = issuer.trim_end_matches('/');
+                let url =
+                    fetch::parse_url(&format!("{slashless}/.well-known/openid-configuration"))?;
+                Source::Discovery(http, url, issuer.clone())
+            }
+        };
+        Ok(Self::new(
+            source,
+            settings.algorithms.clone(),
+            clock,
+            State::default(),
+        ))
+    }
+
+    /// Keys that are known without asking anybody: a JSON Web Key Set.
+    ///
+    /// # Errors
+    ///
+    /// Says why there is no usable key in it.
+    pub fn fixed(document: &[u8], algorithms: &[Algorithm]) -> Result<Self, &'static str> {
+        let state = State {
+            keys: parse_keys(document, algorithms)?,
+            fresh_until: Some(Millis(i64::MAX)),
+            ..State::default()
+        };
+        Ok(Self::new(
+            Source::Fixed,
+            algorithms.to_vec(),
+            Clock::System,
+            state,
+        ))
+    }
+
+    fn new(source: Source, algorithms: Vec<Algorithm>, clock: Clock, state: State) -> Self {
+        Self(Arc::new(Inner {
+            source,
+            algorithms,
+            clock,
+            state: RwLock::new(state),
+            fetching: Arc::default(),
+        }))
+    }
+
+    /// The key of this name. Waits for a fetch if one is called for, at most for as long as that takes.
+    pub async fn find(&self, kid: &str) -> Result<Arc<PublicKey>, KeyError> {
+        let state = self.state();
+        if let Some(key) = state.key(kid) {
+            match state.age(self.0.clock.now()) {
+                Age::Fresh => return Ok(key),
+                Age::Due => {
+                    self.fetch_beside();
+                    return Ok(key);
+                }
+                Age::Overdue | Age::Expired => {}
+            }
+        }
+        self.fetch_first().await;
+        let state = self.state();
+        match state.key(kid) {
+            Some(key) if state.age(self.0.clock.now()) != Age::Expired => Ok(key),
+            // Whether an issuer that cannot be asked has such a key is not known.
+            _ if state.failed || state.fresh_until.is_none() => Err(KeyError::Unavailable),
+            _ => Err(KeyError::Unknown),
+        }
+    }
+
+    /// Begins to fetch the keys if they are not there, so that the first request need not wait.
+    pub fn warm_up(&self) {
+        if self.state().fresh_until.is_none() {
+            self.fetch_beside();
+        }
+    }
+
+    async fn fetch_first(&self) {
+        let turn = Arc::clone(&self.0.fetching).lock_owned().await;
+        if let Some(fetching) = self.begin_fetch(turn) {
+            // A panic in there has been reported, and leaves things as they were.
+            let _ = fetching.await;
+        }
+    }
+
+    fn fetch_beside(&self) {
+        if let Ok(turn) = Arc::clone(&self.0.fetching).try_lock_owned() {
+            drop(self.begin_fetch(turn));
+        }
+    }
+
+    /// Fetches in a task of its own: a client that hangs up must not undo the attempt, or hanging up
+    /// would be a way around the cooldown.
+    fn begin_fetch(&self, turn: OwnedMutexGuard<()>) -> Option<JoinHandle<()>> {
+        let may_attempt = self.state().may_attempt(self.0.clock.now());
+        if !may_attempt || matches!(self.0.source, Source::Fixed) {
+            return None;
+        }
+        let this = self.clone();
+        Some(tokio::spawn(async move {
+            let _turn = turn;
+            let fetched = this.fetch().await;
+            let mut state = this.0.state.write().unwrap_or_else(PoisonError::into_inner);
+            let now = this.0.clock.now();
+            state.attempted_at = Some(now);
+            state.failed = fetched.is_err();
+            match fetched {
+                Ok((keys, age_ms)) => {
+                    state.keys = keys;
+                    state.fresh_until = Some(Millis(now.0 + age_ms));
+                }
+                Err(error) => {
+                    tracing::warn!(source = %this.0.source, %error, "fetching an issuer's keys");
+                }
+            }
+        }))
+    }
+
+    async fn fetch(&self) -> Result<(Arc<[Arc<PublicKey>]>, i64), FetchError> {
+        let (headers, body) = match &self.0.source {
+            Source::Fixed => return Err(FetchError::Malformed("is not there to be fetched")),
+            Source::Keys(http, url) => fetch::get(http, url).await?,
+            Source::Discovery(http, url, issuer) => {
+                let (_, document) = fetch::get(http, url).await?;
+                fetch::get(http, &keys_url(&document, issuer)?).await?
+            }
+        };
+        let keys = parse_keys(&body, &self.0.algorithms).map_err(FetchError::Malformed)?;
+        Ok((keys, age_ms(&headers)))
+    }
+
+    fn state(&self) -> State {
+        self.0
+            .state
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+impl State {
+    fn key(&self, kid: &str) -> Option<Arc<PublicKey>> {
+        self.keys.iter().find(|key| key.kid == kid).cloned()
+    }
+
+    fn age(&self, now: Millis) -> Age {
+        let Some(fresh_until) = self.fresh_until else {
+            return Age::Expired;
+        };
+        match now.0.saturating_sub(fresh_until.0) {
+            ..0 => Age::Fresh,
+            0..GRACE_MS => Age::Due,
+            GRACE_MS..STALE_MS if self.failed => Age::Due,
+            GRACE_MS..STALE_MS => Age::Overdue,
+            STALE_MS.. => Age::Expired,
+        }
+    }
+
+    fn may_attempt(&self, now: Millis) -> bool {
+        self.attempted_at.is_none_or(|at| {
+            // A clock that was set back must not put the next attempt off for long.
+            !(0..=COOLDOWN_MS).contains(&(now.0 - at.0))
+        })
+    }
+}
+
+impl PublicKey {
+    /// What it verifies.
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// Whether this is the message's signature, in base64.
+    pub fn verifies(&self, message: &str, signature: &str) -> bool {
+        let algorithm = match self.algorithm {
+            Algorithm::RS256 => Signature::RS256,
+            Algorithm::PS256 => Signature::PS256,
+            Algorithm::ES256 => Signature::ES256,
+            Algorithm::EdDSA => Signature::EdDSA,
+        };
+        jsonwebtoken::crypto::verify(signature, message.as_bytes(), &self.key, algorithm)
+            .unwrap_or(false)
+    }
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Fixed => formatter.write_str("fixed"),
+            Self::Keys(_, url) | Self::Discovery(_, url, _) => url.fmt(formatter),
+        }
+    }
+}
+
+/// What issuers say about themselves (OpenID Connect Discovery 1.0).
+#[derive(Deserialize)]
+struct Discovery {
+    issuer: String,
+    jwks_uri: String,
+}
+
+fn keys_url(document: &[u8], issuer: &str) -> Result<Uri, FetchError> {
+    let document: Discovery = serde_json::from_slice(document)
+        .map_err(|_| FetchError::Malformed("is no OpenID configuration"))?;
+    if document.issuer != issuer {
+        return Err(FetchError::Malformed("is another issuer's configuration"));
+    }
+    fetch::parse_url(&document.jwks_uri)
+        .map_err(|_| FetchError::Malformed("names no usable address of its keys"))
+}
+
+/// How long an answer may be kept, by its `Cache-Control`, within bounds.
+fn age_ms(headers: &HeaderMap) -> i64 {
+    let mut age_ms = DEFAULT_AGE_MS;
+    for value in headers.get_all(header::CACHE_CONTROL) {
+        for directive in value.to_str().unwrap_or_default().split(',') {
+            let directive = directive.trim().to_ascii_lowercase();
+            if matches!(&*directive, "no-store" | "no-cache") {
+                return MIN_AGE_MS;
+            }
+            if let Some(seconds) = directive.strip_prefix("max-age=") {
+                let seconds = seconds.trim_matches('"').parse::<i64>();
+                age_ms = seconds.unwrap_or(0).saturating_mul(1_000);
+            }
+        }
+    }
+    age_ms.clamp(MIN_AGE_MS, MAX_AGE_MS)
+}
+
+/// A JSON Web Key as issuers publish them (RFC 7517, RFC 7518 §6, RFC 8037).
+#[derive(Deserialize)]
+struct Jwk {
+    kty: String,
+    kid: String,
+    #[serde(rename = "use")]
+    usage: Option<String>,
+    key_ops: Option<Vec<String>>,
+    alg: Option<String>,
+    crv: Option<String>,
+    n: Option<String>,
+    e: Option<String>,
+    x: Option<String>,
+    y: Option<String>,
+    d: Option<serde::de::IgnoredAny>,
+}
+
+/// The usable keys of a set. What is not usable, e.g. meant for encryption, is left out; of two keys of
+/// one name, the second is.
+fn parse_keys(
+    document: &[u8],
+    algorithms: &[Algorithm],
+) -> Result<Arc<[Arc<PublicKey>]>, &'static str> {
+    #[derive(Deserialize)]
+    struct Document {
+        keys: Vec<Value>,
+    }
+    let Document { keys } =
+        serde_json::from_slice(document).map_err(|_| "is no JSON Web Key Set")?;
+    if keys.len() > MAX_KEYS {
+        return Err("has too many keys");
+    }
+    let mut usable: Vec<Arc<PublicKey>> = Vec::new();
+    for value in keys {
+        let Some(key) = Jwk::deserialize(value)
+            .ok()
+            .and_then(|jwk| usable_key(jwk, algorithms))
+        else {
+            tracing::debug!("a key of the issuer's is left out");
+            continue;
+        };
+        if usable.iter().all(|other| other.kid != key.kid) {
+            usable.push(Arc::new(key));
+        }
+    }
+    if usable.is_empty() {
+        return Err("has no usable key");
+    }
+    Ok(usable.into())
+}
+
+fn usable_key(jwk: Jwk, algorithms: &[Algorithm]) -> Option<PublicKey> {
+    let for_signatures = jwk.usage.is_none_or(|usage| usage == "sig")
+        && jwk
+            .key_ops
+            .is_none_or(|operations| operations.iter().any(|operation| operation == "verify"));
+    let named = (1..=MAX_KID_CHARS).contains(&jwk.kid.chars().count());
+    // A private key that is published is no proof of anything.
+    if !for_signatures || !named || jwk.d.is_some() {
+        return None;
+    }
+    let (candidates, key): (&[Algorithm], _) = match (&*jwk.kty, jwk.crv.as_deref()) {
+        ("RSA", _) => {
+            let modulus = decode(&jwk.n?)?;
+            let leading_zeros = modulus.iter().take_while(|&&byte| byte == 0).count();
+            let modulus = &modulus[leading_zeros..];
+            let bits = modulus.len() * 8 - modulus.first()?.leading_zeros() as usize;
+            if !(2048..=8192).contains(&bits) {
+                return None;
+            }
+            (
+                &[Algorithm::RS256, Algorithm::PS256],
+                DecodingKey::from_rsa_raw_components(modulus, &decode(&jwk.e?)?),
+            )
+        }
+        ("EC", Some("P-256")) => {
+            let (x, y) = (jwk.x?, jwk.y?);
+            // The library joins the two whatever their lengths.
+            if decode(&x)?.len() != 32 || decode(&y)?.len() != 32 {
+                return None;
+            }
+            (
+                &[Algorithm::ES256],
+                DecodingKey::from_ec_components(&x, &y).ok()?,
+            )
+        }
+        ("OKP", Some("Ed25519")) => {
+            let x = jwk.x?;
+            if decode(&x)?.len() != 32 {
+                return None;
+            }
+            (
+                &[Algorithm::EdDSA],
+                DecodingKey::from_ed_components(&x).ok()?,
+            )
+        }
+        _ => return None,
+    };
+    // Without a word of the issuer's, it is the first algorithm of this kind of key that is accepted.
+    let algorithm = candidates.iter().copied().find(|candidate| {
+        algorithms.contains(candidate) && jwk.alg.as_ref().is_none_or(|alg| alg == candidate.name())
+    })?;
+    Some(PublicKey {
+        kid: jwk.kid,
+        algorithm,
+        key,
+    })
+}
+
+fn decode(text: &str) -> Option<Vec<u8>> {
+    URL_SAFE_NO_PAD.decode(text).ok()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn accepted(jwk: Value, algorithms: &[Algorithm]) -> Option<Algorithm> {
+        let document = json!({ "keys": [jwk] }).to_string();
+        let keys = parse_keys(document.as_bytes(), algorithms).ok()?;
+        Some(keys[0].algorithm)
+    }
+
+    #[test]
+    fn a_key_is_taken_for_what_it_is_meant_for_and_nothing_else() {
+        let all = [
+            Algorithm::RS256,
+            Algorithm::PS256,
+            Algorithm::ES256,
+            Algorithm::EdDSA,
+        ];
+        let bytes = |length| URL_SAFE_NO_PAD.encode(vec![0xff; length]);
+        let padded = URL_SAFE_NO_PAD.encode([vec![0; 128], vec![0xff; 128]].concat());
+        let rsa = |length| json!({ "kty": "RSA", "kid": "k", "n": bytes(length), "e": "AQAB" });
+        let ec =
+            |x, y| json!({ "kty": "EC", "kid": "k", "crv": "P-256", "x": bytes(x), "y": bytes(y) });
+        let ed = |x| json!({ "kty": "OKP", "kid": "k", "crv": "Ed25519", "x": bytes(x) });
+        let with = |mut jwk: Value, name: &str, value: Value| {
+            jwk[name] = value;
+            jwk
+        };
+        let cases = [
+            (rsa(256), Some(Algorithm::RS256)),
+            (with(rsa(256), "use", json!("sig")), Some(Algorithm::RS256)),
+            (
+                with(rsa(256), "alg", json!("PS256")),
+                Some(Algorithm::PS256),
+            ),
+            (
+                with(rsa(256), "key_ops", json!(["verify"])),
+                Some(Algorithm::RS256),
+            ),
+            (rsa(1024), Some(Algorithm::RS256)),
+            (ec(32, 32), Some(Algorithm::ES256)),
+            (ed(32), Some(Algorithm::EdDSA)),
+            (rsa(128), None),
+            (rsa(255), None),
+            (rsa(1025), None),
+            (with(rsa(256), "n", json!(padded)), None),
+            (with(rsa(256), "n", json!("AA==")), None),
+            (with(rsa(256), "use", json!("enc")), None),
+            (with(rsa(256), "use", json!(1)), None),
+            (with(rsa(256), "key_ops", json!(["encrypt"])), None),
+            (with(rsa(256), "alg", json!("RS512")), None),
+            (with(rsa(256), "alg", json!("ES256")), None),
+            (with(rsa(256), "alg", json!("HS256")), None),
+            (with(rsa(256), "d", json!("AA")), None),
+            (with(rsa(256), "kid", json!("")), None),
+            (with(rsa(256), "kid", json!("k".repeat(257))), None),
+            (with(rsa(256), "kid", Value::Null), None),
+            (ec(31, 33), None),
+            (with(ec(32, 32), "crv", json!("P-384")), None),
+            (ed(33), None),
+            (with(ed(32), "crv", json!("X25519")), None),
+            (
+                json!({ "kty": "oct", "kid": "k", "k": bytes(32), "alg": "HS256" }),
+                None,
+            ),
+            (json!("key"), None),
+        ];
+        for (jwk, verdict) in cases {
+            assert_eq!(accepted(jwk.clone(), &all), verdict, "{jwk}");
+        }
+        assert_eq!(accepted(rsa(256), &[Algorithm::ES256]), None);
+        assert_eq!(
+            accepted(rsa(256), &[Algorithm::PS256]),
+            Some(Algorithm::PS256)
+        );
+    }
+
+    #[test]
+    fn the_age_of_keys_stays_within_bounds() {
+        for (cache_control, seconds) in [
+            (None, 900),
+            (Some("public, max-age=600, must-revalidate"), 600),
+            (Some("Max-Age=10"), 300),
+            (Some("max-age=999999999999999999"), 3_600),
+            (Some("max-age=9999999999999999999999999"), 300),
+            (Some("max-age=-1"), 300),
+            (Some("no-store"), 300),
+            (Some("max-age=3000, no-cache"), 300),
+        ] {
+            let mut headers = HeaderMap::new();
+            if let Some(value) = cache_control {
+                headers.insert(header::CACHE_CONTROL, value.parse().unwrap());
+            }
+            assert_eq!(age_ms(&headers), seconds * 1_000, "{cache_control:?}");
+        }
+    }
+
+    #[test]
+    fn a_configuration_of_another_issuer_is_refused() {
+        let url = |issuer: &str, keys: &str| {
+            let document = json!({ "issuer": issuer, "jwks_uri": keys }).to_string();
+            keys_url(document.as_bytes(), "https://id.example").is_ok()
+        };
+        assert!(url("https://id.example", "https://keys.example/"));
+        assert!(!url("https://id.example/", "https://keys.example/"));
+        assert!(!url("https://other.example", "https://keys.example/"));
+        assert!(!url("https://id.example", "http://keys.example/"));
+        assert!(keys_url(b"{}", "https://id.example").is_err());
+    }
+}

@@ -1,0 +1,499 @@
+//! JSON Web Tokens as proof of who calls, verified as RFC 8725 asks.
+//!
+//! There are three kinds: identity tokens of web users, attestation tokens of the web app, and tokens of
+//! other services. Each has a verifier of its own, with its own issuer, audience and keys, so that none
+//! passes for another.
+//!
+//! The library does signatures only. Header and claims are read here, because it would take the last of
+//! two claims of one name, numbers in texts, and the time from the system.
+//!
+//! **Invariant:** whom a token names is known only after its signature was verified.
+//! **Invariant:** an error holds nothing of a token, and nothing of one is logged.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::StatusCode;
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+use super::jwks::{COOLDOWN_MS, KeyError, KeySet, MAX_KID_CHARS};
+use super::settings::{Algorithm, IssuerSettings, ServiceSettings};
+use crate::error::ApiError;
+use crate::inference::upstream::HttpClient;
+use weir_storage::clock::{Clock, Millis};
+
+/// How far the issuer's clock and ours may differ, in milliseconds.
+const LEEWAY_MS: i64 = 60_000;
+
+/// The end of the year 9999: a later time is a mistake, or an attempt at an overflow.
+const MAX_SECONDS: i64 = 253_402_300_799;
+
+const MAX_TOKEN_BYTES: usize = 8 << 10;
+const MAX_SUBJECT_BYTES: usize = 255;
+const MAX_EMAIL_BYTES: usize = 320;
+
+/// What a token is presented as.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TokenKind {
+    /// Who a web user is.
+    Identity,
+    /// That the web app itself is calling.
+    Attestation,
+    /// Which service is calling.
+    Service {
+        /// Who is let in.
+        allowed: AllowedEmails,
+        /// The claim with the scopes.
+        scope_claim: String,
+    },
+}
+
+/// The services that are let in, by their verified e-mail address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AllowedEmails {
+    /// These, to the letter.
+    Only(HashSet<String>),
+    /// All that the issuer names. For development mode, whose issuer names whom its owner asks for.
+    Any,
+}
+
+/// Verifies tokens of one kind. Cheap to share; see [`TokenVerifier::verify`].
+#[derive(Debug, Clone)]
+pub struct TokenVerifier {
+    kind: TokenKind,
+    issuer: String,
+    audience: String,
+    algorithms: Vec<Algorithm>,
+    keys: KeySet,
+    clock: Clock,
+}
+
+/// What a token proves. Prints without whom it names.
+#[derive(Clone, PartialEq)]
+pub struct Verified {
+    /// Who issued it: the configured issuer.
+    pub issuer: String,
+    /// Whom it names. Means something only together with the issuer.
+    pub subject: String,
+    /// An e-mail address. Never identifies anybody by itself.
+    pub email: Option<String>,
+    /// What a service may do; empty for other kinds.
+    pub scopes: Vec<String>,
+    /// From when on it is no proof any more, leeway left aside.
+    pub expires_at: Millis,
+}
+
+/// Why a token proves nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    /// Not three parts of base64 and JSON, too long, or a name twice.
+    #[error("the token is malformed")]
+    Malformed,
+    /// Its header asks for what is not accepted: an algorithm, a type, an extension.
+    #[error("the token's header asks for what is not accepted")]
+    Unsupported,
+    /// The issuer has no key of the name that the header gives.
+    #[error("the token's key is not known")]
+    UnknownKey,
+    /// The signature is another's.
+    #[error("the token's signature does not match")]
+    Signature,
+    /// Another issuer's.
+    #[error("the token is of another issuer")]
+    Issuer,
+    /// For somebody else.
+    #[error("the token is for another audience")]
+    Audience,
+    /// No longer good.
+    #[error("the token has expired")]
+    Expired,
+    /// Not good yet.
+    #[error("the token is not valid yet")]
+    NotYetValid,
+    /// A claim is missing, or not of its type.
+    #[error("a claim of the token is missing or malformed")]
+    Claim,
+    /// A service that is not let in.
+    #[error("the service is not on the list of those let in")]
+    NotAllowed,
+    /// The issuer's keys cannot be fetched: whether the token is good is not known.
+    #[error("the issuer's keys cannot be fetched")]
+    Unavailable,
+}
+
+impl TokenVerifier {
+    /// A verifier that fetches the issuer's keys when it needs them.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with the address of the keys.
+    pub fn new(
+        kind: TokenKind,
+        settings: &IssuerSettings,
+        http: HttpClient,
+        clock: Clock,
+    ) -> Result<Self, &'static str> {
+        let keys = KeySet::remote(settings, http, clock.clone())?;
+        Ok(Self::with_keys(kind, settings, keys, clock))
+    }
+
+    /// A verifier with these keys.
+    pub fn with_keys(
+        kind: TokenKind,
+        settings: &IssuerSettings,
+        keys: KeySet,
+        clock: Clock,
+    ) -> Self {
+        Self {
+            kind,
+            issuer: settings.issuer.clone(),
+            audience: settings.audience.clone(),
+            algorithms: settings.algorithms.clone(),
+            keys,
+            clock,
+        }
+    }
+
+    /// The same for another audience, with the same keys.
+    #[must_use]
+    pub fn for_audience(&self, audience: String) -> Self {
+        Self {
+            audience,
+            ..self.clone()
+        }
+    }
+
+    /// The issuer whose tokens it takes.
+    pub fn issuer(&self) -> &str {
+        &self.issuer
+    }
+
+    /// Begins to fetch the issuer's keys, so that the first request need not wait for them.
+    pub fn warm_up(&self) {
+        self.keys.warm_up();
+    }
+
+    /// What a token proves, if anything.
+    pub async fn verify(&self, token: &str) -> Result<Verified, TokenError> {
+        if token.len() > MAX_TOKEN_BYTES {
+            return Err(TokenError::Malformed);
+        }
+        // A third dot would be in the payload, where base64 has none.
+        let (message, signature) = token.rsplit_once('.').ok_or(TokenError::Malformed)?;
+        let (header, payload) = message.split_once('.').ok_or(TokenError::Malformed)?;
+        let header = read_part(header)?;
+        // Read before a key is looked for, so that nonsense fetches no keys.
+        let claims = read_part(payload)?;
+        URL_SAFE_NO_PAD
+            .decode(signature)
+            .map_err(|_| TokenError::Malformed)?;
+        let algorithm = self.check_header(&header)?;
+        let key = self.keys.find(key_id(&header)?).await?;
+        if key.algorithm() != algorithm {
+            return Err(TokenError::Unsupported);
+        }
+        if !key.verifies(message, signature) {
+            return Err(TokenError::Signature);
+        }
+        self.check_claims(claims)
+    }
+
+    fn check_header(&self, header: &Map<String, Value>) -> Result<Algorithm, TokenError> {
+        // No extension is known here that a token could insist on.
+        if header.contains_key("crit") {
+            return Err(TokenError::Unsupported);
+        }
+        if let Some(typ) = header.get("typ") {
+            let typ = typ.as_str().ok_or(TokenError::Malformed)?;
+            let typ = typ.to_ascii_lowercase();
+            let typ = typ.strip_prefix("application/").unwrap_or(&typ);
+            let accepted = match self.kind {
+                TokenKind::Identity | TokenKind::Attestation => typ == "jwt",
+                // Access tokens of client credentials are typed so (RFC 9068 §2.1).
+                TokenKind::Service { .. } => typ == "jwt" || typ == "at+jwt",
+            };
+            if !accepted {
+                return Err(TokenError::Unsupported);
+            }
+        }
+        header
+            .get("alg")
+            .and_then(Value::as_str)
+            .and_then(Algorithm::parse)
+            .filter(|algorithm| self.algorithms.contains(algorithm))
+            .ok_or(TokenError::Unsupported)
+    }
+
+    fn check_claims(&self, claims: Map<String, Value>) -> Result<Verified, TokenError> {
+        if text(&claims, "iss", MAX_TOKEN_BYTES)? != Some(self.issuer.as_str()) {
+            return Err(TokenError::Issuer);
+        }
+        if !contains(claims.get("aud"), &self.audience)? {
+            return Err(TokenError::Audience);
+        }
+        let now = self.clock.now();
+        let expires_at = time(&claims, "exp")?.ok_or(TokenError::Claim)?;
+        if now.0 >= expires_at.0 + LEEWAY_MS {
+            return Err(TokenError::Expired);
+        }
+        for since in ["nbf", "iat"] {
+            if time(&claims, since)?.is_some_and(|since| now.0 + LEEWAY_MS < since.0) {
+                return Err(TokenError::NotYetValid);
+            }
+        }
+        let subject = text(&claims, "sub", MAX_SUBJECT_BYTES)?.ok_or(TokenError::Claim)?;
+        let email = text(&claims, "email", MAX_EMAIL_BYTES)?;
+        let email_verified = claims.get("email_verified") == Some(&Value::Bool(true));
+        let scopes = match &self.kind {
+            TokenKind::Identity | TokenKind::Attestation => Vec::new(),
+            TokenKind::Service {
+                allowed,
+                scope_claim,
+            } => {
+                let is_allowed = email_verified
+                    && email.is_some_and(|email| match allowed {
+                        AllowedEmails::Only(emails) => emails.contains(email),
+                        AllowedEmails::Any => true,
+                    });
+                if !is_allowed {
+                    return Err(TokenError::NotAllowed);
+                }
+                scopes(claims.get(scope_claim))?
+            }
+        };
+        Ok(Verified {
+            issuer: self.issuer.clone(),
+            subject: subject.to_owned(),
+            email: email.map(str::to_owned),
+            scopes,
+            expires_at,
+        })
+    }
+}
+
+impl TokenKind {
+    /// The kind that service tokens are by these settings.
+    pub fn service(settings: &ServiceSettings) -> Self {
+        Self::Service {
+            allowed: AllowedEmails::Only(settings.allowed_emails.iter().cloned().collect()),
+            scope_claim: settings.scope_claim.clone(),
+        }
+    }
+}
+
+impl fmt::Debug for Verified {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Verified")
+            .field("issuer", &self.issuer)
+            .field("scopes", &self.scopes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl From<KeyError> for TokenError {
+    fn from(error: KeyError) -> Self {
+        match error {
+            KeyError::Unknown => Self::UnknownKey,
+            KeyError::Unavailable => Self::Unavailable,
+        }
+    }
+}
+
+impl From<TokenError> for ApiError {
+    /// Never says what was wrong with a token.
+    fn from(error: TokenError) -> Self {
+        match error {
+            TokenError::Unavailable => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "IDENTITY_UNAVAILABLE",
+                "The token could not be checked; try again.",
+            )
+            .with_retry_after(Duration::from_millis(COOLDOWN_MS.unsigned_abs())),
+            _ => Self::unauthenticated(),
+        }
+    }
+}
+
+fn key_id(header: &Map<String, Value>) -> Result<&str, TokenError> {
+    let kid = header.get("kid").and_then(Value::as_str);
+    kid.filter(|kid| (1..=MAX_KID_CHARS).contains(&kid.chars().count()))
+        .ok_or(TokenError::Malformed)
+}
+
+/// A claim that is a text of at most so many bytes and without control characters, if it is there.
+fn text<'a>(
+    claims: &'a Map<String, Value>,
+    name: &str,
+    max_bytes: usize,
+) -> Result<Option<&'a str>, TokenError> {
+    let Some(value) = claims.get(name) else {
+        return Ok(None);
+    };
+    value
+        .as_str()
+        .filter(|text| (1..=max_bytes).contains(&text.len()) && !text.contains(char::is_control))
+        .map(Some)
+        .ok_or(TokenError::Claim)
+}
+
+/// A claim that is a time, if it is there: whole seconds since 1970, however the number is written.
+fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<Millis>, TokenError> {
+    let Some(value) = claims.get(name) else {
+        return Ok(None);
+    };
+    let seconds = value.as_i64().or_else(|| {
+        let seconds = value.as_f64()?;
+        // Exact: within these bounds, a double holds every whole number.
+        (seconds.fract() == 0.0 && (0.0..=MAX_SECONDS as f64).contains(&seconds))
+            .then_some(seconds as i64)
+    });
+    seconds
+        .filter(|seconds| (0..=MAX_SECONDS).contains(seconds))
+        .map(|seconds| Some(Millis(seconds * 1_000)))
+        .ok_or(TokenError::Claim)
+}
+
+/// Whether an audience is this one, or a list with it.
+fn contains(audience: Option<&Value>, wanted: &str) -> Result<bool, TokenError> {
+    match audience {
+        Some(Value::String(audience)) => Ok(audience == wanted),
+        Some(Value::Array(audiences)) => {
+            if !audiences.iter().all(Value::is_string) {
+                return Err(TokenError::Claim);
+            }
+            Ok(audiences.iter().any(|audience| audience == wanted))
+        }
+        _ => Err(TokenError::Claim),
+    }
+}
+
+fn scopes(claim: Option<&Value>) -> Result<Vec<String>, TokenError> {
+    match claim {
+        None => Ok(Vec::new()),
+        Some(Value::String(scopes)) => Ok(scopes.split_whitespace().map(str::to_owned).collect()),
+        Some(Value::Array(scopes)) => scopes
+            .iter()
+            .map(|scope| Ok(scope.as_str().ok_or(TokenError::Claim)?.to_owned()))
+            .collect(),
+        Some(_) => Err(TokenError::Claim),
+    }
+}
+
+/// A header or claims: base64 without padding, of a JSON object that has no name twice.
+fn read_part(part: &str) -> Result<Map<String, Value>, TokenError> {
+    let json = URL_SAFE_NO_PAD
+        .decode(part)
+        .map_err(|_| TokenError::Malformed)?;
+    match serde_json::from_slice(&json) {
+        Ok(Strict(Value::Object(object))) => Ok(object),
+        _ => Err(TokenError::Malformed),
+    }
+}
+
+/// JSON in which no object has a name twice, at any depth: readers differ in which one they take
+/// (RFC 8725 §2.4).
+struct Strict(Value);
+
+impl<'de> Deserialize<'de> for Strict {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(StrictVisitor).map(Self)
+    }
+}
+
+struct StrictVisitor;
+
+impl<'de> Visitor<'de> for StrictVisitor {
+    type Value = Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut array = Vec::new();
+        while let Some(Strict(item)) = items.next_element()? {
+            array.push(item);
+        }
+        Ok(array.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some((name, Strict(value))) = entries.next_entry::<String, Strict>()? {
+            if object.insert(name, value).is_some() {
+                return Err(de::Error::custom("a name twice"));
+            }
+        }
+        Ok(object.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_with_a_name_twice_is_refused_at_any_depth() {
+        let read = |json: &str| read_part(&URL_SAFE_NO_PAD.encode(json)).is_ok();
+        assert!(read(r#"{"a":1,"b":{"a":[{"a":null},{"a":1.5e3}]}}"#));
+        for bad in [
+            r#"{"a":1,"a":1}"#,
+            r#"{"a":1,"\u0061":2}"#,
+            r#"{"b":{"a":1,"a":2}}"#,
+            r#"{"b":[{"a":1,"a":2}]}"#,
+            r#"["a"]"#,
+            r#"{"a":1}{"a":1}"#,
+            r#"{"a":1"#,
+            "",
+        ] {
+            assert!(!read(bad), "{bad}");
+        }
+        let deep = format!("{{\"a\":{}{}}}", "[".repeat(3_000), "]".repeat(3_000));
+        assert!(!read(&deep));
+    }
+
+    #[test]
+    fn what_is_printed_of_a_token_is_not_whom_it_names() {
+        let verified = Verified {
+            issuer: "https://id.example".into(),
+            subject: "alice-subject".into(),
+            email: Some("alice@example".into()),
+            scopes: Vec::new(),
+            expires_at: Millis(0),
+        };
+        assert!(!format!("{verified:?}").contains("alice"));
+    }
+}

@@ -1,0 +1,542 @@
+//! Who is calling.
+//!
+//! A request proves its caller by an API key (in `X-Api-Key` or as a bearer token), or as a web user by two
+//! tokens: an identity token as bearer and an attestation token in `X-Identity-AppCheck`, both verified on
+//! every request. Handlers take a [`Caller`]; one that takes a [`WebCaller`] is closed to keys, and one that
+//! takes a [`service::ServiceCaller`] is open to other services only.
+//!
+//! The cache is asked first, in one round trip: is the address shut out, is it within its rate, is the
+//! key known, is its user within theirs. Where the cache does not answer, nobody is let in
+//! (`failure_policy`).
+//!
+//! **Invariant:** a raw key is shown once, when it is made, and kept nowhere; what is stored is its
+//! HMAC under a pepper that the database does not hold.
+//! **Invariant:** what was revoked stays revoked: its tombstone is in the cache before the database changes,
+//! and readers fill the cache only where nothing stands.
+//! **Invariant:** a refusal never says which part of a proof failed.
+
+pub mod api_key;
+pub mod client_address;
+pub mod dev_issuer;
+mod fetch;
+pub mod jwks;
+pub mod jwt;
+pub mod last_used;
+pub mod limits;
+pub mod pepper;
+pub mod routes;
+pub mod service;
+pub mod service_token;
+pub mod settings;
+pub mod store;
+pub mod verifiers;
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use axum::extract::FromRequestParts;
+use http::request::Parts;
+use http::{HeaderMap, StatusCode, header};
+use serde::{Deserialize, Serialize};
+
+use self::api_key::{RawKey, StoredKey};
+use self::client_address::ClientAddress;
+use self::jwt::TokenError;
+use self::limits::{FailurePolicy, LOCKOUT};
+use crate::app::App;
+use crate::audit::Event;
+use crate::billing::ledger::{AccountId, Source};
+use crate::billing::meter::Payer;
+use crate::error::ApiError;
+use weir_storage::cache::{Bucket, CacheError, Identify, Lookup, RateDecision, Record, RecordKey};
+use weir_storage::ids::Hex;
+
+/// How long a verified key is believed without asking the database, and how long a tombstone stands.
+const KEY_TTL: Duration = Duration::from_secs(15 * 60);
+
+/// The header of web users' second token.
+const ATTESTATION: &str = "x-identity-appcheck";
+
+/// Who is calling, proven.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// The user who is billed.
+    pub user_id: String,
+    /// How they proved it.
+    pub proof: Proof,
+}
+
+/// How a caller proved who they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Proof {
+    /// By this API key.
+    ApiKey {
+        /// Its HMAC, in hexadecimal: what its charges are told apart by.
+        hash: String,
+    },
+    /// As a web user.
+    Web {
+        /// Whether the user record has the admin role.
+        admin: bool,
+    },
+}
+
+/// A web user: what keys may not do, such as making keys, is for them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebCaller {
+    /// The user.
+    pub user_id: String,
+    /// Whether the user record has the admin role.
+    pub admin: bool,
+}
+
+/// Where the router finds the rate that a request was counted against, for its response's headers.
+pub type RateSlot = Arc<OnceLock<RateDecision>>;
+
+/// What the cache keeps of a key, beside its user and their rate.
+#[derive(Serialize, Deserialize)]
+struct CachedKey {
+    expires_at: i64,
+}
+
+/// What a request presents.
+enum Credentials<'a> {
+    None,
+    Key(&'a str),
+    Web {
+        identity: &'a str,
+        attestation: &'a str,
+    },
+    /// A bearer token without its attestation, or two keys that differ.
+    Incomplete,
+}
+
+impl Caller {
+    /// Who pays for what is asked.
+    pub fn payer(self) -> Payer {
+        let (source, source_id) = match self.proof {
+            Proof::ApiKey { hash } => (Source::ApiKey, Some(hash)),
+            Proof::Web { .. } => (Source::Web, None),
+        };
+        Payer {
+            account: AccountId(self.user_id),
+            source,
+            source_id,
+        }
+    }
+}
+
+impl FromRequestParts<App> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        Identification { parts, app }.run().await
+    }
+}
+
+impl FromRequestParts<App> for WebCaller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        match Caller::from_request_parts(parts, app).await? {
+            Caller {
+                user_id,
+                proof: Proof::Web { admin },
+            } => Ok(Self { user_id, admin }),
+            Caller { .. } => Err(ApiError::new(
+                StatusCode::UNAUTHORIZED,
+                "UNAUTHENTICATED",
+                "This takes a signed-in web user; an API key is not accepted here.",
+            )),
+        }
+    }
+}
+
+/// One request on its way to being identified.
+struct Identification<'a> {
+    parts: &'a Parts,
+    app: &'a App,
+}
+
+impl Identification<'_> {
+    async fn run(&self) -> Result<Caller, ApiError> {
+        let credentials = Credentials::of(&self.parts.headers);
+        let key = match credentials {
+            Credentials::Key(text) => RawKey::parse(text),
+            _ => None,
+        };
+        let pepper = &self.app.key_peppers.current().key;
+        let hash = key.as_ref().map(|key| key.hash(pepper));
+        // Only who has the key can make us compute this.
+        let secret = hash.as_ref().map(|hash| Hex(hash).to_string());
+        let record_key = match (&key, &secret) {
+            (Some(key), Some(secret)) => Some(RecordKey {
+                secret,
+                id: key.id(),
+            }),
+            _ => None,
+        };
+        let address = self.address();
+        let known = self
+            .app
+            .cache
+            .identify(&Identify {
+                address: Some((&address, self.app.config.rate_limits.address())),
+                record: record_key,
+            })
+            .await;
+        let record = match known {
+            Ok(known) => {
+                if let Some(left) = known.locked_out {
+                    return Err(locked_out(left));
+                }
+                self.within("address", known.address, None)?;
+                if let Lookup::Found(record) = &known.record {
+                    self.within("caller", known.user, Some(&record.user_id))?;
+                }
+                known.record
+            }
+            Err(error) => {
+                self.without_cache(error)?;
+                Lookup::Missing
+            }
+        };
+        match credentials {
+            Credentials::None => Err(ApiError::unauthenticated()),
+            Credentials::Incomplete => self.fail("web", "incomplete").await,
+            Credentials::Web {
+                identity,
+                attestation,
+            } => self.web(identity, attestation).await,
+            Credentials::Key(_) => match (&key, record_key) {
+                (Some(key), Some(record_key)) => self.key(key, record_key, record).await,
+                _ => self.fail("api_key", "malformed").await,
+            },
+        }
+    }
+
+    async fn key(
+        &self,
+        key: &RawKey,
+        record_key: RecordKey<'_>,
+        record: Lookup,
+    ) -> Result<Caller, ApiError> {
+        let now = self.app.clock.now();
+        let caller = |user_id| Caller {
+            user_id,
+            proof: Proof::ApiKey {
+                hash: record_key.secret.to_owned(),
+            },
+        };
+        match record {
+            Lookup::Revoked => return self.fail("api_key", "revoked").await,
+            Lookup::Found(record) => {
+                // What does not parse is from another version: the database knows.
+                if let Ok(cached) = serde_json::from_slice::<CachedKey>(&record.payload) {
+                    if now.0 >= cached.expires_at {
+                        return self.fail("api_key", "expired").await;
+                    }
+                    self.app.last_used.touch(key.id(), now);
+                    return Ok(caller(record.user_id));
+                }
+            }
+            Lookup::Missing => {}
+        }
+        let stored = store::find_key(&self.app.database, key.id())
+            .await
+            .map_err(store_failed)?;
+        let Some(stored) = stored.filter(|stored| stored.admits(key, &self.app.key_peppers, now))
+        else {
+            return self.fail("api_key", "unknown, revoked or expired").await;
+        };
+        let rate = self.app.config.rate_limits.of_plan(&stored.plan);
+        let cached = CachedKey {
+            expires_at: stored.expires_at.0,
+        };
+        let record = Record {
+            user_id: stored.user_id.clone(),
+            rate: Some(rate),
+            payload: serde_json::to_vec(&cached).unwrap_or_default(),
+        };
+        if self.is_current(key, &stored).await {
+            let filled = self.app.cache.fill(record_key, &record, KEY_TTL).await;
+            if let Err(error) = filled {
+                self.without_cache(error)?;
+            }
+        }
+        self.count(&stored.user_id, &stored.plan).await?;
+        self.app.last_used.touch(key.id(), now);
+        Ok(caller(stored.user_id))
+    }
+
+    /// Whether a key is stored under the current pepper; moves it there if it is not.
+    ///
+    /// What could not be moved was revoked since, or a node with a newer pepper has moved it.
+    async fn is_current(&self, key: &RawKey, stored: &StoredKey) -> bool {
+        let current = self.app.key_peppers.current();
+        if stored.pepper_version == current.version {
+            return true;
+        }
+        match store::move_key(&self.app.database, key, stored, current).await {
+            Ok(moved) => moved,
+            Err(error) => {
+                tracing::warn!(%error, key_id = key.id(), "a key is not moved to the current pepper");
+                false
+            }
+        }
+    }
+
+    async fn web(&self, identity: &str, attestation: &str) -> Result<Caller, ApiError> {
+        let verifiers = &self.app.verifiers;
+        let (Some(identities), Some(attestations)) = (&verifiers.identity, &verifiers.attestation)
+        else {
+            return self.fail("web", "no issuer is configured").await;
+        };
+        let verified = match tokio::try_join!(
+            identities.verify(identity),
+            attestations.verify(attestation)
+        ) {
+            Ok((identity, _)) => identity,
+            Err(error @ TokenError::Unavailable) => return Err(error.into()),
+            Err(_) => return self.fail("web", "a token was refused").await,
+        };
+        let user = store::find_or_create_web_user(
+            &self.app.database,
+            &verified.issuer,
+            &verified.subject,
+            self.app.clock.now(),
+        )
+        .await
+        .map_err(store_failed)?;
+        self.count(&user.id, &user.plan).await?;
+        Ok(Caller {
+            proof: Proof::Web {
+                admin: user.admin_since.is_some(),
+            },
+            user_id: user.id,
+        })
+    }
+
+    /// Counts a request of a user whom the cache did not know beforehand.
+    async fn count(&self, user_id: &str, plan: &str) -> Result<(), ApiError> {
+        let rate = self.app.config.rate_limits.of_plan(plan);
+        match self.app.cache.take(Bucket::User(user_id), rate).await {
+            Ok(decision) => self.within("caller", Some(decision), Some(user_id)),
+            Err(error) => self.without_cache(error),
+        }
+    }
+
+    /// Lets a request pass that is within its rate, and remembers the rate for the response.
+    fn within(
+        &self,
+        scope: &'static str,
+        decision: Option<RateDecision>,
+        user_id: Option<&str>,
+    ) -> Result<(), ApiError> {
+        let Some(decision) = decision else {
+            return Ok(());
+        };
+        if !decision.allowed {
+            self.remember(decision);
+            self.app.audit.record(Event::RateLimited {
+                user_id: user_id.map(str::to_owned),
+                scope,
+            });
+            return Err(ApiError::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "RATE_LIMITED",
+                "Too many requests; the Retry-After header says when to try again.",
+            )
+            .with_retry_after(decision.retry_after));
+        }
+        if user_id.is_some() {
+            self.remember(decision);
+        }
+        Ok(())
+    }
+
+    fn remember(&self, decision: RateDecision) {
+        if let Some(slot) = self.parts.extensions.get::<RateSlot>() {
+            let _ = slot.set(decision);
+        }
+    }
+
+    /// Counts a failed proof against its address.
+    async fn fail<T>(&self, method: &'static str, reason: &'static str) -> Result<T, ApiError> {
+        self.app
+            .audit
+            .record(Event::AuthenticationFailed { method, reason });
+        self.count_failure().await?;
+        Err(ApiError::unauthenticated())
+    }
+
+    async fn count_failure(&self) -> Result<(), ApiError> {
+        match self.app.cache.count_failure(&self.address(), LOCKOUT).await {
+            Ok(None) => {}
+            // This attempt was judged; the next one will not be. Others that were under way find it shut.
+            Ok(Some(left)) if left == LOCKOUT.block => {
+                self.app.audit.record(Event::LockedOut);
+                tracing::warn!(seconds = left.as_secs(), "an address is locked out");
+            }
+            Ok(Some(_)) => {}
+            Err(error) => self.without_cache(error)?,
+        }
+        Ok(())
+    }
+
+    /// What happens when the cache does not answer.
+    fn without_cache(&self, _: CacheError) -> Result<(), ApiError> {
+        match self.app.config.failure_policy {
+            FailurePolicy::Allow => Ok(()),
+            FailurePolicy::Reject => Err(ApiError::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "CACHE_UNAVAILABLE",
+                "The request could not be checked against its limits; try again.",
+            )
+            .with_retry_after(Duration::from_secs(1))),
+        }
+    }
+
+    fn address(&self) -> String {
+        match self.parts.extensions.get::<ClientAddress>() {
+            Some(address) => address.to_string(),
+            None => "unknown".to_owned(),
+        }
+    }
+}
+
+impl<'a> Credentials<'a> {
+    fn of(headers: &'a HeaderMap) -> Self {
+        let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or(""));
+        match (text("x-api-key"), bearer(headers), text(ATTESTATION)) {
+            (Some(key), Some(bearer), _) if key != bearer => Self::Incomplete,
+            (Some(key), _, _) => Self::Key(key),
+            (None, Some(identity), Some(attestation)) => Self::Web {
+                identity,
+                attestation,
+            },
+            // A token in three parts is no key: its attestation is missing.
+            (None, Some(token), None) if token.contains('.') => Self::Incomplete,
+            (None, Some(key), None) => Self::Key(key),
+            (None, None, Some(_)) => Self::Incomplete,
+            (None, None, None) => Self::None,
+        }
+    }
+}
+
+/// Whether a request may be another service's, where both users and services are let in: it has a bearer token that
+/// is no API key, and none of what users send beside theirs.
+pub fn may_be_service(headers: &HeaderMap) -> bool {
+    let is_users = |name: &str| headers.contains_key(name);
+    !is_users(ATTESTATION)
+        && !is_users("x-api-key")
+        && bearer(headers).is_some_and(|token| !token.starts_with(api_key::PREFIX))
+}
+
+/// The service that a request is from. One whose token is refused counts against its address, as for users, and an
+/// address that is shut out is not listened to: on the public port, anybody may try.
+pub async fn service_among_users(
+    parts: &mut Parts,
+    app: &App,
+) -> Result<service::ServiceCaller, ApiError> {
+    {
+        let identification = Identification { parts, app };
+        let address = identification.address();
+        let from = Identify {
+            address: Some((&address, app.config.rate_limits.address())),
+            record: None,
+        };
+        match app.cache.identify(&from).await {
+            // Services have no rate.
+            Ok(known) => {
+                if let Some(left) = known.locked_out {
+                    return Err(locked_out(left));
+                }
+            }
+            Err(error) => identification.without_cache(error)?,
+        }
+    }
+    match service::ServiceCaller::from_request_parts(parts, app).await {
+        Err(error) if error.status() == StatusCode::UNAUTHORIZED => {
+            let identification = Identification { parts, app };
+            identification.count_failure().await?;
+            Err(error)
+        }
+        outcome => outcome,
+    }
+}
+
+/// The bearer token of a request.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().unwrap_or("");
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+fn locked_out(left: Duration) -> ApiError {
+    ApiError::new(
+        StatusCode::TOO_MANY_REQUESTS,
+        "LOCKED_OUT",
+        "Too many failed attempts from this address; the Retry-After header says when to try again.",
+    )
+    .with_retry_after(left)
+}
+
+fn store_failed(error: sqlx::Error) -> ApiError {
+    ApiError::of_database(&error, "asked about a caller")
+}
+
+/// Revokes a user's key: from then on it is refused on every node, whatever they have cached.
+pub(crate) async fn revoke(app: &App, user_id: &str, key_id: &str) -> Result<(), ApiError> {
+    let exists = RawKey::is_id(key_id)
+        && store::has_key(&app.database, user_id, key_id)
+            .await
+            .map_err(store_failed)?;
+    if !exists {
+        return Err(ApiError::new(
+            StatusCode::NOT_FOUND,
+            "NOT_FOUND",
+            "There is no key of that id.",
+        )
+        .with_param("key_id"));
+    }
+    // The tombstone first: a node that reads the key before the database is told cannot bring it back.
+    app.cache.bury(key_id, KEY_TTL).await.map_err(|_| {
+        ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "CACHE_UNAVAILABLE",
+            "The key could not be revoked; try again.",
+        )
+        .with_retry_after(Duration::from_secs(1))
+    })?;
+    store::disable_key(&app.database, key_id, app.clock.now())
+        .await
+        .map_err(store_failed)?;
+    app.audit.record(Event::KeyRevoked {
+        user_id: user_id.to_owned(),
+        key_id: key_id.to_owned(),
+    });
+    Ok(())
+}
+
+/// Whether there is a user of this id.
+pub async fn user_exists(app: &App, user_id: &str) -> Result<bool, ApiError> {
+    store::user_exists(&app.database, user_id)
+        .await
+        .map_err(store_failed)
+}
+
+/// Makes a key for a user, and the user if there is none of that id; their keys of the same name end.
+pub async fn replace_key(app: &App, user_id: &str, name: &str) -> anyhow::Result<RawKey> {
+    let event = |key_id: &str| (user_id.to_owned(), key_id.to_owned());
+    for key_id in store::active_keys(&app.database, user_id, name).await? {
+        app.cache.bury(&key_id, KEY_TTL).await?;
+        let (user_id, key_id) = event(&key_id);
+        app.audit.record(Event::KeyRevoked { user_id, key_id });
+    }
+    let (database, peppers) = (&app.database, &app.key_peppers);
+    let key = store::create_key(database, peppers, user_id, name, true, app.clock.now()).await?;
+    let (user_id, key_id) = event(key.id());
+    app.audit.record(Event::KeyCreated { user_id, key_id });
+    Ok(key)
+}

@@ -1,0 +1,108 @@
+//! Peppers: the secrets under which API keys are stored, and which the database does not hold.
+//!
+//! Each has a version, which every stored key names. The first one that is configured is for new keys; a key
+//! that was stored under another moves to it when it is next used. To replace a pepper without refusing
+//! anybody: add the new one behind the old one on every node, then swap them on every node, then drop the
+//! old one when the keys that nobody used have expired.
+//!
+//! **Invariant:** nodes that share a database share its peppers. The database keeps a fingerprint of each, and a node
+//! whose pepper is another does not start: it would refuse every key.
+
+use anyhow::{Context, ensure};
+use serde::Deserialize;
+
+use super::store;
+use crate::config::Config;
+use weir_storage::Database;
+use weir_storage::secrets::Key;
+use weir_storage::secrets::SecretSource;
+
+/// The version of the pepper that a gateway without configured ones makes for itself.
+const OWN_VERSION: i64 = 1;
+
+/// A pepper in the configuration.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PepperSettings {
+    /// Its version, from 1; never used again for another pepper.
+    pub version: u32,
+    /// Where it comes from: `{ env = "NAME" }` or `{ file = "PATH" }`; at least 32 bytes, such as the output of
+    /// `openssl rand -hex 32`.
+    pub pepper: SecretSource,
+}
+
+/// A pepper.
+#[derive(Debug, Clone)]
+pub struct Pepper {
+    /// Its version.
+    pub version: i64,
+    /// The secret.
+    pub key: Key,
+}
+
+/// All peppers that keys may be stored under; at least one.
+#[derive(Debug, Clone)]
+pub struct Peppers(Vec<Pepper>);
+
+impl Peppers {
+    /// Reads the configured peppers, or the gateway's own, which is made on first use, and compares them with those
+    /// that the database's keys are stored under.
+    pub async fn open(config: &Config, database: &Database) -> anyhow::Result<Self> {
+        let peppers = if config.api_key_peppers.is_empty() {
+            let key = Key::load_or_create(&config.data_dir.join("keys/api-key-pepper"))?;
+            vec![Pepper {
+                version: OWN_VERSION,
+                key,
+            }]
+        } else {
+            config
+                .api_key_peppers
+                .iter()
+                .map(Pepper::read)
+                .collect::<anyhow::Result<_>>()?
+        };
+        for pepper in &peppers {
+            let known = store::pepper_fingerprint(database, pepper.version, pepper.fingerprint())
+                .await
+                .context("comparing the peppers of API keys with the database's")?;
+            ensure!(
+                known == pepper.fingerprint(),
+                "the keys in this database are stored under another pepper of version {} than this node has: \
+                 nodes that share a database need the same `api_key_peppers`",
+                pepper.version
+            );
+        }
+        Ok(Self(peppers))
+    }
+
+    /// These, the current one first, without asking a database; e.g. ones that a test chose.
+    pub fn of(peppers: impl IntoIterator<Item = (i64, Key)>) -> Self {
+        let pepper = |(version, key)| Pepper { version, key };
+        Self(peppers.into_iter().map(pepper).collect())
+    }
+
+    /// The one that new keys are stored under.
+    pub fn current(&self) -> &Pepper {
+        &self.0[0]
+    }
+
+    /// The one of a version.
+    pub fn of_version(&self, version: i64) -> Option<&Pepper> {
+        self.0.iter().find(|pepper| pepper.version == version)
+    }
+}
+
+impl Pepper {
+    fn read(settings: &PepperSettings) -> anyhow::Result<Self> {
+        let version = settings.version;
+        let what = format!("the pepper of version {version}");
+        Ok(Self {
+            version: version.into(),
+            key: Key::configured(&settings.pepper, &what)?,
+        })
+    }
+
+    fn fingerprint(&self) -> Vec<u8> {
+        self.key.fingerprint(b"weir api key pepper\0")
+    }
+}

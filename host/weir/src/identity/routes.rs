@@ -1,0 +1,106 @@
+//! `/api-keys`: make, list and revoke one's keys. For web users only.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::WebCaller;
+use super::store::{self, KeyItem};
+use crate::app::App;
+use crate::audit::Event;
+use crate::error::ApiError;
+use crate::request::JsonBody;
+use weir_storage::clock::Millis;
+
+/// The body of `POST /api-keys`.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewKey {
+    name: Option<String>,
+}
+
+/// `POST /api-keys`: makes a key; the raw key is in this answer only.
+pub async fn create_api_key(
+    State(app): State<App>,
+    caller: WebCaller,
+    body: JsonBody,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    let new: NewKey = if body.bytes.is_empty() {
+        NewKey::default()
+    } else {
+        serde_json::from_slice(&body.bytes).map_err(|_| {
+            ApiError::invalid_request("name", "The body is an object with at most a name, a text.")
+        })?
+    };
+    let name = new.name.unwrap_or_else(|| "Default".to_owned());
+    if name.is_empty() || name.len() > 256 || name.contains(char::is_control) {
+        return Err(ApiError::invalid_request(
+            "name",
+            "A name has 1 to 256 bytes and no control characters.",
+        ));
+    }
+    let now = app.clock.now();
+    let key =
+        store::create_limited_key(&app.database, &app.key_peppers, &caller.user_id, &name, now)
+            .await
+            .map_err(super::store_failed)?;
+    let Some(key) = key else {
+        return Err(ApiError::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "KEY_LIMIT_REACHED",
+            format!(
+                "A user has at most {} active keys; revoke one first.",
+                store::MAX_ACTIVE_KEYS
+            ),
+        )
+        .with_no_retry());
+    };
+    app.audit.record(Event::KeyCreated {
+        user_id: caller.user_id,
+        key_id: key.id().to_owned(),
+    });
+    let created = json!({
+        "key_id": key.id(),
+        "api_key": key.expose(),
+        "name": name,
+        "created_at": now.iso(),
+        "expires_at": now.plus_days(super::api_key::LIFETIME_DAYS).iso(),
+    });
+    Ok((StatusCode::CREATED, Json(created)))
+}
+
+/// `GET /api-keys`: the caller's keys, newest first, without the keys themselves.
+pub async fn list_api_keys(
+    State(app): State<App>,
+    caller: WebCaller,
+) -> Result<Json<Value>, ApiError> {
+    let keys = store::list_keys(&app.database, &caller.user_id)
+        .await
+        .map_err(super::store_failed)?;
+    let items: Vec<_> = keys.iter().map(item).collect();
+    Ok(Json(json!({ "api_keys": items })))
+}
+
+/// `DELETE /api-keys/{key_id}`: revokes a key, at once on every node.
+pub async fn revoke_api_key(
+    State(app): State<App>,
+    caller: WebCaller,
+    Path(key_id): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    super::revoke(&app, &caller.user_id, &key_id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn item(key: &KeyItem) -> Value {
+    json!({
+        "key_id": key.id,
+        "name": key.name,
+        "prefix": key.prefix,
+        "created_at": key.created_at.iso(),
+        "last_used_at": key.last_used_at.map(Millis::iso),
+        "expires_at": key.expires_at.iso(),
+        "disabled": key.disabled,
+    })
+}

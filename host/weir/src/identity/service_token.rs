@@ -1,0 +1,296 @@
+//! The token that weir presents to other services: an executor to the API it calls back.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderValue, Request, Uri};
+use http_body_util::Full;
+use serde::Deserialize;
+use tokio::io::AsyncReadExt;
+use tokio::sync::Mutex;
+
+use super::dev_issuer::{DevAudience, DevIssuer, SERVICE_EMAIL};
+use super::fetch::{self, FetchError};
+use super::settings::{ClientCredentialsSettings, OutgoingSettings};
+use crate::inference::upstream::HttpClient;
+use weir_storage::clock::{Clock, Millis};
+use weir_storage::secrets::Secret;
+use weir_storage::secrets::environment;
+
+/// What the local issuer allows weir to do at its own API.
+const DEV_SCOPES: [&str; 1] = ["model:call"];
+
+/// How long a token is used whose endpoint does not say how long it is good.
+const DEFAULT_LIFETIME_MS: i64 = 300_000;
+
+/// How long before its end a token is replaced.
+const MARGIN_MS: i64 = 60_000;
+
+/// How long after a failure the endpoint is left alone. Those who waited for that attempt would otherwise
+/// each wait through one of their own, one after the other.
+const COOLDOWN_MS: i64 = 2_000;
+
+const MAX_TOKEN_BYTES: usize = 16 << 10;
+
+/// Where the token comes from. Cheap to clone.
+#[derive(Debug, Clone)]
+pub enum ServiceTokenSource {
+    /// A file that somebody else keeps up to date. Read at each use: a kilobyte, beside a model call.
+    File(PathBuf),
+    /// A token endpoint.
+    ClientCredentials(Arc<ClientCredentials>),
+    /// The local issuer of development mode.
+    Dev(DevIssuer, Clock),
+}
+
+/// A client at a token endpoint, and the token it got last.
+#[derive(Debug)]
+pub struct ClientCredentials {
+    http: HttpClient,
+    clock: Clock,
+    url: Uri,
+    authorization: Secret,
+    form: String,
+    /// Locked while a token is fetched, so that there is one fetch at a time.
+    last: Mutex<Last>,
+}
+
+#[derive(Debug, Default)]
+struct Last {
+    token: Option<Issued>,
+    failure: Option<(Millis, ServiceTokenError)>,
+}
+
+#[derive(Debug)]
+struct Issued {
+    token: Secret,
+    replace_at: Millis,
+    expires_at: Millis,
+}
+
+/// Why there is no token. Holds no secret.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ServiceTokenError {
+    /// The file cannot be used.
+    #[error("the token file {}: {problem}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The endpoint gave none.
+    #[error("the token endpoint {0}")]
+    Endpoint(#[from] FetchError),
+    /// The local issuer gave none.
+    #[error("the local issuer: {0}")]
+    Dev(String),
+}
+
+impl ServiceTokenSource {
+    /// The source that the settings name, else the local issuer, if there is one.
+    pub fn new(
+        settings: Option<&OutgoingSettings>,
+        dev: Option<&DevIssuer>,
+        http: &HttpClient,
+        clock: &Clock,
+    ) -> anyhow::Result<Option<Self>> {
+        Ok(match settings {
+            Some(OutgoingSettings::File(path)) => Some(Self::File(path.clone())),
+            Some(OutgoingSettings::ClientCredentials(client)) => {
+                let client = ClientCredentials::new(client, http.clone(), clock.clone())
+                    .context("`identity.outgoing.client_credentials` does not fit")?;
+                Some(Self::ClientCredentials(Arc::new(client)))
+            }
+            None => dev.map(|dev| Self::Dev(dev.clone(), clock.clone())),
+        })
+    }
+
+    /// A token that is good now.
+    pub async fn token(&self) -> Result<Secret, ServiceTokenError> {
+        match self {
+            Self::File(path) => read_token(path)
+                .await
+                .map_err(|problem| ServiceTokenError::File {
+                    path: path.clone(),
+                    problem,
+                }),
+            Self::ClientCredentials(client) => client.token().await,
+            Self::Dev(issuer, clock) => issuer
+                .service_token(DevAudience::Api, SERVICE_EMAIL, &DEV_SCOPES, clock.now())
+                .map_err(|error| ServiceTokenError::Dev(error.to_string())),
+        }
+    }
+}
+
+async fn read_token(path: &PathBuf) -> Result<Secret, String> {
+    let mut text = String::new();
+    let file = tokio::fs::File::open(path)
+        .await
+        .map_err(|error| error.to_string())?;
+    file.take(MAX_TOKEN_BYTES as u64 + 1)
+        .read_to_string(&mut text)
+        .await
+        .map_err(|error| error.to_string())?;
+    token_from(text.trim()).map_err(str::to_owned)
+}
+
+/// A token that fits into a header.
+fn token_from(text: &str) -> Result<Secret, &'static str> {
+    if text.is_empty() {
+        return Err("is empty");
+    }
+    if text.len() > MAX_TOKEN_BYTES {
+        return Err("is too long for a token");
+    }
+    if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("holds something other than a token");
+    }
+    Ok(Secret::new(text.to_owned()))
+}
+
+impl ClientCredentials {
+    fn new(
+        settings: &ClientCredentialsSettings,
+        http: HttpClient,
+        clock: Clock,
+    ) -> anyhow::Result<Self> {
+        let url = fetch::parse_url(&settings.token_url)
+            .map_err(|problem| anyhow::anyhow!("`token_url` {problem}"))?;
+        let secret = settings
+            .client_secret
+            .read(environment)
+            .map_err(|problem| anyhow::anyhow!("`client_secret`: {problem}"))?;
+        // Both are form-encoded first (RFC 6749 §2.3.1).
+        let credentials = format!("{}:{}", form(&settings.client_id), form(secret.expose()));
+        let mut body = "grant_type=client_credentials".to_owned();
+        for (name, value) in [("audience", &settings.audience), ("scope", &settings.scope)] {
+            if let Some(value) = value {
+                body.push_str(&format!("&{name}={}", form(value)));
+            }
+        }
+        Ok(Self {
+            http,
+            clock,
+            url,
+            authorization: Secret::new(format!("Basic {}", STANDARD.encode(credentials))),
+            form: body,
+            last: Mutex::default(),
+        })
+    }
+
+    async fn token(&self) -> Result<Secret, ServiceTokenError> {
+        let mut last = self.last.lock().await;
+        let now = self.clock.now();
+        if let Some(issued) = &last.token
+            && now < issued.replace_at
+        {
+            return Ok(issued.token.clone());
+        }
+        let failure = match &last.failure {
+            Some((at, failure)) if (0..COOLDOWN_MS).contains(&(now.0 - at.0)) => failure.clone(),
+            _ => match self.fetch().await {
+                Ok(issued) => {
+                    let token = issued.token.clone();
+                    *last = Last {
+                        token: Some(issued),
+                        failure: None,
+                    };
+                    return Ok(token);
+                }
+                Err(failure) => {
+                    tracing::warn!(url = %self.url, %failure, "fetching a service token");
+                    last.failure = Some((self.clock.now(), failure.clone()));
+                    failure
+                }
+            },
+        };
+        match &last.token {
+            Some(issued) if self.clock.now() < issued.expires_at => Ok(issued.token.clone()),
+            _ => Err(failure),
+        }
+    }
+
+    async fn fetch(&self) -> Result<Issued, ServiceTokenError> {
+        let malformed = ServiceTokenError::Endpoint(FetchError::Malformed("is no bearer token"));
+        let mut authorization = HeaderValue::from_str(self.authorization.expose())
+            .unwrap_or_else(|_| unreachable!("base64 fits into a header"));
+        authorization.set_sensitive(true);
+        let mut request = Request::post(self.url.clone())
+            .body(Full::new(Bytes::from(self.form.clone())))
+            .unwrap_or_else(|_| unreachable!("the parts were checked"));
+        let headers = request.headers_mut();
+        headers.insert(AUTHORIZATION, authorization);
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("application/x-www-form-urlencoded"),
+        );
+        let asked_at = self.clock.now();
+        let (_, body) = fetch::fetch(&self.http, request).await?;
+        let answer: Answer = serde_json::from_slice(&body).map_err(|_| malformed.clone())?;
+        if !answer.token_type.eq_ignore_ascii_case("bearer") {
+            return Err(malformed);
+        }
+        let lifetime_ms = answer.expires_in.map_or(DEFAULT_LIFETIME_MS, |seconds| {
+            i64::from(seconds).saturating_mul(1_000)
+        });
+        Ok(Issued {
+            token: token_from(&answer.access_token).map_err(|_| malformed)?,
+            // A token that is good for a minute is used for half of it.
+            replace_at: Millis(asked_at.0 + lifetime_ms - MARGIN_MS.min(lifetime_ms / 2)),
+            expires_at: Millis(asked_at.0 + lifetime_ms),
+        })
+    }
+}
+
+/// A token endpoint's answer (RFC 6749 §5.1).
+#[derive(Deserialize)]
+struct Answer {
+    access_token: String,
+    token_type: String,
+    expires_in: Option<u32>,
+}
+
+/// Encodes a value as forms have it; also what need not be, which no reader minds.
+fn form(value: &str) -> String {
+    let mut encoded = String::new();
+    for byte in value.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => {
+                encoded.push(char::from(byte));
+            }
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_fits_into_a_header() {
+        assert!(token_from("eyJ.a-b_c.d").is_ok());
+        for bad in [
+            "",
+            "a b",
+            "a\nb",
+            "a\u{e9}",
+            &"a".repeat(MAX_TOKEN_BYTES + 1),
+        ] {
+            assert!(token_from(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn forms_are_encoded() {
+        assert_eq!(form("a b&c=d:\u{e9}%"), "a%20b%26c%3Dd%3A%C3%A9%25");
+    }
+}

@@ -1,0 +1,287 @@
+//! Whose tokens are accepted, and what weir presents itself: `[identity.…]`.
+//!
+//! **Invariant:** no two kinds of token share both issuer and audience, so that none can pass for
+//! another.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use super::dev_issuer;
+use super::fetch::parse_url;
+use weir_storage::secrets::SecretSource;
+
+/// Issuers of tokens. What is left out is not accepted; in development mode, the local issuer takes its
+/// place.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct IdentitySettings {
+    /// Identity tokens of web users: `Authorization: Bearer`. Needs `attestation` beside it.
+    pub web: Option<IssuerSettings>,
+    /// Attestation tokens of the web app: `X-Identity-AppCheck`. Needs `web` beside it.
+    pub attestation: Option<IssuerSettings>,
+    /// Tokens of other services: `Authorization: Bearer`.
+    pub service: Option<ServiceSettings>,
+    /// Where weir gets the token that it presents to other services of its own kind.
+    pub outgoing: Option<OutgoingSettings>,
+}
+
+/// An issuer and what its tokens must say.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IssuerSettings {
+    /// The tokens' `iss`, to the letter.
+    pub issuer: String,
+    /// What the tokens' `aud` must be, or contain.
+    pub audience: String,
+    /// Where the issuer's keys are. Default: what `/.well-known/openid-configuration` under the issuer
+    /// says.
+    #[serde(default)]
+    pub jwks_url: Option<String>,
+    /// The signatures that are accepted. Default `["RS256", "ES256"]`.
+    #[serde(default = "default_algorithms")]
+    pub algorithms: Vec<Algorithm>,
+}
+
+/// The issuer of service tokens, and who is let in.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceSettings {
+    /// The tokens' `iss`, to the letter.
+    pub issuer: String,
+    /// What the tokens' `aud` must be, or contain, at the API.
+    pub audience: String,
+    /// The same at the executor. Without it, an executor accepts no token.
+    #[serde(default)]
+    pub executor_audience: Option<String>,
+    /// Where the issuer's keys are. Default: as for `web`.
+    #[serde(default)]
+    pub jwks_url: Option<String>,
+    /// The signatures that are accepted. Default `["RS256", "ES256"]`.
+    #[serde(default = "default_algorithms")]
+    pub algorithms: Vec<Algorithm>,
+    /// The services that are let in, by their verified e-mail address, to the letter.
+    pub allowed_emails: Vec<String>,
+    /// The claim with the token's scopes: a text with spaces between them, or a list. Default `scope`.
+    #[serde(default = "default_scope_claim")]
+    pub scope_claim: String,
+}
+
+/// Where weir gets the token that it presents to other services.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum OutgoingSettings {
+    /// A file that somebody else keeps up to date, such as a projected service account token.
+    File(PathBuf),
+    /// An OAuth 2.0 token endpoint, by the client credentials grant.
+    ClientCredentials(ClientCredentialsSettings),
+}
+
+/// A client at an OAuth 2.0 token endpoint.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClientCredentialsSettings {
+    /// The token endpoint.
+    pub token_url: String,
+    /// The client's id.
+    pub client_id: String,
+    /// Where the client's secret comes from: `{ env = "NAME" }` or `{ file = "PATH" }`.
+    pub client_secret: SecretSource,
+    /// The `audience` parameter, for issuers that want one.
+    #[serde(default)]
+    pub audience: Option<String>,
+    /// The `scope` parameter, for issuers that want one.
+    #[serde(default)]
+    pub scope: Option<String>,
+}
+
+/// A signature algorithm. Those with a shared secret, and `none`, are not there to be chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum Algorithm {
+    /// RSASSA-PKCS1-v1_5 with SHA-256.
+    RS256,
+    /// RSASSA-PSS with SHA-256.
+    PS256,
+    /// ECDSA on P-256 with SHA-256.
+    ES256,
+    /// EdDSA on Ed25519.
+    EdDSA,
+}
+
+impl Algorithm {
+    /// Reads a name as it stands in a header: to the letter.
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        [Self::RS256, Self::PS256, Self::ES256, Self::EdDSA]
+            .into_iter()
+            .find(|algorithm| algorithm.name() == name)
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::RS256 => "RS256",
+            Self::PS256 => "PS256",
+            Self::ES256 => "ES256",
+            Self::EdDSA => "EdDSA",
+        }
+    }
+}
+
+impl IdentitySettings {
+    /// What is wrong with the settings, beyond what types can say; each sentence names the setting.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.web.is_some() != self.attestation.is_some() {
+            problems.push(
+                "`identity.web` and `identity.attestation` need each other: a web request proves both"
+                    .to_owned(),
+            );
+        }
+        let mut accepted = Vec::new();
+        for (name, issuer) in [("web", &self.web), ("attestation", &self.attestation)] {
+            if let Some(issuer) = issuer {
+                accepted.push((format!("identity.{name}"), issuer.clone()));
+            }
+        }
+        if let Some(service) = &self.service {
+            if service.allowed_emails.is_empty() {
+                problems.push(
+                    "`identity.service.allowed_emails` is empty: nobody would be let in".to_owned(),
+                );
+            }
+            accepted.push(("identity.service".into(), service.api()));
+            if let Some(executor) = service.executor() {
+                accepted.push(("identity.service.executor_audience".into(), executor));
+            }
+        }
+        for (index, (setting, issuer)) in accepted.iter().enumerate() {
+            problems.extend(issuer.problem(setting));
+            for (other, same) in &accepted[..index] {
+                if (&issuer.issuer, &issuer.audience) == (&same.issuer, &same.audience) {
+                    problems.push(format!(
+                        "`{setting}` has the issuer and the audience of `{other}`: \
+                         a token of one kind would pass for the other"
+                    ));
+                }
+            }
+        }
+        if let Some(OutgoingSettings::ClientCredentials(client)) = &self.outgoing
+            && let Err(problem) = parse_url(&client.token_url)
+        {
+            problems.push(format!(
+                "`identity.outgoing.client_credentials.token_url` {problem}"
+            ));
+        }
+        problems
+    }
+}
+
+impl IssuerSettings {
+    fn problem(&self, setting: &str) -> Option<String> {
+        if self.audience.is_empty() {
+            return Some(format!("`{setting}`: the audience is empty"));
+        }
+        if self.algorithms.is_empty() {
+            return Some(format!("`{setting}.algorithms` is empty"));
+        }
+        if self.issuer.starts_with(dev_issuer::PREFIX) {
+            return Some(format!(
+                "`{setting}.issuer` is the name of development mode's own issuer"
+            ));
+        }
+        match &self.jwks_url {
+            Some(url) => parse_url(url)
+                .err()
+                .map(|problem| format!("`{setting}.jwks_url` {problem}")),
+            None => parse_url(&self.issuer).err().map(|problem| {
+                format!(
+                    "`{setting}.issuer` {problem}; set `jwks_url` if the issuer's name is not its address"
+                )
+            }),
+        }
+    }
+}
+
+impl ServiceSettings {
+    /// What a token must say at the API.
+    pub fn api(&self) -> IssuerSettings {
+        self.with_audience(self.audience.clone())
+    }
+
+    /// What a token must say at the executor.
+    pub fn executor(&self) -> Option<IssuerSettings> {
+        Some(self.with_audience(self.executor_audience.clone()?))
+    }
+
+    fn with_audience(&self, audience: String) -> IssuerSettings {
+        IssuerSettings {
+            issuer: self.issuer.clone(),
+            audience,
+            jwks_url: self.jwks_url.clone(),
+            algorithms: self.algorithms.clone(),
+        }
+    }
+}
+
+fn default_algorithms() -> Vec<Algorithm> {
+    vec![Algorithm::RS256, Algorithm::ES256]
+}
+
+fn default_scope_claim() -> String {
+    "scope".into()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use crate::config::Config;
+
+    const WEB: &str = "[identity.web]\nissuer = 'https://id.example'\naudience = 'app'\n";
+    const ATTESTATION: &str =
+        "[identity.attestation]\nissuer = 'https://check.example'\naudience = 'app'\n";
+    const SERVICE: &str = "[identity.service]\nissuer = 'https://id.example'\naudience = 'api'\n\
+                           executor_audience = 'executor'\nallowed_emails = ['a@b.example']\n";
+
+    #[test]
+    fn settings_that_fit_are_read() {
+        let config = Config::from_toml(&format!(
+            "{WEB}algorithms = ['EdDSA', 'PS256']\n{ATTESTATION}{SERVICE}\
+             [identity.outgoing.client_credentials]\ntoken_url = 'https://id.example/token'\n\
+             client_id = 'weir'\nclient_secret = {{ env = 'SECRET' }}\n"
+        ))
+        .unwrap();
+        let service = config.identity.service.unwrap();
+        assert_eq!(service.scope_claim, "scope");
+        assert_eq!(service.executor().unwrap().audience, "executor");
+        assert!(Config::from_toml("identity.outgoing.file = '/run/token'").is_ok());
+    }
+
+    #[test]
+    fn settings_that_let_the_wrong_one_in_are_refused() {
+        let dev = "[identity.web]\nissuer = 'urn:weir:dev:identity'\naudience = 'app'\n\
+                   jwks_url = 'https://id.example/keys'\n";
+        for (toml, problem) in [
+            (WEB.to_owned(), "need each other"),
+            (ATTESTATION.to_owned(), "need each other"),
+            (
+                format!("{WEB}{}", ATTESTATION.replace("check", "id")),
+                "would pass for the other",
+            ),
+            (SERVICE.replace("'executor'", "'api'"), "would pass for"),
+            (
+                format!("{WEB}{ATTESTATION}{}", SERVICE.replace("'api'", "'app'")),
+                "would pass for the other",
+            ),
+            (SERVICE.replace("'a@b.example'", ""), "nobody"),
+            (SERVICE.replace("https://id", "http://id"), "https://"),
+            (SERVICE.replace("https://id.example", "id"), "jwks_url"),
+            (format!("{SERVICE}algorithms = []"), "algorithms"),
+            (format!("{SERVICE}algorithms = ['HS256']"), "HS256"),
+            (format!("{SERVICE}algorithms = ['none']"), "none"),
+            (format!("{SERVICE}leeway = 3600"), "leeway"),
+            (format!("{dev}{ATTESTATION}"), "development mode"),
+        ] {
+            let error = Config::from_toml(&toml).unwrap_err();
+            assert!(format!("{error:#}").contains(problem), "{toml}\n{error:#}");
+        }
+    }
+}

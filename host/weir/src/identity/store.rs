@@ -1,0 +1,383 @@
+//! Users and API keys in the database.
+
+use sqlx::Row;
+
+use super::api_key::{LIFETIME_DAYS, RawKey, StoredKey};
+use super::pepper::{Pepper, Peppers};
+use weir_storage::Database;
+use weir_storage::clock::Millis;
+use weir_storage::database::{Connections, Dialect, Transaction};
+use weir_storage::ids;
+
+/// The record of a user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// Its id.
+    pub id: String,
+    /// What it pays for.
+    pub plan: String,
+    /// Since when it is an administrator, if it is one.
+    pub admin_since: Option<Millis>,
+    /// When it was first seen.
+    pub created_at: Millis,
+}
+
+/// The user whom an issuer's tokens name so; made at first sight. Many callers at once get the same one.
+pub async fn find_or_create_web_user(
+    database: &Database,
+    issuer: &str,
+    subject: &str,
+    now: Millis,
+) -> sqlx::Result<User> {
+    if let Some(user) = find_web_user(database.reader(), issuer, subject).await? {
+        return Ok(user);
+    }
+    sqlx::query(
+        "INSERT INTO users (id, issuer, subject, created_at) VALUES ($1, $2, $3, $4) \
+         ON CONFLICT (issuer, subject) DO NOTHING",
+    )
+    .bind(ids::user_id())
+    .bind(issuer)
+    .bind(subject)
+    .bind(now.0)
+    .execute(database.writer())
+    .await?;
+    // Not in the same statement, nor from a reader: whoever lost the race sees the winner's row only
+    // from here on.
+    find_web_user(database.writer(), issuer, subject)
+        .await?
+        .ok_or(sqlx::Error::RowNotFound)
+}
+
+/// The user whom an issuer's tokens name so, if they were seen before.
+pub async fn find_web_user(
+    pool: &Connections,
+    issuer: &str,
+    subject: &str,
+) -> sqlx::Result<Option<User>> {
+    let row = sqlx::query(
+        "SELECT id, plan, admin_since, created_at FROM users WHERE issuer = $1 AND subject = $2",
+    )
+    .bind(issuer)
+    .bind(subject)
+    .fetch_optional(pool)
+    .await?;
+    row.map(|row| {
+        Ok(User {
+            id: row.try_get("id")?,
+            plan: row.try_get("plan")?,
+            admin_since: row.try_get::<Option<i64>, _>("admin_since")?.map(Millis),
+            created_at: Millis(row.try_get("created_at")?),
+        })
+    })
+    .transpose()
+}
+
+/// Makes a user an administrator, and says whether there is such a user.
+pub async fn grant_admin(database: &Database, user_id: &str, now: Millis) -> sqlx::Result<bool> {
+    let updated =
+        sqlx::query("UPDATE users SET admin_since = COALESCE(admin_since, $1) WHERE id = $2")
+            .bind(now.0)
+            .bind(user_id)
+            .execute(database.writer())
+            .await?;
+    Ok(updated.rows_affected() > 0)
+}
+
+/// Makes a user an ordinary one, and says whether there is such a user.
+pub async fn revoke_admin(database: &Database, user_id: &str) -> sqlx::Result<bool> {
+    let updated = sqlx::query("UPDATE users SET admin_since = NULL WHERE id = $1")
+        .bind(user_id)
+        .execute(database.writer())
+        .await?;
+    Ok(updated.rows_affected() > 0)
+}
+
+/// Whether there is a user of this id.
+pub async fn user_exists(database: &Database, user_id: &str) -> sqlx::Result<bool> {
+    let found: Option<i64> =
+        sqlx::query_scalar("SELECT CAST(1 AS BIGINT) FROM users WHERE id = $1")
+            .bind(user_id)
+            .fetch_optional(database.reader())
+            .await?;
+    Ok(found.is_some())
+}
+
+/// The record of a key.
+pub async fn find_key(database: &Database, id: &str) -> sqlx::Result<Option<StoredKey>> {
+    let row = sqlx::query(
+        "SELECT k.user_id, k.hash, k.pepper_version, k.expires_at, k.disabled_at, u.plan \
+         FROM api_keys k JOIN users u ON u.id = k.user_id WHERE k.id = $1",
+    )
+    .bind(id)
+    .fetch_optional(database.reader())
+    .await?;
+    row.map(|row| {
+        Ok(StoredKey {
+            user_id: row.try_get("user_id")?,
+            plan: row.try_get("plan")?,
+            hash: row.try_get("hash")?,
+            pepper_version: row.try_get("pepper_version")?,
+            expires_at: Millis(row.try_get("expires_at")?),
+            disabled_at: row.try_get::<Option<i64>, _>("disabled_at")?.map(Millis),
+        })
+    })
+    .transpose()
+}
+
+/// How many keys of a user can work at once.
+pub const MAX_ACTIVE_KEYS: i64 = 10;
+
+/// A key as lists show it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyItem {
+    /// Its id.
+    pub id: String,
+    /// What its user called it.
+    pub name: String,
+    /// How it begins.
+    pub prefix: String,
+    /// When it was made.
+    pub created_at: Millis,
+    /// When it was last used, to the minute.
+    pub last_used_at: Option<Millis>,
+    /// From when on it no longer works.
+    pub expires_at: Millis,
+    /// Whether it was revoked.
+    pub disabled: bool,
+}
+
+/// How many of a user's keys a list shows.
+const MAX_LISTED: i64 = 100;
+
+/// A user's keys: those that were not revoked, then the others, each the newest first; a hundred at most.
+pub async fn list_keys(database: &Database, user_id: &str) -> sqlx::Result<Vec<KeyItem>> {
+    let rows = sqlx::query(
+        "SELECT id, name, prefix, created_at, last_used_at, expires_at, disabled_at FROM api_keys \
+         WHERE user_id = $1 \
+         ORDER BY CASE WHEN disabled_at IS NULL THEN 0 ELSE 1 END, created_at DESC, id LIMIT $2",
+    )
+    .bind(user_id)
+    .bind(MAX_LISTED)
+    .fetch_all(database.reader())
+    .await?;
+    rows.iter()
+        .map(|row| {
+            let time = |column| row.try_get::<Option<i64>, _>(column);
+            Ok(KeyItem {
+                id: row.try_get("id")?,
+                name: row.try_get("name")?,
+                prefix: row.try_get("prefix")?,
+                created_at: Millis(row.try_get("created_at")?),
+                last_used_at: time("last_used_at")?.map(Millis),
+                expires_at: Millis(row.try_get("expires_at")?),
+                disabled: time("disabled_at")?.is_some(),
+            })
+        })
+        .collect()
+}
+
+/// Makes a key for a user who exists, unless that would be more than [`MAX_ACTIVE_KEYS`].
+pub async fn create_limited_key(
+    database: &Database,
+    peppers: &Peppers,
+    user_id: &str,
+    name: &str,
+    now: Millis,
+) -> sqlx::Result<Option<RawKey>> {
+    let mut transaction = database.begin().await?;
+    // Changes nothing and locks the row, on both databases: of two requests at once, one waits.
+    sqlx::query("UPDATE users SET id = id WHERE id = $1")
+        .bind(user_id)
+        .execute(&mut transaction)
+        .await?;
+    let active: i64 = sqlx::query_scalar(
+        "SELECT CAST(COUNT(*) AS BIGINT) FROM api_keys \
+         WHERE user_id = $1 AND disabled_at IS NULL AND expires_at > $2",
+    )
+    .bind(user_id)
+    .bind(now.0)
+    .fetch_one(&mut transaction)
+    .await?;
+    if active >= MAX_ACTIVE_KEYS {
+        return Ok(None);
+    }
+    let key = RawKey::generate();
+    insert_key(
+        &mut transaction,
+        &key,
+        peppers.current(),
+        user_id,
+        name,
+        now,
+    )
+    .await?;
+    transaction.commit().await?;
+    Ok(Some(key))
+}
+
+/// A user's active keys of a name.
+pub async fn active_keys(
+    database: &Database,
+    user_id: &str,
+    name: &str,
+) -> sqlx::Result<Vec<String>> {
+    sqlx::query_scalar(
+        "SELECT id FROM api_keys WHERE user_id = $1 AND name = $2 AND disabled_at IS NULL",
+    )
+    .bind(user_id)
+    .bind(name)
+    .fetch_all(database.reader())
+    .await
+}
+
+/// Whether a user has this key, whether it still works or not.
+pub async fn has_key(database: &Database, user_id: &str, key_id: &str) -> sqlx::Result<bool> {
+    let found: Option<i64> =
+        sqlx::query_scalar("SELECT CAST(1 AS BIGINT) FROM api_keys WHERE id = $1 AND user_id = $2")
+            .bind(key_id)
+            .bind(user_id)
+            .fetch_optional(database.reader())
+            .await?;
+    Ok(found.is_some())
+}
+
+/// Revokes a key, if it is not yet.
+pub async fn disable_key(database: &Database, key_id: &str, now: Millis) -> sqlx::Result<()> {
+    sqlx::query("UPDATE api_keys SET disabled_at = COALESCE(disabled_at, $1) WHERE id = $2")
+        .bind(now.0)
+        .bind(key_id)
+        .execute(database.writer())
+        .await
+        .map(drop)
+}
+
+/// Stores a key under a newer pepper, unless it was revoked or stored anew since it was read. Returns whether
+/// it did. Never under an older one: while nodes are being changed over, some still have that as the current one.
+pub async fn move_key(
+    database: &Database,
+    key: &RawKey,
+    stored: &StoredKey,
+    pepper: &Pepper,
+) -> sqlx::Result<bool> {
+    let moved = sqlx::query(
+        "UPDATE api_keys SET hash = $1, pepper_version = $2 \
+         WHERE id = $3 AND hash = $4 AND disabled_at IS NULL AND pepper_version < $2",
+    )
+    .bind(key.hash(&pepper.key).to_vec())
+    .bind(pepper.version)
+    .bind(key.id())
+    .bind(stored.hash.clone())
+    .execute(database.writer())
+    .await?;
+    Ok(moved.rows_affected() > 0)
+}
+
+/// The fingerprint of the pepper of a version: this one, unless the database knows another.
+pub async fn pepper_fingerprint(
+    database: &Database,
+    version: i64,
+    fingerprint: Vec<u8>,
+) -> sqlx::Result<Vec<u8>> {
+    let keep = "INSERT INTO api_key_peppers (version, fingerprint) VALUES ($1, $2) \
+                ON CONFLICT (version) DO NOTHING";
+    let read = "SELECT fingerprint FROM api_key_peppers WHERE version = $1";
+    database.keep_first(keep, read, version, fingerprint).await
+}
+
+/// Writes when keys were last used, unless a later use is known.
+pub async fn set_last_used(database: &Database, used: &[(String, Millis)]) -> sqlx::Result<()> {
+    let mut used: Vec<_> = used.iter().map(|(id, at)| (id, at.0)).collect();
+    used.sort();
+    let batch = serde_json::to_string(&used).map_err(|error| sqlx::Error::Encode(error.into()))?;
+    let sql = match database.dialect() {
+        Dialect::Sqlite => {
+            "UPDATE api_keys SET last_used_at = used.at \
+             FROM (SELECT value ->> 0 AS id, value ->> 1 AS at FROM json_each($1)) AS used \
+             WHERE api_keys.id = used.id AND COALESCE(last_used_at, 0) < used.at"
+        }
+        // Locked in one order, so that nodes that write the same keys wait for each other at most once.
+        Dialect::Postgres => {
+            "WITH used AS ( \
+                SELECT value ->> 0 AS id, CAST(value ->> 1 AS BIGINT) AS at \
+                FROM jsonb_array_elements(CAST($1 AS JSONB)) \
+             ), locked AS ( \
+                SELECT k.id, used.at FROM api_keys k JOIN used ON used.id = k.id \
+                ORDER BY k.id FOR UPDATE OF k \
+             ) UPDATE api_keys SET last_used_at = locked.at FROM locked \
+             WHERE api_keys.id = locked.id AND COALESCE(last_used_at, 0) < locked.at"
+        }
+    };
+    sqlx::query(sql)
+        .bind(batch)
+        .execute(database.writer())
+        .await
+        .map(drop)
+}
+
+/// Makes a key for a user, and the user if there is none of that id.
+///
+/// With `replace`, the user's keys of the same name are revoked in the same transaction.
+pub async fn create_key(
+    database: &Database,
+    peppers: &Peppers,
+    user_id: &str,
+    name: &str,
+    replace: bool,
+    now: Millis,
+) -> sqlx::Result<RawKey> {
+    let key = RawKey::generate();
+    let mut transaction = database.begin().await?;
+    sqlx::query("INSERT INTO users (id, created_at) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING")
+        .bind(user_id)
+        .bind(now.0)
+        .execute(&mut transaction)
+        .await?;
+    if replace {
+        sqlx::query(
+            "UPDATE api_keys SET disabled_at = $1 \
+             WHERE user_id = $2 AND name = $3 AND disabled_at IS NULL",
+        )
+        .bind(now.0)
+        .bind(user_id)
+        .bind(name)
+        .execute(&mut transaction)
+        .await?;
+    }
+    insert_key(
+        &mut transaction,
+        &key,
+        peppers.current(),
+        user_id,
+        name,
+        now,
+    )
+    .await?;
+    transaction.commit().await?;
+    Ok(key)
+}
+
+async fn insert_key(
+    transaction: &mut Transaction,
+    key: &RawKey,
+    pepper: &Pepper,
+    user_id: &str,
+    name: &str,
+    now: Millis,
+) -> sqlx::Result<()> {
+    sqlx::query(
+        "INSERT INTO api_keys (id, user_id, name, prefix, hash, pepper_version, created_at, expires_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+    )
+    .bind(key.id())
+    .bind(user_id)
+    .bind(name)
+    .bind(key.prefix())
+    .bind(key.hash(&pepper.key).to_vec())
+    .bind(pepper.version)
+    .bind(now.0)
+    .bind(now.plus_days(LIFETIME_DAYS).0)
+    .execute(transaction)
+    .await
+    .map(drop)
+}

@@ -1,0 +1,88 @@
+//! The verifiers of a gateway, put together from its settings.
+//!
+//! **Invariant:** a kind of token whose issuer is configured is verified against that issuer alone; the
+//! local issuer fills the gaps, in development mode only.
+
+use anyhow::anyhow;
+
+use super::dev_issuer::{DevAudience, DevIssuer};
+use super::jwt::{AllowedEmails, TokenKind, TokenVerifier};
+use super::settings::{IdentitySettings, IssuerSettings};
+use crate::inference::upstream::HttpClient;
+use weir_storage::clock::Clock;
+
+/// One verifier for each kind of token that is accepted.
+#[derive(Debug, Clone, Default)]
+pub struct Verifiers {
+    /// Identity tokens of web users.
+    pub identity: Option<TokenVerifier>,
+    /// Attestation tokens of the web app.
+    pub attestation: Option<TokenVerifier>,
+    /// Service tokens at the API.
+    pub api: Option<TokenVerifier>,
+    /// Service tokens at the executor.
+    pub executor: Option<TokenVerifier>,
+}
+
+impl Verifiers {
+    /// Makes the verifiers. `dev` is the local issuer of a gateway in development mode.
+    pub fn new(
+        settings: &IdentitySettings,
+        dev: Option<&DevIssuer>,
+        http: &HttpClient,
+        clock: &Clock,
+    ) -> anyhow::Result<Self> {
+        let remote = |kind, issuer: &IssuerSettings| {
+            TokenVerifier::new(kind, issuer, http.clone(), clock.clone())
+                .map_err(|problem| anyhow!("the issuer {:?} {problem}", issuer.issuer))
+        };
+        let local = |kind, audience| -> anyhow::Result<_> {
+            let Some(dev) = dev else {
+                return Ok(None);
+            };
+            let settings = DevIssuer::settings(audience);
+            let verifier = TokenVerifier::with_keys(kind, &settings, dev.keys()?, clock.clone());
+            Ok(Some(verifier))
+        };
+        let web = |kind, issuer: &Option<IssuerSettings>, audience| match issuer {
+            Some(issuer) => remote(kind, issuer).map(Some),
+            None => local(kind, audience),
+        };
+        let (api, executor) = match &settings.service {
+            Some(service) => {
+                let api = remote(TokenKind::service(service), &service.api())?;
+                let executor = service.executor_audience.clone();
+                let executor = executor.map(|audience| api.for_audience(audience));
+                (Some(api), executor)
+            }
+            None => {
+                let kind = TokenKind::Service {
+                    allowed: AllowedEmails::Any,
+                    scope_claim: "scope".into(),
+                };
+                (
+                    local(kind.clone(), DevAudience::Api)?,
+                    local(kind, DevAudience::Executor)?,
+                )
+            }
+        };
+        Ok(Self {
+            identity: web(TokenKind::Identity, &settings.web, DevAudience::Identity)?,
+            attestation: web(
+                TokenKind::Attestation,
+                &settings.attestation,
+                DevAudience::Attestation,
+            )?,
+            api,
+            executor,
+        })
+    }
+
+    /// Begins to fetch all issuers' keys.
+    pub fn warm_up(&self) {
+        let all = [&self.identity, &self.attestation, &self.api, &self.executor];
+        for verifier in all.into_iter().flatten() {
+            verifier.warm_up();
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! A request from start to finish.
+//!
+//! 1. **Identify** ([`crate::identity`]): who calls.
+//! 2. **Admit** ([`admission`]): a turn, or 503.
+//! 3. **Resolve** ([`resolve`]): the model, its upstreams, its limits; each violation its own 400.
+//! 4. **Claim** ([`idempotency`]): a request that brings an `Idempotency-Key` is served once.
+//! 5. **Hold** ([`crate::billing::meter`]): the most that it can cost is reserved, durably.
+//! 6. **Exchange** ([`exchange`]): a fresh adapter instance translates, the host does the I/O.
+//! 7. **Relay** ([`relay`]): events become the client's dialect, with backpressure.
+//! 8. **Settle**: the actual price is charged, durably, and then the end of the answer goes out.
+//!
+//! All from the claim on runs in a task of their own, registered with the gateway so that shutdown waits for it. It
+//! outlives the client's connection: when a client hangs up, the answer is read on for a while.
+//!
+//! **Invariant:** an attempt is repeated only if it cannot have been served: the connection failed, or the
+//! upstream itself declined, and nothing was told to the client. Never after a time-out.
+//! **Invariant:** no answer is delivered in full before its charge is durable, and every hold ends.
+//! **Invariant:** at most [`ATTEMPTS_PER_UPSTREAM`] attempts on each of a model's upstreams, all within
+//! the request's one deadline.
+
+pub mod admission;
+pub mod destination;
+pub mod dialect;
+pub mod exchange;
+pub mod idempotency;
+pub mod redact;
+pub mod relay;
+pub mod resolve;
+pub mod routes;
+pub mod sequence;
+pub mod upstream;
+pub mod usage;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::response::Response;
+use http::StatusCode;
+use tokio::time::Instant;
+
+use self::dialect::openai::{AnswerHead, ChatCall};
+use self::exchange::{Exchange, ExchangeError, Phase};
+use self::idempotency::{Instead, KeyedRequest};
+use self::relay::{Bounds, Relay};
+use self::resolve::Plan;
+use self::usage::RequestSize;
+use crate::app::App;
+use crate::billing::ledger::AccountId;
+use crate::billing::meter::{Attempt, Meter, Metered, Payer};
+use crate::error::ApiError;
+use crate::plugins::bindings::adapter::{Failure, Request};
+use crate::plugins::counters::Ended;
+use crate::plugins::guest_log::printable;
+use crate::plugins::{Adapter, GuestError};
+use crate::request::RequestId;
+use weir_storage::ids;
+
+/// How often one upstream is tried for one request.
+const ATTEMPTS_PER_UPSTREAM: u32 = 2;
+
+/// The pause before a second attempt where the upstream names none.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a component can serve within its limits many times over.
+const LARGE_REQUEST_BYTES: u64 = 64 << 10;
+
+/// A longer pause than this is not waited for while another upstream can be asked.
+const LONGEST_PAUSE_BEFORE_FALLBACK: Duration = Duration::from_secs(1);
+
+/// Serves a chat request; returns when the answer begins.
+///
+/// `held` is dropped when the request is over: what it occupies, such as its turn.
+pub async fn chat(
+    app: &App,
+    held: impl Send + 'static,
+    payer: Payer,
+    request_id: RequestId,
+    call: ChatCall,
+    key: Option<KeyedRequest>,
+) -> Result<Response, ApiError> {
+    let (stream, include_usage) = (call.request.stream, call.include_usage);
+    let plan = resolve::resolve(&app.catalog, call)?;
+    let head = AnswerHead {
+        id: ids::completion_id(),
+        created: app.clock.now().seconds(),
+        model: plan.model.id.clone(),
+    };
+    let bounds = Bounds {
+        deadline: Instant::now() + Duration::from_millis(app.config.timeouts.total_ms),
+        drain: Duration::from_millis(app.config.limits.hang_up_drain_ms),
+        shutdown: app.shutdown.clone(),
+        output_limit: plan.request.max_output_tokens,
+    };
+    let metered = Metered {
+        request_id: request_id.as_str().to_owned(),
+        model: plan.model.id.clone(),
+        size: plan.size,
+        max_image_tokens: plan.model.max_image_tokens,
+        output_limit: plan.request.max_output_tokens,
+    };
+    let key = key.map(|key| (key, payer.account.clone()));
+    let meter = Meter::new(app, payer, metered);
+    let (relay, reply) = if stream {
+        Relay::stream(head, include_usage, meter, bounds.clone())
+    } else {
+        Relay::plain(head, meter, bounds.clone())
+    };
+    let task = serve(app.clone(), plan, bounds, relay, request_id, key);
+    app.tasks.spawn(async move {
+        task.await;
+        drop(held);
+    });
+    reply.response().await
+}
+
+async fn serve(
+    app: App,
+    plan: Plan,
+    bounds: Bounds,
+    mut relay: Relay,
+    request_id: RequestId,
+    key: Option<(KeyedRequest, AccountId)>,
+) {
+    if let Some((key, account)) = key {
+        match key.claim(&app, account, &request_id).await {
+            Ok(key) => relay.keep(key),
+            Err(Instead::Replay(answer)) => return relay.replay(answer),
+            Err(Instead::Refuse(error)) => return relay.refuse(error, request_id.as_str()).await,
+        }
+    }
+    let model = plan.model.clone();
+    let prices = model.candidates.iter().map(|candidate| &candidate.price);
+    if let Err(error) = relay.meter().open(prices).await {
+        return relay.refuse(error, request_id.as_str()).await;
+    }
+    let outcome = match attempt_all(&app, plan, &bounds, &mut relay).await {
+        Err(ExchangeError::Spent) => relay.stop().await,
+        outcome => outcome,
+    };
+    match outcome {
+        Ok(()) => {
+            if let Err(error) = relay.finish(request_id.as_str()).await {
+                tracing::info!(model = model.id, request_id = %request_id, %error, "the client took too long to read");
+            }
+        }
+        Err(error) => {
+            tracing::info!(model = model.id, request_id = %request_id, %error, "request failed");
+            relay.fail(error, request_id.as_str()).await;
+        }
+    }
+}
+
+/// Tries the model's upstreams in order until one answers.
+async fn attempt_all(
+    app: &App,
+    plan: Plan,
+    bounds: &Bounds,
+    relay: &mut Relay,
+) -> Result<(), ExchangeError> {
+    let mut chat = plan.request;
+    let mut candidates = plan.model.candidates.iter().peekable();
+    let mut last = ExchangeError::Connect;
+    while let Some(candidate) = candidates.next() {
+        let upstream = &*candidate.upstream;
+        // Once for all attempts on it: an exchange ends on the component that it began with.
+        let Some(adapter) = app.plugins.adapter(&upstream.adapter) else {
+            last = ExchangeError::NoAdapter;
+            continue;
+        };
+        chat.model.clone_from(&candidate.model);
+        relay.meter().attempt(Attempt {
+            provider: upstream.name.clone(),
+            adapter: adapter.clone(),
+            price: candidate.price.clone(),
+        });
+        let request = Request::Chat(chat);
+        let exchange = Exchange {
+            http: &app.http,
+            upstream,
+            adapter: &adapter,
+            request: &request,
+            answer_bytes: app.config.limits.answer_bytes,
+        };
+        for attempt in 1..=ATTEMPTS_PER_UPSTREAM {
+            let started = Instant::now();
+            let outcome = exchange.run(relay).await;
+            note(app, &adapter, plan.size, &outcome, started.elapsed());
+            let error = match outcome {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            let pause = match error.retry_after() {
+                Some(pause) if !relay.has_begun() => pause.max(RETRY_PAUSE),
+                _ => return Err(error),
+            };
+            // Before the look at the client: an attempt that was declined is owed by nobody.
+            relay.restart();
+            if relay.is_hung_up() {
+                return Err(ExchangeError::Abandoned);
+            }
+            tracing::info!(upstream = upstream.name, attempt, %error, "attempt failed");
+            last = error;
+            let fallback = candidates.peek().is_some();
+            let too_long = fallback && pause > LONGEST_PAUSE_BEFORE_FALLBACK
+                || Instant::now() + pause >= bounds.deadline;
+            if attempt == ATTEMPTS_PER_UPSTREAM || too_long {
+                break;
+            }
+            let pause = tokio::time::sleep(pause);
+            relay.within(Duration::MAX, Phase::Total, pause).await?;
+            // Nobody would pay for a second attempt that nobody waits for.
+            if relay.is_hung_up() {
+                return Err(ExchangeError::Abandoned);
+            }
+        }
+        let Request::Chat(unused) = request else {
+            unreachable!("it was made from a chat request above")
+        };
+        chat = unused;
+    }
+    Err(last)
+}
+
+/// Counts an exchange, and takes a component out of service that has trapped too often.
+fn note(
+    app: &App,
+    adapter: &Arc<Adapter>,
+    size: RequestSize,
+    outcome: &Result<(), ExchangeError>,
+    took: Duration,
+) {
+    let counters = adapter.counters();
+    let ended = match outcome {
+        Ok(())
+        | Err(ExchangeError::Spent | ExchangeError::Abandoned | ExchangeError::ShuttingDown) => {
+            Ended::Well
+        }
+        // The gateway's own doing.
+        Err(ExchangeError::Guest(GuestError::NoRoom)) => Ended::InError,
+        Err(ExchangeError::Guest(GuestError::Trap(_))) => Ended::InTrap,
+        // What ran out may have done so for the request's size: no client may take a component from all others by that.
+        Err(ExchangeError::Guest(_)) if is_large(size) => Ended::InError,
+        Err(ExchangeError::Guest(_)) => Ended::InTrap,
+        Err(_) => Ended::InError,
+    };
+    counters.exchange(ended, took);
+    app.metrics.exchange(adapter, ended, took);
+    let limit = app.config.plugins.quarantine_traps;
+    if ended == Ended::InTrap && counters.trapped(limit, std::time::Instant::now()) {
+        let (app, adapter) = (app.clone(), adapter.clone());
+        app.tasks.clone().spawn(async move {
+            let now = app.clock.now();
+            let plugins = &app.plugins;
+            if plugins.quarantine(app.stores(), &adapter, limit, now).await {
+                app.metrics.quarantine(&adapter);
+            }
+        });
+    }
+}
+
+fn is_large(size: RequestSize) -> bool {
+    size.text_bytes + size.file_bytes > LARGE_REQUEST_BYTES || size.images > 0
+}
+
+impl From<ExchangeError> for ApiError {
+    fn from(error: ExchangeError) -> Self {
+        use StatusCode as S;
+        let new = Self::new;
+        match error {
+            ExchangeError::Failure(failure) => failure.into(),
+            ExchangeError::Guest(GuestError::NoRoom) => new(
+                S::SERVICE_UNAVAILABLE,
+                "OVERLOADED",
+                "Too many requests are being served; try again shortly.",
+            )
+            .with_retry_after(Duration::from_secs(1)),
+            ExchangeError::Guest(_)
+            | ExchangeError::Destination(_)
+            | ExchangeError::OutOfOrder(_)
+            | ExchangeError::TooManySteps => new(
+                S::BAD_GATEWAY,
+                "ADAPTER_FAILED",
+                "The adapter for this model's provider failed.",
+            ),
+            ExchangeError::NoAdapter => new(
+                S::SERVICE_UNAVAILABLE,
+                "ADAPTER_UNAVAILABLE",
+                "The adapter for this model's provider is out of service.",
+            )
+            .with_retry_after(Duration::from_secs(10)),
+            ExchangeError::Connect => new(
+                S::SERVICE_UNAVAILABLE,
+                "UPSTREAM_UNAVAILABLE",
+                "The model's provider cannot be reached.",
+            ),
+            ExchangeError::BrokenOff => new(
+                S::BAD_GATEWAY,
+                "UPSTREAM_ERROR",
+                "The model's provider broke off its answer.",
+            ),
+            // What has used more than it may is an answer; see `serve`.
+            ExchangeError::TooLarge | ExchangeError::Spent => new(
+                S::BAD_GATEWAY,
+                "UPSTREAM_ERROR",
+                "The model's provider sent more than weir takes.",
+            ),
+            ExchangeError::TimedOut(_) => new(
+                S::GATEWAY_TIMEOUT,
+                "UPSTREAM_TIMEOUT",
+                "The model's provider took too long.",
+            ),
+            ExchangeError::Abandoned | ExchangeError::ShuttingDown => new(
+                S::SERVICE_UNAVAILABLE,
+                "SHUTTING_DOWN",
+                "The gateway is stopping; try again.",
+            )
+            .with_retry_after(Duration::from_secs(1)),
+        }
+    }
+}
+
+impl From<Failure> for ApiError {
+    /// The adapter's own words reach the client only where they are about the client's request.
+    fn from(failure: Failure) -> Self {
+        use StatusCode as S;
+        let refused = |code, what: &str, text: &str| {
+            Self::new(
+                S::BAD_REQUEST,
+                code,
+                format!("{what}: {}", printable(text, 300)),
+            )
+        };
+        match failure {
+            Failure::Unsupported(field) => refused(
+                "UNSUPPORTED_PARAMETER",
+                "The model's provider does not support this",
+                &field,
+            )
+            .with_param(printable(
+                field.split([' ', ':']).next().unwrap_or_default(),
+                100,
+            )),
+            Failure::Rejected(text) => refused(
+                "UPSTREAM_REJECTED",
+                "The model's provider refused the request",
+                &text,
+            ),
+            Failure::ContextLength(text) => refused(
+                "CONTEXT_LENGTH_EXCEEDED",
+                "The request is too long for the model",
+                &text,
+            )
+            .with_param("messages"),
+            Failure::Filtered(text) => refused(
+                "CONTENT_FILTERED",
+                "The model's provider refused the content",
+                &text,
+            ),
+            Failure::Unauthorized(_) | Failure::Malformed(_) => Self::new(
+                S::BAD_GATEWAY,
+                "UPSTREAM_ERROR",
+                "The model's provider could not serve the request.",
+            ),
+            Failure::RateLimited(after) => Self::new(
+                S::SERVICE_UNAVAILABLE,
+                "UPSTREAM_UNAVAILABLE",
+                "The model's provider is limiting requests; try again later.",
+            )
+            .with_retry_after(Duration::from_millis(after.unwrap_or(1_000).into())),
+            Failure::Unavailable(_) => Self::new(
+                S::SERVICE_UNAVAILABLE,
+                "UPSTREAM_UNAVAILABLE",
+                "The model's provider is unavailable; try again later.",
+            )
+            .with_retry_after(Duration::from_secs(1)),
+        }
+    }
+}

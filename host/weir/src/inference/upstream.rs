@@ -1,0 +1,127 @@
+//! Upstreams and the one HTTP client that reaches them.
+//!
+//! The client is hyper's own, not reqwest: a request's URI is put together from checked parts
+//! ([`super::destination`]) and no URL parser may normalise it again. It follows no redirect, knows
+//! no proxy, inflates nothing, and sets TCP_NODELAY, all by leaving things out.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Uri;
+use http_body_util::Full;
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+pub use super::destination::BaseUrl;
+use crate::plugins::bindings::adapter::Setting;
+use weir_storage::secrets::Secret;
+
+/// The pooled client that all exchanges share.
+pub type HttpClient = Client<Connector, Full<Bytes>>;
+
+/// Somebody who answers requests, e.g. a model provider.
+#[derive(Debug)]
+pub struct Upstream {
+    /// Its name under `providers`.
+    pub name: String,
+    /// The slot of the adapter that speaks its dialect.
+    pub adapter: String,
+    /// Where it is; none for an adapter that answers by itself.
+    pub base: Option<BaseUrl>,
+    /// What proves to it who calls.
+    pub credential: Option<Secret>,
+    /// Settings for the adapter.
+    pub options: Vec<Setting>,
+    /// How long it may take.
+    pub timeouts: UpstreamTimeouts,
+}
+
+/// How long an upstream may take.
+#[derive(Debug, Clone, Copy)]
+pub struct UpstreamTimeouts {
+    /// From the request to the head of a streamed answer.
+    pub first_byte: Duration,
+    /// Between two pieces of an answer.
+    pub idle: Duration,
+}
+
+impl UpstreamTimeouts {
+    /// Both in milliseconds.
+    pub fn from_millis(first_byte_ms: u64, idle_ms: u64) -> Self {
+        Self {
+            first_byte: Duration::from_millis(first_byte_ms),
+            idle: Duration::from_millis(idle_ms),
+        }
+    }
+}
+
+/// Makes a client, such as the shared one. Trusts the system's certificate authorities.
+pub fn http_client<B>(connect_timeout: Duration) -> anyhow::Result<Client<Connector, B>>
+where
+    B: http_body::Body + Send,
+    B::Data: Send,
+{
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(Duration::from_secs(60)));
+    let tls = hyper_rustls::HttpsConnectorBuilder::new()
+        .with_tls_config(tls_config()?)
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(tcp);
+    Ok(Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(Duration::from_secs(60))
+        .build(Connector {
+            tls,
+            timeout: connect_timeout,
+        }))
+}
+
+/// Connects within a time-out that covers name look-up, TCP and TLS together: hyper's own covers TCP only,
+/// and a server that accepts and stays silent would hold the request for all its time.
+#[derive(Debug, Clone)]
+pub struct Connector {
+    tls: HttpsConnector<HttpConnector>,
+    timeout: Duration,
+}
+
+impl tower_service::Service<Uri> for Connector {
+    type Response = <HttpsConnector<HttpConnector> as tower_service::Service<Uri>>::Response;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.tls.poll_ready(context)
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        let connecting = self.tls.call(to);
+        let timeout = self.timeout;
+        Box::pin(async move { tokio::time::timeout(timeout, connecting).await? })
+    }
+}
+
+fn tls_config() -> anyhow::Result<rustls::ClientConfig> {
+    let mut roots = rustls::RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    for error in &found.errors {
+        tracing::warn!(%error, "a certificate authority of the system cannot be read");
+    }
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        tracing::warn!(
+            "the system has no certificate authorities: https upstreams cannot be reached; install ca-certificates"
+        );
+    }
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    Ok(rustls::ClientConfig::builder_with_provider(provider.into())
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth())
+}

@@ -1,0 +1,33 @@
+//! weir: an inference gateway whose provider adapters are sandboxed WebAssembly components.
+//!
+//! In reading order:
+//!
+//! - [`config`]: every setting; [`app`]: what requests share and how it is put together.
+//! - [`server`]: connections; [`router`]: every route; [`request`] and [`error`]: what all handlers take
+//!   and how they refuse.
+//! - [`identity`]: who calls, and how often they may; [`audit`]: what is kept of it.
+//! - [`catalog`]: what can be asked for, and of whom.
+//! - [`inference`]: a request from start to finish.
+//! - [`billing`]: what requests cost, and the ledger that they are paid from.
+//! - [`admin`]: what administrators are shown.
+//! - [`plugins`]: the sandbox that adapters run in, and which of them serve; [`metrics`]: what they have done.
+//! - [`storage`]: what lasts; [`secrets`]: what must not be shown; [`sealing`]: what only weir may read of what lasts.
+//! - [`cli`]: the commands.
+
+pub mod admin;
+pub mod app;
+pub mod audit;
+pub mod billing;
+pub mod catalog;
+pub mod cli;
+pub mod config;
+pub mod error;
+pub mod health;
+pub mod identity;
+pub mod inference;
+pub mod metrics;
+pub mod plugins;
+pub mod request;
+pub mod router;
+pub mod server;
+pub mod telemetry;

@@ -14,8 +14,11 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use measure::{median, processor_time};
-use weir::plugins::{Adapter, Engine, GuestExchange, Limits, bundled, loading};
+use tests::guests;
+use tests::sandbox::{load, sandbox};
 use weir_adapter_openai::translate::OpenAi;
+use weir_sandbox::adapter::bindings::adapter as contract;
+use weir_sandbox::adapter::{Adapter, Begun, GuestExchange};
 use weir_sdk::adapter::Exchange;
 
 /// Batches that are measured; the median of their means is the figure. Each takes about 100 ms, since
@@ -26,7 +29,7 @@ const NATIVE_TRANSLATIONS: u32 = 100_000;
 const CHUNKS: u32 = 40_000;
 const NATIVE_CHUNKS: u32 = 120_000;
 
-/// Fresh instance, `begin` and `next` of a request with six messages.
+/// Fresh instance and `begin` of a request with six messages.
 const TRANSLATION_LIMIT: Duration = Duration::from_micros(25);
 
 /// One streamed chunk of an upstream.
@@ -52,7 +55,10 @@ macro_rules! six_messages {
                 content: chat::Content::Text(text.into()),
                 cache: None,
                 signature: None,
+                provider: None,
+                extra: Vec::new(),
             }],
+            extra: Vec::new(),
         };
         let long = "The quick brown fox jumps over the lazy dog. ".repeat(4);
         chat::ChatRequest {
@@ -69,7 +75,13 @@ macro_rules! six_messages {
             tool_choice: chat::ToolChoice::Auto,
             parallel_tool_calls: None,
             response_format: chat::ResponseFormat::Text,
-            reasoning: chat::ReasoningRequest::Unspecified,
+            reasoning: chat::ReasoningRequest {
+                effort: None,
+                budget_tokens: None,
+                summary: None,
+                adaptive: None,
+            },
+            modalities: Vec::new(),
             max_output_tokens: 1_000,
             temperature: Some(0.7),
             top_p: None,
@@ -89,7 +101,7 @@ fn main() -> ExitCode {
         .enable_all()
         .build()
         .expect("a runtime starts");
-    let sound = runtime.block_on(sandbox()) & start();
+    let sound = runtime.block_on(in_the_sandbox()) & start();
     if sound {
         ExitCode::SUCCESS
     } else {
@@ -97,40 +109,45 @@ fn main() -> ExitCode {
     }
 }
 
-async fn sandbox() -> bool {
-    let engine = Engine::start(64).expect("the engine starts");
-    let openai = bundled::adapters()
-        .into_iter()
-        .find(|adapter| adapter.name == "openai")
-        .expect("it is bundled");
-    let adapter = loading::load(&engine, None, &Limits::default(), "openai", &openai.bytes)
+async fn in_the_sandbox() -> bool {
+    let adapter = load(&sandbox(64), "openai", &guests::bundled("openai"))
         .await
         .expect("it loads");
-    let request = weir::plugins::bindings::adapter::Request::Chat(six_messages!(
-        weir::plugins::bindings::chat
-    ));
-    let native_request = weir_sdk::adapter::Request::Chat(six_messages!(weir_sdk::chat));
+    let request = contract::Request {
+        task: contract::Task::Chat(six_messages!(weir_sandbox::adapter::bindings::chat)),
+        attachments: Vec::new(),
+        client: contract::Client {
+            dialect: "openai-chat".into(),
+            headers: Vec::new(),
+            end_user: None,
+        },
+        attempt: 1,
+        deadline_ms: 600_000,
+    };
+    let native_request = weir_sdk::adapter::Request {
+        task: weir_sdk::adapter::Task::Chat(six_messages!(weir_sdk::chat)),
+        attachments: Vec::new(),
+        client: weir_sdk::adapter::Client {
+            dialect: "openai-chat".into(),
+            headers: Vec::new(),
+            end_user: None,
+        },
+        attempt: 1,
+        deadline_ms: 600_000,
+    };
+    let configuration = adapter.configure(&[]).await.expect("it takes no options");
 
     let (mut sandboxed, mut native) = (Vec::new(), Vec::new());
     for _ in 0..BATCHES {
         let started = processor_time();
         for _ in 0..TRANSLATIONS {
-            let mut exchange = begun(&adapter, &request).await;
-            black_box(
-                exchange
-                    .next()
-                    .await
-                    .expect("no fault")
-                    .expect("no failure"),
-            );
+            black_box(begun(&adapter, &request, &configuration).await.step);
         }
         sandboxed.push((processor_time() - started) / TRANSLATIONS);
         // The request is cloned here because the trait takes it; a sandbox copies it, too.
         let started = processor_time();
         for _ in 0..NATIVE_TRANSLATIONS {
-            let mut exchange =
-                OpenAi::begin(native_request.clone(), Vec::new()).expect("no failure");
-            black_box(exchange.next().expect("no failure"));
+            black_box(native_begun(&native_request).step);
         }
         native.push((processor_time() - started) / NATIVE_TRANSLATIONS);
     }
@@ -140,63 +157,58 @@ async fn sandbox() -> bool {
         native,
         TRANSLATION_LIMIT,
     );
+    translation & chunks(&adapter, &request, &configuration, &native_request).await
+}
 
-    let head = |headers: &[(&str, &str)]| weir::plugins::bindings::adapter::HttpResponseHead {
+/// One streamed chunk after another.
+async fn chunks(
+    adapter: &Adapter,
+    request: &contract::Request,
+    configuration: &[u8],
+    native_request: &weir_sdk::adapter::Request,
+) -> bool {
+    let headers = vec![("content-type".to_owned(), "text/event-stream".to_owned())];
+    let mut exchange = begun(adapter, request, configuration).await.exchange;
+    let head = contract::HttpResponseHead {
         status: 200,
-        headers: headers
-            .iter()
-            .map(|&(n, v)| (n.to_owned(), v.to_owned()))
-            .collect(),
+        headers: headers.clone(),
     };
-    let event_stream = [("content-type", "text/event-stream")];
-    let mut exchange = begun(&adapter, &request).await;
-    exchange
-        .next()
-        .await
-        .expect("no fault")
-        .expect("no failure");
-    exchange
-        .head(&head(&event_stream))
-        .await
-        .expect("no fault")
-        .expect("no failure");
-    let mut native_exchange = OpenAi::begin(native_request, Vec::new()).expect("no failure");
-    native_exchange.next().expect("no failure");
+    exchange.head(&head).await.expect("no failure");
+    let mut native_exchange = native_begun(native_request).exchange;
     native_exchange
         .head(weir_sdk::adapter::HttpResponseHead {
             status: 200,
-            headers: head(&event_stream).headers,
+            headers,
         })
         .expect("no failure");
     let (mut sandboxed, mut native) = (Vec::new(), Vec::new());
     for _ in 0..BATCHES {
         let started = processor_time();
         for _ in 0..CHUNKS {
-            let events = exchange
-                .body(CHUNK)
-                .await
-                .expect("no fault")
-                .expect("no failure");
-            assert!(!black_box(events).is_empty());
+            let progress = exchange.body(CHUNK).await.expect("no fault");
+            assert!(!black_box(progress.events).is_empty());
         }
         sandboxed.push((processor_time() - started) / CHUNKS);
         let started = processor_time();
         for _ in 0..NATIVE_CHUNKS {
-            assert!(!black_box(native_exchange.body(CHUNK).expect("no failure")).is_empty());
+            let mut events = Vec::new();
+            native_exchange
+                .body(CHUNK, &mut events)
+                .expect("no failure");
+            assert!(!black_box(events).is_empty());
         }
         native.push((processor_time() - started) / NATIVE_CHUNKS);
     }
-    translation & report("one streamed chunk", sandboxed, native, CHUNK_LIMIT)
+    report("one streamed chunk", sandboxed, native, CHUNK_LIMIT)
 }
 
-async fn begun(
-    adapter: &Adapter,
-    request: &weir::plugins::bindings::adapter::Request,
-) -> GuestExchange {
-    GuestExchange::begin(adapter, request, &[])
-        .await
-        .expect("no fault")
-        .expect("no failure")
+async fn begun(adapter: &Adapter, request: &contract::Request, configuration: &[u8]) -> Begun {
+    let begun = GuestExchange::begin(adapter, request, configuration).await;
+    begun.expect("no failure")
+}
+
+fn native_begun(request: &weir_sdk::adapter::Request) -> weir_sdk::adapter::Begun<OpenAi> {
+    OpenAi::begin(request.clone(), &[]).expect("no failure")
 }
 
 /// Starts the release binary twice in one folder; the second start finds the plugins compiled.

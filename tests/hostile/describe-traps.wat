@@ -1,3 +1,3 @@
 ;; W14: traps when asked what it is.
-(func $describe (export "weir:plugin/adapter@0.1.0#describe") (result i32)
+(func $describe (export "weir:plugin/adapter@0.2.0#describe") (result i32)
   unreachable)

@@ -1,3 +1,3 @@
-;; W2: never comes back from the clean-up after `next`.
-(func $clean_up (export "cabi_post_weir:plugin/adapter@0.1.0#[method]exchange.next") (param i32)
+;; W2: never comes back from the clean-up after `begin`.
+(func $clean_up (export "cabi_post_weir:plugin/adapter@0.2.0#[static]exchange.begin") (param i32)
   (loop $again (br $again)))

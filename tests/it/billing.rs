@@ -4,6 +4,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tests::gateway::{USER, top_up};
 use tests::stores::Postgres;
+use tests::scripts::{end, finish, start, text};
 use tests::{Client, Gate, Gateway, Reply, Upstream, chat, guests, patiently};
 use tokio::time::{Duration, Instant};
 use weir::billing::Credits;
@@ -353,11 +354,11 @@ async fn what_is_reported_early_is_not_the_whole_charge_of_an_answer_that_was_cu
         .await;
     let usage = json!({
         "input_tokens": 5, "output_tokens": 1, "cache_read_tokens": null, "cache_write_short_tokens": null,
-        "cache_write_long_tokens": null, "reasoning_tokens": null, "images": null,
+        "cache_write_long_tokens": null, "reasoning_tokens": null, "images": null, "other": [],
     });
     let command = json!({ "behave": "script", "steps": [
-        { "Emit": [{ "Usage": usage }, { "BlockStart": "Text" }, { "Text": "x".repeat(2_000) }] },
-        { "Emit": [{ "ToolCallFragment": "of no tool" }] },
+        { "Emit": [{ "Usage": usage }, start(0), text(0, &"x".repeat(2_000))] },
+        { "Emit": [text(1, "of no block")] },
         "Done",
     ]});
     let stream = gateway.stream("hostile", &command.to_string()).await;
@@ -408,11 +409,11 @@ async fn usage_beyond_belief_neither_credits_nor_overcharges() {
         .guest("hostile", guests::misbehaving(), None)
         .start()
         .await;
-    let text = "x".repeat(400);
+    let long = "x".repeat(400);
     let with_usage = |usage: Option<Value>| {
-        let mut emit = vec![json!({ "BlockStart": "Text" }), json!({ "Text": text })];
+        let mut emit = vec![start(0), text(0, &long), end(0)];
         emit.extend(usage.map(|usage| json!({ "Usage": usage })));
-        emit.push(json!({ "Finish": "Stop" }));
+        emit.push(finish());
         json!({ "behave": "script", "steps": [{ "Emit": emit }, "Done"] }).to_string()
     };
     let usage = |input: Value, output: Value| {
@@ -456,11 +457,11 @@ async fn an_answer_that_costs_more_than_was_held_ends_early() {
     let usage = json!({
         "input_tokens": u64::MAX, "output_tokens": u64::MAX, "cache_read_tokens": null,
         "cache_write_short_tokens": null, "cache_write_long_tokens": null, "reasoning_tokens": null,
-        "images": null,
+        "images": null, "other": [],
     });
     let command = json!({ "behave": "script", "steps": [
-        { "Emit": [{ "BlockStart": "Text" }, { "Text": "so far" }, { "Usage": usage }] },
-        { "Emit": [{ "Text": " and no further" }, { "Finish": "Stop" }] },
+        { "Emit": [start(0), text(0, "so far"), { "Usage": usage }] },
+        { "Emit": [text(0, " and no further"), end(0), finish()] },
         "Done",
     ]});
     let answer = gateway.chat("hostile", &command.to_string()).await;

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
 use tests::{guests, weir_program};
-use weir::plugins::Digest;
+use weir_sandbox::Digest;
 
 pub(crate) fn weir(folder: &Path) -> Command {
     let mut command = Command::new(weir_program());

@@ -7,9 +7,10 @@ use std::time::{Duration, SystemTime};
 
 use tests::guests;
 use weir::plugins::bundled::Bundled;
-use weir::plugins::code_cache::{self, CodeCache};
-use weir::plugins::compiler::{CompileLimits, Compiler};
-use weir::plugins::{Digest, Engine, Limits, Loader, Plugins};
+use weir::plugins::{Loader, Plugins};
+use weir_sandbox::code_cache::{self, CodeCache};
+use weir_sandbox::compiler::{CompileLimits, Compiler};
+use weir_sandbox::{Digest, GuestLimits};
 use weir_storage::secrets::Key;
 
 fn guest(name: &'static str, component: &'static str) -> Bundled {
@@ -21,10 +22,10 @@ fn guest(name: &'static str, component: &'static str) -> Bundled {
 
 async fn load(folder: &Path, key: [u8; 32], guests: &[Bundled]) {
     let loader = Loader {
-        engine: Engine::start(4).expect("the engine starts"),
+        sandbox: tests::sandbox::sandbox(4),
         cache: Arc::new(CodeCache::new(folder.to_owned(), Key::new(key))),
         compiler: Compiler::new(CompileLimits::default()),
-        limits: Limits::default(),
+        limits: GuestLimits::default(),
     };
     let plugins = Plugins::load(loader, guests).await;
     let plugins = plugins.unwrap_or_else(|(name, error)| panic!("{name}: {error}"));

@@ -4,10 +4,12 @@ use std::time::{Duration, Instant};
 
 use http::Method;
 use serde_json::{Value, json};
+use tests::sandbox::{load, sandbox};
+use tests::scripts::{block, end, finish, start, text};
 use tests::{Answer, Client, Gateway, Reply, Upstream, chat, guests};
-use weir::plugins::compiler::{CompileError, CompileLimits, Compiler};
-use weir::plugins::loading::Arrived;
-use weir::plugins::{Engine, GuestError, Limits, LoadError, loading};
+use weir_sandbox::compiler::{CompileError, CompileLimits, Compiler};
+use weir_sandbox::loading::{self, Arrived};
+use weir_sandbox::{GuestError, GuestLimits, LoadError};
 
 /// No guest may hold a request for longer than this; the budget of 250 ms of processor time stretches
 /// because a guest that uses it up is made to sleep between ticks.
@@ -69,16 +71,16 @@ async fn refusal(name: &str) -> LoadError {
 }
 
 async fn refusal_of(name: &str, component: &[u8]) -> LoadError {
-    let engine = Engine::start(4).expect("the engine starts");
+    let sandbox = sandbox(4);
     let started = Instant::now();
-    let loaded = loading::load(&engine, None, &Limits::default(), name, component).await;
+    let loaded = load(&sandbox, name, component).await;
     assert!(
         started.elapsed() < CONTAINED_WITHIN,
         "{name} took {:?}",
         started.elapsed()
     );
     let healthy = guests::wat_guest("healthy");
-    let next = loading::load(&engine, None, &Limits::default(), "healthy", &healthy).await;
+    let next = load(&sandbox, "healthy", &healthy).await;
     assert!(next.is_ok(), "after {name}");
     match loaded {
         Ok(_) => panic!("{name} was loaded"),
@@ -160,8 +162,7 @@ async fn w3_memory_is_limited() {
 #[tokio::test]
 async fn w4_many_memories_draw_on_one_limit() {
     let large = guests::wat_guest("large-memory");
-    let engine = Engine::start(4).expect("the engine starts");
-    let alone = loading::load(&engine, None, &Limits::default(), "alone", &large).await;
+    let alone = load(&sandbox(4), "alone", &large).await;
     assert!(alone.is_ok(), "{:?}", alone.err());
     let error = refusal_of("two large memories", &guests::with_memory(&large, 320)).await;
     assert!(
@@ -488,9 +489,9 @@ async fn w16_a_guest_that_hands_out_a_byte_now_and_then_is_cut_by_the_total_dead
         .tables("[timeouts]\ntotal_ms = 700\n")
         .start()
         .await;
-    let start = json!({ "Emit": [{ "BlockStart": "Text" }] });
-    let byte = json!({ "Emit": [{ "Text": "x" }] });
-    let script = |steps: Value| json!({ "behave": "script", "steps": steps, "forever": true });
+    let start = json!({ "Emit": [start(0)] });
+    let byte = json!({ "Emit": [text(0, "x")] });
+    let script = |steps: Value| json!({ "behave": "script", "steps": steps, "forever": true, "once": 1 });
     for wait in [
         json!({ "Wait": 100 }),
         json!({ "Wait": 5_000 }),
@@ -611,13 +612,10 @@ async fn w19_a_hundred_thousand_functions_end_the_compiler_and_nothing_else() {
 
 #[tokio::test]
 async fn w19_without_a_child_nothing_from_elsewhere_is_compiled() {
-    let (engine, limits) = (
-        Engine::start(4).expect("the engine starts"),
-        Limits::default(),
-    );
+    let (sandbox, limits) = (sandbox(4), GuestLimits::default());
     let nobody = Compiler::with_program("/nonexistent".into(), CompileLimits::default());
     let component = Arrived::new(guests::wat_guest("healthy").into()).await;
-    let loaded = loading::load_arrived(&engine, &nobody, None, &limits, "healthy", component).await;
+    let loaded = loading::load_arrived(&sandbox, &nobody, None, &limits, "healthy", component).await;
     assert!(
         matches!(loaded, Err(LoadError::Compile(CompileError::NotRun(_)))),
         "it was compiled elsewhere"
@@ -661,16 +659,15 @@ async fn too_many_requests_in_one_exchange_are_refused() {
 #[tokio::test]
 async fn events_that_make_no_answer_are_refused() {
     let gateway = gateway("").await;
-    let text = json!({ "Text": "x" });
-    let start = json!({ "BlockStart": "Text" });
-    let finish = json!({ "Finish": "Stop" });
+    let (start, text, end, finish) = (start(0), text(0, "x"), end(0), finish());
     for events in [
         json!([]),
         json!([text, finish]),
-        json!([start, text]),
-        json!([start, text, finish, finish]),
+        json!([start, text, end]),
+        json!([start, text, finish]),
+        json!([start, text, end, finish, finish]),
         json!([finish, start]),
-        json!([{ "BlockStart": "ToolCall" }, finish]),
+        json!([block(1, &json!("Text")), finish]),
     ] {
         let command = json!({ "behave": "script", "steps": [{ "Emit": events }, "Done"] });
         assert_contained(&gateway, command).await;
@@ -680,16 +677,16 @@ async fn events_that_make_no_answer_are_refused() {
 #[tokio::test]
 async fn what_a_guest_emits_is_bounded_by_the_output_limit() {
     let gateway = gateway("").await;
-    let emit = json!({ "Emit": [{ "BlockStart": "Text" }, { "Text": "x".repeat(20_000) }] });
-    let command = json!({ "behave": "script", "steps": [emit], "forever": true });
+    let steps = json!([{ "Emit": [start(0)] }, { "Emit": [text(0, &"x".repeat(20_000))] }]);
+    let command = json!({ "behave": "script", "steps": steps, "forever": true, "once": 1 });
     let answer = gateway.chat("hostile", &command.to_string()).await;
     assert_eq!(answer.status, 200);
     let choice = &answer.json()["choices"][0];
     assert_eq!(choice["finish_reason"], "length", "it is stopped");
     let length = choice["message"]["content"].as_str().map(str::len);
     assert_eq!(length, Some(20_000), "after the first that is too much");
-    let tiny: Vec<_> = std::iter::once(json!({ "BlockStart": "Text" }))
-        .chain((0..10_000).map(|_| json!({ "Text": "" })))
+    let tiny: Vec<_> = std::iter::once(start(0))
+        .chain((0..10_000).map(|_| text(0, "")))
         .collect();
     let command = json!({ "behave": "script", "steps": [{ "Emit": tiny }] });
     let answer = gateway.chat("hostile", &command.to_string()).await;
@@ -700,8 +697,8 @@ async fn what_a_guest_emits_is_bounded_by_the_output_limit() {
 async fn a_stream_that_turns_to_nonsense_ends_with_a_typed_error() {
     let gateway = gateway("").await;
     let command = json!({ "behave": "script", "steps": [
-        { "Emit": [{ "BlockStart": "Text" }, { "Text": "so far " }] },
-        { "Emit": [{ "Finish": "Stop" }, { "Finish": "Stop" }] },
+        { "Emit": [start(0), text(0, "so far "), end(0)] },
+        { "Emit": [finish(), finish()] },
         "Done",
     ] });
     let events = gateway
@@ -731,17 +728,13 @@ async fn components_that_ask_for_more_than_they_are_given_are_refused_by_name() 
         );
     }
     let error = refusal("no-exports").await;
-    assert!(matches!(error, LoadError::World(_)), "{error:?}");
+    assert!(matches!(error, LoadError::World { .. }), "{error:?}");
 }
 
 #[tokio::test]
 async fn what_is_no_component_is_refused() {
-    let engine = Engine::start(1).expect("the engine starts");
-    let load = async |bytes: &[u8]| {
-        loading::load(&engine, None, &Limits::default(), "x", bytes)
-            .await
-            .err()
-    };
+    let sandbox = sandbox(1);
+    let load = async |bytes: &[u8]| load(&sandbox, "x", bytes).await.err();
     let module = wat::parse_str("(module)").expect("a module");
     for bytes in [
         &b""[..],

@@ -7,8 +7,8 @@ use http::Method;
 use serde_json::{Value, json};
 use tests::stores::{Postgres, Redis};
 use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat, guests, patiently};
-use weir::plugins::Digest;
-use weir::plugins::slots::Operation;
+use weir_sandbox::Digest;
+use weir::plugins::slots::SlotOperation;
 
 /// Nodes that are told of a change serve with it within this.
 const CONVERGED_WITHIN: Duration = Duration::from_secs(1);
@@ -567,7 +567,7 @@ async fn a_swap_on_one_node_serves_on_the_others_and_one_that_was_down_catches_u
     // Told by nobody: by looking.
     redis.pause();
     let app = first.app();
-    let operation = Operation {
+    let operation = SlotOperation {
         slot: "greeter".into(),
         actor: "a test".into(),
         at: app.clock.now(),

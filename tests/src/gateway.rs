@@ -23,7 +23,7 @@ use weir::config::Config;
 use weir::identity::dev_issuer::{DevAudience, DevIssuer, SERVICE_EMAIL};
 use weir::identity::store;
 use weir::plugins::bundled::{self, Bundled};
-use weir::plugins::compiler::Compiler;
+use weir_sandbox::compiler::Compiler;
 use weir::server::{self, Listeners};
 use weir_storage::clock::{Clock, ManualClock, Millis};
 use weir_storage::secrets::{SecretUrl, create_private_folder};

@@ -10,6 +10,8 @@ pub mod guests;
 pub mod issuer;
 pub mod ledger;
 pub mod oidc;
+pub mod sandbox;
+pub mod scripts;
 pub mod stores;
 pub mod upstream;
 

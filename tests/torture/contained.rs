@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 
 use http::Method;
 use serde_json::{Value, json};
-use tests::{Gateway, Reply, Upstream, chat, guests};
-use weir::plugins::code_cache::CodeCache;
-use weir::plugins::{Engine, Limits, loading};
+use tests::sandbox::{load, sandbox};
+use tests::{Gateway, Reply, Upstream, chat, guests, scripts};
+use weir_sandbox::adapter::ProviderWorld;
+use weir_sandbox::code_cache::CodeCache;
+use weir_sandbox::{GuestLimits, Sandbox, loading};
 use weir_storage::secrets::Key;
 
 use crate::resident_mib;
@@ -54,7 +56,7 @@ fn kinds() -> [(&'static str, Vec<Assault>); 20] {
             .map(|place| fails(json!({ "behave": behave, "in": place })))
             .into()
     };
-    let drips = json!([{ "Emit": [{ "BlockStart": "Text" }, { "Text": "x" }] }, { "Wait": 200 }]);
+    let drips = json!([{ "Emit": [scripts::start(0), scripts::text(0, "x")] }, { "Wait": 200 }]);
     [
         ("W1", everywhere("spin")),
         (
@@ -191,7 +193,7 @@ pub(crate) fn run() -> bool {
                 .start()
                 .await,
             upstream,
-            engine: Engine::start(4).expect("the engine starts"),
+            sandbox: sandbox(4),
         };
         let kinds = kinds();
         assert!(arena.serves().await, "healthy requests are served");
@@ -235,7 +237,7 @@ pub(crate) fn run() -> bool {
 struct Arena {
     gateway: Gateway,
     upstream: Upstream,
-    engine: Engine,
+    sandbox: Sandbox<ProviderWorld>,
 }
 
 impl Arena {
@@ -263,8 +265,7 @@ impl Arena {
                 hostile.into_iter().collect::<Result<(), _>>().and(healthy)
             }
             Assault::Load(component, complaint) => {
-                let limits = Limits::default();
-                let loaded = loading::load(&self.engine, None, &limits, "guest", component).await;
+                let loaded = load(&self.sandbox, "guest", component).await;
                 match loaded {
                     Ok(_) => Err("it was loaded".to_owned()),
                     Err(error) if error.to_string().contains(complaint) => Ok(()),
@@ -299,9 +300,9 @@ impl Arena {
         let healthy = guests::wat_guest("healthy");
         let load = async || {
             loading::load(
-                &self.engine,
+                &self.sandbox,
                 Some(&cache),
-                &Limits::default(),
+                &GuestLimits::default(),
                 "guest",
                 &healthy,
             )

@@ -7,11 +7,12 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tests::sandbox::{request, sandbox};
 use tests::{chat, guests};
 use tokio::task::JoinSet;
-use weir::inference::dialect::openai;
-use weir::plugins::bindings::adapter::Request;
-use weir::plugins::{Adapter, Engine, GuestError, GuestExchange, Limits, loading};
+use weir_sandbox::adapter::bindings::adapter::Request;
+use weir_sandbox::adapter::{Adapter, CallError, GuestExchange};
+use weir_sandbox::{GuestError, GuestLimits, loading};
 
 const WORKER_THREADS: usize = 2;
 
@@ -63,11 +64,11 @@ fn report(what: &str, mut late_ms: Vec<f64>) -> bool {
 fn past_the_clock(behave: &'static str, together: usize) -> Vec<f64> {
     crate::runtime(WORKER_THREADS).block_on(async {
         let adapter = std::sync::Arc::new(
-            load(Limits {
+            load(GuestLimits {
                 call_timeout_ms: CALL_TIMEOUT.as_millis() as u64,
                 // Enough for the clock to come first.
                 cpu_ms: 60_000,
-                ..Limits::default()
+                ..GuestLimits::default()
             })
             .await,
         );
@@ -99,9 +100,9 @@ fn past_the_budget(behave: &str) -> Vec<f64> {
         .build()
         .expect("a runtime starts");
     runtime.block_on(async {
-        let adapter = load(Limits {
+        let adapter = load(GuestLimits {
             cpu_ms: CPU.as_millis() as u64,
-            ..Limits::default()
+            ..GuestLimits::default()
         })
         .await;
         let mut beyond = Vec::new();
@@ -119,22 +120,21 @@ fn past_the_budget(behave: &str) -> Vec<f64> {
 async fn begin(adapter: &Adapter, behave: &str) -> GuestError {
     let command = json!({ "behave": behave, "in": "begin" });
     let request = asking(&command.to_string());
-    let begun = GuestExchange::begin(adapter, &request, &[]).await;
-    begun.map(drop).expect_err("it never returns")
+    match GuestExchange::begin(adapter, &request, &[]).await {
+        Err(CallError::Guest(error)) => error,
+        _ => panic!("it never returns"),
+    }
 }
 
-async fn load(limits: Limits) -> Adapter {
-    let engine = Engine::start(8).expect("the engine starts");
-    loading::load(&engine, None, &limits, "hostile", guests::misbehaving())
+async fn load(limits: GuestLimits) -> Adapter {
+    loading::load(&sandbox(8), None, &limits, "hostile", guests::misbehaving())
         .await
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A request of one message.
 pub(crate) fn asking(text: &str) -> Request {
-    let body = chat("hostile", text).to_string();
-    let call = openai::parse_chat(body.as_bytes()).expect("it is sound");
-    Request::Chat(call.request)
+    request(&chat("hostile", text))
 }
 
 /// Time that this thread has run, from the kernel's scheduler.

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tests::ledger::random::Random;
+use tests::sandbox::{load, sandbox};
 use tests::{Gateway, Reply, Upstream, chat, guests};
 use tokio::task::JoinSet;
-use weir::plugins::bindings::adapter::{HttpResponseHead, Step};
-use weir::plugins::{Adapter, Engine, GuestError, GuestExchange, Limits, loading};
+use weir_sandbox::GuestError;
+use weir_sandbox::adapter::bindings::adapter::{HttpResponseHead, Step};
+use weir_sandbox::adapter::{Adapter, CallError, GuestExchange};
 
 use crate::cut::asking;
 use crate::process::wait_until;
@@ -46,9 +48,7 @@ pub(crate) fn run() -> bool {
 
 /// Drops the futures of exchanges.
 async fn calls() -> bool {
-    let engine = Engine::start(TOGETHER as u32).expect("the engine starts");
-    let limits = Limits::default();
-    let adapter = loading::load(&engine, None, &limits, "hostile", guests::misbehaving())
+    let adapter = load(&sandbox(TOGETHER as u32), "hostile", guests::misbehaving())
         .await
         .map(Arc::new)
         .unwrap_or_else(|error| panic!("{error}"));
@@ -151,28 +151,27 @@ fn point(random: &mut Random) -> Duration {
 }
 
 /// An exchange whose upstream answers at once.
-async fn exchange(adapter: &Adapter, command: &str) -> Result<(), GuestError> {
-    let request = asking(command);
-    let Ok(mut guest) = GuestExchange::begin(adapter, &request, &[]).await? else {
-        return Ok(());
-    };
+async fn exchange(adapter: &Adapter, command: &str) -> Result<(), CallError> {
+    let begun = GuestExchange::begin(adapter, &asking(command), &[]).await?;
+    let (mut guest, mut step) = (begun.exchange, begun.step);
     loop {
-        match guest.next().await? {
-            Ok(Step::Send(_)) => {
+        match step {
+            Step::Send(_) => {
                 let head = HttpResponseHead {
                     status: 200,
                     headers: Vec::new(),
                 };
-                let _ = guest.head(&head).await?;
-                let _ = guest.body(b"{}").await?;
-                let _ = guest.end().await?;
+                guest.head(&head).await?;
+                guest.body(b"{}").await?;
+                guest.end().await?;
             }
-            Ok(Step::Wait(milliseconds)) => {
+            Step::Wait(milliseconds) => {
                 tokio::time::sleep(Duration::from_millis(milliseconds.into())).await;
             }
-            Ok(Step::Emit(_)) => {}
-            Ok(Step::Done) | Err(_) => return Ok(()),
+            Step::Emit(_) => {}
+            Step::Done => return Ok(()),
         }
+        step = guest.next().await?;
     }
 }
 
@@ -181,9 +180,8 @@ async fn free_slots(adapter: &Adapter) -> usize {
     let mut guests = Vec::new();
     loop {
         match GuestExchange::begin(adapter, &asking("hello"), &[]).await {
-            Ok(Ok(guest)) => guests.push(guest),
-            Err(GuestError::NoRoom) => return guests.len(),
-            Ok(Err(failure)) => panic!("{failure:?}"),
+            Ok(begun) => guests.push(begun.exchange),
+            Err(CallError::Guest(GuestError::NoRoom)) => return guests.len(),
             Err(error) => panic!("{error}"),
         }
         assert!(guests.len() < 1_000, "guests are pooled on this machine");

@@ -9,9 +9,9 @@ pub fn request_id() -> String {
     prefixed("req_")
 }
 
-/// An id for one answer, as OpenAI shapes it.
-pub fn completion_id() -> String {
-    prefixed("chatcmpl-")
+/// An id for one answer; its dialect puts a prefix before it.
+pub fn answer_id() -> String {
+    prefixed("")
 }
 
 /// An id for one user.

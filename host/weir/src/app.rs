@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::audit::Audit;
 use crate::billing::Ledger;
-use crate::catalog::{Catalog, Installed, Problem};
+use crate::catalog::{self, Catalog, Installed, Problem};
 use crate::config::Config;
 use crate::identity::dev_issuer::DevIssuer;
 use crate::identity::last_used::LastUsed;
@@ -21,10 +21,11 @@ use crate::inference::admission::Admission;
 use crate::inference::upstream::{self, HttpClient};
 use crate::metrics::Metrics;
 use crate::plugins::bundled::Bundled;
-use crate::plugins::code_cache::CodeCache;
-use crate::plugins::compiler::Compiler;
+use weir_sandbox::code_cache::CodeCache;
+use weir_sandbox::compiler::Compiler;
+use weir_sandbox::{Engine, Sandbox};
 use crate::plugins::slots::Stores;
-use crate::plugins::{Engine, Loader, Plugins};
+use crate::plugins::{Loader, Plugins};
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::database::FileLock;
 use weir_storage::sealing::KeyRing;
@@ -116,7 +117,7 @@ impl App {
             .await
             .context("reading what plugins are installed")?;
         plugins.follow(database.clone(), cache.clone());
-        let catalog = build_catalog(&config, &plugins, Installed::Known)?;
+        let catalog = build_catalog(&config, &plugins, Installed::Known).await?;
         for left_out in &catalog.left_out {
             tracing::info!(
                 provider = left_out.provider,
@@ -188,8 +189,9 @@ pub async fn load_plugins(
         config.data_dir.join("cache/plugins"),
         Key::load_or_create(&config.data_dir.join("keys/plugin-cache"))?,
     ));
+    let engine = Engine::start(config.limits.concurrent_requests)?;
     let loader = Loader {
-        engine: Engine::start(config.limits.concurrent_requests)?,
+        sandbox: Sandbox::new(&engine)?,
         cache: cache.clone(),
         compiler,
         limits: config.plugins.limits.clone(),
@@ -202,17 +204,24 @@ pub async fn load_plugins(
 }
 
 /// Puts the catalog together; the error lists everything that is wrong with it.
-pub fn build_catalog(
+pub async fn build_catalog(
     config: &Config,
     plugins: &Plugins,
     installed: Installed,
 ) -> anyhow::Result<Catalog> {
-    Catalog::build(config, plugins, installed, |name| std::env::var(name).ok())
-        .map_err(|problems| {
-            let lines = problems
-                .iter()
-                .map(|Problem { setting, what }| format!("\n  {setting}: {what}"));
-            anyhow!("{}", lines.collect::<String>())
-        })
+    let refused = catalog::check_options(config, plugins).await;
+    let built = Catalog::build(config, plugins, installed, |name| std::env::var(name).ok());
+    let problems = match built {
+        Ok(catalog) if refused.is_empty() => return Ok(catalog),
+        Ok(_) => refused,
+        Err(mut problems) => {
+            problems.extend(refused);
+            problems
+        }
+    };
+    let lines = problems
+        .iter()
+        .map(|Problem { setting, what }| format!("\n  {setting}: {what}"));
+    Err(anyhow!("{}", lines.collect::<String>()))
         .context("the catalog's configuration does not fit")
 }

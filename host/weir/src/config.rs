@@ -23,9 +23,9 @@ use crate::catalog::config::{ModelConfig, PriceFactors, ProviderConfig};
 use crate::identity::limits::{FailurePolicy, RateLimits};
 use crate::identity::pepper::PepperSettings;
 use crate::identity::settings::IdentitySettings;
-use crate::plugins;
-use crate::plugins::compiler::CompileLimits;
-use crate::plugins::limits::MAX_MEMORY_BYTES;
+use weir_sandbox::GuestLimits;
+use weir_sandbox::compiler::CompileLimits;
+use weir_sandbox::limits::MAX_MEMORY_BYTES;
 use weir_storage::database::Dialect;
 use weir_storage::sealing::SealingKeySettings;
 use weir_storage::secrets::SecretUrl;
@@ -222,7 +222,7 @@ impl LedgerConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct PluginsConfig {
     /// What every plugin may use.
-    pub limits: plugins::Limits,
+    pub limits: GuestLimits,
     /// What compiling one that arrives at run time may take.
     pub compile: CompileLimits,
     /// Traps within a minute for which a plugin is taken out of service; 0 for never. Default 5.
@@ -232,7 +232,7 @@ pub struct PluginsConfig {
 impl Default for PluginsConfig {
     fn default() -> Self {
         Self {
-            limits: plugins::Limits::default(),
+            limits: GuestLimits::default(),
             compile: CompileLimits::default(),
             quarantine_traps: 5,
         }

@@ -19,7 +19,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::app::App;
 use crate::error::ApiError;
-use crate::plugins::Adapter;
+use crate::plugins::Component;
 use crate::plugins::counters::Ended;
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -88,7 +88,7 @@ impl Metrics {
     }
 
     /// Counts an exchange.
-    pub fn exchange(&self, adapter: &Adapter, ended: Ended, took: Duration) {
+    pub fn exchange(&self, adapter: &Component, ended: Ended, took: Duration) {
         let labels = labels(adapter);
         self.plugin_latency
             .get_or_create(&labels)
@@ -108,14 +108,14 @@ impl Metrics {
     }
 
     /// Counts a component that was taken out of service.
-    pub fn quarantine(&self, adapter: &Adapter) {
+    pub fn quarantine(&self, adapter: &Component) {
         self.plugin_quarantines
             .get_or_create(&labels(adapter))
             .inc();
     }
 }
 
-fn labels(adapter: &Adapter) -> PluginLabels {
+fn labels(adapter: &Component) -> PluginLabels {
     PluginLabels {
         slot: adapter.name().to_string(),
         digest: adapter.digest().to_string(),

@@ -16,7 +16,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::app::App;
 use crate::error::ApiError;
-use crate::plugins::loading::COMPONENT_BYTES;
+use weir_sandbox::limits::COMPONENT_BYTES;
 
 /// How many times its limit a body may be that is read to be refused.
 const DISCARDED: usize = 4;

@@ -5,38 +5,85 @@ use std::cell::RefCell;
 use crate::bindings::exports::weir::plugin::adapter as exported;
 
 pub use exported::{
-    CredentialSlot, Description, Failure, Header, HttpRequest, HttpResponseHead, Request, Setting,
-    Step,
+    BodyPart, Client, CredentialSlot, Description, Failure, FailureKind, Header, HttpRequest,
+    HttpResponseHead, RefusedSetting, Request, Setting, Step, Task,
 };
 
-pub use crate::chat::Event;
+pub use crate::chat::{Attachment, Event};
 
 /// One attempt at one request, from translation to the end of the answer.
 ///
-/// The host calls [`next`](Self::next) until it says [`Step::Done`]. After each [`Step::Send`]
-/// it calls [`head`](Self::head) once, [`body`](Self::body) for each piece as it arrives (in
-/// pieces of any size, cut anywhere) and [`end`](Self::end) when the response is complete. After
-/// a failure it calls nothing more.
+/// After each [`Step::Send`] the host calls [`head`](Self::head) once, [`body`](Self::body) for
+/// each piece as it arrives (in pieces of any size, cut anywhere) and [`end`](Self::end) when the
+/// response is complete. After that, [`Step::Emit`] and [`Step::Wait`] it calls
+/// [`next`](Self::next), until that says [`Step::Done`]. After a failure it calls nothing more.
 pub trait Exchange: Sized + 'static {
-    /// Says what this adapter is. Called once, when it is loaded.
+    /// Says what this adapter is. Asked when it is loaded, and answered the same each time.
     fn describe() -> Description;
 
-    /// Takes the request and what the operator set for this upstream.
+    /// Checks what an operator set for an upstream, and turns it into the bytes that
+    /// [`begin`](Self::begin) gets. An adapter without options keeps this one.
     ///
-    /// What the upstream can't express is refused here, by name, before anything is sent.
-    fn begin(request: Request, options: Vec<Setting>) -> Result<Self, Failure>;
+    /// # Errors
+    ///
+    /// The first setting that can't be, and why.
+    fn configure(options: &[Setting]) -> Result<Vec<u8>, RefusedSetting> {
+        match options.first() {
+            None => Ok(Vec::new()),
+            Some((name, _)) => Err(RefusedSetting {
+                name: name.clone(),
+                why: "is not an option of this adapter".to_owned(),
+            }),
+        }
+    }
+
+    /// Takes a request and what [`configure`](Self::configure) made of the upstream's options.
+    ///
+    /// # Errors
+    ///
+    /// [`FailureKind::Unsupported`], by name, for what the upstream can't express: here, before
+    /// anything is sent.
+    fn begin(request: Request, configuration: &[u8]) -> Result<Begun<Self>, Failure>;
 
     /// What the exchange wants next.
+    ///
+    /// # Errors
+    ///
+    /// Any failure; what was emitted before it stands.
     fn next(&mut self) -> Result<Step, Failure>;
 
-    /// The status and headers of the response to the last [`Step::Send`].
+    /// Takes the status and headers of the response to the last [`Step::Send`].
+    ///
+    /// # Errors
+    ///
+    /// A response of which no body needs to be read.
     fn head(&mut self, head: HttpResponseHead) -> Result<(), Failure>;
 
-    /// The next bytes of that response's body, and the events that they complete.
-    fn body(&mut self, bytes: &[u8]) -> Result<Vec<Event>, Failure>;
+    /// Takes the next bytes of that response's body, and adds the events that they complete.
+    ///
+    /// # Errors
+    ///
+    /// What goes wrong in the midst of an answer. Events that were added before reach the host
+    /// together with it.
+    fn body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Failure>;
 
-    /// The response is complete; what is still due comes now.
-    fn end(&mut self) -> Result<Vec<Event>, Failure>;
+    /// The response is complete: adds what is still due.
+    ///
+    /// # Errors
+    ///
+    /// As for [`body`](Self::body); also where the answer is not complete.
+    fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Failure>;
+}
+
+/// An exchange that has begun.
+#[derive(Debug)]
+pub struct Begun<E> {
+    /// The exchange.
+    pub exchange: E,
+    /// What it wants first.
+    pub step: Step,
+    /// The names of advisory fields that are left out, each once.
+    pub ignored: Vec<String>,
 }
 
 /// Makes a type that implements [`Exchange`] the component's export.
@@ -67,12 +114,20 @@ impl<E: Exchange> exported::Guest for Glue<E> {
     fn describe() -> Description {
         E::describe()
     }
+
+    fn configure(options: Vec<Setting>) -> Result<Vec<u8>, RefusedSetting> {
+        E::configure(&options)
+    }
 }
 
 impl<E: Exchange> exported::GuestExchange for Glue<E> {
-    fn begin(request: Request, options: Vec<Setting>) -> Result<exported::Exchange, Failure> {
-        E::begin(request, options)
-            .map(|exchange| exported::Exchange::new(Self(RefCell::new(exchange))))
+    fn begin(request: Request, configuration: Vec<u8>) -> Result<exported::Begun, Failure> {
+        let begun = E::begin(request, &configuration)?;
+        Ok(exported::Begun {
+            exchange: exported::Exchange::new(Self(RefCell::new(begun.exchange))),
+            step: begun.step,
+            ignored: begun.ignored,
+        })
     }
 
     fn next(&self) -> Result<Step, Failure> {
@@ -83,11 +138,17 @@ impl<E: Exchange> exported::GuestExchange for Glue<E> {
         self.0.borrow_mut().head(head)
     }
 
-    fn body(&self, bytes: Vec<u8>) -> Result<Vec<Event>, Failure> {
-        self.0.borrow_mut().body(&bytes)
+    fn body(&self, bytes: Vec<u8>) -> exported::Progress {
+        progress(|events| self.0.borrow_mut().body(&bytes, events))
     }
 
-    fn end(&self) -> Result<Vec<Event>, Failure> {
-        self.0.borrow_mut().end()
+    fn end(&self) -> exported::Progress {
+        progress(|events| self.0.borrow_mut().end(events))
     }
+}
+
+fn progress(read: impl FnOnce(&mut Vec<Event>) -> Result<(), Failure>) -> exported::Progress {
+    let mut events = Vec::new();
+    let failure = read(&mut events).err();
+    exported::Progress { events, failure }
 }

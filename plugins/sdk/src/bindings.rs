@@ -1,4 +1,4 @@
-//! Bindings for the `provider` world of `weir:plugin@0.1.0`, generated once for all adapters.
+//! Bindings for the `provider` world of `weir:plugin@0.2.0`, generated once for all adapters.
 //!
 //! Public for [`export_adapter!`](crate::export_adapter) alone; everyone else uses the names in
 //! [`adapter`](crate::adapter) and [`chat`](crate::chat).
@@ -12,6 +12,8 @@ mod generated {
         path: "../../wit",
         world: "provider",
         additional_derives: [PartialEq],
+        // It holds a handle, which equals nothing.
+        additional_derives_ignore: ["begun"],
         pub_export_macro: true,
         export_macro_name: "export_provider",
     });

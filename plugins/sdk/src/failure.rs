@@ -1,31 +1,114 @@
 //! From an upstream's refusal to the contract's [`Failure`].
 
-use crate::adapter::{Failure, Header};
+use serde::de::IgnoredAny;
 
-/// The most that is kept of a response that is not an answer. What explains a refusal comes
-/// first; a stranger may send any amount after it.
+use crate::adapter::{Failure, FailureKind, Header};
+
+/// The most that is kept of a response that is not an answer, in bytes. What explains a refusal
+/// comes first; a stranger may send any amount after it.
 pub const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
 
-/// The most of an upstream's text that a failure carries on.
+/// The most of an upstream's text that a failure carries on, in bytes.
 pub const MAX_TEXT_BYTES: usize = 1024;
+
+/// The largest error that a failure carries on as the upstream wrote it, in bytes.
+pub const MAX_UPSTREAM_ERROR_BYTES: usize = 16 * 1024;
+
+impl Failure {
+    /// A failure of which only this is known.
+    pub fn new(kind: FailureKind, text: impl Into<String>) -> Self {
+        Self {
+            kind,
+            text: text.into(),
+            param: None,
+            retry_after_ms: None,
+            code: None,
+            upstream_error: None,
+        }
+    }
+
+    /// The upstream can't express this.
+    pub fn unsupported(what: impl Into<String>) -> Self {
+        Self::new(FailureKind::Unsupported, what)
+    }
+
+    /// The request is invalid.
+    pub fn rejected(why: impl Into<String>) -> Self {
+        Self::new(FailureKind::Rejected, why)
+    }
+
+    /// The upstream can't answer now.
+    pub fn unavailable(why: impl Into<String>) -> Self {
+        Self::new(FailureKind::Unavailable, why)
+    }
+
+    /// The upstream's answer makes no sense.
+    pub fn malformed(why: impl Into<String>) -> Self {
+        Self::new(FailureKind::Malformed, why)
+    }
+
+    /// Names the field of the client's request that is to blame; an empty name says nothing.
+    #[must_use]
+    pub fn with_param(mut self, param: impl Into<String>) -> Self {
+        self.param = some(param.into());
+        self
+    }
+
+    /// Adds the upstream's own code; an empty one says nothing.
+    #[must_use]
+    pub fn with_code(mut self, code: impl Into<String>) -> Self {
+        self.code = some(code.into());
+        self
+    }
+
+    /// Adds the upstream's error as it wrote it, if that is JSON of at most
+    /// [`MAX_UPSTREAM_ERROR_BYTES`] and does not blame the credential, of which upstreams quote a
+    /// part.
+    #[must_use]
+    pub fn with_upstream_error(mut self, body: &str) -> Self {
+        let body = body.trim();
+        if self.kind != FailureKind::Unauthorized
+            && body.starts_with('{')
+            && body.len() <= MAX_UPSTREAM_ERROR_BYTES
+            && serde_json::from_str::<IgnoredAny>(body).is_ok()
+        {
+            self.upstream_error = Some(body.to_owned());
+        }
+        self
+    }
+}
+
+fn some(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
+}
 
 /// What a status says by itself. Where the upstream's error code says more, the adapter looks
 /// at that first.
 ///
 /// `text` is what the upstream said. It is left out where the status blames the credential,
-/// because upstreams quote a part of the key in it.
+/// because upstreams quote a part of the key in it. Where trying again may help, the failure says
+/// when, if the headers do.
 pub fn from_status(status: u16, headers: &[Header], text: &str) -> Failure {
-    match status {
-        401 | 403 => Failure::Unauthorized(format!("status {status}")),
+    let kind = match status {
+        401 | 403 => FailureKind::Unauthorized,
         // The operator's account, not the client's: another upstream may serve the request.
-        402 => Failure::Unavailable(describe(status, text)),
-        429 => Failure::RateLimited(retry_after_ms(headers)),
+        402 => FailureKind::Unavailable,
+        429 => FailureKind::RateLimited,
         // Time-out, conflict, too early: the upstream's state, which the next attempt may not meet.
-        408 | 409 | 425 => Failure::Unavailable(describe(status, text)),
-        400..=499 => Failure::Rejected(describe(status, text)),
-        500..=599 => Failure::Unavailable(describe(status, text)),
+        408 | 409 | 425 => FailureKind::Unavailable,
+        400..=499 => FailureKind::Rejected,
+        500..=599 => FailureKind::Unavailable,
         // Redirects too: the host follows none, so there is no answer to read.
-        _ => Failure::Malformed(describe(status, text)),
+        _ => FailureKind::Malformed,
+    };
+    let text = match (kind, shortened(text)) {
+        (FailureKind::Unauthorized, _) | (_, "") => format!("status {status}"),
+        (_, text) => text.to_owned(),
+    };
+    let may_help = matches!(kind, FailureKind::RateLimited | FailureKind::Unavailable);
+    Failure {
+        retry_after_ms: may_help.then(|| retry_after_ms(headers)).flatten(),
+        ..Failure::new(kind, text)
     }
 }
 
@@ -52,13 +135,6 @@ pub fn header<'a>(headers: &'a [Header], name: &str) -> Option<&'a str> {
 pub fn shortened(text: &str) -> &str {
     let text = text.trim();
     text[..text.floor_char_boundary(MAX_TEXT_BYTES)].trim_end()
-}
-
-fn describe(status: u16, text: &str) -> String {
-    match shortened(text) {
-        "" => format!("status {status}"),
-        text => text.to_owned(),
-    }
 }
 
 #[cfg(test)]
@@ -98,28 +174,56 @@ mod tests {
 
     #[test]
     fn maps_each_class_of_status() {
-        let text = || "why".to_owned();
-        for (status, failure) in [
-            (301, Failure::Malformed(text())),
-            (400, Failure::Rejected(text())),
-            (401, Failure::Unauthorized("status 401".to_owned())),
-            (402, Failure::Unavailable(text())),
-            (403, Failure::Unauthorized("status 403".to_owned())),
-            (404, Failure::Rejected(text())),
-            (408, Failure::Unavailable(text())),
-            (409, Failure::Unavailable(text())),
-            (413, Failure::Rejected(text())),
-            (422, Failure::Rejected(text())),
-            (429, Failure::RateLimited(None)),
-            (500, Failure::Unavailable(text())),
-            (529, Failure::Unavailable(text())),
+        for (status, kind, text) in [
+            (301, FailureKind::Malformed, "why"),
+            (400, FailureKind::Rejected, "why"),
+            (401, FailureKind::Unauthorized, "status 401"),
+            (402, FailureKind::Unavailable, "why"),
+            (403, FailureKind::Unauthorized, "status 403"),
+            (404, FailureKind::Rejected, "why"),
+            (408, FailureKind::Unavailable, "why"),
+            (409, FailureKind::Unavailable, "why"),
+            (413, FailureKind::Rejected, "why"),
+            (422, FailureKind::Rejected, "why"),
+            (429, FailureKind::RateLimited, "why"),
+            (500, FailureKind::Unavailable, "why"),
+            (529, FailureKind::Unavailable, "why"),
         ] {
-            assert_eq!(from_status(status, &[], "why"), failure);
+            assert_eq!(from_status(status, &[], "why"), Failure::new(kind, text));
         }
         assert_eq!(
             from_status(503, &[], " \n"),
-            Failure::Unavailable("status 503".to_owned())
+            Failure::unavailable("status 503")
         );
+    }
+
+    #[test]
+    fn says_when_to_try_again_only_where_that_may_help() {
+        let headers = headers(&[("retry-after", "2")]);
+        for (status, wait_ms) in [
+            (429, Some(2000)),
+            (503, Some(2000)),
+            (400, None),
+            (401, None),
+        ] {
+            assert_eq!(from_status(status, &headers, "why").retry_after_ms, wait_ms);
+        }
+    }
+
+    #[test]
+    fn carries_an_error_on_only_if_it_is_small_json_and_no_secret() {
+        let large = format!(r#"{{"error":"{}"}}"#, "x".repeat(MAX_UPSTREAM_ERROR_BYTES));
+        for (kind, body, carried) in [
+            (FailureKind::Rejected, " {\"a\": 1}\n", Some("{\"a\": 1}")),
+            (FailureKind::Rejected, "{\"a\": 1", None),
+            (FailureKind::Rejected, "why", None),
+            (FailureKind::Rejected, "\"why\"", None),
+            (FailureKind::Rejected, &large, None),
+            (FailureKind::Unauthorized, "{}", None),
+        ] {
+            let failure = Failure::new(kind, "").with_upstream_error(body);
+            assert_eq!(failure.upstream_error.as_deref(), carried);
+        }
     }
 
     #[test]

@@ -69,7 +69,7 @@ impl Sse {
     ///
     /// # Errors
     ///
-    /// [`Failure::Malformed`] when a line or an event exceeds [`MAX_EVENT_BYTES`].
+    /// [`FailureKind::Malformed`](crate::adapter::FailureKind::Malformed) when a line or an event exceeds [`MAX_EVENT_BYTES`].
     #[expect(
         clippy::should_implement_trait,
         reason = "an iterator's items can't borrow from it"
@@ -185,7 +185,7 @@ impl Sse {
 }
 
 fn too_long() -> Failure {
-    Failure::Malformed(format!(
+    Failure::malformed(format!(
         "an event of the stream exceeds {MAX_EVENT_BYTES} bytes"
     ))
 }

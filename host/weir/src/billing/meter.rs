@@ -34,7 +34,7 @@ use crate::catalog::price::Price;
 use crate::error::ApiError;
 use crate::inference::sequence::Sequence;
 use crate::inference::usage::{self, CheckedUsage, RequestSize, TokenCounts};
-use crate::plugins::Adapter;
+use crate::plugins::Component;
 use weir_storage::Cache;
 use weir_storage::ids;
 
@@ -88,7 +88,7 @@ pub struct Attempt {
     /// The provider.
     pub provider: String,
     /// Who translates.
-    pub adapter: Arc<Adapter>,
+    pub adapter: Arc<Component>,
     /// What it costs there.
     pub price: Price,
 }

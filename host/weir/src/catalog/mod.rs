@@ -24,8 +24,10 @@ use self::config::{ModelConfig, PriceFactors, ProviderConfig};
 use self::price::Price;
 use crate::config::Config;
 use crate::inference::upstream::{BaseUrl, Upstream, UpstreamTimeouts};
-use crate::plugins::bindings::adapter::CredentialSlot;
-use crate::plugins::{Description, Plugins};
+use weir_sandbox::adapter::ConfigureError;
+use weir_sandbox::adapter::bindings::adapter::{CredentialSlot, Description};
+use weir_sandbox::adapter::description;
+use crate::plugins::{Component, Plugins};
 
 /// The built-in providers and models.
 pub const DEFAULT: &str = include_str!("default.toml");
@@ -209,7 +211,8 @@ impl Model {
 
 /// What is wrong with a component in a slot of this gateway, if anything is: settings of providers that use the slot
 /// which it does not take, and models that it would not serve.
-pub fn check_adapter(config: &Config, slot: &str, description: &Description) -> Vec<Problem> {
+pub async fn check_adapter(config: &Config, slot: &str, component: &Component) -> Vec<Problem> {
+    let description = &component.description;
     let mut problems = Vec::new();
     let users = config
         .providers
@@ -217,6 +220,7 @@ pub fn check_adapter(config: &Config, slot: &str, description: &Description) -> 
         .filter(|(_, provider)| provider.adapter == slot);
     for (name, provider) in users {
         problems.extend(provider_problems(name, provider, description));
+        problems.extend(option_problem(name, provider, component).await);
         for (id, model) in &config.models {
             for (index, upstream) in model.upstreams.iter().enumerate() {
                 let price = upstream.price.as_ref().or(model.price.as_ref());
@@ -270,11 +274,55 @@ fn provider_problems(
     problems
 }
 
-fn serves(description: &Description, price: &Price) -> bool {
-    match price {
-        Price::Text { .. } => description.serves_chat,
-        Price::Image(_) => description.serves_images,
+/// What an adapter refuses of a provider's options when it reads their values.
+async fn option_problem(
+    name: &str,
+    provider: &ProviderConfig,
+    component: &Component,
+) -> Option<Problem> {
+    let known = &component.description.options;
+    if provider.options.keys().any(|option| !known.contains(option)) {
+        // That it has no such option is said already.
+        return None;
     }
+    let options = Vec::from_iter(provider.options.clone());
+    let (setting, what) = match component.configuration(&options).await.err()? {
+        ConfigureError::Refused { name, why } => (format!("options.{name}"), why),
+        error => ("options".to_owned(), format!("cannot be read: {error}")),
+    };
+    Some(Problem {
+        setting: format!("providers.{name}.{setting}"),
+        what,
+    })
+}
+
+/// What serving adapters refuse of their providers' options. Where operators see to a slot, it is for the log alone: a
+/// gateway that does not start is one in which nobody can activate another.
+pub async fn check_options(config: &Config, plugins: &Plugins) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (name, provider) in &config.providers {
+        let Some(component) = plugins.adapter(&provider.adapter) else {
+            continue;
+        };
+        let Some(problem) = option_problem(name, provider, &component).await else {
+            continue;
+        };
+        if plugins.is_operated(&provider.adapter) {
+            let Problem { setting, what } = problem;
+            tracing::error!(setting, "what serves does not fit the configuration: {what}");
+        } else {
+            problems.push(problem);
+        }
+    }
+    problems
+}
+
+fn serves(description: &Description, price: &Price) -> bool {
+    let capability = match price {
+        Price::Text { .. } => description::CHAT,
+        Price::Image(_) => description::IMAGES,
+    };
+    description.capabilities.iter().any(|named| named == capability)
 }
 
 fn other_kind(id: &str, upstream: usize, slot: &str) -> Problem {

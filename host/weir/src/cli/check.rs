@@ -4,13 +4,13 @@ use crate::app;
 use crate::catalog::Installed;
 use crate::config::Config;
 use crate::plugins::bundled;
-use crate::plugins::compiler::Compiler;
+use weir_sandbox::compiler::Compiler;
 
 pub(super) async fn run(config: Config) -> anyhow::Result<()> {
     config.check_mode()?;
     let compiler = Compiler::new(config.plugins.compile.clone());
     let plugins = app::load_plugins(&config, &bundled::adapters(), compiler).await?;
-    let catalog = app::build_catalog(&config, &plugins, Installed::Unknown)?;
+    let catalog = app::build_catalog(&config, &plugins, Installed::Unknown).await?;
     for left_out in &catalog.left_out {
         println!(
             "provider {} is left out: {}",

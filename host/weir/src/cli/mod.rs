@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::config::Config;
-use crate::plugins::compiler;
+use weir_sandbox::compiler;
 use crate::telemetry;
 
 /// weir: an inference gateway whose provider adapters are sandboxed WebAssembly components.

@@ -10,16 +10,23 @@
 
 use std::fmt;
 
-use bytes::Bytes;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Bytes, BytesMut};
 use http::header::{self, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri};
-use http_body_util::Full;
 
-use crate::plugins::bindings::adapter::{CredentialSlot, Header, HttpRequest};
+use weir_sandbox::adapter::bindings::adapter::{
+    BodyPart, CredentialSlot, Description, Header, HttpRequest,
+};
+use weir_sandbox::adapter::http_rules;
+use super::dialect::Attachment;
 use weir_storage::secrets::Secret;
 
-const MAX_PATH_BYTES: usize = 8 << 10;
+/// Bytes of the largest body, attachments included: several times what a client can send.
+const MAX_BODY_BYTES: usize = 64 << 20;
+
 const MAX_HEADERS: usize = 32;
 const MAX_HEADER_BYTES: usize = 16 << 10;
 
@@ -50,6 +57,12 @@ pub enum DestinationError {
     /// A header that the host owns, or one that is malformed.
     #[error("the header {0:?} is not the adapter's to set")]
     Header(String),
+    /// It refers to an attachment that the request does not have.
+    #[error("the body refers to attachment {0}, which is not there")]
+    Attachment(u32),
+    /// The body, attachments included.
+    #[error("the body has more than {MAX_BODY_BYTES} bytes")]
+    TooLarge,
     /// Too many or too large headers.
     #[error("the headers are too many or too large")]
     TooManyHeaders,
@@ -79,7 +92,7 @@ impl BaseUrl {
         }
         let prefix = path.map_or("", PathAndQuery::path).trim_end_matches('/');
         if !prefix.is_empty() {
-            check_path(prefix).map_err(|error| format!("is refused: {error}"))?;
+            http_rules::check_bytes(prefix).map_err(|why| format!("is refused: the path {why}"))?;
         }
         Ok(Self {
             scheme,
@@ -117,21 +130,25 @@ impl fmt::Display for BaseUrl {
     }
 }
 
-/// Makes the HTTP request that an adapter asked for, credential included, or says why not.
+/// Makes the HTTP request that an adapter of this description asked for, credential and attachments included, or says
+/// why not.
 pub fn build(
     base: Option<&BaseUrl>,
-    slot: &CredentialSlot,
+    description: &Description,
     credential: Option<&Secret>,
     asked: HttpRequest,
-) -> Result<Request<Full<Bytes>>, DestinationError> {
+    attachments: &[Attachment],
+) -> Result<Request<Bytes>, DestinationError> {
+    let slot = &description.credential;
     let base = base.ok_or(DestinationError::NoBaseUrl)?;
     let method = match asked.method.as_str() {
         "GET" => Method::GET,
         "POST" => Method::POST,
         _ => return Err(DestinationError::Method),
     };
-    check_path(&asked.path)?;
-    let mut headers = guest_headers(&asked.headers, slot)?;
+    http_rules::check_path(&asked.path, &description.path_prefixes)
+        .map_err(DestinationError::Path)?;
+    let mut headers = guest_headers(&asked.headers, description)?;
     headers.entry(header::USER_AGENT).or_insert(USER_AGENT);
     let mut path = asked.path;
     if let Some(credential) = credential {
@@ -139,99 +156,66 @@ pub fn build(
     } else if let CredentialSlot::Query(name) = slot {
         refuse_parameter(&path, name)?;
     }
-    let mut request = Request::new(Full::new(Bytes::from(asked.body)));
+    let body = put_together(asked.body, attachments)?;
+    let mut request = Request::new(body);
     *request.method_mut() = method;
     *request.uri_mut() = base.append(&path)?;
     *request.headers_mut() = headers;
     Ok(request)
 }
 
-/// Checks a path and query by their bytes.
-pub fn check_path(path: &str) -> Result<(), DestinationError> {
-    let refuse = |why| Err(DestinationError::Path(why));
-    if path.len() > MAX_PATH_BYTES {
-        return refuse("is too long");
-    }
-    if !path.starts_with('/') {
-        return refuse("does not begin with a slash");
-    }
-    if !path.bytes().all(|byte| (0x21..=0x7e).contains(&byte)) {
-        return refuse("holds a space, a control character or non-ASCII text");
-    }
-    if path.contains(['\\', '#', '"', '<', '>', '^', '`', '{', '|', '}']) {
-        return refuse("holds a character that does not belong in one");
-    }
-    let (path, _query) = path.split_once('?').unwrap_or((path, ""));
-    let Some(decoded) = percent_decode(path) else {
-        return refuse("holds a broken percent escape");
+/// The body that an adapter described: its own bytes, and attachments where it wants them.
+fn put_together(
+    parts: Vec<BodyPart>,
+    attachments: &[Attachment],
+) -> Result<Bytes, DestinationError> {
+    let attachment = |index: u32| {
+        let found = usize::try_from(index).ok().and_then(|index| attachments.get(index));
+        found.ok_or(DestinationError::Attachment(index))
     };
-    if decoded
-        .iter()
-        .any(|&byte| byte < 0x20 || byte == 0x7f || byte == b'\\')
-    {
-        return refuse("holds an escaped control character or backslash");
+    // Most bodies are one piece, which need not be copied.
+    let mut parts = parts;
+    if let [BodyPart::Bytes(whole)] = &mut parts[..] {
+        return Ok(Bytes::from(std::mem::take(whole)));
     }
-    // Decoded first, so that `%2e%2e` and `..%2f` are what an upstream might take them for.
-    for segment in decoded[1..].split(|&byte| byte == b'/') {
-        // Some servers drop parameters, so that `..;x` is `..` to them.
-        let name = segment
-            .split(|&byte| byte == b';')
-            .next()
-            .unwrap_or_default();
-        if matches!(name, b"." | b"..") {
-            return refuse("holds a dot segment");
-        }
+    let mut length = 0_usize;
+    for part in &parts {
+        length = length.saturating_add(match part {
+            BodyPart::Bytes(bytes) => bytes.len(),
+            BodyPart::Base64Of(index) => attachment(*index)?.data.len().div_ceil(3) * 4,
+            BodyPart::Attached(index) => attachment(*index)?.data.len(),
+        });
     }
-    if decoded[1..].starts_with(b"/") {
-        return refuse("begins with two slashes");
+    if length > MAX_BODY_BYTES {
+        return Err(DestinationError::TooLarge);
     }
-    if percent_decode_bytes(&decoded).is_some_and(|twice| has_dot_segment(&twice)) {
-        return refuse("holds a dot segment, escaped twice");
+    let mut body = BytesMut::zeroed(length);
+    let mut rest = &mut body[..];
+    for part in &parts {
+        let written = match part {
+            BodyPart::Bytes(bytes) => write(bytes, rest),
+            BodyPart::Attached(index) => write(&attachment(*index)?.data, rest),
+            BodyPart::Base64Of(index) => {
+                let data = &attachment(*index)?.data;
+                STANDARD
+                    .encode_slice(data, rest)
+                    .expect("its place was measured")
+            }
+        };
+        rest = &mut rest[written..];
     }
-    Ok(())
+    Ok(body.freeze())
 }
 
-/// Headers that frame or route a message, or that prove who sends it: never a guest's.
-pub fn is_framing(name: &HeaderName) -> bool {
-    const OWNED: [HeaderName; 14] = [
-        header::HOST,
-        header::COOKIE,
-        header::CONTENT_LENGTH,
-        header::TRANSFER_ENCODING,
-        header::CONNECTION,
-        header::FORWARDED,
-        header::TE,
-        header::TRAILER,
-        header::UPGRADE,
-        header::EXPECT,
-        header::VIA,
-        // What an upstream compresses the host would have to inflate, and bound.
-        header::ACCEPT_ENCODING,
-        header::CONTENT_ENCODING,
-        header::SET_COOKIE,
-    ];
-    // What some servers take for the path, the method or the client, whatever the request line says.
-    const REWRITING: [&str; 10] = [
-        "keep-alive",
-        "x-original-url",
-        "x-rewrite-url",
-        "x-original-host",
-        "x-host",
-        "x-http-method",
-        "x-http-method-override",
-        "x-method-override",
-        "true-client-ip",
-        "cf-connecting-ip",
-    ];
-    let text = name.as_str();
-    OWNED.contains(name)
-        || REWRITING.contains(&text)
-        || text.starts_with("proxy-")
-        || text.starts_with("x-forwarded-")
-        || text.starts_with("x-real-")
+fn write(bytes: &[u8], place: &mut [u8]) -> usize {
+    place[..bytes.len()].copy_from_slice(bytes);
+    bytes.len()
 }
 
-fn guest_headers(asked: &[Header], slot: &CredentialSlot) -> Result<HeaderMap, DestinationError> {
+fn guest_headers(
+    asked: &[Header],
+    description: &Description,
+) -> Result<HeaderMap, DestinationError> {
     let size: usize = asked
         .iter()
         .map(|(name, value)| name.len() + value.len())
@@ -241,10 +225,12 @@ fn guest_headers(asked: &[Header], slot: &CredentialSlot) -> Result<HeaderMap, D
     }
     let mut headers = HeaderMap::with_capacity(asked.len() + 4);
     for (name, value) in asked {
-        let refused = || DestinationError::Header(crate::plugins::guest_log::printable(name, 64));
+        let refused = || DestinationError::Header(weir_sandbox::printable(name, 64));
         let parsed = HeaderName::try_from(name.as_str()).map_err(|_| refused())?;
-        let is_slot = matches!(slot, CredentialSlot::Header(own) if own.eq_ignore_ascii_case(name));
-        if is_slot || parsed == header::AUTHORIZATION || is_framing(&parsed) {
+        let described = &description.request_headers;
+        let is_described = described.iter().any(|described| parsed == described.as_str());
+        // The description was checked when the adapter was loaded; what must never leave is looked at again.
+        if !is_described || !http_rules::is_settable(&parsed, &description.credential) {
             return Err(refused());
         }
         // Refuses control characters, CR and LF among them.
@@ -295,36 +281,12 @@ fn refuse_parameter(path: &str, name: &str) -> Result<(), DestinationError> {
     let query = path.split_once('?').map_or("", |(_, query)| query);
     let taken = query.split(['&', ';']).any(|pair| {
         let key = pair.split('=').next().unwrap_or_default();
-        percent_decode(key).is_none_or(|key| key.eq_ignore_ascii_case(name.as_bytes()))
+        http_rules::percent_decode(key).is_none_or(|key| key.eq_ignore_ascii_case(name.as_bytes()))
     });
     if taken {
         return Err(DestinationError::Path("sets the credential's parameter"));
     }
     Ok(())
-}
-
-fn has_dot_segment(path: &[u8]) -> bool {
-    path.split(|&byte| byte == b'/' || byte == b'\\')
-        .any(|segment| matches!(segment, b"." | b".."))
-}
-
-fn percent_decode(text: &str) -> Option<Vec<u8>> {
-    percent_decode_bytes(text.as_bytes())
-}
-
-fn percent_decode_bytes(text: &[u8]) -> Option<Vec<u8>> {
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut bytes = text.iter();
-    while let Some(&byte) = bytes.next() {
-        if byte != b'%' {
-            decoded.push(byte);
-            continue;
-        }
-        let mut digit = || char::from(*bytes.next()?).to_digit(16);
-        let (high, low) = (digit()?, digit()?);
-        decoded.push((high * 16 + low) as u8);
-    }
-    Some(decoded)
 }
 
 /// Appends a text as a query parameter writes it.
@@ -348,14 +310,31 @@ mod tests {
             method: "POST".into(),
             path: path.into(),
             headers: headers.iter().map(|&(n, v)| (n.into(), v.into())).collect(),
-            body: b"{}".to_vec(),
+            body: vec![BodyPart::Bytes(b"{}".to_vec())],
+        }
+    }
+
+    /// An adapter that may ask for everything that a description can name.
+    fn described(slot: &CredentialSlot, headers: &[&str]) -> Description {
+        Description {
+            name: "test".into(),
+            version: "1".into(),
+            dialect: "test".into(),
+            credential: slot.clone(),
+            capabilities: vec!["chat".into()],
+            options: Vec::new(),
+            request_headers: headers.iter().map(|name| name.to_lowercase()).collect(),
+            response_headers: Vec::new(),
+            path_prefixes: vec!["/".into()],
         }
     }
 
     fn uri(path: &str, slot: &CredentialSlot) -> Result<String, DestinationError> {
         let base = BaseUrl::parse("https://api.example.com/v1/").unwrap();
         let key = Secret::new("k&y=1".into());
-        build(Some(&base), slot, Some(&key), asked(path, &[])).map(|r| r.uri().to_string())
+        let asked = asked(path, &[]);
+        build(Some(&base), &described(slot, &[]), Some(&key), asked, &[])
+            .map(|request| request.uri().to_string())
     }
 
     #[test]
@@ -415,7 +394,7 @@ mod tests {
         }
         assert!(
             uri(
-                &format!("/{}", "x".repeat(MAX_PATH_BYTES)),
+                &format!("/{}", "x".repeat(8 << 10)),
                 &CredentialSlot::None
             )
             .is_err()
@@ -462,7 +441,13 @@ mod tests {
             ("a", "\0"),
         ];
         for (name, value) in hostile {
-            let built = build(Some(&base), &slot, None, asked("/x", &[(name, value)]));
+            let built = build(
+                Some(&base),
+                &described(&slot, &[name]),
+                None,
+                asked("/x", &[(name, value)]),
+                &[],
+            );
             assert!(
                 matches!(built, Err(DestinationError::Header(_))),
                 "{name:?}: {value:?}"
@@ -474,7 +459,10 @@ mod tests {
     fn the_credential_goes_into_its_slot_only() {
         let base = BaseUrl::parse("https://api.example.com").unwrap();
         let key = Secret::new("k&y=1".into());
-        let made = |slot| build(Some(&base), &slot, Some(&key), asked("/x", &[])).unwrap();
+        let made = |slot| {
+            let asked = asked("/x", &[]);
+            build(Some(&base), &described(&slot, &[]), Some(&key), asked, &[]).unwrap()
+        };
         let bearer = made(CredentialSlot::Bearer);
         assert_eq!(bearer.headers()["authorization"], "Bearer k&y=1");
         assert!(bearer.headers()["authorization"].is_sensitive());
@@ -485,6 +473,55 @@ mod tests {
         assert_eq!(query.uri().query(), Some("key=k%26y%3D1"));
         assert!(uri("/x?KEY=mine", &CredentialSlot::Query("key".into())).is_err());
         assert!(uri("/x?%6bey=mine", &CredentialSlot::Query("key".into())).is_err());
+    }
+
+    #[test]
+    fn headers_and_paths_that_are_not_described_are_refused() {
+        let base = BaseUrl::parse("https://api.example.com").unwrap();
+        let description = Description {
+            path_prefixes: vec!["/v1/chat".into()],
+            ..described(&CredentialSlot::None, &["x-known"])
+        };
+        let built = |path, headers| {
+            build(Some(&base), &description, None, asked(path, headers), &[]).map(drop)
+        };
+        assert_eq!(built("/v1/chat/completions", &[("X-Known", "1")]), Ok(()));
+        assert_eq!(
+            built("/v1/chat", &[("x-other", "1")]),
+            Err(DestinationError::Header("x-other".into()))
+        );
+        assert!(matches!(built("/v1/models", &[]), Err(DestinationError::Path(_))));
+    }
+
+    #[test]
+    fn attachments_are_put_where_the_adapter_wants_them() {
+        let attachment = |data: &'static [u8]| Attachment {
+            media_type: "image/png".into(),
+            data: Bytes::from_static(data),
+        };
+        let attachments = [attachment(b"\x00\xffab"), attachment(b"plain")];
+        let text = |text: &str| BodyPart::Bytes(text.as_bytes().to_vec());
+        let parts = vec![
+            text("{\"a\":\""),
+            BodyPart::Base64Of(0),
+            text("\",\"b\":\""),
+            BodyPart::Attached(1),
+            text("\"}"),
+        ];
+        let body = put_together(parts, &attachments).unwrap();
+        assert_eq!(body, "{\"a\":\"AP9hYg==\",\"b\":\"plain\"}");
+        assert_eq!(
+            put_together(vec![BodyPart::Base64Of(2)], &attachments),
+            Err(DestinationError::Attachment(2))
+        );
+        let large = [Attachment {
+            media_type: "image/png".into(),
+            data: Bytes::from(vec![0; 1 << 20]),
+        }];
+        assert_eq!(
+            put_together(vec![BodyPart::Attached(0); 65], &large),
+            Err(DestinationError::TooLarge)
+        );
     }
 
     #[test]

@@ -14,39 +14,31 @@ use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use http::HeaderName;
 use http::header;
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 
-use super::destination::{self, DestinationError};
+use super::destination;
+use super::dialect::Attachment;
+use super::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS, Phase};
 use super::redact::Redactor;
 use super::relay::Relay;
-use super::sequence::OutOfOrder;
 use super::upstream::{HttpClient, Upstream};
-use crate::plugins::bindings::adapter::{
-    Failure, Header, HttpRequest, HttpResponseHead, Request, Step,
+use weir_sandbox::adapter::bindings::adapter::{
+    Description, Header, HttpRequest, HttpResponseHead, Progress, Request, Step,
 };
-use crate::plugins::guest_log::printable;
-use crate::plugins::{Adapter, GuestError, GuestExchange};
+use weir_sandbox::adapter::{ConfigureError, GuestExchange, description};
 
-/// Requests that an adapter may send in one exchange.
-pub(crate) const MAX_SENDS: u32 = 4;
-
-/// Steps other than requests that it may take.
-pub(crate) const MAX_OTHER_STEPS: u32 = 64;
+use crate::plugins::Component;
 
 /// Bytes that are handed to the adapter in one call when more are there already.
 pub(crate) const COALESCED_BYTES: usize = 64 << 10;
 
-/// Response headers that adapters may see, beside those that begin with `x-ratelimit-`.
-const VISIBLE_HEADERS: [HeaderName; 8] = [
+/// Response headers that every adapter may see, beside those that it asks for.
+const VISIBLE_HEADERS: [HeaderName; 4] = [
     header::CONTENT_TYPE,
     header::RETRY_AFTER,
     HeaderName::from_static("retry-after-ms"),
     HeaderName::from_static("x-should-retry"),
-    HeaderName::from_static("x-request-id"),
-    HeaderName::from_static("request-id"),
-    HeaderName::from_static("openai-processing-ms"),
-    HeaderName::from_static("anthropic-ratelimit-requests-reset"),
 ];
 
 /// What an exchange has at hand.
@@ -56,106 +48,56 @@ pub struct Exchange<'a> {
     /// Who is asked.
     pub upstream: &'a Upstream,
     /// Who translates.
-    pub adapter: &'a Adapter,
+    pub adapter: &'a Component,
     /// What is asked.
     pub request: &'a Request,
+    /// The bytes that the request's attachments stand for.
+    pub attachments: &'a [Attachment],
     /// Bytes of the largest answer.
     pub answer_bytes: u64,
-}
-
-/// Why an attempt failed.
-#[derive(Debug, thiserror::Error)]
-pub enum ExchangeError {
-    /// The adapter says why.
-    #[error("{}", describe_failure(.0))]
-    Failure(Failure),
-    /// The adapter itself failed.
-    #[error(transparent)]
-    Guest(#[from] GuestError),
-    /// The adapter wanted to send what it may not.
-    #[error("the adapter's request is refused: {0}")]
-    Destination(#[from] DestinationError),
-    /// The adapter's events make no answer.
-    #[error("the adapter's events make no answer: {0}")]
-    OutOfOrder(OutOfOrder),
-    /// The adapter went on and on.
-    #[error("the adapter took more than {MAX_SENDS} requests or {MAX_OTHER_STEPS} other steps")]
-    TooManySteps,
-    /// Nothing serves in the upstream's slot: nothing was sent.
-    #[error("no adapter is in service")]
-    NoAdapter,
-    /// No connection: nothing was sent.
-    #[error("the upstream cannot be reached")]
-    Connect,
-    /// The connection broke after the request was sent.
-    #[error("the upstream broke off")]
-    BrokenOff,
-    /// The upstream took too long.
-    #[error("the upstream took too long: {0}")]
-    TimedOut(Phase),
-    /// The answer is larger than weir takes, or than the output limit allows.
-    #[error("the upstream's answer is too large")]
-    TooLarge,
-    /// The answer has used more than it may: it ends here, and is none the worse.
-    #[error("the answer has used more than it may")]
-    Spent,
-    /// The client hung up, and the upstream did not finish within the drain.
-    #[error("the client hung up")]
-    Abandoned,
-    /// The gateway stops.
-    #[error("the gateway is shutting down")]
-    ShuttingDown,
-}
-
-/// What was being waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// The head of the answer.
-    FirstByte,
-    /// The next piece of the answer.
-    Idle,
-    /// The whole request.
-    Total,
-}
-
-impl std::fmt::Display for Phase {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(match self {
-            Self::FirstByte => "no answer began",
-            Self::Idle => "the answer paused",
-            Self::Total => "the request's time was up",
-        })
-    }
 }
 
 impl Exchange<'_> {
     /// Runs the exchange to its end.
     pub async fn run(&self, relay: &mut Relay) -> Result<(), ExchangeError> {
-        let mut guest = GuestExchange::begin(self.adapter, self.request, &self.upstream.options)
-            .await?
-            .map_err(ExchangeError::Failure)?;
+        let configuration = match self.adapter.configuration(&self.upstream.options).await {
+            Ok(configuration) => configuration,
+            Err(ConfigureError::Guest(error)) => return Err(error.into()),
+            Err(error) => {
+                let provider = &self.upstream.name;
+                tracing::error!(provider, %error, "the adapter does not take the provider's options");
+                return Err(ExchangeError::Misconfigured(error));
+            }
+        };
+        let begun = GuestExchange::begin(self.adapter, self.request, &configuration).await?;
+        let mut guest = begun.exchange;
+        relay.ignore(&begun.ignored);
+        let mut step = begun.step;
         let (mut sends, mut others) = (0, 0);
         loop {
-            match guest.next().await?.map_err(ExchangeError::Failure)? {
+            match step {
                 Step::Send(request) => {
                     sends += 1;
                     if sends > MAX_SENDS {
                         return Err(ExchangeError::TooManySteps);
                     }
                     self.send(&mut guest, request, relay).await?;
-                    continue;
                 }
-                Step::Emit(events) => relay.events(events).await?,
+                Step::Emit(events) => {
+                    others += 1;
+                    relay.events(events).await?;
+                }
                 Step::Wait(milliseconds) => {
+                    others += 1;
                     let pause = tokio::time::sleep(Duration::from_millis(milliseconds.into()));
                     relay.within(Duration::MAX, Phase::Total, pause).await?;
                 }
                 Step::Done => return Ok(relay.end()?),
             }
-            others += 1;
             if others > MAX_OTHER_STEPS {
                 return Err(ExchangeError::TooManySteps);
             }
+            step = guest.next().await?;
         }
     }
 
@@ -167,9 +109,10 @@ impl Exchange<'_> {
     ) -> Result<(), ExchangeError> {
         let request = destination::build(
             self.upstream.base.as_ref(),
-            &self.adapter.description.credential,
+            &self.adapter.description,
             self.upstream.credential.as_ref(),
             asked,
+            self.attachments,
         )?;
         let first_byte = if relay.is_stream() {
             self.upstream.timeouts.first_byte
@@ -178,7 +121,7 @@ impl Exchange<'_> {
         };
         relay.ask();
         let response = relay
-            .within(first_byte, Phase::FirstByte, self.http.request(request))
+            .within(first_byte, Phase::FirstByte, self.http.request(request.map(Full::new)))
             .await?
             .map_err(|error| {
                 // The error's own text may hold an address; its class is enough.
@@ -197,14 +140,13 @@ impl Exchange<'_> {
         guest
             .head(&HttpResponseHead {
                 status: head.status.as_u16(),
-                headers: visible_headers(&head.headers, credential),
+                headers: visible_headers(&head.headers, &self.adapter.description, credential),
             })
-            .await?
-            .map_err(ExchangeError::Failure)?;
+            .await?;
         self.read(guest, body, Redactor::new(credential), relay)
             .await?;
-        let events = guest.end().await?.map_err(ExchangeError::Failure)?;
-        relay.events(events).await
+        let progress = guest.end().await?;
+        advance(relay, progress).await
     }
 
     async fn read(
@@ -237,36 +179,19 @@ impl Exchange<'_> {
             if bytes.is_empty() {
                 continue;
             }
-            let events = guest.body(&bytes).await?.map_err(ExchangeError::Failure)?;
-            relay.events(events).await?;
+            let progress = guest.body(&bytes).await?;
+            advance(relay, progress).await?;
         }
         Ok(())
     }
 }
 
-impl From<OutOfOrder> for ExchangeError {
-    fn from(error: OutOfOrder) -> Self {
-        if error == OutOfOrder::TOO_MUCH {
-            Self::TooLarge
-        } else {
-            Self::OutOfOrder(error)
-        }
-    }
-}
-
-impl ExchangeError {
-    /// How long to wait before trying again, where trying again is safe: nothing reached the upstream,
-    /// or it said itself that it did not take the request.
-    pub fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Self::Connect | Self::Failure(Failure::Unavailable(_) | Failure::RateLimited(None)) => {
-                Some(Duration::ZERO)
-            }
-            Self::Failure(Failure::RateLimited(Some(milliseconds))) => {
-                Some(Duration::from_millis((*milliseconds).into()))
-            }
-            _ => None,
-        }
+/// Hands events on, and then says what went wrong after them, if anything.
+async fn advance(relay: &mut Relay, progress: Progress) -> Result<(), ExchangeError> {
+    relay.events(progress.events).await?;
+    match progress.failure {
+        None => Ok(()),
+        Some(failure) => Err(ExchangeError::Failure(failure)),
     }
 }
 
@@ -319,30 +244,19 @@ fn data(
 }
 
 /// Those of an answer's headers that the adapter is shown.
-pub(crate) fn visible_headers(headers: &http::HeaderMap, credential: Option<&str>) -> Vec<Header> {
+pub(crate) fn visible_headers(
+    headers: &http::HeaderMap,
+    adapter: &Description,
+    credential: Option<&str>,
+) -> Vec<Header> {
     headers
         .iter()
         .filter(|(name, _)| {
-            VISIBLE_HEADERS.contains(name) || name.as_str().starts_with("x-ratelimit-")
+            VISIBLE_HEADERS.contains(name) || description::asks_for(adapter, name)
         })
         .filter_map(|(name, value)| {
             Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))
         })
         .filter(|(_, value)| credential.is_none_or(|credential| !value.contains(credential)))
         .collect()
-}
-
-/// For the log. Refusals of what the client sent often quote it, so that their texts stay out.
-fn describe_failure(failure: &Failure) -> String {
-    let (what, text) = match failure {
-        Failure::Unsupported(_) => return "the adapter cannot express the request".into(),
-        Failure::Rejected(_) => return "the upstream rejected the request".into(),
-        Failure::ContextLength(_) => return "the request is too long for the model".into(),
-        Failure::Filtered(_) => return "the upstream refused the content".into(),
-        Failure::RateLimited(_) => return "the upstream limits weir's rate".into(),
-        Failure::Unauthorized(text) => ("the upstream refused weir's credential", text),
-        Failure::Unavailable(text) => ("the upstream is unavailable", text),
-        Failure::Malformed(text) => ("the upstream's answer makes no sense", text),
-    };
-    format!("{what}: {}", printable(text, 300))
 }

@@ -21,8 +21,10 @@
 pub mod admission;
 pub mod destination;
 pub mod dialect;
+pub mod error;
 pub mod exchange;
 pub mod idempotency;
+pub use crate::billing::meter;
 pub mod redact;
 pub mod relay;
 pub mod resolve;
@@ -35,23 +37,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::Response;
-use http::StatusCode;
 use tokio::time::Instant;
 
-use self::dialect::openai::{AnswerHead, ChatCall};
-use self::exchange::{Exchange, ExchangeError, Phase};
+use self::dialect::{AnswerHead, Attachment, ChatCall};
+use self::error::{ExchangeError, Phase, Retry};
+use self::exchange::Exchange;
 use self::idempotency::{Instead, KeyedRequest};
 use self::relay::{Bounds, Relay};
-use self::resolve::Plan;
+use self::resolve::Resolved;
 use self::usage::RequestSize;
 use crate::app::App;
 use crate::billing::ledger::AccountId;
 use crate::billing::meter::{Attempt, Meter, Metered, Payer};
 use crate::error::ApiError;
-use crate::plugins::bindings::adapter::{Failure, Request};
+use weir_sandbox::GuestError;
+use weir_sandbox::adapter::bindings::adapter::{Request, Task};
+use weir_sandbox::adapter::bindings::chat;
+
+use crate::plugins::Component;
 use crate::plugins::counters::Ended;
-use crate::plugins::guest_log::printable;
-use crate::plugins::{Adapter, GuestError};
 use crate::request::RequestId;
 use weir_storage::ids;
 
@@ -78,10 +82,10 @@ pub async fn chat(
     call: ChatCall,
     key: Option<KeyedRequest>,
 ) -> Result<Response, ApiError> {
-    let (stream, include_usage) = (call.request.stream, call.include_usage);
+    let (stream, dialect) = (call.request.stream, call.dialect);
     let plan = resolve::resolve(&app.catalog, call)?;
     let head = AnswerHead {
-        id: ids::completion_id(),
+        id: ids::answer_id(),
         created: app.clock.now().seconds(),
         model: plan.model.id.clone(),
     };
@@ -101,9 +105,9 @@ pub async fn chat(
     let key = key.map(|key| (key, payer.account.clone()));
     let meter = Meter::new(app, payer, metered);
     let (relay, reply) = if stream {
-        Relay::stream(head, include_usage, meter, bounds.clone())
+        Relay::stream(dialect, head, meter, bounds.clone())
     } else {
-        Relay::plain(head, meter, bounds.clone())
+        Relay::plain(dialect, head, meter, bounds.clone())
     };
     let task = serve(app.clone(), plan, bounds, relay, request_id, key);
     app.tasks.spawn(async move {
@@ -115,7 +119,7 @@ pub async fn chat(
 
 async fn serve(
     app: App,
-    plan: Plan,
+    plan: Resolved,
     bounds: Bounds,
     mut relay: Relay,
     request_id: RequestId,
@@ -153,11 +157,18 @@ async fn serve(
 /// Tries the model's upstreams in order until one answers.
 async fn attempt_all(
     app: &App,
-    plan: Plan,
+    plan: Resolved,
     bounds: &Bounds,
     relay: &mut Relay,
 ) -> Result<(), ExchangeError> {
-    let mut chat = plan.request;
+    let attachments = plan.attachments;
+    let mut request = Request {
+        task: Task::Chat(plan.request),
+        attachments: attachments.iter().map(described).collect(),
+        client: plan.client,
+        attempt: 0,
+        deadline_ms: 0,
+    };
     let mut candidates = plan.model.candidates.iter().peekable();
     let mut last = ExchangeError::Connect;
     while let Some(candidate) = candidates.next() {
@@ -167,31 +178,38 @@ async fn attempt_all(
             last = ExchangeError::NoAdapter;
             continue;
         };
-        chat.model.clone_from(&candidate.model);
+        if let Task::Chat(chat) = &mut request.task {
+            chat.model.clone_from(&candidate.model);
+        }
         relay.meter().attempt(Attempt {
             provider: upstream.name.clone(),
             adapter: adapter.clone(),
             price: candidate.price.clone(),
         });
-        let request = Request::Chat(chat);
-        let exchange = Exchange {
-            http: &app.http,
-            upstream,
-            adapter: &adapter,
-            request: &request,
-            answer_bytes: app.config.limits.answer_bytes,
-        };
         for attempt in 1..=ATTEMPTS_PER_UPSTREAM {
+            request.attempt += 1;
             let started = Instant::now();
+            let left = bounds.deadline.saturating_duration_since(started);
+            request.deadline_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+            let exchange = Exchange {
+                http: &app.http,
+                upstream,
+                adapter: &adapter,
+                request: &request,
+                attachments: &attachments,
+                answer_bytes: app.config.limits.answer_bytes,
+            };
             let outcome = exchange.run(relay).await;
             note(app, &adapter, plan.size, &outcome, started.elapsed());
             let error = match outcome {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
-            let pause = match error.retry_after() {
-                Some(pause) if !relay.has_begun() => pause.max(RETRY_PAUSE),
-                _ => return Err(error),
+            let pause = match error.retry() {
+                _ if relay.has_begun() => return Err(error),
+                Retry::Never => return Err(error),
+                Retry::Again(pause) => Some(pause.max(RETRY_PAUSE)),
+                Retry::Elsewhere => None,
             };
             // Before the look at the client: an attempt that was declined is owed by nobody.
             relay.restart();
@@ -200,6 +218,9 @@ async fn attempt_all(
             }
             tracing::info!(upstream = upstream.name, attempt, %error, "attempt failed");
             last = error;
+            let Some(pause) = pause else {
+                break;
+            };
             let fallback = candidates.peek().is_some();
             let too_long = fallback && pause > LONGEST_PAUSE_BEFORE_FALLBACK
                 || Instant::now() + pause >= bounds.deadline;
@@ -213,18 +234,22 @@ async fn attempt_all(
                 return Err(ExchangeError::Abandoned);
             }
         }
-        let Request::Chat(unused) = request else {
-            unreachable!("it was made from a chat request above")
-        };
-        chat = unused;
     }
     Err(last)
+}
+
+/// What an adapter is told of an attachment.
+fn described(attachment: &Attachment) -> chat::Attachment {
+    chat::Attachment {
+        media_type: attachment.media_type.clone(),
+        size_bytes: attachment.data.len() as u64,
+    }
 }
 
 /// Counts an exchange, and takes a component out of service that has trapped too often.
 fn note(
     app: &App,
-    adapter: &Arc<Adapter>,
+    adapter: &Arc<Component>,
     size: RequestSize,
     outcome: &Result<(), ExchangeError>,
     took: Duration,
@@ -260,119 +285,4 @@ fn note(
 
 fn is_large(size: RequestSize) -> bool {
     size.text_bytes + size.file_bytes > LARGE_REQUEST_BYTES || size.images > 0
-}
-
-impl From<ExchangeError> for ApiError {
-    fn from(error: ExchangeError) -> Self {
-        use StatusCode as S;
-        let new = Self::new;
-        match error {
-            ExchangeError::Failure(failure) => failure.into(),
-            ExchangeError::Guest(GuestError::NoRoom) => new(
-                S::SERVICE_UNAVAILABLE,
-                "OVERLOADED",
-                "Too many requests are being served; try again shortly.",
-            )
-            .with_retry_after(Duration::from_secs(1)),
-            ExchangeError::Guest(_)
-            | ExchangeError::Destination(_)
-            | ExchangeError::OutOfOrder(_)
-            | ExchangeError::TooManySteps => new(
-                S::BAD_GATEWAY,
-                "ADAPTER_FAILED",
-                "The adapter for this model's provider failed.",
-            ),
-            ExchangeError::NoAdapter => new(
-                S::SERVICE_UNAVAILABLE,
-                "ADAPTER_UNAVAILABLE",
-                "The adapter for this model's provider is out of service.",
-            )
-            .with_retry_after(Duration::from_secs(10)),
-            ExchangeError::Connect => new(
-                S::SERVICE_UNAVAILABLE,
-                "UPSTREAM_UNAVAILABLE",
-                "The model's provider cannot be reached.",
-            ),
-            ExchangeError::BrokenOff => new(
-                S::BAD_GATEWAY,
-                "UPSTREAM_ERROR",
-                "The model's provider broke off its answer.",
-            ),
-            // What has used more than it may is an answer; see `serve`.
-            ExchangeError::TooLarge | ExchangeError::Spent => new(
-                S::BAD_GATEWAY,
-                "UPSTREAM_ERROR",
-                "The model's provider sent more than weir takes.",
-            ),
-            ExchangeError::TimedOut(_) => new(
-                S::GATEWAY_TIMEOUT,
-                "UPSTREAM_TIMEOUT",
-                "The model's provider took too long.",
-            ),
-            ExchangeError::Abandoned | ExchangeError::ShuttingDown => new(
-                S::SERVICE_UNAVAILABLE,
-                "SHUTTING_DOWN",
-                "The gateway is stopping; try again.",
-            )
-            .with_retry_after(Duration::from_secs(1)),
-        }
-    }
-}
-
-impl From<Failure> for ApiError {
-    /// The adapter's own words reach the client only where they are about the client's request.
-    fn from(failure: Failure) -> Self {
-        use StatusCode as S;
-        let refused = |code, what: &str, text: &str| {
-            Self::new(
-                S::BAD_REQUEST,
-                code,
-                format!("{what}: {}", printable(text, 300)),
-            )
-        };
-        match failure {
-            Failure::Unsupported(field) => refused(
-                "UNSUPPORTED_PARAMETER",
-                "The model's provider does not support this",
-                &field,
-            )
-            .with_param(printable(
-                field.split([' ', ':']).next().unwrap_or_default(),
-                100,
-            )),
-            Failure::Rejected(text) => refused(
-                "UPSTREAM_REJECTED",
-                "The model's provider refused the request",
-                &text,
-            ),
-            Failure::ContextLength(text) => refused(
-                "CONTEXT_LENGTH_EXCEEDED",
-                "The request is too long for the model",
-                &text,
-            )
-            .with_param("messages"),
-            Failure::Filtered(text) => refused(
-                "CONTENT_FILTERED",
-                "The model's provider refused the content",
-                &text,
-            ),
-            Failure::Unauthorized(_) | Failure::Malformed(_) => Self::new(
-                S::BAD_GATEWAY,
-                "UPSTREAM_ERROR",
-                "The model's provider could not serve the request.",
-            ),
-            Failure::RateLimited(after) => Self::new(
-                S::SERVICE_UNAVAILABLE,
-                "UPSTREAM_UNAVAILABLE",
-                "The model's provider is limiting requests; try again later.",
-            )
-            .with_retry_after(Duration::from_millis(after.unwrap_or(1_000).into())),
-            Failure::Unavailable(_) => Self::new(
-                S::SERVICE_UNAVAILABLE,
-                "UPSTREAM_UNAVAILABLE",
-                "The model's provider is unavailable; try again later.",
-            )
-            .with_retry_after(Duration::from_secs(1)),
-        }
-    }
 }

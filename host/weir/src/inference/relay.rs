@@ -24,13 +24,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::dialect::openai::{AnswerHead, Chunks, Completion};
-use super::exchange::{ExchangeError, Phase};
+use super::dialect::{AnswerHead, Chunks, Dialect, Whole};
+use super::error::{ExchangeError, Phase};
 use super::sequence::{OutOfOrder, Sequence};
 use crate::billing::idempotency::ClaimedKey;
 use crate::billing::meter::{Billed, Meter, Spent};
 use crate::error::ApiError;
-use crate::plugins::bindings::chat::{Event, FinishReason};
+use weir_sandbox::adapter::bindings::chat::Event;
 
 /// Pieces of a stream that wait for a client to read them. A piece is at most what one call of an
 /// adapter yields.
@@ -38,6 +38,13 @@ const WAITING_PIECES: usize = 4;
 
 /// Says that an answer is an earlier request's.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+
+/// Names the advisory fields of the request that its upstream could not be told.
+const IGNORED: HeaderName = HeaderName::from_static("x-weir-ignored");
+
+/// The most names in that header, and bytes of each: they are a guest's words.
+const MAX_IGNORED: usize = 32;
+const MAX_IGNORED_BYTES: usize = 64;
 
 /// How long a failure waits for a client to read what came before it.
 const FAILURE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -63,6 +70,8 @@ pub struct Relay {
     key: Option<ClaimedKey>,
     /// Whether an upstream was sent the request: from then on it may ask to be paid.
     asked: bool,
+    /// Advisory fields that the upstream cannot be told.
+    ignored: Vec<String>,
     client: Client,
     hung_up_at: Option<Instant>,
     bounds: Bounds,
@@ -81,6 +90,8 @@ struct Begun {
     body: Bytes,
     /// Whether it is an earlier request's.
     replayed: bool,
+    /// Advisory fields that the upstream could not be told.
+    ignored: Vec<String>,
 }
 
 /// What a stream's task tells its response.
@@ -92,8 +103,7 @@ enum Piece {
 
 enum Client {
     Plain {
-        head: AnswerHead,
-        answer: Completion,
+        answer: Whole,
         reply: oneshot::Sender<Result<Begun, ApiError>>,
     },
     Stream {
@@ -105,34 +115,23 @@ enum Client {
 }
 
 impl Relay {
-    /// For a client that wants the whole answer at once.
-    pub fn plain(head: AnswerHead, meter: Meter, bounds: Bounds) -> (Self, Reply) {
+    /// For a client that wants the whole answer at once, in this dialect.
+    pub fn plain(dialect: Dialect, head: AnswerHead, meter: Meter, bounds: Bounds) -> (Self, Reply) {
         let (reply, begun) = oneshot::channel();
         let client = Client::Plain {
-            head,
-            answer: Completion::default(),
+            answer: dialect.whole(head),
             reply,
         };
-        (
-            Self::new(client, meter, bounds),
-            Reply {
-                begun,
-                pieces: None,
-            },
-        )
+        let pieces = None;
+        (Self::new(client, meter, bounds), Reply { begun, pieces })
     }
 
     /// For a client that wants the answer as it is made.
-    pub fn stream(
-        head: AnswerHead,
-        include_usage: bool,
-        meter: Meter,
-        bounds: Bounds,
-    ) -> (Self, Reply) {
+    pub fn stream(dialect: Dialect, head: AnswerHead, meter: Meter, bounds: Bounds) -> (Self, Reply) {
         let (begun_sender, begun) = oneshot::channel();
         let (sender, pieces) = mpsc::channel(WAITING_PIECES);
         let client = Client::Stream {
-            chunks: Chunks::new(&head, include_usage),
+            chunks: dialect.chunks(head),
             begun: Some(begun_sender),
             pieces: sender,
         };
@@ -146,6 +145,7 @@ impl Relay {
             meter,
             key: None,
             asked: false,
+            ignored: Vec::new(),
             client,
             hung_up_at: None,
             bounds,
@@ -165,6 +165,16 @@ impl Relay {
     /// Has the request's key end with the request.
     pub fn keep(&mut self, key: ClaimedKey) {
         self.key = Some(key);
+    }
+
+    /// Notes the advisory fields that the upstream cannot be told, as the adapter names them. The client is told with
+    /// the head of the answer.
+    pub fn ignore(&mut self, names: &[String]) {
+        let fit = |name: &&String| {
+            (1..=MAX_IGNORED_BYTES).contains(&name.len())
+                && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',')
+        };
+        self.ignored = names.iter().filter(fit).take(MAX_IGNORED).cloned().collect();
     }
 
     /// An upstream is sent the request.
@@ -194,9 +204,10 @@ impl Relay {
     /// Forgets an attempt that yielded nothing, for the next one.
     pub fn restart(&mut self) {
         self.sequence = Sequence::new(self.bounds.output_limit);
+        self.ignored.clear();
         self.asked = false;
         if let Client::Plain { answer, .. } = &mut self.client {
-            *answer = Completion::default();
+            answer.clear();
         }
     }
 
@@ -239,8 +250,8 @@ impl Relay {
 
     /// Ends an answer that has used more than it may, as one that has reached its limit.
     pub async fn stop(&mut self) -> Result<(), ExchangeError> {
-        self.sequence.cut();
-        self.take(vec![Event::Finish(FinishReason::Length)]).await
+        let ends = self.sequence.cut();
+        self.take(ends).await
     }
 
     /// Charges for the answer, then hands over the rest of it, or all of it.
@@ -258,19 +269,15 @@ impl Relay {
             end_key(key, None).await;
             return self.finish_stream(&billed).await;
         }
-        if let Client::Plain {
-            head,
-            answer,
-            reply,
-        } = self.client
-        {
-            let body = Bytes::from(answer.into_body(&head, &billed));
+        if let Client::Plain { answer, reply } = self.client {
+            let body = Bytes::from(answer.into_body(&billed));
             // A client that has the answer and asks again gets it again.
             end_key(key, Some(body.clone())).await;
             // Nobody listens if the client is gone, and that is all right.
             let _ = reply.send(Ok(Begun {
                 body,
                 replayed: false,
+                ignored: self.ignored,
             }));
         }
         Ok(())
@@ -310,6 +317,7 @@ impl Relay {
             let _ = reply.send(Ok(Begun {
                 body,
                 replayed: true,
+                ignored: Vec::new(),
             }));
         }
     }
@@ -329,9 +337,11 @@ impl Relay {
             } => {
                 let _ = reply.send(Err(error));
             }
-            Client::Stream { pieces, .. } => {
+            Client::Stream {
+                mut chunks, pieces, ..
+            } => {
                 let mut piece = Vec::new();
-                Chunks::error(&error, request_id, &mut piece);
+                chunks.error(&error, request_id, &mut piece);
                 // The deadline may be what failed, so that this has a short one of its own.
                 let sent = tokio::time::timeout(FAILURE_TIMEOUT, async {
                     if pieces.send(Piece::Bytes(piece.into())).await.is_ok() {
@@ -434,7 +444,10 @@ impl Relay {
             return Ok(());
         }
         if let Some(begun) = begun.take() {
-            let _ = begun.send(Ok(Begun::default()));
+            let _ = begun.send(Ok(Begun {
+                ignored: std::mem::take(&mut self.ignored),
+                ..Begun::default()
+            }));
         }
         let pieces = pieces.clone();
         let sent = match pieces.try_send(Piece::Bytes(piece.into())) {
@@ -472,28 +485,37 @@ impl Reply {
     pub async fn response(self) -> Result<Response, ApiError> {
         // The sender is dropped without a word only if the task panicked.
         let begun = self.begun.await.map_err(|_| ApiError::internal())??;
-        let Some(pieces) = self.pieces else {
-            let json = HeaderValue::from_static("application/json");
-            let mut response = ([(header::CONTENT_TYPE, json)], begun.body).into_response();
-            if begun.replayed {
-                let yes = HeaderValue::from_static("true");
-                response.headers_mut().insert(REPLAYED, yes);
+        let mut response = match self.pieces {
+            None => {
+                let json = HeaderValue::from_static("application/json");
+                ([(header::CONTENT_TYPE, json)], begun.body).into_response()
             }
-            return Ok(response);
+            Some(pieces) => {
+                let headers = [
+                    (
+                        header::CONTENT_TYPE,
+                        HeaderValue::from_static("text/event-stream"),
+                    ),
+                    (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+                    // Asks nginx and its kin not to collect the stream.
+                    (
+                        header::HeaderName::from_static("x-accel-buffering"),
+                        HeaderValue::from_static("no"),
+                    ),
+                ];
+                (headers, Body::new(Pieces(pieces))).into_response()
+            }
         };
-        let headers = [
-            (
-                header::CONTENT_TYPE,
-                HeaderValue::from_static("text/event-stream"),
-            ),
-            (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
-            // Asks nginx and its kin not to collect the stream.
-            (
-                header::HeaderName::from_static("x-accel-buffering"),
-                HeaderValue::from_static("no"),
-            ),
-        ];
-        Ok((headers, Body::new(Pieces(pieces))).into_response())
+        let headers = response.headers_mut();
+        if begun.replayed {
+            headers.insert(REPLAYED, HeaderValue::from_static("true"));
+        }
+        if let Ok(ignored) = HeaderValue::try_from(begun.ignored.join(", "))
+            && !ignored.is_empty()
+        {
+            headers.insert(IGNORED, ignored);
+        }
+        Ok(response)
     }
 }
 

@@ -4,25 +4,30 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
-use super::dialect::openai::ChatCall;
+use super::dialect::{Attachment, ChatCall};
 use super::usage::RequestSize;
 use crate::catalog::price::Price;
 use crate::catalog::{Catalog, Model};
 use crate::error::ApiError;
-use crate::plugins::bindings::chat::{ChatRequest, Content, ToolContent};
+use weir_sandbox::adapter::bindings::adapter::Client;
+use weir_sandbox::adapter::bindings::chat::{ChatRequest, Content, ToolContent};
 
 /// A request that fits its model.
-pub struct Plan {
+pub struct Resolved {
     /// The model, with the upstreams that serve it.
     pub model: Arc<Model>,
     /// The request, its output limit set.
     pub request: ChatRequest,
+    /// The bytes that its images, recordings and documents are in.
+    pub attachments: Vec<Attachment>,
+    /// Who asks, as far as an upstream may care.
+    pub client: Client,
     /// How large it is.
     pub size: RequestSize,
 }
 
 /// Finds the model and checks the request against its limits. Each refusal has a code of its own.
-pub fn resolve(catalog: &Catalog, call: ChatCall) -> Result<Plan, ApiError> {
+pub fn resolve(catalog: &Catalog, call: ChatCall) -> Result<Resolved, ApiError> {
     let mut request = call.request;
     let bad = |code, message: String| ApiError::new(StatusCode::BAD_REQUEST, code, message);
     let Some(model) = catalog.model(&request.model) else {
@@ -68,7 +73,7 @@ pub fn resolve(catalog: &Catalog, call: ChatCall) -> Result<Plan, ApiError> {
         )
         .with_param(call.output_limit_param));
     }
-    let size = RequestSize::of(&request);
+    let size = RequestSize::of(&request, &call.attachments);
     let window = u64::from(model.context_window);
     let input = size.estimated_tokens(model.max_image_tokens);
     // Without a limit of the client's the default gives way to a long input.
@@ -89,9 +94,11 @@ pub fn resolve(catalog: &Catalog, call: ChatCall) -> Result<Plan, ApiError> {
         .with_param("messages"));
     }
     request.max_output_tokens = u32::try_from(output).unwrap_or(model.max_output_tokens);
-    Ok(Plan {
+    Ok(Resolved {
         model: model.clone(),
         request,
+        attachments: call.attachments,
+        client: call.client,
         size,
     })
 }
@@ -103,7 +110,7 @@ fn first_message_with_image(request: &ChatRequest) -> Option<usize> {
             Content::ToolResult(result) => result
                 .content
                 .iter()
-                .any(|content| matches!(content, ToolContent::Image(_))),
+                .any(|content| matches!(content, ToolContent::Image(_) | ToolContent::File(_))),
             _ => false,
         })
     })

@@ -3,9 +3,8 @@
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
-use serde_json::{Map, Value};
 
-use super::dialect::openai;
+use super::dialect::{self, ChatCall};
 use super::idempotency::IdempotencyHeader;
 use crate::app::App;
 use crate::billing::ledger::{AccountId, Source};
@@ -51,7 +50,7 @@ async fn complete(
 ) -> Result<Response, ApiError> {
     // After the body: a client that sends slowly must not hold a turn meanwhile.
     let turn = app.admission.enter().await?;
-    let mut call = openai::parse_chat(&body.bytes)?;
+    let mut call = dialect::read_own(&body.bytes)?;
     call.needs_tools = needs_tools;
     let key = key.with_body(&body.bytes);
     let (held, payer) = ((turn, body.room), caller.payer());
@@ -69,9 +68,9 @@ pub async fn create_agent_completion(
 ) -> Result<Response, ApiError> {
     service.require(Scope::ModelCall)?;
     let turn = app.admission.enter().await?;
-    let (payer, request) = split_agent_body(&body.bytes)?;
-    let mut call = openai::parse_chat(&request)?;
+    let mut call = dialect::read_own(&body.bytes)?;
     call.needs_tools = true;
+    let payer = take_payer(&mut call)?;
     if !identity::user_exists(&app, &payer.account.0).await? {
         return Err(ApiError::new(
             StatusCode::NOT_FOUND,
@@ -84,31 +83,33 @@ pub async fn create_agent_completion(
     super::chat(&app, (turn, body.room), payer, request_id, call, key).await
 }
 
-/// Takes from a body what is not OpenAI's.
-fn split_agent_body(body: &[u8]) -> Result<(Payer, Vec<u8>), ApiError> {
-    let mut fields: Map<String, Value> = serde_json::from_slice(body)
-        .map_err(|_| ApiError::invalid_request("", "The body is no JSON object."))?;
-    let mut id = |name: &str| match fields.remove(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(id))
-            if (1..=MAX_ID_BYTES).contains(&id.len()) && !id.contains(char::is_control) =>
-        {
-            Ok(Some(id))
-        }
-        Some(_) => Err(ApiError::invalid_request(
-            name,
-            format!("An id is a text of 1 to {MAX_ID_BYTES} bytes without control characters."),
-        )),
+/// Takes from a service's request what is not the model's: who pays, and for which task. To the dialect these are fields
+/// that it does not know.
+fn take_payer(call: &mut ChatCall) -> Result<Payer, ApiError> {
+    let mut take_id = |name: &str| {
+        let fields = &mut call.request.extra;
+        let Some(index) = fields.iter().position(|(field, _)| field == name) else {
+            return Ok(None);
+        };
+        let (_, json) = fields.remove(index);
+        let id = serde_json::from_str::<String>(&json).ok();
+        let is_legal = |id: &String| {
+            (1..=MAX_ID_BYTES).contains(&id.len()) && !id.contains(char::is_control)
+        };
+        id.filter(is_legal).map(Some).ok_or_else(|| {
+            ApiError::invalid_request(
+                name,
+                format!("An id is a text of 1 to {MAX_ID_BYTES} bytes without control characters."),
+            )
+        })
     };
-    let (user_id, task_id) = (id("user_id")?, id("task_id")?);
+    let (user_id, task_id) = (take_id("user_id")?, take_id("task_id")?);
     let user_id = user_id.ok_or_else(|| {
         ApiError::invalid_request("user_id", "The id of the user who pays is missing.")
     })?;
-    let payer = Payer {
+    Ok(Payer {
         account: AccountId(user_id),
         source: Source::Agent,
         source_id: task_id,
-    };
-    let request = serde_json::to_vec(&fields).map_err(|_| ApiError::internal())?;
-    Ok((payer, request))
+    })
 }

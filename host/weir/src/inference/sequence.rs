@@ -1,9 +1,10 @@
 //! Whether an adapter's events make an answer.
 //!
-//! Dialects write what they are given; that the order makes sense is checked here, once, so that none of
-//! them has to.
+//! Dialects write what they are given; that it makes sense is checked here, once, so that none of them has to.
 
-use crate::plugins::bindings::chat::{BlockKind, Event, FinishReason, Usage};
+use weir_sandbox::adapter::bindings::chat::{
+    Block, BlockStart, Citation, Event, FinishReason, Fragment, Usage,
+};
 
 /// Bytes of events, [`EVENT_BYTES`] for each included, that a token of the output limit allows; a streamed
 /// token of four bytes takes 20, and twice that where its usage comes with it.
@@ -18,12 +19,18 @@ const EVENT_BYTES: u64 = 16;
 /// Bytes of images that an answer may hold.
 const IMAGE_BYTES: u64 = 64 << 20;
 
+/// Blocks that may be open at once: parallel tool calls, most of all.
+const OPEN_BLOCKS: usize = 256;
+
 /// Follows an answer's events.
 #[derive(Debug)]
 pub struct Sequence {
-    block: Option<BlockKind>,
-    /// A tool-call block has begun and does not say yet which tool it calls.
-    awaits_tool: bool,
+    /// Any event has come.
+    begun: bool,
+    /// How many blocks have begun: the next one's index.
+    blocks: u32,
+    /// Those that have not ended.
+    open: Vec<(u32, Kind)>,
     finish: Option<FinishReason>,
     is_cut: bool,
     usage: Option<Usage>,
@@ -31,6 +38,15 @@ pub struct Sequence {
     any_output: bool,
     bytes_left: u64,
     image_bytes_left: u64,
+}
+
+/// What a block holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Text or a refusal.
+    Spoken,
+    Reasoning,
+    ToolCall,
 }
 
 /// An event that has no place where it came.
@@ -48,8 +64,9 @@ impl Sequence {
     /// upstream sent it: a plain answer is collected in memory.
     pub fn new(output_limit: u32) -> Self {
         Self {
-            block: None,
-            awaits_tool: false,
+            begun: false,
+            blocks: 0,
+            open: Vec::new(),
             finish: None,
             is_cut: false,
             usage: None,
@@ -69,38 +86,47 @@ impl Sequence {
             .bytes_left
             .checked_sub(EVENT_BYTES + text_bytes(event))
             .ok_or(OutOfOrder::TOO_MUCH)?;
-        if self.awaits_tool && !matches!(event, Event::ToolCall(_) | Event::Usage(_)) {
-            return Err(OutOfOrder("a tool call without a name"));
-        }
+        let is_first = !std::mem::replace(&mut self.begun, true);
         match event {
-            Event::BlockStart(kind) => {
-                self.awaits_tool = *kind == BlockKind::ToolCall;
-                self.block = Some(*kind);
+            Event::Started(_) if is_first => {}
+            Event::Started(_) => return Err(OutOfOrder("a start after the first event")),
+            Event::BlockStart(start) => self.begin(start)?,
+            Event::Fragment(Fragment { index, text }) => {
+                self.kind_of(*index)?;
+                self.receive(text);
             }
-            Event::Text(text) => self.fragment(BlockKind::Text, text)?,
-            Event::Reasoning(text) | Event::RedactedReasoning(text) => {
-                self.fragment(BlockKind::Reasoning, text)?;
+            Event::Signature(Fragment { index, .. }) => {
+                self.kind_of(*index)?;
             }
-            Event::ToolCallFragment(text) => self.fragment(BlockKind::ToolCall, text)?,
-            Event::ToolCall(call) => {
-                if !std::mem::take(&mut self.awaits_tool) {
-                    return Err(OutOfOrder("a tool's name outside a tool call"));
-                }
-                self.fragment(BlockKind::ToolCall, &call.name)?;
-            }
-            Event::Signature(_) | Event::Citation(_) => {
-                if self.block.is_none() {
-                    return Err(OutOfOrder("a signature or citation outside a block"));
+            Event::Sealed(Fragment { index, .. }) => {
+                if self.kind_of(*index)? != Kind::Reasoning {
+                    return Err(OutOfOrder("a sealed form of something else than reasoning"));
                 }
             }
-            Event::Image(image) => {
+            Event::Citation(Citation { index, .. }) => {
+                if self.kind_of(*index)? != Kind::Spoken {
+                    return Err(OutOfOrder("a citation outside a text block"));
+                }
+            }
+            Event::BlockEnd(index) => {
+                self.kind_of(*index)?;
+                self.open.retain(|(open, _)| open != index);
+            }
+            Event::Opaque(opaque) => {
+                self.number(opaque.index)?;
+                self.receive(&opaque.block.json);
+            }
+            Event::Media(media) => {
                 self.image_bytes_left = self
                     .image_bytes_left
-                    .checked_sub(image.data.len() as u64)
+                    .checked_sub(media.data.len() as u64)
                     .ok_or(OutOfOrder::TOO_MUCH)?;
                 self.any_output = true;
             }
-            Event::Usage(usage) => self.usage = Some(*usage),
+            Event::Usage(usage) => self.usage = Some(usage.clone()),
+            Event::Finish(_) if !self.open.is_empty() => {
+                return Err(OutOfOrder("a finish before every block has ended"));
+            }
             Event::Finish(reason) => self.finish = Some(reason.clone()),
         }
         Ok(())
@@ -114,9 +140,11 @@ impl Sequence {
         }
     }
 
-    /// The answer ends here, before its upstream has ended it.
-    pub fn cut(&mut self) {
+    /// The answer ends here, before its upstream has ended it: the events that end it.
+    pub fn cut(&mut self) -> Vec<Event> {
         self.is_cut = true;
+        let ends = self.open.iter().map(|(index, _)| Event::BlockEnd(*index));
+        ends.chain([Event::Finish(FinishReason::Length)]).collect()
     }
 
     /// Whether its upstream has ended it, so that what was reported is the last word.
@@ -139,36 +167,79 @@ impl Sequence {
         self.received_bytes
     }
 
-    fn fragment(&mut self, kind: BlockKind, text: &str) -> Result<(), OutOfOrder> {
-        if self.block != Some(kind) {
-            return Err(OutOfOrder("a fragment outside a block of its kind"));
+    fn begin(&mut self, start: &BlockStart) -> Result<(), OutOfOrder> {
+        self.number(start.index)?;
+        if self.open.len() == OPEN_BLOCKS {
+            return Err(OutOfOrder("too many blocks at once"));
         }
+        let kind = match &start.block {
+            Block::Text | Block::Refusal => Kind::Spoken,
+            Block::Reasoning => Kind::Reasoning,
+            Block::ToolCall(call) => {
+                self.receive(&call.name);
+                Kind::ToolCall
+            }
+        };
+        self.open.push((start.index, kind));
+        Ok(())
+    }
+
+    fn number(&mut self, index: u32) -> Result<(), OutOfOrder> {
+        if index != self.blocks {
+            return Err(OutOfOrder("a block that is not numbered in its turn"));
+        }
+        self.blocks += 1;
+        Ok(())
+    }
+
+    fn kind_of(&self, index: u32) -> Result<Kind, OutOfOrder> {
+        let mut open = self.open.iter().rev();
+        let found = open.find(|(open, _)| *open == index);
+        found
+            .map(|(_, kind)| *kind)
+            .ok_or(OutOfOrder("a piece of a block that is not open"))
+    }
+
+    fn receive(&mut self, text: &str) {
         self.received_bytes += text.len() as u64;
         self.any_output = true;
-        Ok(())
     }
 }
 
 fn text_bytes(event: &Event) -> u64 {
+    let optional = |text: &Option<String>| text.as_ref().map_or(0, String::len);
     let bytes = match event {
-        Event::Text(text)
-        | Event::Reasoning(text)
-        | Event::RedactedReasoning(text)
-        | Event::ToolCallFragment(text)
-        | Event::Signature(text)
-        | Event::Citation(text) => text.len(),
-        Event::ToolCall(call) => call.id.len() + call.name.len(),
-        Event::Image(image) => image.media_type.len(),
-        Event::Finish(FinishReason::StopSequence(text)) => text.len(),
-        Event::BlockStart(_) | Event::Usage(_) | Event::Finish(_) => 0,
+        Event::Fragment(piece) | Event::Signature(piece) | Event::Sealed(piece) => piece.text.len(),
+        Event::Started(started) => optional(&started.id) + optional(&started.model),
+        Event::BlockStart(start) => match &start.block {
+            Block::ToolCall(call) => call.id.len() + call.name.len(),
+            Block::Text | Block::Refusal | Block::Reasoning => 0,
+        },
+        Event::Citation(citation) => [
+            &citation.source,
+            &citation.title,
+            &citation.cited_text,
+            &citation.json,
+        ]
+        .into_iter()
+        .map(optional)
+        .sum(),
+        Event::Opaque(opaque) => opaque.block.kind.len() + opaque.block.json.len(),
+        Event::Media(media) => media.media_type.len(),
+        Event::Usage(usage) => usage.other.iter().map(|count| 8 + count.name.len()).sum(),
+        Event::Finish(FinishReason::StopSequence(text) | FinishReason::Other(text)) => text.len(),
+        Event::BlockEnd(_) | Event::Finish(_) => 0,
     };
     bytes as u64
 }
 
 #[cfg(test)]
 mod tests {
+    use weir_sandbox::adapter::bindings::chat::{
+        CallKind, Opaque, OpaqueBlock, Started, ToolCallStart,
+    };
+
     use super::*;
-    use crate::plugins::bindings::chat::ToolCallStart;
 
     fn followed(events: &[Event]) -> Result<Sequence, OutOfOrder> {
         let mut sequence = Sequence::new(100);
@@ -176,70 +247,151 @@ mod tests {
         sequence.end().map(|()| sequence)
     }
 
-    fn tool() -> Event {
-        Event::ToolCall(ToolCallStart {
+    fn start(index: u32, block: Block) -> Event {
+        Event::BlockStart(BlockStart { index, block })
+    }
+
+    fn tool() -> Block {
+        Block::ToolCall(ToolCallStart {
             id: "1".into(),
             name: "f".into(),
+            kind: CallKind::Function,
         })
+    }
+
+    fn piece(index: u32, text: &str) -> Fragment {
+        Fragment {
+            index,
+            text: text.into(),
+        }
+    }
+
+    fn text(index: u32, text: &str) -> Event {
+        Event::Fragment(piece(index, text))
+    }
+
+    fn end(index: u32) -> Event {
+        Event::BlockEnd(index)
+    }
+
+    fn opaque(index: u32) -> Event {
+        Event::Opaque(OpaqueBlock {
+            index,
+            block: Opaque {
+                kind: "search".into(),
+                json: "{}".into(),
+            },
+        })
+    }
+
+    fn started() -> Event {
+        Event::Started(Started {
+            id: Some("upstream-1".into()),
+            model: None,
+        })
+    }
+
+    fn citation(index: u32) -> Event {
+        Event::Citation(Citation {
+            index,
+            source: Some("https://a.example".into()),
+            title: None,
+            cited_text: None,
+            span: None,
+            json: None,
+        })
+    }
+
+    fn finish() -> Event {
+        Event::Finish(FinishReason::Stop)
     }
 
     #[test]
     fn a_sane_answer_is_followed() {
         let sequence = followed(&[
-            Event::BlockStart(BlockKind::Reasoning),
-            Event::Reasoning("hm".into()),
-            Event::BlockStart(BlockKind::Text),
-            Event::Text("hi".into()),
-            Event::BlockStart(BlockKind::ToolCall),
-            tool(),
-            Event::ToolCallFragment("{}".into()),
+            started(),
+            start(0, Block::Reasoning),
+            text(0, "hm"),
+            Event::Sealed(piece(0, "sealed")),
+            Event::Signature(piece(0, "proof")),
+            end(0),
+            opaque(1),
+            start(2, Block::Text),
+            text(2, "hi"),
+            citation(2),
+            end(2),
+            start(3, tool()),
+            start(4, tool()),
+            text(4, "{"),
+            text(3, "{}"),
+            text(4, "}"),
+            end(3),
+            end(4),
             Event::Finish(FinishReason::ToolCalls),
         ]);
-        assert!(sequence.is_ok_and(|s| s.any_output() && s.received_bytes() == 7));
+        assert!(sequence.is_ok_and(|s| s.any_output() && s.received_bytes() == 12));
     }
 
     #[test]
     fn an_answer_is_bounded_by_its_output_limit() {
         let mut sequence = Sequence::new(100);
-        let mut followed = sequence.follow(&Event::BlockStart(BlockKind::Text));
+        let mut followed = sequence.follow(&start(0, Block::Text));
         let mut events = 0;
         while followed.is_ok() {
-            followed = sequence.follow(&Event::Text("tiny".into()));
+            followed = sequence.follow(&text(0, "tiny"));
             events += 1;
         }
         assert_eq!(followed, Err(OutOfOrder::TOO_MUCH));
         assert_eq!(events - 1, ((64 << 10) + 4_800 - 16) / 20);
+        let long = "x".repeat(80_000);
+        for event in [
+            Event::Signature(piece(0, &long)),
+            Event::Fragment(piece(0, &long)),
+            Event::Finish(FinishReason::Other(long.clone())),
+        ] {
+            assert_eq!(
+                Sequence::new(100).follow(&event),
+                Err(OutOfOrder::TOO_MUCH)
+            );
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_cut_ends_what_is_open() {
         let mut sequence = Sequence::new(100);
-        let text = "x".repeat(80_000);
-        assert_eq!(
-            sequence.follow(&Event::Signature(text)),
-            Err(OutOfOrder::TOO_MUCH)
-        );
+        for event in [start(0, Block::Text), end(0), start(1, tool())] {
+            assert_eq!(sequence.follow(&event), Ok(()));
+        }
+        let ends = sequence.cut();
+        assert_eq!(ends, [end(1), Event::Finish(FinishReason::Length)]);
+        assert!(ends.iter().all(|event| sequence.follow(event).is_ok()));
+        assert!(sequence.end().is_ok() && !sequence.is_whole());
     }
 
     #[test]
     fn nonsense_is_refused() {
-        let text = || Event::Text("x".into());
-        let start = |kind| Event::BlockStart(kind);
-        let finish = || Event::Finish(FinishReason::Stop);
         for events in [
             vec![],
-            vec![text(), finish()],
-            vec![start(BlockKind::Text)],
-            vec![start(BlockKind::Reasoning), text(), finish()],
-            vec![start(BlockKind::ToolCall), finish()],
-            vec![
-                start(BlockKind::ToolCall),
-                Event::ToolCallFragment("{".into()),
-                finish(),
-            ],
-            vec![start(BlockKind::ToolCall), tool(), tool(), finish()],
-            vec![start(BlockKind::Text), tool(), finish()],
-            vec![Event::Signature("x".into()), finish()],
+            vec![text(0, "x"), finish()],
+            vec![start(0, Block::Text)],
+            vec![start(0, Block::Text), finish()],
+            vec![start(1, Block::Text), end(1), finish()],
+            vec![start(0, Block::Text), start(0, Block::Text), finish()],
+            vec![start(0, Block::Text), text(1, "x"), end(0), finish()],
+            vec![start(0, Block::Text), end(0), text(0, "x"), finish()],
+            vec![start(0, Block::Text), end(0), end(0), finish()],
+            vec![start(0, Block::Text), Event::Sealed(piece(0, "x")), end(0), finish()],
+            vec![start(0, tool()), citation(0), end(0), finish()],
+            vec![Event::Signature(piece(0, "x")), finish()],
+            vec![opaque(1), finish()],
+            vec![started(), started(), finish()],
+            vec![start(0, Block::Text), started(), end(0), finish()],
             vec![finish(), finish()],
-            vec![finish(), start(BlockKind::Text)],
+            vec![finish(), start(0, Block::Text)],
         ] {
             assert!(followed(&events).is_err(), "{events:?}");
         }
+        let many = (0..300).map(|index| start(index, Block::Text));
+        assert!(followed(&Vec::from_iter(many)).is_err());
     }
 }

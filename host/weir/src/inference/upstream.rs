@@ -17,7 +17,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 pub use super::destination::BaseUrl;
-use crate::plugins::bindings::adapter::Setting;
+use weir_sandbox::adapter::bindings::adapter::Setting;
 use weir_storage::secrets::Secret;
 
 /// The pooled client that all exchanges share.

@@ -4,9 +4,11 @@
 //! the bound of the request, output to the limit that was sent. Where nothing is reported, the host
 //! counts bytes; so it does where zero is reported of what it has seen.
 
-use crate::plugins::bindings::chat::{
-    ChatRequest, Content, Image, ImageSource, Message, ResponseFormat, ToolContent, Usage,
+use weir_sandbox::adapter::bindings::chat::{
+    ChatRequest, Content, File, Image, Message, ResponseFormat, Source, ToolContent, ToolKind, Usage,
 };
+
+use super::dialect::Attachment;
 
 /// Bytes of text per token, for estimates. English has about four.
 pub const BYTES_PER_TOKEN: u64 = 4;
@@ -58,53 +60,32 @@ pub struct CheckedUsage {
 }
 
 impl RequestSize {
-    /// Measures a request.
-    pub fn of(request: &ChatRequest) -> Self {
+    /// Measures a request whose images, recordings and documents are in these attachments.
+    pub fn of(request: &ChatRequest, attachments: &[Attachment]) -> Self {
         let mut size = Self {
             messages: request.messages.len() as u64,
             tools: request.tools.len() as u64,
             ..Self::default()
         };
-        for Message { name, parts, .. } in &request.messages {
-            size.text(name.as_deref().unwrap_or_default());
+        for Message {
+            name, parts, extra, ..
+        } in &request.messages
+        {
+            size.optional(name);
+            size.extra(extra);
             for part in parts {
-                match &part.content {
-                    Content::Text(text)
-                    | Content::Reasoning(text)
-                    | Content::RedactedReasoning(text) => size.text(text),
-                    Content::Image(image) => size.image(image),
-                    Content::File(file) => {
-                        size.images += 1;
-                        size.file_bytes += file.data.len() as u64;
-                        size.text(file.name.as_deref().unwrap_or_default());
-                    }
-                    Content::ToolCall(call) => {
-                        size.text(&call.name);
-                        size.text(&call.arguments);
-                    }
-                    Content::ToolResult(result) => {
-                        for content in &result.content {
-                            match content {
-                                ToolContent::Text(text) => size.text(text),
-                                ToolContent::Image(image) => size.image(image),
-                            }
-                        }
-                    }
-                }
+                size.extra(&part.extra);
+                size.content(&part.content, attachments);
             }
         }
-        for (name, value) in &request.extra {
-            size.text(name);
-            size.text(value);
-        }
+        size.extra(&request.extra);
         for tool in &request.tools {
-            size.text(&tool.name);
-            size.text(tool.description.as_deref().unwrap_or_default());
-            size.text(&tool.input_schema);
+            size.extra(&tool.extra);
+            size.tool(&tool.kind);
         }
         if let ResponseFormat::JsonSchema(schema) = &request.response_format {
-            size.text(schema.name.as_deref().unwrap_or_default());
-            size.text(schema.description.as_deref().unwrap_or_default());
+            size.optional(&schema.name);
+            size.optional(&schema.description);
             size.text(&schema.schema);
         }
         size
@@ -125,14 +106,94 @@ impl RequestSize {
             + self.file_bytes / 2
     }
 
+    fn content(&mut self, content: &Content, attachments: &[Attachment]) {
+        match content {
+            Content::Text(text) | Content::Refusal(text) => self.text(text),
+            Content::Image(image) => self.image(image),
+            Content::Audio(audio) => self.document(&audio.source, attachments),
+            Content::File(file) => self.file(file, attachments),
+            Content::Reasoning(reasoning) => {
+                self.text(&reasoning.text);
+                self.optional(&reasoning.sealed);
+            }
+            Content::ToolCall(call) => {
+                self.text(&call.name);
+                self.text(&call.arguments);
+            }
+            Content::ToolResult(result) => {
+                for content in &result.content {
+                    match content {
+                        ToolContent::Text(text) => self.text(text),
+                        ToolContent::Image(image) => self.image(image),
+                        ToolContent::File(file) => self.file(file, attachments),
+                        ToolContent::Opaque(opaque) => self.text(&opaque.json),
+                    }
+                }
+            }
+            Content::Opaque(opaque) => self.text(&opaque.json),
+        }
+    }
+
+    fn tool(&mut self, tool: &ToolKind) {
+        match tool {
+            ToolKind::Function(function) => {
+                self.text(&function.name);
+                self.optional(&function.description);
+                self.text(&function.input_schema);
+            }
+            ToolKind::BuiltIn(tool) => {
+                self.text(&tool.kind);
+                self.optional(&tool.name);
+                self.text(&tool.configuration);
+            }
+            ToolKind::Custom(tool) => {
+                self.text(&tool.name);
+                self.optional(&tool.description);
+                self.optional(&tool.format);
+            }
+        }
+    }
+
     fn text(&mut self, text: &str) {
         self.text_bytes += text.len() as u64;
     }
 
+    fn optional(&mut self, text: &Option<String>) {
+        self.text(text.as_deref().unwrap_or_default());
+    }
+
+    fn extra(&mut self, fields: &[(String, String)]) {
+        for (name, value) in fields {
+            self.text(name);
+            self.text(value);
+        }
+    }
+
     fn image(&mut self, image: &Image) {
         self.images += 1;
-        if let ImageSource::Url(url) = &image.source {
-            self.text(url);
+        self.locator(&image.source);
+    }
+
+    fn file(&mut self, file: &File, attachments: &[Attachment]) {
+        self.document(&file.source, attachments);
+        self.optional(&file.name);
+        self.optional(&file.title);
+        self.optional(&file.context);
+    }
+
+    /// Something whose tokens only its upstream can count.
+    fn document(&mut self, source: &Source, attachments: &[Attachment]) {
+        self.images += 1;
+        if let Source::Attachment(index) = source {
+            let attachment = usize::try_from(*index).ok().and_then(|at| attachments.get(at));
+            self.file_bytes += attachment.map_or(0, |attachment| attachment.data.len() as u64);
+        }
+        self.locator(source);
+    }
+
+    fn locator(&mut self, source: &Source) {
+        if let Source::Url(text) | Source::Id(text) = source {
+            self.text(text);
         }
     }
 }
@@ -197,7 +258,7 @@ pub fn check(
 mod tests {
     use super::*;
     use crate::error::ApiError;
-    use crate::inference::dialect::openai::parse_chat;
+    use crate::inference::dialect::openai_chat::read;
 
     const SIZE: RequestSize = RequestSize {
         text_bytes: 402,
@@ -216,6 +277,7 @@ mod tests {
             output_tokens: output,
             reasoning_tokens: Some(u64::MAX),
             images: None,
+            other: Vec::new(),
         }
     }
 
@@ -238,7 +300,8 @@ mod tests {
             "response_format": {"type": "json_schema", "json_schema": {
                 "name": text(5), "description": text(8), "schema": {"a": text(9)}, "strict": true}},
         });
-        let size = RequestSize::of(&parse_chat(body.to_string().as_bytes())?.request);
+        let call = read(body.to_string().as_bytes())?;
+        let size = RequestSize::of(&call.request, &call.attachments);
         let json_and_url = 2 * r#"{"a":""}"#.len() + "https://a.example/".len();
         assert_eq!(
             size,

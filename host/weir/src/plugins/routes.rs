@@ -10,9 +10,11 @@ use http::StatusCode;
 use http::request::Parts;
 use serde::{Deserialize, Serialize};
 
-use super::compiler::CompileError;
-use super::slots::{self, Operation, OperationError, Source, Standing};
-use super::{Adapter, Digest, GuestError, LoadError};
+use weir_sandbox::compiler::CompileError;
+use super::slots::{self, Origin, SlotOperation, Standing};
+use super::{OperationError, store};
+use super::Component;
+use weir_sandbox::{Digest, GuestError, LoadError};
 use crate::admin::AdminCaller;
 use crate::app::App;
 use crate::billing::Credits;
@@ -201,8 +203,8 @@ pub async fn install_plugin(
     check_slot(&slot)?;
     let operation = operation(&app, slot, actor);
     // What is to serve must fit; what is only kept may fit once the configuration is changed.
-    let fits = |adapter: &Adapter| match query.activate {
-        true => fits(&app, &operation, adapter),
+    let fits = async |component: &Component| match query.activate {
+        true => fits(&app, &operation, component).await,
         false => Ok(()),
     };
     let installed = app
@@ -256,7 +258,7 @@ pub async fn roll_back_plugin(
     Path(slot): Path<String>,
 ) -> Result<Json<SlotItem>, ApiError> {
     let operation = operation(&app, slot, actor);
-    let fits = |adapter: &Adapter| fits(&app, &operation, adapter);
+    let fits = async |component: &Component| fits(&app, &operation, component).await;
     app.plugins
         .roll_back(app.stores(), &operation, fits)
         .await?;
@@ -307,7 +309,7 @@ async fn events(
             format!("A limit is a number from 1 to {MOST_EVENTS}."),
         )
     })?;
-    let events = slots::events(&app.database, slot, limit)
+    let events = store::events(&app.database, slot, limit)
         .await
         .map_err(|error| ApiError::of_database(&error, "asked for plugin events"))?;
     if events.is_empty()
@@ -330,8 +332,8 @@ async fn events(
     }))
 }
 
-async fn activate(app: &App, operation: &Operation, digest: Digest) -> Result<(), ApiError> {
-    let fits = |adapter: &Adapter| fits(app, operation, adapter);
+async fn activate(app: &App, operation: &SlotOperation, digest: Digest) -> Result<(), ApiError> {
+    let fits = async |component: &Component| fits(app, operation, component).await;
     app.plugins
         .activate(app.stores(), operation, digest, fits)
         .await?;
@@ -339,8 +341,8 @@ async fn activate(app: &App, operation: &Operation, digest: Digest) -> Result<()
 }
 
 /// What is wrong with a component in its slot of this gateway.
-fn fits(app: &App, operation: &Operation, adapter: &Adapter) -> Result<(), String> {
-    let problems = catalog::check_adapter(&app.config, &operation.slot, &adapter.description);
+async fn fits(app: &App, operation: &SlotOperation, component: &Component) -> Result<(), String> {
+    let problems = catalog::check_adapter(&app.config, &operation.slot, component).await;
     match problems.first() {
         None => Ok(()),
         Some(Problem { setting, what }) => Err(format!("{setting}: {what}")),
@@ -379,9 +381,9 @@ fn plugin_item(candidate: slots::Candidate) -> PluginItem {
         // To a tenth: more than that is noise.
         requests => Some((counts.latency_us as f64 / requests as f64 / 100.0).round() / 10.0),
     };
-    let (source, size_bytes, installed_at, installed_by) = match candidate.source {
-        Source::Bundled => ("bundled", None, None, None),
-        Source::Installed {
+    let (source, size_bytes, installed_at, installed_by) = match candidate.origin {
+        Origin::Bundled => ("bundled", None, None, None),
+        Origin::Installed {
             size_bytes,
             at,
             actor,
@@ -411,8 +413,8 @@ fn plugin_item(candidate: slots::Candidate) -> PluginItem {
     }
 }
 
-fn operation(app: &App, slot: String, actor: String) -> Operation {
-    Operation {
+fn operation(app: &App, slot: String, actor: String) -> SlotOperation {
+    SlotOperation {
         slot,
         actor,
         at: app.clock.now(),

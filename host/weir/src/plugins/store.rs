@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row};
 
-use super::Digest;
 use super::counters::Counts;
-use super::slots::OperationError;
+use super::error::OperationError;
+use weir_sandbox::Digest;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::Transaction;
@@ -83,6 +83,8 @@ pub(super) struct NewPlugin<'a> {
     pub name: &'a str,
     pub version: &'a str,
     pub wit_version: &'a str,
+    /// As JSON.
+    pub description: &'a str,
     pub bytes: &'a [u8],
 }
 
@@ -143,21 +145,31 @@ pub(super) async fn wanted(database: &Database) -> sqlx::Result<Wanted> {
     Ok(wanted)
 }
 
-/// A component's bytes, or what is left of them while it is being removed: whoever asks checks their digest.
-pub(super) async fn bytes(
+/// What is kept of a component.
+pub(super) struct Kept {
+    /// Its bytes, or what is left of them while it is being removed: whoever asks checks their digest.
+    pub bytes: Vec<u8>,
+    /// What it said of itself, as JSON.
+    pub description: Option<String>,
+}
+
+/// A component, if it is installed.
+pub(super) async fn kept(
     database: &Database,
     slot: &str,
     digest: Digest,
-) -> sqlx::Result<Option<Vec<u8>>> {
-    let size: Option<i64> =
-        sqlx::query_scalar("SELECT size_bytes FROM plugins WHERE slot = $1 AND digest = $2")
-            .bind(slot)
-            .bind(digest.to_string())
-            .fetch_optional(database.reader())
-            .await?;
-    let Some(size) = size else {
+) -> sqlx::Result<Option<Kept>> {
+    let row = sqlx::query(
+        "SELECT size_bytes, description FROM plugins WHERE slot = $1 AND digest = $2",
+    )
+    .bind(slot)
+    .bind(digest.to_string())
+    .fetch_optional(database.reader())
+    .await?;
+    let Some(row) = row else {
         return Ok(None);
     };
+    let size: i64 = row.try_get("size_bytes")?;
     let mut bytes = Vec::with_capacity(size as usize);
     for part in 0.. {
         let found: Option<Vec<u8>> = sqlx::query_scalar(
@@ -173,7 +185,8 @@ pub(super) async fn bytes(
             None => break,
         }
     }
-    Ok(Some(bytes))
+    let description = row.try_get("description")?;
+    Ok(Some(Kept { bytes, description }))
 }
 
 /// All that is installed, by slot and the time of it.
@@ -262,8 +275,8 @@ pub(super) async fn install(
     let mut transaction = database.begin().await?;
     let number = raise_generation(&mut transaction).await?;
     let installed = sqlx::query(
-        "INSERT INTO plugins (slot, digest, kind, name, version, wit_version, size_bytes, installed_at, \
-         installed_by) VALUES ($1, $2, 'adapter', $3, $4, $5, $6, $7, $8) \
+        "INSERT INTO plugins (slot, digest, kind, name, version, wit_version, description, size_bytes, \
+         installed_at, installed_by) VALUES ($1, $2, 'adapter', $3, $4, $5, $6, $7, $8, $9) \
          ON CONFLICT (slot, digest) DO NOTHING",
     )
     .bind(change.slot)
@@ -271,6 +284,7 @@ pub(super) async fn install(
     .bind(plugin.name)
     .bind(plugin.version)
     .bind(plugin.wit_version)
+    .bind(plugin.description)
     .bind(plugin.bytes.len() as i64)
     .bind(change.at.0)
     .bind(change.actor)

@@ -7,11 +7,14 @@ use std::collections::VecDeque;
 
 use serde_json::{Value, json};
 use weir_sdk::adapter::{
-    CredentialSlot, Description, Event, Exchange, Failure, HttpResponseHead, Request, Setting, Step,
+    Begun, CredentialSlot, Description, Event, Exchange, Failure, FailureKind, HttpResponseHead,
+    Request, Step, Task,
 };
+use weir_sdk::blocks::Blocks;
 use weir_sdk::chat::{
-    BlockKind, ChatRequest, Content, FinishReason, Message, ReasoningRequest, ResponseFormat, Role,
-    ToolCallStart, ToolChoice, ToolContent, ToolResult, Usage,
+    Block, CallKind, ChatRequest, Citation, Content, FinishReason, Fragment, Message, Opaque,
+    ReasoningEffort, ResponseFormat, Role, Span, Started, Tool, ToolCallStart, ToolChoice,
+    ToolContent, ToolKind, ToolResult, Usage,
 };
 
 /// What `/help` answers.
@@ -20,12 +23,19 @@ I am weir's demo model. I repeat what you say, and I know these commands:
 /help - this list
 /count - how many tokens your request has
 /reason [TEXT] - think first, then answer TEXT
+/seal [TEXT] - the same, with the thought signed and sealed
 /long N - answer with N words (at most 20000)
 /slow N MS - answer with N words and MS milliseconds between them
-/tool [NAME [JSON]] - call a tool of the request: the first one, or NAME, with JSON as arguments
+/tool [NAME [INPUT]] - call a tool of the request: the first one, or NAME, with INPUT, which is \
+JSON for a function
+/tools [JSON] - call all functions of the request at once, with JSON as arguments
+/cite - answer with a source
+/opaque - answer with a block that only this model knows
 /refuse - refuse to answer
-/error KIND [N] - fail, after N words if given; KIND is unsupported, rejected, context-length, \
-filtered, unauthorized, rate-limited, unavailable or malformed";
+/finish REASON - answer, and finish for REASON: length, content-filter, pause-turn, \
+context-window, malformed-call or any other word
+/error KIND [N] - fail, after N words if given; KIND is unsupported, rejected, model-not-found, \
+context-length, filtered, unauthorized, rate-limited, unavailable or malformed";
 
 /// Four bytes make a token: the usual rule of thumb for English.
 const TOKEN_BYTES: usize = 4;
@@ -40,7 +50,7 @@ const MAX_TEXT_STEPS: usize = 28;
 /// How many words a step brings at least when the client streams and did not ask for slowness.
 const MIN_STEP_WORDS: usize = 8;
 
-/// Fields beyond the vocabulary that only label a request. Ignoring them is all there is to do.
+/// Fields beyond the vocabulary that only label a request. They are left out, and named as such.
 const LABELS: [&str; 5] = [
     "user",
     "metadata",
@@ -60,35 +70,28 @@ impl Exchange for Demo {
         Description {
             name: "demo".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            dialect: "demo".to_owned(),
             credential: CredentialSlot::None,
-            serves_chat: true,
-            serves_images: false,
+            capabilities: vec!["chat".to_owned()],
             options: Vec::new(),
+            request_headers: Vec::new(),
+            response_headers: Vec::new(),
+            path_prefixes: Vec::new(),
         }
     }
 
-    fn begin(request: Request, options: Vec<Setting>) -> Result<Self, Failure> {
-        let Request::Chat(chat) = request else {
-            return Err(Failure::Unsupported("image requests".to_owned()));
+    fn begin(request: Request, _configuration: &[u8]) -> Result<Begun<Self>, Failure> {
+        let Task::Chat(chat) = request.task else {
+            return Err(Failure::unsupported("image requests"));
         };
-        if let Some((name, _)) = options.first() {
-            return Err(Failure::Unsupported(format!("option {name}")));
-        }
-        if let Some((name, _)) = chat
-            .extra
-            .iter()
-            .find(|(name, _)| !LABELS.contains(&name.as_str()))
-        {
-            return Err(Failure::Unsupported(name.clone()));
-        }
-        if let ResponseFormat::JsonSchema(_) = chat.response_format {
-            return Err(Failure::Unsupported(
-                "response_format json_schema".to_owned(),
-            ));
-        }
-        let reply = Reply::to(&chat)?;
-        Ok(Self {
-            plan: reply.plan(&chat),
+        let ignored = ignored(&chat)?;
+        let mut exchange = Self {
+            plan: Reply::to(&chat)?.plan(&chat),
+        };
+        Ok(Begun {
+            step: exchange.next()?,
+            exchange,
+            ignored,
         })
     }
 
@@ -100,25 +103,72 @@ impl Exchange for Demo {
         Err(unasked())
     }
 
-    fn body(&mut self, _bytes: &[u8]) -> Result<Vec<Event>, Failure> {
+    fn body(&mut self, _bytes: &[u8], _events: &mut Vec<Event>) -> Result<(), Failure> {
         Err(unasked())
     }
 
-    fn end(&mut self) -> Result<Vec<Event>, Failure> {
+    fn end(&mut self, _events: &mut Vec<Event>) -> Result<(), Failure> {
         Err(unasked())
     }
 }
 
+/// The names of what is left out. What would change the answer is refused.
+fn ignored(chat: &ChatRequest) -> Result<Vec<String>, Failure> {
+    let refuse = |name: &str| Err(Failure::unsupported(name).with_param(name));
+    let parts = || chat.messages.iter().flat_map(|message| &message.parts);
+    let mut names = Vec::new();
+    for (name, _) in &chat.extra {
+        if !LABELS.contains(&name.as_str()) {
+            return refuse(name);
+        }
+        names.push(name.clone());
+    }
+    let inner = chat.messages.iter().flat_map(|message| &message.extra);
+    let inner = inner.chain(parts().flat_map(|part| &part.extra));
+    let mut inner = inner.chain(chat.tools.iter().flat_map(|tool| &tool.extra));
+    if let Some((name, _)) = inner.next() {
+        return refuse(name);
+    }
+    if let ResponseFormat::JsonSchema(_) = chat.response_format {
+        return Err(Failure::unsupported("response_format json_schema"));
+    }
+    if chat.modalities.iter().any(|modality| modality != "text") {
+        return refuse("modalities");
+    }
+    for tool in &chat.tools {
+        if let ToolKind::BuiltIn(tool) = &tool.kind {
+            return refuse(&tool.kind);
+        }
+    }
+    let has_cache = parts().any(|part| part.cache.is_some())
+        || chat.tools.iter().any(|tool| tool.cache.is_some());
+    let advisory = [
+        (has_cache, "cache_control"),
+        (chat.reasoning.summary.is_some(), "reasoning.summary"),
+        (chat.reasoning.adaptive.is_some(), "reasoning.adaptive"),
+    ];
+    let left_out = advisory.iter().filter(|(is_set, _)| *is_set);
+    names.extend(left_out.map(|(_, name)| (*name).to_owned()));
+    Ok(names)
+}
+
 fn unasked() -> Failure {
-    Failure::Malformed("a response to a request that was never sent".to_owned())
+    Failure::malformed("a response to a request that was never sent")
 }
 
 /// What is answered, before limits.
 #[derive(Debug)]
 struct Reply {
     reasoning: String,
+    /// The thought comes with a proof and a sealed form.
+    is_sealed: bool,
     text: String,
-    call: Option<(ToolCallStart, String)>,
+    /// Stands behind all of the text.
+    source: Option<&'static str>,
+    opaque: Option<Opaque>,
+    is_refusal: bool,
+    /// Calls, and what each is called with.
+    calls: Vec<(ToolCallStart, String)>,
     finish: FinishReason,
     /// Milliseconds between words.
     pause_ms: Option<u32>,
@@ -130,8 +180,12 @@ impl Reply {
     fn text(text: impl Into<String>) -> Self {
         Self {
             reasoning: String::new(),
+            is_sealed: false,
             text: text.into(),
-            call: None,
+            source: None,
+            opaque: None,
+            is_refusal: false,
+            calls: Vec::new(),
             finish: FinishReason::Stop,
             pause_ms: None,
             failure: None,
@@ -143,14 +197,14 @@ impl Reply {
         let mut reply = match tool_results(chat) {
             Some(results) => Self::text(format!("The tool said: {results}")),
             None => match chosen_tool(chat)? {
-                Some(name) => Self::call(chat, name, "{}"),
+                Some(tool) => Self::calls(chat, [(tool, default_input(tool))]),
                 None => Self::to_last_message(chat)?,
             },
         };
-        let wants_reasoning = !matches!(
-            chat.reasoning,
-            ReasoningRequest::Unspecified | ReasoningRequest::Off
-        );
+        let wants_reasoning = match chat.reasoning.effort {
+            Some(effort) => effort != ReasoningEffort::Off,
+            None => chat.reasoning.budget_tokens.is_some() || chat.reasoning.adaptive == Some(true),
+        };
         if wants_reasoning && reply.reasoning.is_empty() {
             reply.reasoning = THOUGHT.to_owned();
         }
@@ -173,8 +227,9 @@ impl Reply {
         Ok(match command {
             "/help" => Self::text(HELP),
             "/count" => Self::text(format!("Your request has {} tokens.", input_tokens(chat))),
-            "/reason" => Self {
+            "/reason" | "/seal" => Self {
                 reasoning: THOUGHT.to_owned(),
+                is_sealed: command == "/seal",
                 ..Self::text(if rest.is_empty() { "Done." } else { rest })
             },
             "/long" => Self::text(words(number(command, rest)?)),
@@ -186,7 +241,24 @@ impl Reply {
                 }
             }
             "/tool" => Self::to_tool_command(chat, rest)?,
+            "/tools" => Self::to_tools_command(chat, rest)?,
+            "/cite" => Self {
+                source: Some("https://example.com/weir"),
+                ..Self::text("A weir measures a river.")
+            },
+            "/opaque" => Self {
+                opaque: Some(Opaque {
+                    kind: "demo_gauge".to_owned(),
+                    json: json!({"type": "demo_gauge", "level_cm": 42}).to_string(),
+                }),
+                ..Self::text("The gauge says 42.")
+            },
+            "/finish" => Self {
+                finish: finish_reason(rest),
+                ..Self::text("That is all.")
+            },
             "/refuse" => Self {
+                is_refusal: true,
                 finish: FinishReason::Refusal,
                 ..Self::text("I would rather not answer that.")
             },
@@ -203,34 +275,66 @@ impl Reply {
     }
 
     fn to_tool_command(chat: &ChatRequest, rest: &str) -> Result<Self, Failure> {
-        let (name, arguments) = match rest.split_once(char::is_whitespace) {
-            Some((name, arguments)) => (name, arguments.trim()),
-            None => (rest, "{}"),
+        let (name, input) = match rest.split_once(char::is_whitespace) {
+            Some((name, input)) => (name, Some(input.trim())),
+            None => (rest, None),
         };
-        if !matches!(serde_json::from_str(arguments), Ok(Value::Object(_))) {
-            return Err(Failure::Rejected(
-                "/tool: the arguments are not a JSON object".to_owned(),
-            ));
-        }
-        let may_call = chat.tool_choice != ToolChoice::None;
-        Ok(
-            match chat
-                .tools
-                .iter()
-                .find(|tool| name.is_empty() || tool.name == name)
-            {
-                Some(tool) if may_call => Self::call(chat, &tool.name, arguments),
-                _ => Self::text(format!("I have no tool {name}").trim_end().to_owned() + "."),
-            },
-        )
+        let found = chat
+            .tools
+            .iter()
+            .find(|tool| name.is_empty() || tool_name(tool) == name);
+        Ok(match found {
+            Some(tool) if may_call(chat, tool) => {
+                let input = input.unwrap_or(default_input(tool));
+                if tool_kind(tool) == CallKind::Function {
+                    check_arguments("/tool", input)?;
+                }
+                Self::calls(chat, [(tool, input)])
+            }
+            _ => Self::text(format!("I have no tool {name}").trim_end().to_owned() + "."),
+        })
     }
 
-    fn call(chat: &ChatRequest, name: &str, arguments: &str) -> Self {
+    fn to_tools_command(chat: &ChatRequest, rest: &str) -> Result<Self, Failure> {
+        let arguments = if rest.is_empty() { "{}" } else { rest };
+        check_arguments("/tools", arguments)?;
+        let at_most = match chat.parallel_tool_calls {
+            Some(false) => 1,
+            _ => chat.tools.len(),
+        };
+        let functions = callable_functions(chat)
+            .take(at_most)
+            .map(|tool| (tool, arguments));
+        let reply = Self::calls(chat, functions);
+        Ok(if reply.calls.is_empty() {
+            Self::text("I have no tool.")
+        } else {
+            reply
+        })
+    }
+
+    fn calls<'a>(
+        chat: &ChatRequest,
+        called: impl IntoIterator<Item = (&'a Tool, &'a str)>,
+    ) -> Self {
         // Unlike any other call's in this conversation, and the same every time.
-        let id = format!("call_{}", chat.messages.len());
-        let name = name.to_owned();
+        let id = |position| match position {
+            0 => format!("call_{}", chat.messages.len()),
+            _ => format!("call_{}_{position}", chat.messages.len()),
+        };
+        let calls = called
+            .into_iter()
+            .enumerate()
+            .map(|(position, (tool, input))| {
+                let start = ToolCallStart {
+                    id: id(position),
+                    name: tool_name(tool).to_owned(),
+                    kind: tool_kind(tool),
+                };
+                (start, input.to_owned())
+            });
         Self {
-            call: Some((ToolCallStart { id, name }, arguments.to_owned())),
+            calls: calls.collect(),
             finish: FinishReason::ToolCalls,
             ..Self::text("")
         }
@@ -243,27 +347,15 @@ impl Reply {
             self.finish = FinishReason::StopSequence(sequence.to_owned());
         }
         let mut output = Output {
-            events: Vec::new(),
+            blocks: Blocks::default(),
+            events: vec![Event::Started(Started {
+                id: None,
+                model: Some(chat.model.clone()),
+            })],
             room_bytes: (chat.max_output_tokens as usize).saturating_mul(TOKEN_BYTES),
             is_cut: false,
         };
-        let reasoning_bytes = output.write(
-            BlockKind::Reasoning,
-            None,
-            &self.reasoning,
-            Event::Reasoning,
-        );
-        let mut output_bytes =
-            reasoning_bytes + output.write(BlockKind::Text, None, &self.text, Event::Text);
-        if let Some((start, arguments)) = self.call {
-            let start = Some(Event::ToolCall(start));
-            output_bytes += output.write(
-                BlockKind::ToolCall,
-                start,
-                &arguments,
-                Event::ToolCallFragment,
-            );
-        }
+        let (output_bytes, reasoning_bytes) = self.write(&mut output);
         let finish = if output.is_cut {
             FinishReason::Length
         } else {
@@ -272,7 +364,10 @@ impl Reply {
 
         let mut plan = VecDeque::new();
         let streams = chat.stream || self.pause_ms.is_some();
-        for events in steps(output.events, streams, self.pause_ms.is_some()) {
+        // What says nothing but who answers need not be said before a failure.
+        let says_something = output.events.len() > 1;
+        let steps = steps(output.events, streams, self.pause_ms.is_some());
+        for events in steps.into_iter().filter(|_| says_something) {
             if let Some(pause_ms) = self.pause_ms
                 && !plan.is_empty()
             {
@@ -291,11 +386,53 @@ impl Reply {
                     output_tokens: Some(tokens(output_bytes)),
                     reasoning_tokens: Some(tokens(reasoning_bytes)),
                     images: None,
+                    other: Vec::new(),
                 }),
                 Event::Finish(finish),
             ])),
         });
         plan
+    }
+
+    /// Writes all blocks. Says how many bytes there was room for, and how many of them are
+    /// reasoning.
+    fn write(&self, output: &mut Output) -> (usize, usize) {
+        let reasoning_bytes = output.write_words(Block::Reasoning, &self.reasoning);
+        if self.is_sealed && reasoning_bytes > 0 {
+            let index = output.blocks.run(Block::Reasoning, &mut output.events);
+            let fragment = |text: &str| Fragment {
+                index,
+                text: text.to_owned(),
+            };
+            output
+                .events
+                .push(Event::Signature(fragment("signed-by-demo")));
+            output
+                .events
+                .push(Event::Sealed(fragment("sealed-by-demo")));
+        }
+        if let Some(opaque) = &self.opaque {
+            output.blocks.opaque(opaque.clone(), &mut output.events);
+        }
+        let said = if self.is_refusal {
+            Block::Refusal
+        } else {
+            Block::Text
+        };
+        let text_bytes = output.write_words(said, &self.text);
+        if let Some(source) = self.source
+            && text_bytes > 0
+        {
+            output.cite(source, &self.text[..text_bytes]);
+        }
+        // A failure comes in the midst of a block.
+        if self.failure.is_none() {
+            output.blocks.end_run(&mut output.events);
+        }
+        (
+            reasoning_bytes + text_bytes + output.write_calls(&self.calls),
+            reasoning_bytes,
+        )
     }
 }
 
@@ -303,51 +440,97 @@ const THOUGHT: &str = "The user wants an answer. I shall give one.";
 
 /// The events of an answer, as far as its limit allows.
 struct Output {
+    blocks: Blocks,
     events: Vec<Event>,
     room_bytes: usize,
     is_cut: bool,
 }
 
 impl Output {
-    /// Writes a block word by word. Says how many bytes there was room for.
-    fn write(
-        &mut self,
-        kind: BlockKind,
-        start: Option<Event>,
-        text: &str,
-        event: fn(String) -> Event,
-    ) -> usize {
-        if text.is_empty() {
-            return 0;
+    /// Writes a run word by word. Says how many bytes there was room for.
+    fn write_words(&mut self, block: Block, text: &str) -> usize {
+        let fitting = self.fitting(text);
+        for word in fitting.split_inclusive(' ') {
+            self.blocks
+                .say(block.clone(), word.to_owned(), &mut self.events);
         }
+        fitting.len()
+    }
+
+    /// Writes calls at once, a word of each in turns. Says how many bytes there was room for.
+    fn write_calls(&mut self, calls: &[(ToolCallStart, String)]) -> usize {
+        let mut written_bytes = 0;
+        let mut open = Vec::new();
+        for (start, input) in calls {
+            let fitting = self.fitting(input);
+            written_bytes += fitting.len();
+            if fitting.len() == input.len() || !fitting.is_empty() {
+                let block = Block::ToolCall(start.clone());
+                let index = self.blocks.begin(block, &mut self.events);
+                open.push((index, fitting.split_inclusive(' ')));
+            }
+        }
+        let indices: Vec<u32> = open.iter().map(|(index, _)| *index).collect();
+        loop {
+            let mut pieces = open
+                .iter_mut()
+                .filter_map(|(index, words)| Some((*index, words.next()?.to_owned())))
+                .peekable();
+            if pieces.peek().is_none() {
+                break;
+            }
+            self.events
+                .extend(pieces.map(|(index, text)| Event::Fragment(Fragment { index, text })));
+        }
+        self.events.extend(indices.into_iter().map(Event::BlockEnd));
+        written_bytes
+    }
+
+    /// Names a source of the text that is open.
+    fn cite(&mut self, source: &str, text: &str) {
+        let index = self.blocks.run(Block::Text, &mut self.events);
+        let title = "On weirs";
+        let json = json!({"type": "demo_citation", "url": source, "title": title});
+        self.events.push(Event::Citation(Citation {
+            index,
+            source: Some(source.to_owned()),
+            title: Some(title.to_owned()),
+            cited_text: Some("A weir is a low dam.".to_owned()),
+            span: Some(Span {
+                start: 0,
+                // At most 24.
+                end: text.chars().count() as u32,
+            }),
+            json: Some(json.to_string()),
+        }));
+    }
+
+    /// As much of a text as there is room for, which it takes.
+    fn fitting<'a>(&mut self, text: &'a str) -> &'a str {
         let fitting = &text[..text.floor_char_boundary(self.room_bytes)];
         self.room_bytes -= fitting.len();
         self.is_cut |= fitting.len() < text.len();
-        if !fitting.is_empty() {
-            self.events.push(Event::BlockStart(kind));
-            self.events.extend(start);
-            let words = fitting.split_inclusive(' ');
-            self.events.extend(words.map(|word| event(word.to_owned())));
-        }
-        fitting.len()
+        fitting
     }
 }
 
 /// Deals events out over steps, as evenly as the most steps allow.
 fn steps(events: Vec<Event>, streams: bool, is_slow: bool) -> Vec<Vec<Event>> {
-    let brings_text = |event: &Event| !matches!(event, Event::BlockStart(_) | Event::ToolCall(_));
+    let brings_text = |event: &Event| matches!(event, Event::Fragment(_));
     let word_count = events.iter().filter(|event| brings_text(event)).count();
     let min_step_words = if is_slow { 1 } else { MIN_STEP_WORDS };
     let step_words = if streams {
         word_count.div_ceil(MAX_TEXT_STEPS).max(min_step_words)
     } else {
-        word_count
+        word_count.max(1)
     };
     let mut steps: Vec<Vec<Event>> = Vec::new();
     let mut words_in_step = step_words;
     for event in events {
-        // A block begins in the step of its first word.
-        if words_in_step == step_words {
+        // A block begins in the step of its first word, and ends in that of its last.
+        let belongs_to_next =
+            brings_text(&event) || matches!(event, Event::Started(_) | Event::BlockStart(_));
+        if belongs_to_next && words_in_step == step_words {
             words_in_step = 0;
             steps.push(Vec::new());
         }
@@ -360,32 +543,100 @@ fn steps(events: Vec<Event>, streams: bool, is_slow: bool) -> Vec<Vec<Event>> {
 }
 
 /// The tool that the client says must be called.
-fn chosen_tool(chat: &ChatRequest) -> Result<Option<&str>, Failure> {
-    let mut names = chat.tools.iter().map(|tool| tool.name.as_str());
+fn chosen_tool(chat: &ChatRequest) -> Result<Option<&Tool>, Failure> {
+    let mut tools = chat.tools.iter();
     let (found, wanted) = match &chat.tool_choice {
         ToolChoice::Auto | ToolChoice::None => return Ok(None),
-        // `/tool` may name another than the first: that, too, is a call.
-        ToolChoice::Required if asks_for_tool(chat) => return Ok(None),
-        ToolChoice::Required => (names.next(), "any tool"),
-        ToolChoice::Named(name) => (names.find(|known| known == name), name.as_str()),
+        ToolChoice::Named(name) => (tools.find(|tool| tool_name(tool) == name), name.as_str()),
+        ToolChoice::Among(allowed) if !allowed.required => return Ok(None),
+        // `/tool` may name another than the first, and `/tools` calls all.
+        ToolChoice::Required | ToolChoice::Among(_) if asks_for_tool(chat) => return Ok(None),
+        ToolChoice::Required => (tools.next(), "any tool"),
+        ToolChoice::Among(_) => (
+            tools.find(|tool| may_call(chat, tool)),
+            "any of the allowed tools",
+        ),
     };
     match found {
-        Some(name) => Ok(Some(name)),
-        None => Err(Failure::Rejected(format!(
+        Some(tool) => Ok(Some(tool)),
+        None => Err(Failure::rejected(format!(
             "tool_choice: the request does not define {wanted}"
-        ))),
+        ))
+        .with_param("tool_choice")),
     }
 }
 
+/// Whether the last message's command calls a tool by itself.
 fn asks_for_tool(chat: &ChatRequest) -> bool {
     let mut words = last_user_message(chat)
         .into_iter()
         .flat_map(texts)
         .flat_map(str::split_whitespace);
-    words.next() == Some("/tool")
-        && words
-            .next()
-            .is_some_and(|name| chat.tools.iter().any(|tool| tool.name == name))
+    match (words.next(), words.next()) {
+        (Some("/tool"), Some(name)) => {
+            let mut tools = chat.tools.iter().filter(|tool| may_call(chat, tool));
+            tools.any(|tool| tool_name(tool) == name)
+        }
+        (Some("/tools"), _) => callable_functions(chat).next().is_some(),
+        _ => false,
+    }
+}
+
+fn callable_functions(chat: &ChatRequest) -> impl Iterator<Item = &Tool> {
+    let functions = chat.tools.iter();
+    functions.filter(|tool| tool_kind(tool) == CallKind::Function && may_call(chat, tool))
+}
+
+fn may_call(chat: &ChatRequest, tool: &Tool) -> bool {
+    match &chat.tool_choice {
+        ToolChoice::None => false,
+        ToolChoice::Among(allowed) => allowed.names.iter().any(|name| name == tool_name(tool)),
+        ToolChoice::Auto | ToolChoice::Required | ToolChoice::Named(_) => true,
+    }
+}
+
+fn tool_name(tool: &Tool) -> &str {
+    match &tool.kind {
+        ToolKind::Function(function) => &function.name,
+        ToolKind::Custom(custom) => &custom.name,
+        // Refused before anything looks for it.
+        ToolKind::BuiltIn(_) => "",
+    }
+}
+
+fn tool_kind(tool: &Tool) -> CallKind {
+    match &tool.kind {
+        ToolKind::Custom(_) => CallKind::Custom,
+        ToolKind::Function(_) | ToolKind::BuiltIn(_) => CallKind::Function,
+    }
+}
+
+fn default_input(tool: &Tool) -> &'static str {
+    match tool_kind(tool) {
+        CallKind::Function => "{}",
+        CallKind::Custom => "please",
+    }
+}
+
+fn check_arguments(command: &str, arguments: &str) -> Result<(), Failure> {
+    match serde_json::from_str(arguments) {
+        Ok(Value::Object(_)) => Ok(()),
+        _ => Err(Failure::rejected(format!(
+            "{command}: the arguments are not a JSON object"
+        ))),
+    }
+}
+
+fn finish_reason(word: &str) -> FinishReason {
+    match word {
+        "" | "stop" => FinishReason::Stop,
+        "length" => FinishReason::Length,
+        "content-filter" => FinishReason::ContentFilter,
+        "pause-turn" => FinishReason::PauseTurn,
+        "context-window" => FinishReason::ContextWindow,
+        "malformed-call" => FinishReason::MalformedCall,
+        other => FinishReason::Other(other.to_owned()),
+    }
 }
 
 /// What the tools answered, if theirs was the last word.
@@ -410,6 +661,8 @@ fn result_text(result: &ToolResult) -> String {
     let texts = result.content.iter().map(|content| match content {
         ToolContent::Text(text) => text.as_str(),
         ToolContent::Image(_) => "(an image)",
+        ToolContent::File(_) => "(a file)",
+        ToolContent::Opaque(opaque) => opaque.json.as_str(),
     });
     texts.collect::<Vec<_>>().join("\n")
 }
@@ -426,19 +679,38 @@ fn texts(message: &Message) -> impl Iterator<Item = &str> {
     })
 }
 
-/// How many images and files came along, if any.
+/// How many images, recordings and so on came along, if any.
 fn attachments(message: &Message) -> String {
     let count = |is_kind: fn(&Content) -> bool| {
         let parts = message.parts.iter();
         parts.filter(|part| is_kind(&part.content)).count()
     };
-    let images = count(|content| matches!(content, Content::Image(_)));
-    let files = count(|content| matches!(content, Content::File(_)));
-    match (images, files) {
-        (0, 0) => String::new(),
-        (images, 0) => format!(" (images: {images})"),
-        (0, files) => format!(" (files: {files})"),
-        (images, files) => format!(" (images: {images}, files: {files})"),
+    let counts = [
+        (
+            "images",
+            count(|content| matches!(content, Content::Image(_))),
+        ),
+        (
+            "recordings",
+            count(|content| matches!(content, Content::Audio(_))),
+        ),
+        (
+            "files",
+            count(|content| matches!(content, Content::File(_))),
+        ),
+        (
+            "opaque blocks",
+            count(|content| matches!(content, Content::Opaque(_))),
+        ),
+    ];
+    let some = counts.iter().filter(|(_, count)| *count > 0);
+    let some: Vec<_> = some
+        .map(|(name, count)| format!("{name}: {count}"))
+        .collect();
+    if some.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", some.join(", "))
     }
 }
 
@@ -452,11 +724,12 @@ fn first_stop<'a>(text: &str, stop: &'a [String]) -> Option<(usize, &'a str)> {
 
 fn input_tokens(chat: &ChatRequest) -> u64 {
     let part_bytes = |content: &Content| match content {
-        Content::Text(text) | Content::Reasoning(text) => text.len(),
+        Content::Text(text) | Content::Refusal(text) => text.len(),
+        Content::Reasoning(reasoning) => reasoning.text.len(),
         Content::ToolCall(call) => call.name.len() + call.arguments.len(),
         Content::ToolResult(result) => result_text(result).len(),
         // Nobody looks at them.
-        Content::Image(_) | Content::File(_) | Content::RedactedReasoning(_) => 0,
+        Content::Image(_) | Content::Audio(_) | Content::File(_) | Content::Opaque(_) => 0,
     };
     let message_bytes: usize = chat
         .messages
@@ -468,8 +741,12 @@ fn input_tokens(chat: &ChatRequest) -> u64 {
         .tools
         .iter()
         .map(|tool| {
-            let description_bytes = tool.description.as_ref().map_or(0, String::len);
-            tool.name.len() + description_bytes + tool.input_schema.len()
+            let (description, form) = match &tool.kind {
+                ToolKind::Function(tool) => (&tool.description, tool.input_schema.as_str()),
+                ToolKind::Custom(tool) => (&tool.description, tool.format.as_deref().unwrap_or("")),
+                ToolKind::BuiltIn(_) => (&None, ""),
+            };
+            tool_name(tool).len() + description.as_ref().map_or(0, String::len) + form.len()
         })
         .sum();
     tokens(message_bytes + tool_bytes)
@@ -493,24 +770,28 @@ fn words(count: usize) -> String {
 fn number<N: std::str::FromStr>(command: &str, text: &str) -> Result<N, Failure> {
     text.trim()
         .parse()
-        .map_err(|_| Failure::Rejected(format!("{command}: {text:?} is not a number")))
+        .map_err(|_| Failure::rejected(format!("{command}: {text:?} is not a number")))
 }
 
 fn failure(kind: &str) -> Result<Failure, Failure> {
-    let text = || "because /error asked for it".to_owned();
-    Ok(match kind {
-        "unsupported" => Failure::Unsupported(text()),
-        "rejected" => Failure::Rejected(text()),
-        "context-length" => Failure::ContextLength(text()),
-        "filtered" => Failure::Filtered(text()),
-        "unauthorized" => Failure::Unauthorized(text()),
-        "rate-limited" => Failure::RateLimited(Some(1000)),
-        "unavailable" => Failure::Unavailable(text()),
-        "malformed" => Failure::Malformed(text()),
+    let kind = match kind {
+        "unsupported" => FailureKind::Unsupported,
+        "rejected" => FailureKind::Rejected,
+        "model-not-found" => FailureKind::ModelNotFound,
+        "context-length" => FailureKind::ContextLength,
+        "filtered" => FailureKind::Filtered,
+        "unauthorized" => FailureKind::Unauthorized,
+        "rate-limited" => FailureKind::RateLimited,
+        "unavailable" => FailureKind::Unavailable,
+        "malformed" => FailureKind::Malformed,
         _ => {
-            return Err(Failure::Rejected(format!(
+            return Err(Failure::rejected(format!(
                 "/error: {kind:?} is none of those that /help lists"
             )));
         }
+    };
+    Ok(Failure {
+        retry_after_ms: (kind == FailureKind::RateLimited).then_some(1000),
+        ..Failure::new(kind, "because /error asked for it")
     })
 }

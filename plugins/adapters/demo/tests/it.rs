@@ -1,22 +1,39 @@
 //! The demo model as the host drives it.
 
 use weir_adapter_demo::translate::{Demo, HELP};
-use weir_sdk::adapter::{Event, Exchange, Failure, Request, Step};
-use weir_sdk::chat::{
-    BlockKind, ChatRequest, Content, File, FinishReason, Image, ImageSource, JsonSchema, Message,
-    Part, ReasoningRequest, ResponseFormat, Role, ToolChoice, ToolContent, ToolDefinition,
-    ToolResult, Usage,
+use weir_sdk::adapter::{
+    Attachment, Begun, Client, Event, Exchange, Failure, FailureKind, Request, Step, Task,
 };
+use weir_sdk::chat::{
+    AllowedTools, Audio, Block, BuiltInTool, CacheLifetime, CallKind, ChatRequest, Citation,
+    Content, CustomTool, File, FinishReason, FunctionTool, Image, JsonSchema, Message, Opaque,
+    Part, ReasoningEffort, ReasoningRequest, ResponseFormat, Role, Source, Span, Tool, ToolChoice,
+    ToolContent, ToolKind, ToolResult, Usage,
+};
+
+const NO_REASONING: ReasoningRequest = ReasoningRequest {
+    effort: None,
+    budget_tokens: None,
+    summary: None,
+    adaptive: None,
+};
+
+fn part(content: Content) -> Part {
+    Part {
+        content,
+        cache: None,
+        signature: None,
+        provider: None,
+        extra: Vec::new(),
+    }
+}
 
 fn message(role: Role, content: Content) -> Message {
     Message {
         role,
         name: None,
-        parts: vec![Part {
-            content,
-            cache: None,
-            signature: None,
-        }],
+        parts: vec![part(content)],
+        extra: Vec::new(),
     }
 }
 
@@ -28,7 +45,8 @@ fn chat(text: &str) -> ChatRequest {
         tool_choice: ToolChoice::Auto,
         parallel_tool_calls: None,
         response_format: ResponseFormat::Text,
-        reasoning: ReasoningRequest::Unspecified,
+        reasoning: NO_REASONING,
+        modalities: Vec::new(),
         max_output_tokens: 100_000,
         temperature: None,
         top_p: None,
@@ -42,33 +60,77 @@ fn chat(text: &str) -> ChatRequest {
     }
 }
 
-/// A chat request that defines the tools `look` and `wait`.
-fn chat_with_tools(text: &str) -> ChatRequest {
-    let tool = |name: &str| ToolDefinition {
-        name: name.to_owned(),
-        description: None,
-        input_schema: r#"{"type":"object"}"#.to_owned(),
-        strict: None,
+fn tool(kind: ToolKind) -> Tool {
+    Tool {
+        kind,
         cache: None,
+        extra: Vec::new(),
+    }
+}
+
+/// A chat request that defines the functions `look` and `wait` and the free-text tool `sing`.
+fn chat_with_tools(text: &str) -> ChatRequest {
+    let function = |name: &str| {
+        tool(ToolKind::Function(FunctionTool {
+            name: name.to_owned(),
+            description: None,
+            input_schema: r#"{"type":"object"}"#.to_owned(),
+            strict: None,
+        }))
     };
+    let sing = tool(ToolKind::Custom(CustomTool {
+        name: "sing".to_owned(),
+        description: None,
+        format: None,
+    }));
     ChatRequest {
-        tools: vec![tool("look"), tool("wait")],
+        tools: vec![function("look"), function("wait"), sing],
         ..chat(text)
     }
 }
 
+fn begin(chat: ChatRequest) -> Result<Begun<Demo>, Failure> {
+    let request = Request {
+        task: Task::Chat(chat),
+        attachments: vec![Attachment {
+            media_type: "image/png".to_owned(),
+            size_bytes: 4,
+        }],
+        client: Client {
+            dialect: "openai-chat".to_owned(),
+            headers: Vec::new(),
+            end_user: Some("somebody".to_owned()),
+        },
+        attempt: 1,
+        deadline_ms: 60_000,
+    };
+    Demo::begin(request, &[])
+}
+
 /// All steps but the last, `done`.
 fn steps(chat: ChatRequest) -> Result<Vec<Step>, Failure> {
-    let mut exchange = Demo::begin(Request::Chat(chat), Vec::new())?;
+    let Begun {
+        mut exchange, step, ..
+    } = begin(chat)?;
     let mut steps = Vec::new();
-    loop {
-        match exchange.next()? {
-            Step::Done => break,
-            step => steps.push(step),
-        }
+    let mut next = step;
+    while next != Step::Done {
+        steps.push(next);
+        next = exchange.next()?;
     }
     assert!(steps.len() < 64, "the host allows no more");
     Ok(steps)
+}
+
+/// All events, in their order.
+fn events(chat: ChatRequest) -> Vec<Event> {
+    let steps = steps(chat).expect("an answer").into_iter();
+    steps
+        .flat_map(|step| match step {
+            Step::Emit(events) => events,
+            _ => Vec::new(),
+        })
+        .collect()
 }
 
 /// An answer, read as a client would.
@@ -76,38 +138,70 @@ fn steps(chat: ChatRequest) -> Result<Vec<Step>, Failure> {
 struct Answer {
     reasoning: String,
     text: String,
+    refusal: String,
     /// Name and arguments.
     calls: Vec<(String, String)>,
+    opaque: Vec<Opaque>,
+    citations: Vec<Citation>,
+    /// What proves and what seals the reasoning.
+    proofs: Vec<String>,
     usage: Option<Usage>,
     finish: Option<FinishReason>,
 }
 
 fn answer(chat: ChatRequest) -> Answer {
     let mut answer = Answer::default();
-    let mut block = None;
-    for step in steps(chat).expect("an answer") {
-        let Step::Emit(events) = step else { continue };
-        for event in events {
-            assert_eq!(answer.finish, None, "nothing follows the finish");
-            match event {
-                Event::BlockStart(kind) => block = Some(kind),
-                Event::Text(text) => {
-                    assert_eq!(block, Some(BlockKind::Text));
-                    answer.text += &text;
-                }
-                Event::Reasoning(text) => {
-                    assert_eq!(block, Some(BlockKind::Reasoning));
-                    answer.reasoning += &text;
-                }
-                Event::ToolCall(start) => answer.calls.push((start.name, String::new())),
-                Event::ToolCallFragment(text) => {
-                    assert_eq!(block, Some(BlockKind::ToolCall));
-                    answer.calls.last_mut().expect("a call").1 += &text;
-                }
-                Event::Usage(usage) => answer.usage = Some(usage),
-                Event::Finish(reason) => answer.finish = Some(reason),
-                other => panic!("unexpected {other:?}"),
+    // By index: what each block is, the place of its call, and whether it is open.
+    let mut blocks: Vec<(Block, usize, bool)> = Vec::new();
+    for (position, event) in events(chat).into_iter().enumerate() {
+        assert_eq!(answer.finish, None, "nothing follows the finish");
+        match event {
+            Event::Started(started) => {
+                assert_eq!(position, 0);
+                assert_eq!(started.model.as_deref(), Some("demo"));
             }
+            Event::BlockStart(start) => {
+                assert_eq!(start.index as usize, blocks.len());
+                if let Block::ToolCall(call) = &start.block {
+                    answer.calls.push((call.name.clone(), String::new()));
+                }
+                blocks.push((start.block, answer.calls.len().saturating_sub(1), true));
+            }
+            Event::Fragment(fragment) => {
+                let (block, call, is_open) = &blocks[fragment.index as usize];
+                assert!(is_open);
+                let said = match block {
+                    Block::Text => &mut answer.text,
+                    Block::Refusal => &mut answer.refusal,
+                    Block::Reasoning => &mut answer.reasoning,
+                    Block::ToolCall(_) => &mut answer.calls[*call].1,
+                };
+                said.push_str(&fragment.text);
+            }
+            Event::Signature(fragment) | Event::Sealed(fragment) => {
+                let (block, _, is_open) = &blocks[fragment.index as usize];
+                assert!(*is_open && *block == Block::Reasoning);
+                answer.proofs.push(fragment.text);
+            }
+            Event::Citation(citation) => {
+                let (block, _, is_open) = &blocks[citation.index as usize];
+                assert!(*is_open && *block == Block::Text);
+                answer.citations.push(citation);
+            }
+            Event::BlockEnd(index) => {
+                assert!(std::mem::take(&mut blocks[index as usize].2));
+            }
+            Event::Opaque(opaque) => {
+                assert_eq!(opaque.index as usize, blocks.len());
+                blocks.push((Block::Text, 0, false));
+                answer.opaque.push(opaque.block);
+            }
+            Event::Usage(usage) => answer.usage = Some(usage),
+            Event::Finish(reason) => {
+                assert!(blocks.iter().all(|(.., is_open)| !is_open));
+                answer.finish = Some(reason);
+            }
+            other => panic!("unexpected {other:?}"),
         }
     }
     answer
@@ -115,7 +209,7 @@ fn answer(chat: ChatRequest) -> Answer {
 
 fn rejection(chat: ChatRequest) -> String {
     match steps(chat) {
-        Err(Failure::Rejected(why)) => why,
+        Err(failure) if failure.kind == FailureKind::Rejected => failure.text,
         other => panic!("expected a rejection, got {other:?}"),
     }
 }
@@ -144,6 +238,11 @@ fn answers_the_same_streamed_and_not() {
         "/reason why",
         "/help",
         "/tool look {\"a b\": 1}",
+        "/tools {\"a b\": 1}",
+        "/seal why",
+        "/cite",
+        "/opaque",
+        "/refuse",
     ] {
         let streamed = ChatRequest {
             stream: true,
@@ -192,18 +291,46 @@ fn thinks_first_when_asked_to() {
     let thinking = answer(chat("/reason Yes indeed."));
     assert_eq!(thinking.text, "Yes indeed.");
     assert!(!thinking.reasoning.is_empty());
-    let usage = thinking.usage.expect("usage");
+    let usage = thinking.usage.as_ref().expect("usage");
     assert!(usage.reasoning_tokens > Some(0) && usage.reasoning_tokens < usage.output_tokens);
     let asked = answer(ChatRequest {
-        reasoning: ReasoningRequest::Low,
+        reasoning: ReasoningRequest {
+            effort: Some(ReasoningEffort::Low),
+            ..NO_REASONING
+        },
         ..chat("hello")
     });
     assert_eq!(asked.reasoning, thinking.reasoning);
     let off = answer(ChatRequest {
-        reasoning: ReasoningRequest::Off,
+        reasoning: ReasoningRequest {
+            effort: Some(ReasoningEffort::Off),
+            budget_tokens: Some(100),
+            ..NO_REASONING
+        },
         ..chat("hello")
     });
     assert_eq!(off.reasoning, "");
+    for reasoning in [
+        ReasoningRequest {
+            budget_tokens: Some(100),
+            ..NO_REASONING
+        },
+        ReasoningRequest {
+            adaptive: Some(true),
+            ..NO_REASONING
+        },
+    ] {
+        let asked = answer(ChatRequest {
+            reasoning,
+            ..chat("hello")
+        });
+        assert_eq!(asked.reasoning, thinking.reasoning);
+    }
+    assert_eq!(thinking.proofs, [""; 0]);
+    let sealed = answer(chat("/seal Yes indeed."));
+    assert_eq!(sealed.proofs, ["signed-by-demo", "sealed-by-demo"]);
+    assert_eq!(sealed.reasoning, thinking.reasoning);
+    assert_eq!(sealed.text, thinking.text);
 }
 
 #[test]
@@ -212,6 +339,8 @@ fn calls_the_tool_that_a_command_names() {
         ("/tool", "look", "{}"),
         ("/tool wait", "wait", "{}"),
         (r#"/tool wait {"for": "me"}"#, "wait", r#"{"for": "me"}"#),
+        ("/tool sing", "sing", "please"),
+        ("/tool sing a song", "sing", "a song"),
     ] {
         let answer = answer(chat_with_tools(command));
         assert_eq!(answer.calls, called(name, arguments));
@@ -227,6 +356,76 @@ fn calls_the_tool_that_a_command_names() {
     assert_eq!(
         rejection(chat_with_tools("/tool look [1]")),
         "/tool: the arguments are not a JSON object"
+    );
+}
+
+#[test]
+fn calls_all_functions_at_once_in_turns() {
+    let request = chat_with_tools(r#"/tools {"a": 1}"#);
+    let mut expected = called("look", r#"{"a": 1}"#);
+    expected.extend(called("wait", r#"{"a": 1}"#));
+    assert_eq!(answer(request.clone()).calls, expected);
+    let turns: Vec<u32> = events(request.clone())
+        .iter()
+        .filter_map(|event| match event {
+            Event::Fragment(fragment) => Some(fragment.index),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(turns, [0, 1, 0, 1]);
+    let ids: Vec<(String, CallKind)> = events(request.clone())
+        .into_iter()
+        .filter_map(|event| match event {
+            Event::BlockStart(start) => match start.block {
+                Block::ToolCall(call) => Some((call.id, call.kind)),
+                _ => None,
+            },
+            _ => None,
+        })
+        .collect();
+    let function = |id: &str| (id.to_owned(), CallKind::Function);
+    assert_eq!(ids, [function("call_1"), function("call_1_1")]);
+    let one = ChatRequest {
+        parallel_tool_calls: Some(false),
+        ..request
+    };
+    assert_eq!(answer(one).calls, called("look", r#"{"a": 1}"#));
+    assert_eq!(answer(chat("/tools")).text, "I have no tool.");
+    assert_eq!(
+        rejection(chat_with_tools("/tools x")),
+        "/tools: the arguments are not a JSON object"
+    );
+}
+
+#[test]
+fn calls_no_tool_that_is_not_allowed() {
+    let among = |names: &[&str], required, text: &str| ChatRequest {
+        tool_choice: ToolChoice::Among(AllowedTools {
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            required,
+        }),
+        ..chat_with_tools(text)
+    };
+    assert_eq!(
+        answer(among(&["wait"], true, "hi")).calls,
+        called("wait", "{}")
+    );
+    assert_eq!(
+        answer(among(&["wait"], true, "/tool look")).calls,
+        called("wait", "{}")
+    );
+    assert_eq!(
+        answer(among(&["wait"], true, "/tools")).calls,
+        called("wait", "{}")
+    );
+    assert_eq!(answer(among(&["wait"], false, "hi")).calls, []);
+    assert_eq!(
+        answer(among(&["wait"], false, "/tool look")).text,
+        "I have no tool look."
+    );
+    assert_eq!(
+        rejection(among(&["fly"], true, "hi")),
+        "tool_choice: the request does not define any of the allowed tools"
     );
 }
 
@@ -261,6 +460,7 @@ fn answers_in_text_after_tool_results() {
         Role::Tool,
         Content::ToolResult(ToolResult {
             call_id: "call_1".to_owned(),
+            tool_name: None,
             content: vec![ToolContent::Text("a cat".to_owned())],
             is_error: false,
         }),
@@ -320,9 +520,7 @@ fn answers_in_json_when_asked_to() {
     };
     assert_eq!(
         steps(schema),
-        Err(Failure::Unsupported(
-            "response_format json_schema".to_owned()
-        ))
+        Err(Failure::unsupported("response_format json_schema"))
     );
 }
 
@@ -330,45 +528,115 @@ fn answers_in_json_when_asked_to() {
 fn counts_tokens_images_and_files() {
     assert_eq!(answer(chat("/count")).text, "Your request has 2 tokens.");
     let mut request = chat("look");
+    let mut said = |content| {
+        request.messages[0].parts.push(part(content));
+        answer(request.clone()).text
+    };
     let image = Content::Image(Image {
-        source: ImageSource::Url("https://example.com/a.png".to_owned()),
+        source: Source::Url("https://example.com/a.png".to_owned()),
         detail: None,
     });
+    assert_eq!(said(image), "You said: look (images: 1)");
     let file = Content::File(File {
+        source: Source::Attachment(0),
         name: None,
-        media_type: "application/pdf".to_owned(),
-        data: Vec::new(),
+        media_type: Some("application/pdf".to_owned()),
+        title: None,
+        context: None,
+        cite: None,
     });
-    let attached = |content| message(Role::User, content).parts;
-    request.messages[0].parts.extend(attached(image));
-    assert_eq!(answer(request.clone()).text, "You said: look (images: 1)");
-    request.messages[0].parts.extend(attached(file));
-    assert_eq!(answer(request).text, "You said: look (images: 1, files: 1)");
+    assert_eq!(said(file), "You said: look (images: 1, files: 1)");
+    let audio = Content::Audio(Audio {
+        source: Source::Attachment(0),
+        format: None,
+    });
+    said(audio);
+    let opaque = Content::Opaque(Opaque {
+        kind: "note".to_owned(),
+        json: "{}".to_owned(),
+    });
+    assert_eq!(
+        said(opaque),
+        "You said: look (images: 1, recordings: 1, files: 1, opaque blocks: 1)"
+    );
+}
+
+#[test]
+fn cites_a_source() {
+    let answer = answer(chat("/cite"));
+    let json = r#"{"title":"On weirs","type":"demo_citation","url":"https://example.com/weir"}"#;
+    assert_eq!(
+        answer.citations,
+        [Citation {
+            index: 0,
+            source: Some("https://example.com/weir".to_owned()),
+            title: Some("On weirs".to_owned()),
+            cited_text: Some("A weir is a low dam.".to_owned()),
+            span: Some(Span { start: 0, end: 24 }),
+            json: Some(json.to_owned()),
+        }]
+    );
+    assert_eq!(answer.text.len(), 24);
+}
+
+#[test]
+fn shows_a_block_that_nobody_else_knows() {
+    let answer = answer(chat("/opaque"));
+    assert_eq!(
+        answer.opaque,
+        [Opaque {
+            kind: "demo_gauge".to_owned(),
+            json: r#"{"level_cm":42,"type":"demo_gauge"}"#.to_owned(),
+        }]
+    );
+    assert_eq!(answer.text, "The gauge says 42.");
+}
+
+#[test]
+fn finishes_for_any_reason_on_command() {
+    for (word, reason) in [
+        ("", FinishReason::Stop),
+        ("length", FinishReason::Length),
+        ("content-filter", FinishReason::ContentFilter),
+        ("pause-turn", FinishReason::PauseTurn),
+        ("context-window", FinishReason::ContextWindow),
+        ("malformed-call", FinishReason::MalformedCall),
+        ("tired", FinishReason::Other("tired".to_owned())),
+    ] {
+        assert_eq!(
+            answer(chat(&format!("/finish {word}"))).finish,
+            Some(reason)
+        );
+    }
 }
 
 #[test]
 fn refuses_and_helps_on_command() {
     let refusal = answer(chat("/refuse"));
     assert_eq!(refusal.finish, Some(FinishReason::Refusal));
+    assert_eq!(refusal.refusal, "I would rather not answer that.");
+    assert_eq!(refusal.text, "");
     assert_eq!(answer(chat("/help")).text, HELP);
     assert_eq!(answer(chat("/etc/hosts")).text, "You said: /etc/hosts");
 }
 
 #[test]
 fn fails_in_every_way_on_command() {
-    let text = || "because /error asked for it".to_owned();
-    for (kind, failure) in [
-        ("unsupported", Failure::Unsupported(text())),
-        ("rejected", Failure::Rejected(text())),
-        ("context-length", Failure::ContextLength(text())),
-        ("filtered", Failure::Filtered(text())),
-        ("unauthorized", Failure::Unauthorized(text())),
-        ("rate-limited", Failure::RateLimited(Some(1000))),
-        ("unavailable", Failure::Unavailable(text())),
-        ("malformed", Failure::Malformed(text())),
+    for (name, kind) in [
+        ("unsupported", FailureKind::Unsupported),
+        ("rejected", FailureKind::Rejected),
+        ("model-not-found", FailureKind::ModelNotFound),
+        ("context-length", FailureKind::ContextLength),
+        ("filtered", FailureKind::Filtered),
+        ("unauthorized", FailureKind::Unauthorized),
+        ("rate-limited", FailureKind::RateLimited),
+        ("unavailable", FailureKind::Unavailable),
+        ("malformed", FailureKind::Malformed),
     ] {
-        assert!(HELP.contains(kind));
-        assert_eq!(steps(chat(&format!("/error {kind}"))), Err(failure));
+        let mut failure = Failure::new(kind, "because /error asked for it");
+        failure.retry_after_ms = (name == "rate-limited").then_some(1000);
+        assert!(HELP.contains(name));
+        assert_eq!(steps(chat(&format!("/error {name}"))), Err(failure));
     }
     assert_eq!(
         rejection(chat("/error sideways")),
@@ -378,32 +646,65 @@ fn fails_in_every_way_on_command() {
 
 #[test]
 fn fails_after_as_many_words_as_asked() {
-    let request = Request::Chat(chat("/error unavailable 5"));
-    let mut exchange = Demo::begin(request, Vec::new()).expect("a plan");
-    let Ok(Step::Emit(events)) = exchange.next() else {
+    let mut begun = begin(chat("/error unavailable 5")).expect("a plan");
+    let Step::Emit(events) = begun.step else {
         panic!("expected words");
     };
-    assert_eq!(events.len(), 1 + 5);
-    assert!(matches!(exchange.next(), Err(Failure::Unavailable(_))));
+    // Who answers, the block's start, and the words; the block is still open.
+    assert_eq!(events.len(), 1 + 1 + 5);
+    assert!(!matches!(events.last(), Some(Event::BlockEnd(_))));
+    let failure = begun.exchange.next().expect_err("a failure");
+    assert_eq!(failure.kind, FailureKind::Unavailable);
 }
 
 #[test]
-fn accepts_labels_and_refuses_other_fields_and_options_by_name() {
+fn names_what_it_ignores_and_refuses_other_fields_and_options_by_name() {
     let with = |name: &str| ChatRequest {
         extra: vec![(name.to_owned(), "1".to_owned())],
         ..chat("hello")
     };
     assert_eq!(answer(with("user")), answer(chat("hello")));
-    assert_eq!(
-        steps(with("store")),
-        Err(Failure::Unsupported("store".to_owned()))
-    );
+    assert_eq!(begin(with("user")).expect("a plan").ignored, ["user"]);
+    let refused = |name: &str| Err(Failure::unsupported(name).with_param(name));
+    assert_eq!(steps(with("store")), refused("store"));
     let setting = ("colour".to_owned(), "blue".to_owned());
-    let refused = Demo::begin(Request::Chat(chat("hello")), vec![setting]);
+    let refused_setting = Demo::configure(&[setting]).expect_err("no options");
+    assert_eq!(refused_setting.name, "colour");
+    assert_eq!(Demo::configure(&[]), Ok(Vec::new()));
+
+    let mut advisory = chat_with_tools("hello");
+    advisory.messages[0].parts[0].cache = Some(CacheLifetime::Short);
+    advisory.tools[0].cache = Some(CacheLifetime::Long);
+    advisory.reasoning.summary = Some("auto".to_owned());
+    advisory.reasoning.adaptive = Some(false);
     assert_eq!(
-        refused.expect_err("no options"),
-        Failure::Unsupported("option colour".to_owned())
+        begin(advisory).expect("a plan").ignored,
+        ["cache_control", "reasoning.summary", "reasoning.adaptive"]
     );
+
+    let extra = vec![("x".to_owned(), "1".to_owned())];
+    let mut requests = [(); 3].map(|()| chat_with_tools("hello"));
+    requests[0].messages[0].extra = extra.clone();
+    requests[1].messages[0].parts[0].extra = extra.clone();
+    requests[2].tools[0].extra = extra;
+    for request in requests {
+        assert_eq!(steps(request), refused("x"));
+    }
+    let search = tool(ToolKind::BuiltIn(BuiltInTool {
+        kind: "web_search".to_owned(),
+        name: None,
+        configuration: "{}".to_owned(),
+    }));
+    let request = ChatRequest {
+        tools: vec![search],
+        ..chat("hello")
+    };
+    assert_eq!(steps(request), refused("web_search"));
+    let spoken = ChatRequest {
+        modalities: vec!["text".to_owned(), "audio".to_owned()],
+        ..chat("hello")
+    };
+    assert_eq!(steps(spoken), refused("modalities"));
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //! | `output-limit-field` | `max_completion_tokens` (default), `max_tokens` | what the server calls the output limit |
 //! | `stream-usage` | `true` (default), `false` | whether to ask for usage in a stream; for servers that refuse `stream_options` |
 //! | `reasoning-field` | `none` (default), `reasoning_content`, `reasoning` | where an assistant message carries its reasoning back |
+//! | `end-user-field` | `user` (default), `safety_identifier`, `none` | where the id of the end user goes; for servers that refuse fields they do not know |
 //! | `pass-fields` | names, separated by commas | fields to let through beside those that `request` always does |
 //!
 //! The base URL ends where the dialect begins: `https://api.openai.com/v1`.
@@ -14,23 +15,30 @@
 //! **Invariant:** an answer that is streamed and one that is not yield the same blocks, and each
 //! ends with exactly one finish event, after all usage.
 //! **Invariant:** nothing is dropped that changes what is asked or what it costs; such a field is
-//! refused by name.
+//! refused by name. What else is left out is named as ignored.
 //!
 //! To say something new to the upstream, edit `request`; to read something new, `answer`; to
-//! tell another refusal apart, `refusal`.
+//! tell another refusal apart, `refusal`; to add an option, `options`.
 
 mod answer;
+mod options;
 mod refusal;
 mod request;
 
 use answer::Answer;
-use request::Options;
+use options::Options;
 use weir_sdk::adapter::{
-    CredentialSlot, Description, Event, Exchange, Failure, HttpRequest, HttpResponseHead, Request,
-    Setting, Step,
+    Begun, CredentialSlot, Description, Event, Exchange, Failure, HttpRequest, HttpResponseHead,
+    RefusedSetting, Request, Setting, Step, Task,
 };
 use weir_sdk::failure::{self, MAX_ERROR_BODY_BYTES};
 use weir_sdk::sse::Sse;
+
+/// What this dialect is called, here and by clients that speak it themselves.
+const DIALECT: &str = "openai-chat";
+
+/// The only path that is asked for.
+const PATH: &str = "/chat/completions";
 
 /// The most that is taken of an answer that is not streamed: 30 times what a model writes in
 /// 32,000 tokens, and little enough to be parsed within a guest's memory.
@@ -39,8 +47,6 @@ const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
 /// One chat completion.
 #[derive(Debug)]
 pub struct OpenAi {
-    /// The request's body, until it is sent.
-    unsent: Option<Vec<u8>>,
     asked_for_stream: bool,
     response: Response,
     answer: Answer,
@@ -60,38 +66,47 @@ enum Response {
 impl Exchange for OpenAi {
     fn describe() -> Description {
         Description {
-            name: "openai-chat".to_owned(),
+            name: DIALECT.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            dialect: DIALECT.to_owned(),
             credential: CredentialSlot::Bearer,
-            serves_chat: true,
-            serves_images: false,
-            options: request::OPTIONS.map(str::to_owned).to_vec(),
+            capabilities: vec!["chat".to_owned()],
+            options: options::NAMES.map(str::to_owned).to_vec(),
+            request_headers: vec!["content-type".to_owned()],
+            // What every adapter gets is enough.
+            response_headers: Vec::new(),
+            path_prefixes: vec![PATH.to_owned()],
         }
     }
 
-    fn begin(request: Request, options: Vec<Setting>) -> Result<Self, Failure> {
-        let Request::Chat(chat) = request else {
-            return Err(Failure::Unsupported("image requests".to_owned()));
+    fn configure(options: &[Setting]) -> Result<Vec<u8>, RefusedSetting> {
+        Ok(Options::from_settings(options)?.to_bytes())
+    }
+
+    fn begin(request: Request, configuration: &[u8]) -> Result<Begun<Self>, Failure> {
+        let Task::Chat(chat) = &request.task else {
+            return Err(Failure::unsupported("image requests"));
         };
-        let options = Options::parse(&options)?;
-        Ok(Self {
-            unsent: Some(request::write(&chat, &options)?),
-            asked_for_stream: chat.stream,
-            response: Response::Whole(Vec::new()),
-            answer: Answer::default(),
+        let options = Options::from_bytes(configuration)?;
+        let written = request::write(chat, &request, &options)?;
+        Ok(Begun {
+            exchange: Self {
+                asked_for_stream: chat.stream,
+                response: Response::Whole(Vec::new()),
+                answer: Answer::default(),
+            },
+            step: Step::Send(HttpRequest {
+                method: "POST".to_owned(),
+                path: PATH.to_owned(),
+                headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+                body: written.body,
+            }),
+            ignored: written.ignored,
         })
     }
 
     fn next(&mut self) -> Result<Step, Failure> {
-        let Some(body) = self.unsent.take() else {
-            return Ok(Step::Done);
-        };
-        Ok(Step::Send(HttpRequest {
-            method: "POST".to_owned(),
-            path: "/chat/completions".to_owned(),
-            headers: vec![("content-type".to_owned(), "application/json".to_owned())],
-            body,
-        }))
+        Ok(Step::Done)
     }
 
     fn head(&mut self, head: HttpResponseHead) -> Result<(), Failure> {
@@ -107,8 +122,8 @@ impl Exchange for OpenAi {
             Response::Stream(Sse::default())
         } else if content_type.contains("html") {
             // A login page, or that of a proxy in between.
-            return Err(Failure::Malformed(
-                "the upstream answered with HTML; is its base URL right?".to_owned(),
+            return Err(Failure::malformed(
+                "the upstream answered with HTML; is its base URL right?",
             ));
         } else if content_type.contains("json") || !self.asked_for_stream {
             Response::Whole(Vec::new())
@@ -119,11 +134,10 @@ impl Exchange for OpenAi {
         Ok(())
     }
 
-    fn body(&mut self, bytes: &[u8]) -> Result<Vec<Event>, Failure> {
-        let mut events = Vec::new();
+    fn body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
         match &mut self.response {
             Response::Whole(body) if body.len() + bytes.len() > MAX_ANSWER_BYTES => {
-                return Err(Failure::Malformed(format!(
+                return Err(Failure::malformed(format!(
                     "the answer exceeds {MAX_ANSWER_BYTES} bytes"
                 )));
             }
@@ -131,7 +145,7 @@ impl Exchange for OpenAi {
             Response::Stream(stream) => {
                 stream.push(bytes);
                 while let Some(event) = stream.next()? {
-                    self.answer.read_event(event, &mut events)?;
+                    self.answer.read_event(event, events)?;
                 }
             }
             Response::Refused { body, .. } => {
@@ -139,21 +153,19 @@ impl Exchange for OpenAi {
                 body.extend_from_slice(&bytes[..bytes.len().min(room)]);
             }
         }
-        Ok(events)
+        Ok(())
     }
 
-    fn end(&mut self) -> Result<Vec<Event>, Failure> {
-        let mut events = Vec::new();
+    fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
         match &mut self.response {
-            Response::Whole(body) => self.answer.read_whole(body, &mut events)?,
+            Response::Whole(body) => self.answer.read_whole(body, events)?,
             Response::Stream(stream) => {
                 if let Some(event) = stream.finish()? {
-                    self.answer.read_event(event, &mut events)?;
+                    self.answer.read_event(event, events)?;
                 }
             }
             Response::Refused { head, body } => return Err(refusal::from_response(head, body)),
         }
-        self.answer.conclude(&mut events)?;
-        Ok(events)
+        self.answer.conclude(events)
     }
 }

@@ -3,15 +3,18 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::bindings::exports::weir::plugin::adapter::{Failure, HttpRequest, Step};
+use crate::bindings::exports::weir::plugin::adapter::{
+    BodyPart, Failure, FailureKind, HttpRequest, Step,
+};
+use crate::bindings::weir::plugin::chat::Event;
 
 /// A parsed command: what to do, and in which call.
 #[derive(Deserialize)]
 pub(crate) struct Command {
     #[serde(flatten)]
     pub(crate) behaviour: Behaviour,
-    /// Where a [`Fault`] is committed, once. For `head`, `body` and `end` the guest first sends a
-    /// plain request.
+    /// Where a [`Fault`] is committed, once. For `next` the guest first emits nothing, so that it is
+    /// asked again; for `head`, `body` and `end` it first sends a plain request.
     #[serde(default, rename = "in")]
     pub(crate) place: Place,
 }
@@ -92,10 +95,11 @@ pub(crate) enum Fault {
 #[derive(Clone, Deserialize)]
 #[serde(tag = "behave", rename_all = "kebab-case")]
 pub(crate) enum Answer {
-    /// These steps, then `done`. They are the contract's own types, written as serde writes them:
-    /// `{"Emit": [{"BlockStart": "Text"}, {"Text": "x"}, {"Finish": "Stop"}]}`, `{"Wait": 10}`,
-    /// `{"Send": {"method", "path", "headers", "body"}}`, `"Done"`. With `forever`, they start
-    /// over when they run out.
+    /// These steps, the first of them from `begin`, then `done`. They are the contract's own types,
+    /// written as serde writes them: `{"Emit": [{"BlockStart": {"index": 0, "block": "Text"}},
+    /// {"Fragment": {"index": 0, "text": "x"}}, {"BlockEnd": 0}, {"Finish": "Stop"}]}`, `{"Wait": 10}`,
+    /// `{"Send": {"method", "path", "headers", "body": [{"Bytes": []}]}}`, `"Done"`. With `forever`,
+    /// they start over when they run out.
     ///
     /// After a `Send`, whatever the upstream answered is emitted as a text, see [`Answer::Send`].
     Script {
@@ -105,7 +109,8 @@ pub(crate) enum Answer {
     },
     /// Sends this request so many times, then answers with a JSON object for each response:
     /// `status`, `headers`, `body` (as text) and `pieces` (the length of each piece that `body` was
-    /// given).
+    /// given). What is sent is `body`, then `parts`: `{"Bytes": []}`, `{"Base64Of": 0}` and
+    /// `{"Attached": 0}`, where the numbers are attachments.
     Send {
         #[serde(default = "post")]
         method: String,
@@ -115,11 +120,18 @@ pub(crate) enum Answer {
         headers: Vec<(String, String)>,
         #[serde(default)]
         body: String,
+        #[serde(default)]
+        parts: Vec<BodyPart>,
         #[serde(default = "once")]
         times: usize,
     },
-    /// Fails in the call that `in` names.
-    Fail { failure: Failure },
+    /// Fails in the call that `in` names, such as with `{"kind": "RateLimited", "text": "x"}`. In
+    /// `body` and `end` these events come along with the failure; elsewhere there is no room for them.
+    Fail {
+        failure: Failure,
+        #[serde(default)]
+        events: Vec<Event>,
+    },
     /// Asks for ever to be asked again: for patience of so many milliseconds, or without it emits
     /// nothing.
     NeverDone { wait: Option<u32> },
@@ -136,8 +148,13 @@ pub(crate) enum Answer {
         #[serde(default = "a_name")]
         lookup: String,
     },
-    /// All that `begin` was given, as JSON: `request` and `options`.
+    /// All that `begin` was given, as JSON: `request`, `configuration` (as text) and `attachments`,
+    /// those of the request.
     EchoRequest,
+    /// The number of bytes of linear memory that the guest has.
+    Memory,
+    /// Answers healthily, and says that it ignored the fields of these names.
+    Ignore { names: Vec<String> },
 }
 
 impl Command {
@@ -146,9 +163,7 @@ impl Command {
         match serde_json::from_str::<Value>(message) {
             Ok(value) if value.get("behave").is_some() => match serde_json::from_value(value) {
                 Ok(command) => Ok(Some(command)),
-                Err(error) => Err(Failure::Unsupported(format!(
-                    "the command {message}: {error}"
-                ))),
+                Err(error) => Err(unsupported(format!("the command {message}: {error}"))),
             },
             _ => Ok(None),
         }
@@ -161,7 +176,18 @@ pub(crate) fn plain_request() -> HttpRequest {
         method: post(),
         path: completions(),
         headers: vec![("content-type".into(), "application/json".into())],
-        body: b"{}".to_vec(),
+        body: vec![BodyPart::Bytes(b"{}".to_vec())],
+    }
+}
+
+fn unsupported(text: String) -> Failure {
+    Failure {
+        kind: FailureKind::Unsupported,
+        text,
+        param: None,
+        retry_after_ms: None,
+        code: None,
+        upstream_error: None,
     }
 }
 

@@ -8,12 +8,12 @@ use std::net::{TcpStream, ToSocketAddrs};
 use serde_json::{Value, json};
 
 use crate::bindings::exports::weir::plugin::adapter::{
-    CredentialSlot, Description, Event, Exchange, Failure, Guest, GuestExchange, HttpRequest,
-    HttpResponseHead, Request, Setting, Step,
+    Begun, BodyPart, CredentialSlot, Description, Event, Exchange, Failure, Guest, GuestExchange,
+    HttpRequest, HttpResponseHead, Progress, RefusedSetting, Request, Setting, Step, Task,
 };
 use crate::bindings::weir::plugin::chat;
 use crate::command::{Answer, Behaviour, Command, Fault, Place, plain_request};
-use crate::fault;
+use crate::{configure, fault};
 
 /// The component.
 pub(crate) struct Adapter;
@@ -22,10 +22,15 @@ pub(crate) struct Adapter;
 pub(crate) struct Script {
     fault: Option<(Place, Fault)>,
     failure: Option<(Place, Failure)>,
+    /// What comes along with the failure.
+    last_words: Vec<Event>,
     committed: Cell<bool>,
     steps: RefCell<VecDeque<Step>>,
     forever: bool,
+    ignored: Vec<String>,
     response: RefCell<Response>,
+    /// How many blocks began so far, which is the index of the next.
+    blocks: Cell<u32>,
     /// Whether a response was answered with a text that still wants its `finish`.
     unfinished: Cell<bool>,
 }
@@ -42,43 +47,43 @@ impl Guest for Adapter {
     type Exchange = Script;
 
     fn describe() -> Description {
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
         Description {
             name: "misbehaving".into(),
             version: env!("CARGO_PKG_VERSION").into(),
+            dialect: "openai-chat".into(),
             credential: CredentialSlot::Bearer,
-            serves_chat: true,
-            serves_images: true,
-            options: vec!["option".into()],
+            capabilities: names(&["chat", "images"]),
+            options: names(&["option"]),
+            // The last is for values that are no header's.
+            request_headers: names(&["accept", "content-type", "x-mine", "x-a"]),
+            response_headers: names(&["x-asked", "x-all-*"]),
+            path_prefixes: names(&["/"]),
         }
+    }
+
+    fn configure(options: Vec<Setting>) -> Result<Vec<u8>, RefusedSetting> {
+        configure::configure(&options)
     }
 }
 
 impl GuestExchange for Script {
-    fn begin(request: Request, options: Vec<Setting>) -> Result<Exchange, Failure> {
+    fn begin(request: Request, configuration: Vec<u8>) -> Result<Begun, Failure> {
         let script = match Command::parse(last_user_message(&request))? {
-            Some(command) => Script::obey(command, &request, &options),
+            Some(command) => Script::obey(command, &request, &configuration),
             None => Script::plain(healthy()),
         };
         script.arrive(Place::Begin)?;
-        Ok(Exchange::new(script))
+        Ok(Begun {
+            step: script.step(),
+            ignored: script.ignored.clone(),
+            exchange: Exchange::new(script),
+        })
     }
 
     fn next(&self) -> Result<Step, Failure> {
         self.arrive(Place::Next)?;
-        let mut steps = self.steps.borrow_mut();
-        if let Some(step) = steps.pop_front() {
-            if self.forever {
-                steps.push_back(step.clone());
-            }
-            return Ok(step);
-        }
-        if self.unfinished.take() {
-            return Ok(Step::Emit(vec![
-                usage(),
-                Event::Finish(chat::FinishReason::Stop),
-            ]));
-        }
-        Ok(Step::Done)
+        Ok(self.step())
     }
 
     fn head(&self, head: HttpResponseHead) -> Result<(), Failure> {
@@ -91,27 +96,31 @@ impl GuestExchange for Script {
         Ok(())
     }
 
-    fn body(&self, bytes: Vec<u8>) -> Result<Vec<Event>, Failure> {
-        self.arrive(Place::Body)?;
-        let mut response = self.response.borrow_mut();
-        response.pieces.push(bytes.len());
-        response.body.extend(bytes);
-        Ok(Vec::new())
+    fn body(&self, bytes: Vec<u8>) -> Progress {
+        self.progress(Place::Body, || {
+            let mut response = self.response.borrow_mut();
+            response.pieces.push(bytes.len());
+            response.body.extend(bytes);
+            Vec::new()
+        })
     }
 
-    fn end(&self) -> Result<Vec<Event>, Failure> {
-        self.arrive(Place::End)?;
-        let response = self.response.take();
-        self.unfinished.set(true);
-        Ok(text(
-            json!({
-                "status": response.status,
-                "headers": response.headers,
-                "body": String::from_utf8_lossy(&response.body),
-                "pieces": response.pieces,
-            })
-            .to_string(),
-        ))
+    fn end(&self) -> Progress {
+        self.progress(Place::End, || {
+            let response = self.response.take();
+            self.unfinished.set(true);
+            let index = self.blocks.replace(self.blocks.get() + 1);
+            text(
+                index,
+                json!({
+                    "status": response.status,
+                    "headers": response.headers,
+                    "body": String::from_utf8_lossy(&response.body),
+                    "pieces": response.pieces,
+                })
+                .to_string(),
+            )
+        })
     }
 }
 
@@ -120,18 +129,22 @@ impl Script {
         Self {
             fault: None,
             failure: None,
+            last_words: Vec::new(),
             committed: Cell::new(false),
             steps: RefCell::new(steps.into()),
             forever: false,
+            ignored: Vec::new(),
             response: RefCell::default(),
+            blocks: Cell::new(0),
             unfinished: Cell::new(false),
         }
     }
 
-    fn obey(command: Command, request: &Request, options: &[Setting]) -> Self {
+    fn obey(command: Command, request: &Request, configuration: &[u8]) -> Self {
         let place = command.place;
         let on_the_way = match place {
-            Place::Begin | Place::Next => healthy(),
+            Place::Begin => healthy(),
+            Place::Next => [vec![Step::Emit(Vec::new())], healthy()].concat(),
             Place::Head | Place::Body | Place::End => vec![Step::Send(plain_request())],
         };
         match command.behaviour {
@@ -149,18 +162,23 @@ impl Script {
                     path,
                     headers,
                     body,
+                    mut parts,
                     times,
                 } => {
+                    if !body.is_empty() {
+                        parts.insert(0, BodyPart::Bytes(body.into_bytes()));
+                    }
                     let send = Step::Send(HttpRequest {
                         method,
                         path,
                         headers,
-                        body: body.into_bytes(),
+                        body: parts,
                     });
                     Self::plain(vec![send; times])
                 }
-                Answer::Fail { failure } => Self {
+                Answer::Fail { failure, events } => Self {
                     failure: Some((place, failure)),
+                    last_words: events,
                     ..Self::plain(on_the_way)
                 },
                 Answer::NeverDone { wait } => {
@@ -176,8 +194,18 @@ impl Script {
                     Self::plain(answer_of(surroundings(&connect, &lookup).to_string()))
                 }
                 Answer::EchoRequest => Self::plain(answer_of(
-                    json!({ "request": request, "options": options }).to_string(),
+                    json!({
+                        "request": request,
+                        "configuration": String::from_utf8_lossy(configuration),
+                        "attachments": request.attachments,
+                    })
+                    .to_string(),
                 )),
+                Answer::Memory => Self::plain(answer_of(fault::memory_bytes().to_string())),
+                Answer::Ignore { names } => Self {
+                    ignored: names,
+                    ..Self::plain(healthy())
+                },
             },
         }
     }
@@ -194,12 +222,46 @@ impl Script {
             _ => Ok(()),
         }
     }
+
+    /// What a call comes to that returns events even if it fails.
+    fn progress(&self, place: Place, events: impl FnOnce() -> Vec<Event>) -> Progress {
+        match self.arrive(place) {
+            Ok(()) => Progress {
+                events: events(),
+                failure: None,
+            },
+            Err(failure) => Progress {
+                events: self.last_words.clone(),
+                failure: Some(failure),
+            },
+        }
+    }
+
+    /// The next step of the script; when it has run out, the end of the answer, then `done`.
+    fn step(&self) -> Step {
+        let mut steps = self.steps.borrow_mut();
+        if let Some(step) = steps.pop_front() {
+            if self.forever {
+                steps.push_back(step.clone());
+            }
+            if let Step::Emit(events) = &step {
+                let begun = events.iter().filter(|event| begins_a_block(event));
+                self.blocks
+                    .update(|blocks| begun.fold(blocks, |sum, _| sum + 1));
+            }
+            return step;
+        }
+        if self.unfinished.take() {
+            return Step::Emit(vec![usage(), Event::Finish(chat::FinishReason::Stop)]);
+        }
+        Step::Done
+    }
 }
 
 fn last_user_message(request: &Request) -> &str {
-    match request {
-        Request::Image(request) => &request.prompt,
-        Request::Chat(request) => request
+    match &request.task {
+        Task::Image(request) => &request.prompt,
+        Task::Chat(request) => request
             .messages
             .iter()
             .rev()
@@ -218,16 +280,22 @@ fn healthy() -> Vec<Step> {
 }
 
 fn answer_of(content: String) -> Vec<Step> {
-    let mut events = text(content);
+    let mut events = text(0, content);
     events.extend([usage(), Event::Finish(chat::FinishReason::Stop)]);
     vec![Step::Emit(events)]
 }
 
-fn text(content: String) -> Vec<Event> {
+fn text(index: u32, text: String) -> Vec<Event> {
+    let block = chat::Block::Text;
     vec![
-        Event::BlockStart(chat::BlockKind::Text),
-        Event::Text(content),
+        Event::BlockStart(chat::BlockStart { index, block }),
+        Event::Fragment(chat::Fragment { index, text }),
+        Event::BlockEnd(index),
     ]
+}
+
+fn begins_a_block(event: &Event) -> bool {
+    matches!(event, Event::BlockStart(_) | Event::Opaque(_))
 }
 
 fn usage() -> Event {
@@ -239,6 +307,7 @@ fn usage() -> Event {
         output_tokens: Some(1),
         reasoning_tokens: None,
         images: None,
+        other: Vec::new(),
     })
 }
 

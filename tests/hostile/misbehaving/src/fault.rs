@@ -31,6 +31,11 @@ pub(crate) fn commit(fault: &Fault) {
     }
 }
 
+/// How much linear memory the guest has.
+pub(crate) fn memory_bytes() -> usize {
+    core::arch::wasm32::memory_size::<0>() * PAGE_BYTES
+}
+
 fn spin() {
     let mut turn = 0_u64;
     while black_box(turn) != u64::MAX {

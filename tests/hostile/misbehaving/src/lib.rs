@@ -6,11 +6,16 @@
 //! that this crate does not know is refused as unsupported, so that a slip in a test cannot pass
 //! for good behaviour.
 //!
+//! No request reaches `configure`, so there the value of the option named `option` is the command; see
+//! [`configure`].
+//!
 //! What compiled Rust cannot do to the host, such as hanging while it is instantiated or lying
 //! about a length, the `.wat` guests beside this crate do.
 
 #[cfg(target_family = "wasm")]
 mod command;
+#[cfg(target_family = "wasm")]
+mod configure;
 #[cfg(target_family = "wasm")]
 mod exchange;
 #[cfg(target_family = "wasm")]
@@ -22,6 +27,8 @@ mod bindings {
         path: "../../../wit",
         world: "provider",
         additional_derives: [PartialEq, serde::Deserialize, serde::Serialize],
+        // It holds a handle, which is neither equal to anything nor written anywhere.
+        additional_derives_ignore: ["begun"],
     });
 
     /// The standard library never asks for many random bytes at once; [`crate::fault`] does.

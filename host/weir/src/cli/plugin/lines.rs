@@ -2,18 +2,22 @@
 //!
 //! Names are the contract's (`wit/`), in kebab case; those that are the command's own are in snake case.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
+use bytes::Bytes;
 use http::HeaderMap;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::plugins::bindings::adapter::{Failure, Header};
-use crate::plugins::bindings::chat::{BlockKind, Event, FinishReason, Usage};
+use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind, Header};
+use weir_sandbox::adapter::bindings::chat::{
+    Block, BlockStart, CallKind, Citation, Event, FinishReason, Fragment, Usage,
+};
 
 /// A request as it would go to an upstream.
-pub(super) fn send(request: &http::Request<Vec<u8>>) -> anyhow::Result<()> {
+pub(super) fn send(request: &http::Request<Bytes>) -> anyhow::Result<()> {
     #[derive(Serialize)]
     struct Line<'a> {
         send: Send<'a>,
@@ -70,19 +74,40 @@ pub(super) fn head(status: u16, headers: &[Header]) -> anyhow::Result<()> {
     })
 }
 
-pub(super) fn event(event: &Event) -> anyhow::Result<()> {
+/// The advisory fields that the adapter leaves out.
+pub(super) fn ignored(names: &[String]) -> anyhow::Result<()> {
+    print(&json!({ "ignored": names }))
+}
+
+/// What the pieces of each block are called, by its index.
+#[derive(Default)]
+pub(super) struct Pieces(BTreeMap<u32, &'static str>);
+
+/// An event. A piece of a block is shown under its kind, since its index says nothing to a reader.
+pub(super) fn event(event: &Event, pieces: &mut Pieces) -> anyhow::Result<()> {
+    let fragment = |Fragment { index, text }: &Fragment| json!({ "index": index, "text": text });
     let event = match event {
-        Event::BlockStart(kind) => json!({ "block-start": block_kind(*kind) }),
-        Event::Text(text) => json!({ "text": text }),
-        Event::Reasoning(text) => json!({ "reasoning": text }),
-        Event::RedactedReasoning(text) => json!({ "redacted-reasoning": text }),
-        Event::ToolCall(call) => json!({ "tool-call": { "id": call.id, "name": call.name } }),
-        Event::ToolCallFragment(text) => json!({ "tool-call-fragment": text }),
-        Event::Signature(text) => json!({ "signature": text }),
-        Event::Citation(url) => json!({ "citation": url }),
+        Event::Started(started) => json!({ "started": { "id": started.id, "model": started.model } }),
+        Event::BlockStart(start) => {
+            pieces.0.insert(start.index, piece_name(&start.block));
+            block_start(start)
+        }
+        Event::Fragment(piece) => {
+            let name = pieces.0.get(&piece.index).copied().unwrap_or("fragment");
+            json!({ name: fragment(piece) })
+        }
+        Event::Signature(piece) => json!({ "signature": fragment(piece) }),
+        Event::Sealed(piece) => json!({ "sealed": fragment(piece) }),
+        Event::Citation(cited) => json!({ "citation": citation(cited) }),
+        Event::BlockEnd(index) => json!({ "block-end": index }),
+        Event::Opaque(opaque) => json!({ "opaque": {
+            "index": opaque.index,
+            "kind": opaque.block.kind,
+            "json": json_or_text(&opaque.block.json),
+        } }),
         // Nobody reads an image's bytes.
-        Event::Image(image) => {
-            json!({ "image": { "media-type": image.media_type, "bytes": image.data.len() } })
+        Event::Media(media) => {
+            json!({ "media": { "media-type": media.media_type, "bytes": media.data.len() } })
         }
         Event::Usage(reported) => json!({ "usage": usage(reported) }),
         Event::Finish(reason) => json!({ "finish": finish(reason) }),
@@ -99,20 +124,30 @@ pub(super) fn done() -> anyhow::Result<()> {
 }
 
 pub(super) fn failure(failure: &Failure) -> anyhow::Result<()> {
-    let failure = match failure {
-        Failure::Unsupported(text) => json!({ "unsupported": text }),
-        Failure::Rejected(text) => json!({ "rejected": text }),
-        Failure::ContextLength(text) => json!({ "context-length": text }),
-        Failure::Filtered(text) => json!({ "filtered": text }),
-        Failure::Unauthorized(text) => json!({ "unauthorized": text }),
-        Failure::RateLimited(Some(milliseconds)) => {
-            json!({ "rate-limited": { "retry_after_ms": milliseconds } })
-        }
-        Failure::RateLimited(None) => json!({ "rate-limited": {} }),
-        Failure::Unavailable(text) => json!({ "unavailable": text }),
-        Failure::Malformed(text) => json!({ "malformed": text }),
+    let kind = match failure.kind {
+        FailureKind::Unsupported => "unsupported",
+        FailureKind::Rejected => "rejected",
+        FailureKind::ModelNotFound => "model-not-found",
+        FailureKind::ContextLength => "context-length",
+        FailureKind::Filtered => "filtered",
+        FailureKind::Unauthorized => "unauthorized",
+        FailureKind::RateLimited => "rate-limited",
+        FailureKind::Unavailable => "unavailable",
+        FailureKind::Malformed => "malformed",
     };
-    print(&json!({ "failure": failure }))
+    let mut line = Map::from_iter([
+        ("kind".to_owned(), json!(kind)),
+        ("text".to_owned(), json!(failure.text)),
+    ]);
+    for (name, value) in [
+        ("param", failure.param.as_deref().map(Value::from)),
+        ("retry-after-ms", failure.retry_after_ms.map(Value::from)),
+        ("code", failure.code.as_deref().map(Value::from)),
+        ("upstream-error", failure.upstream_error.as_deref().map(json_or_text)),
+    ] {
+        line.extend(value.map(|value| (name.to_owned(), value)));
+    }
+    print(&json!({ "failure": line }))
 }
 
 /// A request that would not be sent.
@@ -142,12 +177,49 @@ fn insert(headers: &mut Map<String, Value>, name: &str, value: &str) {
     headers.insert(name.to_owned(), value.into());
 }
 
-fn block_kind(kind: BlockKind) -> &'static str {
-    match kind {
-        BlockKind::Text => "text",
-        BlockKind::Reasoning => "reasoning",
-        BlockKind::ToolCall => "tool-call",
+fn piece_name(block: &Block) -> &'static str {
+    match block {
+        Block::Text => "text",
+        Block::Refusal => "refusal",
+        Block::Reasoning => "reasoning",
+        Block::ToolCall(_) => "tool-call-fragment",
     }
+}
+
+fn block_start(start: &BlockStart) -> Value {
+    let index = start.index;
+    match &start.block {
+        Block::ToolCall(call) => json!({ "tool-call": {
+            "index": index,
+            "id": call.id,
+            "name": call.name,
+            "kind": match call.kind {
+                CallKind::Function => "function",
+                CallKind::Custom => "custom",
+            },
+        } }),
+        block => json!({ "block-start": { "index": index, "block": piece_name(block) } }),
+    }
+}
+
+fn citation(citation: &Citation) -> Value {
+    let mut line = Map::from_iter([("index".to_owned(), json!(citation.index))]);
+    let span = citation.span.map(|span| json!({ "start": span.start, "end": span.end }));
+    for (name, value) in [
+        ("source", citation.source.as_deref().map(Value::from)),
+        ("title", citation.title.as_deref().map(Value::from)),
+        ("cited-text", citation.cited_text.as_deref().map(Value::from)),
+        ("span", span),
+        ("json", citation.json.as_deref().map(json_or_text)),
+    ] {
+        line.extend(value.map(|value| (name.to_owned(), value)));
+    }
+    line.into()
+}
+
+/// JSON that an adapter wrote, or its text where it is none.
+fn json_or_text(json: &str) -> Value {
+    serde_json::from_str(json).unwrap_or_else(|_| json.into())
 }
 
 fn usage(usage: &Usage) -> Value {
@@ -160,9 +232,11 @@ fn usage(usage: &Usage) -> Value {
         ("reasoning-tokens", usage.reasoning_tokens),
         ("images", usage.images.map(u64::from)),
     ];
+    let other = usage.other.iter().map(|other| (other.name.clone(), other.count.into()));
     counts
         .into_iter()
         .filter_map(|(name, count)| Some((name.to_owned(), Value::from(count?))))
+        .chain(other)
         .collect::<Map<_, _>>()
         .into()
 }
@@ -175,6 +249,10 @@ fn finish(reason: &FinishReason) -> Value {
         FinishReason::ToolCalls => "tool-calls".into(),
         FinishReason::ContentFilter => "content-filter".into(),
         FinishReason::Refusal => "refusal".into(),
+        FinishReason::PauseTurn => "pause-turn".into(),
+        FinishReason::ContextWindow => "context-window".into(),
+        FinishReason::MalformedCall => "malformed-call".into(),
+        FinishReason::Other(word) => json!({ "other": word }),
     }
 }
 

@@ -22,7 +22,7 @@ use serde_json::Value;
 use crate::config::Config;
 use crate::identity::dev_issuer::{DevAudience, DevIssuer, SERVICE_EMAIL};
 use crate::inference::upstream::{Connector, http_client};
-use crate::plugins::loading::COMPONENT_BYTES;
+use weir_sandbox::limits::COMPONENT_BYTES;
 use crate::plugins::routes::{
     EventList, InstalledItem, PluginItem, SLOT_NAMES, SlotItem, SlotList, is_slot_name,
 };

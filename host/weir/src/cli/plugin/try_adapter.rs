@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, anyhow, ensure};
 
@@ -14,14 +15,19 @@ use super::lines;
 use super::recording::Recording;
 use crate::config::Config;
 use crate::inference::destination::{self, BaseUrl};
-use crate::inference::dialect::openai;
-use crate::inference::exchange::{self, ExchangeError};
+use crate::inference::dialect::{self, Attachment, ChatCall};
+use crate::inference::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS};
+use crate::inference::exchange;
 use crate::inference::sequence::Sequence;
-use crate::plugins::bindings::adapter::{Failure, HttpRequest, HttpResponseHead, Request, Step};
-use crate::plugins::bindings::chat::{ChatRequest, Event};
-use crate::plugins::compiler::Compiler;
-use crate::plugins::loading::Arrived;
-use crate::plugins::{Adapter, Engine, GuestError, GuestExchange, loading};
+use crate::plugins::Component;
+use weir_sandbox::adapter::bindings::adapter::{
+    HttpRequest, HttpResponseHead, Progress, Request, Setting, Step, Task,
+};
+use weir_sandbox::adapter::bindings::chat::{self, Event};
+use weir_sandbox::adapter::{GuestExchange, ProviderWorld, description};
+use weir_sandbox::compiler::Compiler;
+use weir_sandbox::loading::{self, Arrived};
+use weir_sandbox::{Engine, Sandbox};
 use weir_storage::secrets::Secret;
 
 /// Stands for any upstream's credential.
@@ -29,6 +35,9 @@ const CREDENTIAL: &str = "CREDENTIAL";
 
 /// The output limit of a request that has none; in the server it is the model's.
 const DEFAULT_OUTPUT_TOKENS: u32 = 1024;
+
+/// What is left of a request's time, as an adapter is told; in the server it is less with each attempt.
+const DEADLINE_MS: u64 = 600_000;
 
 #[derive(clap::Args)]
 pub(in crate::cli) struct Arguments {
@@ -52,33 +61,24 @@ pub(in crate::cli) struct Arguments {
 }
 
 pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<()> {
-    let request = read_request(&arguments.request)?;
+    let call = read_call(&arguments.request)?;
     let recordings = arguments
         .responses
         .iter()
         .map(|file| read_recording(file))
         .collect::<anyhow::Result<Vec<_>>>()?;
-    let adapter = load(&config, &arguments.component).await?;
-    let known = &adapter.description.options;
+    let component = load(&config, &arguments.component).await?;
     let options: BTreeMap<_, _> = arguments.options.into_iter().collect();
-    for name in options.keys() {
-        ensure!(
-            known.contains(name),
-            "the adapter has no option {name:?}; it has: {}",
-            known.join(", ")
-        );
-    }
     let mut recordings = recordings.into_iter();
     let mut trial = Trial {
-        adapter: &adapter,
+        component: &component,
         recordings: &mut recordings,
-        sequence: Sequence::new(request.max_output_tokens),
+        sequence: Sequence::new(call.request.max_output_tokens),
+        pieces: lines::Pieces::default(),
         chunk: arguments.chunk,
         answer_bytes: config.limits.answer_bytes,
     };
-    let outcome = trial
-        .run(&Request::Chat(request), &Vec::from_iter(options))
-        .await;
+    let outcome = trial.run(call, &Vec::from_iter(options)).await;
     if let Err(error) = outcome {
         match error.downcast_ref() {
             Some(ExchangeError::Failure(failure)) => lines::failure(failure)?,
@@ -97,56 +97,85 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
 }
 
 struct Trial<'a> {
-    adapter: &'a Adapter,
+    component: &'a Component,
     recordings: &'a mut dyn Iterator<Item = Recording>,
     sequence: Sequence,
+    pieces: lines::Pieces,
     chunk: NonZeroUsize,
     answer_bytes: u64,
 }
 
 impl Trial<'_> {
     /// Prints an exchange as it goes. What goes wrong in it is an [`ExchangeError`].
-    async fn run(&mut self, request: &Request, options: &[(String, String)]) -> anyhow::Result<()> {
-        let mut guest = called(GuestExchange::begin(self.adapter, request, options).await)?;
+    async fn run(&mut self, call: ChatCall, options: &[Setting]) -> anyhow::Result<()> {
+        let configuration = self.component.configuration(options).await.map_err(|error| {
+            let known = self.component.description.options.join(", ");
+            anyhow!("the adapter does not take its options: {error}; it has: {known}")
+        })?;
+        let attachments = call.attachments;
+        let described = attachments.iter().map(|attachment| chat::Attachment {
+            media_type: attachment.media_type.clone(),
+            size_bytes: attachment.data.len() as u64,
+        });
+        let request = Request {
+            task: Task::Chat(call.request),
+            attachments: described.collect(),
+            client: call.client,
+            attempt: 1,
+            deadline_ms: DEADLINE_MS,
+        };
+        let begun = GuestExchange::begin(self.component, &request, &configuration)
+            .await
+            .map_err(ExchangeError::from)?;
+        if !begun.ignored.is_empty() {
+            lines::ignored(&begun.ignored)?;
+        }
+        let mut guest = begun.exchange;
+        let mut step = begun.step;
         let (mut sends, mut others) = (0, 0);
         loop {
-            match called(guest.next().await)? {
+            match step {
                 Step::Send(asked) => {
                     sends += 1;
-                    if sends > exchange::MAX_SENDS {
+                    if sends > MAX_SENDS {
                         return Err(ExchangeError::TooManySteps.into());
                     }
-                    self.send(asked)?;
+                    self.send(asked, &attachments)?;
                     let Some(recording) = self.recordings.next() else {
                         eprintln!("It awaits an answer: give it one with --response FILE.");
                         return Ok(());
                     };
                     self.answer(&mut guest, &recording).await?;
-                    continue;
                 }
-                Step::Emit(events) => self.events(&events)?,
-                Step::Wait(milliseconds) => lines::wait(milliseconds)?,
+                Step::Emit(events) => {
+                    others += 1;
+                    self.events(&events)?;
+                }
+                Step::Wait(milliseconds) => {
+                    others += 1;
+                    lines::wait(milliseconds)?;
+                }
                 Step::Done => {
                     self.sequence.end().map_err(ExchangeError::from)?;
                     return lines::done();
                 }
             }
-            others += 1;
-            if others > exchange::MAX_OTHER_STEPS {
+            if others > MAX_OTHER_STEPS {
                 return Err(ExchangeError::TooManySteps.into());
             }
+            step = guest.next().await.map_err(ExchangeError::from)?;
         }
     }
 
-    fn send(&self, asked: HttpRequest) -> anyhow::Result<()> {
+    fn send(&self, asked: HttpRequest, attachments: &[Attachment]) -> anyhow::Result<()> {
         // Nothing is sent there: the name exists nowhere, by RFC 2606.
         let base = BaseUrl::parse("https://upstream.invalid").map_err(anyhow::Error::msg)?;
         let credential = Secret::new(CREDENTIAL.to_owned());
-        let body = asked.body.clone();
-        let slot = &self.adapter.description.credential;
-        let request = destination::build(Some(&base), slot, Some(&credential), asked)
-            .map_err(ExchangeError::from)?;
-        lines::send(&request.map(|_| body))
+        let description = &self.component.description;
+        let request =
+            destination::build(Some(&base), description, Some(&credential), asked, attachments)
+                .map_err(ExchangeError::from)?;
+        lines::send(&request)
     }
 
     async fn answer(
@@ -156,53 +185,62 @@ impl Trial<'_> {
     ) -> anyhow::Result<()> {
         let head = HttpResponseHead {
             status: recording.status.as_u16(),
-            headers: exchange::visible_headers(&recording.headers, None),
+            headers: exchange::visible_headers(
+                &recording.headers,
+                &self.component.description,
+                None,
+            ),
         };
         lines::head(head.status, &head.headers)?;
-        called(guest.head(&head).await)?;
+        guest.head(&head).await.map_err(ExchangeError::from)?;
         if recording.body.len() as u64 > self.answer_bytes {
             return Err(ExchangeError::TooLarge.into());
         }
         for piece in recording.body.chunks(self.chunk.get()) {
-            self.events(&called(guest.body(piece).await)?)?;
+            let progress = guest.body(piece).await.map_err(ExchangeError::from)?;
+            self.advance(progress)?;
         }
-        self.events(&called(guest.end().await)?)
+        let progress = guest.end().await.map_err(ExchangeError::from)?;
+        self.advance(progress)
+    }
+
+    fn advance(&mut self, progress: Progress) -> anyhow::Result<()> {
+        self.events(&progress.events)?;
+        match progress.failure {
+            None => Ok(()),
+            Some(failure) => Err(ExchangeError::Failure(failure).into()),
+        }
     }
 
     fn events(&mut self, events: &[Event]) -> anyhow::Result<()> {
         for event in events {
             // Also one that has no place here: it is what its author looks for.
-            lines::event(event)?;
+            lines::event(event, &mut self.pieces)?;
             self.sequence.follow(event).map_err(ExchangeError::from)?;
         }
         Ok(())
     }
 }
 
-/// What a call into the guest came to.
-fn called<T>(outcome: Result<Result<T, Failure>, GuestError>) -> Result<T, ExchangeError> {
-    outcome?.map_err(ExchangeError::Failure)
-}
-
-async fn load(config: &Config, file: &Path) -> anyhow::Result<Adapter> {
+async fn load(config: &Config, file: &Path) -> anyhow::Result<Component> {
     let bytes = read(file)?;
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
-    let engine = Engine::start(1)?;
+    let sandbox = Sandbox::<ProviderWorld>::new(&Engine::start(1)?)?;
     let compiler = Compiler::new(config.plugins.compile.clone());
     let limits = &config.plugins.limits;
     let arrived = Arrived::new(bytes.into()).await;
-    let adapter = loading::load_arrived(&engine, &compiler, None, limits, &name, arrived)
+    let adapter = loading::load_arrived(&sandbox, &compiler, None, limits, &name, arrived)
         .await
         .map_err(|error| anyhow!(error).context(format!("{} is refused", file.display())))?;
     ensure!(
-        adapter.description.serves_chat,
-        "{} serves images only, and the request is a chat",
+        adapter.is_capable_of(description::CHAT),
+        "{} does not serve chat requests",
         file.display()
     );
-    Ok(adapter)
+    Ok(Component::new(adapter, Arc::default()))
 }
 
-fn read_request(file: &Path) -> anyhow::Result<ChatRequest> {
+fn read_call(file: &Path) -> anyhow::Result<ChatCall> {
     let body = if file == Path::new("-") {
         let mut body = Vec::new();
         std::io::stdin()
@@ -212,13 +250,12 @@ fn read_request(file: &Path) -> anyhow::Result<ChatRequest> {
     } else {
         read(file)?
     };
-    let call = openai::parse_chat(&body).map_err(|error| {
+    let mut call = dialect::read_own(&body).map_err(|error| {
         let refused = format!("{} {}", error.status().as_u16(), error.code());
         anyhow!("the request is refused: {refused}: {}", error.message())
     })?;
-    let mut request = call.request;
-    request.max_output_tokens = call.output_limit.unwrap_or(DEFAULT_OUTPUT_TOKENS);
-    Ok(request)
+    call.request.max_output_tokens = call.output_limit.unwrap_or(DEFAULT_OUTPUT_TOKENS);
+    Ok(call)
 }
 
 fn read_recording(file: &Path) -> anyhow::Result<Recording> {

@@ -1,3 +1,182 @@
-//! The shapes in which clients ask and are answered. One file each; an exchange knows none of them.
+//! Dialects: the shapes in which clients ask and are answered.
+//!
+//! A dialect reads a body into the one request that everything beyond here knows ([`ChatCall`]), and writes the answer's
+//! events as its clients expect them: whole ([`Whole`]), as a stream ([`Chunks`]), or as an error. It is a folder:
+//! `openai_chat` is OpenAI's Chat Completions, which weir's own endpoints speak, too.
+//!
+//! **Invariant:** nothing beyond this folder knows which dialect a client speaks, nor names a vendor.
+//! **Invariant:** what the chunks of an answer add up to is the whole answer to the same events.
+//!
+//! To speak another dialect: a folder here with a reader, a writer and its routes; a variant in [`Dialect`], [`Whole`] and
+//! [`Chunks`]; its lines in the router. Reading JSON with paths in errors, repeated fields and null as absent is shared
+//! ground: [`json`].
 
-pub mod openai;
+pub(crate) mod json;
+pub mod openai_chat;
+
+use bytes::Bytes;
+use weir_sandbox::adapter::bindings::adapter::Client;
+use weir_sandbox::adapter::bindings::chat::{ChatRequest, Event, Source};
+
+use crate::error::ApiError;
+use crate::inference::meter::Billed;
+
+/// A request, whatever dialect it came in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChatCall {
+    /// The request in the plugins' vocabulary. `model` is what the client named, and `max_output_tokens` is 0: both
+    /// are for the host to resolve.
+    pub request: ChatRequest,
+    /// The bytes that the request's images, recordings and documents are in, by their index.
+    pub attachments: Vec<Attachment>,
+    /// Who asks, as far as an upstream may care.
+    pub client: Client,
+    /// The client's own limit on output tokens, at least 1.
+    pub output_limit: Option<u32>,
+    /// The field that set it, for an error about it.
+    pub output_limit_param: &'static str,
+    /// Whether only a model that can call tools will do.
+    pub needs_tools: bool,
+    /// How it is answered.
+    pub dialect: Dialect,
+}
+
+/// Bytes that a client sent inside its request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attachment {
+    /// An IANA media type, e.g. `image/png`.
+    pub media_type: String,
+    /// The bytes, decoded.
+    pub data: Bytes,
+}
+
+/// Collects the attachments that a body holds, as its reader comes across them.
+#[derive(Debug, Default)]
+pub(crate) struct Attachments(Vec<Attachment>);
+
+impl Attachments {
+    /// Keeps one, and says how content refers to it.
+    pub(crate) fn add(&mut self, attachment: Attachment) -> Source {
+        let index = u32::try_from(self.0.len()).expect("a body has fewer bytes than that");
+        self.0.push(attachment);
+        Source::Attachment(index)
+    }
+
+    /// All of them, in the order of their indexes.
+    pub(crate) fn into_vec(self) -> Vec<Attachment> {
+        self.0
+    }
+}
+
+/// A dialect to answer in, with what the client asked of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// OpenAI's Chat Completions.
+    OpenAiChat(openai_chat::Preferences),
+}
+
+/// What stands in an answer besides what the model said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AnswerHead {
+    /// The answer's id without what a dialect puts before it: 32 hexadecimal digits.
+    pub id: String,
+    /// Seconds since the epoch.
+    pub created: i64,
+    /// The model, by the name that the client used.
+    pub model: String,
+}
+
+/// An answer that is not streamed, as far as it has come.
+#[derive(Debug)]
+pub enum Whole {
+    /// In OpenAI's Chat Completions.
+    OpenAiChat(openai_chat::Completion),
+}
+
+/// Writes a streamed answer, piece by piece.
+#[derive(Debug)]
+pub enum Chunks {
+    /// In OpenAI's Chat Completions.
+    OpenAiChat(openai_chat::Chunks),
+}
+
+/// Reads the body of weir's own endpoints, whose dialect is OpenAI's Chat Completions.
+///
+/// # Errors
+///
+/// 400 `INVALID_REQUEST`, with the path of the field as `param` unless the body is not JSON.
+pub fn read_own(body: &[u8]) -> Result<ChatCall, ApiError> {
+    openai_chat::read(body)
+}
+
+impl Dialect {
+    /// An answer that is not streamed.
+    pub fn whole(self, head: AnswerHead) -> Whole {
+        match self {
+            Self::OpenAiChat(_) => Whole::OpenAiChat(openai_chat::Completion::new(head)),
+        }
+    }
+
+    /// An answer that is.
+    pub fn chunks(self, head: AnswerHead) -> Chunks {
+        match self {
+            Self::OpenAiChat(preferences) => {
+                Chunks::OpenAiChat(openai_chat::Chunks::new(&head, preferences))
+            }
+        }
+    }
+}
+
+impl Whole {
+    /// Adds what an event says.
+    pub fn push(&mut self, event: Event) {
+        match self {
+            Self::OpenAiChat(completion) => completion.push(event),
+        }
+    }
+
+    /// Forgets an attempt that yielded nothing.
+    pub fn clear(&mut self) {
+        match self {
+            Self::OpenAiChat(completion) => completion.clear(),
+        }
+    }
+
+    /// The body of the answer.
+    pub fn into_body(self, billed: &Billed) -> Vec<u8> {
+        match self {
+            Self::OpenAiChat(completion) => completion.into_body(billed),
+        }
+    }
+}
+
+impl Chunks {
+    /// Appends what an event says, if that has a place in the stream. The end is written by [`Self::finish`], once the
+    /// answer is settled.
+    pub fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
+        match self {
+            Self::OpenAiChat(chunks) => chunks.event(event, out),
+        }
+    }
+
+    /// Appends the end of a whole answer.
+    pub fn finish(&mut self, billed: &Billed, out: &mut Vec<u8>) {
+        match self {
+            Self::OpenAiChat(chunks) => chunks.finish(billed, out),
+        }
+    }
+
+    /// Appends an error, which ends the stream. Nothing may follow that would say that the answer is whole.
+    pub fn error(&mut self, error: &ApiError, request_id: &str, out: &mut Vec<u8>) {
+        match self {
+            Self::OpenAiChat(_) => openai_chat::Chunks::error(error, request_id, out),
+        }
+    }
+
+    /// What keeps a silent stream alive, and says nothing.
+    pub fn keep_alive(&self) -> Bytes {
+        match self {
+            Self::OpenAiChat(_) => openai_chat::KEEP_ALIVE,
+        }
+    }
+}

@@ -1,65 +1,63 @@
 //! What the upstream says when it does not answer.
 //!
-//! OpenAI writes `{"error": {"message", "type", "code"}}`. Servers that speak its dialect also
-//! write an error that is a string, one in a list, `{"detail": …}` (FastAPI), a bare `{"message":
-//! …}`, HTML, or nothing.
+//! OpenAI writes `{"error": {"message", "type", "param", "code"}}`. Servers that speak its dialect
+//! also write an error that is a string, one in a list, `{"detail": …}` (FastAPI), a bare
+//! `{"message": …}`, HTML, or nothing.
 
 use serde_json::Value;
-use weir_sdk::adapter::{Failure, HttpResponseHead};
-use weir_sdk::failure::{from_status, header, shortened};
+use weir_sdk::adapter::{Failure, FailureKind, Header, HttpResponseHead};
+use weir_sdk::failure::{from_status, header, retry_after_ms, shortened};
 
 /// The failure that a response other than a success stands for.
 pub(super) fn from_response(head: &HttpResponseHead, body: &[u8]) -> Failure {
-    let said = Said::read(body);
-    if let Some(failure) = said.failure_by_code(head.status) {
-        return failure;
-    }
+    let body = String::from_utf8_lossy(body);
+    let said = Said::read(&body);
     // A page is for people; what it is says enough to a log.
     let content_type = header(&head.headers, "content-type").unwrap_or_default();
     if said.message.is_empty() && content_type.contains("html") {
         let text = format!("status {} with an HTML page", head.status);
         return from_status(head.status, &head.headers, &text);
     }
-    from_status(head.status, &head.headers, &said.message)
+    said.failure(head.status, &head.headers, &body)
 }
 
-/// The failure that an `error` in an answer or in a stream stands for. There is no status: it
-/// said 200 before this happened.
+/// The failure that an error in an answer or in a stream stands for. There is no status: it said
+/// 200 before this happened.
 pub(super) fn from_error(json: &str) -> Failure {
-    let said = Said::read(json.as_bytes());
+    let said = Said::read(json);
     // OpenRouter puts the status of the upstream behind it here.
     if let Ok(status @ 400..=599) = said.code.parse::<u16>() {
-        return said
-            .failure_by_code(status)
-            .unwrap_or_else(|| from_status(status, &[], &said.message));
-    }
-    if let Some(failure) = said.failure_by_code(400) {
-        return failure;
+        return said.failure(status, &[], json);
     }
     let names = |candidates: &[&str]| {
         candidates.contains(&said.code.as_str()) || candidates.contains(&said.kind.as_str())
     };
-    let message = shortened(&said.message).to_owned();
-    if names(&[
+    let failure = if let Some(kind) = said.kind_by_code(400) {
+        Failure::new(kind, &said.message)
+    } else if names(&[
         "rate_limit_exceeded",
         "rate_limit_error",
         "rate_limit",
         "tokens",
         "requests",
     ]) {
-        Failure::RateLimited(None)
+        Failure::new(FailureKind::RateLimited, &said.message)
     } else if names(&[
         "invalid_api_key",
         "authentication_error",
         "permission_error",
     ]) {
-        Failure::Unauthorized(format!("{} {}", said.kind, said.code))
+        Failure::new(
+            FailureKind::Unauthorized,
+            format!("{} {}", said.kind, said.code).trim(),
+        )
     } else if names(&["invalid_request_error", "BadRequestError"]) {
-        Failure::Rejected(message)
+        Failure::rejected(&said.message)
     } else {
         // `server_error` and all else: what broke in the midst of an answer is the upstream.
-        Failure::Unavailable(message)
-    }
+        Failure::unavailable(&said.message)
+    };
+    said.detailed(failure, json)
 }
 
 /// What can be made out of an error, whatever its shape.
@@ -68,14 +66,14 @@ struct Said {
     message: String,
     kind: String,
     code: String,
+    param: String,
 }
 
 impl Said {
-    fn read(body: &[u8]) -> Self {
-        let text = String::from_utf8_lossy(body);
-        let Ok(value) = serde_json::from_str::<Value>(&text) else {
+    fn read(text: &str) -> Self {
+        let Ok(value) = serde_json::from_str::<Value>(text) else {
             // Plain text explains itself; a page does not.
-            let message = shortened(&text);
+            let message = shortened(text);
             return Self {
                 message: if message.starts_with('<') {
                     ""
@@ -94,7 +92,8 @@ impl Said {
             Some(error) if !error.is_null() => error,
             _ => value,
         };
-        let field = |name: &str| match error.get(name) {
+        // xAI writes the code beside an error that is a string.
+        let field = |name: &str| match error.get(name).or_else(|| value.get(name)) {
             Some(Value::String(text)) => text.clone(),
             Some(Value::Number(number)) => number.to_string(),
             _ => String::new(),
@@ -110,26 +109,54 @@ impl Said {
             message: shortened(&message).to_owned(),
             kind: field("type"),
             code: field("code"),
+            param: field("param"),
         }
     }
 
+    fn failure(&self, status: u16, headers: &[Header], body: &str) -> Failure {
+        let failure = match self.kind_by_code(status) {
+            Some(kind) => Failure {
+                retry_after_ms: (kind == FailureKind::Unavailable)
+                    .then(|| retry_after_ms(headers))
+                    .flatten(),
+                ..Failure::new(kind, &self.message)
+            },
+            None => from_status(status, headers, &self.message),
+        };
+        self.detailed(failure, body)
+    }
+
+    fn detailed(&self, failure: Failure, body: &str) -> Failure {
+        failure
+            .with_param(&self.param)
+            .with_code(&self.code)
+            .with_upstream_error(body)
+    }
+
     /// What the code, or the wording where there is none, says more exactly than a status.
-    fn failure_by_code(&self, status: u16) -> Option<Failure> {
-        let message = || self.message.clone();
+    fn kind_by_code(&self, status: u16) -> Option<FailureKind> {
         let is = |code: &str| self.code == code || self.kind == code;
         if is("insufficient_quota") {
             // The operator's account is empty. That is not the client's limit, and waiting
             // does not mend it, but another upstream may serve the request.
-            return Some(Failure::Unavailable(message()));
+            return Some(FailureKind::Unavailable);
         }
         if !(400..500).contains(&status) || matches!(status, 401 | 429) {
             return None;
         }
-        if is("context_length_exceeded") || self.message.contains("maximum context length") {
-            return Some(Failure::ContextLength(message()));
+        let says = |words: &str| self.message.contains(words);
+        if is("context_length_exceeded") || says("maximum context length") {
+            return Some(FailureKind::ContextLength);
         }
         if is("content_policy_violation") || is("content_filter") {
-            return Some(Failure::Filtered(message()));
+            return Some(FailureKind::Filtered);
+        }
+        let says_unknown = says("does not exist") || says("not found");
+        if is("model_not_found")
+            || is("invalid_model")
+            || (status == 404 && says_unknown && self.message.to_lowercase().contains("model"))
+        {
+            return Some(FailureKind::ModelNotFound);
         }
         None
     }

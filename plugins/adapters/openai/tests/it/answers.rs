@@ -1,7 +1,10 @@
 //! What an answer becomes, whole and streamed.
 
-use weir_sdk::adapter::{Event, Failure};
-use weir_sdk::chat::{BlockKind, FinishReason, ToolCallStart, Usage};
+use weir_sdk::adapter::{Event, Failure, FailureKind};
+use weir_sdk::chat::{
+    Block, BlockStart, CallKind, Citation, FinishReason, Fragment, NamedCount, Span, Started,
+    ToolCallStart, Usage,
+};
 
 use crate::{EVENT_STREAM, JSON, receive};
 
@@ -13,17 +16,16 @@ const NO_USAGE: Usage = Usage {
     output_tokens: None,
     reasoning_tokens: None,
     images: None,
+    other: Vec::new(),
 };
 
-/// The events with the fragments of each block joined, which is what a whole answer gives.
+/// The events with adjacent fragments of each block joined, which is what a whole answer gives.
 fn joined(events: Vec<Event>) -> Vec<Event> {
     let mut joined: Vec<Event> = Vec::new();
     for event in events {
         match (joined.last_mut(), &event) {
-            (Some(Event::Text(text)), Event::Text(more))
-            | (Some(Event::Reasoning(text)), Event::Reasoning(more))
-            | (Some(Event::ToolCallFragment(text)), Event::ToolCallFragment(more)) => {
-                text.push_str(more);
+            (Some(Event::Fragment(known)), Event::Fragment(more)) if known.index == more.index => {
+                known.text.push_str(&more.text);
             }
             _ => joined.push(event),
         }
@@ -63,27 +65,51 @@ fn deltas(deltas: &[&str], finish_reason: &str) -> Vec<Event> {
     stream(&chunks).expect("an answer")
 }
 
-fn start(kind: BlockKind) -> Event {
-    Event::BlockStart(kind)
+fn start(index: u32, block: Block) -> Event {
+    Event::BlockStart(BlockStart { index, block })
 }
 
-fn text(text: &str) -> Event {
-    Event::Text(text.to_owned())
+fn fragment(index: u32, text: &str) -> Event {
+    let text = text.to_owned();
+    Event::Fragment(Fragment { index, text })
 }
 
-fn reasoning(text: &str) -> Event {
-    Event::Reasoning(text.to_owned())
-}
-
-fn call(id: &str, name: &str, arguments: &str) -> [Event; 3] {
+/// All of a block.
+fn block(index: u32, block: Block, text: &str) -> [Event; 3] {
     [
-        start(BlockKind::ToolCall),
-        Event::ToolCall(ToolCallStart {
-            id: id.to_owned(),
-            name: name.to_owned(),
-        }),
-        Event::ToolCallFragment(arguments.to_owned()),
+        start(index, block),
+        fragment(index, text),
+        Event::BlockEnd(index),
     ]
+}
+
+fn called(id: &str, name: &str, kind: CallKind) -> Block {
+    Block::ToolCall(ToolCallStart {
+        id: id.to_owned(),
+        name: name.to_owned(),
+        kind,
+    })
+}
+
+fn function(id: &str, name: &str) -> Block {
+    called(id, name, CallKind::Function)
+}
+
+/// The events of an answer that consists of these, of which calls end after all else.
+fn answer<const N: usize>(blocks: [(Block, &str); N], reason: FinishReason) -> Vec<Event> {
+    let (mut events, mut ends) = (Vec::new(), Vec::new());
+    for (index, (block, text)) in (0..).zip(blocks) {
+        let is_call = matches!(block, Block::ToolCall(_));
+        events.extend([start(index, block), fragment(index, text)]);
+        if is_call {
+            ends.push(Event::BlockEnd(index));
+        } else {
+            events.push(Event::BlockEnd(index));
+        }
+    }
+    events.extend(ends);
+    events.push(finish(reason));
+    events
 }
 
 fn finish(reason: FinishReason) -> Event {
@@ -92,34 +118,53 @@ fn finish(reason: FinishReason) -> Event {
 
 /// The answer of [`STREAM`] and [`WHOLE`], which both say it.
 fn rich_answer() -> Vec<Event> {
-    let mut events = vec![
-        start(BlockKind::Reasoning),
-        reasoning("Größe?"),
-        start(BlockKind::Text),
-        text("Ich schaue 🦫 nach."),
-        Event::Citation("https://example.com/a".to_owned()),
-    ];
-    events.extend(call("call_a", "look", r#"{"at":"🦫"}"#));
-    events.extend(call("call_b", "wait", "{}"));
-    events.push(Event::Usage(Usage {
+    let usage = Event::Usage(Usage {
         input_tokens: Some(20),
         cache_read_tokens: Some(16),
         output_tokens: Some(12),
         reasoning_tokens: Some(3),
         ..NO_USAGE
-    }));
-    events.push(finish(FinishReason::ToolCalls));
+    });
+    let citation = r#"{"type":"url_citation","url_citation":{"url":"https://example.com/a","title":"A","start_index":4,"end_index":12}}"#;
+    let mut events = vec![Event::Started(Started {
+        id: Some("x".to_owned()),
+        model: Some("gpt-test-1".to_owned()),
+    })];
+    events.extend(block(0, Block::Reasoning, "Größe?"));
+    events.extend([
+        start(1, Block::Text),
+        fragment(1, "Ich schaue 🦫 nach."),
+        Event::Citation(Citation {
+            index: 1,
+            source: Some("https://example.com/a".to_owned()),
+            title: Some("A".to_owned()),
+            cited_text: None,
+            span: Some(Span { start: 4, end: 12 }),
+            json: Some(citation.to_owned()),
+        }),
+        Event::BlockEnd(1),
+        start(2, function("call_a", "look")),
+        fragment(2, r#"{"at":"🦫"}"#),
+        start(3, function("call_b", "wait")),
+    ]);
+    events.extend([
+        usage,
+        Event::BlockEnd(2),
+        fragment(3, "{}"),
+        Event::BlockEnd(3),
+        finish(FinishReason::ToolCalls),
+    ]);
     events
 }
 
 const STREAM: &str = concat!(
     ": a comment\r\n\r\n",
-    "data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null},\"finish_reason\":null}],\"usage\":null}\r\n\r\n",
+    "data: {\"id\":\"x\",\"model\":\"gpt-test-1\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null},\"finish_reason\":null}],\"usage\":null}\r\n\r\n",
     "data: {\"choices\":[{\"index\":0,\"delta\":{\"reasoning_content\":\"Grö\",\"content\":null}}]}\r\n\r\n",
     "data: {\"choices\":[{\"index\":0,\"delta\":{\"reasoning_content\":\"ße?\"}}]}\r\n\r\n",
     "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Ich schaue 🦫\"}},{\"index\":1,\"delta\":{\"content\":\"other\"}}]}\r\n\r\n",
     "data: {\"choices\":[{\"index\":0,\r\ndata: \"delta\":{\"content\":\" nach.\"}}]}\r\n\r\n",
-    "data: {\"choices\":[{\"index\":0,\"delta\":{\"annotations\":[{\"type\":\"url_citation\",\"url_citation\":{\"url\":\"https://example.com/a\"}}]}}]}\r\n\r\n",
+    "data: {\"choices\":[{\"index\":0,\"delta\":{\"annotations\":[{\"type\":\"url_citation\",\"url_citation\":{\"url\":\"https://example.com/a\",\"title\":\"A\",\"start_index\":4,\"end_index\":12}}]}}]}\r\n\r\n",
     ": ping\r\n",
     "data: {\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"call_a\",\"type\":\"function\",\"function\":{\"name\":\"look\",\"arguments\":\"\"}}]}}]}\r\n\r\n",
     "data: {\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"{\\\"at\\\":\"}}]}}]}\r\n\r\n",
@@ -130,9 +175,9 @@ const STREAM: &str = concat!(
     "data: [DONE]\r\n\r\n",
 );
 
-const WHOLE: &str = r#"{"id":"x","object":"chat.completion","choices":[{"index":0,"message":
+const WHOLE: &str = r#"{"id":"x","model":"gpt-test-1","object":"chat.completion","choices":[{"index":0,"message":
     {"role":"assistant","reasoning_content":"Größe?","content":"Ich schaue 🦫 nach.","refusal":null,
-    "annotations":[{"type":"url_citation","url_citation":{"url":"https://example.com/a"}}],
+    "annotations":[{"type":"url_citation","url_citation":{"url":"https://example.com/a","title":"A","start_index":4,"end_index":12}}],
     "tool_calls":[
         {"id":"call_a","type":"function","function":{"name":"look","arguments":"{\"at\":\"🦫\"}"}},
         {"id":"call_b","type":"function","function":{"name":"wait","arguments":""}}
@@ -165,13 +210,26 @@ fn tells_a_stream_from_a_whole_answer_by_its_label_and_then_by_what_was_asked() 
 
 #[test]
 fn names_every_reason_to_finish() {
+    let other = || FinishReason::Other("Tired".to_owned());
     for (reason, finished) in [
         ("\"stop\"", FinishReason::Stop),
         ("\"length\"", FinishReason::Length),
+        ("\"max_tokens\"", FinishReason::Length),
         ("\"tool_calls\"", FinishReason::ToolCalls),
         ("\"function_call\"", FinishReason::ToolCalls),
         ("\"content_filter\"", FinishReason::ContentFilter),
+        ("\"refusal\"", FinishReason::Refusal),
+        ("\"pause_turn\"", FinishReason::PauseTurn),
+        (
+            "\"model_context_window_exceeded\"",
+            FinishReason::ContextWindow,
+        ),
+        ("\"MALFORMED_FUNCTION_CALL\"", FinishReason::MalformedCall),
         ("\"eos\"", FinishReason::Stop),
+        ("\"end_turn\"", FinishReason::Stop),
+        ("\"stop_sequence\"", FinishReason::Stop),
+        ("\"STOP\"", FinishReason::Stop),
+        ("\"Tired\"", other()),
         ("\"\"", FinishReason::Stop),
         ("null", FinishReason::Stop),
     ] {
@@ -180,7 +238,7 @@ fn names_every_reason_to_finish() {
     }
     assert_eq!(
         whole("{}", "\"error\""),
-        Err(Failure::Unavailable("finish_reason error".to_owned()))
+        Err(Failure::unavailable("finish_reason error"))
     );
 }
 
@@ -193,16 +251,100 @@ fn calls_a_stop_after_calls_what_it_is() {
 }
 
 #[test]
-fn emits_a_refusal_as_text_that_finishes_as_one() {
-    let expected = [
-        start(BlockKind::Text),
-        text("I can't."),
-        finish(FinishReason::Refusal),
-    ];
+fn emits_a_refusal_as_a_block_that_finishes_as_one() {
+    let expected = answer([(Block::Refusal, "I can't.")], FinishReason::Refusal);
     let events = whole(r#"{"content":null,"refusal":"I can't."}"#, "\"stop\"");
     assert_eq!(events.expect("an answer"), expected);
     let events = deltas(&[r#"{"refusal":"I "}"#, r#"{"refusal":"can't."}"#], "stop");
     assert_eq!(joined(events), expected);
+    // Cut short, it is what it is.
+    let events = deltas(&[r#"{"refusal":"I "}"#], "length");
+    assert_eq!(events.last(), Some(&finish(FinishReason::Length)));
+    let events = deltas(&[r#"{"content":"Well. "}"#, r#"{"refusal":"No."}"#], "stop");
+    let expected = [(Block::Text, "Well. "), (Block::Refusal, "No.")];
+    assert_eq!(events, answer(expected, FinishReason::Refusal));
+}
+
+#[test]
+fn names_the_upstreams_answer_and_model_before_all_else_or_not_at_all() {
+    let started = |id: Option<&str>, model: Option<&str>| {
+        Event::Started(Started {
+            id: id.map(str::to_owned),
+            model: model.map(str::to_owned),
+        })
+    };
+    let end =
+        r#"{"id":"b","model":"n","choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}"#;
+    for (chunk, first) in [
+        (r#"{"id":"a","model":"m"}"#, started(Some("a"), Some("m"))),
+        (r#"{"id":"a","model":7}"#, started(Some("a"), None)),
+        (r#"{"model":"m"}"#, started(None, Some("m"))),
+        // Azure's first chunk, which names neither.
+        (
+            r#"{"id":"","model":"","choices":[],"prompt_filter_results":[]}"#,
+            started(Some("b"), Some("n")),
+        ),
+        (
+            r#"{"choices":[{"delta":{"content":"x"}}]}"#,
+            start(0, Block::Text),
+        ),
+    ] {
+        let events = stream(&[chunk, end]).expect("an answer");
+        assert_eq!(events[0], first, "{chunk}");
+        let is_started = |event: &&Event| matches!(event, Event::Started(_));
+        assert!(events.iter().filter(is_started).count() <= 1);
+    }
+}
+
+fn citations(events: &[Event]) -> Vec<(u32, Option<Span>)> {
+    events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Citation(citation) => Some((citation.index, citation.span)),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn counts_the_span_of_a_citation_from_the_start_of_its_block() {
+    let cite = |start: &str, end: &str| {
+        format!(
+            r#"{{"annotations":[{{"type":"url_citation","url_citation":{{"url":"u","start_index":{start},"end_index":{end}}}}}]}}"#
+        )
+    };
+    let spanned = |start: &str, end: &str| {
+        let events = deltas(
+            &[
+                r#"{"content":"Hé🦫"}"#,
+                r#"{"reasoning":"hm"}"#,
+                r#"{"content":"one two"}"#,
+                &cite(start, end),
+            ],
+            "stop",
+        );
+        citations(&events)
+    };
+    let span = |start, end| vec![(2, Some(Span { start, end }))];
+    assert_eq!(spanned("3", "6"), span(0, 3));
+    assert_eq!(spanned("7", "10"), span(4, 7));
+    // Not within the block as far as it has come, or no stretch at all.
+    for (start, end) in [("0", "6"), ("7", "11"), ("4", "4"), ("6", "5"), ("-1", "4")] {
+        assert_eq!(spanned(start, end), [(2, None)], "{start} {end}");
+    }
+    assert_eq!(spanned("null", "6"), [(2, None)]);
+
+    // Before any text, as OpenRouter sends them.
+    let events = deltas(&[&cite("0", "0"), r#"{"content":"a"}"#], "stop");
+    assert_eq!(citations(&events), [(0, None)]);
+    let is_start = |event: &&Event| matches!(event, Event::BlockStart(_));
+    assert_eq!(events.iter().filter(is_start).count(), 1);
+    // Annotations of another kind, and those that can't be read.
+    let events = deltas(
+        &[r#"{"content":"a","annotations":[{"type":"file"},7,{"url_citation":{"url":1}}]}"#],
+        "stop",
+    );
+    assert_eq!(citations(&events), []);
 }
 
 #[test]
@@ -217,17 +359,8 @@ fn reads_reasoning_under_each_of_its_names_once() {
             &[delta, r#"{"content":[{"type":"text","text":"yes"}]}"#],
             "stop",
         );
-        assert_eq!(
-            events,
-            [
-                start(BlockKind::Reasoning),
-                reasoning("hm"),
-                start(BlockKind::Text),
-                text("yes"),
-                finish(FinishReason::Stop),
-            ],
-            "{delta}"
-        );
+        let expected = [(Block::Reasoning, "hm"), (Block::Text, "yes")];
+        assert_eq!(events, answer(expected, FinishReason::Stop), "{delta}");
     }
 }
 
@@ -262,15 +395,79 @@ fn takes_a_call_in_whatever_pieces_it_comes() {
         ],
         // An object where there should be a string.
         &[r#"{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":{"x":1}}}]}"#],
+        // The arguments before the name.
+        &[
+            r#"{"tool_calls":[{"index":0,"id":"a","function":{"arguments":"{\"x\""}}]}"#,
+            r#"{"tool_calls":[{"index":0,"function":{"name":"f","arguments":":1}"}}]}"#,
+        ],
+        // A custom tool's fields beside the function's, empty (Snowflake).
+        &[
+            r#"{"tool_calls":[{"id":"a","custom":{"name":"","input":""},"function":{"name":"f","arguments":"{\"x\":1}"}}],"function_call":{"name":"","arguments":""}}"#,
+        ],
     ] {
-        let mut expected = call("a", "f", r#"{"x":1}"#).to_vec();
-        expected.push(finish(FinishReason::ToolCalls));
+        let expected = answer(
+            [(function("a", "f"), r#"{"x":1}"#)],
+            FinishReason::ToolCalls,
+        );
         assert_eq!(joined(deltas(pieces, "tool_calls")), expected, "{pieces:?}");
     }
 }
 
 #[test]
-fn puts_interleaved_calls_one_after_the_other() {
+fn takes_no_arguments_for_an_empty_object() {
+    for arguments in [
+        "",
+        r#","arguments":"""#,
+        r#","arguments":null"#,
+        r#","arguments":"null""#,
+    ] {
+        let delta =
+            format!(r#"{{"tool_calls":[{{"id":"a","function":{{"name":"f"{arguments}}}}}]}}"#);
+        let expected = answer([(function("a", "f"), "{}")], FinishReason::ToolCalls);
+        assert_eq!(deltas(&[&delta], "tool_calls"), expected, "{arguments}");
+    }
+}
+
+#[test]
+fn reads_what_calls_were_before_there_could_be_several() {
+    let expected = answer([(function("call_0", "f"), "{}")], FinishReason::ToolCalls);
+    let message = r#"{"content":null,"function_call":{"name":"f","arguments":"{}"}}"#;
+    assert_eq!(whole(message, "\"function_call\""), Ok(expected.clone()));
+    let pieces = [
+        r#"{"function_call":{"name":"f","arguments":""}}"#,
+        r#"{"function_call":{"arguments":"{"}}"#,
+        r#"{"function_call":{"arguments":"}"}}"#,
+    ];
+    assert_eq!(joined(deltas(&pieces, "function_call")), expected);
+}
+
+#[test]
+fn reads_calls_of_custom_tools() {
+    let expected = |input: &str| {
+        let sing = called("a", "sing", CallKind::Custom);
+        let mut events = vec![start(0, sing)];
+        if !input.is_empty() {
+            events.push(fragment(0, input));
+        }
+        events.extend([Event::BlockEnd(0), finish(FinishReason::ToolCalls)]);
+        events
+    };
+    let message = r#"{"tool_calls":[{"id":"a","type":"custom","custom":{"name":"sing","input":"la \"la\""}}]}"#;
+    assert_eq!(whole(message, "\"tool_calls\""), Ok(expected("la \"la\"")));
+    let pieces = [
+        r#"{"tool_calls":[{"index":0,"id":"a","type":"custom","custom":{"name":"sing","input":""}}]}"#,
+        r#"{"tool_calls":[{"index":0,"custom":{"input":"la "}}]}"#,
+        r#"{"tool_calls":[{"index":0,"custom":{"input":"la"}}]}"#,
+    ];
+    assert_eq!(joined(deltas(&pieces, "tool_calls")), expected("la la"));
+    // Free text may be nothing, and may say `null`.
+    assert_eq!(deltas(&pieces[..1], "tool_calls"), expected(""));
+    let message = r#"{"tool_calls":[{"id":"a","custom":{"name":"sing","input":"null"}}]}"#;
+    assert_eq!(whole(message, "\"tool_calls\""), Ok(expected("null")));
+}
+
+#[test]
+fn streams_interleaved_calls_as_they_come() {
     let events = deltas(
         &[
             r#"{"content":"Both."}"#,
@@ -281,15 +478,22 @@ fn puts_interleaved_calls_one_after_the_other() {
         ],
         "tool_calls",
     );
-    let mut expected = vec![start(BlockKind::Text), text("Both.")];
-    expected.extend(call("a", "f", r#"{"x":1}"#));
-    expected.extend(call("b", "g", r#"{"y":2}"#));
+    let mut expected = block(0, Block::Text, "Both.").to_vec();
     expected.extend([
-        start(BlockKind::Text),
-        text("Done."),
+        start(1, function("a", "f")),
+        fragment(1, r#"{"x""#),
+        start(2, function("b", "g")),
+        fragment(2, r#"{"y""#),
+        fragment(2, ":2}"),
+        start(3, Block::Text),
+        fragment(3, "Done."),
+        fragment(1, ":1}"),
+        Event::BlockEnd(3),
+        Event::BlockEnd(1),
+        Event::BlockEnd(2),
         finish(FinishReason::ToolCalls),
     ]);
-    assert_eq!(joined(events), expected);
+    assert_eq!(events, expected);
 }
 
 #[test]
@@ -301,33 +505,53 @@ fn tells_calls_apart_by_id_where_the_index_does_not() {
             )
         };
         let events = deltas(&[&delta("a", 1), &delta("b", 2)], "tool_calls");
-        let mut expected = call("a", "f", r#"{"x":1}"#).to_vec();
-        expected.extend(call("b", "f", r#"{"x":2}"#));
-        expected.push(finish(FinishReason::ToolCalls));
-        assert_eq!(events, expected);
+        let calls = [
+            (function("a", "f"), r#"{"x":1}"#),
+            (function("b", "f"), r#"{"x":2}"#),
+        ];
+        assert_eq!(events, answer(calls, FinishReason::ToolCalls));
     }
 }
 
 #[test]
 fn gives_ids_to_calls_that_have_none() {
     let message = r#"{"tool_calls":[{"function":{"name":"f","arguments":"{}"}},{"function":{"name":"g","arguments":"{}"}}]}"#;
-    let mut expected = call("call_0", "f", "{}").to_vec();
-    expected.extend(call("call_1", "g", "{}"));
-    expected.push(finish(FinishReason::ToolCalls));
-    assert_eq!(whole(message, "\"tool_calls\""), Ok(expected));
+    let calls = || {
+        [
+            (function("call_0", "f"), "{}"),
+            (function("call_1", "g"), "{}"),
+        ]
+    };
+    let expected = answer(calls(), FinishReason::ToolCalls);
+    assert_eq!(whole(message, "\"tool_calls\""), Ok(expected.clone()));
+    assert_eq!(deltas(&[message], "tool_calls"), expected);
+    // One that comes after the first argument comes too late.
+    let events = deltas(
+        &[
+            r#"{"tool_calls":[{"index":0,"function":{"name":"f","arguments":"{"}}]}"#,
+            r#"{"tool_calls":[{"index":0,"id":"late","function":{"arguments":"}"}}]}"#,
+        ],
+        "tool_calls",
+    );
+    let expected = answer([(function("call_0", "f"), "{}")], FinishReason::ToolCalls);
+    assert_eq!(joined(events), expected);
 }
 
 #[test]
 fn refuses_calls_without_a_name_and_calls_without_end() {
     let nameless = whole(r#"{"tool_calls":[{"id":"a"}]}"#, "\"tool_calls\"");
-    assert!(matches!(nameless, Err(Failure::Malformed(_))));
+    assert!(is_malformed(nameless));
     let calls = vec![r#"{"id":"a","function":{"name":"f"}}"#; 257].join(",");
     let endless = whole(&format!(r#"{{"tool_calls":[{calls}]}}"#), "\"tool_calls\"");
-    assert!(matches!(endless, Err(Failure::Malformed(_))));
+    assert!(is_malformed(endless));
+}
+
+fn is_malformed(answer: Result<Vec<Event>, Failure>) -> bool {
+    matches!(answer, Err(failure) if failure.kind == FailureKind::Malformed)
 }
 
 #[test]
-fn streams_the_first_call_as_it_comes() {
+fn streams_a_call_as_it_comes() {
     let events = deltas(
         &[
             r#"{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{"}}]}"#,
@@ -337,7 +561,7 @@ fn streams_the_first_call_as_it_comes() {
     );
     let fragments = events
         .iter()
-        .filter(|event| matches!(event, Event::ToolCallFragment(_)))
+        .filter(|event| matches!(event, Event::Fragment(_)))
         .count();
     assert_eq!(fragments, 2);
 }
@@ -347,11 +571,7 @@ fn ends_without_the_last_marker_if_the_answer_has_ended() {
     let cut = br#"data: {"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}]}"#;
     assert_eq!(
         receive(200, EVENT_STREAM, [&cut[..]]),
-        Ok(vec![
-            start(BlockKind::Text),
-            text("a"),
-            finish(FinishReason::Stop)
-        ])
+        Ok(answer([(Block::Text, "a")], FinishReason::Stop))
     );
 }
 
@@ -362,7 +582,8 @@ fn ignores_what_follows_the_last_marker() {
         "[DONE]",
         r#"{"choices":[{"index":0,"delta":{"content":"b"},"finish_reason":"stop"}]}"#,
     ]);
-    assert_eq!(events.expect("an answer").len(), 3);
+    let expected = answer([(Block::Text, "a")], FinishReason::Stop);
+    assert_eq!(events, Ok(expected));
 }
 
 fn usage(json: &str) -> Option<Usage> {
@@ -401,6 +622,57 @@ fn takes_nonsense_in_usage_for_nothing() {
             ..NO_USAGE
         })
     );
+}
+
+#[test]
+fn reads_what_some_prices_count_apart() {
+    let read = usage(
+        r#"{"prompt_tokens":9,"completion_tokens":8,"prompt_tokens_details":{"audio_tokens":1,"cache_write_tokens":5},
+            "completion_tokens_details":{"audio_tokens":2,"accepted_prediction_tokens":3,"rejected_prediction_tokens":0}}"#,
+    );
+    let count = |name: &str, count| NamedCount {
+        name: name.to_owned(),
+        count,
+    };
+    assert_eq!(
+        read,
+        Some(Usage {
+            input_tokens: Some(9),
+            cache_write_short_tokens: Some(5),
+            output_tokens: Some(8),
+            other: vec![
+                count("audio-input-tokens", 1),
+                count("audio-output-tokens", 2),
+                count("accepted-prediction-tokens", 3),
+            ],
+            ..NO_USAGE
+        })
+    );
+}
+
+#[test]
+fn reads_usage_in_every_place_that_servers_put_it() {
+    let cached = |field: &str| usage(&format!(r#"{{"prompt_tokens":5,{field}}}"#));
+    let expected = Usage {
+        input_tokens: Some(5),
+        cache_read_tokens: Some(4),
+        ..NO_USAGE
+    };
+    assert_eq!(
+        cached(r#""prompt_tokens_details":{"cached_tokens":4}"#),
+        Some(expected.clone())
+    );
+    assert_eq!(
+        cached(r#""prompt_cache_hit_tokens":4"#),
+        Some(expected.clone())
+    );
+    assert_eq!(cached(r#""num_cached_tokens":4"#), Some(expected.clone()));
+    let events = stream(&[
+        r#"{"choices":[{"delta":{"content":"a"}}],"x_groq":{"id":"r"}}"#,
+        r#"{"choices":[{"delta":{},"finish_reason":"stop"}],"x_groq":{"id":"r","usage":{"prompt_tokens":5,"prompt_tokens_details":{"cached_tokens":4}}}}"#,
+    ]);
+    let events = events.expect("an answer");
+    assert!(events.contains(&Event::Usage(expected)));
 }
 
 #[test]
@@ -445,12 +717,13 @@ fn says_usage_when_it_changes_and_before_it_finishes() {
     assert_eq!(
         events,
         [
-            start(BlockKind::Text),
-            text("a"),
+            start(0, Block::Text),
+            fragment(0, "a"),
             counted(None),
-            text("a"),
-            text("a"),
+            fragment(0, "a"),
+            fragment(0, "a"),
             counted(Some(2)),
+            Event::BlockEnd(0),
             finish(FinishReason::Stop),
         ]
     );

@@ -4,12 +4,21 @@ mod answers;
 mod failures;
 mod requests;
 
+use serde_json::Value;
 use weir_adapter_openai::translate::OpenAi;
 use weir_sdk::adapter::{
-    Event, Exchange, Failure, HttpRequest, HttpResponseHead, Request, Setting, Step,
+    Attachment, Begun, BodyPart, Client, Event, Exchange, Failure, HttpRequest, HttpResponseHead,
+    Request, Setting, Step, Task,
 };
 use weir_sdk::chat::{
     ChatRequest, Content, Message, Part, ReasoningRequest, ResponseFormat, Role, ToolChoice,
+};
+
+const NO_REASONING: ReasoningRequest = ReasoningRequest {
+    effort: None,
+    budget_tokens: None,
+    summary: None,
+    adaptive: None,
 };
 
 /// A chat request that says one thing and sets nothing else.
@@ -21,7 +30,8 @@ fn chat(text: &str) -> ChatRequest {
         tool_choice: ToolChoice::Auto,
         parallel_tool_calls: None,
         response_format: ResponseFormat::Text,
-        reasoning: ReasoningRequest::Unspecified,
+        reasoning: NO_REASONING,
+        modalities: Vec::new(),
         max_output_tokens: 100,
         temperature: None,
         top_p: None,
@@ -39,14 +49,18 @@ fn message(role: Role, contents: Vec<Content>) -> Message {
     Message {
         role,
         name: None,
-        parts: contents
-            .into_iter()
-            .map(|content| Part {
-                content,
-                cache: None,
-                signature: None,
-            })
-            .collect(),
+        parts: contents.into_iter().map(part).collect(),
+        extra: Vec::new(),
+    }
+}
+
+fn part(content: Content) -> Part {
+    Part {
+        content,
+        cache: None,
+        signature: None,
+        provider: None,
+        extra: Vec::new(),
     }
 }
 
@@ -54,41 +68,106 @@ fn setting(name: &str, value: &str) -> Setting {
     (name.to_owned(), value.to_owned())
 }
 
-/// What the adapter sends for a request.
-fn send(chat: ChatRequest, options: &[Setting]) -> Result<HttpRequest, Failure> {
-    let mut exchange = OpenAi::begin(Request::Chat(chat), options.to_vec())?;
-    match exchange.next()? {
-        Step::Send(request) => Ok(request),
+/// A request of a client that speaks a dialect of its own, with a picture, a document and a
+/// recording.
+fn request(chat: ChatRequest) -> Request {
+    let attachment = |media_type: &str| Attachment {
+        media_type: media_type.to_owned(),
+        size_bytes: 4,
+    };
+    Request {
+        task: Task::Chat(chat),
+        attachments: vec![
+            attachment("image/png"),
+            attachment("application/pdf"),
+            attachment("audio/x-wav"),
+        ],
+        client: Client {
+            dialect: "another".to_owned(),
+            headers: Vec::new(),
+            end_user: None,
+        },
+        attempt: 1,
+        deadline_ms: 60_000,
+    }
+}
+
+/// The same of a client that speaks the adapter's own dialect.
+fn request_of_same_dialect(chat: ChatRequest) -> Request {
+    let mut request = request(chat);
+    request.client.dialect = OpenAi::describe().dialect;
+    request
+}
+
+fn begin(request: Request, options: &[Setting]) -> Result<Begun<OpenAi>, Failure> {
+    let configuration = OpenAi::configure(options).expect("options that can be");
+    OpenAi::begin(request, &configuration)
+}
+
+/// What the adapter sends for a request, and what it names as ignored.
+fn send(request: Request, options: &[Setting]) -> Result<(HttpRequest, Vec<String>), Failure> {
+    let begun = begin(request, options)?;
+    match begun.step {
+        Step::Send(request) => Ok((request, begun.ignored)),
         other => panic!("expected a request, got {other:?}"),
     }
 }
 
-/// The events of a response that arrives in these pieces.
-fn receive<'a>(
+/// The body as the host puts it together, with `<n>` where attachment `n` goes.
+fn joined_body(request: &HttpRequest) -> String {
+    let parts = request.body.iter().map(|part| match part {
+        BodyPart::Bytes(bytes) => String::from_utf8(bytes.clone()).expect("UTF-8"),
+        BodyPart::Base64Of(attachment) => format!("<{attachment}>"),
+        BodyPart::Attached(_) => panic!("nothing goes as it is"),
+    });
+    parts.collect()
+}
+
+fn sent(request: Request, options: &[Setting]) -> Value {
+    let (request, _) = send(request, options).expect("a request that can be expressed");
+    serde_json::from_str(&joined_body(&request)).expect("JSON")
+}
+
+/// The events of a response that arrives in these pieces, and what went wrong after them.
+fn receive_all<'a>(
     status: u16,
     headers: &[(&str, &str)],
     pieces: impl IntoIterator<Item = &'a [u8]>,
-) -> Result<Vec<Event>, Failure> {
-    let request = ChatRequest {
+) -> (Vec<Event>, Result<(), Failure>) {
+    let chat = ChatRequest {
         stream: true,
         ..chat("hello")
     };
-    let mut exchange = OpenAi::begin(Request::Chat(request), Vec::new())?;
-    exchange.next()?;
-    exchange.head(HttpResponseHead {
+    let mut exchange = begin(request(chat), &[]).expect("a request").exchange;
+    let mut events = Vec::new();
+    let head = HttpResponseHead {
         status,
         headers: headers
             .iter()
             .map(|(name, value)| setting(name, value))
             .collect(),
-    })?;
-    let mut events = Vec::new();
-    for piece in pieces {
-        events.extend(exchange.body(piece)?);
-    }
-    events.extend(exchange.end()?);
-    assert_eq!(exchange.next(), Ok(Step::Done));
-    Ok(events)
+    };
+    let read = || {
+        exchange.head(head)?;
+        for piece in pieces {
+            exchange.body(piece, &mut events)?;
+        }
+        exchange.end(&mut events)?;
+        assert_eq!(exchange.next(), Ok(Step::Done));
+        Ok(())
+    };
+    let result = read();
+    (events, result)
+}
+
+/// The events of an answer that is whole.
+fn receive<'a>(
+    status: u16,
+    headers: &[(&str, &str)],
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> Result<Vec<Event>, Failure> {
+    let (events, result) = receive_all(status, headers, pieces);
+    result.map(|()| events)
 }
 
 const JSON: &[(&str, &str)] = &[("content-type", "application/json")];

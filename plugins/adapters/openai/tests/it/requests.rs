@@ -2,44 +2,115 @@
 
 use serde_json::{Value, json};
 use weir_adapter_openai::translate::OpenAi;
-use weir_sdk::adapter::{Exchange, Failure, Request, Setting};
+use weir_sdk::adapter::{
+    BodyPart, Exchange, Failure, FailureKind, RefusedSetting, Request, Setting, Task,
+};
 use weir_sdk::chat::{
-    Blob, CacheLifetime, ChatRequest, Content, File, Image, ImageDetail, ImageRequest, ImageSource,
-    JsonSchema, ReasoningRequest, ResponseFormat, Role, ToolCall, ToolChoice, ToolContent,
-    ToolDefinition, ToolResult,
+    AllowedTools, Audio, BuiltInTool, CacheLifetime, CallKind, ChatRequest, Content, CustomTool,
+    ExtraField, File, FunctionTool, Image, ImageRequest, JsonSchema, Message, Opaque, Reasoning,
+    ReasoningEffort, ReasoningRequest, ResponseFormat, Role, Source, Tool, ToolCall, ToolChoice,
+    ToolContent, ToolKind, ToolResult,
 };
 
-use crate::{chat, message, send, setting};
+use crate::{
+    NO_REASONING, begin, chat, joined_body, message, part, request, request_of_same_dialect, send,
+    sent, setting,
+};
 
 fn body(chat: ChatRequest, options: &[Setting]) -> Value {
-    let request = send(chat, options).expect("a request that can be expressed");
-    serde_json::from_slice(&request.body).expect("JSON")
+    sent(request(chat), options)
+}
+
+/// What the adapter names as left out.
+fn ignored(chat: ChatRequest, options: &[Setting]) -> Vec<String> {
+    let (_, ignored) = send(request(chat), options).expect("a request that can be expressed");
+    ignored
 }
 
 fn refusal(chat: ChatRequest, options: &[Setting]) -> String {
-    match send(chat, options) {
-        Err(Failure::Unsupported(what)) => what,
-        other => panic!("expected a refusal, got {other:?}"),
-    }
+    refused(request(chat), options).text
+}
+
+fn refused(request: Request, options: &[Setting]) -> Failure {
+    let failure = begin(request, options).expect_err("a refusal");
+    assert_eq!(failure.kind, FailureKind::Unsupported);
+    failure
 }
 
 fn text(text: &str) -> Content {
     Content::Text(text.to_owned())
 }
 
-fn picture(detail: Option<ImageDetail>) -> Image {
+fn picture(source: Source, detail: Option<&str>) -> Image {
     Image {
-        source: ImageSource::Url("https://example.com/a.png".to_owned()),
-        detail,
+        source,
+        detail: detail.map(str::to_owned),
     }
 }
 
-fn pdf(name: Option<&str>) -> Content {
-    Content::File(File {
+fn remote(detail: Option<&str>) -> Image {
+    picture(Source::Url("https://example.com/a.png".to_owned()), detail)
+}
+
+/// The document of the attachments.
+fn pdf(name: Option<&str>) -> File {
+    File {
+        source: Source::Attachment(1),
         name: name.map(str::to_owned),
-        media_type: "application/pdf".to_owned(),
-        data: b"%PDF".to_vec(),
+        media_type: Some("application/pdf".to_owned()),
+        title: None,
+        context: None,
+        cite: None,
+    }
+}
+
+fn reasoning(text: &str) -> Content {
+    Content::Reasoning(Reasoning {
+        text: text.to_owned(),
+        sealed: None,
+        id: None,
     })
+}
+
+fn call(id: &str, name: &str, kind: CallKind, arguments: &str) -> Content {
+    Content::ToolCall(ToolCall {
+        id: id.to_owned(),
+        name: name.to_owned(),
+        kind,
+        arguments: arguments.to_owned(),
+    })
+}
+
+fn tool(kind: ToolKind) -> Tool {
+    Tool {
+        kind,
+        cache: None,
+        extra: Vec::new(),
+    }
+}
+
+fn function(name: &str) -> Tool {
+    tool(ToolKind::Function(FunctionTool {
+        name: name.to_owned(),
+        description: None,
+        input_schema: "{}".to_owned(),
+        strict: None,
+    }))
+}
+
+fn custom(name: &str, format: Option<&str>) -> Tool {
+    tool(ToolKind::Custom(CustomTool {
+        name: name.to_owned(),
+        description: None,
+        format: format.map(str::to_owned),
+    }))
+}
+
+fn opaque(kind: &str, json: &str) -> Opaque {
+    Opaque {
+        kind: kind.to_owned(),
+        json: json.to_owned(),
+    }
 }
 
 /// A schema about which nothing else is said.
@@ -55,12 +126,13 @@ fn schema(json: &str) -> JsonSchema {
 fn tool_result(content: Vec<ToolContent>, is_error: bool) -> Content {
     Content::ToolResult(ToolResult {
         call_id: "call_1".to_owned(),
+        tool_name: None,
         content,
         is_error,
     })
 }
 
-fn with_messages(messages: Vec<weir_sdk::chat::Message>) -> ChatRequest {
+fn with_messages(messages: Vec<Message>) -> ChatRequest {
     ChatRequest {
         messages,
         ..chat("")
@@ -76,7 +148,7 @@ fn with_extra(name: &str, json: &str) -> ChatRequest {
 
 #[test]
 fn sends_a_small_request_small() {
-    let request = send(chat("Say \"hé\"\n"), &[]).expect("a request");
+    let (request, ignored) = send(request(chat("Say \"hé\"\n")), &[]).expect("a request");
     assert_eq!(
         (request.method.as_str(), request.path.as_str()),
         ("POST", "/chat/completions")
@@ -85,10 +157,21 @@ fn sends_a_small_request_small() {
         request.headers,
         [setting("content-type", "application/json")]
     );
+    assert_eq!(request.body.len(), 1);
     assert_eq!(
-        String::from_utf8(request.body).expect("UTF-8"),
+        joined_body(&request),
         r#"{"model":"gpt-test","messages":[{"role":"user","content":"Say \"hé\"\n"}],"max_completion_tokens":100}"#
     );
+    assert_eq!(ignored, [""; 0]);
+}
+
+#[test]
+fn asks_for_no_more_than_it_describes() {
+    let (request, _) = send(request(chat("hello")), &[]).expect("a request");
+    let described = OpenAi::describe();
+    assert_eq!(described.path_prefixes, [request.path]);
+    let headers: Vec<String> = request.headers.into_iter().map(|(name, _)| name).collect();
+    assert_eq!(described.request_headers, headers);
 }
 
 #[test]
@@ -97,15 +180,9 @@ fn sends_all_that_a_request_can_say() {
         Role::User,
         vec![
             text("What is this?"),
-            Content::Image(picture(Some(ImageDetail::Low))),
-            Content::Image(Image {
-                source: ImageSource::Inline(Blob {
-                    media_type: "image/png".to_owned(),
-                    data: vec![0, 1, 2, 255],
-                }),
-                detail: Some(ImageDetail::High),
-            }),
-            pdf(Some("a \"report\".pdf")),
+            Content::Image(remote(Some("low"))),
+            Content::Image(picture(Source::Attachment(0), Some("high"))),
+            Content::File(pdf(Some("a \"report\".pdf"))),
         ],
     );
     user.name = Some("alice".to_owned());
@@ -117,19 +194,10 @@ fn sends_all_that_a_request_can_say() {
             message(
                 Role::Assistant,
                 vec![
-                    Content::Reasoning("hm".to_owned()),
-                    Content::RedactedReasoning("sealed".to_owned()),
+                    reasoning("hm"),
                     text("Let me look."),
-                    Content::ToolCall(ToolCall {
-                        id: "call_1".to_owned(),
-                        name: "look".to_owned(),
-                        arguments: r#"{"at": "a"}"#.to_owned(),
-                    }),
-                    Content::ToolCall(ToolCall {
-                        id: "call_2".to_owned(),
-                        name: "look".to_owned(),
-                        arguments: "{}".to_owned(),
-                    }),
+                    call("call_1", "look", CallKind::Function, r#"{"at": "a"}"#),
+                    call("call_2", "look", CallKind::Function, "{}"),
                 ],
             ),
             message(
@@ -141,14 +209,13 @@ fn sends_all_that_a_request_can_say() {
                 ],
             ),
         ],
-        tools: vec![ToolDefinition {
+        tools: vec![tool(ToolKind::Function(FunctionTool {
             name: "look".to_owned(),
             description: Some("Looks.".to_owned()),
             input_schema: r#"{"type": "object", "properties": {"at": {"type": "string"}}}"#
                 .to_owned(),
             strict: Some(true),
-            cache: None,
-        }],
+        }))],
         tool_choice: ToolChoice::Named("look".to_owned()),
         parallel_tool_calls: Some(false),
         response_format: ResponseFormat::JsonSchema(JsonSchema {
@@ -157,7 +224,11 @@ fn sends_all_that_a_request_can_say() {
             strict: Some(false),
             schema: r#"{"type":"object"}"#.to_owned(),
         }),
-        reasoning: ReasoningRequest::Highest,
+        reasoning: ReasoningRequest {
+            effort: Some(ReasoningEffort::Highest),
+            ..NO_REASONING
+        },
+        modalities: vec!["text".to_owned()],
         max_output_tokens: 4096,
         temperature: Some(0.5),
         top_p: Some(1.0),
@@ -187,11 +258,11 @@ fn sends_all_that_a_request_can_say() {
                         "url": "https://example.com/a.png", "detail": "low",
                     }},
                     {"type": "image_url", "image_url": {
-                        "url": "data:image/png;base64,AAEC/w==", "detail": "high",
+                        "url": "data:image/png;base64,<0>", "detail": "high",
                     }},
                     {"type": "file", "file": {
                         "filename": "a \"report\".pdf",
-                        "file_data": "data:application/pdf;base64,JVBERg==",
+                        "file_data": "data:application/pdf;base64,<1>",
                     }},
                 ]},
                 {"role": "assistant", "content": "Let me look.", "tool_calls": [
@@ -236,17 +307,11 @@ fn sends_all_that_a_request_can_say() {
 #[test]
 fn adds_only_the_names_that_the_upstream_insists_on() {
     let request = ChatRequest {
-        tools: vec![ToolDefinition {
-            name: "look".to_owned(),
-            description: None,
-            input_schema: "{}".to_owned(),
-            strict: None,
-            cache: None,
-        }],
+        tools: vec![function("look")],
         response_format: ResponseFormat::JsonSchema(schema("{}")),
         ..with_messages(vec![message(
             Role::User,
-            vec![Content::Image(picture(None)), pdf(None)],
+            vec![Content::Image(remote(None)), Content::File(pdf(None))],
         )])
     };
     assert_eq!(
@@ -257,7 +322,7 @@ fn adds_only_the_names_that_the_upstream_insists_on() {
                 {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
                 {"type": "file", "file": {
                     "filename": "document.pdf",
-                    "file_data": "data:application/pdf;base64,JVBERg==",
+                    "file_data": "data:application/pdf;base64,<1>",
                 }},
             ]}],
             "tools": [{"type": "function", "function": {"name": "look", "parameters": {}}}],
@@ -271,26 +336,42 @@ fn adds_only_the_names_that_the_upstream_insists_on() {
 
 #[test]
 fn names_each_reasoning_effort() {
-    for (asked, sent) in [
-        (ReasoningRequest::Unspecified, Value::Null),
-        (ReasoningRequest::Off, json!("none")),
-        (ReasoningRequest::Minimal, json!("minimal")),
-        (ReasoningRequest::Low, json!("low")),
-        (ReasoningRequest::Medium, json!("medium")),
-        (ReasoningRequest::High, json!("high")),
-        (ReasoningRequest::Highest, json!("xhigh")),
-    ] {
-        let request = ChatRequest {
-            reasoning: asked,
-            ..chat("hello")
-        };
-        assert_eq!(body(request, &[])["reasoning_effort"], sent);
-    }
-    let request = ChatRequest {
-        reasoning: ReasoningRequest::Budget(1),
+    let with = |reasoning| ChatRequest {
+        reasoning,
         ..chat("hello")
     };
-    assert_eq!(refusal(request, &[]), "reasoning budget in tokens");
+    assert_eq!(
+        body(with(NO_REASONING), &[])["reasoning_effort"],
+        Value::Null
+    );
+    for (asked, sent) in [
+        (ReasoningEffort::Off, json!("none")),
+        (ReasoningEffort::Minimal, json!("minimal")),
+        (ReasoningEffort::Low, json!("low")),
+        (ReasoningEffort::Medium, json!("medium")),
+        (ReasoningEffort::High, json!("high")),
+        (ReasoningEffort::Highest, json!("xhigh")),
+    ] {
+        let effort = with(ReasoningRequest {
+            effort: Some(asked),
+            ..NO_REASONING
+        });
+        assert_eq!(body(effort, &[])["reasoning_effort"], sent);
+    }
+    let budget = with(ReasoningRequest {
+        budget_tokens: Some(1),
+        ..NO_REASONING
+    });
+    assert_eq!(refusal(budget, &[]), "reasoning budget in tokens");
+    let shown = with(ReasoningRequest {
+        summary: Some("auto".to_owned()),
+        adaptive: Some(true),
+        ..NO_REASONING
+    });
+    assert_eq!(
+        ignored(shown, &[]),
+        ["reasoning.summary", "reasoning.adaptive"]
+    );
 }
 
 #[test]
@@ -305,17 +386,13 @@ fn leaves_out_what_means_nothing_without_tools() {
 
 #[test]
 fn says_null_for_an_assistant_that_only_called_tools() {
-    let call = Content::ToolCall(ToolCall {
-        id: "call_1".to_owned(),
-        name: "look".to_owned(),
-        arguments: "{}".to_owned(),
-    });
+    let call = call("call_1", "look", CallKind::Function, "{}");
     let sent = body(
         with_messages(vec![message(Role::Assistant, vec![call])]),
         &[],
     );
     assert_eq!(sent["messages"][0]["content"], Value::Null);
-    let thought = Content::Reasoning("hm".to_owned());
+    let thought = reasoning("hm");
     let sent = body(
         with_messages(vec![message(Role::Assistant, vec![thought])]),
         &[],
@@ -323,6 +400,371 @@ fn says_null_for_an_assistant_that_only_called_tools() {
     assert_eq!(
         sent["messages"][0],
         json!({"role": "assistant", "content": ""})
+    );
+}
+
+#[test]
+fn cuts_the_body_where_attachments_go() {
+    // Neither text is an attachment.
+    let contents = vec![
+        text("data:image/png;base64,"),
+        Content::Image(picture(Source::Attachment(0), None)),
+        text("<0>"),
+        Content::Audio(Audio {
+            source: Source::Attachment(2),
+            format: None,
+        }),
+        Content::Image(picture(Source::Attachment(0), None)),
+        Content::File(File {
+            title: Some("The report".to_owned()),
+            media_type: None,
+            ..pdf(Some("a.pdf"))
+        }),
+    ];
+    let chat = with_messages(vec![message(Role::User, contents)]);
+    let (sent, ignored) = send(request(chat), &[]).expect("a request");
+    let attached = |part: &BodyPart| match part {
+        BodyPart::Base64Of(attachment) => Some(*attachment),
+        _ => None,
+    };
+    let places: Vec<Option<u32>> = sent.body.iter().map(attached).collect();
+    let bytes = None;
+    assert_eq!(
+        places,
+        [
+            bytes,
+            Some(0),
+            bytes,
+            Some(2),
+            bytes,
+            Some(0),
+            bytes,
+            Some(1),
+            bytes
+        ]
+    );
+    let body: Value = serde_json::from_str(&joined_body(&sent)).expect("JSON");
+    assert_eq!(
+        body["messages"][0]["content"],
+        json!([
+            {"type": "text", "text": "data:image/png;base64,"},
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64,<0>"}},
+            {"type": "text", "text": "<0>"},
+            {"type": "input_audio", "input_audio": {"data": "<2>", "format": "wav"}},
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64,<0>"}},
+            {"type": "file", "file": {
+                "filename": "The report", "file_data": "data:application/pdf;base64,<1>",
+            }},
+        ])
+    );
+    assert_eq!(ignored, [""; 0]);
+}
+
+#[test]
+fn names_a_file_that_the_upstream_has_by_its_id() {
+    let file = File {
+        source: Source::Id("file-1".to_owned()),
+        media_type: None,
+        ..pdf(None)
+    };
+    let contents = vec![Content::File(file)];
+    assert_eq!(
+        body(with_messages(vec![message(Role::User, contents)]), &[])["messages"][0]["content"],
+        json!([{"type": "file", "file": {"file_id": "file-1"}}])
+    );
+}
+
+#[test]
+fn repeats_what_the_model_refused() {
+    let refused = vec![Content::Refusal("No.".to_owned())];
+    assert_eq!(
+        body(with_messages(vec![message(Role::Assistant, refused)]), &[])["messages"][0],
+        json!({"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]})
+    );
+}
+
+#[test]
+fn defines_custom_tools_and_repeats_their_calls() {
+    let grammar = r#"{"type":"grammar","grammar":{"syntax":"lark","definition":"start: /a/"}}"#;
+    let flat = r#"{"type":"grammar","syntax":"lark","definition":"start: /a/"}"#;
+    let request = ChatRequest {
+        tools: vec![
+            custom("sing", Some(grammar)),
+            custom("hum", Some(flat)),
+            custom("say", None),
+            function("look"),
+        ],
+        tool_choice: ToolChoice::Named("hum".to_owned()),
+        ..with_messages(vec![message(
+            Role::Assistant,
+            vec![call("call_1", "sing", CallKind::Custom, "la \"la\"")],
+        )])
+    };
+    let sent = body(request, &[]);
+    let format = json!({"type": "grammar", "grammar": {
+        "syntax": "lark", "definition": "start: /a/",
+    }});
+    assert_eq!(
+        sent["tools"],
+        json!([
+            {"type": "custom", "custom": {"name": "sing", "format": format}},
+            {"type": "custom", "custom": {"name": "hum", "format": format}},
+            {"type": "custom", "custom": {"name": "say"}},
+            {"type": "function", "function": {"name": "look", "parameters": {}}},
+        ])
+    );
+    assert_eq!(
+        sent["tool_choice"],
+        json!({"type": "custom", "custom": {"name": "hum"}})
+    );
+    assert_eq!(
+        sent["messages"][0]["tool_calls"],
+        json!([{"id": "call_1", "type": "custom",
+                "custom": {"name": "sing", "input": "la \"la\""}}])
+    );
+}
+
+#[test]
+fn lets_the_model_choose_among_some_tools() {
+    for (required, mode) in [(true, "required"), (false, "auto")] {
+        let request = ChatRequest {
+            tools: vec![function("look"), custom("sing", None), function("wait")],
+            tool_choice: ToolChoice::Among(AllowedTools {
+                names: vec!["look".to_owned(), "sing".to_owned()],
+                required,
+            }),
+            ..chat("hello")
+        };
+        assert_eq!(
+            body(request, &[])["tool_choice"],
+            json!({"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [
+                {"type": "function", "function": {"name": "look"}},
+                {"type": "custom", "custom": {"name": "sing"}},
+            ]}})
+        );
+    }
+}
+
+#[test]
+fn refuses_tools_of_the_upstream_and_answers_in_other_forms_by_name() {
+    let search = tool(ToolKind::BuiltIn(BuiltInTool {
+        kind: "web_search".to_owned(),
+        name: None,
+        configuration: "{}".to_owned(),
+    }));
+    let with_tool = ChatRequest {
+        tools: vec![function("look"), search],
+        ..chat("hello")
+    };
+    let failure = refused(request(with_tool), &[]);
+    assert_eq!(failure.text, "tools[1]: a tool of type web_search");
+    assert_eq!(failure.param.as_deref(), Some("tools[1]"));
+    let spoken = ChatRequest {
+        modalities: vec!["text".to_owned(), "audio".to_owned()],
+        ..chat("hello")
+    };
+    let failure = refused(request(spoken), &[]);
+    assert_eq!(failure.text, "modalities: audio");
+    assert_eq!(failure.param.as_deref(), Some("modalities"));
+}
+
+#[test]
+fn names_what_it_leaves_out_once() {
+    let mut user = message(Role::User, vec![text("a"), text("b")]);
+    user.parts[0].cache = Some(CacheLifetime::Short);
+    user.parts[1].cache = Some(CacheLifetime::Long);
+    let mut assistant = message(
+        Role::Assistant,
+        vec![reasoning(""), reasoning("hm"), text("a")],
+    );
+    assistant.parts[0].signature = Some("proof".to_owned());
+    assistant.parts[1].signature = Some("proof".to_owned());
+    let mut look = function("look");
+    look.cache = Some(CacheLifetime::Short);
+    let request = || ChatRequest {
+        tools: vec![look.clone()],
+        ..with_messages(vec![user.clone(), assistant.clone()])
+    };
+    assert_eq!(
+        ignored(request(), &[]),
+        ["cache_control", "signature", "reasoning"]
+    );
+    let carried = [setting("reasoning-field", "reasoning")];
+    assert_eq!(ignored(request(), &carried), ["cache_control", "signature"]);
+    // What only the upstream that wrote it can read has no place.
+    let sealed = Content::Reasoning(Reasoning {
+        text: "hm".to_owned(),
+        sealed: Some("sealed".to_owned()),
+        id: None,
+    });
+    let request = with_messages(vec![message(Role::Assistant, vec![sealed])]);
+    assert_eq!(ignored(request, &carried), ["reasoning"]);
+    let mut tool_only = chat("hello");
+    tool_only.tools = vec![look];
+    assert_eq!(ignored(tool_only, &[]), ["cache_control"]);
+}
+
+#[test]
+fn passes_what_a_client_of_its_own_dialect_wrote_beside_the_vocabulary() {
+    let extra = |name: &str| -> Vec<ExtraField> { vec![setting(name, r#"{"a": 1}"#)] };
+    let mut user = message(
+        Role::User,
+        vec![
+            text("a"),
+            Content::Opaque(opaque("note", r#"{"type":"note","note":"b"}"#)),
+        ],
+    );
+    user.extra = extra("x_message");
+    user.parts[0].extra = extra("x_part");
+    let mut assistant = message(
+        Role::Assistant,
+        vec![call("call_1", "look", CallKind::Function, "{}")],
+    );
+    assistant.parts[0].extra = extra("x_call");
+    let noted = vec![
+        ToolContent::Text("c".to_owned()),
+        ToolContent::Opaque(opaque("note", r#"{"type":"note"}"#)),
+    ];
+    let mut results = message(Role::Tool, vec![tool_result(noted, true)]);
+    results.parts[0].extra = extra("x_result");
+    let mut alone = message(Role::System, vec![text("d")]);
+    alone.parts[0].extra = extra("x_part");
+    let mut look = function("look");
+    look.extra = extra("x_tool");
+    let chat = ChatRequest {
+        tools: vec![look],
+        ..with_messages(vec![alone, user, assistant, results])
+    };
+    let sent = sent(request_of_same_dialect(chat), &[]);
+    assert_eq!(
+        sent["messages"],
+        json!([
+            {"role": "system", "content": [{"type": "text", "text": "d", "x_part": {"a": 1}}]},
+            {"role": "user", "x_message": {"a": 1}, "content": [
+                {"type": "text", "text": "a", "x_part": {"a": 1}},
+                {"type": "note", "note": "b"},
+            ]},
+            {"role": "assistant", "content": null, "tool_calls": [
+                {"id": "call_1", "type": "function", "x_call": {"a": 1},
+                 "function": {"name": "look", "arguments": "{}"}},
+            ]},
+            {"role": "tool", "tool_call_id": "call_1", "x_result": {"a": 1}, "content": [
+                {"type": "text", "text": "The tool failed."},
+                {"type": "text", "text": "c"},
+                {"type": "note"},
+            ]},
+        ])
+    );
+    assert_eq!(sent["tools"][0]["x_tool"], json!({"a": 1}));
+}
+
+#[test]
+fn refuses_what_another_dialect_has_beside_the_vocabulary_by_name() {
+    let mut message_extra = chat("hello");
+    message_extra.messages[0].extra = vec![setting("x", "1")];
+    let mut part_extra = chat("hello");
+    part_extra.messages[0].parts[0].extra = vec![setting("x", "1")];
+    let mut tool_extra = chat("hello");
+    tool_extra.tools = vec![function("look")];
+    tool_extra.tools[0].extra = vec![setting("x", "1")];
+    for (chat, text, param) in [
+        (message_extra, "messages[0]: x", "messages[0].x"),
+        (part_extra, "messages[0]: x", "messages[0].x"),
+        (tool_extra, "tools[0]: x", "tools[0].x"),
+    ] {
+        let failure = refused(request(chat.clone()), &[]);
+        assert_eq!(
+            (failure.text.as_str(), failure.param.as_deref()),
+            (text, Some(param))
+        );
+        send(request_of_same_dialect(chat), &[]).expect("its own");
+    }
+    let block = || opaque("note", "{}");
+    for (role, content) in [
+        (Role::User, Content::Opaque(block())),
+        (Role::Assistant, Content::Opaque(block())),
+        (
+            Role::Tool,
+            tool_result(vec![ToolContent::Opaque(block())], false),
+        ),
+    ] {
+        let chat = with_messages(vec![message(role, vec![content])]);
+        assert_eq!(refusal(chat, &[]), "messages[0]: a note block");
+    }
+}
+
+#[test]
+fn lets_no_extra_field_stand_for_its_own() {
+    let mut cases = Vec::new();
+    for field in [
+        "role",
+        "content",
+        "tool_calls",
+        "tool_call_id",
+        "name",
+        "reasoning_content",
+    ] {
+        let mut own = chat("hello");
+        own.messages[0].extra = vec![setting(field, "1")];
+        cases.push((own, format!("messages[0]: {field}")));
+    }
+    for field in ["type", "text", "image_url", "file"] {
+        let mut own = chat("hello");
+        own.messages[0].parts[0].extra = vec![setting(field, "1")];
+        cases.push((own, format!("messages[0]: {field}")));
+    }
+    for field in ["type", "function", "custom"] {
+        let mut own = chat("hello");
+        own.tools = vec![function("look")];
+        own.tools[0].extra = vec![setting(field, "1")];
+        cases.push((own, format!("tools[0]: {field}")));
+    }
+    for (chat, text) in cases {
+        assert_eq!(refused(request_of_same_dialect(chat), &[]).text, text);
+    }
+    // A block that is none would break out of its list, and one that is whole takes nothing more.
+    for json in ["1", "{},{}", "\"{}\""] {
+        let block = Content::Opaque(opaque("note", json));
+        let chat = with_messages(vec![message(Role::User, vec![block])]);
+        refused(request_of_same_dialect(chat), &[]);
+    }
+    let mut extended = part(Content::Opaque(opaque("note", "{}")));
+    extended.extra = vec![setting("x", "1")];
+    let mut chat = chat("hello");
+    chat.messages[0].parts = vec![extended];
+    refused(request_of_same_dialect(chat), &[]);
+}
+
+#[test]
+fn names_the_end_user_unless_the_client_does() {
+    let of = |chat: ChatRequest, options: &[Setting]| {
+        let mut request = request(chat);
+        request.client.end_user = Some("u-9".to_owned());
+        let body = sent(request, options);
+        (body["user"].clone(), body["safety_identifier"].clone())
+    };
+    assert_eq!(of(chat("hello"), &[]), (json!("u-9"), Value::Null));
+    let named = with_extra("user", r#""u-1""#);
+    assert_eq!(of(named, &[]), (json!("u-1"), Value::Null));
+    let named = with_extra("safety_identifier", r#""u-1""#);
+    assert_eq!(of(named, &[]), (Value::Null, json!("u-1")));
+    let elsewhere = [setting("end-user-field", "safety_identifier")];
+    assert_eq!(of(chat("hello"), &elsewhere), (Value::Null, json!("u-9")));
+    let nowhere = [setting("end-user-field", "none")];
+    assert_eq!(of(chat("hello"), &nowhere), (Value::Null, Value::Null));
+}
+
+#[test]
+fn says_which_tool_a_result_is_of_where_the_client_does() {
+    let named = Content::ToolResult(ToolResult {
+        call_id: "call_1".to_owned(),
+        tool_name: Some("look".to_owned()),
+        content: vec![ToolContent::Text("a cat".to_owned())],
+        is_error: false,
+    });
+    assert_eq!(
+        body(with_messages(vec![message(Role::Tool, vec![named])]), &[])["messages"][0],
+        json!({"role": "tool", "name": "look", "tool_call_id": "call_1", "content": "a cat"})
     );
 }
 
@@ -335,10 +777,7 @@ fn each_option_changes_what_it_names() {
             setting("service_tier", r#""flex""#),
             setting("prompt_cache_retention", r#""24h""#),
         ],
-        messages: vec![message(
-            Role::Assistant,
-            vec![Content::Reasoning("hm".to_owned()), text("yes")],
-        )],
+        messages: vec![message(Role::Assistant, vec![reasoning("hm"), text("yes")])],
         ..chat("")
     };
     let options = [
@@ -365,26 +804,59 @@ fn each_option_changes_what_it_names() {
 
 #[test]
 fn refuses_options_that_it_does_not_understand() {
-    for (option, named) in [
-        (setting("colour", "blue"), "option colour: \"blue\""),
+    for ((name, value), why) in [
         (
-            setting("stream-usage", "yes"),
-            "option stream-usage: \"yes\"",
+            setting("colour", "blue"),
+            "is not an option of this adapter",
         ),
+        (setting("stream-usage", "yes"), "must be true or false"),
         (
             setting("output-limit-field", "limit"),
-            "option output-limit-field: \"limit\"",
+            "must be max_completion_tokens or max_tokens",
+        ),
+        (
+            setting("reasoning-field", "thoughts"),
+            "must be none, reasoning_content or reasoning",
+        ),
+        (
+            setting("end-user-field", "who"),
+            "must be user, safety_identifier or none",
         ),
         (
             setting("pass-fields", "user,max_tokens"),
-            "option pass-fields: max_tokens is the adapter's own",
+            "can't let max_tokens through, which is the adapter's own",
+        ),
+        (
+            setting("pass-fields", "user\nstream-usage false"),
+            "must be names on one line",
         ),
     ] {
-        assert_eq!(refusal(chat("hello"), &[option]), named);
+        let refused = RefusedSetting {
+            name: name.clone(),
+            why: why.to_owned(),
+        };
+        let fine = setting("stream-usage", "true");
+        assert_eq!(OpenAi::configure(&[fine, (name, value)]), Err(refused));
     }
     let described = OpenAi::describe().options;
     assert!(!described.contains(&"colour".to_owned()));
     assert!(described.contains(&"stream-usage".to_owned()));
+}
+
+#[test]
+fn hands_on_nothing_where_every_option_is_at_its_default() {
+    let defaults = [
+        setting("output-limit-field", "max_completion_tokens"),
+        setting("stream-usage", "true"),
+        setting("reasoning-field", "none"),
+        setting("end-user-field", "user"),
+        setting("pass-fields", ""),
+    ];
+    assert_eq!(OpenAi::configure(&defaults), Ok(Vec::new()));
+    assert_eq!(OpenAi::configure(&[]), Ok(Vec::new()));
+    let foreign = OpenAi::begin(request(chat("hello")), b"\xFF");
+    let failure = foreign.expect_err("no configuration of its own");
+    assert_eq!(failure.kind, FailureKind::Malformed);
 }
 
 #[test]
@@ -423,32 +895,86 @@ fn lets_no_value_break_out_of_its_field() {
 
 #[test]
 fn refuses_content_that_a_role_can_not_carry() {
-    let image = || Content::Image(picture(None));
+    let image = || Content::Image(remote(None));
     let csv = Content::File(File {
-        name: None,
-        media_type: "text/csv".to_owned(),
-        data: Vec::new(),
+        media_type: Some("text/csv".to_owned()),
+        ..pdf(None)
     });
-    let shown = ToolContent::Image(picture(None));
+    let shown = ToolContent::Image(remote(None));
+    let by_url = || Source::Url("https://example.com/a".to_owned());
+    let by_id = || Source::Id("id".to_owned());
+    let audio = |source| {
+        Content::Audio(Audio {
+            source,
+            format: None,
+        })
+    };
     for (role, content, named) in [
         (Role::System, image(), "an image in a system message"),
         (Role::Assistant, image(), "an image in an assistant message"),
         (Role::User, csv, "a file of type text/csv in a user message"),
-        (
-            Role::User,
-            Content::Reasoning("hm".to_owned()),
-            "reasoning in a user message",
-        ),
+        (Role::User, reasoning("hm"), "reasoning in a user message"),
         (
             Role::User,
             tool_result(Vec::new(), false),
             "a tool result in a user message",
+        ),
+        (
+            Role::User,
+            Content::Refusal("No.".to_owned()),
+            "a refusal in a user message",
         ),
         (Role::Tool, text("hi"), "text in a tool message"),
         (
             Role::Tool,
             tool_result(vec![shown], false),
             "an image in a tool message",
+        ),
+        (
+            Role::Tool,
+            tool_result(vec![ToolContent::File(pdf(None))], false),
+            "a file in a tool message",
+        ),
+        (
+            Role::User,
+            Content::Image(picture(by_id(), None)),
+            "an image by id",
+        ),
+        (
+            Role::User,
+            Content::Image(picture(Source::Attachment(3), None)),
+            "an attachment that the request does not have",
+        ),
+        (
+            Role::User,
+            Content::File(File {
+                source: by_url(),
+                ..pdf(None)
+            }),
+            "a file by URL",
+        ),
+        (
+            Role::User,
+            Content::File(File {
+                context: Some("for the board".to_owned()),
+                ..pdf(None)
+            }),
+            "what a file is about",
+        ),
+        (
+            Role::User,
+            Content::File(File {
+                cite: Some(true),
+                ..pdf(None)
+            }),
+            "citations of a file",
+        ),
+        (Role::User, audio(by_url()), "audio by URL"),
+        (Role::User, audio(by_id()), "audio by id"),
+        (
+            Role::Assistant,
+            audio(Source::Attachment(2)),
+            "audio in an assistant message",
         ),
     ] {
         let request = with_messages(vec![
@@ -461,15 +987,19 @@ fn refuses_content_that_a_role_can_not_carry() {
 
 #[test]
 fn refuses_image_requests() {
-    let request = Request::Image(ImageRequest {
+    let mut request = request(chat(""));
+    request.task = Task::Image(ImageRequest {
         model: "m".to_owned(),
         prompt: "a cat".to_owned(),
         inputs: Vec::new(),
+        mask: None,
         count: 1,
         size: None,
         quality: None,
         background: None,
+        media_type: None,
+        extra: Vec::new(),
     });
-    let refused = OpenAi::begin(request, Vec::new()).expect_err("no images yet");
-    assert_eq!(refused, Failure::Unsupported("image requests".to_owned()));
+    let refused = begin(request, &[]).expect_err("no images yet");
+    assert_eq!(refused, Failure::unsupported("image requests"));
 }

@@ -9,28 +9,17 @@
 
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
-use tokio::time::Instant;
-use wasmtime::component::{Component, HasSelf, Linker, ResourceTable};
+use wasmtime::component::{Component, Linker};
 use wasmtime::{
-    Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig, Store, UpdateDeadline,
+    Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig, Store,
 };
-use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 
-use super::bindings;
-use super::guest::Stopped;
-use super::guest_log::GuestLog;
-use super::limits::{Allowance, BYTES_PER_TICK, Limits, MAX_MEMORY_BYTES, TICK};
-
-/// How many ticks one call into a guest may run at full speed. A translation takes 20 µs, so that a call
-/// that is still running after these is about a large image at best.
-const TICKS_AT_FULL_SPEED: u64 = 1;
-
-/// How many ticks pass for each one that a guest runs from then on: it gets a fifth of a core at most.
-const TICKS_PER_TURN: u32 = 5;
+use crate::guest::Guest;
+use crate::limits::{GuestLimits, MAX_MEMORY_BYTES, TICK};
+use crate::turns::Turns;
 
 /// What a component may consist of; the Python toolchain links dozens of core modules.
 const CORE_INSTANCES: u32 = 64;
@@ -43,9 +32,8 @@ const SPARE_INSTANCES: u32 = 16;
 /// Compiles components and makes stores for them. Cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
-    pub(super) wasm: wasmtime::Engine,
-    pub(super) linker: Arc<Linker<Guest>>,
-    turns: Arc<Turns>,
+    pub(crate) wasm: wasmtime::Engine,
+    pub(crate) turns: Arc<Turns>,
     _ticker: Arc<Ticker>,
 }
 
@@ -63,17 +51,8 @@ impl Engine {
                     .map_err(|error| anyhow!("starting the Wasm engine: {error:#}"))?
             }
         };
-        let mut linker = Linker::new(&wasm);
-        wasmtime_wasi::p2::add_to_linker_async(&mut linker)
-            .and_then(|()| {
-                bindings::log::add_to_linker::<_, HasSelf<_>>(&mut linker, |guest: &mut Guest| {
-                    guest
-                })
-            })
-            .map_err(|error| anyhow!("linking the plugins' imports: {error:#}"))?;
         Ok(Self {
             _ticker: Arc::new(Ticker::start(wasm.clone())?),
-            linker: Arc::new(linker),
             turns: Arc::new(Turns::new()),
             wasm,
         })
@@ -81,39 +60,33 @@ impl Engine {
 
     /// A number that changes with wasmtime's version and anything in the configuration that
     /// compiled code depends on.
-    pub(super) fn compatibility(&self) -> u64 {
+    pub(crate) fn compatibility(&self) -> u64 {
         let mut hasher = std::hash::DefaultHasher::new();
         self.wasm.precompile_compatibility_hash().hash(&mut hasher);
         hasher.finish()
     }
 
-    pub(super) fn compile(&self, bytes: &[u8]) -> wasmtime::Result<Component> {
+    pub(crate) fn compile(&self, bytes: &[u8]) -> wasmtime::Result<Component> {
         Component::from_binary(&self.wasm, bytes)
     }
 
     /// Compiled code that a child process has made.
-    pub(super) fn take_compiled(&self, code: &[u8]) -> wasmtime::Result<Component> {
+    pub(crate) fn take_compiled(&self, code: &[u8]) -> wasmtime::Result<Component> {
         // SAFETY: a child of ours, of the same binary, has made it with the same configuration; wasmtime checks
         // its version and settings. That the compiler was not subverted by its input is beyond any check.
         unsafe { Component::deserialize(&self.wasm, code) }
     }
 
-    /// A fresh store for one exchange.
-    pub(super) fn store(&self, plugin: &Arc<str>, limits: &Limits) -> Store<Guest> {
-        let mut store = Store::new(
-            &self.wasm,
-            Guest {
-                wasi: None,
-                table: None,
-                allowance: Allowance::new(limits.memory_bytes),
-                ticks_left: limits.cpu_ticks(),
-                ticks_in_call: 0,
-                turns: self.turns.clone(),
-                bytes_handed: 0,
-                handles: limits.handles,
-                log: GuestLog::new(plugin.clone(), limits),
-            },
-        );
+    /// A linker with what every world may import: WASI 0.2, through which a guest reaches clocks and randomness only.
+    pub(crate) fn linker<H: Send + 'static>(&self) -> wasmtime::Result<Linker<Guest<H>>> {
+        let mut linker = Linker::new(&self.wasm);
+        wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+        Ok(linker)
+    }
+
+    /// A fresh store for one piece of work.
+    pub(crate) fn store<H: Send + 'static>(&self, guest: Guest<H>, limits: &GuestLimits) -> Store<Guest<H>> {
+        let mut store = Store::new(&self.wasm, guest);
         store.limiter(|guest| &mut guest.allowance);
         store.set_hostcall_fuel(limits.call_bytes);
         store.set_max_component_handles(limits.handles);
@@ -123,108 +96,9 @@ impl Engine {
     }
 }
 
-/// What the host keeps for one guest.
-pub struct Guest {
-    /// Made when the guest first uses WASI: most never do, and it costs microseconds.
-    wasi: Option<WasiCtx>,
-    table: Option<ResourceTable>,
-    pub(super) allowance: Allowance,
-    ticks_left: u64,
-    ticks_in_call: u64,
-    turns: Arc<Turns>,
-    /// Bytes of the upstream's answer that have not lengthened the processor time yet.
-    bytes_handed: usize,
-    handles: usize,
-    pub(super) log: GuestLog,
-}
-
-impl Guest {
-    /// A call into the guest begins. The clock went on since the last one, and that was not its doing.
-    pub(super) fn enter(&mut self) {
-        self.ticks_in_call = 0;
-    }
-
-    /// Lengthens the processor time for bytes that the guest is about to be handed.
-    pub(super) fn grant_for(&mut self, bytes: usize) {
-        self.bytes_handed += bytes;
-        self.ticks_left += (self.bytes_handed / BYTES_PER_TICK) as u64;
-        self.bytes_handed %= BYTES_PER_TICK;
-    }
-
-    /// Runs when the epoch has moved on while the guest was running.
-    fn tick(&mut self) -> wasmtime::Result<UpdateDeadline> {
-        self.ticks_in_call += 1;
-        // The last tick of the budget ends it; one more would be beyond.
-        self.ticks_left = self.ticks_left.saturating_sub(1);
-        if self.ticks_left == 0 {
-            return Err(Stopped::CpuBudget.into());
-        }
-        if self.ticks_in_call <= TICKS_AT_FULL_SPEED {
-            return Ok(UpdateDeadline::YieldCustom(
-                1,
-                Box::pin(tokio::task::yield_now()),
-            ));
-        }
-        Ok(UpdateDeadline::YieldCustom(
-            1,
-            Box::pin(tokio::time::sleep_until(self.turns.next())),
-        ))
-    }
-}
-
-/// When those run next that are past their ticks at full speed.
-///
-/// Turns are as far apart as it takes for a fifth of the machine. If each guest slept for itself, many would leave
-/// nothing to others; and those that began together would wake together, and run one after another on every thread.
-struct Turns {
-    free_at: Mutex<Instant>,
-    apart: Duration,
-}
-
-impl Turns {
-    fn new() -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self {
-            free_at: Mutex::new(Instant::now()),
-            apart: TICK * TICKS_PER_TURN / u32::try_from(cores).unwrap_or(u32::MAX),
-        }
-    }
-
-    /// Takes the next turn. One that is given up by a guest that ends before it is lost, at one for each guest.
-    fn next(&self) -> Instant {
-        let soonest = Instant::now() + TICK * (TICKS_PER_TURN - 1);
-        let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
-        let turn = soonest.max(*free_at);
-        *free_at = turn + self.apart;
-        turn
-    }
-}
-
-impl WasiView for Guest {
-    fn ctx(&mut self) -> WasiCtxView<'_> {
-        let handles = self.handles;
-        WasiCtxView {
-            ctx: self.wasi.get_or_insert_with(|| {
-                // The builder starts with nothing; what it allows by default is closed as well.
-                WasiCtxBuilder::new()
-                    .allow_tcp(false)
-                    .allow_udp(false)
-                    .allow_ip_name_lookup(false)
-                    .max_random_size(64 << 10)
-                    .build()
-            }),
-            table: self.table.get_or_insert_with(|| {
-                let mut table = ResourceTable::new();
-                table.set_max_capacity(handles);
-                table
-            }),
-        }
-    }
-}
-
 /// Compiles a component for an engine of another process. Compiled code does not depend on how instances are
 /// allocated, and this one will not have any.
-pub(super) fn compile(bytes: &[u8]) -> wasmtime::Result<Vec<u8>> {
+pub(crate) fn compile(bytes: &[u8]) -> wasmtime::Result<Vec<u8>> {
     wasmtime::Engine::new(&config(None))?.precompile_component(bytes)
 }
 

@@ -18,10 +18,12 @@ use std::time::{Duration, SystemTime};
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use wasmtime::component::Component;
-
-use super::Digest;
-use super::engine::Engine;
 use weir_storage::secrets::Key;
+
+use crate::digest::Digest;
+use crate::engine::Engine;
+
+
 
 const TAG_BYTES: usize = 32;
 
@@ -44,7 +46,7 @@ impl CodeCache {
     }
 
     /// The compiled component, if it is there and its tag holds.
-    pub(super) fn load(&self, engine: &Engine, digest: &Digest) -> Option<Component> {
+    pub(crate) fn load(&self, engine: &Engine, digest: &Digest) -> Option<Component> {
         let path = self.path(engine, digest);
         let file = std::fs::read(&path).ok()?;
         let (tag, code) = file.split_at_checked(TAG_BYTES)?;
@@ -67,12 +69,12 @@ impl CodeCache {
     }
 
     /// Whether there is compiled code of a component; whether it holds shows when it is loaded.
-    pub(super) fn contains(&self, engine: &Engine, digest: &Digest) -> bool {
+    pub fn contains(&self, engine: &Engine, digest: &Digest) -> bool {
         self.path(engine, digest).exists()
     }
 
     /// Keeps compiled code for the next start.
-    pub(super) fn store(&self, engine: &Engine, digest: &Digest, code: &[u8]) {
+    pub(crate) fn store(&self, engine: &Engine, digest: &Digest, code: &[u8]) {
         if let Err(error) = self.try_store(engine, digest, code) {
             tracing::warn!(%error, folder = %self.folder.display(), "compiled code cannot be kept");
         }

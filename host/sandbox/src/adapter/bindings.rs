@@ -1,7 +1,7 @@
-//! Bindings for the `provider` world of `weir:plugin@0.1.0`.
+//! Bindings for the `provider` world of `weir:plugin@0.2.0`.
 //!
 //! Generated names stop here. When the contract breaks, its old files are frozen under
-//! `wit/since-v0.1.0/` and a module like this one maps them to the latest.
+//! `wit/since-v0.2.0/` and a module like this one maps them to the latest.
 
 #[expect(
     missing_docs,

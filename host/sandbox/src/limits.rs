@@ -10,28 +10,30 @@ use wasmtime::ResourceLimiter;
 /// The period of the epoch clock: how long a guest can run before the host gets a say.
 pub const TICK: Duration = Duration::from_millis(10);
 
+/// Bytes of the largest component that is accepted; one written in Python has 18 MB.
+pub const COMPONENT_BYTES: usize = 32 << 20;
+
 /// Bytes that the pool has for one memory, whatever the limits say.
 pub const MAX_MEMORY_BYTES: u64 = 256 << 20;
 
 /// Bytes of an upstream's answer for which a guest gets another tick of processor time: 40 ns a byte,
 /// several times what translating takes. A fixed budget would cut the longest answers: 128,000 tokens in as
 /// many chunks take more than 300 ms.
-pub(super) const BYTES_PER_TICK: usize = 256 << 10;
+pub(crate) const BYTES_PER_TICK: usize = 256 << 10;
 
 /// Bounds on one guest. Configured under `plugins.limits`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Limits {
-    /// Bytes of linear memory and tables together; lengthened by 8 bytes for each of an image or document
-    /// in the request.
+pub struct GuestLimits {
+    /// Bytes of linear memory and tables together. Images and documents of a request are not among them: they stay with
+    /// the host.
     pub memory_bytes: u64,
     /// Milliseconds of processor time, counted in ticks of 10 ms inside guest calls only; lengthened by a
     /// tick for each 256 KiB of an upstream's answer.
     pub cpu_ms: u64,
     /// Milliseconds that a single call may take by the clock, waiting included.
     pub call_timeout_ms: u64,
-    /// Bytes that one call may hand from the guest to the host, as the host would store them; lengthened by
-    /// 2 bytes for each of an image or document in the request.
+    /// Bytes that one call may hand from the guest to the host, as the host would store them.
     pub call_bytes: usize,
     /// Handles to resources, the host's and its own, that a guest may hold.
     pub handles: usize,
@@ -41,7 +43,7 @@ pub struct Limits {
     pub log_line_bytes: usize,
 }
 
-impl Default for Limits {
+impl Default for GuestLimits {
     fn default() -> Self {
         Self {
             memory_bytes: 32 << 20,
@@ -55,25 +57,13 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
-    /// The limits of an exchange whose request holds so many bytes of images and documents: the guest gets
-    /// them, writes them anew as base64 into a buffer that doubles as it grows, and hands that over.
-    pub(super) fn with_inline_bytes(&self, bytes: u64) -> Self {
-        Self {
-            memory_bytes: self.memory_bytes.saturating_add(bytes.saturating_mul(8)),
-            call_bytes: self
-                .call_bytes
-                .saturating_add(usize::try_from(bytes.saturating_mul(2)).unwrap_or(usize::MAX)),
-            ..self.clone()
-        }
-    }
-
-    pub(super) fn cpu_ticks(&self) -> u64 {
+impl GuestLimits {
+    pub(crate) fn cpu_ticks(&self) -> u64 {
         // The first tick may come as soon as a guest runs, and must not be its end.
         self.cpu_ms.div_ceil(TICK.as_millis() as u64).max(2)
     }
 
-    pub(super) fn call_timeout(&self) -> Duration {
+    pub(crate) fn call_timeout(&self) -> Duration {
         Duration::from_millis(self.call_timeout_ms)
     }
 }
@@ -81,15 +71,15 @@ impl Limits {
 /// Adds up all memories and tables of a store. `wasmtime::StoreLimits` bounds each apart, so that a
 /// guest with a hundred memories would get a hundred times the limit.
 #[derive(Debug)]
-pub(super) struct Allowance {
+pub(crate) struct Allowance {
     limit_bytes: u64,
     used_bytes: u64,
     /// Whether anything was ever refused: a guest traps soon after, and this says why.
-    pub(super) exceeded: bool,
+    pub(crate) exceeded: bool,
 }
 
 impl Allowance {
-    pub(super) fn new(limit_bytes: u64) -> Self {
+    pub(crate) fn new(limit_bytes: u64) -> Self {
         Self {
             limit_bytes,
             used_bytes: 0,

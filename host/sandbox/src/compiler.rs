@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
-use super::engine;
-use super::loading::COMPONENT_BYTES;
+use crate::engine;
+use crate::limits::COMPONENT_BYTES;
 
 /// The hidden command that a child runs.
 pub const COMMAND: &str = "compile-plugin";
@@ -89,7 +89,7 @@ impl Compiler {
     }
 
     /// Compiles a component.
-    pub(super) async fn compile(&self, component: &[u8]) -> Result<Vec<u8>, CompileError> {
+    pub(crate) async fn compile(&self, component: &[u8]) -> Result<Vec<u8>, CompileError> {
         let timeout = Duration::from_millis(self.limits.timeout_ms);
         tokio::time::timeout(timeout, self.run_child(component))
             .await

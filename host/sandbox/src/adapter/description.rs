@@ -1,0 +1,206 @@
+//! What an adapter says of itself: checked once, when it is loaded, and kept as text beside its bytes, so that every node
+//! can tell whether it says the same there.
+
+use http::header::{self, HeaderName};
+use serde_json::{Value, json};
+
+use super::bindings::adapter::{CredentialSlot, Description};
+use super::http_rules;
+use crate::printable::printable;
+
+/// The capability of those that serve chat requests.
+pub const CHAT: &str = "chat";
+
+/// The capability of those that make images.
+pub const IMAGES: &str = "images";
+
+/// The most entries of each of a description's lists.
+const MAX_ENTRIES: usize = 64;
+
+/// Bytes of the longest name in a description.
+const MAX_NAME_BYTES: usize = 64;
+
+/// Response headers that no adapter is shown, whatever it asks for.
+const HIDDEN: [HeaderName; 6] = [
+    header::SET_COOKIE,
+    header::WWW_AUTHENTICATE,
+    header::PROXY_AUTHENTICATE,
+    header::AUTHORIZATION,
+    header::COOKIE,
+    header::CONTENT_ENCODING,
+];
+
+/// Checks that a description makes sense and asks for nothing that is the host's.
+pub(super) fn check(description: &Description) -> Result<(), String> {
+    let Description {
+        name,
+        version,
+        dialect,
+        credential,
+        capabilities,
+        options,
+        request_headers,
+        response_headers,
+        path_prefixes,
+    } = description;
+    for (what, text) in [("name", name), ("version", version), ("dialect", dialect)] {
+        if !is_word(text) {
+            return Err(format!(
+                "its {what} must be 1 to {MAX_NAME_BYTES} printable ASCII characters"
+            ));
+        }
+    }
+    for (what, list) in [
+        ("capabilities", capabilities),
+        ("options", options),
+        ("request headers", request_headers),
+        ("response headers", response_headers),
+        ("path prefixes", path_prefixes),
+    ] {
+        if list.len() > MAX_ENTRIES || !list.iter().all(|entry| is_word(entry)) {
+            return Err(format!(
+                "its {what} must be at most {MAX_ENTRIES} names of 1 to {MAX_NAME_BYTES} printable ASCII characters"
+            ));
+        }
+    }
+    if !capabilities.iter().any(|named| matches!(&**named, CHAT | IMAGES)) {
+        return Err(format!("it serves neither {CHAT} nor {IMAGES}"));
+    }
+    for name in request_headers {
+        let parsed = HeaderName::from_lowercase(name.as_bytes());
+        if !parsed.is_ok_and(|name| http_rules::is_settable(&name, credential)) {
+            return Err(format!("the request header {name:?} is not an adapter's to set"));
+        }
+    }
+    for pattern in response_headers {
+        if !is_readable(pattern) {
+            return Err(format!("the response header {pattern:?} is not an adapter's to read"));
+        }
+    }
+    for prefix in path_prefixes {
+        http_rules::check_bytes(prefix).map_err(|why| format!("the path prefix {prefix:?} {why}"))?;
+    }
+    check_credential(credential)
+}
+
+fn is_word(text: &str) -> bool {
+    (1..=MAX_NAME_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+fn is_readable(pattern: &str) -> bool {
+    let stem = pattern.strip_suffix('*').unwrap_or(pattern);
+    // A pattern for everything would be none.
+    let is_legal = HeaderName::from_lowercase(stem.as_bytes()).is_ok();
+    is_legal && !HIDDEN.iter().any(|hidden| matches(pattern, hidden))
+}
+
+fn check_credential(slot: &CredentialSlot) -> Result<(), String> {
+    match slot {
+        CredentialSlot::Bearer | CredentialSlot::None => Ok(()),
+        CredentialSlot::Header(name) => match HeaderName::try_from(name.as_str()) {
+            Ok(name) if !http_rules::is_framing(&name) => Ok(()),
+            _ => Err(format!(
+                "its credential cannot travel in a header named {:?}",
+                printable(name, MAX_NAME_BYTES)
+            )),
+        },
+        CredentialSlot::Query(name) if is_word(name) => Ok(()),
+        CredentialSlot::Query(_) => Err("its credential's query parameter needs a name".into()),
+        CredentialSlot::HostSigned(scheme) => Err(format!(
+            "it needs requests signed by {:?}, which this version cannot do",
+            printable(scheme, MAX_NAME_BYTES)
+        )),
+    }
+}
+
+/// Whether a header is one that a description asks for by name or by how it begins.
+pub fn asks_for(description: &Description, name: &HeaderName) -> bool {
+    let patterns = &description.response_headers;
+    patterns.iter().any(|pattern| matches(pattern, name))
+}
+
+fn matches(pattern: &str, name: &HeaderName) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(stem) => name.as_str().starts_with(stem),
+        None => name.as_str() == pattern,
+    }
+}
+
+/// A description as it is kept: the same text for the same description.
+pub fn to_json(description: &Description) -> Value {
+    let credential = match &description.credential {
+        CredentialSlot::Bearer => json!("bearer"),
+        CredentialSlot::None => json!("none"),
+        CredentialSlot::Header(name) => json!({ "header": name }),
+        CredentialSlot::Query(name) => json!({ "query": name }),
+        CredentialSlot::HostSigned(scheme) => json!({ "host_signed": scheme }),
+    };
+    json!({
+        "name": description.name,
+        "version": description.version,
+        "dialect": description.dialect,
+        "credential": credential,
+        "capabilities": description.capabilities,
+        "options": description.options,
+        "request_headers": description.request_headers,
+        "response_headers": description.response_headers,
+        "path_prefixes": description.path_prefixes,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn described() -> Description {
+        let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
+        Description {
+            name: "some".into(),
+            version: "1.0.0".into(),
+            dialect: "some-chat".into(),
+            credential: CredentialSlot::Header("x-api-key".into()),
+            capabilities: words(&["chat", "telepathy"]),
+            options: words(&["an-option"]),
+            request_headers: words(&["content-type", "some-version"]),
+            response_headers: words(&["x-ratelimit-*", "request-id"]),
+            path_prefixes: words(&["/v1/messages"]),
+        }
+    }
+
+    #[test]
+    fn what_makes_sense_is_taken() {
+        assert_eq!(check(&described()), Ok(()));
+    }
+
+    #[test]
+    fn what_is_the_hosts_is_refused() {
+        let refused = |change: fn(&mut Description)| {
+            let mut description = described();
+            change(&mut description);
+            check(&description).expect_err("it is refused")
+        };
+        for header in ["host", "authorization", "x-api-key", "Upper", "a b", "cookie"] {
+            let mut description = described();
+            description.request_headers = vec![header.into()];
+            assert!(check(&description).is_err(), "{header}");
+        }
+        for header in ["set-cookie", "set-*", "*", "www-authenticate", "Upper"] {
+            let mut description = described();
+            description.response_headers = vec![header.into()];
+            assert!(check(&description).is_err(), "{header}");
+        }
+        assert!(refused(|d| d.capabilities = vec!["telepathy".into()]).contains("neither"));
+        assert!(refused(|d| d.path_prefixes = vec!["/../x".into()]).contains("dot segment"));
+        assert!(refused(|d| d.dialect = String::new()).contains("dialect"));
+        assert!(refused(|d| d.options = vec!["x".into(); 65]).contains("options"));
+        assert!(refused(|d| d.credential = CredentialSlot::Header("host".into())).contains("host"));
+    }
+
+    #[test]
+    fn headers_are_asked_for_by_name_or_beginning() {
+        let name = |name: &'static str| HeaderName::from_static(name);
+        assert!(asks_for(&described(), &name("x-ratelimit-remaining")));
+        assert!(asks_for(&described(), &name("request-id")));
+        assert!(!asks_for(&described(), &name("request-id-2")));
+    }
+}

@@ -1,0 +1,347 @@
+//! Provider adapters: translation between the gateway's vocabulary and one upstream API.
+//!
+//! An adapter does no I/O. It says what to send, and is handed what arrives: the host drives it, one
+//! [`GuestExchange`] an attempt, each in a guest of its own.
+//!
+//! What it may ask for is in [`http_rules`]; what it says of itself, and how that is checked, in [`description`].
+
+pub mod bindings;
+pub mod description;
+pub mod http_rules;
+
+use std::sync::Arc;
+
+use wasmtime::Store;
+use wasmtime::component::{HasSelf, InstancePre, Linker, ResourceAny};
+
+use self::bindings::adapter::{
+    BodyPart, Description, Failure, HttpResponseHead, Progress, Request, Setting, Step, Task,
+};
+use self::bindings::{Provider, ProviderPre, chat, log};
+use crate::digest::Digest;
+use crate::guest::{Guest, GuestError};
+use crate::load_error::LoadError;
+use crate::printable::printable;
+use crate::world::{Instance, Program, World};
+
+/// Bytes that an adapter may keep of its options.
+const CONFIGURATION_BYTES: usize = 64 << 10;
+
+/// The world `provider`.
+#[derive(Debug)]
+pub enum ProviderWorld {}
+
+impl World for ProviderWorld {
+    type Host = ();
+    type Component = ProviderPre<Guest<()>>;
+    type Exports = Provider;
+    type Plugin = Adapter;
+
+    const NAME: &'static str = "weir:plugin/provider@0.2";
+    const EXPORT: &'static str = "weir:plugin/adapter";
+    const IMPORTS: &'static [&'static str] = &["weir:plugin/chat@0.2.", "weir:plugin/log@0.2."];
+
+    fn link(linker: &mut Linker<Guest<()>>) -> wasmtime::Result<()> {
+        log::add_to_linker::<_, HasSelf<_>>(linker, |guest| guest)
+    }
+
+    fn prepare(component: InstancePre<Guest<()>>) -> wasmtime::Result<Self::Component> {
+        ProviderPre::new(component)
+    }
+
+    async fn instantiate(
+        component: &Self::Component,
+        store: &mut Store<Guest<()>>,
+    ) -> wasmtime::Result<Provider> {
+        component.instantiate_async(store).await
+    }
+
+    async fn admit(program: Program<Self>) -> Result<Adapter, LoadError> {
+        let mut instance = program.start(()).await.map_err(LoadError::Describe)?;
+        let described = instance
+            .call(async |exports, store| exports.weir_plugin_adapter().call_describe(store).await)
+            .await
+            .map_err(LoadError::Describe)?;
+        description::check(&described).map_err(LoadError::Description)?;
+        let adapter = Adapter {
+            description: described,
+            program,
+        };
+        adapter.test_itself().await.map_err(LoadError::SelfTest)?;
+        Ok(adapter)
+    }
+}
+
+impl<H: Send> log::Host for Guest<H> {
+    async fn write(&mut self, level: log::Level, message: String) -> wasmtime::Result<()> {
+        let level = match level {
+            log::Level::Debug => tracing::Level::DEBUG,
+            log::Level::Info => tracing::Level::INFO,
+            log::Level::Warn => tracing::Level::WARN,
+            log::Level::Error => tracing::Level::ERROR,
+        };
+        self.log.write(level, &message);
+        Ok(())
+    }
+}
+
+/// A component that has passed every load step and can serve exchanges.
+pub struct Adapter {
+    /// What it says of itself.
+    pub description: Description,
+    program: Program<ProviderWorld>,
+}
+
+/// Why a call into an exchange has no result.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum CallError {
+    /// The guest was given up.
+    #[error(transparent)]
+    Guest(#[from] GuestError),
+    /// The adapter says what went wrong.
+    #[error("{}", printable(&.0.text, 200))]
+    Failure(Failure),
+}
+
+/// Why an adapter cannot work with a provider's options.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ConfigureError {
+    /// It refuses one of them.
+    #[error("the option {name:?} {why}")]
+    Refused {
+        /// Its name.
+        name: String,
+        /// What is wrong with it, as a predicate.
+        why: String,
+    },
+    /// It keeps more of them than it may.
+    #[error("it keeps {0} bytes of its options, more than {CONFIGURATION_BYTES}")]
+    TooLarge(usize),
+    /// It failed.
+    #[error(transparent)]
+    Guest(#[from] GuestError),
+}
+
+impl Adapter {
+    /// What it was loaded as, e.g. the slot `openai`.
+    pub fn name(&self) -> &Arc<str> {
+        self.program.name()
+    }
+
+    /// Which code it is.
+    pub fn digest(&self) -> Digest {
+        self.program.digest()
+    }
+
+    /// The version of the contract that it was built for, e.g. `0.2.0`.
+    pub fn contract(&self) -> &str {
+        self.program.contract()
+    }
+
+    /// Whether it serves requests of a kind, e.g. [`description::CHAT`].
+    pub fn is_capable_of(&self, capability: &str) -> bool {
+        let capabilities = &self.description.capabilities;
+        capabilities.iter().any(|named| named == capability)
+    }
+
+    /// Has it read a provider's options, once; what it returns goes to each exchange with that provider.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigureError::Refused`] names the option that it does not know or take.
+    pub async fn configure(&self, options: &[Setting]) -> Result<Vec<u8>, ConfigureError> {
+        let known = &self.description.options;
+        if let Some((name, _)) = options.iter().find(|(name, _)| !known.contains(name)) {
+            return Err(ConfigureError::Refused {
+                name: printable(name, 64),
+                why: "is not one that the adapter has".to_owned(),
+            });
+        }
+        let mut instance = self.program.start(()).await?;
+        let configured = instance
+            .call(async |exports, store| {
+                let exports = exports.weir_plugin_adapter();
+                exports.call_configure(store, options).await
+            })
+            .await?;
+        match configured {
+            Ok(bytes) if bytes.len() > CONFIGURATION_BYTES => {
+                Err(ConfigureError::TooLarge(bytes.len()))
+            }
+            Ok(bytes) => Ok(bytes),
+            Err(refused) => Err(ConfigureError::Refused {
+                name: printable(&refused.name, 64),
+                why: printable(&refused.why, 200),
+            }),
+        }
+    }
+
+    /// Translates a stock request: a component that cannot do this would fail every request.
+    async fn test_itself(&self) -> Result<(), String> {
+        if !self.is_capable_of(description::CHAT) {
+            return Ok(());
+        }
+        let configuration = match self.configure(&[]).await {
+            Ok(configuration) => configuration,
+            // It needs settings, which only its provider has.
+            Err(ConfigureError::Refused { .. }) => return Ok(()),
+            Err(error) => return Err(error.to_string()),
+        };
+        let begun = GuestExchange::begin(self, &stock_request(), &configuration).await;
+        let step = match begun {
+            Ok(begun) => begun.step,
+            Err(CallError::Guest(error)) => return Err(error.to_string()),
+            Err(CallError::Failure(failure)) => {
+                let failure = printable(&format!("{failure:?}"), 200);
+                return Err(format!("a stock request was refused: {failure}"));
+            }
+        };
+        match step {
+            Step::Send(request) => {
+                if request.body.iter().any(|part| !matches!(part, BodyPart::Bytes(_))) {
+                    return Err("a stock request has no attachments".into());
+                }
+                http_rules::check_path(&request.path, &self.description.path_prefixes).map_err(|why| {
+                    format!("a stock request goes to a path that is refused: it {why}")
+                })
+            }
+            Step::Emit(_) | Step::Wait(_) => Ok(()),
+            Step::Done => Err("a stock request was answered with nothing".into()),
+        }
+    }
+}
+
+/// A running exchange inside a guest of its own.
+pub struct GuestExchange {
+    instance: Instance<ProviderWorld>,
+    handle: ResourceAny,
+}
+
+/// An exchange that has begun.
+pub struct Begun {
+    /// The exchange.
+    pub exchange: GuestExchange,
+    /// What it wants first.
+    pub step: Step,
+    /// The names of advisory fields that its upstream cannot be told, as the guest gave them.
+    pub ignored: Vec<String>,
+}
+
+impl GuestExchange {
+    /// Makes a fresh instance and begins an exchange in it. The configuration is what [`Adapter::configure`] returned.
+    pub async fn begin(
+        adapter: &Adapter,
+        request: &Request,
+        configuration: &[u8],
+    ) -> Result<Begun, CallError> {
+        let mut instance = adapter.program.start(()).await?;
+        let begun = instance
+            .call(async |exports, store| {
+                let exchange = exports.weir_plugin_adapter().exchange();
+                exchange.call_begin(store, request, configuration).await
+            })
+            .await?
+            .map_err(CallError::Failure)?;
+        Ok(Begun {
+            exchange: Self {
+                instance,
+                handle: begun.exchange,
+            },
+            step: begun.step,
+            ignored: begun.ignored,
+        })
+    }
+
+    /// Asks what the exchange wants next.
+    pub async fn next(&mut self) -> Result<Step, CallError> {
+        let handle = self.handle;
+        let step = self.instance.call(async |exports, store| {
+            let exchange = exports.weir_plugin_adapter().exchange();
+            exchange.call_next(store, handle).await
+        });
+        step.await?.map_err(CallError::Failure)
+    }
+
+    /// Hands it the head of the upstream's answer.
+    pub async fn head(&mut self, head: &HttpResponseHead) -> Result<(), CallError> {
+        let handle = self.handle;
+        let taken = self.instance.call(async |exports, store| {
+            let exchange = exports.weir_plugin_adapter().exchange();
+            exchange.call_head(store, handle, head).await
+        });
+        taken.await?.map_err(CallError::Failure)
+    }
+
+    /// Hands it the next bytes of the upstream's answer.
+    pub async fn body(&mut self, bytes: &[u8]) -> Result<Progress, GuestError> {
+        self.instance.grant_for(bytes.len());
+        let handle = self.handle;
+        let progress = self.instance.call(async |exports, store| {
+            let exchange = exports.weir_plugin_adapter().exchange();
+            exchange.call_body(store, handle, bytes).await
+        });
+        progress.await
+    }
+
+    /// Says that the upstream's answer is complete.
+    pub async fn end(&mut self) -> Result<Progress, GuestError> {
+        let handle = self.handle;
+        let progress = self.instance.call(async |exports, store| {
+            let exchange = exports.weir_plugin_adapter().exchange();
+            exchange.call_end(store, handle).await
+        });
+        progress.await
+    }
+}
+
+fn stock_request() -> Request {
+    let hello = chat::Part {
+        content: chat::Content::Text("Hello".into()),
+        cache: None,
+        signature: None,
+        provider: None,
+        extra: Vec::new(),
+    };
+    let message = chat::Message {
+        role: chat::Role::User,
+        name: None,
+        parts: vec![hello],
+        extra: Vec::new(),
+    };
+    let chat = chat::ChatRequest {
+        model: "self-test".into(),
+        messages: vec![message],
+        tools: Vec::new(),
+        tool_choice: chat::ToolChoice::Auto,
+        parallel_tool_calls: None,
+        response_format: chat::ResponseFormat::Text,
+        reasoning: chat::ReasoningRequest {
+            effort: None,
+            budget_tokens: None,
+            summary: None,
+            adaptive: None,
+        },
+        modalities: Vec::new(),
+        max_output_tokens: 16,
+        temperature: None,
+        top_p: None,
+        top_k: None,
+        presence_penalty: None,
+        frequency_penalty: None,
+        seed: None,
+        stop: Vec::new(),
+        extra: Vec::new(),
+        stream: false,
+    };
+    Request {
+        task: Task::Chat(chat),
+        attachments: Vec::new(),
+        client: bindings::adapter::Client {
+            dialect: "self-test".into(),
+            headers: Vec::new(),
+            end_user: None,
+        },
+        attempt: 1,
+        deadline_ms: 60_000,
+    }
+}

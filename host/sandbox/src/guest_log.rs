@@ -1,0 +1,52 @@
+//! What a guest says to the operator's log: capped, cut and escaped.
+
+use std::sync::Arc;
+
+use tracing::Level;
+
+use crate::limits::GuestLimits;
+use crate::printable;
+
+/// Counts a guest's lines and drops those past the cap.
+pub(crate) struct GuestLog {
+    plugin: Arc<str>,
+    lines_left: u32,
+    line_bytes: usize,
+    dropped: u64,
+}
+
+impl GuestLog {
+    pub(crate) fn new(plugin: Arc<str>, limits: &GuestLimits) -> Self {
+        Self {
+            plugin,
+            lines_left: limits.log_lines,
+            line_bytes: limits.log_line_bytes,
+            dropped: 0,
+        }
+    }
+
+    /// Writes a line, unless the guest has written too many.
+    pub(crate) fn write(&mut self, level: Level, message: &str) {
+        let Some(left) = self.lines_left.checked_sub(1) else {
+            self.dropped += 1;
+            return;
+        };
+        self.lines_left = left;
+        let plugin = &*self.plugin;
+        let message = printable(message, self.line_bytes);
+        match level {
+            Level::DEBUG => tracing::debug!(target: "weir::guest", plugin, "{message}"),
+            Level::WARN => tracing::warn!(target: "weir::guest", plugin, "{message}"),
+            Level::ERROR => tracing::error!(target: "weir::guest", plugin, "{message}"),
+            _ => tracing::info!(target: "weir::guest", plugin, "{message}"),
+        }
+    }
+}
+
+impl Drop for GuestLog {
+    fn drop(&mut self) {
+        if self.dropped > 0 {
+            tracing::warn!(target: "weir::guest", plugin = &*self.plugin, lines = self.dropped, "log lines dropped: over the limit");
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The sandbox: WebAssembly components behind the contract in `wit/`, whatever their world.
+//!
+//! A component is hostile until proven otherwise. It is [loaded](loading) once: checked, compiled, asked what it is,
+//! tried. Then each piece of work runs in a [guest] of its own: a fresh store with its own memory, dropped after the
+//! work and never used again after a trap.
+//!
+//! What is the same for every component is generic over its [`World`]; what is not has a module a world:
+//! [`adapter`] for provider adapters.
+//!
+//! **Invariant:** a guest has no ambient authority: no network, files, environment, credential, and no memory of other
+//! work.
+//! **Invariant:** whatever a guest does ends as a typed [`GuestError`] of that one piece of work.
+//! **Invariant:** code is native only if this process or a [child](compiler) of it compiled it, or its HMAC holds
+//! ([`code_cache`]).
+//!
+//! **Architecture invariant:** nothing here knows a slot, a request, an account or HTTP beyond the names of headers: what
+//! a component is used for is its user's.
+//!
+//! To change what a guest may use, edit [`limits`]; what it may import, its world and [`loading`]; how it is interrupted,
+//! [`engine`]. To run another kind of plugin, implement [`World`] in a module of its own.
+
+pub mod adapter;
+pub mod code_cache;
+pub mod compiler;
+mod digest;
+pub mod engine;
+pub mod guest;
+mod guest_log;
+mod load_error;
+pub mod limits;
+pub mod loading;
+mod printable;
+#[cfg(test)]
+mod second_world;
+mod turns;
+pub mod world;
+
+pub use self::digest::{Digest, NoDigest};
+pub use self::engine::Engine;
+pub use self::guest::GuestError;
+pub use self::limits::GuestLimits;
+pub use self::loading::LoadError;
+pub use self::printable::printable;
+pub use self::world::{Sandbox, World};

@@ -1,0 +1,60 @@
+//! Why a component was refused: the step that failed, and what to change.
+
+use crate::compiler::CompileError;
+use crate::guest::GuestError;
+use crate::limits::COMPONENT_BYTES;
+
+/// Why a component was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The file is larger than [`COMPONENT_BYTES`].
+    #[error("size: the component has {bytes} bytes, more than {COMPONENT_BYTES}")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+    },
+    /// Not a component, or one that needs a Wasm feature that is off.
+    #[error("parse: not a WebAssembly component that can be compiled: {0}")]
+    Parse(String),
+    /// It could not be compiled within its limits.
+    #[error("compile: {0}")]
+    Compile(CompileError),
+    /// It asks for something that plugins are not given.
+    #[error("imports: the component imports {0:?}, which plugins are not given")]
+    Import(String),
+    /// It does not export its world, or exports it with other types.
+    #[error("world: the component does not fit the world {world}: {why}")]
+    World {
+        /// Which world, e.g. `weir:plugin/provider@0.2`.
+        world: &'static str,
+        /// What does not fit.
+        why: String,
+    },
+    /// It failed before it could say what it is.
+    #[error("describe: {0}")]
+    Describe(GuestError),
+    /// What it says of itself makes no sense.
+    #[error("describe: {0}")]
+    Description(String),
+    /// It claims to be another plugin.
+    #[error("describe: it calls itself {0:?}, which is the name of another slot")]
+    NameOfAnother(String),
+    /// It failed what every component of its world must be able to do.
+    #[error("self-test: {0}")]
+    SelfTest(String),
+}
+
+impl LoadError {
+    /// The step that failed, as in the error's text.
+    pub fn step(&self) -> &'static str {
+        match self {
+            Self::TooLarge { .. } => "size",
+            Self::Parse(_) => "parse",
+            Self::Compile(_) => "compile",
+            Self::Import(_) => "imports",
+            Self::World { .. } => "world",
+            Self::Describe(_) | Self::Description(_) | Self::NameOfAnother(_) => "describe",
+            Self::SelfTest(_) => "self-test",
+        }
+    }
+}

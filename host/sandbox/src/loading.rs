@@ -1,0 +1,181 @@
+//! From bytes to a plugin that can work: size → parse and compile → imports and world → what its world asks of it.
+//! Each refusal names its step and what to change.
+//!
+//! **Invariant:** only what was built into the binary is compiled in this process ([`load`]); what comes from elsewhere
+//! is compiled by a child ([`load_arrived`]).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use wasmtime::component::Component;
+
+use crate::code_cache::CodeCache;
+use crate::compiler::{CompileError, Compiler};
+use crate::digest::Digest;
+use crate::engine::Engine;
+use crate::limits::{COMPONENT_BYTES, GuestLimits};
+pub use crate::load_error::LoadError;
+use crate::printable::printable;
+use crate::world::{Program, Sandbox, World};
+
+/// What a component of any world may import: WASI 0.2, as linked with an empty context.
+const IMPORTS: [&str; 6] = [
+    "wasi:cli/",
+    "wasi:clocks/",
+    "wasi:filesystem/",
+    "wasi:io/",
+    "wasi:random/",
+    "wasi:sockets/",
+];
+
+/// Runs every load step on a component of the binary's own, and compiles it in this process.
+pub async fn load<W: World>(
+    sandbox: &Sandbox<W>,
+    cache: Option<&CodeCache>,
+    limits: &GuestLimits,
+    name: &str,
+    bytes: &[u8],
+) -> Result<W::Plugin, LoadError> {
+    check_size(bytes)?;
+    let engine = sandbox.engine();
+    let digest = Digest::of(bytes);
+    let component = match cache.and_then(|cache| cache.load(engine, &digest)) {
+        Some(component) => component,
+        None => {
+            let component = engine.compile(bytes).map_err(|error| parse_error(&error))?;
+            if let Some(cache) = cache {
+                match component.serialize() {
+                    Ok(code) => cache.store(engine, &digest, &code),
+                    Err(error) => tracing::warn!(%error, "compiled code cannot be kept"),
+                }
+            }
+            component
+        }
+    };
+    finish(sandbox, limits, name, digest, component).await
+}
+
+/// Runs every load step on a component from elsewhere: a child process compiles it.
+pub async fn load_arrived<W: World>(
+    sandbox: &Sandbox<W>,
+    compiler: &Compiler,
+    cache: Option<&Arc<CodeCache>>,
+    limits: &GuestLimits,
+    name: &str,
+    arrived: Arrived,
+) -> Result<W::Plugin, LoadError> {
+    check_size(&arrived.bytes)?;
+    let engine = sandbox.engine();
+    let digest = arrived.digest;
+    let cached = match cache.cloned() {
+        Some(cache) => {
+            let engine = engine.clone();
+            aside(move || cache.load(&engine, &digest)).await
+        }
+        None => None,
+    };
+    let component = match cached {
+        Some(component) => component,
+        None => {
+            let code = compile(engine, compiler, cache, &arrived).await?;
+            let engine = engine.clone();
+            aside(move || engine.take_compiled(&code))
+                .await
+                .map_err(|error| parse_error(&error))?
+        }
+    };
+    finish(sandbox, limits, name, digest, component).await
+}
+
+/// A component from elsewhere.
+pub struct Arrived {
+    /// Its bytes.
+    pub bytes: Bytes,
+    /// Their digest.
+    pub digest: Digest,
+}
+
+impl Arrived {
+    /// Digests the bytes.
+    pub async fn new(bytes: Bytes) -> Self {
+        let digested = bytes.clone();
+        let digest = aside(move || Digest::of(&digested)).await;
+        Self { bytes, digest }
+    }
+}
+
+/// Does what takes milliseconds for each megabyte where no request waits behind it.
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+}
+
+/// Has a child compile a component, and keeps its code.
+pub async fn compile(
+    engine: &Engine,
+    compiler: &Compiler,
+    cache: Option<&Arc<CodeCache>>,
+    arrived: &Arrived,
+) -> Result<Arc<[u8]>, LoadError> {
+    let code = compiler
+        .compile(&arrived.bytes)
+        .await
+        .map_err(|error| match error {
+            CompileError::Refused(complaint) => LoadError::Parse(printable(&complaint, 400)),
+            error => LoadError::Compile(error),
+        })?;
+    let code = Arc::<[u8]>::from(code);
+    if let Some(cache) = cache.cloned() {
+        let (engine, digest, code) = (engine.clone(), arrived.digest, code.clone());
+        aside(move || cache.store(&engine, &digest, &code)).await;
+    }
+    Ok(code)
+}
+
+fn check_size(bytes: &[u8]) -> Result<(), LoadError> {
+    match bytes.len() {
+        0..=COMPONENT_BYTES => Ok(()),
+        bytes => Err(LoadError::TooLarge { bytes }),
+    }
+}
+
+fn parse_error(error: &wasmtime::Error) -> LoadError {
+    LoadError::Parse(printable(&format!("{error:#}"), 400))
+}
+
+/// The steps from compiled code on, which run the component, but within its limits.
+async fn finish<W: World>(
+    sandbox: &Sandbox<W>,
+    limits: &GuestLimits,
+    name: &str,
+    digest: Digest,
+    component: Component,
+) -> Result<W::Plugin, LoadError> {
+    let engine = sandbox.engine();
+    for (import, _) in component.component_type().imports(&engine.wasm) {
+        let is_wasi = IMPORTS.iter().any(|allowed| import.starts_with(allowed));
+        let allowed = match is_wasi {
+            true => import.contains("@0.2."),
+            false => W::IMPORTS.iter().any(|allowed| import.starts_with(allowed)),
+        };
+        if !allowed {
+            return Err(LoadError::Import(printable(import, 200)));
+        }
+    }
+    let contract = contract_of::<W>(engine, &component);
+    let component = sandbox.prepare(&component).map_err(|error| LoadError::World {
+        world: W::NAME,
+        why: printable(&format!("{error:#}"), 400),
+    })?;
+    let program = Program::new(name, digest, contract, component, limits, engine);
+    W::admit(program).await
+}
+
+/// The version of the contract that a component was built for, e.g. `0.2.0`; empty if it exports none.
+fn contract_of<W: World>(engine: &Engine, component: &Component) -> String {
+    let ty = component.component_type();
+    let mut versions = ty
+        .exports(&engine.wasm)
+        .filter_map(|(name, _)| name.strip_prefix(W::EXPORT)?.strip_prefix('@'));
+    versions.next().unwrap_or_default().to_owned()
+}

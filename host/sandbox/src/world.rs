@@ -1,0 +1,173 @@
+//! What a kind of plugin is: its imports, its exports, and what it must be able to do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use wasmtime::Store;
+use wasmtime::component::{Component, InstancePre, Linker};
+
+use crate::digest::Digest;
+use crate::engine::Engine;
+use crate::guest::{self, Guest, GuestError};
+use crate::limits::GuestLimits;
+use crate::load_error::LoadError;
+
+/// A kind of plugin: a world of the contract, with the bindings that wasmtime generates for it.
+pub trait World: Sized + Send + Sync + 'static {
+    /// What its imports need during a piece of work, such as a policy; `()` where they need nothing.
+    type Host: Send + 'static;
+    /// A component whose types have been checked: the `…Pre` of the bindings.
+    type Component: Clone + Send + Sync + 'static;
+    /// Its exports in one instance.
+    type Exports: Send + Sync + 'static;
+    /// What a component is that has passed every load step.
+    type Plugin: Send;
+
+    /// For people, e.g. `weir:plugin/provider@0.2`.
+    const NAME: &'static str;
+    /// The interface that it exports, without its version, e.g. `weir:plugin/adapter`.
+    const EXPORT: &'static str;
+    /// What it may import beside WASI, by what the names begin with.
+    const IMPORTS: &'static [&'static str];
+
+    /// Gives it what it imports beside WASI.
+    fn link(linker: &mut Linker<Guest<Self::Host>>) -> wasmtime::Result<()>;
+
+    /// Checks a component's types.
+    fn prepare(component: InstancePre<Guest<Self::Host>>) -> wasmtime::Result<Self::Component>;
+
+    /// Makes an instance.
+    fn instantiate(
+        component: &Self::Component,
+        store: &mut Store<Guest<Self::Host>>,
+    ) -> impl Future<Output = wasmtime::Result<Self::Exports>> + Send;
+
+    /// The last load steps: asks a component what it is, and has it do what it must be able to do.
+    fn admit(program: Program<Self>) -> impl Future<Output = Result<Self::Plugin, LoadError>> + Send;
+}
+
+/// Where components of a world are loaded and run. Cheap to clone.
+pub struct Sandbox<W: World> {
+    engine: Engine,
+    linker: Arc<Linker<Guest<W::Host>>>,
+}
+
+impl<W: World> Clone for Sandbox<W> {
+    fn clone(&self) -> Self {
+        Self {
+            engine: self.engine.clone(),
+            linker: self.linker.clone(),
+        }
+    }
+}
+
+impl<W: World> Sandbox<W> {
+    /// Links what the world imports, for an engine that other worlds may share.
+    pub fn new(engine: &Engine) -> anyhow::Result<Self> {
+        let linker = engine.linker().and_then(|mut linker| {
+            W::link(&mut linker)?;
+            Ok(Arc::new(linker))
+        });
+        Ok(Self {
+            engine: engine.clone(),
+            linker: linker.map_err(|error| anyhow!("linking the imports of {}: {error:#}", W::NAME))?,
+        })
+    }
+
+    /// What it runs on.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    pub(crate) fn prepare(&self, component: &Component) -> wasmtime::Result<W::Component> {
+        self.linker.instantiate_pre(component).and_then(W::prepare)
+    }
+}
+
+/// Code that can be instantiated, and under which limits.
+pub struct Program<W: World> {
+    name: Arc<str>,
+    digest: Digest,
+    contract: String,
+    component: W::Component,
+    limits: GuestLimits,
+    engine: Engine,
+}
+
+impl<W: World> Program<W> {
+    pub(crate) fn new(
+        name: &str,
+        digest: Digest,
+        contract: String,
+        component: W::Component,
+        limits: &GuestLimits,
+        engine: &Engine,
+    ) -> Self {
+        Self {
+            name: Arc::from(name),
+            digest,
+            contract,
+            component,
+            limits: limits.clone(),
+            engine: engine.clone(),
+        }
+    }
+
+    /// What it was loaded as, e.g. the name of its slot.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Which code it is.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// The version of the contract that it was built for, e.g. `0.2.0`.
+    pub fn contract(&self) -> &str {
+        &self.contract
+    }
+
+    /// Makes a fresh instance for one piece of work.
+    pub(crate) async fn start(&self, host: W::Host) -> Result<Instance<W>, GuestError> {
+        let guest = Guest::new(&self.name, &self.limits, &self.engine.turns, host);
+        let mut store = self.engine.store(guest, &self.limits);
+        let call_timeout = self.limits.call_timeout();
+        let exports = guest::enter(&mut store, call_timeout, async |store| {
+            W::instantiate(&self.component, store).await
+        })
+        .await?;
+        Ok(Instance {
+            store,
+            exports,
+            call_timeout,
+        })
+    }
+}
+
+/// A guest at work.
+pub(crate) struct Instance<W: World> {
+    store: Store<Guest<W::Host>>,
+    exports: W::Exports,
+    call_timeout: Duration,
+}
+
+impl<W: World> Instance<W> {
+    /// Calls one of its exports, within the limits of a call.
+    pub(crate) async fn call<T>(
+        &mut self,
+        call: impl AsyncFnOnce(&W::Exports, &mut Store<Guest<W::Host>>) -> wasmtime::Result<T>,
+    ) -> Result<T, GuestError> {
+        let exports = &self.exports;
+        guest::enter(&mut self.store, self.call_timeout, async |store| {
+            call(exports, store).await
+        })
+        .await
+    }
+
+    /// Lengthens the processor time for bytes that it is about to be handed.
+    pub(crate) fn grant_for(&mut self, bytes: usize) {
+        self.store.data_mut().grant_for(bytes);
+    }
+}

@@ -1,0 +1,213 @@
+//! What a request means: its settings checked and translated into the plugins' vocabulary.
+
+use weir_sandbox::adapter::bindings::adapter::Client;
+use weir_sandbox::adapter::bindings::chat::{
+    ChatRequest, JsonSchema, ReasoningEffort, ReasoningRequest, ResponseFormat,
+};
+
+use super::messages::message;
+use super::tools::{tool, tool_choice};
+use super::{NAME, Preferences, wire};
+use crate::error::ApiError;
+use crate::inference::dialect::json::{
+    self, Fault, Text, between, check_is_object, check_length, check_not_empty, each, items,
+    required,
+};
+use crate::inference::dialect::{Attachments, ChatCall, Dialect};
+
+const MAX_MODEL_CHARS: usize = 256;
+
+/// Reads a Chat Completions request.
+///
+/// # Errors
+///
+/// 400 `INVALID_REQUEST`, with the path of the field as `param` unless the body is not JSON.
+pub fn read(body: &[u8]) -> Result<ChatCall, ApiError> {
+    let body = json::read(body)?;
+    Ok(chat(body)?)
+}
+
+fn chat(body: wire::Body<'_>) -> Result<ChatCall, Fault> {
+    check_single_text_answer(&body)?;
+    let model = required(body.model, "model")?.into_string();
+    check_length(&model, MAX_MODEL_CHARS, "model")?;
+    let output_limit_param = if body.max_completion_tokens.is_some() {
+        "max_completion_tokens"
+    } else {
+        "max_tokens"
+    };
+    let output_limit = output_limit(body.max_tokens, body.max_completion_tokens)?;
+    let tools = each(items(body.tools), "tools", tool)?;
+    let tool_choice = tool_choice(body.tool_choice, &tools)?;
+    let top_k = match body.top_k {
+        Some(0) => return Err(Fault::new("top_k", "must be at least 1")),
+        top_k => top_k,
+    };
+    let preferences = preferences(body.stream_options)?;
+    let messages = required(body.messages, "messages")?.0;
+    if messages.is_empty() {
+        return Err(Fault::new("messages", "must not be empty"));
+    }
+    let mut attachments = Attachments::default();
+    let messages = each(messages, "messages", |wire| message(wire, &mut attachments))?;
+    let extra = body.others.into_fields();
+
+    let request = ChatRequest {
+        model,
+        messages,
+        tools,
+        tool_choice,
+        parallel_tool_calls: body.parallel_tool_calls,
+        response_format: response_format(body.response_format)?,
+        reasoning: reasoning(body.reasoning_effort.as_ref())?,
+        modalities: Vec::new(),
+        max_output_tokens: 0,
+        temperature: between(body.temperature, 0, 2, "temperature")?,
+        top_p: between(body.top_p, 0, 1, "top_p")?,
+        top_k,
+        presence_penalty: between(body.presence_penalty, -2, 2, "presence_penalty")?,
+        frequency_penalty: between(body.frequency_penalty, -2, 2, "frequency_penalty")?,
+        seed: body.seed,
+        stop: stop(body.stop)?,
+        extra,
+        stream: body.stream == Some(true),
+    };
+    Ok(ChatCall {
+        client: client(&request),
+        request,
+        attachments: attachments.into_vec(),
+        output_limit,
+        output_limit_param,
+        needs_tools: false,
+        dialect: Dialect::OpenAiChat(preferences),
+    })
+}
+
+fn client(request: &ChatRequest) -> Client {
+    let user = request.extra.iter().find(|(name, _)| name == "user");
+    Client {
+        dialect: NAME.into(),
+        headers: Vec::new(),
+        end_user: user.and_then(|(_, json)| serde_json::from_str(json).ok()),
+    }
+}
+
+/// An answer is one choice, of text, without probabilities.
+fn check_single_text_answer(body: &wire::Body<'_>) -> Result<(), Fault> {
+    if body.n.is_some_and(|n| n != 1) {
+        return Err(Fault::new(
+            "n",
+            "must be 1: more than one choice is not supported",
+        ));
+    }
+    if body.logprobs == Some(true) {
+        return Err(Fault::new("logprobs", "is not supported"));
+    }
+    match &body.modalities {
+        Some(modalities) if !matches!(modalities.0.as_slice(), [only] if only.as_str() == "text") => {
+            Err(Fault::new(
+                "modalities",
+                "must be [\"text\"]: other modalities are not supported",
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn output_limit(
+    max_tokens: Option<u32>,
+    max_completion_tokens: Option<u32>,
+) -> Result<Option<u32>, Fault> {
+    for (name, limit) in [
+        ("max_tokens", max_tokens),
+        ("max_completion_tokens", max_completion_tokens),
+    ] {
+        if limit == Some(0) {
+            return Err(Fault::new(name, "must be at least 1"));
+        }
+    }
+    match (max_tokens, max_completion_tokens) {
+        (Some(old), Some(new)) if old != new => Err(Fault::new(
+            "max_tokens",
+            "must equal max_completion_tokens where both are given",
+        )),
+        (old, new) => Ok(new.or(old)),
+    }
+}
+
+fn preferences(options: Option<wire::StreamOptions<'_>>) -> Result<Preferences, Fault> {
+    let options = options.unwrap_or_default();
+    if options.include_obfuscation == Some(true) {
+        return Err(Fault::new(
+            "stream_options.include_obfuscation",
+            "is not supported",
+        ));
+    }
+    Ok(Preferences {
+        include_usage: options.include_usage == Some(true),
+    })
+}
+
+fn response_format(format: Option<wire::ResponseFormat<'_>>) -> Result<ResponseFormat, Fault> {
+    let Some(format) = format else {
+        return Ok(ResponseFormat::Text);
+    };
+    match required(format.kind, "response_format.type")?.as_str() {
+        "text" => Ok(ResponseFormat::Text),
+        "json_object" => Ok(ResponseFormat::Json),
+        "json_schema" => {
+            let wanted = required(format.json_schema, "response_format.json_schema")?;
+            let schema = required(wanted.schema, "response_format.json_schema.schema")?.0;
+            check_is_object(schema, "response_format.json_schema.schema")?;
+            Ok(ResponseFormat::JsonSchema(JsonSchema {
+                name: wanted.name,
+                description: wanted.description,
+                strict: wanted.strict,
+                schema: schema.to_owned(),
+            }))
+        }
+        _ => Err(Fault::new(
+            "response_format.type",
+            "must be one of text, json_object, json_schema",
+        )),
+    }
+}
+
+fn reasoning(effort: Option<&Text<'_>>) -> Result<ReasoningRequest, Fault> {
+    let effort = match effort.map(Text::as_str) {
+        None => None,
+        Some("none") => Some(ReasoningEffort::Off),
+        Some("minimal") => Some(ReasoningEffort::Minimal),
+        Some("low") => Some(ReasoningEffort::Low),
+        Some("medium") => Some(ReasoningEffort::Medium),
+        Some("high") => Some(ReasoningEffort::High),
+        // The last step of the scale has had two names.
+        Some("xhigh" | "max") => Some(ReasoningEffort::Highest),
+        Some(_) => {
+            return Err(Fault::new(
+                "reasoning_effort",
+                "must be one of none, minimal, low, medium, high, xhigh, max",
+            ));
+        }
+    };
+    Ok(ReasoningRequest {
+        effort,
+        budget_tokens: None,
+        summary: None,
+        adaptive: None,
+    })
+}
+
+fn stop(stop: Option<wire::Stop>) -> Result<Vec<String>, Fault> {
+    match stop {
+        None => Ok(Vec::new()),
+        Some(wire::Stop::One(text)) => {
+            check_not_empty(&text, "stop")?;
+            Ok(vec![text])
+        }
+        Some(wire::Stop::Many(list)) => each(list.0, "stop", |text| {
+            check_not_empty(&text, "")?;
+            Ok(text)
+        }),
+    }
+}

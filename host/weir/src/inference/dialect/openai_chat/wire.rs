@@ -1,0 +1,370 @@
+//! The JSON of a request: its objects and which types their fields have.
+//!
+//! What values mean is settled in [`super::request`], [`super::messages`] and [`super::tools`].
+
+use std::fmt;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+
+use crate::inference::dialect::json::{
+    Extra, Ignored, List, Raw, Refused, Text, Unsupported, object,
+};
+
+/// At most so many messages: an empty one takes 30 bytes of the body and ten times that in memory.
+const MAX_MESSAGES: usize = 8_192;
+/// At most so many parts, or tool calls, in a message.
+const MAX_PARTS: usize = 1_024;
+/// At most so many tools; OpenAI takes 128.
+const MAX_TOOLS: usize = 512;
+/// At most so many stop sequences; OpenAI takes 4, others more.
+const MAX_STOPS: usize = 16;
+/// At most so many unknown fields of the body, or of a tool that an upstream brings.
+const MAX_EXTRA: usize = 64;
+/// At most so many unknown fields of a message, a part or a function: there are many of those.
+const MAX_EXTRA_WITHIN: usize = 16;
+
+object! {
+    struct Body<'de> {
+        "model": model: Text<'de>,
+        "messages": messages: List<Message<'de>, MAX_MESSAGES>,
+        "tools": tools: List<Tool<'de>, MAX_TOOLS>,
+        "tool_choice": tool_choice: ToolChoice<'de>,
+        "parallel_tool_calls": parallel_tool_calls: bool,
+        "response_format": response_format: ResponseFormat<'de>,
+        "reasoning_effort": reasoning_effort: Text<'de>,
+        "max_tokens": max_tokens: u32,
+        "max_completion_tokens": max_completion_tokens: u32,
+        "temperature": temperature: f64,
+        "top_p": top_p: f64,
+        "top_k": top_k: u32,
+        "presence_penalty": presence_penalty: f64,
+        "frequency_penalty": frequency_penalty: f64,
+        "seed": seed: i64,
+        "stop": stop: Stop,
+        "stream": stream: bool,
+        "stream_options": stream_options: StreamOptions<'de>,
+        "n": n: u32,
+        "logprobs": logprobs: bool,
+        "modalities": modalities: List<Text<'de>, MAX_PARTS>,
+        "top_logprobs": top_logprobs: Unsupported,
+        "audio": audio: Unsupported,
+        "functions": functions: Unsupported,
+        "function_call": function_call: Unsupported,
+        "session_id": session_id: Unsupported,
+        others: Extra<'de, MAX_EXTRA>,
+    }
+}
+
+object! {
+    struct Message<'de> {
+        "role": role: Text<'de>,
+        "content": content: Content<'de>,
+        "name": name: String,
+        "tool_call_id": tool_call_id: String,
+        "tool_calls": tool_calls: List<ToolCall<'de>, MAX_PARTS>,
+        "reasoning_content": reasoning_content: String,
+        // OpenRouter's name for the same.
+        "reasoning": reasoning: String,
+        "reasoning_details": reasoning_details: List<ReasoningDetail<'de>, MAX_PARTS>,
+        "refusal": refusal: String,
+        "images": images: List<Part<'de>, MAX_PARTS>,
+        "provider_specific_fields": provider_specific_fields: ProviderFields<'de>,
+        "annotations": annotations: Ignored,
+        // SDK helpers that read an answer's JSON keep the result beside it, here and in a call.
+        "parsed": parsed: Ignored,
+        others: Extra<'de, MAX_EXTRA_WITHIN>,
+    }
+}
+
+object! {
+    struct Part<'de> {
+        "type": kind: Text<'de>,
+        "text": text: String,
+        "refusal": refusal: String,
+        "image_url": image_url: ImageUrl<'de>,
+        "file": file: File<'de>,
+        "input_audio": input_audio: InputAudio<'de>,
+        "cache_control": cache_control: CacheControl<'de>,
+        // An entry of `images` carries it in a streamed answer.
+        "index": index: Ignored,
+        others: Extra<'de, MAX_EXTRA_WITHIN>,
+    }
+}
+
+object! {
+    struct ImageUrl<'de> {
+        "url": url: Text<'de>,
+        "detail": detail: Text<'de>,
+        others: Refused,
+    }
+}
+
+object! {
+    struct File<'de> {
+        "file_data": file_data: Text<'de>,
+        "file_id": file_id: String,
+        "filename": filename: String,
+        others: Refused,
+    }
+}
+
+object! {
+    struct InputAudio<'de> {
+        "data": data: Text<'de>,
+        "format": format: Text<'de>,
+        others: Refused,
+    }
+}
+
+object! {
+    struct CacheControl<'de> {
+        "type": kind: Text<'de>,
+        "ttl": ttl: Text<'de>,
+        others: Refused,
+    }
+}
+
+object! {
+    /// A piece of reasoning in OpenRouter's form.
+    struct ReasoningDetail<'de> {
+        "type": kind: Text<'de>,
+        "text": text: String,
+        "summary": summary: String,
+        "signature": signature: String,
+        "data": data: String,
+        "id": id: String,
+        "provider": provider: String,
+        // OpenRouter's word for the provider's form, and what streamed lists are put together by.
+        "format": format: Ignored,
+        "index": index: Ignored,
+        others: Refused,
+    }
+}
+
+object! {
+    /// LiteLLM's place for what a provider answers beyond the dialect; clients send it back. Only `blocks` is ours.
+    struct ProviderFields<'de> {
+        "blocks": blocks: List<OpaqueBlock<'de>, MAX_PARTS>,
+        others: Ignored,
+    }
+}
+
+object! {
+    struct OpaqueBlock<'de> {
+        "kind": kind: String,
+        "block": block: Raw<'de>,
+        "provider": provider: String,
+        "index": index: Ignored,
+        others: Refused,
+    }
+}
+
+object! {
+    struct ToolCall<'de> {
+        "id": id: String,
+        "type": kind: Text<'de>,
+        "function": function: CalledFunction<'de>,
+        "custom": custom: CalledCustom<'de>,
+        // Clients that put a streamed call together keep it.
+        "index": index: Ignored,
+        others: Refused,
+    }
+}
+
+object! {
+    struct CalledFunction<'de> {
+        "name": name: String,
+        "arguments": arguments: String,
+        "parsed_arguments": parsed_arguments: Ignored,
+        others: Refused,
+    }
+}
+
+object! {
+    struct CalledCustom<'de> {
+        "name": name: String,
+        "input": input: String,
+        others: Refused,
+    }
+}
+
+object! {
+    struct Tool<'de> {
+        "type": kind: Text<'de>,
+        "function": function: Function<'de>,
+        "custom": custom: Custom<'de>,
+        "cache_control": cache_control: CacheControl<'de>,
+        others: Extra<'de, MAX_EXTRA>,
+    }
+}
+
+object! {
+    struct Function<'de> {
+        "name": name: String,
+        "description": description: String,
+        "parameters": parameters: Raw<'de>,
+        "strict": strict: bool,
+        others: Extra<'de, MAX_EXTRA_WITHIN>,
+    }
+}
+
+object! {
+    struct Custom<'de> {
+        "name": name: String,
+        "description": description: String,
+        "format": format: Raw<'de>,
+        others: Refused,
+    }
+}
+
+object! {
+    /// A choice of one tool by its name, or of several.
+    struct ChosenTool<'de> {
+        "type": kind: Text<'de>,
+        "function": function: ToolName<'de>,
+        "custom": custom: ToolName<'de>,
+        "allowed_tools": allowed_tools: AllowedTools<'de>,
+        others: Refused,
+    }
+}
+
+object! {
+    struct AllowedTools<'de> {
+        "mode": mode: Text<'de>,
+        "tools": tools: List<NamedTool<'de>, MAX_TOOLS>,
+        others: Refused,
+    }
+}
+
+object! {
+    struct NamedTool<'de> {
+        "type": kind: Text<'de>,
+        "function": function: ToolName<'de>,
+        "custom": custom: ToolName<'de>,
+        others: Refused,
+    }
+}
+
+object! {
+    struct ToolName<'de> {
+        "name": name: String,
+        others: Refused,
+    }
+}
+
+object! {
+    struct ResponseFormat<'de> {
+        "type": kind: Text<'de>,
+        "json_schema": json_schema: JsonSchema<'de>,
+        others: Refused,
+    }
+}
+
+object! {
+    struct JsonSchema<'de> {
+        "name": name: String,
+        "description": description: String,
+        "schema": schema: Raw<'de>,
+        "strict": strict: bool,
+        others: Refused,
+    }
+}
+
+object! {
+    struct StreamOptions<'de> {
+        "include_usage": include_usage: bool,
+        "include_obfuscation": include_obfuscation: bool,
+        others: Refused,
+    }
+}
+
+/// What a message says: plain text, or a list of parts.
+pub(super) enum Content<'de> {
+    Text(String),
+    Parts(List<Part<'de>, MAX_PARTS>),
+}
+
+impl<'de> Deserialize<'de> for Content<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = Content<'de>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a string or an array of parts")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Content::Text(text.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
+                List::read(items).map(Content::Parts)
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
+}
+
+/// One stop sequence, or a list of them.
+pub(super) enum Stop {
+    One(String),
+    Many(List<String, MAX_STOPS>),
+}
+
+impl<'de> Deserialize<'de> for Stop {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = Stop;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a string or an array of strings")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Stop::One(text.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
+                List::read(items).map(Stop::Many)
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
+}
+
+/// A mode by its word, or tools by their names.
+pub(super) enum ToolChoice<'de> {
+    Mode(String),
+    Chosen(ChosenTool<'de>),
+}
+
+impl<'de> Deserialize<'de> for ToolChoice<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = ToolChoice<'de>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a string or an object")
+            }
+
+            fn visit_str<E: de::Error>(self, mode: &str) -> Result<Self::Value, E> {
+                Ok(ToolChoice::Mode(mode.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                ChosenTool::deserialize(MapAccessDeserializer::new(map)).map(ToolChoice::Chosen)
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
+}

@@ -1,0 +1,269 @@
+//! Why an attempt failed, and what its client is told.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind};
+use weir_sandbox::adapter::{CallError, ConfigureError};
+use weir_sandbox::{GuestError, printable};
+
+use super::destination::DestinationError;
+use super::sequence::OutOfOrder;
+use crate::error::ApiError;
+
+/// Requests that an adapter may send in one exchange.
+pub(crate) const MAX_SENDS: u32 = 4;
+
+/// Steps other than requests that it may take.
+pub(crate) const MAX_OTHER_STEPS: u32 = 64;
+
+/// Why an attempt failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ExchangeError {
+    /// The adapter says why.
+    #[error("{}", describe_failure(.0))]
+    Failure(Failure),
+    /// The adapter itself failed.
+    #[error(transparent)]
+    Guest(#[from] GuestError),
+    /// The adapter wanted to send what it may not.
+    #[error("the adapter's request is refused: {0}")]
+    Destination(#[from] DestinationError),
+    /// The adapter's events make no answer.
+    #[error("the adapter's events make no answer: {0}")]
+    OutOfOrder(OutOfOrder),
+    /// The adapter went on and on.
+    #[error("the adapter took more than {MAX_SENDS} requests or {MAX_OTHER_STEPS} other steps")]
+    TooManySteps,
+    /// Nothing serves in the upstream's slot: nothing was sent.
+    #[error("no adapter is in service")]
+    NoAdapter,
+    /// The adapter refuses the provider's options, which it did not when they were configured: nothing was sent.
+    #[error("the adapter does not take its options: {0}")]
+    Misconfigured(ConfigureError),
+    /// No connection: nothing was sent.
+    #[error("the upstream cannot be reached")]
+    Connect,
+    /// The connection broke after the request was sent.
+    #[error("the upstream broke off")]
+    BrokenOff,
+    /// The upstream took too long.
+    #[error("the upstream took too long: {0}")]
+    TimedOut(Phase),
+    /// The answer is larger than weir takes, or than the output limit allows.
+    #[error("the upstream's answer is too large")]
+    TooLarge,
+    /// The answer has used more than it may: it ends here, and is none the worse.
+    #[error("the answer has used more than it may")]
+    Spent,
+    /// The client hung up, and the upstream did not finish within the drain.
+    #[error("the client hung up")]
+    Abandoned,
+    /// The gateway stops.
+    #[error("the gateway is shutting down")]
+    ShuttingDown,
+}
+
+/// What was being waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// The head of the answer.
+    FirstByte,
+    /// The next piece of the answer.
+    Idle,
+    /// The whole request.
+    Total,
+}
+
+impl std::fmt::Display for Phase {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::FirstByte => "no answer began",
+            Self::Idle => "the answer paused",
+            Self::Total => "the request's time was up",
+        })
+    }
+}
+
+impl From<CallError> for ExchangeError {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Guest(error) => Self::Guest(error),
+            CallError::Failure(failure) => Self::Failure(failure),
+        }
+    }
+}
+
+impl From<OutOfOrder> for ExchangeError {
+    fn from(error: OutOfOrder) -> Self {
+        if error == OutOfOrder::TOO_MUCH {
+            Self::TooLarge
+        } else {
+            Self::OutOfOrder(error)
+        }
+    }
+}
+
+impl ExchangeError {
+    /// Whether trying again is safe: nothing reached the upstream, or it said itself that it did not take the request.
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Connect => Retry::Again(Duration::ZERO),
+            Self::Misconfigured(_) => Retry::Elsewhere,
+            Self::Failure(failure) => match failure.kind {
+                FailureKind::Unavailable | FailureKind::RateLimited => {
+                    let pause_ms = failure.retry_after_ms.unwrap_or(0);
+                    Retry::Again(Duration::from_millis(pause_ms.into()))
+                }
+                FailureKind::ModelNotFound => Retry::Elsewhere,
+                _ => Retry::Never,
+            },
+            _ => Retry::Never,
+        }
+    }
+}
+
+/// What may be done about a failed attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// Nothing: it may have been served, or would fail anywhere.
+    Never,
+    /// Another attempt on the same upstream after this pause, or on another one.
+    Again(Duration),
+    /// An attempt on another upstream: this one would say the same again.
+    Elsewhere,
+}
+
+impl From<ExchangeError> for ApiError {
+    fn from(error: ExchangeError) -> Self {
+        use StatusCode as S;
+        let new = Self::new;
+        match error {
+            ExchangeError::Failure(failure) => failure.into(),
+            ExchangeError::Guest(GuestError::NoRoom) => new(
+                S::SERVICE_UNAVAILABLE,
+                "OVERLOADED",
+                "Too many requests are being served; try again shortly.",
+            )
+            .with_retry_after(Duration::from_secs(1)),
+            ExchangeError::Guest(_)
+            | ExchangeError::Destination(_)
+            | ExchangeError::OutOfOrder(_)
+            | ExchangeError::TooManySteps => new(
+                S::BAD_GATEWAY,
+                "ADAPTER_FAILED",
+                "The adapter for this model's provider failed.",
+            ),
+            ExchangeError::NoAdapter | ExchangeError::Misconfigured(_) => new(
+                S::SERVICE_UNAVAILABLE,
+                "ADAPTER_UNAVAILABLE",
+                "The adapter for this model's provider is out of service.",
+            )
+            .with_retry_after(Duration::from_secs(10)),
+            ExchangeError::Connect => new(
+                S::SERVICE_UNAVAILABLE,
+                "UPSTREAM_UNAVAILABLE",
+                "The model's provider cannot be reached.",
+            ),
+            ExchangeError::BrokenOff => new(
+                S::BAD_GATEWAY,
+                "UPSTREAM_ERROR",
+                "The model's provider broke off its answer.",
+            ),
+            // What has used more than it may is an answer; see `serve`.
+            ExchangeError::TooLarge | ExchangeError::Spent => new(
+                S::BAD_GATEWAY,
+                "UPSTREAM_ERROR",
+                "The model's provider sent more than weir takes.",
+            ),
+            ExchangeError::TimedOut(_) => new(
+                S::GATEWAY_TIMEOUT,
+                "UPSTREAM_TIMEOUT",
+                "The model's provider took too long.",
+            ),
+            ExchangeError::Abandoned | ExchangeError::ShuttingDown => new(
+                S::SERVICE_UNAVAILABLE,
+                "SHUTTING_DOWN",
+                "The gateway is stopping; try again.",
+            )
+            .with_retry_after(Duration::from_secs(1)),
+        }
+    }
+}
+
+impl From<Failure> for ApiError {
+    /// The adapter's own words reach the client only where they are about the client's request.
+    fn from(failure: Failure) -> Self {
+        use StatusCode as S;
+        let text = printable(&failure.text, 300);
+        let refused = |code, what: &str| Self::new(S::BAD_REQUEST, code, format!("{what}: {text}"));
+        let retry_after = |default_ms| {
+            Duration::from_millis(failure.retry_after_ms.unwrap_or(default_ms).into())
+        };
+        match failure.kind {
+            FailureKind::Unsupported => {
+                let first_word = failure.text.split([' ', ':']).next();
+                let param = failure.param.as_deref().or(first_word).unwrap_or_default();
+                refused(
+                    "UNSUPPORTED_PARAMETER",
+                    "The model's provider does not support this",
+                )
+                .with_param(printable(param, 100))
+            }
+            FailureKind::Rejected => refused(
+                "UPSTREAM_REJECTED",
+                "The model's provider refused the request",
+            ),
+            FailureKind::ContextLength => refused(
+                "CONTEXT_LENGTH_EXCEEDED",
+                "The request is too long for the model",
+            )
+            .with_param("messages"),
+            FailureKind::Filtered => refused(
+                "CONTENT_FILTERED",
+                "The model's provider refused the content",
+            ),
+            FailureKind::ModelNotFound => Self::new(
+                S::BAD_GATEWAY,
+                "UPSTREAM_ERROR",
+                "The model's provider does not know the model.",
+            ),
+            FailureKind::Unauthorized | FailureKind::Malformed => Self::new(
+                S::BAD_GATEWAY,
+                "UPSTREAM_ERROR",
+                "The model's provider could not serve the request.",
+            ),
+            FailureKind::RateLimited => Self::new(
+                S::SERVICE_UNAVAILABLE,
+                "UPSTREAM_UNAVAILABLE",
+                "The model's provider is limiting requests; try again later.",
+            )
+            .with_retry_after(retry_after(1_000)),
+            FailureKind::Unavailable => Self::new(
+                S::SERVICE_UNAVAILABLE,
+                "UPSTREAM_UNAVAILABLE",
+                "The model's provider is unavailable; try again later.",
+            )
+            .with_retry_after(retry_after(1_000)),
+        }
+    }
+}
+
+/// For the log. Refusals of what the client sent often quote it, so that their texts stay out.
+fn describe_failure(failure: &Failure) -> String {
+    let (what, may_quote_the_client) = match failure.kind {
+        FailureKind::Unsupported => ("the adapter cannot express the request", true),
+        FailureKind::Rejected => ("the upstream rejected the request", true),
+        FailureKind::ModelNotFound => ("the upstream does not know the model", false),
+        FailureKind::ContextLength => ("the request is too long for the model", true),
+        FailureKind::Filtered => ("the upstream refused the content", true),
+        FailureKind::RateLimited => ("the upstream limits weir's rate", false),
+        FailureKind::Unauthorized => ("the upstream refused weir's credential", false),
+        FailureKind::Unavailable => ("the upstream is unavailable", false),
+        FailureKind::Malformed => ("the upstream's answer makes no sense", false),
+    };
+    if may_quote_the_client || failure.text.is_empty() {
+        return what.to_owned();
+    }
+    format!("{what}: {}", printable(&failure.text, 300))
+}

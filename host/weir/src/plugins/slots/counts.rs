@@ -1,0 +1,36 @@
+//! What components have done, from this node's counters into the database.
+
+use std::sync::Arc;
+
+use weir_storage::Database;
+
+use super::Plugins;
+use crate::plugins::counters::Counts;
+use crate::plugins::store;
+
+impl Plugins {
+    /// Writes what components have done since this was last called.
+    pub async fn write_counts(&self, database: &Database) -> sqlx::Result<()> {
+        let counters: Vec<_> = {
+            let mut all = self.lock_counters();
+            // Nobody counts there any more, and nothing is left in it.
+            all.retain(|_, counters| {
+                Arc::strong_count(counters) > 1 || counters.peek() != Counts::default()
+            });
+            all.iter()
+                .map(|(key, counters)| (key.clone(), counters.clone()))
+                .collect()
+        };
+        for ((slot, digest), counters) in counters {
+            let counts = counters.take();
+            if counts == Counts::default() {
+                continue;
+            }
+            if let Err(error) = store::add_counts(database, &slot, digest, &counts).await {
+                counters.put_back(&counts);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}

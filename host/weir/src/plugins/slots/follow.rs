@@ -1,0 +1,271 @@
+//! Following the database: each slot is brought to what it is to serve with.
+//!
+//! A look reads what is wanted, swaps what is at hand, and leaves what has to be loaded first to a task for each slot and
+//! component: while one compiles, the next look hears of every other change.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
+use weir_sandbox::{Digest, loading};
+use weir_storage::{Cache, Database};
+
+use super::wanted::{fetch, wanted};
+use super::{Inner, Loader, Plugins, Target, digest_of};
+use crate::plugins::OperationError;
+use crate::plugins::store::{self, Wanted};
+
+/// How often a node looks for changes that nobody has told it of.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// How often what components have done is written, in looks.
+const LOOKS_PER_COUNT: u32 = 10;
+
+/// When a component that does not load here is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(30);
+
+impl Plugins {
+    /// Follows the database until the last other clone is gone.
+    pub fn follow(&self, database: Database, cache: Cache) {
+        tokio::spawn(follow(Arc::downgrade(&self.0), database, cache));
+    }
+
+    /// Has every slot serve with what the database says, and waits for it.
+    pub async fn sync(&self, database: &Database) -> sqlx::Result<()> {
+        for task in self.look(database).await? {
+            task.await
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+        }
+        Ok(())
+    }
+
+    /// Has every slot serve with what the database says, as far as that is at hand; tasks see to the rest.
+    async fn look(&self, database: &Database) -> sqlx::Result<Vec<JoinHandle<sqlx::Result<()>>>> {
+        let generation = store::generation(database).await?;
+        if self.lock_synced().is_at(generation) {
+            return Ok(Vec::new());
+        }
+        let wanted = Arc::new(wanted(database).await?);
+        let slots: BTreeSet<&str> = self.slots(&wanted).collect();
+        let mut tasks = Vec::new();
+        for &slot in &slots {
+            match self.change_of(slot, &wanted) {
+                // Whoever still loads what an earlier look wanted is too late.
+                None => {
+                    self.lock_synced().claim(slot, wanted.generation);
+                }
+                Some(target) if self.is_at_hand(slot, target) => {
+                    self.bring(database, slot, target, &wanted).await?;
+                }
+                Some(target) => tasks.extend(self.bring_aside(database, slot, target, &wanted)),
+            }
+        }
+        self.retain(&slots);
+        let first = {
+            let mut synced = self.lock_synced();
+            synced.operated = wanted.slots.keys().cloned().collect();
+            // What a slot does not serve with any more is not waited for.
+            synced.failed.retain(|(slot, digest), _| {
+                wanted.active(slot, self.bundled_digest(slot)) == Some(*digest)
+            });
+            synced.generation.replace(wanted.generation).is_none()
+        };
+        self.prepare(database, &wanted, first);
+        Ok(tasks)
+    }
+
+    /// The same for one slot, whatever there is to do about others, and to the end.
+    async fn sync_slot(&self, database: &Database, slot: &str) -> sqlx::Result<()> {
+        let wanted = wanted(database).await?;
+        match self.change_of(slot, &wanted) {
+            Some(target) => self.bring(database, slot, target, &wanted).await,
+            None => {
+                self.lock_synced().claim(slot, wanted.generation);
+                Ok(())
+            }
+        }
+    }
+
+    /// What a slot is to serve with, if that is not what it serves with.
+    fn change_of(&self, slot: &str, wanted: &Wanted) -> Option<Target> {
+        let target = wanted.active(slot, self.bundled_digest(slot));
+        let serving = self.serving().get(slot).map(digest_of);
+        let key = target.map(|target| (slot.to_owned(), target));
+        let failed = key.and_then(|key| self.lock_synced().failed.get(&key).copied());
+        let is_due = failed.is_none_or(|at| at <= Instant::now());
+        let is_change = serving != Some(target) && is_due;
+        is_change.then(|| target.map_or(Target::Nothing, Target::Component))
+    }
+
+    fn is_at_hand(&self, slot: &str, target: Target) -> bool {
+        let Target::Component(target) = target else {
+            return true;
+        };
+        let key = (slot.to_owned(), target);
+        self.bundled_digest(slot) == Some(target) || self.lock_synced().ready.contains_key(&key)
+    }
+
+    /// Brings a slot to its target in a task of its own, unless one does so already.
+    fn bring_aside(
+        &self,
+        database: &Database,
+        slot: &str,
+        target: Target,
+        wanted: &Arc<Wanted>,
+    ) -> Option<JoinHandle<sqlx::Result<()>>> {
+        let key = (slot.to_owned(), target);
+        if !self.lock_synced().being_brought.insert(key.clone()) {
+            return None;
+        }
+        let (plugins, database, wanted) = (self.clone(), database.clone(), wanted.clone());
+        Some(tokio::spawn(async move {
+            let brought = plugins.bring(&database, &key.0, target, &wanted).await;
+            let mut synced = plugins.lock_synced();
+            synced.being_brought.remove(&key);
+            // It may be wanted again by now, or could not be read: the next look sees to it.
+            synced.generation = None;
+            brought
+        }))
+    }
+
+    /// Has a slot serve with something else.
+    async fn bring(
+        &self,
+        database: &Database,
+        slot: &str,
+        target: Target,
+        wanted: &Wanted,
+    ) -> sqlx::Result<()> {
+        let Target::Component(target) = target else {
+            tracing::warn!(
+                slot,
+                "the slot refuses requests: nothing sound is left to serve with"
+            );
+            self.swap(slot, None, wanted.generation);
+            return Ok(());
+        };
+        let key = (slot.to_owned(), target);
+        let ready = self.lock_synced().ready.get(&key).cloned();
+        let found = match ready {
+            Some(component) => Ok(component),
+            None => self.find(database, slot, target).await,
+        };
+        match found {
+            Ok(component) => {
+                tracing::info!(slot, digest = %target, "the slot serves with another component");
+                self.swap(slot, Some(component), wanted.generation);
+                self.lock_synced().failed.remove(&key);
+            }
+            Err(OperationError::Database(error)) => return Err(error),
+            Err(error) => {
+                tracing::error!(slot, digest = %target, %error, "the slot's component does not load here");
+                let again = Instant::now() + RETRY_AFTER;
+                self.lock_synced().failed.insert(key, again);
+                let serving = self.adapter(slot).map(|component| component.digest());
+                if serving.is_none_or(|serving| wanted.is_quarantined(slot, serving)) {
+                    self.swap(slot, None, wanted.generation);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What was just written serves here now, and elsewhere soon. Whatever fails of it, the next look makes up for.
+    pub(super) async fn after_change(&self, database: &Database, cache: &Cache, slot: &str) {
+        // Others can load while this node does.
+        if let Err(error) = cache.announce().await {
+            tracing::warn!(%error, "telling other nodes that a slot has changed");
+        }
+        if let Err(error) = self.sync_slot(database, slot).await {
+            tracing::warn!(slot, %error, "looking at what the slot serves with");
+        }
+    }
+
+    /// Has components compiled that were installed elsewhere, so that their activation finds them ready: of those that
+    /// were there when this node started, only what a slot would go back to.
+    fn prepare(&self, database: &Database, wanted: &Wanted, at_the_start: bool) {
+        let mut new: BTreeSet<_> = {
+            let prepared = &mut self.lock_synced().prepared;
+            let new = wanted.installed.difference(prepared).cloned().collect();
+            prepared.clone_from(&wanted.installed);
+            new
+        };
+        if at_the_start {
+            new.retain(|(slot, digest)| {
+                wanted.previous(slot, self.bundled_digest(slot)) == Some(*digest)
+            });
+        }
+        for (slot, digest) in new {
+            let (plugins, database) = (Arc::downgrade(&self.0), database.clone());
+            tokio::spawn(async move {
+                if let Err(error) = prepare(plugins, &database, &slot, digest).await {
+                    tracing::warn!(slot, %digest, %error, "preparing an installed plugin");
+                }
+            });
+        }
+    }
+}
+
+async fn prepare(
+    plugins: Weak<Inner>,
+    database: &Database,
+    slot: &str,
+    digest: Digest,
+) -> Result<(), OperationError> {
+    let Some(inner) = plugins.upgrade() else {
+        return Ok(());
+    };
+    let Loader {
+        sandbox,
+        cache,
+        compiler,
+        ..
+    } = &inner.loader;
+    let _preparing = inner.preparing.acquire().await;
+    if cache.contains(sandbox.engine(), &digest) {
+        return Ok(());
+    }
+    if let Some(fetched) = fetch(database, slot, digest).await? {
+        let _turn = inner.compiling.acquire().await;
+        loading::compile(sandbox.engine(), compiler, Some(cache), &fetched.arrived).await?;
+    }
+    Ok(())
+}
+
+async fn follow(plugins: Weak<Inner>, database: Database, cache: Cache) {
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut announcements = cache.announcements();
+    let mut looks: u32 = 0;
+    let mut last_failure = String::new();
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = announcements.next() => {}
+        }
+        let Some(inner) = plugins.upgrade() else {
+            return;
+        };
+        let plugins = Plugins(inner);
+        looks = looks.wrapping_add(1);
+        let mut outcome = plugins.look(&database).await.map(drop);
+        if outcome.is_ok() && looks.is_multiple_of(LOOKS_PER_COUNT) {
+            outcome = plugins.write_counts(&database).await;
+        }
+        match outcome {
+            Ok(()) => last_failure.clear(),
+            // The gateway has stopped.
+            Err(sqlx::Error::PoolClosed) => return,
+            // Once for each reason: the database may be away for long.
+            Err(error) => {
+                let why = error.to_string();
+                if why != last_failure {
+                    tracing::warn!(%error, "looking at what slots serve with");
+                    last_failure = why;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Slots: which component serves, and how that changes while a gateway runs.
+//!
+//! A slot serves with what operators have activated in it, or else with what the binary brings. That is written
+//! in the database ([`super::store`]), and every node [follows](follow) it: at once where the change was made here or
+//! Redis announces it, and within half a second otherwise. A change is made by swapping one `Arc`: exchanges under way
+//! keep the component that they began with, and it is freed with the last of them.
+//!
+//! **Invariant:** nothing serves that has not passed every load step on this node, and describes itself here as it did
+//! where it was installed. Where the wanted component does not load here, what serves goes on serving, unless that is in
+//! quarantine.
+//! **Invariant:** a slot that is changed is never empty for a moment, unless that is the change.
+//! **Invariant:** a change of one slot waits for no other's: what has to be compiled first is compiled while nothing is
+//! locked, by a task of that change alone.
+//!
+//! A component that traps too often on one node goes into quarantine: its slot goes back to what served before, or else
+//! to what the binary brings, or else refuses. Only an operator who activates it brings it back.
+//!
+//! What operators change is in [`operate`], what they see in [`overview`], what components have done in [`counts`]. A
+//! share of callers on a second digest has its place in the row that `store::activate` writes, and signatures of
+//! publishers in [`loading::load_arrived`]; neither is built.
+
+mod counts;
+mod follow;
+mod operate;
+mod overview;
+mod wanted;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Instant;
+
+use tokio::sync::Semaphore;
+use weir_sandbox::adapter::{Adapter, ProviderWorld, description};
+use weir_sandbox::code_cache::CodeCache;
+use weir_sandbox::compiler::Compiler;
+use weir_sandbox::loading::{self, Arrived};
+use weir_sandbox::{Digest, GuestLimits, LoadError, Sandbox};
+use weir_storage::Database;
+
+pub use self::operate::{Installed, SlotOperation, Stores};
+pub(super) use self::overview::{Candidate, Origin, Standing};
+use self::wanted::{fetch, wanted};
+use super::bundled::Bundled;
+use super::counters::Counters;
+use super::store::Wanted;
+use super::{Component, OperationError};
+
+/// What loads components.
+#[derive(Clone)]
+pub struct Loader {
+    /// Where they run.
+    pub sandbox: Sandbox<ProviderWorld>,
+    /// Where compiled code is kept.
+    pub cache: Arc<CodeCache>,
+    /// What compiles those that arrive at run time.
+    pub compiler: Compiler,
+    /// What each guest may use.
+    pub limits: GuestLimits,
+}
+
+/// The adapters of a running gateway, by slot. Cheap to clone.
+#[derive(Clone)]
+pub struct Plugins(Arc<Inner>);
+
+struct Inner {
+    loader: Loader,
+    bundled: Components,
+    serving: RwLock<Arc<Serving>>,
+    synced: Mutex<Synced>,
+    /// One component is compiled at a time: a node has better things to do.
+    compiling: Semaphore,
+    /// And one of those that nobody waits for, so that they are not in others' way for long.
+    preparing: Semaphore,
+    counters: Mutex<AllCounters>,
+}
+
+type Components = BTreeMap<Arc<str>, Arc<Component>>;
+
+type AllCounters = BTreeMap<(Arc<str>, Digest), Arc<Counters>>;
+
+/// What each slot serves with; `None` where it refuses.
+pub type Serving = BTreeMap<Arc<str>, Option<Arc<Component>>>;
+
+/// What a slot is to serve with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Target {
+    /// A component.
+    Component(Digest),
+    /// Nothing: it refuses.
+    Nothing,
+}
+
+/// What this node has made of the database.
+#[derive(Default)]
+struct Synced {
+    generation: Option<i64>,
+    /// The generation that each slot is of: a slow look must not undo what a quick one has done since.
+    slots: BTreeMap<String, i64>,
+    /// Slots that have a row: operators see to them.
+    operated: BTreeSet<String>,
+    /// Components that were loaded in order to be activated.
+    ready: BTreeMap<(String, Digest), Arc<Component>>,
+    /// Those that are compiled, or were tried to be.
+    prepared: BTreeSet<(String, Digest)>,
+    /// Those that tasks are bringing into service.
+    being_brought: BTreeSet<(String, Target)>,
+    /// Those that do not load here, and when they are tried again.
+    failed: BTreeMap<(String, Digest), Instant>,
+}
+
+impl Synced {
+    /// Notes that a slot is of a generation, unless it is of a later one.
+    fn claim(&mut self, slot: &str, generation: i64) -> bool {
+        let of = self.slots.entry(slot.to_owned()).or_insert(generation);
+        let is_latest = *of <= generation;
+        *of = generation.max(*of);
+        is_latest
+    }
+
+    /// Whether nothing is left to do at a generation.
+    fn is_at(&self, generation: i64) -> bool {
+        let now = Instant::now();
+        self.generation == Some(generation) && self.failed.values().all(|at| *at > now)
+    }
+}
+
+impl Plugins {
+    /// Loads what the binary brings, side by side; a component that fails a step stops the start, with its name.
+    pub async fn load(loader: Loader, bundled: &[Bundled]) -> Result<Self, (String, LoadError)> {
+        let loads: Vec<_> = bundled
+            .iter()
+            .map(|plugin| {
+                let loader = loader.clone();
+                let (name, bytes) = (plugin.name.clone(), plugin.bytes.clone());
+                tokio::spawn(async move {
+                    let Loader {
+                        sandbox,
+                        cache,
+                        limits,
+                        ..
+                    } = &loader;
+                    loading::load(sandbox, Some(cache), limits, &name, &bytes)
+                        .await
+                        .map_err(|error| (name.into_owned(), error))
+                })
+            })
+            .collect();
+        let mut components = Components::new();
+        let mut counters = BTreeMap::new();
+        for load in loads {
+            let adapter = load
+                .await
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+            tracing::debug!(plugin = &**adapter.name(), digest = %adapter.digest(), "plugin loaded");
+            let component = Component::new(adapter, Arc::default());
+            let key = (component.name().clone(), component.digest());
+            counters.insert(key, component.counters().clone());
+            components.insert(component.name().clone(), Arc::new(component));
+        }
+        let serving = components
+            .iter()
+            .map(|(slot, component)| (slot.clone(), Some(component.clone())));
+        Ok(Self(Arc::new(Inner {
+            loader,
+            serving: RwLock::new(Arc::new(serving.collect())),
+            bundled: components,
+            synced: Mutex::default(),
+            compiling: Semaphore::new(1),
+            preparing: Semaphore::new(1),
+            counters: Mutex::new(counters),
+        })))
+    }
+
+    /// What a slot serves with; `None` where it refuses, or there is no such slot.
+    pub fn adapter(&self, slot: &str) -> Option<Arc<Component>> {
+        self.serving().get(slot).cloned().flatten()
+    }
+
+    /// All slots, and what each serves with.
+    pub fn serving(&self) -> Arc<Serving> {
+        let serving = self.0.serving.read();
+        serving.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What the binary brings for a slot.
+    pub fn bundled(&self, slot: &str) -> Option<&Arc<Component>> {
+        self.0.bundled.get(slot)
+    }
+
+    /// Whether operators have changed a slot, or installed anything in it.
+    pub fn is_operated(&self, slot: &str) -> bool {
+        self.lock_synced().operated.contains(slot)
+    }
+
+    fn slots<'a>(&'a self, wanted: &'a Wanted) -> impl Iterator<Item = &'a str> {
+        let bundled = self.0.bundled.keys().map(|slot| &**slot);
+        bundled.chain(wanted.slots.keys().map(|slot| &**slot))
+    }
+
+    fn bundled_digest(&self, slot: &str) -> Option<Digest> {
+        self.bundled(slot).map(|component| component.digest())
+    }
+
+    /// A component of a slot, loaded.
+    async fn find(
+        &self,
+        database: &Database,
+        slot: &str,
+        digest: Digest,
+    ) -> Result<Arc<Component>, OperationError> {
+        let at_hand = [self.bundled(slot).cloned(), self.adapter(slot)];
+        let mut at_hand = at_hand.into_iter().flatten();
+        if let Some(component) = at_hand.find(|component| component.digest() == digest) {
+            return Ok(component);
+        }
+        let Some(fetched) = fetch(database, slot, digest).await? else {
+            let wanted = wanted(database).await?;
+            let is_known = self.slots(&wanted).any(|known| known == slot);
+            return Err(match is_known {
+                true => OperationError::UnknownPlugin,
+                false => OperationError::UnknownSlot,
+            });
+        };
+        let adapter = self.load_arrived(slot, fetched.arrived).await?;
+        let describes_itself = description::to_json(&adapter.description);
+        if fetched.description.is_some_and(|said| said != describes_itself) {
+            let why = "it says something else of itself than where it was installed";
+            return Err(LoadError::Description(why.into()).into());
+        }
+        Ok(self.admit(adapter))
+    }
+
+    /// Has a component at hand for whoever brings its slot to it, until what is returned is dropped.
+    fn make_ready(&self, slot: &str, component: Arc<Component>) -> Ready<'_> {
+        let key = (slot.to_owned(), component.digest());
+        self.lock_synced().ready.insert(key.clone(), component);
+        Ready { plugins: self, key }
+    }
+
+    async fn load_arrived(&self, slot: &str, arrived: Arrived) -> Result<Adapter, LoadError> {
+        let Loader {
+            sandbox,
+            cache,
+            compiler,
+            limits,
+        } = &self.0.loader;
+        // Only who compiles waits for others who do.
+        let _turn = match cache.contains(sandbox.engine(), &arrived.digest) {
+            true => None,
+            false => self.0.compiling.acquire().await.ok(),
+        };
+        loading::load_arrived(sandbox, compiler, Some(cache), limits, slot, arrived).await
+    }
+
+    /// Has an adapter count where all of its digest in its slot count.
+    fn admit(&self, adapter: Adapter) -> Arc<Component> {
+        let key = (adapter.name().clone(), adapter.digest());
+        let counters = self.lock_counters().entry(key).or_default().clone();
+        Arc::new(Component::new(adapter, counters))
+    }
+
+    fn lock_counters(&self) -> MutexGuard<'_, AllCounters> {
+        let counters = self.0.counters.lock();
+        counters.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_synced(&self) -> MutexGuard<'_, Synced> {
+        let synced = self.0.synced.lock();
+        synced.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn swap(&self, slot: &str, component: Option<Arc<Component>>, generation: i64) {
+        let mut synced = self.lock_synced();
+        if synced.claim(slot, generation) {
+            self.change(|serving| {
+                serving.insert(Arc::from(slot), component);
+            });
+        }
+    }
+
+    /// Forgets slots that are gone.
+    fn retain(&self, slots: &BTreeSet<&str>) {
+        if self.serving().keys().any(|slot| !slots.contains(&**slot)) {
+            self.change(|serving| serving.retain(|slot, _| slots.contains(&**slot)));
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Serving)) {
+        let mut serving = self
+            .0
+            .serving
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut changed = BTreeMap::clone(&serving);
+        change(&mut changed);
+        *serving = Arc::new(changed);
+    }
+}
+
+/// A component that is at hand.
+struct Ready<'a> {
+    plugins: &'a Plugins,
+    key: (String, Digest),
+}
+
+impl Drop for Ready<'_> {
+    fn drop(&mut self) {
+        self.plugins.lock_synced().ready.remove(&self.key);
+    }
+}
+
+fn digest_of(component: &Option<Arc<Component>>) -> Option<Digest> {
+    component.as_ref().map(|component| component.digest())
+}

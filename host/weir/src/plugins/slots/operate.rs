@@ -1,0 +1,194 @@
+//! What operators change: install, activate, roll back, remove; and quarantine, which nobody asks for.
+
+use bytes::Bytes;
+use weir_sandbox::adapter::description;
+use weir_sandbox::loading::Arrived;
+use weir_sandbox::{Digest, LoadError};
+use weir_storage::clock::Millis;
+use weir_storage::{Cache, Database};
+
+use super::Plugins;
+use super::wanted::wanted;
+use crate::plugins::store::{self, Change, NewPlugin};
+use crate::plugins::{Component, OperationError};
+
+/// The actor of what nobody has asked for.
+const ITSELF: &str = "weir";
+
+/// Where changes are written, and announced.
+#[derive(Clone, Copy)]
+pub struct Stores<'a> {
+    /// Where they are written.
+    pub database: &'a Database,
+    /// Where other nodes hear of them.
+    pub cache: &'a Cache,
+}
+
+/// Who changes a slot, and when.
+#[derive(Debug, Clone)]
+pub struct SlotOperation {
+    /// Which slot.
+    pub slot: String,
+    /// Who, e.g. `user:usr_…`.
+    pub actor: String,
+    /// When.
+    pub at: Millis,
+}
+
+impl SlotOperation {
+    fn change(&self) -> Change<'_> {
+        Change {
+            slot: &self.slot,
+            actor: &self.actor,
+            at: self.at,
+        }
+    }
+}
+
+/// A component that was installed.
+#[derive(Debug, Clone)]
+pub struct Installed {
+    /// Its digest.
+    pub digest: Digest,
+    /// What it calls itself.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Whether it was not there before.
+    pub is_new: bool,
+}
+
+impl Plugins {
+    /// Checks a component and keeps it, ready to be activated. `fits` says what keeps it from being installed in this
+    /// gateway, if anything does.
+    pub async fn install(
+        &self,
+        Stores { database, cache }: Stores<'_>,
+        operation: &SlotOperation,
+        bytes: Bytes,
+        fits: impl AsyncFnOnce(&Component) -> Result<(), String>,
+    ) -> Result<Installed, OperationError> {
+        let slot = &*operation.slot;
+        let adapter = self
+            .load_arrived(slot, Arrived::new(bytes.clone()).await)
+            .await?;
+        let component = self.admit(adapter);
+        let description = &component.description;
+        let is_another =
+            *description.name != *slot && self.serving().contains_key(description.name.as_str());
+        if is_another {
+            return Err(LoadError::NameOfAnother(description.name.clone()).into());
+        }
+        fits(&component).await.map_err(OperationError::DoesNotFit)?;
+        let plugin = NewPlugin {
+            digest: component.digest(),
+            name: &description.name,
+            version: &description.version,
+            wit_version: component.contract(),
+            description: &description::to_json(description).to_string(),
+            bytes: &bytes,
+        };
+        // What the binary brings is there already.
+        let is_new = self.bundled_digest(slot) != Some(component.digest())
+            && store::install(database, operation.change(), &plugin).await?;
+        self.after_change(database, cache, slot).await;
+        Ok(Installed {
+            digest: component.digest(),
+            name: description.name.clone(),
+            version: description.version.clone(),
+            is_new,
+        })
+    }
+
+    /// Has a slot serve with a component that is installed in it, or that the binary brings. `fits` says what is wrong
+    /// with it in this gateway, if anything is.
+    pub async fn activate(
+        &self,
+        Stores { database, cache }: Stores<'_>,
+        operation: &SlotOperation,
+        digest: Digest,
+        fits: impl AsyncFnOnce(&Component) -> Result<(), String>,
+    ) -> Result<(), OperationError> {
+        let slot = &*operation.slot;
+        let component = self.find(database, slot, digest).await?;
+        fits(&component).await.map_err(OperationError::DoesNotFit)?;
+        let _ready = self.make_ready(slot, component);
+        let bundled = self.bundled_digest(slot);
+        store::activate(database, operation.change(), digest, bundled).await?;
+        self.after_change(database, cache, slot).await;
+        Ok(())
+    }
+
+    /// Has a slot serve with what it served with before. Returns that. `fits` is as in [`Self::activate`].
+    pub async fn roll_back(
+        &self,
+        Stores { database, cache }: Stores<'_>,
+        operation: &SlotOperation,
+        fits: impl AsyncFnOnce(&Component) -> Result<(), String>,
+    ) -> Result<Digest, OperationError> {
+        let slot = &*operation.slot;
+        let bundled = self.bundled_digest(slot);
+        let _ready = match wanted(database).await?.previous(slot, bundled) {
+            // Loaded before anything is written: what does not load any more is not gone back to.
+            Some(target) => {
+                let component = self.find(database, slot, target).await?;
+                fits(&component).await.map_err(OperationError::DoesNotFit)?;
+                Some(self.make_ready(slot, component))
+            }
+            None => None,
+        };
+        let digest = store::roll_back(database, operation.change(), bundled).await?;
+        self.after_change(database, cache, slot).await;
+        Ok(digest)
+    }
+
+    /// Forgets a component that its slot does not serve with.
+    pub async fn remove(
+        &self,
+        Stores { database, cache }: Stores<'_>,
+        operation: &SlotOperation,
+        digest: Digest,
+    ) -> Result<(), OperationError> {
+        let bundled = self.bundled_digest(&operation.slot);
+        store::remove(database, operation.change(), digest, bundled).await?;
+        self.after_change(database, cache, &operation.slot).await;
+        Ok(())
+    }
+
+    /// Takes a component out of service that has trapped so often. Returns whether it was in service yet.
+    pub async fn quarantine(
+        &self,
+        Stores { database, cache }: Stores<'_>,
+        culprit: &Component,
+        traps: u32,
+        at: Millis,
+    ) -> bool {
+        let slot = &**culprit.name();
+        let bundled = self.bundled_digest(slot);
+        let change = Change {
+            slot,
+            actor: ITSELF,
+            at,
+        };
+        let detail = format!("{traps} traps within a minute");
+        let outcome = store::quarantine(database, change, culprit.digest(), bundled, &detail).await;
+        self.after_change(database, cache, slot).await;
+        match outcome {
+            Ok(None) => false,
+            Ok(Some(target)) => {
+                tracing::error!(
+                    slot,
+                    digest = %culprit.digest(),
+                    instead = target.map(|target| target.to_string()),
+                    "a plugin has trapped too often and is in quarantine"
+                );
+                true
+            }
+            // It goes on serving; its next traps try again.
+            Err(error) => {
+                tracing::error!(slot, %error, "putting a plugin into quarantine");
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Slots as operators see them: what serves, what else could, and what each component has done.
+
+use std::collections::BTreeMap;
+
+use weir_sandbox::Digest;
+use weir_storage::Database;
+use weir_storage::clock::Millis;
+
+use super::wanted::wanted;
+use super::{Plugins, digest_of};
+use crate::plugins::counters::Counts;
+use crate::plugins::store;
+
+/// A slot as operators see it.
+pub(in crate::plugins) struct Overview {
+    pub slot: String,
+    /// What all nodes are to serve with.
+    pub active: Option<Digest>,
+    /// What this one does.
+    pub serving: Option<Digest>,
+    /// What it would go back to.
+    pub previous: Option<Digest>,
+    pub candidates: Vec<Candidate>,
+}
+
+/// A component that a slot could serve with.
+pub(in crate::plugins) struct Candidate {
+    pub digest: Digest,
+    pub name: String,
+    pub version: String,
+    pub contract: String,
+    pub origin: Origin,
+    pub standing: Standing,
+    pub counts: Counts,
+}
+
+/// Where a component comes from.
+pub(in crate::plugins) enum Origin {
+    Bundled,
+    Installed {
+        size_bytes: i64,
+        at: Millis,
+        actor: String,
+    },
+}
+
+/// What a component is to its slot.
+pub(in crate::plugins) enum Standing {
+    Active,
+    Previous,
+    Quarantined,
+    Available,
+}
+
+impl Plugins {
+    /// All slots, all that could serve in them, and what each has done until now.
+    pub(in crate::plugins) async fn overview(&self, database: &Database) -> sqlx::Result<Vec<Overview>> {
+        let wanted = wanted(database).await?;
+        let mut counts = store::counts(database).await?;
+        // What this node has not written yet. A look must not write: one that is given up would lose it.
+        for ((slot, digest), counters) in self.lock_counters().iter() {
+            let sums = counts.entry((slot.to_string(), *digest)).or_default();
+            sums.add(&counters.peek());
+        }
+        let serving = self.serving();
+        let mut slots = BTreeMap::new();
+        for slot in self.slots(&wanted) {
+            let bundled = self.bundled_digest(slot);
+            slots.entry(slot.to_owned()).or_insert_with(|| Overview {
+                slot: slot.to_owned(),
+                active: wanted.active(slot, bundled),
+                serving: serving.get(slot).and_then(digest_of),
+                previous: wanted.previous(slot, bundled),
+                candidates: Vec::new(),
+            });
+        }
+        let bundled = self.0.bundled.iter().map(|(slot, adapter)| {
+            let candidate = Candidate {
+                digest: adapter.digest(),
+                name: adapter.description.name.clone(),
+                version: adapter.description.version.clone(),
+                contract: adapter.contract().to_owned(),
+                origin: Origin::Bundled,
+                standing: Standing::Available,
+                counts: Counts::default(),
+            };
+            (slot.to_string(), candidate)
+        });
+        let installed = store::installed(database).await?.into_iter().map(|row| {
+            let candidate = Candidate {
+                digest: row.digest,
+                name: row.name,
+                version: row.version,
+                contract: row.wit_version,
+                origin: Origin::Installed {
+                    size_bytes: row.size_bytes,
+                    at: row.installed_at,
+                    actor: row.installed_by,
+                },
+                standing: Standing::Available,
+                counts: Counts::default(),
+            };
+            (row.slot, candidate)
+        });
+        for (slot, mut candidate) in bundled.chain(installed) {
+            // One may have come since; and an upgrade may have brought what was installed before.
+            let Some(overview) = slots.get_mut(&slot) else {
+                continue;
+            };
+            let mut listed = overview.candidates.iter();
+            if listed.any(|listed| listed.digest == candidate.digest) {
+                continue;
+            }
+            let key = (slot, candidate.digest);
+            let this = Some(candidate.digest);
+            candidate.standing = if overview.active == this {
+                Standing::Active
+            } else if wanted.is_quarantined(&key.0, key.1) {
+                Standing::Quarantined
+            } else if overview.previous == this {
+                Standing::Previous
+            } else {
+                Standing::Available
+            };
+            candidate.counts = counts.get(&key).copied().unwrap_or_default();
+            overview.candidates.push(candidate);
+        }
+        Ok(slots.into_values().collect())
+    }
+}

@@ -1,0 +1,44 @@
+//! Reading what the database says that slots are to serve with.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use weir_sandbox::Digest;
+use weir_sandbox::loading::Arrived;
+use weir_storage::Database;
+
+use crate::plugins::store::{self, Wanted};
+
+/// How long reading what all slots are to serve with may take: a connection that is cut off says nothing.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// An installed component.
+pub(super) struct Fetched {
+    pub(super) arrived: Arrived,
+    /// What it said of itself where it was installed; nothing if that was before it was kept.
+    pub(super) description: Option<Value>,
+}
+
+/// What all slots are to serve with.
+pub(super) async fn wanted(database: &Database) -> sqlx::Result<Wanted> {
+    tokio::time::timeout(READ_TIMEOUT, store::wanted(database))
+        .await
+        .unwrap_or(Err(sqlx::Error::PoolTimedOut))
+}
+
+/// An installed component; `None` if there is none, or it is being removed and not all of it is left.
+pub(super) async fn fetch(
+    database: &Database,
+    slot: &str,
+    digest: Digest,
+) -> sqlx::Result<Option<Fetched>> {
+    let Some(kept) = store::kept(database, slot, digest).await? else {
+        return Ok(None);
+    };
+    let arrived = Arrived::new(kept.bytes.into()).await;
+    let description = kept.description.and_then(|text| serde_json::from_str(&text).ok());
+    Ok((arrived.digest == digest).then_some(Fetched {
+        arrived,
+        description,
+    }))
+}

@@ -1,0 +1,186 @@
+//! The tool calls of an answer, each a block of its own that is open until the answer ends.
+
+use serde_json::value::RawValue;
+use weir_sdk::adapter::{Event, Failure};
+use weir_sdk::blocks::Blocks;
+use weir_sdk::chat::{Block, CallKind, Fragment, ToolCallStart};
+
+use super::malformed;
+use super::wire::CallDelta;
+
+/// The most calls in one answer. Each is searched for by every fragment.
+const MAX_TOOL_CALLS: usize = 256;
+
+/// The most that waits for a call's name, in bytes.
+const MAX_HELD_BYTES: usize = 4 * 1024 * 1024;
+
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    calls: Vec<Call>,
+    held_bytes: usize,
+}
+
+/// A tool call. Its block begins once its name is known, and its id: the upstream's, or one that is
+/// made up when arguments come without any.
+#[derive(Debug, Default)]
+struct Call {
+    index: Option<u64>,
+    /// The upstream's.
+    id: String,
+    name: String,
+    is_custom: bool,
+    /// Waits for the block.
+    input: String,
+    has_input: bool,
+    block: Option<u32>,
+}
+
+impl Calls {
+    pub(super) fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// Reads a piece of a call, `index` being the upstream's number of it.
+    pub(super) fn read(
+        &mut self,
+        index: Option<u64>,
+        delta: CallDelta<'_>,
+        blocks: &mut Blocks,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        let id = delta.id.unwrap_or_default();
+        let custom = delta.custom.filter(|custom| !custom.is_empty());
+        let is_custom = custom.is_some();
+        let (name, input) = match custom {
+            Some(custom) => (custom.name, custom.input.unwrap_or_default()),
+            None => {
+                let function = delta.function.unwrap_or_default();
+                let arguments = function.arguments.map(read_arguments).transpose()?;
+                (function.name, arguments.unwrap_or_default())
+            }
+        };
+        let name = name.unwrap_or_default();
+        let position = self.find(index, &id, &name)?;
+        let call = &mut self.calls[position];
+        call.is_custom |= is_custom;
+        if call.id.is_empty() {
+            call.id = id;
+        }
+        if call.name.is_empty() {
+            // Servers that repeat the name repeat all of it.
+            call.name = name;
+        }
+        // Groq writes the text `null` for no arguments.
+        if !input.is_empty() && (call.is_custom || call.has_input || input != "null") {
+            call.has_input = true;
+            if let Some(index) = call.block {
+                events.push(Event::Fragment(Fragment { index, text: input }));
+                return Ok(());
+            }
+            self.held_bytes += input.len();
+            if self.held_bytes > MAX_HELD_BYTES {
+                return Err(Failure::malformed(format!(
+                    "calls without a name exceed {MAX_HELD_BYTES} bytes"
+                )));
+            }
+            call.input.push_str(&input);
+        }
+        if !call.name.is_empty() && (!call.id.is_empty() || call.has_input) {
+            self.held_bytes -= call.input.len();
+            call.begin(position, blocks, events);
+        }
+        Ok(())
+    }
+
+    /// Emits what is still due of each call, and ends it.
+    pub(super) fn conclude(
+        &mut self,
+        blocks: &mut Blocks,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        for (position, call) in self.calls.iter_mut().enumerate() {
+            if call.name.is_empty() {
+                return Err(Failure::malformed("a tool call without a name"));
+            }
+            let index = call.begin(position, blocks, events);
+            // No arguments are an empty object: consumers parse what they are given.
+            if !call.has_input && !call.is_custom {
+                let text = "{}".to_owned();
+                events.push(Event::Fragment(Fragment { index, text }));
+            }
+            events.push(Event::BlockEnd(index));
+        }
+        Ok(())
+    }
+
+    /// The call that a piece belongs to; a new one if there is none.
+    ///
+    /// By index, but an id that differs makes another call: some servers send each call whole and
+    /// give all of them index 0, or none. Without either, a name that differs does.
+    fn find(&mut self, index: Option<u64>, id: &str, name: &str) -> Result<usize, Failure> {
+        let found = if id.is_empty() && index.is_none() {
+            self.calls.len().checked_sub(1).filter(|last| {
+                let known = &self.calls[*last].name;
+                name.is_empty() || known.is_empty() || known == name
+            })
+        } else {
+            self.calls.iter().rposition(|call| {
+                call.index == index && (id.is_empty() || call.id.is_empty() || call.id == id)
+            })
+        };
+        if let Some(position) = found {
+            return Ok(position);
+        }
+        if self.calls.len() == MAX_TOOL_CALLS {
+            return Err(Failure::malformed(format!(
+                "the answer has more than {MAX_TOOL_CALLS} tool calls"
+            )));
+        }
+        self.calls.push(Call {
+            index,
+            ..Call::default()
+        });
+        Ok(self.calls.len() - 1)
+    }
+}
+
+impl Call {
+    /// Begins the call's block, unless it has begun, and emits what waited for that.
+    fn begin(&mut self, position: usize, blocks: &mut Blocks, events: &mut Vec<Event>) -> u32 {
+        if let Some(index) = self.block {
+            return index;
+        }
+        let id = if self.id.is_empty() {
+            format!("call_{position}")
+        } else {
+            self.id.clone()
+        };
+        let start = ToolCallStart {
+            id,
+            name: self.name.clone(),
+            kind: if self.is_custom {
+                CallKind::Custom
+            } else {
+                CallKind::Function
+            },
+        };
+        let index = blocks.begin(Block::ToolCall(start), events);
+        self.block = Some(index);
+        if !self.input.is_empty() {
+            let text = std::mem::take(&mut self.input);
+            events.push(Event::Fragment(Fragment { index, text }));
+        }
+        index
+    }
+}
+
+/// A piece of the arguments' JSON text. It comes in a string, except from servers that send the
+/// object itself.
+fn read_arguments(raw: &RawValue) -> Result<String, Failure> {
+    let json = raw.get();
+    if json.starts_with('"') {
+        serde_json::from_str(json).map_err(|error| malformed(&error))
+    } else {
+        Ok(json.to_owned())
+    }
+}

@@ -1,0 +1,216 @@
+//! The shapes of an answer on the wire, read as leniently as they are written.
+
+use std::fmt;
+
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+/// One event of a stream.
+#[derive(Deserialize)]
+pub(super) struct Chunk<'a> {
+    #[serde(borrow)]
+    pub(super) id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) model: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) choices: Option<Vec<ChunkChoice<'a>>>,
+    #[serde(borrow)]
+    pub(super) usage: Option<&'a RawValue>,
+    /// Groq's, where its usage is when it is not in `usage`.
+    #[serde(borrow)]
+    pub(super) x_groq: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct ChunkChoice<'a> {
+    pub(super) index: Option<u64>,
+    #[serde(borrow)]
+    pub(super) delta: Option<Delta<'a>>,
+    pub(super) finish_reason: Option<String>,
+    /// OpenRouter's, for an upstream of its own that failed.
+    #[serde(borrow)]
+    pub(super) error: Option<&'a RawValue>,
+}
+
+/// An answer that is not streamed.
+#[derive(Deserialize)]
+pub(super) struct Whole<'a> {
+    #[serde(borrow)]
+    pub(super) id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) model: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) choices: Option<Vec<WholeChoice<'a>>>,
+    #[serde(borrow)]
+    pub(super) usage: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct WholeChoice<'a> {
+    pub(super) index: Option<u64>,
+    #[serde(borrow)]
+    pub(super) message: Option<Delta<'a>>,
+    pub(super) finish_reason: Option<String>,
+    #[serde(borrow)]
+    pub(super) error: Option<&'a RawValue>,
+}
+
+/// What a chunk adds, or all of a message.
+#[derive(Deserialize)]
+pub(super) struct Delta<'a> {
+    #[serde(default)]
+    pub(super) content: Spoken,
+    #[serde(default)]
+    pub(super) refusal: Spoken,
+    /// The name that most compatible servers use; `reasoning` is the other.
+    #[serde(default)]
+    pub(super) reasoning_content: Spoken,
+    #[serde(default)]
+    pub(super) reasoning: Spoken,
+    #[serde(borrow)]
+    pub(super) annotations: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) tool_calls: Option<Vec<CallDelta<'a>>>,
+    #[serde(borrow)]
+    pub(super) function_call: Option<FunctionDelta<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+pub(super) struct CallDelta<'a> {
+    pub(super) index: Option<u64>,
+    pub(super) id: Option<String>,
+    #[serde(borrow)]
+    pub(super) function: Option<FunctionDelta<'a>>,
+    pub(super) custom: Option<CustomDelta>,
+}
+
+#[derive(Default, Deserialize)]
+pub(super) struct FunctionDelta<'a> {
+    pub(super) name: Option<String>,
+    #[serde(borrow)]
+    pub(super) arguments: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct CustomDelta {
+    pub(super) name: Option<String>,
+    pub(super) input: Option<String>,
+}
+
+impl<'a> CallDelta<'a> {
+    pub(super) fn of_function(function: FunctionDelta<'a>) -> Self {
+        Self {
+            function: Some(function),
+            ..Self::default()
+        }
+    }
+}
+
+impl FunctionDelta<'_> {
+    /// Servers that fill every field of their types in write one that says nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        let has_arguments = self.arguments.is_some_and(|raw| raw.get() != "\"\"");
+        self.name.as_deref().unwrap_or_default().is_empty() && !has_arguments
+    }
+}
+
+impl CustomDelta {
+    /// As for a function.
+    pub(super) fn is_empty(&self) -> bool {
+        let is_empty = |text: &Option<String>| text.as_deref().unwrap_or_default().is_empty();
+        is_empty(&self.name) && is_empty(&self.input)
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct Annotation {
+    pub(super) url_citation: Option<UrlCitation>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct UrlCitation {
+    pub(super) url: String,
+    pub(super) title: Option<String>,
+    /// OpenRouter's: what the page says.
+    pub(super) content: Option<String>,
+    pub(super) start_index: Option<f64>,
+    pub(super) end_index: Option<f64>,
+}
+
+/// What a model says: a string, null, or (Mistral) a list of texts and thoughts. Anything else
+/// is no text, rather than an error that would cost the rest of the answer.
+#[derive(Debug, Default)]
+pub(super) struct Spoken {
+    pub(super) text: String,
+    pub(super) reasoning: String,
+}
+
+impl<'de> Deserialize<'de> for Spoken {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SpokenVisitor)
+    }
+}
+
+struct SpokenVisitor;
+
+impl<'de> Visitor<'de> for SpokenVisitor {
+    type Value = Spoken;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("text")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Spoken, E> {
+        Ok(Spoken {
+            text: text.to_owned(),
+            reasoning: String::new(),
+        })
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Spoken, A::Error> {
+        let mut spoken = Spoken::default();
+        while let Some(part) = parts.next_element::<SpokenPart>()? {
+            spoken.text += &part.text.text;
+            spoken.reasoning += &part.thinking.text;
+        }
+        Ok(spoken)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Spoken, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Spoken::default())
+    }
+
+    fn visit_unit<E>(self) -> Result<Spoken, E> {
+        Ok(Spoken::default())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Spoken, E> {
+        Ok(Spoken::default())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Spoken, E> {
+        Ok(Spoken::default())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Spoken, E> {
+        Ok(Spoken::default())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Spoken, E> {
+        Ok(Spoken::default())
+    }
+}
+
+#[derive(Deserialize)]
+struct SpokenPart {
+    #[serde(default)]
+    text: Spoken,
+    #[serde(default)]
+    thinking: Spoken,
+}

@@ -1,0 +1,168 @@
+//! What an operator sets for an upstream that speaks this dialect.
+
+use weir_sdk::adapter::{Failure, RefusedSetting, Setting};
+
+/// The names of the options.
+pub(super) const NAMES: [&str; 5] = [
+    "output-limit-field",
+    "stream-usage",
+    "reasoning-field",
+    "end-user-field",
+    "pass-fields",
+];
+
+/// Fields that no option lets through. Those that `request` writes would appear twice, and
+/// which of two output limits a server takes decides who pays; of several choices one is read.
+const OWN_FIELDS: [&str; 21] = [
+    "model",
+    "messages",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "response_format",
+    "reasoning_effort",
+    "modalities",
+    "max_completion_tokens",
+    "max_tokens",
+    "temperature",
+    "top_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "seed",
+    "stop",
+    "stream",
+    "stream_options",
+    "n",
+    "functions",
+    "function_call",
+];
+
+/// The options, each at what was set or its default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Options<'a> {
+    pub(super) output_limit_field: &'a str,
+    pub(super) stream_usage: bool,
+    pub(super) reasoning_field: Option<&'a str>,
+    pub(super) end_user_field: Option<&'a str>,
+    /// Names, separated by commas.
+    pass_fields: &'a str,
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Self {
+            output_limit_field: "max_completion_tokens",
+            stream_usage: true,
+            reasoning_field: None,
+            end_user_field: Some("user"),
+            pass_fields: "",
+        }
+    }
+}
+
+impl<'a> Options<'a> {
+    /// Reads what an operator set.
+    pub(super) fn from_settings(settings: &'a [Setting]) -> Result<Self, RefusedSetting> {
+        let mut options = Self::default();
+        for (name, value) in settings {
+            options.set(name, value).map_err(|why| RefusedSetting {
+                name: name.clone(),
+                why,
+            })?;
+        }
+        Ok(options)
+    }
+
+    /// A line of name and value for each that is not at its default, so that the usual upstream
+    /// costs an exchange nothing.
+    pub(super) fn to_bytes(self) -> Vec<u8> {
+        let default = Self::default();
+        let mut lines = String::new();
+        let mut line = |name: &str, value: &str, default: &str| {
+            if value != default {
+                lines.extend([name, " ", value, "\n"]);
+            }
+        };
+        line(
+            "output-limit-field",
+            self.output_limit_field,
+            default.output_limit_field,
+        );
+        line("stream-usage", &self.stream_usage.to_string(), "true");
+        line(
+            "reasoning-field",
+            self.reasoning_field.unwrap_or("none"),
+            "none",
+        );
+        line(
+            "end-user-field",
+            self.end_user_field.unwrap_or("none"),
+            "user",
+        );
+        line("pass-fields", self.pass_fields, default.pass_fields);
+        lines.into_bytes()
+    }
+
+    /// Reads what [`to_bytes`](Self::to_bytes) wrote.
+    pub(super) fn from_bytes(configuration: &'a [u8]) -> Result<Self, Failure> {
+        let foreign = || Failure::malformed("this configuration is another adapter's");
+        let mut options = Self::default();
+        for line in str::from_utf8(configuration)
+            .map_err(|_| foreign())?
+            .lines()
+        {
+            let (name, value) = line.split_once(' ').ok_or_else(foreign)?;
+            options.set(name, value).map_err(|_| foreign())?;
+        }
+        Ok(options)
+    }
+
+    /// Whether the operator lets this field through.
+    pub(super) fn passes(&self, field: &str) -> bool {
+        self.pass_fields().any(|name| name == field)
+    }
+
+    fn pass_fields(&self) -> impl Iterator<Item = &'a str> {
+        let names = self.pass_fields.split(',').map(str::trim);
+        names.filter(|name| !name.is_empty())
+    }
+
+    /// The error completes a sentence whose subject is the option.
+    fn set(&mut self, name: &str, value: &'a str) -> Result<(), String> {
+        match (name, value) {
+            ("output-limit-field", "max_completion_tokens" | "max_tokens") => {
+                self.output_limit_field = value;
+            }
+            ("output-limit-field", _) => {
+                return Err("must be max_completion_tokens or max_tokens".to_owned());
+            }
+            ("stream-usage", "true" | "false") => self.stream_usage = value == "true",
+            ("stream-usage", _) => return Err("must be true or false".to_owned()),
+            ("reasoning-field", "none") => self.reasoning_field = None,
+            ("reasoning-field", "reasoning_content" | "reasoning") => {
+                self.reasoning_field = Some(value);
+            }
+            ("reasoning-field", _) => {
+                return Err("must be none, reasoning_content or reasoning".to_owned());
+            }
+            ("end-user-field", "none") => self.end_user_field = None,
+            ("end-user-field", "user" | "safety_identifier") => self.end_user_field = Some(value),
+            ("end-user-field", _) => {
+                return Err("must be user, safety_identifier or none".to_owned());
+            }
+            ("pass-fields", names) => {
+                self.pass_fields = names;
+                if names.contains(['\n', '\r']) {
+                    return Err("must be names on one line".to_owned());
+                }
+                if let Some(own) = self.pass_fields().find(|name| OWN_FIELDS.contains(name)) {
+                    return Err(format!(
+                        "can't let {own} through, which is the adapter's own"
+                    ));
+                }
+            }
+            _ => return Err("is not an option of this adapter".to_owned()),
+        }
+        Ok(())
+    }
+}

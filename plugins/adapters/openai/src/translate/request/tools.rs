@@ -1,0 +1,218 @@
+//! The tools of a request, and which of them the model may call.
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+use weir_sdk::chat::{ChatRequest, CustomTool, FunctionTool, Tool, ToolChoice, ToolKind};
+
+use super::{Context, Raw, entry_if};
+
+/// What is written here of a tool; extra fields can't be these.
+const TOOL_FIELDS: [&str; 3] = ["type", "function", "custom"];
+
+pub(super) fn write<M: SerializeMap>(
+    body: &mut M,
+    chat: &ChatRequest,
+    context: &Context<'_>,
+) -> Result<(), M::Error> {
+    let tools = &chat.tools;
+    if !tools.is_empty() {
+        body.serialize_entry("tools", &Tools { tools, context })?;
+        // The upstream refuses both of these beside no tools, where they mean nothing.
+        entry_if(body, "parallel_tool_calls", chat.parallel_tool_calls)?;
+        if matches!(chat.tool_choice, ToolChoice::None) {
+            body.serialize_entry("tool_choice", "none")?;
+        }
+    }
+    match &chat.tool_choice {
+        // `auto` is the upstream's default; without tools, so is `none`.
+        ToolChoice::Auto | ToolChoice::None => Ok(()),
+        ToolChoice::Required => body.serialize_entry("tool_choice", "required"),
+        ToolChoice::Named(name) => body.serialize_entry("tool_choice", &NamedTool { tools, name }),
+        ToolChoice::Among(allowed) => body.serialize_entry(
+            "tool_choice",
+            &AllowedTools {
+                kind: "allowed_tools",
+                allowed_tools: Allowed {
+                    mode: if allowed.required { "required" } else { "auto" },
+                    tools: allowed
+                        .names
+                        .iter()
+                        .map(|name| NamedTool { tools, name })
+                        .collect(),
+                },
+            },
+        ),
+    }
+}
+
+struct Tools<'a> {
+    tools: &'a [Tool],
+    context: &'a Context<'a>,
+}
+
+impl Serialize for Tools<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let context = self.context;
+        let tools = self.tools.iter().enumerate();
+        serializer.collect_seq(tools.map(|(index, tool)| WireTool {
+            context,
+            index,
+            tool,
+        }))
+    }
+}
+
+struct WireTool<'a> {
+    context: &'a Context<'a>,
+    index: usize,
+    tool: &'a Tool,
+}
+
+impl Serialize for WireTool<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self {
+            context,
+            index,
+            tool,
+        } = *self;
+        let at = format!("tools[{index}]");
+        if tool.cache.is_some() {
+            context.ignore("cache_control");
+        }
+        let mut map = serializer.serialize_map(None)?;
+        match &tool.kind {
+            ToolKind::Function(FunctionTool {
+                name,
+                description,
+                input_schema,
+                strict,
+            }) => {
+                map.serialize_entry("type", "function")?;
+                map.serialize_entry(
+                    "function",
+                    &DefinedFunction {
+                        name,
+                        description: description.as_deref(),
+                        parameters: Raw {
+                            field: "tools.function.parameters",
+                            json: input_schema,
+                        },
+                        strict: *strict,
+                    },
+                )?;
+            }
+            ToolKind::Custom(CustomTool {
+                name,
+                description,
+                format,
+            }) => {
+                map.serialize_entry("type", "custom")?;
+                map.serialize_entry(
+                    "custom",
+                    &DefinedCustom {
+                        name,
+                        description: description.as_deref(),
+                        format: format.as_deref().map(Format),
+                    },
+                )?;
+            }
+            ToolKind::BuiltIn(tool) => {
+                let what = format!("{at}: a tool of type {}", tool.kind);
+                return Err(context.refuse(&at, what));
+            }
+        }
+        context.extra(&mut map, &tool.extra, &TOOL_FIELDS, &at)?;
+        map.end()
+    }
+}
+
+#[derive(Serialize)]
+struct DefinedFunction<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
+    parameters: Raw<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    strict: Option<bool>,
+}
+
+#[derive(Serialize)]
+struct DefinedCustom<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    format: Option<Format<'a>>,
+}
+
+/// What free text must look like. The Responses API writes a grammar's two fields beside `type`,
+/// this one in an object of their own.
+struct Format<'a>(&'a str);
+
+impl Serialize for Format<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(serde::Deserialize)]
+        struct Flat<'a> {
+            #[serde(borrow)]
+            syntax: &'a RawValue,
+            #[serde(borrow)]
+            definition: &'a RawValue,
+        }
+        #[derive(Serialize)]
+        struct Grammar<'a> {
+            syntax: &'a RawValue,
+            definition: &'a RawValue,
+        }
+        match serde_json::from_str(self.0) {
+            Ok(Flat { syntax, definition }) => {
+                let mut map = serializer.serialize_map(None)?;
+                map.serialize_entry("type", "grammar")?;
+                map.serialize_entry("grammar", &Grammar { syntax, definition })?;
+                map.end()
+            }
+            Err(_) => {
+                let (field, json) = ("tools.custom.format", self.0);
+                Raw { field, json }.serialize(serializer)
+            }
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct AllowedTools<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    allowed_tools: Allowed<'a>,
+}
+
+#[derive(Serialize)]
+struct Allowed<'a> {
+    mode: &'static str,
+    tools: Vec<NamedTool<'a>>,
+}
+
+/// A tool by its name, which in this dialect goes with its type.
+struct NamedTool<'a> {
+    tools: &'a [Tool],
+    name: &'a str,
+}
+
+impl Serialize for NamedTool<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let is_custom = self.tools.iter().any(|tool| match &tool.kind {
+            ToolKind::Custom(custom) => custom.name == self.name,
+            ToolKind::Function(_) | ToolKind::BuiltIn(_) => false,
+        });
+        let kind = if is_custom { "custom" } else { "function" };
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("type", kind)?;
+        map.serialize_entry(kind, &Named { name: self.name })?;
+        map.end()
+    }
+}
+
+#[derive(Serialize)]
+struct Named<'a> {
+    name: &'a str,
+}

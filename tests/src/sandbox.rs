@@ -1,0 +1,43 @@
+//! The sandbox by itself, without a gateway around it.
+
+use serde_json::Value;
+use weir::inference::dialect;
+use weir_sandbox::adapter::bindings::adapter::{Request, Task};
+use weir_sandbox::adapter::bindings::chat;
+use weir_sandbox::adapter::{Adapter, ProviderWorld};
+use weir_sandbox::{Engine, GuestLimits, LoadError, Sandbox, loading};
+
+/// A sandbox for adapters with room for so many guests.
+pub fn sandbox(instances: u32) -> Sandbox<ProviderWorld> {
+    let engine = Engine::start(instances).expect("the engine starts");
+    Sandbox::new(&engine).expect("the imports are linked")
+}
+
+/// Runs every load step on a component, within the default limits.
+pub async fn load(
+    sandbox: &Sandbox<ProviderWorld>,
+    name: &str,
+    component: &[u8],
+) -> Result<Adapter, LoadError> {
+    loading::load(sandbox, None, &GuestLimits::default(), name, component).await
+}
+
+/// What an adapter is handed for the body of a chat request.
+///
+/// # Panics
+///
+/// If the gateway would refuse the body.
+pub fn request(body: &Value) -> Request {
+    let call = dialect::read_own(body.to_string().as_bytes()).expect("it is sound");
+    let attachments = call.attachments.iter().map(|attachment| chat::Attachment {
+        media_type: attachment.media_type.clone(),
+        size_bytes: attachment.data.len() as u64,
+    });
+    Request {
+        attachments: attachments.collect(),
+        task: Task::Chat(call.request),
+        client: call.client,
+        attempt: 1,
+        deadline_ms: 60_000,
+    }
+}

@@ -9,7 +9,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::audit::Audit;
-use crate::billing::Ledger;
 use crate::catalog::{Catalog, Installed, Problem};
 use crate::config::Config;
 use crate::identity::dev_issuer::DevIssuer;
@@ -25,6 +24,7 @@ use crate::plugins::code_cache::CodeCache;
 use crate::plugins::compiler::Compiler;
 use crate::plugins::slots::Stores;
 use crate::plugins::{Engine, Loader, Plugins};
+use weir_ledger::Ledger;
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::database::FileLock;
 use weir_storage::sealing::KeyRing;

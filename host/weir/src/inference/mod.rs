@@ -4,7 +4,7 @@
 //! 2. **Admit** ([`admission`]): a turn, or 503.
 //! 3. **Resolve** ([`resolve`]): the model, its upstreams, its limits; each violation its own 400.
 //! 4. **Claim** ([`idempotency`]): a request that brings an `Idempotency-Key` is served once.
-//! 5. **Hold** ([`crate::billing::meter`]): the most that it can cost is reserved, durably.
+//! 5. **Hold** ([`meter`]): the most that it can cost is reserved, durably.
 //! 6. **Exchange** ([`exchange`]): a fresh adapter instance translates, the host does the I/O.
 //! 7. **Relay** ([`relay`]): events become the client's dialect, with backpressure.
 //! 8. **Settle**: the actual price is charged, durably, and then the end of the answer goes out.
@@ -23,6 +23,7 @@ pub mod destination;
 pub mod dialect;
 pub mod exchange;
 pub mod idempotency;
+pub mod meter;
 pub mod redact;
 pub mod relay;
 pub mod resolve;
@@ -41,18 +42,18 @@ use tokio::time::Instant;
 use self::dialect::openai::{AnswerHead, ChatCall};
 use self::exchange::{Exchange, ExchangeError, Phase};
 use self::idempotency::{Instead, KeyedRequest};
+use self::meter::{Attempt, Meter, Metered};
 use self::relay::{Bounds, Relay};
 use self::resolve::Plan;
 use self::usage::RequestSize;
 use crate::app::App;
-use crate::billing::ledger::AccountId;
-use crate::billing::meter::{Attempt, Meter, Metered, Payer};
 use crate::error::ApiError;
 use crate::plugins::bindings::adapter::{Failure, Request};
 use crate::plugins::counters::Ended;
 use crate::plugins::guest_log::printable;
 use crate::plugins::{Adapter, GuestError};
 use crate::request::RequestId;
+use weir_ledger::{AccountId, Payer};
 use weir_storage::ids;
 
 /// How often one upstream is tried for one request.

@@ -26,11 +26,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::dialect::openai::{AnswerHead, Chunks, Completion};
 use super::exchange::{ExchangeError, Phase};
+use super::meter::{Billed, Meter, Spent};
 use super::sequence::{OutOfOrder, Sequence};
-use crate::billing::idempotency::ClaimedKey;
-use crate::billing::meter::{Billed, Meter, Spent};
 use crate::error::ApiError;
 use crate::plugins::bindings::chat::{Event, FinishReason};
+use weir_ledger::idempotency::ClaimedKey;
 
 /// Pieces of a stream that wait for a client to read them. A piece is at most what one call of an
 /// adapter yields.

@@ -6,10 +6,10 @@ use http::StatusCode;
 
 use super::dialect::openai::ChatCall;
 use super::usage::RequestSize;
-use crate::catalog::price::Price;
 use crate::catalog::{Catalog, Model};
 use crate::error::ApiError;
 use crate::plugins::bindings::chat::{ChatRequest, Content, ToolContent};
+use weir_ledger::price::Price;
 
 /// A request that fits its model.
 pub struct Plan {

@@ -8,12 +8,11 @@ use serde_json::{Map, Value};
 use super::dialect::openai;
 use super::idempotency::IdempotencyHeader;
 use crate::app::App;
-use crate::billing::ledger::{AccountId, Source};
-use crate::billing::meter::Payer;
 use crate::error::ApiError;
 use crate::identity::service::{Scope, ServiceCaller};
 use crate::identity::{self, Caller};
 use crate::request::{JsonBody, RequestId};
+use weir_ledger::{AccountId, Payer, RequestSource};
 
 /// Bytes of an id in the body of a service's request.
 const MAX_ID_BYTES: usize = 256;
@@ -106,7 +105,7 @@ fn split_agent_body(body: &[u8]) -> Result<(Payer, Vec<u8>), ApiError> {
     })?;
     let payer = Payer {
         account: AccountId(user_id),
-        source: Source::Agent,
+        source: RequestSource::Agent,
         source_id: task_id,
     };
     let request = serde_json::to_vec(&fields).map_err(|_| ApiError::internal())?;

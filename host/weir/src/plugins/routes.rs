@@ -15,12 +15,12 @@ use super::slots::{self, Operation, OperationError, Source, Standing};
 use super::{Adapter, Digest, GuestError, LoadError};
 use crate::admin::AdminCaller;
 use crate::app::App;
-use crate::billing::Credits;
 use crate::catalog::{self, Problem};
 use crate::error::ApiError;
 use crate::identity;
 use crate::identity::service::Scope;
 use crate::request::{ComponentBody, JsonBody};
+use weir_ledger::Credits;
 
 /// Bytes of the longest name of a slot.
 const SLOT_BYTES: usize = 64;
@@ -407,7 +407,7 @@ fn plugin_item(candidate: slots::Candidate) -> PluginItem {
         errors: counts.errors,
         traps: counts.traps,
         latency_ms,
-        credits: Credits(counts.credits).to_json(),
+        credits: Credits::from_micro(counts.credits).to_json(),
     }
 }
 

@@ -6,10 +6,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
-use crate::billing::Credits;
-use crate::billing::meter::Billed;
 use crate::error::ApiError;
+use crate::inference::meter::Billed;
 use crate::plugins::bindings::chat::{Blob, BlockKind, Event, FinishReason};
+use weir_ledger::Credits;
 
 /// What stands in an answer besides what the model said.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -460,10 +460,10 @@ mod tests {
     use crate::plugins::bindings::chat::{ToolCallStart, Usage};
 
     use super::*;
-    use crate::inference::usage::TokenCounts;
+    use weir_ledger::TokenCounts;
 
     const USAGE: Billed = Billed {
-        credits: Credits(1_250_000),
+        credits: Credits::from_micro(1_250_000),
         tokens: TokenCounts {
             input: 10,
             cache_read: 4,

@@ -22,10 +22,10 @@ use tests::upstream::Reply;
 use tests::{Gateway, Upstream, percentile};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
-use weir::billing::Credits;
-use weir::billing::ledger::verify::verify;
-use weir::billing::ledger::{
-    AccountId, HoldId, LeaseSettings, Ledger, Open, Settle, Source, Usage,
+use weir_ledger::verify::verify;
+use weir_ledger::{
+    AccountId, Credits, HoldId, LeaseSettings, Ledger, Open, RequestSource, RequestUsage, Settle,
+    UsageCounts,
 };
 use weir_storage::Database;
 use weir_storage::clock::{Clock, Millis};
@@ -239,28 +239,30 @@ async fn pair(ledger: &Ledger, account: &AccountId) -> Duration {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
     let open = Open {
         hold: hold.clone(),
-        amount: Credits(100),
+        amount: Credits::from_micro(100),
         request_id: weir_storage::ids::request_id(),
-        boot_id: String::new(),
         parent: None,
-        source: Source::ApiKey,
+        source: RequestSource::ApiKey,
         source_id: Some("4a1f7c0e9b7d4d53a5f0c6a1d2e3f405".to_owned()),
         model: "gpt-4o-mini".to_owned(),
     };
     let opened = ledger.open(account, open, deadline).await;
     opened.expect("credits for all");
     let opening = began.elapsed();
-    let usage = Usage {
+    let usage = RequestUsage {
         provider: "openai".to_owned(),
         adapter_digest: "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
             .to_owned(),
-        tokens_input: 100,
-        tokens_output: 20,
-        provider_cost_nano_usd: 1,
+        counts: UsageCounts {
+            tokens_input: 100,
+            tokens_output: 20,
+            provider_cost_nano_usd: 1,
+            ..UsageCounts::default()
+        },
         latency_ms: 900,
-        ..Usage::default()
+        ..RequestUsage::default()
     };
-    let credits = Credits(1);
+    let credits = Credits::from_micro(1);
     let settled = ledger.settle(
         account,
         Settle {

@@ -7,8 +7,8 @@ use tests::stores::Postgres;
 use tests::scripts::{end, finish, start, text};
 use tests::{Client, Gate, Gateway, Reply, Upstream, chat, guests, patiently};
 use tokio::time::{Duration, Instant};
-use weir::billing::Credits;
-use weir::billing::ledger::{AccountId, Action, OperationId, Pool, Refund, verify::verify};
+use weir_ledger::verify::verify;
+use weir_ledger::{AccountId, Action, Credits, OperationId, Pool, Refund};
 
 /// The price of tokens at the harness's models: 1 and 2 USD per million, times 1.4.
 fn price(tokens_input: u64, tokens_output: u64) -> i64 {
@@ -59,7 +59,7 @@ async fn available(gateway: &Gateway) -> i64 {
     let account = gateway.app().ledger.find_account(&user);
     let account = account.await.expect("an answer").expect("an account");
     let pools = account.available();
-    pools.plan.0 + pools.top_up.0
+    pools.plan.micro() + pools.top_up.micro()
 }
 
 /// Waits for all work, and looks whether the books are in order and nothing is held.
@@ -101,7 +101,7 @@ async fn leave(gateway: &Gateway, credits: Credits) {
     if credits > Credits::ZERO {
         top_up(app, USER, credits).await;
     }
-    assert_eq!(available(gateway).await, credits.0);
+    assert_eq!(available(gateway).await, credits.micro());
 }
 
 fn micro(number: &Value) -> i64 {
@@ -220,7 +220,7 @@ async fn a_balance_equal_to_the_price_passes_and_one_less_does_not() {
     assert!(error["links"]["upgrade"].is_string() && error["links"]["topup"].is_string());
     assert_eq!(refused.headers["x-should-retry"], "false");
 
-    leave(&gateway, Credits(required - 1)).await;
+    leave(&gateway, Credits::from_micro(required - 1)).await;
     let error = gateway
         .chat("scripted", "hello")
         .await
@@ -230,7 +230,7 @@ async fn a_balance_equal_to_the_price_passes_and_one_less_does_not() {
     assert_eq!(stream.status, 429, "a stream is refused before it begins");
     assert_eq!(upstream.count(), 0, "a refusal costs no upstream call");
 
-    leave(&gateway, Credits(required)).await;
+    leave(&gateway, Credits::from_micro(required)).await;
     assert_eq!(gateway.chat("scripted", "hello").await.status, 200);
     assert_eq!(available(&gateway).await, required - price(10, 5));
     is_settled(&gateway).await;
@@ -246,7 +246,7 @@ async fn concurrent_requests_do_not_spend_the_same_credits() {
     leave(&gateway, Credits::ZERO).await;
     let refused = gateway.chat("scripted", "hello").await;
     let required = micro(&refused.error(429, "QUOTA_EXCEEDED")["required_credits"]);
-    leave(&gateway, Credits(5 * required)).await;
+    leave(&gateway, Credits::from_micro(5 * required)).await;
     let (sender, mut refusals) = tokio::sync::mpsc::unbounded_channel();
     let asks = (0..50).map(|_| {
         let (client, sender) = (gateway.client(), sender.clone());

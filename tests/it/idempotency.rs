@@ -10,10 +10,9 @@ use tests::ledger::create_users;
 use tests::stores::{Postgres, each_database};
 use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat, patiently};
 use tokio::task::JoinSet;
-use weir::billing::Credits;
-use weir::billing::idempotency::{self, Claim, Claimed, ClaimedKey};
-use weir::billing::ledger::verify::verify;
-use weir::billing::ledger::{AccountId, LeaseSettings, Ledger};
+use weir_ledger::idempotency::{self, Claim, Claimed, ClaimedKey};
+use weir_ledger::verify::verify;
+use weir_ledger::{AccountId, Credits, LeaseSettings, Ledger};
 use weir_storage::clock::{Clock, ManualClock, Millis};
 use weir_storage::database::Dialect;
 use weir_storage::sealing::KeyRing;
@@ -260,7 +259,7 @@ async fn a_streamed_answer_is_not_given_again_but_named() {
             assert_ne!(error["request_id"], first);
             assert_eq!(
                 error["charged_credits"],
-                Credits(charged).to_json(),
+                Credits::from_micro(charged).to_json(),
                 "{error}"
             );
             assert_eq!(refused.headers["x-should-retry"], "false");
@@ -460,7 +459,7 @@ async fn a_request_that_was_torn_down_gives_its_key_back() {
             key: "key-1".to_owned(),
             request_digest: [1; 32],
             request_id: request_id.to_owned(),
-            boot_id: ledger.boot_id().to_owned(),
+            boot_id: ledger.boot_id().clone(),
             at: now,
         };
         let ask = async || idempotency::claim(database, &claim("req_b")).await;

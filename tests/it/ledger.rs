@@ -10,13 +10,13 @@ use tests::ledger::simulation::{Plant, simulate};
 use tests::stores::{Durability, Postgres, Stores, each_database};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use weir::billing::idempotency::{self, Claim, Claimed, Served};
-use weir::billing::ledger::verify::verify;
-use weir::billing::ledger::{
-    Account, AccountId, Action, Checkpoint, Done, HoldId, LeaseSettings, Ledger, LedgerError, Open,
-    Operation, OperationId, Refusal, Settle, Settlement, Source, Store, StoreError, TopUp, Usage,
+use weir_ledger::idempotency::{self, Claim, Claimed, Served};
+use weir_ledger::verify::verify;
+use weir_ledger::{
+    Account, AccountId, Action, BootId, Checkpoint, Credits, Done, HoldId, LeaseSettings, Ledger,
+    LedgerError, Open, Operation, OperationId, Plan, Refusal, RequestSource, RequestUsage, Settle,
+    Settlement, Store, StoreError, TopUp, UsageCounts,
 };
-use weir::billing::{Credits, Plan};
 use weir_storage::Database;
 use weir_storage::clock::{Clock, ManualClock, Millis};
 use weir_storage::database::Dialect;
@@ -38,31 +38,37 @@ fn soon() -> Instant {
 fn open(hold: &str, amount: i64) -> Open {
     Open {
         hold: HoldId(hold.to_owned()),
-        amount: Credits(amount),
+        amount: Credits::from_micro(amount),
         request_id: format!("req_{hold}"),
-        boot_id: String::new(),
         parent: None,
-        source: Source::ApiKey,
+        source: RequestSource::ApiKey,
         source_id: Some("key".to_owned()),
         model: "demo".to_owned(),
     }
 }
 
+fn boot(name: &str) -> BootId {
+    BootId::of(name).expect("a name")
+}
+
 fn settle(hold: &str, credits: i64) -> Settle {
     Settle {
         hold: HoldId(hold.to_owned()),
-        credits: Credits(credits),
+        credits: Credits::from_micro(credits),
         usage: usage(),
     }
 }
 
-fn usage() -> Usage {
-    Usage {
+fn usage() -> RequestUsage {
+    RequestUsage {
         provider: "demo".to_owned(),
         adapter_digest: "sha256:00".to_owned(),
-        tokens_input: 10,
-        tokens_output: 20,
-        ..Usage::default()
+        counts: UsageCounts {
+            tokens_input: 10,
+            tokens_output: 20,
+            ..UsageCounts::default()
+        },
+        ..RequestUsage::default()
     }
 }
 
@@ -117,7 +123,7 @@ async fn a_request_is_held_for_and_settled_once() {
         let before = account(&ledger).await;
         assert_eq!(
             (before.plan, before.available().plan),
-            (Plan::Free, Credits(FREE))
+            (Plan::Free, Credits::from_micro(FREE))
         );
 
         ledger
@@ -126,13 +132,13 @@ async fn a_request_is_held_for_and_settled_once() {
             .expect("enough");
         let refused = ledger.open(&alice(), open("b", 1), soon()).await;
         let short = Refusal::Insufficient {
-            required: Credits(1),
-            available: Credits(0),
+            required: Credits::from_micro(1),
+            available: Credits::from_micro(0),
         };
         assert_eq!(refused, Err(LedgerError::Refused(short)));
         let checkpoint = Checkpoint {
             hold: HoldId("a".to_owned()),
-            credits: Credits(5),
+            credits: Credits::from_micro(5),
             usage: usage(),
         };
         ledger
@@ -141,13 +147,16 @@ async fn a_request_is_held_for_and_settled_once() {
             .expect("it is open");
         for _ in 0..2 {
             let settled = ledger.settle(&alice(), settle("a", 7), soon()).await;
-            let charged = Credits(7);
-            let overrun = Credits(0);
+            let charged = Credits::from_micro(7);
+            let overrun = Credits::from_micro(0);
             assert_eq!(settled, Ok(Settlement { charged, overrun }));
         }
         let again = ledger.settle(&alice(), settle("a", 8), soon()).await;
         assert_eq!(again, Err(LedgerError::Refused(Refusal::Conflict)));
-        assert_eq!(account(&ledger).await.available().plan, Credits(FREE - 7));
+        assert_eq!(
+            account(&ledger).await.available().plan,
+            Credits::from_micro(FREE - 7)
+        );
 
         let nobody = AccountId("nobody".to_owned());
         let refused = ledger.open(&nobody, open("c", 1), soon()).await;
@@ -183,6 +192,25 @@ async fn a_thousand_at_once_get_what_is_there_and_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_that_has_stopped_has_done_all_that_was_asked_for() {
+    each_database(async |stores| {
+        let ledger = start(&stores.database).await;
+        for number in 0..300 {
+            let hold = open(&format!("h{number}"), 1_000);
+            ledger.open(&alice(), hold, soon()).await.expect("enough");
+        }
+        for number in 0..300 {
+            // Nobody waits for that.
+            ledger.abandon(&alice(), HoldId(format!("h{number}")));
+        }
+        ledger.stop().await;
+        assert_eq!(account(&ledger).await.held.plan, Credits::ZERO);
+        is_sound(&stores.database).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_hold_that_nobody_waits_for_does_not_stay() {
     each_database(async |stores| {
         let ledger = start(&stores.database).await;
@@ -201,7 +229,10 @@ async fn a_hold_that_nobody_waits_for_does_not_stay() {
             }
         }
         ledger.stop().await;
-        assert_eq!(account(&ledger).await.available().plan, Credits(FREE));
+        assert_eq!(
+            account(&ledger).await.available().plan,
+            Credits::from_micro(FREE)
+        );
         is_sound(&stores.database).await;
     })
     .await;
@@ -209,16 +240,16 @@ async fn a_hold_that_nobody_waits_for_does_not_stay() {
 
 /// Opens a hold as a node does that then goes away, and has noted so much.
 async fn orphan(database: &Database, boot_id: &str, hold: &str, checkpoint: i64) {
-    let open = Open {
-        boot_id: boot_id.to_owned(),
-        ..open(hold, 1_000)
+    let opening = Action::Open {
+        open: open(hold, 1_000),
+        boot_id: boot(boot_id),
     };
     let checkpoint = Checkpoint {
         hold: HoldId(hold.to_owned()),
-        credits: Credits(checkpoint),
+        credits: Credits::from_micro(checkpoint),
         usage: usage(),
     };
-    let operations = [Action::Open(open), Action::Checkpoint(checkpoint)].map(|action| Operation {
+    let operations = [opening, Action::Checkpoint(checkpoint)].map(|action| Operation {
         account: alice(),
         at: NOW,
         action,
@@ -267,9 +298,11 @@ async fn holds_of_a_node_that_went_away_are_settled_at_their_checkpoint() {
         let database = &stores.database;
         create_users(database, ["alice"].into_iter(), NOW.0).await;
         let store = Store::new(database.clone());
-        let lease = |boot, until: i64| store.renew_lease(boot, NOW, Millis(NOW.0 + until));
-        lease("gone", -1).await.expect("a lease");
-        lease("alive", 30_000).await.expect("a lease");
+        for (name, until) in [("gone", -1), ("alive", 30_000)] {
+            let (boot, until) = (boot(name), Millis(NOW.0 + until));
+            let renewed = store.renew_lease(&boot, NOW, until);
+            renewed.await.expect("a lease");
+        }
         for number in 0..300 {
             orphan(database, "gone", &format!("h{number:03}"), 3).await;
         }
@@ -281,11 +314,14 @@ async fn holds_of_a_node_that_went_away_are_settled_at_their_checkpoint() {
         let orphans = store.find_orphans(NOW, 1_000).await.expect("an answer");
         assert_eq!(orphans, []);
         let left = account(&ledger).await;
-        assert_eq!(left.balance.plan, Credits(FREE - 900));
-        assert_eq!(left.held.plan, Credits(1_000));
+        assert_eq!(left.balance.plan, Credits::from_micro(FREE - 900));
+        assert_eq!(left.held.plan, Credits::from_micro(1_000));
 
         let late = ledger.settle(&alice(), settle("h000", 5), soon()).await;
-        assert_eq!(late.map(|settlement| settlement.charged), Ok(Credits(5)));
+        assert_eq!(
+            late.map(|settlement| settlement.charged),
+            Ok(Credits::from_micro(5))
+        );
         let void = HoldId("h001".to_owned());
         ledger
             .release(&alice(), void, soon())
@@ -293,7 +329,7 @@ async fn holds_of_a_node_that_went_away_are_settled_at_their_checkpoint() {
             .expect("it had expired");
         assert_eq!(
             account(&ledger).await.balance.plan,
-            Credits(FREE - 900 - 2 + 3)
+            Credits::from_micro(FREE - 900 - 2 + 3)
         );
         is_sound(database).await;
     })
@@ -327,7 +363,7 @@ async fn what_the_database_refuses_fails_alone() {
             "{failed:?}"
         );
         let held = account(&ledger).await.held.plan;
-        assert_eq!(held, Credits(49_000));
+        assert_eq!(held, Credits::from_micro(49_000));
         is_sound(database).await;
     })
     .await;
@@ -355,7 +391,10 @@ fn opening(hold: &str) -> Operation {
     Operation {
         account: alice(),
         at: NOW,
-        action: Action::Open(open(hold, 1_000)),
+        action: Action::Open {
+            open: open(hold, 1_000),
+            boot_id: boot("boot"),
+        },
     }
 }
 
@@ -397,7 +436,7 @@ async fn what_others_have_written_to_a_file_is_seen() {
             assert_eq!(outcomes, Ok(vec![Ok(Done::Opened)]));
         }
     }
-    assert_eq!(held(&store).await, Credits(12_000));
+    assert_eq!(held(&store).await, Credits::from_micro(12_000));
     is_sound(&database).await;
 }
 
@@ -418,7 +457,7 @@ async fn a_batch_that_was_rolled_back_leaves_nothing() {
         let refused = matches!(outcomes, Err(StoreError::Rejected(_)));
         assert_eq!(refused, is_refused, "{outcomes:?}");
     }
-    assert_eq!(held(&store).await, Credits(4_000));
+    assert_eq!(held(&store).await, Credits::from_micro(4_000));
     is_sound(&database).await;
 }
 
@@ -430,17 +469,19 @@ async fn what_a_hold_gives_back_its_parent_has() {
         let store = Store::new(database.clone());
         let parent = Some(HoldId("parent".to_owned()));
         let child = |hold| {
-            Action::Open(Open {
+            let open = Open {
                 parent: parent.clone(),
                 ..open(hold, 600)
-            })
+            };
+            let boot_id = boot("boot");
+            Action::Open { open, boot_id }
         };
         let release = |hold: &str| Action::Release {
             hold: HoldId(hold.to_owned()),
         };
         // The second child fits only once the first has ended.
         for (action, done) in [
-            (Action::Open(open("parent", 1_000)), Done::Opened),
+            (opening("parent").action, Done::Opened),
             (child("first"), Done::Opened),
             (release("first"), Done::Released),
             (child("second"), Done::Opened),
@@ -456,7 +497,7 @@ async fn what_a_hold_gives_back_its_parent_has() {
             assert_eq!(outcomes, Ok(vec![Ok(done)]));
             is_sound(database).await;
         }
-        assert_eq!(held(&store).await, Credits(0));
+        assert_eq!(held(&store).await, Credits::from_micro(0));
     })
     .await;
 }
@@ -555,7 +596,7 @@ async fn a_settlement_outlasts_the_database() {
     for outcome in requests.join_all().await {
         assert_eq!(
             outcome.map(|settlement| settlement.charged),
-            Ok(Credits(500))
+            Ok(Credits::from_micro(500))
         );
     }
     ledger.stop().await;
@@ -564,7 +605,7 @@ async fn a_settlement_outlasts_the_database() {
     let left = account(&ledger).await;
     assert_eq!(
         (left.balance.plan, left.held.plan),
-        (Credits(FREE - 10_000), Credits(0))
+        (Credits::from_micro(FREE - 10_000), Credits::from_micro(0))
     );
     is_sound(&database).await;
 }
@@ -605,10 +646,10 @@ async fn entries_cannot_be_changed_and_a_changed_balance_is_found() {
 async fn the_users_record_follows_the_plan() {
     each_database(async |stores| {
         let ledger = start(&stores.database).await;
-        let grant = weir::billing::ledger::Grant {
+        let grant = weir_ledger::Grant {
             id: OperationId("sub_1:1".to_owned()),
             plan: Plan::Guru,
-            period: weir::billing::Period::monthly(NOW, NOW),
+            period: weir_ledger::Period::monthly(NOW, NOW),
             credits: Plan::Guru.monthly_credits(),
         };
         for _ in 0..2 {
@@ -620,7 +661,7 @@ async fn the_users_record_follows_the_plan() {
         }
         let top_up = TopUp {
             id: OperationId("pay_1".to_owned()),
-            credits: Credits(5),
+            credits: Credits::from_micro(5),
         };
         for _ in 0..2 {
             let added = ledger
@@ -629,7 +670,7 @@ async fn the_users_record_follows_the_plan() {
             assert_eq!(
                 added,
                 Ok(Done::ToppedUp {
-                    credits: Credits(5)
+                    credits: Credits::from_micro(5)
                 })
             );
         }
@@ -639,7 +680,7 @@ async fn the_users_record_follows_the_plan() {
             .expect("a user");
         assert_eq!(plan, "guru");
         let left = account(&ledger).await;
-        let expected = (Credits::whole(10_000), Credits(5));
+        let expected = (Credits::whole(10_000), Credits::from_micro(5));
         assert_eq!((left.balance.plan, left.balance.top_up), expected);
         is_sound(&stores.database).await;
     })
@@ -655,7 +696,7 @@ async fn an_idempotency_key_gives_one_outcome() {
             key: "key-1".to_owned(),
             request_digest: *digest,
             request_id: request_id.to_owned(),
-            boot_id: ledger.boot_id().to_owned(),
+            boot_id: ledger.boot_id().clone(),
             at,
         };
         let ask = async |request_id, digest, now| {
@@ -693,7 +734,7 @@ async fn an_idempotency_key_gives_one_outcome() {
         let served = |answer: Option<&[u8]>| {
             Claimed::Served(Served {
                 request_id: "req_c".to_owned(),
-                charged: Credits(7),
+                charged: Credits::from_micro(7),
                 answer: answer.map(<[u8]>::to_vec),
                 expires_at: NOW.plus_days(1),
             })
@@ -733,7 +774,7 @@ async fn an_idempotency_key_gives_one_outcome() {
 async fn sweeps_do_not_walk_all_holds() {
     let database = Database::open(&SecretUrl::new("sqlite::memory:")).await;
     let database = database.expect("a database");
-    let store = include_str!("../../host/weir/src/billing/ledger/store.rs");
+    let store = include_str!("../../host/ledger/src/store.rs");
     let query = store
         .split("pub async fn find_orphans")
         .nth(1)

@@ -9,9 +9,8 @@ use tests::gateway::{USER, at, on_each_database};
 use tests::ledger::{Served, commit, hold, serve, settle};
 use tests::stores::{Postgres, Redis};
 use tests::{Answer, Client, Gateway};
-use weir::billing::ledger::{AccountId, Action, Grant, OperationId, TopUp};
 use weir::billing::usage::{self, SUMMARY_TTL};
-use weir::billing::{Credits, Period, Plan};
+use weir_ledger::{AccountId, Action, Credits, Grant, OperationId, Period, Plan, TopUp};
 use weir_storage::clock::ManualClock;
 
 const START: &str = "2026-01-31T12:00:00Z";

@@ -17,14 +17,13 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use weir::app::App;
-use weir::billing::Credits;
-use weir::billing::ledger::{AccountId, Action, OperationId, TopUp};
 use weir::config::Config;
 use weir::identity::dev_issuer::{DevAudience, DevIssuer, SERVICE_EMAIL};
 use weir::identity::store;
 use weir::plugins::bundled::{self, Bundled};
 use weir_sandbox::compiler::Compiler;
 use weir::server::{self, Listeners};
+use weir_ledger::{AccountId, Action, Credits, OperationId, TopUp};
 use weir_storage::clock::{Clock, ManualClock, Millis};
 use weir_storage::secrets::{SecretUrl, create_private_folder};
 

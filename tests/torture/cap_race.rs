@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tests::stores::{Durability, Postgres, Redis};
 use tests::{Gate, Reply};
 use tokio::sync::mpsc;
-use weir::billing::Credits;
+use weir_ledger::Credits;
 
 use crate::load::{self, Heard};
 use crate::money;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tests::stores::{Durability, Postgres};
 use tests::{Client, Reply};
 use tokio::sync::watch;
-use weir::billing::Credits;
+use weir_ledger::Credits;
 
 use crate::load::{self, Heard};
 use crate::money::{self, Books, Totals, price};
@@ -178,7 +178,7 @@ impl Outcome {
              by a sweep, at most {:.1?} after the lease (limit {latest:.0?}); {open} open",
             heard.len(),
             self.calls,
-            Credits(credits),
+            Credits::from_micro(credits),
             self.latest_expiry,
         );
         println!(

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tests::stores::{Durability, Postgres};
 use tests::{Client, Gate, Gateway, Reply, Upstream, chat, patiently};
 use tokio::task::JoinSet;
-use weir::billing::Credits;
+use weir_ledger::Credits;
 
 use crate::money::{self, Books, price};
 use crate::process::{Stores, provider, wait_until};
@@ -126,7 +126,7 @@ async fn cuts(database: &str, stores: &Stores) -> bool {
         4 * CUTS,
         totals.charged,
         totals.open,
-        Credits(totals.overrun),
+        Credits::from_micro(totals.overrun),
     );
     sound
         && balanced

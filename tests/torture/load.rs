@@ -6,7 +6,7 @@ use serde_json::Value;
 use tests::{Client, chunks};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use weir::billing::Credits;
+use weir_ledger::Credits;
 
 use crate::process::request;
 

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use sqlx::{AssertSqlSafe, Row};
 use tests::Gateway;
-use weir::billing::Credits;
-use weir::billing::ledger::verify::verify;
+use weir_ledger::Credits;
+use weir_ledger::verify::verify;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::Snapshot;
@@ -25,11 +25,11 @@ pub(crate) const TOKENS_OUTPUT: u64 = 1_000;
 
 /// What is held for a request, and charged if [`TOKENS_INPUT`] and [`TOKENS_OUTPUT`] are reported: 18 × 5 USD +
 /// 1,000 × 10 USD a million, times 1.4.
-pub(crate) const HOLD: Credits = Credits(14_126_000);
+pub(crate) const HOLD: Credits = Credits::from_micro(14_126_000);
 
 /// The charge for these tokens.
 pub(crate) const fn price(input: u64, output: u64) -> Credits {
-    Credits((input * 7_000 + output * 14_000) as i64)
+    Credits::from_micro((input * 7_000 + output * 14_000) as i64)
 }
 
 /// The table of a model that a provider of the same name serves.
@@ -95,7 +95,7 @@ impl Books {
     /// What the user has, held or not.
     pub(crate) async fn balance(&self) -> Credits {
         let sql = "SELECT plan_credits + top_up_credits FROM accounts WHERE id = 'alice'";
-        Credits(self.row(sql).await.get(0))
+        Credits::from_micro(self.row(sql).await.get(0))
     }
 
     /// What each request was charged that has been.
@@ -110,7 +110,7 @@ impl Books {
             .map(|row| {
                 let charge = Charge {
                     is_settled: row.get::<String, _>(1) == "settled",
-                    credits: Credits(row.get(2)),
+                    credits: Credits::from_micro(row.get(2)),
                     tokens_output: row.get(3),
                 };
                 (row.get(0), charge)
@@ -132,7 +132,7 @@ impl Books {
             "SELECT CAST(COUNT(*) AS BIGINT) FROM holds JOIN entries ON hold_id = holds.id \
              WHERE holds.model = '{model}' AND state = 'settled' AND settled = {} AND holds.overrun = 0 \
              AND estimated_at IS {estimated}",
-            credits.0
+            credits.micro()
         );
         self.row(&sql).await.get(0)
     }

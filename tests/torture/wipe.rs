@@ -8,7 +8,7 @@ use tests::{EventStream, Gate, Gateway, Reply, Upstream, chat};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use weir::billing::{Credits, Plan};
+use weir_ledger::{Credits, Plan};
 
 use crate::load::{self, Heard};
 use crate::money::{self, Books, HOLD, Totals};
@@ -91,11 +91,11 @@ async fn torment(gateways: &Runtime, stores: &Stores, wipe: impl Fn() -> Wipe) -
     let builder = || node(stores, &tables);
     let first = start(gateways, builder()).await;
     let give = async |holds: usize| {
-        let credits = Credits(HOLD.0 * holds as i64);
+        let credits = Credits::from_micro(HOLD.micro() * holds as i64);
         top_up(first.app(), money::USER, credits).await;
     };
     let plan = Plan::Free.monthly_credits();
-    let rest = Credits(HOLD.0 * HELD as i64 - plan.0);
+    let rest = Credits::from_micro(HOLD.micro() * HELD as i64 - plan.micro());
     top_up(first.app(), money::USER, rest).await;
     let mut streams = JoinSet::new();
     for _ in 0..HELD {
@@ -179,7 +179,7 @@ impl Wiped {
             self.calls,
             self.held_calls,
             self.held_paid,
-            Credits(self.totals.overrun),
+            Credits::from_micro(self.totals.overrun),
             self.balance,
             shown(self.closed),
             self.sound,
@@ -197,7 +197,7 @@ impl Wiped {
             && (otherwise, self.calls) == (0, paid)
             && (self.held_calls, self.held_paid) == (HELD, HELD)
             && self.totals.charged == everything
-            && self.totals.credits == everything * HOLD.0
+            && self.totals.credits == everything * HOLD.micro()
             && (self.totals.overrun, self.balance) == (0, Credits::ZERO)
             && self.closed.is_some()
             && self.sound

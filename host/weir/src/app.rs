@@ -9,7 +9,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::audit::Audit;
-use crate::billing::Ledger;
 use crate::catalog::{self, Catalog, Installed, Problem};
 use crate::config::Config;
 use crate::identity::dev_issuer::DevIssuer;
@@ -26,6 +25,7 @@ use weir_sandbox::compiler::Compiler;
 use weir_sandbox::{Engine, Sandbox};
 use crate::plugins::slots::Stores;
 use crate::plugins::{Loader, Plugins};
+use weir_ledger::Ledger;
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::database::FileLock;
 use weir_storage::sealing::KeyRing;

@@ -9,7 +9,6 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use figment::Figment;
@@ -18,11 +17,12 @@ use figment::providers::{Env, Format, Serialized, Toml};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::billing::ledger::LeaseSettings;
-use crate::catalog::config::{ModelConfig, PriceFactors, ProviderConfig};
+use crate::catalog::config::{ModelConfig, ProviderConfig};
 use crate::identity::limits::{FailurePolicy, RateLimits};
 use crate::identity::pepper::PepperSettings;
 use crate::identity::settings::IdentitySettings;
+use weir_ledger::LedgerSettings;
+use weir_ledger::price::PriceFactors;
 use weir_sandbox::GuestLimits;
 use weir_sandbox::compiler::CompileLimits;
 use weir_sandbox::limits::MAX_MEMORY_BYTES;
@@ -93,7 +93,7 @@ pub struct Config {
     pub failure_policy: FailurePolicy,
     /// How the ledger is kept.
     #[serde(default)]
-    pub ledger: LedgerConfig,
+    pub ledger: LedgerSettings,
     /// What prices are multiplied with.
     #[serde(default)]
     pub price_factors: PriceFactors,
@@ -179,40 +179,6 @@ impl Default for Timeouts {
             first_byte_ms: 120_000,
             idle_ms: 60_000,
             total_ms: 600_000,
-        }
-    }
-}
-
-/// How the ledger is kept.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LedgerConfig {
-    /// Milliseconds between two renewals of a node's lease on what it holds; as often it looks for the holds
-    /// of nodes whose lease is over. Default 5,000.
-    pub renew_ms: u64,
-    /// Milliseconds that a lease is valid; at least twice `renew_ms`. Default 30,000.
-    pub lease_ms: u64,
-}
-
-impl Default for LedgerConfig {
-    fn default() -> Self {
-        let LeaseSettings {
-            renew_every,
-            valid_for,
-        } = LeaseSettings::default();
-        Self {
-            renew_ms: renew_every.as_millis() as u64,
-            lease_ms: valid_for.as_millis() as u64,
-        }
-    }
-}
-
-impl LedgerConfig {
-    /// As the ledger has it.
-    pub fn lease(&self) -> LeaseSettings {
-        LeaseSettings {
-            renew_every: Duration::from_millis(self.renew_ms),
-            valid_for: Duration::from_millis(self.lease_ms),
         }
     }
 }

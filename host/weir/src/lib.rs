@@ -8,7 +8,7 @@
 //! - [`identity`]: who calls, and how often they may; [`audit`]: what is kept of it.
 //! - [`catalog`]: what can be asked for, and of whom.
 //! - [`inference`]: a request from start to finish.
-//! - [`billing`]: what requests cost, and the ledger that they are paid from.
+//! - [`weir_ledger`]: what requests cost, and the ledger that they are paid from; [`billing`]: what users are shown of it.
 //! - [`admin`]: what administrators are shown.
 //! - [`plugins`]: the sandbox that adapters run in, and which of them serve; [`metrics`]: what they have done.
 //! - [`storage`]: what lasts; [`secrets`]: what must not be shown; [`sealing`]: what only weir may read of what lasts.

@@ -7,9 +7,9 @@ pub mod random;
 pub mod simulation;
 
 use weir::app::App;
-use weir::billing::Credits;
-use weir::billing::ledger::{
-    AccountId, Action, HoldId, Open, Operation, Settle, Source, Store, Usage,
+use weir_ledger::{
+    AccountId, Action, BootId, Credits, HoldId, Open, Operation, RequestSource, RequestUsage,
+    Settle, Store, UsageCounts,
 };
 use weir_storage::Database;
 use weir_storage::ids;
@@ -38,23 +38,23 @@ pub struct Served<'a> {
     /// The charge, in micro-credits.
     pub credits: i64,
     /// What the provider asks, in nano-USD.
-    pub cost: u64,
+    pub cost: i64,
 }
 
 /// Opens a hold at this moment, before a request is served. Returns its id.
 pub async fn hold(app: &App, request: Served<'_>) -> HoldId {
     let id = HoldId(ids::hold_id());
+    let boot_id = BootId::of("boot").expect("a name");
     let open = Open {
         hold: id.clone(),
-        amount: Credits(request.credits),
+        amount: Credits::from_micro(request.credits),
         request_id: ids::request_id(),
-        boot_id: "boot".to_owned(),
         parent: None,
-        source: Source::ApiKey,
+        source: RequestSource::ApiKey,
         source_id: None,
         model: request.model.to_owned(),
     };
-    commit(app, request.user, Action::Open(open)).await;
+    commit(app, request.user, Action::Open { open, boot_id }).await;
     id
 }
 
@@ -62,13 +62,16 @@ pub async fn hold(app: &App, request: Served<'_>) -> HoldId {
 pub async fn settle(app: &App, hold: HoldId, request: Served<'_>) {
     let settle = Settle {
         hold,
-        credits: Credits(request.credits),
-        usage: Usage {
+        credits: Credits::from_micro(request.credits),
+        usage: RequestUsage {
             provider: request.provider.to_owned(),
-            tokens_input: 10,
-            tokens_output: 20,
-            provider_cost_nano_usd: request.cost,
-            ..Usage::default()
+            counts: UsageCounts {
+                tokens_input: 10,
+                tokens_output: 20,
+                provider_cost_nano_usd: request.cost,
+                ..UsageCounts::default()
+            },
+            ..RequestUsage::default()
         },
     };
     commit(app, request.user, Action::Settle(settle)).await;

@@ -7,13 +7,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use weir::billing::ledger::account::HoldState;
-use weir::billing::ledger::verify::verify;
-use weir::billing::ledger::{
-    AccountId, Action, Checkpoint, Done, Grant, HoldId, Open, Operation, OperationId, Outcome,
-    Pool, Refund, Refusal, Settle, Source, Store, TopUp, Usage,
+use weir_ledger::verify::verify;
+use weir_ledger::{
+    AccountId, Action, BootId, Checkpoint, Credits, Done, Grant, HoldId, HoldState, Open,
+    Operation, OperationId, Outcome, Period, Plan, Pool, Refund, Refusal, RequestSource,
+    RequestUsage, Settle, Store, TopUp, UsageCounts,
 };
-use weir::billing::{Credits, Period, Plan};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
@@ -58,7 +57,7 @@ struct Taken {
     spent: (i64, i64),
     lost: i64,
     total: i64,
-    checkpoint: (i64, Option<Usage>),
+    checkpoint: (i64, Option<RequestUsage>),
     state: HoldState,
     settled_with: Option<Settle>,
 }
@@ -179,7 +178,7 @@ impl Oracle {
             .ok_or(Refusal::UnknownAccount)?;
         let at = operation.at;
         let outcome = match &operation.action {
-            Action::Open(open) => Self::open(account, open, at),
+            Action::Open { open, .. } => Self::open(account, open, at),
             Action::Settle(settle) => Self::settle(account, settle),
             Action::Release { hold } => Self::release(account, hold),
             Action::Expire { hold } => Self::expire(account, hold),
@@ -200,11 +199,11 @@ impl Oracle {
                 credits,
                 ..
             }) => {
-                account.begin(*plan, *period, credits.0);
+                account.begin(*plan, *period, credits.micro());
                 Ok(Done::Granted { credits: *credits })
             }
             Action::TopUp(TopUp { credits, .. }) if fits(*credits) => {
-                account.top_up += credits.0;
+                account.top_up += credits.micro();
                 Ok(Done::ToppedUp { credits: *credits })
             }
             Action::Refund(Refund { pool, credits, .. }) if fits(*credits) => {
@@ -214,11 +213,11 @@ impl Oracle {
                 };
                 let mut taken = 0;
                 if let Some(from) = from {
-                    taken = credits.0.min(*from);
+                    taken = credits.micro().min(*from);
                     *from -= taken;
                 }
                 Ok(Done::Refunded {
-                    credits: Credits(taken),
+                    credits: Credits::from_micro(taken),
                 })
             }
             Action::TopUp(_) | Action::Refund(_) => Err(Refusal::OutOfRange),
@@ -245,9 +244,9 @@ impl Oracle {
         }
         let short = |available| Refusal::Insufficient {
             required: open.amount,
-            available: Credits(available),
+            available: Credits::from_micro(available),
         };
-        let amount = open.amount.0;
+        let amount = open.amount.micro();
         let (lot, keeps) = match &open.parent {
             None => {
                 account.begin_if_due(at);
@@ -304,7 +303,7 @@ impl Oracle {
             (HoldState::Settled, Some(first)) if first == settle => {}
             (HoldState::Settled, _) => return Err(Refusal::Conflict),
             (HoldState::Open | HoldState::Expired, _) => {
-                account.spend(id, settle.credits.0);
+                account.spend(id, settle.credits.micro());
                 let hold = account.holds.get_mut(id).expect("it is there");
                 hold.state = HoldState::Settled;
                 hold.settled_with = Some(settle.clone());
@@ -312,8 +311,8 @@ impl Oracle {
         }
         let hold = &account.holds[id];
         Ok(Done::Settled {
-            charged: Credits(hold.spent.0 + hold.spent.1),
-            overrun: Credits(hold.lost),
+            charged: Credits::from_micro(hold.spent.0 + hold.spent.1),
+            overrun: Credits::from_micro(hold.lost),
         })
     }
 
@@ -342,8 +341,8 @@ impl Oracle {
         }
         let hold = &account.holds[&id.0];
         Ok(Done::Expired {
-            charged: Credits(hold.spent.0 + hold.spent.1),
-            overrun: Credits(hold.lost),
+            charged: Credits::from_micro(hold.spent.0 + hold.spent.1),
+            overrun: Credits::from_micro(hold.lost),
         })
     }
 
@@ -358,15 +357,15 @@ impl Oracle {
         if hold.state != HoldState::Open {
             return Err(Refusal::Ended(hold.state));
         }
-        if checkpoint.credits.0 >= hold.checkpoint.0 {
-            hold.checkpoint = (checkpoint.credits.0, Some(checkpoint.usage.clone()));
+        if checkpoint.credits.micro() >= hold.checkpoint.0 {
+            hold.checkpoint = (checkpoint.credits.micro(), Some(checkpoint.usage.clone()));
         }
         Ok(Done::Checkpointed)
     }
 }
 
 fn fits(credits: Credits) -> bool {
-    (0..=1_000_000_000_000_000).contains(&credits.0)
+    (0..=1_000_000_000_000_000).contains(&credits.micro())
 }
 
 /// Makes up histories that meet every rule.
@@ -441,12 +440,12 @@ impl Generator {
             58..66 => Action::Expire { hold },
             66..76 => Action::Checkpoint(Checkpoint {
                 hold,
-                credits: Credits(self.price(&taken)),
+                credits: Credits::from_micro(self.price(&taken)),
                 usage: self.usage(),
             }),
             _ => Action::Settle(Settle {
                 hold,
-                credits: Credits(self.price(&taken)),
+                credits: Credits::from_micro(self.price(&taken)),
                 usage: self.usage(),
             }),
         }
@@ -469,21 +468,26 @@ impl Generator {
             .filter(|_| self.random.below(100) == 0)
             .and_then(|account| account.recent.first());
         let hold = clash.cloned().unwrap_or_else(|| self.id("h"));
-        Action::Open(Open {
+        let open = Open {
             request_id: format!("r{hold}"),
             hold: HoldId(hold),
-            amount: Credits(amount),
-            boot_id: "boot".to_owned(),
+            amount: Credits::from_micro(amount),
             parent: parent.map(|parent| parent.open.hold.clone()),
-            source: [Source::Web, Source::ApiKey, Source::Agent][self.random.below(3)],
+            source: [
+                RequestSource::Web,
+                RequestSource::ApiKey,
+                RequestSource::Agent,
+            ][self.random.below(3)],
             source_id: self.random.percent(50).then(|| "key \"ä\"".to_owned()),
             model: ["m", "n"][self.random.below(2)].to_owned(),
-        })
+        };
+        let boot_id = boot();
+        Action::Open { open, boot_id }
     }
 
     /// Of a settlement or checkpoint: within the hold mostly, now and then all of it, or more than all.
     fn price(&mut self, hold: &Taken) -> i64 {
-        let amount = hold.open.amount.0;
+        let amount = hold.open.amount.micro();
         match self.random.below(20) {
             0 => amount,
             1 => amount + 1,
@@ -495,22 +499,25 @@ impl Generator {
         }
     }
 
-    fn usage(&mut self) -> Usage {
-        Usage {
+    fn usage(&mut self) -> RequestUsage {
+        RequestUsage {
             provider: "p".to_owned(),
             adapter_digest: "sha256:0".to_owned(),
-            tokens_input: self.random.any() % 1_000,
-            tokens_output: self.random.any() % 1_000,
-            provider_cost_nano_usd: self.random.any() % 1_000_000,
+            counts: UsageCounts {
+                tokens_input: (self.random.any() % 1_000) as i64,
+                tokens_output: (self.random.any() % 1_000) as i64,
+                provider_cost_nano_usd: (self.random.any() % 1_000_000) as i64,
+                ..UsageCounts::default()
+            },
             latency_ms: self.random.any() % 5_000,
             estimated: self.random.percent(10),
-            ..Usage::default()
+            ..RequestUsage::default()
         }
     }
 
     fn top_up(&mut self) -> Action {
         let id = OperationId(self.id("pay"));
-        let credits = Credits(self.random.up_to(400_000_000) - 1);
+        let credits = Credits::from_micro(self.random.up_to(400_000_000) - 1);
         Action::TopUp(TopUp { id, credits })
     }
 
@@ -518,7 +525,7 @@ impl Generator {
         Action::Refund(Refund {
             id: OperationId(self.id("refund")),
             pool: [Pool::Plan, Pool::TopUp][self.random.below(2)],
-            credits: Credits(self.random.up_to(100_000_000)),
+            credits: Credits::from_micro(self.random.up_to(100_000_000)),
         })
     }
 
@@ -532,7 +539,7 @@ impl Generator {
                 start,
                 end: Millis(start.0 + self.random.up_to(30 * 86_400_000)),
             },
-            credits: Credits(self.random.up_to(600_000_000)),
+            credits: Credits::from_micro(self.random.up_to(600_000_000)),
         })
     }
 
@@ -540,6 +547,10 @@ impl Generator {
         self.number += 1;
         format!("{kind}{}", self.number)
     }
+}
+
+fn boot() -> BootId {
+    BootId::of("boot").expect("a name")
 }
 
 fn account_id(index: usize) -> String {
@@ -563,7 +574,9 @@ pub async fn compare(database: &Database, seed: u64, operations: usize) -> Resul
     create_users(database, names.iter().map(|name| &**name), START.0).await;
     let store = Store::new(database.clone());
     // Every hold is of one run, so that none is an orphan.
-    let renewed = store.renew_lease("boot", START, Millis(i64::MAX / 2)).await;
+    let renewed = store
+        .renew_lease(&boot(), START, Millis(i64::MAX / 2))
+        .await;
     renewed.map_err(|error| error.to_string())?;
     let mut oracle = Oracle::default();
     for name in &names {
@@ -652,7 +665,11 @@ async fn same_balance(store: &Store, oracle: &Oracle, id: &AccountId) -> Result<
     };
     let available = account.available();
     let expected = (*lots.periods.last().unwrap_or(&0), lots.top_up, lots.plan);
-    let found = (available.plan.0, available.top_up.0, account.plan);
+    let found = (
+        available.plan.micro(),
+        available.top_up.micro(),
+        account.plan,
+    );
     if found == expected {
         Ok(())
     } else {

@@ -10,12 +10,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use weir::billing::Credits;
-use weir::billing::ledger::account::{Account, Entry, EntryKind, HoldState, Pools, apply};
-use weir::billing::ledger::committer::{Answer, Committer, Input, Next, Reply};
-use weir::billing::ledger::{
-    AccountId, Action, Checkpoint, Done, HoldId, Open, Operation, OperationId, Outcome, Refusal,
-    Settle, Source, StoreError, TopUp, Usage,
+use weir_ledger::account::{Entry, EntryKind, Pools, apply};
+use weir_ledger::committer::{Answer, Committer, Input, Next, Reply};
+use weir_ledger::{
+    Account, AccountId, Action, BootId, Checkpoint, Credits, Done, HoldId, HoldState, Open,
+    Operation, OperationId, Outcome, Refusal, RequestSource, RequestUsage, Settle, StoreError,
+    TopUp, UsageCounts,
 };
 use weir_storage::clock::Millis;
 
@@ -58,7 +58,7 @@ struct Shared {
 }
 
 struct Node {
-    boot: String,
+    boot: BootId,
     committer: Committer<Waiter>,
     busy: bool,
 }
@@ -89,7 +89,7 @@ impl Reply for Waiter {
 struct Request {
     account: AccountId,
     node: usize,
-    boot: String,
+    boot: BootId,
     hold: HoldId,
     gone: Rc<Cell<bool>>,
     /// How it ends: the price, or nothing delivered.
@@ -108,7 +108,7 @@ struct Simulation {
     asked: Vec<Operation>,
     /// Commits that nobody knows of any more, still under way.
     adrift: Vec<Vec<Operation>>,
-    dead_boots: Vec<String>,
+    dead_boots: Vec<BootId>,
     boots: usize,
     now: Millis,
     happened: Happened,
@@ -191,7 +191,7 @@ impl Simulation {
     fn new_node(&mut self) -> Node {
         self.boots += 1;
         Node {
-            boot: format!("boot_{}", self.boots),
+            boot: BootId::of(&format!("boot_{}", self.boots)).expect("a name"),
             committer: Committer::default(),
             busy: false,
         }
@@ -241,17 +241,17 @@ impl Simulation {
         };
         let open = Open {
             hold,
-            amount: Credits(amount),
+            amount: Credits::from_micro(amount),
             request_id: format!("req_{}", self.happened.requests),
-            boot_id: request.boot.clone(),
             parent: None,
-            source: Source::Web,
+            source: RequestSource::Web,
             source_id: None,
             model: "m".to_owned(),
         };
         let gone = request.gone.clone();
+        let boot_id = request.boot.clone();
         self.requests.push(request);
-        self.ask(node, account, Action::Open(open), Some(gone));
+        self.ask(node, account, Action::Open { open, boot_id }, Some(gone));
     }
 
     /// A request whose hold is open has a checkpoint, or ends.
@@ -272,20 +272,23 @@ impl Simulation {
     fn request_steps(&mut self, index: usize, checkpoint: bool) {
         let request = &mut self.requests[index];
         let (hold, node, account) = (request.hold.clone(), request.node, request.account.clone());
-        let usage = Usage {
+        let usage = RequestUsage {
             provider: "p".to_owned(),
-            tokens_output: 1,
-            ..Usage::default()
+            counts: UsageCounts {
+                tokens_output: 1,
+                ..UsageCounts::default()
+            },
+            ..RequestUsage::default()
         };
         let action = match request.price {
             Some(price) if checkpoint => Action::Checkpoint(Checkpoint {
                 hold,
-                credits: Credits(self.random.up_to(price)),
+                credits: Credits::from_micro(self.random.up_to(price)),
                 usage,
             }),
             Some(price) => {
                 request.ended = true;
-                let credits = Credits(price);
+                let credits = Credits::from_micro(price);
                 Action::Settle(Settle {
                     hold,
                     credits,
@@ -402,7 +405,7 @@ impl Simulation {
             return;
         };
         // Whoever opens a hold asks once, and asks nobody else.
-        if !matches!(operation.action, Action::Open(_)) {
+        if !matches!(operation.action, Action::Open { .. }) {
             let node = self.random.below(NODES);
             self.submit(node, operation, Some(Rc::default()));
         }
@@ -448,11 +451,11 @@ impl Simulation {
         self.expire_holds_of(&[boot]);
     }
 
-    fn expire_holds_of(&mut self, boots: &[String]) {
+    fn expire_holds_of(&mut self, boots: &[BootId]) {
         let mut orphans = Vec::new();
         for account in self.shared.accounts.values() {
             for hold in account.holds.values() {
-                if hold.state == HoldState::Open && boots.contains(&hold.open.boot_id) {
+                if hold.state == HoldState::Open && boots.contains(&hold.boot_id) {
                     orphans.push((account.id.clone(), hold.open.hold.clone()));
                 }
             }
@@ -466,7 +469,7 @@ impl Simulation {
 
     fn top_up(&mut self) {
         let id = OperationId(format!("pay_{}", self.asked.len()));
-        let credits = Credits(self.random.up_to(300_000_000));
+        let credits = Credits::from_micro(self.random.up_to(300_000_000));
         let account = AccountId(format!("usr_{}", self.random.below(ACCOUNTS)));
         let node = self.random.below(NODES);
         let action = Action::TopUp(TopUp { id, credits });
@@ -477,7 +480,7 @@ impl Simulation {
     fn hear(&mut self) {
         let answers: Vec<_> = self.answers.borrow_mut().drain(..).collect();
         for (operation, outcome) in answers {
-            if let Action::Open(open) = &operation.action
+            if let Action::Open { open, .. } = &operation.action
                 && let Some(request) = self
                     .requests
                     .iter_mut()
@@ -520,13 +523,16 @@ impl Simulation {
                 .get(id)
                 .map_or(&[][..], |entries| entries);
             let sum = |delta: fn(&Entry) -> Credits| {
-                entries.iter().map(|entry| delta(entry).0).sum::<i64>()
+                entries
+                    .iter()
+                    .map(|entry| delta(entry).micro())
+                    .sum::<i64>()
             };
             let sums = (
                 sum(|entry| entry.plan_delta),
                 sum(|entry| entry.top_up_delta),
             );
-            let balance = (account.balance.plan.0, account.balance.top_up.0);
+            let balance = (account.balance.plan.micro(), account.balance.top_up.micro());
             if sums != balance {
                 return Err(format!(
                     "I1: {id} has {balance:?}, and its entries say {sums:?}"
@@ -552,7 +558,7 @@ impl Simulation {
                         .filter(|entry| entry.hold.as_ref().is_some_and(|hold| hold.id == *hold_id))
                 };
                 let posted: i64 = of_hold()
-                    .map(|entry| -entry.plan_delta.0 - entry.top_up_delta.0)
+                    .map(|entry| -entry.plan_delta.micro() - entry.top_up_delta.micro())
                     .sum();
                 let ends = |kinds: &[EntryKind]| {
                     of_hold()
@@ -573,7 +579,9 @@ impl Simulation {
                         hold.state
                     ));
                 }
-                if posted != hold.posted.total().0 || hold.settled.0 != posted + hold.overrun.0 {
+                if posted != hold.posted.total().micro()
+                    || hold.settled.micro() != posted + hold.overrun.micro()
+                {
                     return Err(format!("I3: {hold_id} posted {posted}, and says {hold:?}"));
                 }
             }
@@ -619,7 +627,7 @@ fn share_accounts(some: &[Operation], others: &[Operation]) -> bool {
 
 fn operation_hold(operation: &Operation) -> Option<&HoldId> {
     match &operation.action {
-        Action::Open(open) => Some(&open.hold),
+        Action::Open { open, .. } => Some(&open.hold),
         Action::Settle(settle) => Some(&settle.hold),
         Action::Release { hold } => Some(hold),
         _ => None,

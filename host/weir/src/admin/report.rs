@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
-use crate::billing::{Credits, plans};
+use weir_ledger::{UsageSums, plans};
 use weir_storage::clock::Millis;
 
 /// How many models [`PlatformUsage::top_models`] lists at most.
@@ -70,16 +70,8 @@ pub struct Sums {
     pub model: String,
     /// The provider that answered.
     pub provider: String,
-    /// Requests that were charged; negative where those of another day were taken back.
-    pub requests: i64,
-    /// Tokens of input.
-    pub tokens_input: i64,
-    /// Tokens of output.
-    pub tokens_output: i64,
-    /// What accounts paid.
-    pub credits: Credits,
-    /// What the provider asks, in nano-USD.
-    pub provider_cost_nano_usd: i64,
+    /// Requests, credits and counts of that day.
+    pub used: UsageSums,
 }
 
 /// What `GET /admin/usage` answers.
@@ -146,7 +138,7 @@ pub struct ModelEconomics {
 
 /// A month's usage. `active_users` is known to the database alone.
 pub fn platform_usage(period: &Month, active_users: i64, sums: &[Sums]) -> PlatformUsage {
-    let total = Used::of(sums.iter());
+    let month = total(sums);
     let by_day = grouped(sums, |sums| &*sums.day);
     let mut by_model = grouped(sums, |sums| &*sums.model);
     // Stable, so that models with as many requests stay in the order of their names.
@@ -154,8 +146,8 @@ pub fn platform_usage(period: &Month, active_users: i64, sums: &[Sums]) -> Platf
     by_model.truncate(TOP_MODELS);
     PlatformUsage {
         period: period.to_string(),
-        total_requests: total.requests,
-        total_credits_consumed: total.credits.rounded(),
+        total_requests: month.requests,
+        total_credits_consumed: month.credits.rounded(),
         active_users,
         requests_by_day: by_day
             .into_iter()
@@ -181,14 +173,14 @@ pub fn model_economics(sums: &[Sums]) -> Vec<ModelEconomics> {
     grouped(sums, |sums| (&*sums.model, &*sums.provider))
         .into_iter()
         .map(|((model, provider), used)| {
-            let revenue = used.credits.0 as f64;
-            let cost = used.provider_cost_nano_usd as f64;
+            let revenue = used.credits.micro() as f64;
+            let cost = used.counts.provider_cost_nano_usd as f64;
             ModelEconomics {
                 model: model.to_owned(),
                 provider: provider.to_owned(),
                 total_requests: used.requests,
-                total_input_tokens: used.tokens_input,
-                total_output_tokens: used.tokens_output,
+                total_input_tokens: used.counts.tokens_input,
+                total_output_tokens: used.counts.tokens_output,
                 provider_cost_usd: cost / NANO,
                 revenue_credits: used.credits.rounded(),
                 // A micro-credit is a nano-USD.
@@ -201,45 +193,29 @@ pub fn model_economics(sums: &[Sums]) -> Vec<ModelEconomics> {
 
 const NANO: f64 = 1e9;
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Used {
-    requests: i64,
-    tokens_input: i64,
-    tokens_output: i64,
-    credits: Credits,
-    provider_cost_nano_usd: i64,
-}
-
-impl Used {
-    fn of<'a>(sums: impl Iterator<Item = &'a Sums>) -> Self {
-        sums.fold(Self::default(), |used, sums| Self {
-            requests: used.requests.saturating_add(sums.requests),
-            tokens_input: used.tokens_input.saturating_add(sums.tokens_input),
-            tokens_output: used.tokens_output.saturating_add(sums.tokens_output),
-            credits: [used.credits, sums.credits].into_iter().sum(),
-            provider_cost_nano_usd: used
-                .provider_cost_nano_usd
-                .saturating_add(sums.provider_cost_nano_usd),
-        })
-    }
+fn total<'a>(sums: impl IntoIterator<Item = &'a Sums>) -> UsageSums {
+    let sums = sums.into_iter().map(|sums| sums.used);
+    sums.fold(UsageSums::default(), UsageSums::plus)
 }
 
 /// Sums by key, in its order, but for those in which everything was taken back.
-fn grouped<'a, K: Ord>(sums: &'a [Sums], key: impl Fn(&'a Sums) -> K) -> Vec<(K, Used)> {
+fn grouped<'a, K: Ord>(sums: &'a [Sums], key: impl Fn(&'a Sums) -> K) -> Vec<(K, UsageSums)> {
     let mut groups = BTreeMap::<K, Vec<&Sums>>::new();
     for sums in sums {
         groups.entry(key(sums)).or_default().push(sums);
     }
     groups
         .into_iter()
-        .map(|(key, sums)| (key, Used::of(sums.into_iter())))
-        .filter(|(_, used)| *used != Used::default())
+        .map(|(key, sums)| (key, total(sums)))
+        .filter(|(_, used)| *used != UsageSums::default())
         .collect()
 }
 
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
+    use weir_ledger::{Credits, UsageCounts};
+
     use super::*;
 
     fn sums(day: &str, model: &str, requests: i64, credits: i64, cost: i64) -> Sums {
@@ -247,10 +223,14 @@ mod tests {
             day: day.to_owned(),
             model: model.to_owned(),
             provider: "p".to_owned(),
-            requests,
-            credits: Credits(credits),
-            provider_cost_nano_usd: cost,
-            ..Sums::default()
+            used: UsageSums {
+                requests,
+                credits: Credits::from_micro(credits),
+                counts: UsageCounts {
+                    provider_cost_nano_usd: cost,
+                    ..UsageCounts::default()
+                },
+            },
         }
     }
 

@@ -6,12 +6,12 @@
 use std::io;
 use std::time::Duration;
 
-use sqlx::{Executor, Row};
-
-use super::report::{Month, Sums};
-use crate::billing::Credits;
+use sqlx::{AssertSqlSafe, Executor, Row};
+use weir_ledger::UsageSums;
 use weir_storage::Database;
 use weir_storage::database::{Dialect, Snapshot};
+
+use super::report::{Month, Sums};
 
 /// How long a report may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,14 +44,11 @@ pub(super) async fn sums_and_users(
 
 async fn find_sums(snapshot: &mut Snapshot, month: &Month) -> sqlx::Result<Vec<Sums>> {
     let [first, last] = month.days();
-    let rows = sqlx::query(
-        "SELECT day, model, provider, CAST(SUM(requests) AS BIGINT) AS requests, \
-         CAST(SUM(tokens_input) AS BIGINT) AS tokens_input, \
-         CAST(SUM(tokens_output) AS BIGINT) AS tokens_output, \
-         CAST(SUM(credits) AS BIGINT) AS credits, \
-         CAST(SUM(provider_cost) AS BIGINT) AS provider_cost \
-         FROM usage_daily WHERE day BETWEEN $1 AND $2 GROUP BY day, model, provider",
-    )
+    let rows = sqlx::query(AssertSqlSafe(format!(
+        "SELECT day, model, provider, {} FROM usage_daily \
+         WHERE day BETWEEN $1 AND $2 GROUP BY day, model, provider",
+        UsageSums::columns()
+    )))
     .bind(first)
     .bind(last)
     .fetch_all(&mut **snapshot)
@@ -62,11 +59,7 @@ async fn find_sums(snapshot: &mut Snapshot, month: &Month) -> sqlx::Result<Vec<S
                 day: row.try_get("day")?,
                 model: row.try_get("model")?,
                 provider: row.try_get("provider")?,
-                requests: row.try_get("requests")?,
-                tokens_input: row.try_get("tokens_input")?,
-                tokens_output: row.try_get("tokens_output")?,
-                credits: Credits(row.try_get("credits")?),
-                provider_cost_nano_usd: row.try_get("provider_cost")?,
+                used: UsageSums::read(|column| row.try_get(column))?,
             })
         })
         .collect()

@@ -1,25 +1,11 @@
-//! What requests cost, and the ledger that they are paid from.
+//! What users are shown of their account, and what it is brought up to date by.
 //!
-//! A request's worst-case price is *held* before its upstream is called, then *settled* at the actual
-//! price, or *released* if nothing was delivered. Amounts are [`Credits`], exact integers from the price
-//! list to the database.
+//! What requests cost, and what they are paid from, is [`weir_ledger`]'s; what a request is charged however it ends
+//! is [`crate::inference::meter`]'s.
 //!
-//! **Invariant:** nothing outside this folder writes a row of the ledger.
-//! **Invariant:** nothing here but [`routes`] knows HTTP, and nothing a provider's wire format.
+//! **Invariant:** nothing here writes a row of the ledger.
 //!
-//! To change what a plan gives, edit [`plans`]; how prices become charges, [`pricing`]; what a request is charged
-//! however it ends, [`meter`]; which credits are spent first, [`ledger::account`]; what users are shown of it,
-//! [`usage`].
+//! To show users another figure of their account, edit [`usage`].
 
-pub mod credits;
-pub mod idempotency;
-pub mod ledger;
-pub mod meter;
-pub mod plans;
-pub mod pricing;
 pub mod routes;
 pub mod usage;
-
-pub use self::credits::Credits;
-pub use self::ledger::Ledger;
-pub use self::plans::{Period, Plan};

@@ -5,11 +5,11 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::header;
 
-use super::ledger::{AccountId, LedgerError};
 use super::usage::{self, Balances, UsageError};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::identity::Caller;
+use weir_ledger::{AccountId, LedgerError};
 
 /// `GET /usage/me`: what the caller has left and what this cycle has cost, up to a minute late.
 pub async fn get_usage(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {

@@ -16,17 +16,13 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use sqlx::Row;
-
-use super::ledger::account::Account;
-use super::ledger::store::read_account;
-use super::ledger::{AccountId, Action, LedgerError, Store};
-use super::{Credits, Plan};
-use crate::app::App;
 use tokio::time::Instant;
+use weir_ledger::{Account, AccountId, Action, Credits, LedgerError, Plan, Store};
 use weir_storage::cache::Cached;
 use weir_storage::clock::Millis;
 use weir_storage::{Cache, Database};
+
+use crate::app::App;
 
 /// How long a summary is shown.
 pub const SUMMARY_TTL: Duration = Duration::from_secs(60);
@@ -198,49 +194,26 @@ fn summarize(found: &Found) -> Summary {
 
 /// An account and what its period has cost, as of one moment.
 async fn find(database: &Database, id: &AccountId, now: Millis) -> Result<Found, UsageError> {
-    // One statement, so that no settlement comes between the balance and the sums. Open holds are few.
-    let rows = sqlx::query(
-        "SELECT accounts.id, accounts.plan, accounts.period_start, accounts.period_end, \
-         accounts.period_number, accounts.plan_credits, accounts.top_up_credits, accounts.plan_held, \
-         accounts.top_up_held, accounts.entries, accounts.created_at, usage_daily.model, \
-         CAST(COALESCE(SUM(usage_daily.credits), 0) AS BIGINT) AS credits, \
-         CAST(COALESCE(SUM(usage_daily.requests), 0) AS BIGINT) AS requests, \
-         CAST(CASE WHEN accounts.plan_held = 0 THEN 0 ELSE \
-         (SELECT COALESCE(SUM(holds.plan_reserved), 0) FROM holds WHERE holds.state = 'open' \
-         AND holds.account_id = accounts.id AND holds.period_number < accounts.period_number) \
-         END AS BIGINT) AS plan_held_before \
-         FROM accounts LEFT JOIN usage_daily ON usage_daily.account_id = accounts.id \
-         AND usage_daily.period_start = accounts.period_start \
-         WHERE accounts.id = $1 GROUP BY accounts.id, usage_daily.model",
-    )
-    .bind(&id.0)
-    .fetch_all(database.reader())
-    .await?;
-    let Some(row) = rows.first() else {
-        let since = Store::new(database.clone()).find_user_since(id).await?;
+    let store = Store::new(database.clone());
+    let Some(usage) = store.find_period_usage(id).await? else {
+        let since = store.find_user_since(id).await?;
         let since = since.ok_or(UsageError::UnknownUser)?;
         return Ok(begin(Account::new(id.clone(), since), now));
     };
-    let account = read_account(row).map_err(sqlx::Error::from)?;
+    let account = usage.account;
     if account.is_period_due(now) {
         return Ok(begin(account, now));
     }
-    let held_before = Credits(row.try_get("plan_held_before")?);
-    let mut by_model = Vec::new();
-    for row in &rows {
-        if let Some(model) = row.try_get::<Option<String>, _>("model")? {
-            by_model.push(ModelUsage {
-                model,
-                credits_used: Credits(row.try_get("credits")?),
-                requests: row.try_get("requests")?,
-            });
-        }
-    }
+    let by_model = usage.by_model.into_iter().map(|(model, sums)| ModelUsage {
+        model,
+        credits_used: sums.credits,
+        requests: sums.requests,
+    });
     Ok(Found {
         is_begun: true,
-        plan_credits: account.balance.plan.saturating_sub(held_before),
+        plan_credits: account.balance.plan.saturating_sub(usage.plan_held_before),
         account,
-        by_model,
+        by_model: by_model.collect(),
     })
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::price::{Factor, NanoUsd, Price, TokenPrices};
+use weir_ledger::price::{NanoUsd, Price, TokenPrices};
 use weir_storage::secrets::SecretSource;
 
 /// An upstream: `[providers.NAME]`.
@@ -110,25 +110,6 @@ pub struct AboveConfig {
     pub input_tokens: u64,
     /// The prices then.
     pub price: PriceConfig,
-}
-
-/// What prices are multiplied with: `[price_factors]`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct PriceFactors {
-    /// For every model. Default 1.4.
-    pub text: Factor,
-    /// For images, on top of `text`. Default 1.15.
-    pub image: Factor,
-}
-
-impl Default for PriceFactors {
-    fn default() -> Self {
-        Self {
-            text: Factor(14_000),
-            image: Factor(11_500),
-        }
-    }
 }
 
 impl PriceConfig {

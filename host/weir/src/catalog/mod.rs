@@ -9,7 +9,6 @@
 //! ([`check_adapter`] asks that of a component before it is activated).
 
 pub mod config;
-pub mod price;
 pub mod routes;
 
 use std::collections::BTreeMap;
@@ -19,9 +18,9 @@ use figment::Figment;
 use figment::providers::{Format, Toml};
 use serde::Serialize;
 use serde::de::IgnoredAny;
+use weir_ledger::price::{Price, PriceFactors};
 
-use self::config::{ModelConfig, PriceFactors, ProviderConfig};
-use self::price::Price;
+use self::config::{ModelConfig, ProviderConfig};
 use crate::config::Config;
 use crate::inference::upstream::{BaseUrl, Upstream, UpstreamTimeouts};
 use weir_sandbox::adapter::ConfigureError;

@@ -2,8 +2,8 @@
 
 use anyhow::bail;
 
-use crate::billing::ledger::verify::verify;
 use crate::config::Config;
+use weir_ledger::verify::verify;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 

@@ -3,13 +3,13 @@
 use anyhow::{Context, ensure};
 
 use crate::audit::{Audit, Event};
-use crate::billing::ledger::{
-    self, AccountId, Action, Grant, LedgerError, Operation, OperationId, Refusal, Store, TopUp,
-};
-use crate::billing::{Credits, Period, Plan};
 use crate::config::Config;
 use crate::identity::dev_issuer::{DevAudience, DevIssuer};
 use crate::identity::store;
+use weir_ledger::{
+    AccountId, Action, Credits, Grant, LedgerError, Operation, OperationId, Period, Plan, Refusal,
+    Store, TopUp,
+};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
@@ -132,7 +132,7 @@ async fn commit(
         at,
         action,
     };
-    let outcome = ledger::commit_one(&Store::new(database.clone()), operation).await;
+    let outcome = weir_ledger::commit_one(&Store::new(database.clone()), operation).await;
     let is_unknown = outcome == Err(LedgerError::Refused(Refusal::UnknownAccount));
     ensure!(!is_unknown, "there is no user {user_id}");
     outcome.map(drop).context("changing the account")

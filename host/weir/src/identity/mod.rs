@@ -45,9 +45,8 @@ use self::jwt::TokenError;
 use self::limits::{FailurePolicy, LOCKOUT};
 use crate::app::App;
 use crate::audit::Event;
-use crate::billing::ledger::{AccountId, Source};
-use crate::billing::meter::Payer;
 use crate::error::ApiError;
+use weir_ledger::{AccountId, Payer, RequestSource};
 use weir_storage::cache::{Bucket, CacheError, Identify, Lookup, RateDecision, Record, RecordKey};
 use weir_storage::ids::Hex;
 
@@ -115,8 +114,8 @@ impl Caller {
     /// Who pays for what is asked.
     pub fn payer(self) -> Payer {
         let (source, source_id) = match self.proof {
-            Proof::ApiKey { hash } => (Source::ApiKey, Some(hash)),
-            Proof::Web { .. } => (Source::Web, None),
+            Proof::ApiKey { hash } => (RequestSource::ApiKey, Some(hash)),
+            Proof::Web { .. } => (RequestSource::Web, None),
         };
         Payer {
             account: AccountId(self.user_id),

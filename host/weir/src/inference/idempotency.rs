@@ -1,6 +1,6 @@
 //! The `Idempotency-Key` header: what a request that brings one is answered, if it is not the first.
 //!
-//! The keys themselves are [`crate::billing::idempotency`]'s.
+//! The keys themselves are [`weir_ledger::idempotency`]'s.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use http::{HeaderName, Method, StatusCode};
 use sha2::{Digest, Sha256};
 
 use crate::app::App;
-use crate::billing::idempotency::{self, Claim, Claimed, ClaimedKey, MAX_KEY_BYTES, Served};
-use crate::billing::ledger::AccountId;
 use crate::error::ApiError;
 use crate::request::RequestId;
+use weir_ledger::AccountId;
+use weir_ledger::idempotency::{self, Claim, Claimed, ClaimedKey, MAX_KEY_BYTES, Served};
 
 const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 
@@ -106,7 +106,7 @@ impl KeyedRequest {
             key: self.key,
             request_digest: self.digest,
             request_id: request_id.as_str().to_owned(),
-            boot_id: app.ledger.boot_id().to_owned(),
+            boot_id: app.ledger.boot_id().clone(),
             at: app.clock.now(),
         };
         let claimed = |claim| {

@@ -4,7 +4,7 @@
 //! 2. **Admit** ([`admission`]): a turn, or 503.
 //! 3. **Resolve** ([`resolve`]): the model, its upstreams, its limits; each violation its own 400.
 //! 4. **Claim** ([`idempotency`]): a request that brings an `Idempotency-Key` is served once.
-//! 5. **Hold** ([`crate::billing::meter`]): the most that it can cost is reserved, durably.
+//! 5. **Hold** ([`meter`]): the most that it can cost is reserved, durably.
 //! 6. **Exchange** ([`exchange`]): a fresh adapter instance translates, the host does the I/O.
 //! 7. **Relay** ([`relay`]): events become the client's dialect, with backpressure.
 //! 8. **Settle**: the actual price is charged, durably, and then the end of the answer goes out.
@@ -24,7 +24,7 @@ pub mod dialect;
 pub mod error;
 pub mod exchange;
 pub mod idempotency;
-pub use crate::billing::meter;
+pub mod meter;
 pub mod redact;
 pub mod relay;
 pub mod resolve;
@@ -43,12 +43,11 @@ use self::dialect::{AnswerHead, Attachment, ChatCall};
 use self::error::{ExchangeError, Phase, Retry};
 use self::exchange::Exchange;
 use self::idempotency::{Instead, KeyedRequest};
+use self::meter::{Attempt, Meter, Metered};
 use self::relay::{Bounds, Relay};
 use self::resolve::Resolved;
 use self::usage::RequestSize;
 use crate::app::App;
-use crate::billing::ledger::AccountId;
-use crate::billing::meter::{Attempt, Meter, Metered, Payer};
 use crate::error::ApiError;
 use weir_sandbox::GuestError;
 use weir_sandbox::adapter::bindings::adapter::{Request, Task};
@@ -57,6 +56,7 @@ use weir_sandbox::adapter::bindings::chat;
 use crate::plugins::Component;
 use crate::plugins::counters::Ended;
 use crate::request::RequestId;
+use weir_ledger::{AccountId, Payer};
 use weir_storage::ids;
 
 /// How often one upstream is tried for one request.

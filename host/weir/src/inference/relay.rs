@@ -24,12 +24,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::dialect::{AnswerHead, Chunks, Dialect, Whole};
+use super::dialect::{AnswerHead, Billed, Chunks, Dialect, Whole};
 use super::error::{ExchangeError, Phase};
+use super::meter::{Meter, Spent};
 use super::sequence::{OutOfOrder, Sequence};
-use crate::billing::idempotency::ClaimedKey;
-use crate::billing::meter::{Billed, Meter, Spent};
 use crate::error::ApiError;
+use weir_ledger::idempotency::ClaimedKey;
 use weir_sandbox::adapter::bindings::chat::Event;
 
 /// Pieces of a stream that wait for a client to read them. A piece is at most what one call of an

@@ -6,9 +6,9 @@ use http::StatusCode;
 
 use super::dialect::{Attachment, ChatCall};
 use super::usage::RequestSize;
-use crate::catalog::price::Price;
 use crate::catalog::{Catalog, Model};
 use crate::error::ApiError;
+use weir_ledger::price::Price;
 use weir_sandbox::adapter::bindings::adapter::Client;
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, Content, ToolContent};
 

@@ -7,12 +7,11 @@ use http::StatusCode;
 use super::dialect::{self, ChatCall};
 use super::idempotency::IdempotencyHeader;
 use crate::app::App;
-use crate::billing::ledger::{AccountId, Source};
-use crate::billing::meter::Payer;
 use crate::error::ApiError;
 use crate::identity::service::{Scope, ServiceCaller};
 use crate::identity::{self, Caller};
 use crate::request::{JsonBody, RequestId};
+use weir_ledger::{AccountId, Payer, RequestSource};
 
 /// Bytes of an id in the body of a service's request.
 const MAX_ID_BYTES: usize = 256;
@@ -109,7 +108,7 @@ fn take_payer(call: &mut ChatCall) -> Result<Payer, ApiError> {
     })?;
     Ok(Payer {
         account: AccountId(user_id),
-        source: Source::Agent,
+        source: RequestSource::Agent,
         source_id: task_id,
     })
 }

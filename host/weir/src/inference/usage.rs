@@ -4,6 +4,7 @@
 //! the bound of the request, output to the limit that was sent. Where nothing is reported, the host
 //! counts bytes; so it does where zero is reported of what it has seen.
 
+use weir_ledger::TokenCounts;
 use weir_sandbox::adapter::bindings::chat::{
     ChatRequest, Content, File, Image, Message, ResponseFormat, Source, ToolContent, ToolKind, Usage,
 };
@@ -29,23 +30,6 @@ pub struct RequestSize {
     pub images: u64,
     /// Bytes of documents: how many tokens they make, only the upstream knows.
     pub file_bytes: u64,
-}
-
-/// Tokens that a request was served with, checked by the host.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct TokenCounts {
-    /// All input, cached input included.
-    pub input: u64,
-    /// The part of the input that came from the upstream's cache.
-    pub cache_read: u64,
-    /// The part of the input that was written to it for a short time.
-    pub cache_write_short: u64,
-    /// The part of the input that was written to it for a long time.
-    pub cache_write_long: u64,
-    /// All output, reasoning included.
-    pub output: u64,
-    /// The part of the output that was reasoning.
-    pub reasoning: u64,
 }
 
 /// Token counts and where they came from.

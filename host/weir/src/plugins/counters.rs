@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::billing::Credits;
+use weir_ledger::Credits;
 
 /// Within which traps count together.
 const TRAPS_WITHIN: Duration = Duration::from_secs(60);
@@ -71,7 +71,7 @@ impl Counters {
 
     /// Counts a charge.
     pub fn charge(&self, credits: Credits) {
-        self.credits.fetch_add(credits.0, Ordering::Relaxed);
+        self.credits.fetch_add(credits.micro(), Ordering::Relaxed);
     }
 
     /// Notes a trap, and says whether there have been so many within a minute. They are forgotten then.
@@ -154,7 +154,7 @@ mod tests {
         counters.exchange(Ended::Well, Duration::from_micros(3));
         counters.exchange(Ended::InError, Duration::from_micros(4));
         counters.exchange(Ended::InTrap, Duration::from_micros(5));
-        counters.charge(Credits(7));
+        counters.charge(Credits::from_micro(7));
         let counts = Counts {
             requests: 3,
             errors: 2,

@@ -17,12 +17,12 @@ use super::Component;
 use weir_sandbox::{Digest, GuestError, LoadError};
 use crate::admin::AdminCaller;
 use crate::app::App;
-use crate::billing::Credits;
 use crate::catalog::{self, Problem};
 use crate::error::ApiError;
 use crate::identity;
 use crate::identity::service::Scope;
 use crate::request::{ComponentBody, JsonBody};
+use weir_ledger::Credits;
 
 /// Bytes of the longest name of a slot.
 const SLOT_BYTES: usize = 64;
@@ -409,7 +409,7 @@ fn plugin_item(candidate: slots::Candidate) -> PluginItem {
         errors: counts.errors,
         traps: counts.traps,
         latency_ms,
-        credits: Credits(counts.credits).to_json(),
+        credits: Credits::from_micro(counts.credits).to_json(),
     }
 }
 

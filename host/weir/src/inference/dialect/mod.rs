@@ -15,11 +15,11 @@ pub(crate) mod json;
 pub mod openai_chat;
 
 use bytes::Bytes;
+use weir_ledger::{Credits, TokenCounts};
 use weir_sandbox::adapter::bindings::adapter::Client;
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, Event, Source};
 
 use crate::error::ApiError;
-use crate::inference::meter::Billed;
 
 /// A request, whatever dialect it came in.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,6 +84,15 @@ pub struct AnswerHead {
     pub created: i64,
     /// The model, by the name that the client used.
     pub model: String,
+}
+
+/// What an answer says of its price: what was charged, and for what.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Billed {
+    /// The tokens.
+    pub tokens: TokenCounts,
+    /// The credits that the account paid.
+    pub credits: Credits,
 }
 
 /// An answer that is not streamed, as far as it has come.

@@ -10,11 +10,11 @@ use weir_sandbox::adapter::bindings::chat::{
 };
 
 use super::{Chunks, Completion, KEEP_ALIVE, Preferences};
-use crate::billing::Credits;
+use weir_ledger::Credits;
 use crate::error::ApiError;
 use crate::inference::dialect::AnswerHead;
-use crate::inference::meter::Billed;
-use crate::inference::usage::TokenCounts;
+use crate::inference::dialect::Billed;
+use weir_ledger::TokenCounts;
 
 const PREFERENCES: Preferences = Preferences {
     include_usage: true,

@@ -11,7 +11,7 @@ use super::answer::{AnswerImage, AnswerUsage, OpaqueBlock, call_word, completion
 use super::blocks::{Blocks, Call, Place};
 use crate::error::ApiError;
 use crate::inference::dialect::AnswerHead;
-use crate::inference::meter::Billed;
+use crate::inference::dialect::Billed;
 
 /// A comment, which readers of server-sent events skip.
 pub const KEEP_ALIVE: Bytes = Bytes::from_static(b": keep-alive\n\n");

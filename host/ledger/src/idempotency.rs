@@ -1,4 +1,4 @@
-//! `Idempotency-Key`: one outcome for each key of an account, for 24 hours.
+//! Idempotency keys: one outcome for each key of an account, for 24 hours.
 //!
 //! A key is claimed before the request's hold is opened, and ends when its hold has: with the answer, if there is
 //! one to give again. A request that was refused, or for which nothing was settled, gives the key back, so that it
@@ -16,13 +16,13 @@ use sqlx::Row;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-
-use super::Credits;
-use super::ledger::AccountId;
 use weir_storage::Database;
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::database::Transaction;
 use weir_storage::sealing::{KeyRing, OpenError, Purpose};
+
+use crate::credits::Credits;
+use crate::operation::{AccountId, BootId};
 
 /// Hours that a key is kept.
 pub const KEPT_HOURS: i64 = 24;
@@ -50,26 +50,26 @@ const ENDING_TIMEOUT: Duration = Duration::from_secs(30);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Keys that are forgotten in one go.
+/// Keys that are deleted by one statement.
 const FORGOTTEN: i64 = 1_000;
 
-/// How often that is done in one round: others want to write, too.
+/// Such statements in one round: others want to write, too.
 const MOST_ROUNDS: u32 = 50;
 
 /// A request that brings a key.
 #[derive(Debug, Clone)]
 pub struct Claim {
-    /// Whose key.
+    /// The account that the key belongs to.
     pub account: AccountId,
     /// The key, of 1 to [`MAX_KEY_BYTES`] bytes.
     pub key: String,
-    /// SHA-256 of method, path and body.
+    /// SHA-256 of all that tells the request from another one.
     pub request_digest: [u8; 32],
     /// The request.
     pub request_id: String,
-    /// The run of the node that serves it; see [`Ledger::boot_id`](super::Ledger::boot_id).
-    pub boot_id: String,
-    /// When it came.
+    /// The run of the node that serves it; see [`Ledger::boot_id`](crate::Ledger::boot_id).
+    pub boot_id: BootId,
+    /// The moment at which the request came.
     pub at: Millis,
 }
 
@@ -78,9 +78,9 @@ pub struct Claim {
 pub enum Claimed {
     /// It is the first one: serve it, then [`end`].
     New,
-    /// The key was used for another request: 409.
+    /// The key was used for another request.
     OtherRequest,
-    /// The first one is still being served: 409 and Retry-After.
+    /// The first one is still being served: worth asking again.
     InProgress,
     /// The first one was served.
     Served(Served),
@@ -89,13 +89,13 @@ pub enum Claimed {
 /// The first request of a key, which was served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Served {
-    /// Its id.
+    /// The request's id.
     pub request_id: String,
-    /// What it was charged.
+    /// Its charge.
     pub charged: Credits,
     /// Its answer, sealed, if that is kept.
     pub answer: Option<Vec<u8>>,
-    /// When the key lapses.
+    /// The moment at which the key lapses.
     pub expires_at: Millis,
 }
 
@@ -238,7 +238,7 @@ pub async fn claim(database: &Database, claim: &Claim) -> sqlx::Result<Claimed> 
     .bind(&claim.key)
     .bind(claim.request_digest.to_vec())
     .bind(&claim.request_id)
-    .bind(&claim.boot_id)
+    .bind(claim.boot_id.as_str())
     .bind(claim.at.0)
     .bind(claim.expires_at().0)
     .execute(&mut transaction)
@@ -276,7 +276,7 @@ async fn look(transaction: &mut Transaction, claim: &Claim) -> sqlx::Result<Clai
         (holds.try_get(0)?, holds.try_get(1)?, holds.try_get(2)?);
     let served = Claimed::Served(Served {
         request_id,
-        charged: Credits(charged),
+        charged: Credits::from_micro(charged),
         answer: row.try_get("answer")?,
         expires_at: Millis(row.try_get("expires_at")?),
     });
@@ -308,7 +308,7 @@ async fn look(transaction: &mut Transaction, claim: &Claim) -> sqlx::Result<Clai
          WHERE account_id = $5 AND key = $6",
     )
     .bind(&claim.request_id)
-    .bind(&claim.boot_id)
+    .bind(claim.boot_id.as_str())
     .bind(claim.at.0)
     .bind(claim.expires_at().0)
     .bind(&claim.account.0)

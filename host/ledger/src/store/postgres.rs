@@ -8,16 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
+use weir_storage::Database;
+use weir_storage::database::Transaction;
 
 use super::rows::{
     ACCOUNTS, ENTRIES, HOLDS, RECORDED, Row, Table, USAGE_DAILY, json, json_of, list, read_account,
     read_hold, read_recorded,
 };
 use super::{Changes, Failure, Loaded, MAKE_ACCOUNTS, StoreError, find_account};
-use crate::billing::ledger::account::Account;
-use crate::billing::ledger::operation::{AccountId, Operation, Outcome};
-use weir_storage::Database;
-use weir_storage::database::Transaction;
+use crate::account::Account;
+use crate::operation::{AccountId, Operation, Outcome};
 
 pub(super) async fn commit(
     database: &Database,
@@ -227,7 +227,7 @@ static STATEMENTS: LazyLock<Statements> = LazyLock::new(|| {
             "{} ON CONFLICT ({}) DO UPDATE SET {}",
             insert(&USAGE_DAILY),
             list(USAGE_DAILY.key, str::to_owned),
-            list(USAGE_DAILY.changing, |name| {
+            list(USAGE_DAILY.added(), |name| {
                 format!("{name} = usage_daily.{name} + excluded.{name}")
             }),
         )),

@@ -13,14 +13,17 @@ use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Row as _};
 
-pub(in crate::billing) use self::rows::read_account;
-use self::rows::{ACCOUNTS, Row, Unreadable};
-use super::account::{Account, Entry, EntryKind, Hold, Recorded, apply};
-use super::operation::{AccountId, Action, HoldId, Operation, Outcome, Refusal, Source};
-use crate::billing::idempotency;
-use crate::billing::plans::{GRACE_DAYS, day};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
+
+use self::rows::{ACCOUNTS, Row, Unreadable, list, read_account};
+use crate::account::{Account, Entry, EntryKind, Hold, Recorded, apply};
+use crate::credits::Credits;
+use crate::operation::{
+    AccountId, Action, BootId, HoldId, Operation, Outcome, Refusal, RequestSource,
+};
+use crate::plans::{GRACE_DAYS, day};
+use crate::usage::UsageSums;
 
 /// How long the lease of a run that is over is kept, for those who look into what happened.
 const LEASE_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
@@ -50,10 +53,21 @@ pub enum StoreError {
 /// An open hold of a run whose lease is over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Orphan {
-    /// Whose.
+    /// The account that it reserves credits of.
     pub account: AccountId,
-    /// Which.
+    /// The hold, to be expired.
     pub hold: HoldId,
+}
+
+/// An account and what the period that it is in has cost, as of one moment.
+#[derive(Debug, Clone)]
+pub struct PeriodUsage {
+    /// The account as it is, with none of its holds.
+    pub account: Account,
+    /// What requests of earlier periods still hold of the plan's credits.
+    pub plan_held_before: Credits,
+    /// What the period has cost by model. Where a charge was taken back, there are sums of nothing.
+    pub by_model: Vec<(String, UsageSums)>,
 }
 
 impl Store {
@@ -80,7 +94,7 @@ impl Store {
     }
 
     /// Whether nothing can be committed any more.
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.database.is_closed()
     }
 
@@ -102,14 +116,42 @@ impl Store {
         Ok(since.map(Millis))
     }
 
+    /// An account and what its period has cost; `None` if it has not asked for anything yet.
+    pub async fn find_period_usage(&self, id: &AccountId) -> sqlx::Result<Option<PeriodUsage>> {
+        // One statement, so that no settlement comes between the balance and the sums. Open holds are few.
+        let rows = sqlx::query(AssertSqlSafe(period_usage()))
+            .bind(&id.0)
+            .fetch_all(self.database.reader())
+            .await?;
+        let Some(row) = rows.first() else {
+            return Ok(None);
+        };
+        let mut by_model = Vec::new();
+        for row in &rows {
+            if let Some(model) = row.try_get("model")? {
+                by_model.push((model, UsageSums::read(|column| row.try_get(column))?));
+            }
+        }
+        Ok(Some(PeriodUsage {
+            account: read_account(row)?,
+            plan_held_before: Credits::from_micro(row.try_get("plan_held_before")?),
+            by_model,
+        }))
+    }
+
     /// Begins a run's lease or makes it longer, never shorter.
-    pub async fn renew_lease(&self, boot_id: &str, now: Millis, until: Millis) -> sqlx::Result<()> {
+    pub async fn renew_lease(
+        &self,
+        boot_id: &BootId,
+        now: Millis,
+        until: Millis,
+    ) -> sqlx::Result<()> {
         sqlx::query(
             "INSERT INTO node_leases (boot_id, started_at, lease_until) VALUES ($1, $2, $3) \
              ON CONFLICT (boot_id) DO UPDATE SET lease_until = excluded.lease_until \
              WHERE node_leases.lease_until < excluded.lease_until",
         )
-        .bind(boot_id)
+        .bind(boot_id.as_str())
         .bind(now.0)
         .bind(until.0)
         .execute(self.database.writer())
@@ -118,22 +160,22 @@ impl Store {
     }
 
     /// Ends a run's lease: what it left open is anybody's.
-    pub async fn end_lease(&self, boot_id: &str, now: Millis) -> sqlx::Result<()> {
+    pub async fn end_lease(&self, boot_id: &BootId, now: Millis) -> sqlx::Result<()> {
         sqlx::query("UPDATE node_leases SET lease_until = $1 WHERE boot_id = $2")
             .bind(now.0)
-            .bind(boot_id)
+            .bind(boot_id.as_str())
             .execute(self.database.writer())
             .await
             .map(drop)
     }
 
-    /// Forgets leases that were over long ago, and idempotency keys that have been kept long enough.
-    pub async fn forget(&self, now: Millis) -> sqlx::Result<()> {
+    /// Forgets leases that were over long ago.
+    pub async fn forget_leases(&self, now: Millis) -> sqlx::Result<()> {
         sqlx::query("DELETE FROM node_leases WHERE lease_until < $1")
             .bind(now.0 - LEASE_KEPT.as_millis() as i64)
             .execute(self.database.writer())
-            .await?;
-        idempotency::forget(&self.database, now).await
+            .await
+            .map(drop)
     }
 
     /// Accounts whose next period is due, at most so many.
@@ -220,7 +262,7 @@ impl Loaded {
             };
             match &operation.action {
                 // The hold is another account's.
-                Action::Open(open)
+                Action::Open { open, .. }
                     if owners
                         .get(&open.hold)
                         .is_some_and(|owner| *owner != operation.account) =>
@@ -275,21 +317,9 @@ struct DailyUsage {
     day: String,
     model: String,
     provider: String,
-    source: Source,
+    source: RequestSource,
     sums: UsageSums,
-}
-
-#[derive(Default)]
-struct UsageSums {
-    requests: i64,
-    tokens_input: i64,
-    tokens_cache_read: i64,
-    tokens_cache_write: i64,
-    tokens_output: i64,
-    images: i64,
-    credits: i64,
-    overrun: i64,
-    provider_cost: i64,
+    overrun: Credits,
 }
 
 impl<'a> Changes<'a> {
@@ -315,8 +345,8 @@ impl<'a> Changes<'a> {
                 && known.provider == usage.provider
                 && known.source == hold.source
         });
-        let sums = match known {
-            Some((_, known)) => &mut known.sums,
+        let daily = match known {
+            Some((_, known)) => known,
             None => {
                 let new = DailyUsage {
                     period_start: entry.period_start,
@@ -325,23 +355,25 @@ impl<'a> Changes<'a> {
                     provider: usage.provider.clone(),
                     source: hold.source,
                     sums: UsageSums::default(),
+                    overrun: Credits::ZERO,
                 };
                 self.usage.push((account, new));
                 let Some((_, new)) = self.usage.last_mut() else {
                     return;
                 };
-                &mut new.sums
+                new
             }
         };
-        sums.requests += usage.requests;
-        sums.tokens_input += usage.tokens_input;
-        sums.tokens_cache_read += usage.tokens_cache_read;
-        sums.tokens_cache_write += usage.tokens_cache_write;
-        sums.tokens_output += usage.tokens_output;
-        sums.images += usage.images;
-        sums.credits -= entry.plan_delta.0 + entry.top_up_delta.0;
-        sums.overrun += entry.overrun.0;
-        sums.provider_cost += usage.provider_cost_nano_usd;
+        let paid = entry
+            .plan_delta
+            .saturating_add(entry.top_up_delta)
+            .negated();
+        daily.overrun = daily.overrun.saturating_add(entry.overrun);
+        daily.sums = daily.sums.plus(UsageSums {
+            requests: usage.requests,
+            credits: paid,
+            counts: usage.counts,
+        });
     }
 }
 
@@ -410,6 +442,22 @@ fn find_account() -> String {
     format!(
         "SELECT {}, created_at FROM accounts WHERE id",
         ACCOUNTS.names()
+    )
+}
+
+/// What [`Store::find_period_usage`] reads: a row for each model, of which each has the columns of the account first.
+fn period_usage() -> String {
+    let account = list(ACCOUNTS.columns(), |name| format!("accounts.{name}"));
+    let sums = UsageSums::columns();
+    format!(
+        "SELECT {account}, accounts.created_at, usage_daily.model, {sums}, \
+         CAST(CASE WHEN accounts.plan_held = 0 THEN 0 ELSE \
+         (SELECT COALESCE(SUM(holds.plan_reserved), 0) FROM holds WHERE holds.state = 'open' \
+         AND holds.account_id = accounts.id AND holds.period_number < accounts.period_number) \
+         END AS BIGINT) AS plan_held_before \
+         FROM accounts LEFT JOIN usage_daily ON usage_daily.account_id = accounts.id \
+         AND usage_daily.period_start = accounts.period_start \
+         WHERE accounts.id = $1 GROUP BY accounts.id, usage_daily.model"
     )
 }
 

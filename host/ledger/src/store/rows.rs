@@ -1,6 +1,7 @@
 //! The ledger's tables as both databases know them: columns, where their values are, and how rows are read.
 //!
-//! To add a column, add it to its table here and to what reads it, in the same place.
+//! To add a column, add it to its table here and to what reads it, in the same place. Columns of what is counted in
+//! usage are added to [`COUNTS`] alone.
 
 use std::borrow::Cow;
 
@@ -9,23 +10,28 @@ use serde::{Serialize, Serializer};
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
-use super::DailyUsage;
-use crate::billing::ledger::account::{Account, Entry, Hold, HoldState, Pools, Recorded};
-use crate::billing::ledger::operation::{
-    AccountId, Done, HoldId, Open, OperationId, Source, Usage,
-};
-use crate::billing::{Credits, Period};
 use weir_storage::clock::Millis;
+
+use super::DailyUsage;
+use crate::account::{Account, Entry, Hold, Pools, Recorded};
+use crate::credits::Credits;
+use crate::operation::{
+    AccountId, BootId, Done, HoldId, HoldState, Open, OperationId, RequestSource,
+};
+use crate::plans::Period;
+use crate::usage::{COUNTS, Count, RequestUsage, UsageCounts};
 
 /// A table and its columns, in the order in which they are written and read.
 pub(super) struct Table<T: 'static> {
     pub name: &'static str,
-    /// What names a row.
+    /// The columns that tell a row from all others.
     pub key: Columns<T>,
-    /// What seldom or never changes.
+    /// The columns that seldom or never change.
     pub fixed: Columns<T>,
-    /// What often changes.
+    /// The columns that often change.
     pub changing: Columns<T>,
+    /// The columns of what is counted in usage; they change as often.
+    pub counts: Columns<T>,
 }
 
 pub(super) type Columns<T> = &'static [Column<T>];
@@ -37,9 +43,32 @@ pub(super) struct Column<T> {
     value: Get<T>,
 }
 
-type Get<T> = for<'a> fn(&Row<'a, T>) -> Value<'a>;
+enum Get<T> {
+    Value(ValueOf<T>),
+    Count(CountsOf<T>, &'static Count),
+}
 
-/// What a row is made of: whose it is, and what.
+type ValueOf<T> = for<'a> fn(&Row<'a, T>) -> Value<'a>;
+type CountsOf<T> = fn(&T) -> Option<UsageCounts>;
+
+// By hand, since a column is copied whatever its rows are made of.
+impl<T> Clone for Column<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Column<T> {}
+
+impl<T> Clone for Get<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Get<T> {}
+
+/// The account that a row belongs to, and what its values are taken from.
 pub(super) type Row<'a, T> = (&'a AccountId, &'a T);
 
 /// A value on its way to the database.
@@ -51,10 +80,10 @@ pub(super) enum Value<'a> {
     Text(Cow<'a, str>),
 }
 
-/// What is in the database is not what was written there.
+/// A row is not as it was written.
 #[derive(Debug, thiserror::Error)]
 #[error("a row cannot be read: {0}")]
-pub(in crate::billing) struct Unreadable(String);
+pub(super) struct Unreadable(String);
 
 pub(super) const ACCOUNTS: Table<Account> = Table {
     name: "accounts",
@@ -66,14 +95,15 @@ pub(super) const ACCOUNTS: Table<Account> = Table {
         integer("period_number", |(_, account)| account.period_number.into()),
     ],
     changing: &[
-        integer("plan_credits", |(_, account)| account.balance.plan.0.into()),
+        integer("plan_credits", |(_, account)| account.balance.plan.into()),
         integer("top_up_credits", |(_, account)| {
-            account.balance.top_up.0.into()
+            account.balance.top_up.into()
         }),
-        integer("plan_held", |(_, account)| account.held.plan.0.into()),
-        integer("top_up_held", |(_, account)| account.held.top_up.0.into()),
+        integer("plan_held", |(_, account)| account.held.plan.into()),
+        integer("top_up_held", |(_, account)| account.held.top_up.into()),
         integer("entries", |(_, account)| account.entries.into()),
     ],
+    counts: &[],
 };
 
 pub(super) const HOLDS: Table<Hold> = Table {
@@ -84,7 +114,7 @@ pub(super) const HOLDS: Table<Hold> = Table {
     ],
     fixed: &[
         text("request_id", |(_, hold)| (&*hold.open.request_id).into()),
-        text("boot_id", |(_, hold)| (&*hold.open.boot_id).into()),
+        text("boot_id", |(_, hold)| hold.boot_id.as_str().into()),
         text("parent_id", |(_, hold)| {
             hold.open.parent.as_ref().map(|parent| &*parent.0).into()
         }),
@@ -93,7 +123,7 @@ pub(super) const HOLDS: Table<Hold> = Table {
             hold.open.source_id.as_deref().into()
         }),
         text("model", |(_, hold)| (&*hold.open.model).into()),
-        integer("amount", |(_, hold)| hold.open.amount.0.into()),
+        integer("amount", |(_, hold)| hold.open.amount.into()),
         integer("opened_at", |(_, hold)| hold.opened_at.0.into()),
         integer("period_start", |(_, hold)| hold.period_start.0.into()),
         integer("period_number", |(_, hold)| hold.period_number.into()),
@@ -101,18 +131,19 @@ pub(super) const HOLDS: Table<Hold> = Table {
     changing: &[
         text("state", |(_, hold)| hold.state.name().into()),
         integer("ended_at", |(_, hold)| hold.ended_at.map(|at| at.0).into()),
-        integer("plan_reserved", |(_, hold)| hold.reserved.plan.0.into()),
-        integer("top_up_reserved", |(_, hold)| hold.reserved.top_up.0.into()),
-        integer("checkpoint", |(_, hold)| hold.checkpoint.0.into()),
-        integer("settled", |(_, hold)| hold.settled.0.into()),
-        integer("plan_posted", |(_, hold)| hold.posted.plan.0.into()),
-        integer("top_up_posted", |(_, hold)| hold.posted.top_up.0.into()),
-        integer("overrun", |(_, hold)| hold.overrun.0.into()),
+        integer("plan_reserved", |(_, hold)| hold.reserved.plan.into()),
+        integer("top_up_reserved", |(_, hold)| hold.reserved.top_up.into()),
+        integer("checkpoint", |(_, hold)| hold.checkpoint.into()),
+        integer("settled", |(_, hold)| hold.settled.into()),
+        integer("plan_posted", |(_, hold)| hold.posted.plan.into()),
+        integer("top_up_posted", |(_, hold)| hold.posted.top_up.into()),
+        integer("overrun", |(_, hold)| hold.overrun.into()),
         text("usage", |(_, hold)| match &hold.usage {
             None => Value::Null,
             Some(usage) => Value::Text(json(usage).into()),
         }),
     ],
+    counts: &[],
 };
 
 pub(super) const ENTRIES: Table<Entry> = Table {
@@ -124,9 +155,9 @@ pub(super) const ENTRIES: Table<Entry> = Table {
     fixed: &[
         integer("at", |(_, entry)| entry.at.0.into()),
         text("kind", |(_, entry)| entry.kind.name().into()),
-        integer("plan_delta", |(_, entry)| entry.plan_delta.0.into()),
-        integer("top_up_delta", |(_, entry)| entry.top_up_delta.0.into()),
-        integer("overrun", |(_, entry)| entry.overrun.0.into()),
+        integer("plan_delta", |(_, entry)| entry.plan_delta.into()),
+        integer("top_up_delta", |(_, entry)| entry.top_up_delta.into()),
+        integer("overrun", |(_, entry)| entry.overrun.into()),
         integer("period_start", |(_, entry)| entry.period_start.0.into()),
         text("operation_id", |(_, entry)| {
             entry.recorded.as_ref().map(|(id, _)| &*id.0).into()
@@ -163,36 +194,6 @@ pub(super) const ENTRIES: Table<Entry> = Table {
         integer("requests", |(_, entry)| {
             entry.usage.as_ref().map(|usage| usage.requests).into()
         }),
-        integer("tokens_input", |(_, entry)| {
-            entry.usage.as_ref().map(|usage| usage.tokens_input).into()
-        }),
-        integer("tokens_cache_read", |(_, entry)| {
-            entry
-                .usage
-                .as_ref()
-                .map(|usage| usage.tokens_cache_read)
-                .into()
-        }),
-        integer("tokens_cache_write", |(_, entry)| {
-            entry
-                .usage
-                .as_ref()
-                .map(|usage| usage.tokens_cache_write)
-                .into()
-        }),
-        integer("tokens_output", |(_, entry)| {
-            entry.usage.as_ref().map(|usage| usage.tokens_output).into()
-        }),
-        integer("images", |(_, entry)| {
-            entry.usage.as_ref().map(|usage| usage.images).into()
-        }),
-        integer("provider_cost", |(_, entry)| {
-            entry
-                .usage
-                .as_ref()
-                .map(|usage| usage.provider_cost_nano_usd)
-                .into()
-        }),
         integer("latency_ms", |(_, entry)| {
             entry.usage.as_ref().map(|usage| usage.latency_ms).into()
         }),
@@ -202,6 +203,7 @@ pub(super) const ENTRIES: Table<Entry> = Table {
         }),
     ],
     changing: &[],
+    counts: &counts(|entry: &Entry| entry.usage.as_ref().map(|usage| usage.counts)),
 };
 
 /// The sums are what a row adds.
@@ -218,38 +220,54 @@ pub(super) const USAGE_DAILY: Table<DailyUsage> = Table {
     fixed: &[],
     changing: &[
         integer("requests", |(_, usage)| usage.sums.requests.into()),
-        integer("tokens_input", |(_, usage)| usage.sums.tokens_input.into()),
-        integer("tokens_cache_read", |(_, usage)| {
-            usage.sums.tokens_cache_read.into()
-        }),
-        integer("tokens_cache_write", |(_, usage)| {
-            usage.sums.tokens_cache_write.into()
-        }),
-        integer("tokens_output", |(_, usage)| {
-            usage.sums.tokens_output.into()
-        }),
-        integer("images", |(_, usage)| usage.sums.images.into()),
         integer("credits", |(_, usage)| usage.sums.credits.into()),
-        integer("overrun", |(_, usage)| usage.sums.overrun.into()),
-        integer("provider_cost", |(_, usage)| {
-            usage.sums.provider_cost.into()
-        }),
+        integer("overrun", |(_, usage)| usage.overrun.into()),
     ],
+    counts: &counts(|usage: &DailyUsage| Some(usage.sums.counts)),
 };
 
-const fn text<T>(name: &'static str, value: Get<T>) -> Column<T> {
-    let kind = "TEXT";
-    Column { name, kind, value }
+const fn text<T>(name: &'static str, value: ValueOf<T>) -> Column<T> {
+    Column {
+        name,
+        kind: "TEXT",
+        value: Get::Value(value),
+    }
 }
 
-const fn integer<T>(name: &'static str, value: Get<T>) -> Column<T> {
-    let kind = "BIGINT";
-    Column { name, kind, value }
+const fn integer<T>(name: &'static str, value: ValueOf<T>) -> Column<T> {
+    Column {
+        name,
+        kind: "BIGINT",
+        value: Get::Value(value),
+    }
+}
+
+/// A column for each of the counts.
+const fn counts<T>(of: CountsOf<T>) -> [Column<T>; COUNTS.len()] {
+    let column = Column {
+        name: "",
+        kind: "BIGINT",
+        value: Get::Count(of, &COUNTS[0]),
+    };
+    let mut columns = [column; COUNTS.len()];
+    // Of what can run while compiling, only `while` repeats anything.
+    let mut index = 0;
+    while index < columns.len() {
+        columns[index].name = COUNTS[index].column;
+        columns[index].value = Get::Count(of, &COUNTS[index]);
+        index += 1;
+    }
+    columns
 }
 
 impl<T> Table<T> {
     pub(super) fn columns(&self) -> impl Iterator<Item = &'static Column<T>> {
-        self.key.iter().chain(self.fixed).chain(self.changing)
+        self.key.iter().chain(self.fixed).chain(self.added())
+    }
+
+    /// The columns that a new row of sums is added to, where there is one already.
+    pub(super) fn added(&self) -> impl Iterator<Item = &'static Column<T>> {
+        self.changing.iter().chain(self.counts)
     }
 
     pub(super) fn names(&self) -> String {
@@ -271,7 +289,10 @@ pub(super) fn list<T: 'static>(
 
 impl<T> Column<T> {
     pub(super) fn value<'a>(&self, row: &Row<'a, T>) -> Value<'a> {
-        (self.value)(row)
+        match self.value {
+            Get::Value(value) => value(row),
+            Get::Count(counts, count) => counts(row.1).map(|counts| count.of(counts)).into(),
+        }
     }
 }
 
@@ -303,6 +324,12 @@ impl From<i64> for Value<'_> {
     }
 }
 
+impl From<Credits> for Value<'_> {
+    fn from(credits: Credits) -> Self {
+        Self::Integer(credits.micro())
+    }
+}
+
 impl From<Option<i64>> for Value<'_> {
     fn from(integer: Option<i64>) -> Self {
         integer.map_or(Self::Null, Self::Integer)
@@ -322,7 +349,7 @@ impl<'a> From<Option<&'a str>> for Value<'a> {
 }
 
 /// A row of either database.
-pub(in crate::billing) trait Stored {
+pub(super) trait Stored {
     fn text(&self, column: usize) -> Result<Option<&str>, Unreadable>;
     fn integer(&self, column: usize) -> Result<Option<i64>, Unreadable>;
 }
@@ -395,7 +422,7 @@ impl<'r, R: Stored> Values<'r, R> {
     }
 
     fn credits(&mut self) -> Result<Credits, Unreadable> {
-        self.integer().map(Credits)
+        self.integer().map(Credits::from_micro)
     }
 
     fn pools(&mut self) -> Result<Pools, Unreadable> {
@@ -415,7 +442,7 @@ impl<'r, R: Stored> Values<'r, R> {
 }
 
 /// An account from a row that begins with the columns of [`ACCOUNTS`] and `created_at`, without its holds.
-pub(in crate::billing) fn read_account(row: &impl Stored) -> Result<Account, Unreadable> {
+pub(super) fn read_account(row: &impl Stored) -> Result<Account, Unreadable> {
     let mut values = Values::of(row);
     let mut account = Account::new(AccountId(values.owned()?), Millis(0));
     account.plan = values.named(|name| name.parse().ok())?;
@@ -436,18 +463,20 @@ pub(super) fn read_hold(row: &impl Stored) -> Result<(AccountId, Hold), Unreadab
     let mut values = Values::of(row);
     let hold = HoldId(values.owned()?);
     let account = AccountId(values.owned()?);
+    let request_id = values.owned()?;
+    let boot_id = values.named(BootId::of)?;
     let open = Open {
         hold,
-        request_id: values.owned()?,
-        boot_id: values.owned()?,
+        request_id,
         parent: values.text_or_null()?.map(|id| HoldId(id.to_owned())),
-        source: values.named(Source::of)?,
+        source: values.named(RequestSource::of)?,
         source_id: values.text_or_null()?.map(str::to_owned),
         model: values.owned()?,
         amount: values.credits()?,
     };
     let hold = Hold {
         open,
+        boot_id,
         opened_at: Millis(values.integer()?),
         period_start: Millis(values.integer()?),
         period_number: values.integer()?,
@@ -460,17 +489,17 @@ pub(super) fn read_hold(row: &impl Stored) -> Result<(AccountId, Hold), Unreadab
         overrun: values.credits()?,
         usage: values
             .text_or_null()?
-            .map(serde_json::from_str::<Usage>)
+            .map(serde_json::from_str::<RequestUsage>)
             .transpose()
             .map_err(Unreadable::because)?,
     };
     Ok((account, hold))
 }
 
-/// What [`read_recorded`] reads.
+/// The columns that [`read_recorded`] reads.
 pub(super) const RECORDED: &str = "operation_id, operation, kind, plan_delta, top_up_delta";
 
-/// What was done under an id.
+/// An operation's id and how it was done, from a row that has the columns of [`RECORDED`].
 pub(super) fn read_recorded(row: &impl Stored) -> Result<(OperationId, Recorded), Unreadable> {
     let mut values = Values::of(row);
     let id = OperationId(values.owned()?);

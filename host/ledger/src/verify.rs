@@ -4,18 +4,19 @@
 //! that it may be in use meanwhile.
 
 use sqlx::{AssertSqlSafe, Row};
-
 use weir_storage::Database;
 use weir_storage::clock::Millis;
+
+use crate::usage::COUNTS;
 
 /// Something that must not be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Which invariant it breaks, e.g. `I1`.
+    /// The invariant that is broken, e.g. `I1`.
     pub invariant: &'static str,
-    /// What is wrong.
+    /// The finding, in words.
     pub what: &'static str,
-    /// Where: an account, a hold, or both.
+    /// The account, hold or request that it was found at.
     pub subject: String,
 }
 
@@ -26,7 +27,7 @@ const LISTED: i64 = 100;
 const SWEEP_ALLOWANCE_MS: i64 = 15_000;
 
 /// Invariant, what is wrong, and a query for the subjects. `$NOW` is the moment before which no lease with
-/// an open hold may have lapsed.
+/// an open hold may have lapsed; the other names are filled in from the columns of what is counted in usage.
 const CHECKS: &[(&str, &str, &str)] = &[
     (
         "I1",
@@ -109,13 +110,12 @@ const CHECKS: &[(&str, &str, &str)] = &[
         "I6",
         "a period's usage is not the sum of its entries",
         "SELECT account_id FROM (\
-         SELECT account_id, period_start, model, provider, source, credits, overrun, requests, tokens_input, \
-         tokens_output, provider_cost FROM usage_daily UNION ALL \
+         SELECT account_id, period_start, model, provider, source, credits, overrun, requests, $COUNTS \
+         FROM usage_daily UNION ALL \
          SELECT account_id, period_start, model, provider, source, plan_delta + top_up_delta, -overrun, \
-         -requests, -tokens_input, -tokens_output, -provider_cost FROM entries WHERE provider IS NOT NULL) sums \
+         -requests, $LESS_COUNTS FROM entries WHERE provider IS NOT NULL) sums \
          GROUP BY account_id, period_start, model, provider, source \
-         HAVING SUM(credits) <> 0 OR SUM(overrun) <> 0 OR SUM(requests) <> 0 OR SUM(tokens_input) <> 0 \
-         OR SUM(tokens_output) <> 0 OR SUM(provider_cost) <> 0",
+         HAVING SUM(credits) <> 0 OR SUM(overrun) <> 0 OR SUM(requests) <> 0 OR $COUNTS_DIFFER",
     ),
     (
         "I7",
@@ -128,10 +128,21 @@ const CHECKS: &[(&str, &str, &str)] = &[
 /// Everything that is wrong with a ledger, at most 100 of each kind.
 pub async fn verify(database: &Database, now: Millis) -> sqlx::Result<Vec<Violation>> {
     let lapsed_before = (now.0 - SWEEP_ALLOWANCE_MS).to_string();
+    let columns = |each: fn(&str) -> String, separator| {
+        let columns: Vec<_> = COUNTS.iter().map(|count| each(count.column)).collect();
+        columns.join(separator)
+    };
+    let counts = columns(str::to_owned, ", ");
+    let less_counts = columns(|column| format!("-{column}"), ", ");
+    let differ = columns(|column| format!("SUM({column}) <> 0"), " OR ");
     let mut snapshot = database.snapshot().await?;
     let mut violations = Vec::new();
     for &(invariant, what, query) in CHECKS {
-        let query = query.replace("$NOW", &lapsed_before);
+        let query = query
+            .replace("$NOW", &lapsed_before)
+            .replace("$COUNTS_DIFFER", &differ)
+            .replace("$LESS_COUNTS", &less_counts)
+            .replace("$COUNTS", &counts);
         let query = AssertSqlSafe(format!("{query} LIMIT {LISTED}"));
         for row in sqlx::query(query).fetch_all(&mut *snapshot).await? {
             violations.push(Violation {

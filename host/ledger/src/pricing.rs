@@ -9,26 +9,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Credits;
-use crate::catalog::config::PriceFactors;
-use crate::catalog::price::{Factor, NanoUsd, Price, TokenPrices};
-use crate::inference::usage::TokenCounts;
-
-/// What a request used, and is charged for.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Billable {
-    /// Tokens of input and output.
-    pub tokens: TokenCounts,
-    /// Images made.
-    pub images: u32,
-}
+use crate::credits::Credits;
+use crate::price::{Factor, NanoUsd, Price, PriceFactors, TokenPrices};
+use crate::usage::{Billable, TokenCounts};
 
 /// The price of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Charge {
-    /// What the customer pays.
+    /// The customer's price.
     pub credits: Credits,
-    /// What the provider asks for it, in nano-USD.
+    /// The provider's price, in nano-USD.
     pub provider_cost_nano_usd: i64,
 }
 
@@ -141,12 +131,14 @@ fn factor(factor: Factor) -> i128 {
 }
 
 fn credits(numerator: i128, denominator: i128) -> Credits {
-    Credits(divide_up(numerator, denominator))
+    Credits::from_micro(divide_up(numerator, denominator))
 }
 
 fn divide_up(numerator: i128, denominator: i128) -> i64 {
     let quotient = numerator / denominator + i128::from(numerator % denominator > 0);
-    i64::try_from(quotient).map_or(Credits::MAX.0, |quotient| quotient.min(Credits::MAX.0))
+    i64::try_from(quotient).map_or(Credits::MAX.micro(), |quotient| {
+        quotient.min(Credits::MAX.micro())
+    })
 }
 
 #[cfg(test)]
@@ -249,7 +241,7 @@ mod tests {
         ] {
             let charge = charge(price, &PriceFactors::default(), &used);
             assert_eq!(
-                (charge.credits.0, charge.provider_cost_nano_usd),
+                (charge.credits.micro(), charge.provider_cost_nano_usd),
                 (credits, cost),
                 "{name}"
             );
@@ -265,7 +257,7 @@ mod tests {
         };
         let charge = charge(&price, &PriceFactors::default(), &used);
         // 3 × 0.04 USD × 1.4 × 1.15 = 0.1932 USD.
-        assert_eq!(charge.credits, Credits(193_200_000));
+        assert_eq!(charge.credits, Credits::from_micro(193_200_000));
         assert_eq!(charge.provider_cost_nano_usd, 120_000_000);
     }
 
@@ -302,7 +294,7 @@ mod tests {
             let factors = PriceFactors { text: Factor(factor), image: Factor(0) };
             let exact = exact(&base, &used.tokens) * i128::from(factor);
             let charge = charge(&Price::Text { base, above: None }, &factors, &used);
-            let charged = i128::from(charge.credits.0) * TOKENS_PER_PRICE * FACTOR_SCALE;
+            let charged = i128::from(charge.credits.micro()) * TOKENS_PER_PRICE * FACTOR_SCALE;
             prop_assert!(charge.credits == Credits::MAX || charged >= exact);
             prop_assert!(charged - exact < TOKENS_PER_PRICE * FACTOR_SCALE);
         }

@@ -12,16 +12,17 @@ use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::Credits;
 use weir_storage::clock::Millis;
 
-/// What an account pays for.
+use crate::credits::Credits;
+
+/// A subscription, or the free plan of those who have none.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Plan {
-    /// Nothing.
+    /// Costs nothing.
     #[default]
     Free,
     /// 10 USD a month.
@@ -40,7 +41,7 @@ pub struct Period {
 }
 
 /// Days that a paid plan stays on after its period while the payment for the next one is under way.
-pub(super) const GRACE_DAYS: i64 = 3;
+pub(crate) const GRACE_DAYS: i64 = 3;
 
 impl Plan {
     /// All of them.
@@ -201,7 +202,7 @@ mod tests {
     fn plans_have_names_and_credits() {
         assert_eq!("guru".parse(), Ok(Plan::Guru));
         assert_eq!("Guru".parse::<Plan>(), Err(UnknownPlan));
-        let credits = Plan::ALL.map(|plan| plan.monthly_credits().0 / 1_000_000);
+        let credits = Plan::ALL.map(|plan| plan.monthly_credits().micro() / 1_000_000);
         assert_eq!(credits, [500, 10_000, 55_000]);
     }
 

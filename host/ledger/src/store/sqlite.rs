@@ -15,8 +15,8 @@ use super::rows::{
     read_hold, read_recorded,
 };
 use super::{Changes, Failure, Loaded, MAKE_ACCOUNTS, StoreError, find_account};
-use crate::billing::ledger::account::{Account, HoldState, Journal};
-use crate::billing::ledger::operation::{AccountId, HoldId, Operation, Outcome};
+use crate::account::{Account, Journal};
+use crate::operation::{AccountId, HoldId, HoldState, Operation, Outcome};
 
 /// Accounts that are remembered at most.
 const REMEMBERED: usize = 4_096;
@@ -31,7 +31,7 @@ pub(super) struct Remembered {
     as_of: Option<Version>,
 }
 
-/// What is another one after every change that anybody makes: other connections, and this one.
+/// Changes with every write: SQLite's `data_version` with those of other connections, `total_changes` with this one's.
 type Version = (i64, u64);
 
 /// Rolls back whatever goes wrong before the commit, a panic too.
@@ -315,7 +315,7 @@ static STATEMENTS: LazyLock<Statements> = LazyLock::new(|| Statements {
         "{} ON CONFLICT ({}) DO UPDATE SET {}",
         insert(&USAGE_DAILY),
         list(USAGE_DAILY.key, str::to_owned),
-        list(USAGE_DAILY.changing, |name| format!(
+        list(USAGE_DAILY.added(), |name| format!(
             "{name} = {name} + excluded.{name}"
         )),
     ),
@@ -348,11 +348,12 @@ fn update<T>(table: &Table<T>, columns: &'static [Column<T>]) -> String {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
-    use super::*;
     use weir_storage::Database;
     use weir_storage::clock::Millis;
     use weir_storage::database::Native;
     use weir_storage::secrets::SecretUrl;
+
+    use super::*;
 
     async fn open() -> Native {
         let database = Database::open(&SecretUrl::new("sqlite::memory:")).await;

@@ -16,46 +16,49 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::operation::{
-    Action, Checkpoint, Done, Grant, HoldId, Open, Operation, OperationId, Outcome, Pool, Refund,
-    Refusal, Settle, Source, TopUp, Usage,
-};
-use crate::billing::{Credits, Period, Plan};
 use weir_storage::clock::Millis;
+
+use crate::credits::Credits;
+use crate::operation::{
+    AccountId, Action, BootId, Checkpoint, Done, Grant, HoldId, HoldState, Open, Operation,
+    OperationId, Outcome, Pool, Refund, Refusal, RequestSource, Settle, TopUp,
+};
+use crate::plans::{Period, Plan};
+use crate::usage::{RequestUsage, UsageCounts};
 
 /// Credits by the pool that they are in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pools {
-    /// Of the plan; they lapse with their period.
+    /// The plan's, which lapse with their period.
     pub plan: Credits,
-    /// Bought; they do not lapse.
+    /// The bought ones, which do not lapse.
     pub top_up: Credits,
 }
 
 /// An account as far as the operations on it need it, and what they have changed.
 #[derive(Debug, Clone)]
 pub struct Account {
-    /// Whose it is.
-    pub id: super::AccountId,
-    /// When its user was first seen; periods of the free plan are counted from here.
+    /// The id of its user.
+    pub id: AccountId,
+    /// The moment at which its user was first seen; periods of the free plan are counted from here.
     pub created_at: Millis,
-    /// What it pays for.
+    /// The plan that it is on.
     pub plan: Plan,
     /// The period that its plan credits are for.
     pub period: Period,
-    /// How many periods have begun; a hold belongs to the one in which it was opened.
+    /// The number of periods that have begun; a hold belongs to the one in which it was opened.
     pub period_number: i64,
     /// All credits, those that are held included.
     pub balance: Pools,
     /// The part of them that open holds reserve.
     pub held: Pools,
-    /// How many entries there are; the next one's number is one more.
+    /// The number of its entries; the next one's number is one more.
     pub entries: i64,
     /// The holds that were loaded, or opened since.
     pub holds: BTreeMap<HoldId, Hold>,
-    /// What was done under ids that were loaded, or used since.
+    /// The grants, top-ups and refunds that were loaded, or done since.
     pub recorded: BTreeMap<OperationId, Recorded>,
-    /// What is not yet written.
+    /// The changes that are not written yet.
     pub journal: Journal,
 }
 
@@ -73,66 +76,54 @@ pub struct Journal {
 /// An operation that was done, as its entry keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
-    /// What was asked for.
+    /// What the operation asks for, by [`Operation::content`].
     pub content: String,
-    /// What came of it.
+    /// The answer that a repeat gets, too.
     pub outcome: Done,
 }
 
 /// Credits that are reserved for a request, and what became of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
-    /// What opened it.
+    /// The request that it was opened for.
     pub open: Open,
-    /// When.
+    /// The run of a node that will end it.
+    pub boot_id: BootId,
+    /// The moment at which it was asked for.
     pub opened_at: Millis,
     /// The start of the period that it belongs to.
     pub period_start: Millis,
     /// The number of that period.
     pub period_number: i64,
-    /// Where it is in its life.
+    /// Whether it is open, or how it ended.
     pub state: HoldState,
-    /// When it ended, if it did.
+    /// The moment at which its end was asked for; `None` while it is open.
     pub ended_at: Option<Millis>,
-    /// What it reserves now: nothing once it has ended, less than at first where others draw on it.
+    /// The credits that it reserves now: nothing once it has ended, less than at first where others draw on it.
     pub reserved: Pools,
-    /// What was used so far, while it is open.
+    /// The price of what was used so far, while it is open.
     pub checkpoint: Credits,
-    /// What it was settled for: posted and overrun together.
+    /// The price that it was settled for: posted and overrun together.
     pub settled: Credits,
-    /// What was taken from the account.
+    /// The credits that were taken from the account.
     pub posted: Pools,
-    /// What was used and could not be paid: our loss.
+    /// The part of the price that could not be paid: our loss.
     pub overrun: Credits,
-    /// What served the request, as of the checkpoint or the settlement.
-    pub usage: Option<Usage>,
+    /// The request's usage, as of the checkpoint or the settlement.
+    pub usage: Option<RequestUsage>,
 }
 
-/// Where a hold is in its life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum HoldState {
-    /// It reserves credits.
-    Open,
-    /// What was used is posted.
-    Settled,
-    /// It is void: nothing was used.
-    Released,
-    /// Its node went away, and the last checkpoint is posted. A settlement can still come.
-    Expired,
-}
-
-/// What an entry is for.
+/// The reasons for which an account changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryKind {
-    /// What a request used.
+    /// The price of what a request used.
     Settlement,
-    /// What a request had used by its last checkpoint.
+    /// The price of what a request had used by its last checkpoint.
     Expiry,
     /// The difference to an expiry, once the request's own word comes.
     LateSettlement,
-    /// The same, where nothing was used.
+    /// All of an expiry given back: nothing was used after all.
     LateRelease,
     /// Plan credits at the start of a period.
     Grant,
@@ -149,15 +140,15 @@ pub enum EntryKind {
 pub struct Entry {
     /// Its number in the account, from 1 without a gap.
     pub sequence: i64,
-    /// When the operation was asked for.
+    /// The moment at which the operation was asked for.
     pub at: Millis,
-    /// What it is for.
+    /// The reason.
     pub kind: EntryKind,
-    /// What it changes in the plan's pool.
+    /// The change of the plan's pool; below zero where credits are taken.
     pub plan_delta: Credits,
-    /// What it changes in the pool of what was bought.
+    /// The change of the pool of bought credits.
     pub top_up_delta: Credits,
-    /// What was used and could not be paid.
+    /// The part of a request's price that could not be paid.
     pub overrun: Credits,
     /// The start of the period that it belongs to.
     pub period_start: Millis,
@@ -165,45 +156,35 @@ pub struct Entry {
     pub recorded: Option<(OperationId, String)>,
     /// The hold that it is about.
     pub hold: Option<HoldContext>,
-    /// What is reported of the request; differences where an earlier entry said something else.
+    /// What the reports count of the request: differences where an earlier entry said something else.
     pub usage: Option<UsageDelta>,
 }
 
-/// What an entry keeps of its hold.
+/// The part of a hold that its entries keep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HoldContext {
     /// Its id.
     pub id: HoldId,
     /// Where the request came from.
-    pub source: Source,
+    pub source: RequestSource,
     /// The key or task, if any.
     pub source_id: Option<String>,
     /// The model that was asked for.
     pub model: String,
 }
 
-/// What an entry adds to the reports.
+/// An entry's part in the reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsageDelta {
-    /// Who served.
+    /// The upstream that answered.
     pub provider: String,
     /// The adapter that translated.
     pub adapter_digest: String,
-    /// Requests.
+    /// 1 for a request that was not reported yet, -1 for one that is taken back, else 0.
     pub requests: i64,
-    /// Tokens of input.
-    pub tokens_input: i64,
-    /// Those of them that were read from the provider's cache.
-    pub tokens_cache_read: i64,
-    /// Those of them that were written to it.
-    pub tokens_cache_write: i64,
-    /// Tokens of output.
-    pub tokens_output: i64,
-    /// Images made.
-    pub images: i64,
-    /// What the provider asks, in nano-USD.
-    pub provider_cost_nano_usd: i64,
-    /// From the request to the end of the answer.
+    /// The counts, less those of an earlier entry for the same request.
+    pub counts: UsageCounts,
+    /// The time from the request to the end of the answer, less what an earlier entry said.
     pub latency_ms: i64,
     /// Whether the counts are the host's own estimate.
     pub estimated: bool,
@@ -213,7 +194,7 @@ pub struct UsageDelta {
 pub fn apply(operation: &Operation, account: &mut Account) -> Outcome {
     let at = operation.at;
     match &operation.action {
-        Action::Open(open) => account.open(open, at),
+        Action::Open { open, boot_id } => account.open(open, boot_id, at),
         Action::Settle(settle) => account.settle(settle, at),
         Action::Release { hold } => account.release(hold, at),
         Action::Expire { hold } => account.expire(hold, at),
@@ -236,7 +217,7 @@ pub fn apply(operation: &Operation, account: &mut Account) -> Outcome {
 
 impl Account {
     /// An account without credits. Its first period begins with the first operation that needs one.
-    pub fn new(id: super::AccountId, created_at: Millis) -> Self {
+    pub fn new(id: AccountId, created_at: Millis) -> Self {
         Self {
             id,
             created_at,
@@ -255,7 +236,7 @@ impl Account {
         }
     }
 
-    /// What can be held or taken now.
+    /// The credits that can be held or taken now: those that no open hold reserves.
     pub fn available(&self) -> Pools {
         self.balance.minus(self.held)
     }
@@ -277,9 +258,9 @@ impl Account {
         self.begin_period(Plan::Free, period, Plan::Free.monthly_credits(), at, None);
     }
 
-    fn open(&mut self, open: &Open, at: Millis) -> Outcome {
+    fn open(&mut self, open: &Open, boot_id: &BootId, at: Millis) -> Outcome {
         if let Some(hold) = self.holds.get(&open.hold) {
-            return if hold.open == *open {
+            return if hold.open == *open && hold.boot_id == *boot_id {
                 Ok(Done::Opened)
             } else {
                 Err(Refusal::Conflict)
@@ -312,6 +293,7 @@ impl Account {
             open.hold.clone(),
             Hold {
                 open: open.clone(),
+                boot_id: boot_id.clone(),
                 opened_at: at,
                 period_start,
                 period_number,
@@ -545,7 +527,7 @@ impl Account {
         state: HoldState,
         kind: EntryKind,
         credits: Credits,
-        usage: Option<Usage>,
+        usage: Option<RequestUsage>,
         at: Millis,
     ) -> Hold {
         let (posted_before, overrun_before) = (hold.posted, hold.overrun);
@@ -563,7 +545,7 @@ impl Account {
         let mut lapsed = self.free(&hold, unused);
         let (drawn, missing) = self.draw(&hold, beyond);
         hold.posted = hold.posted.plus(own).plus(drawn);
-        hold.overrun = Credits(hold.overrun.0 + missing.0);
+        hold.overrun = hold.overrun.saturating_add(missing);
 
         // Less than before: our loss shrinks first, then the account gets the rest back.
         let spared = less.min(hold.overrun);
@@ -572,11 +554,11 @@ impl Account {
         hold.posted = hold.posted.minus(returned);
         self.balance = self.balance.plus(returned);
         self.held = self.held.plus(returned);
-        lapsed = Credits(lapsed.0 + self.free(&hold, returned).0);
+        lapsed = lapsed.saturating_add(self.free(&hold, returned));
 
         let delta = Pools {
-            plan: Credits(posted_before.plan.0 - hold.posted.plan.0),
-            top_up: Credits(posted_before.top_up.0 - hold.posted.top_up.0),
+            plan: hold.posted.plan.since(posted_before.plan).negated(),
+            top_up: hold.posted.top_up.since(posted_before.top_up).negated(),
         };
         let counted = if kind == EntryKind::Expiry || kind == EntryKind::Settlement {
             // A checkpoint was not reported yet.
@@ -586,7 +568,7 @@ impl Account {
         };
         self.post(kind, delta, at, hold.period_start, None);
         if let Some(entry) = self.journal.entries.last_mut() {
-            entry.overrun = Credits(hold.overrun.0 - overrun_before.0);
+            entry.overrun = hold.overrun.since(overrun_before);
             entry.usage = UsageDelta::between(counted.as_ref(), usage.as_ref());
             entry.hold = Some(HoldContext {
                 id: hold.open.hold.clone(),
@@ -717,25 +699,6 @@ impl Hold {
     }
 }
 
-impl HoldState {
-    /// Its name in the database.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Settled => "settled",
-            Self::Released => "released",
-            Self::Expired => "expired",
-        }
-    }
-
-    /// The state of this name.
-    pub fn of(name: &str) -> Option<Self> {
-        [Self::Open, Self::Settled, Self::Released, Self::Expired]
-            .into_iter()
-            .find(|state| state.name() == name)
-    }
-}
-
 impl EntryKind {
     /// Its name in the database.
     pub const fn name(self) -> &'static str {
@@ -755,23 +718,18 @@ impl EntryKind {
 impl UsageDelta {
     /// What is reported now, less what was reported before. A hold has one provider: no request is
     /// tried elsewhere once there is something to checkpoint.
-    fn between(before: Option<&Usage>, now: Option<&Usage>) -> Option<Self> {
+    fn between(before: Option<&RequestUsage>, now: Option<&RequestUsage>) -> Option<Self> {
         let named = now.or(before)?;
-        let count = |count: fn(&Usage) -> u64| {
-            let of = |usage: Option<&Usage>| usage.map_or(0, |usage| count(usage) as i64);
-            of(now) - of(before)
-        };
+        let counts =
+            |usage: Option<&RequestUsage>| usage.map(|usage| usage.counts).unwrap_or_default();
+        let latency_ms =
+            |usage: Option<&RequestUsage>| usage.map_or(0, |usage| usage.latency_ms as i64);
         Some(Self {
             provider: named.provider.clone(),
             adapter_digest: named.adapter_digest.clone(),
-            requests: count(|_| 1),
-            tokens_input: count(|usage| usage.tokens_input),
-            tokens_cache_read: count(|usage| usage.tokens_cache_read),
-            tokens_cache_write: count(|usage| usage.tokens_cache_write),
-            tokens_output: count(|usage| usage.tokens_output),
-            images: count(|usage| usage.images),
-            provider_cost_nano_usd: count(|usage| usage.provider_cost_nano_usd),
-            latency_ms: count(|usage| usage.latency_ms),
+            requests: i64::from(now.is_some()) - i64::from(before.is_some()),
+            counts: counts(now).minus(counts(before)),
+            latency_ms: latency_ms(now) - latency_ms(before),
             estimated: named.estimated,
         })
     }
@@ -780,15 +738,15 @@ impl UsageDelta {
 /// Sums of what is in an account, which the ranges of operations keep far from the bounds of an i64, and
 /// differences of parts and the whole that they were taken from.
 impl Pools {
-    /// Both.
+    /// The sum of both.
     pub fn total(self) -> Credits {
-        Credits(self.plan.0.saturating_add(self.top_up.0))
+        self.plan.saturating_add(self.top_up)
     }
 
     fn plus(self, other: Self) -> Self {
         Self {
-            plan: Credits(self.plan.0.saturating_add(other.plan.0)),
-            top_up: Credits(self.top_up.0.saturating_add(other.top_up.0)),
+            plan: self.plan.saturating_add(other.plan),
+            top_up: self.top_up.saturating_add(other.top_up),
         }
     }
 
@@ -800,7 +758,7 @@ impl Pools {
         }
     }
 
-    pub(super) fn negated(self) -> Self {
+    pub(crate) fn negated(self) -> Self {
         Self {
             plan: self.plan.negated(),
             top_up: self.top_up.negated(),

@@ -21,9 +21,10 @@ use std::{io, thread};
 use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
 
-use super::operation::{Action, Done, Operation, Outcome};
-use super::store::{Store, StoreError};
 use weir_storage::database::Dialect;
+
+use crate::operation::{Action, Done, Operation, Outcome};
+use crate::store::{Store, StoreError};
 
 /// Operations in one transaction.
 const BATCH: usize = 256;
@@ -33,7 +34,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Whoever waits for an outcome.
+/// A caller who waits for an outcome.
 pub trait Reply {
     /// Whether nobody waits any more.
     fn is_gone(&self) -> bool;
@@ -45,7 +46,7 @@ pub trait Reply {
 /// An outcome, or why there is none: the database's error.
 pub type Answer = Result<Outcome, String>;
 
-/// What has happened.
+/// An event that the committer takes in.
 #[derive(Debug)]
 pub enum Input<R> {
     /// Somebody asks for an operation. Without a reply, it is done all the same.
@@ -54,7 +55,7 @@ pub enum Input<R> {
     Committed(Result<Vec<Outcome>, StoreError>),
 }
 
-/// What to do next.
+/// The committer's next move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Wait for somebody to ask for something.
@@ -225,7 +226,7 @@ impl<R: Reply> Committer<R> {
                 break;
             };
             let is_gone = caller.reply.as_ref().is_some_and(Reply::is_gone);
-            if is_gone && !caller.perhaps_done && matches!(operation.action, Action::Open(_)) {
+            if is_gone && !caller.perhaps_done && matches!(operation.action, Action::Open { .. }) {
                 continue;
             }
             self.batch.push(operation);
@@ -239,9 +240,9 @@ impl<R: Reply> Committer<R> {
     }
 }
 
-/// What voids an opened hold.
-pub(super) fn release_of(operation: Operation) -> Option<Operation> {
-    let Action::Open(open) = operation.action else {
+/// The operation that voids a hold which the given one has opened.
+pub(crate) fn release_of(operation: Operation) -> Option<Operation> {
+    let Action::Open { open, .. } = operation.action else {
         return None;
     };
     Some(Operation {
@@ -251,11 +252,13 @@ pub(super) fn release_of(operation: Operation) -> Option<Operation> {
     })
 }
 
-/// An operation on its way to the committer.
+/// What is on its way to the committer.
 #[derive(Debug)]
-pub(super) struct Submitted {
-    pub operation: Operation,
-    pub reply: Option<oneshot::Sender<Answer>>,
+pub(crate) enum Submitted {
+    /// An operation, and who waits for its outcome, if anybody does.
+    Operation(Operation, Option<oneshot::Sender<Answer>>),
+    /// Somebody who waits until all operations that came before are done.
+    Flush(oneshot::Sender<()>),
 }
 
 impl Reply for oneshot::Sender<Answer> {
@@ -269,7 +272,7 @@ impl Reply for oneshot::Sender<Answer> {
 }
 
 /// Starts to commit what comes: until nobody can ask any more and nothing waits, or the database is closed.
-pub(super) fn start(
+pub(crate) fn start(
     store: Store,
     submitted: mpsc::Receiver<Submitted>,
     dialect: Dialect,
@@ -296,16 +299,25 @@ async fn run(store: Store, mut submitted: mpsc::Receiver<Submitted>) {
     let mut committer = Committer::default();
     let mut next = Next::Idle;
     let mut arrived = Vec::with_capacity(BATCH);
+    let mut flushes: Vec<oneshot::Sender<()>> = Vec::new();
     loop {
         next = match next {
             Next::Idle => {
+                // All that ever came is done. Nobody may wait for that any more.
+                for flush in flushes.drain(..) {
+                    let _ = flush.send(());
+                }
                 if submitted.recv_many(&mut arrived, BATCH).await == 0 {
                     return;
                 }
-                let arrived = arrived.drain(..);
-                committer.step(
-                    arrived.map(|Submitted { operation, reply }| Input::Submit(operation, reply)),
-                )
+                let operations = arrived.drain(..).filter_map(|submitted| match submitted {
+                    Submitted::Operation(operation, reply) => Some(Input::Submit(operation, reply)),
+                    Submitted::Flush(flush) => {
+                        flushes.push(flush);
+                        None
+                    }
+                });
+                committer.step(operations)
             }
             // What comes meanwhile waits in the channel until those of this batch have their answers: what they
             // then ask for has a chance to be in the next one.

@@ -10,26 +10,36 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::catalog::price::Decimal;
+use crate::decimal::Decimal;
 
 /// An amount in micro-credits. What an account has is never negative; what an entry changes may be.
 ///
 /// There is no `+` and no `-`: each sum says what happens when it does not fit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Credits(pub i64);
+pub struct Credits(i64);
 
 /// Micro-credits in a credit.
 const MICRO: i64 = 1_000_000;
 
 impl Credits {
-    /// Nothing.
+    /// No credits at all.
     pub const ZERO: Self = Self(0);
 
     /// The most that one operation may be about: a billion credits, or a million USD. Thousands of such
     /// amounts still add up without overflow.
     pub const MAX: Self = Self(1_000_000_000 * MICRO);
 
-    /// So many whole credits.
+    /// An amount in micro-credits, as the database has it.
+    pub const fn from_micro(micro: i64) -> Self {
+        Self(micro)
+    }
+
+    /// Micro-credits; below zero where credits were taken away.
+    pub const fn micro(self) -> i64 {
+        self.0
+    }
+
+    /// An amount of whole credits.
     pub const fn whole(credits: u32) -> Self {
         Self(credits as i64 * MICRO)
     }
@@ -44,6 +54,11 @@ impl Credits {
         self.0.checked_add(other.0).map(Self)
     }
 
+    /// The sum, or the bound of the type that it would go beyond.
+    pub fn saturating_add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
     /// The difference, unless it is negative or does not fit.
     pub fn checked_sub(self, other: Self) -> Option<Self> {
         self.0
@@ -55,6 +70,11 @@ impl Credits {
     /// The difference, or nothing where it would be negative.
     pub fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0).max(0))
+    }
+
+    /// What an amount has changed by since it was `before`, for an entry that says so: below zero where it is less.
+    pub fn since(self, before: Self) -> Self {
+        Self(self.0.saturating_sub(before.0))
     }
 
     /// The amount taken away, for an entry that says so.

@@ -10,11 +10,11 @@ fn now() -> Millis {
 
 /// An account with so much of each, and no history that matters.
 fn account(plan: i64, top_up: i64) -> Account {
-    let mut account = Account::new(super::super::AccountId("alice".into()), BORN);
+    let mut account = Account::new(AccountId("alice".into()), BORN);
     account.begin_due_period(now());
     account.balance = Pools {
-        plan: Credits(plan),
-        top_up: Credits(top_up),
+        plan: Credits::from_micro(plan),
+        top_up: Credits::from_micro(top_up),
     };
     account.entries = 0;
     account.journal = Journal::default();
@@ -26,39 +26,43 @@ fn id(hold: &str) -> HoldId {
 }
 
 fn opening(hold: &str, amount: i64, parent: Option<&str>) -> Action {
-    Action::Open(Open {
+    let open = Open {
         hold: id(hold),
-        amount: Credits(amount),
+        amount: Credits::from_micro(amount),
         request_id: format!("req_{hold}"),
-        boot_id: "boot".into(),
         parent: parent.map(id),
-        source: Source::Web,
+        source: RequestSource::Web,
         source_id: None,
         model: "m".into(),
-    })
+    };
+    let boot_id = BootId::of("boot").expect("a name");
+    Action::Open { open, boot_id }
 }
 
-fn usage(tokens_input: u64) -> Usage {
-    Usage {
+fn usage(tokens_input: i64) -> RequestUsage {
+    RequestUsage {
         provider: "p".into(),
-        tokens_input,
-        ..Usage::default()
+        counts: UsageCounts {
+            tokens_input,
+            ..UsageCounts::default()
+        },
+        ..RequestUsage::default()
     }
 }
 
 fn settling(hold: &str, credits: i64) -> Action {
     Action::Settle(Settle {
         hold: id(hold),
-        credits: Credits(credits),
-        usage: usage(credits as u64),
+        credits: Credits::from_micro(credits),
+        usage: usage(credits),
     })
 }
 
 fn checkpoint(hold: &str, credits: i64) -> Action {
     Action::Checkpoint(Checkpoint {
         hold: id(hold),
-        credits: Credits(credits),
-        usage: usage(credits as u64),
+        credits: Credits::from_micro(credits),
+        usage: usage(credits),
     })
 }
 
@@ -70,7 +74,7 @@ fn granting(grant_id: &str, credits: i64) -> Action {
             start: now(),
             end: now().plus_days(30),
         },
-        credits: Credits(credits),
+        credits: Credits::from_micro(credits),
     })
 }
 
@@ -98,7 +102,7 @@ fn expire(hold: &str) -> Action {
 }
 
 fn charged(plan: i64, overrun: i64) -> (Credits, Credits) {
-    (Credits(plan), Credits(overrun))
+    (Credits::from_micro(plan), Credits::from_micro(overrun))
 }
 
 fn settled(charged_and_overrun: (i64, i64)) -> Outcome {
@@ -109,7 +113,12 @@ fn settled(charged_and_overrun: (i64, i64)) -> Outcome {
 /// Plan and top-up: what there is, and what of it is held.
 fn pools(account: &Account) -> [i64; 4] {
     let Account { balance, held, .. } = account;
-    [balance.plan.0, balance.top_up.0, held.plan.0, held.top_up.0]
+    [
+        balance.plan.micro(),
+        balance.top_up.micro(),
+        held.plan.micro(),
+        held.top_up.micro(),
+    ]
 }
 
 /// I1 and I2, as far as one account shows them.
@@ -123,7 +132,10 @@ fn check(account: &Account) {
     assert!(account.held.plan <= account.balance.plan);
     assert!(account.held.top_up <= account.balance.top_up);
     for hold in account.holds.values() {
-        assert_eq!(hold.settled.0, hold.posted.total().0 + hold.overrun.0);
+        assert_eq!(
+            hold.settled.micro(),
+            hold.posted.total().micro() + hold.overrun.micro()
+        );
         assert!(hold.state == HoldState::Open || hold.reserved == Pools::default());
     }
     for (index, entry) in account.journal.entries.iter().enumerate() {
@@ -134,11 +146,18 @@ fn check(account: &Account) {
 /// The balance is what it was plus all entries.
 fn check_sum(account: &Account, plan: i64, top_up: i64) {
     let entries = &account.journal.entries;
-    let sum =
-        |delta: fn(&Entry) -> Credits| entries.iter().map(|entry| delta(entry).0).sum::<i64>();
-    assert_eq!(account.balance.plan.0, plan + sum(|entry| entry.plan_delta));
+    let sum = |delta: fn(&Entry) -> Credits| {
+        entries
+            .iter()
+            .map(|entry| delta(entry).micro())
+            .sum::<i64>()
+    };
     assert_eq!(
-        account.balance.top_up.0,
+        account.balance.plan.micro(),
+        plan + sum(|entry| entry.plan_delta)
+    );
+    assert_eq!(
+        account.balance.top_up.micro(),
         top_up + sum(|entry| entry.top_up_delta)
     );
 }
@@ -159,8 +178,8 @@ fn a_hold_takes_plan_credits_first_and_exactly_enough_is_enough() {
         let expected = match held {
             Some(_) => Ok(Done::Opened),
             None => Err(Refusal::Insufficient {
-                required: Credits(amount),
-                available: Credits(plan + top_up),
+                required: Credits::from_micro(amount),
+                available: Credits::from_micro(plan + top_up),
             }),
         };
         assert_eq!(outcome, expected, "{amount} of {plan} and {top_up}");
@@ -174,8 +193,8 @@ fn holds_count_against_each_other() {
     let mut account = account(10, 0);
     assert_eq!(run(&mut account, opening("a", 6, None)), Ok(Done::Opened));
     let refused = Refusal::Insufficient {
-        required: Credits(5),
-        available: Credits(4),
+        required: Credits::from_micro(5),
+        available: Credits::from_micro(4),
     };
     assert_eq!(run(&mut account, opening("b", 5, None)), Err(refused));
     assert_eq!(run(&mut account, opening("c", 4, None)), Ok(Done::Opened));
@@ -269,15 +288,15 @@ fn an_expired_hold_is_settled_at_its_furthest_checkpoint() {
         );
     }
     let expired = Ok(Done::Expired {
-        charged: Credits(6),
-        overrun: Credits(0),
+        charged: Credits::from_micro(6),
+        overrun: Credits::from_micro(0),
     });
     assert_eq!(run(&mut account, expire("h")), expired);
     assert_eq!(run(&mut account, expire("h")), expired);
     assert_eq!(pools(&account), [4, 5, 0, 0]);
     let usage = account.journal.entries[0].usage.as_ref();
     assert_eq!(
-        usage.map(|usage| (usage.requests, usage.tokens_input)),
+        usage.map(|usage| (usage.requests, usage.counts.tokens_input)),
         Some((1, 6))
     );
 }
@@ -310,7 +329,7 @@ fn a_settlement_after_an_expiry_posts_the_difference() {
         let reported = late
             .usage
             .as_ref()
-            .map(|usage| (usage.requests, usage.tokens_input));
+            .map(|usage| (usage.requests, usage.counts.tokens_input));
         assert_eq!(
             (late.kind, reported),
             (EntryKind::LateSettlement, Some((0, tokens)))
@@ -327,8 +346,8 @@ fn a_late_release_gives_everything_back_top_up_first() {
     assert_eq!(
         expired,
         Ok(Done::Expired {
-            charged: Credits(8),
-            overrun: Credits(2)
+            charged: Credits::from_micro(8),
+            overrun: Credits::from_micro(2)
         })
     );
     assert_eq!(run(&mut account, release("h")), Ok(Done::Released));
@@ -340,7 +359,7 @@ fn a_late_release_gives_everything_back_top_up_first() {
 #[test]
 fn a_hold_open_over_a_reset_settles_against_its_own_period() {
     let later = now().plus_days(40);
-    let allotment = Plan::Free.monthly_credits().0;
+    let allotment = Plan::Free.monthly_credits().micro();
     // A hold of 8 on 6 + 5: the 6 are of the first period.
     for (used, outcome, top_up) in [
         (0, (0, 0), 5),
@@ -354,7 +373,7 @@ fn a_hold_open_over_a_reset_settles_against_its_own_period() {
         let reset = run_at(&mut account, later, Action::ResetPeriod);
         assert_eq!(reset, Ok(Done::PeriodReset));
         assert_eq!(pools(&account), [allotment + 6, 5, 6, 2]);
-        assert_eq!(account.available().plan.0, allotment);
+        assert_eq!(account.available().plan.micro(), allotment);
         assert_eq!(
             run_at(&mut account, later, settling("h", used)),
             settled(outcome)
@@ -381,13 +400,16 @@ fn what_a_released_hold_had_of_a_past_period_lapses() {
         run_at(&mut account, later, release("h")),
         Ok(Done::Released)
     );
-    assert_eq!(pools(&account), [Plan::Free.monthly_credits().0, 5, 0, 0]);
+    assert_eq!(
+        pools(&account),
+        [Plan::Free.monthly_credits().micro(), 5, 0, 0]
+    );
     check_sum(&account, 6, 5);
 }
 
 #[test]
 fn opening_a_hold_begins_the_period_that_is_due() {
-    let mut fresh = Account::new(super::super::AccountId("bob".into()), BORN);
+    let mut fresh = Account::new(AccountId("bob".into()), BORN);
     assert_eq!(
         run(&mut fresh, opening("h", 500_000_000, None)),
         Ok(Done::Opened)
@@ -410,7 +432,7 @@ fn a_grant_sets_the_plan_credits_once() {
     run(&mut account, opening("h", 3, None)).ok();
     for _ in 0..3 {
         let granted = Ok(Done::Granted {
-            credits: Credits(100),
+            credits: Credits::from_micro(100),
         });
         assert_eq!(run(&mut account, granting("sub:1", 100)), granted);
         assert_eq!(pools(&account), [103, 5, 3, 0]);
@@ -448,19 +470,19 @@ fn top_ups_and_refunds_count_once() {
     let mut account = account(1, 5);
     let top_up = |credits| {
         let id = OperationId("pay:1".into());
-        let credits = Credits(credits);
+        let credits = Credits::from_micro(credits);
         Action::TopUp(TopUp { id, credits })
     };
     let refund = |credits| {
         let id = OperationId("refund:1".into());
-        let credits = Credits(credits);
+        let credits = Credits::from_micro(credits);
         let pool = Pool::TopUp;
         Action::Refund(Refund { id, pool, credits })
     };
     run(&mut account, opening("h", 4, None)).ok();
     for _ in 0..3 {
         let added = Ok(Done::ToppedUp {
-            credits: Credits(10),
+            credits: Credits::from_micro(10),
         });
         assert_eq!(run(&mut account, top_up(10)), added);
         assert_eq!(run(&mut account, top_up(11)), Err(Refusal::Conflict));
@@ -468,7 +490,7 @@ fn top_ups_and_refunds_count_once() {
     for _ in 0..3 {
         // 15 less what is held.
         let taken = Ok(Done::Refunded {
-            credits: Credits(12),
+            credits: Credits::from_micro(12),
         });
         assert_eq!(run(&mut account, refund(20)), taken);
     }
@@ -486,15 +508,18 @@ fn a_child_draws_on_its_parent_and_returns_what_it_does_not_use() {
     );
     assert_eq!(pools(&account), [10, 10, 10, 2]);
     let short = Refusal::Insufficient {
-        required: Credits(5),
-        available: Credits(4),
+        required: Credits::from_micro(5),
+        available: Credits::from_micro(4),
     };
     assert_eq!(
         run(&mut account, opening("b", 5, Some("parent"))),
         Err(short)
     );
     assert_eq!(run(&mut account, settling("a", 3)), settled((3, 0)));
-    assert_eq!(account.holds[&id("parent")].reserved.total(), Credits(9));
+    assert_eq!(
+        account.holds[&id("parent")].reserved.total(),
+        Credits::from_micro(9)
+    );
     assert_eq!(
         run(&mut account, opening("b", 5, Some("parent"))),
         Ok(Done::Opened)
@@ -523,14 +548,14 @@ fn a_child_outlives_its_parent() {
 fn amounts_out_of_range_change_nothing() {
     let mut account = account(10, 0);
     run(&mut account, opening("h", 1, None)).ok();
-    for credits in [-1, i64::MIN, Credits::MAX.0 + 1, i64::MAX] {
+    for credits in [-1, i64::MIN, Credits::MAX.micro() + 1, i64::MAX] {
         let refused = Err(Refusal::OutOfRange);
         assert_eq!(run(&mut account, opening("x", credits, None)), refused);
         assert_eq!(run(&mut account, granting("x", credits)), refused);
         let settle = Action::Settle(Settle {
             hold: id("h"),
-            credits: Credits(credits),
-            usage: Usage::default(),
+            credits: Credits::from_micro(credits),
+            usage: RequestUsage::default(),
         });
         assert_eq!(run(&mut account, settle), refused);
     }

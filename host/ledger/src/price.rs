@@ -3,10 +3,10 @@
 //! One credit is 0.001 USD, so that one nano-USD is one micro-credit and a provider's price list needs
 //! no conversion: a price is held in nano-USD (= micro-credits before the factor) per million tokens.
 
-use std::fmt;
-
-use serde::de::{Error, Unexpected, Visitor};
+use serde::de::Error;
 use serde::{Deserialize, Deserializer};
+
+use crate::decimal::Decimal;
 
 /// A price in nano-USD: of a million tokens, or of one image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,6 +49,25 @@ pub struct TokenPrices {
     pub output: NanoUsd,
 }
 
+/// What prices are multiplied with: `[price_factors]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PriceFactors {
+    /// For every model. Default 1.4.
+    pub text: Factor,
+    /// For images, on top of `text`. Default 1.15.
+    pub image: Factor,
+}
+
+impl Default for PriceFactors {
+    fn default() -> Self {
+        Self {
+            text: Factor(14_000),
+            image: Factor(11_500),
+        }
+    }
+}
+
 impl NanoUsd {
     /// Credits for a thousand tokens at this price per million, the factor included; for display.
     pub fn credits_per_1k(self, factor: Factor) -> f64 {
@@ -80,67 +99,6 @@ impl<'de> Deserialize<'de> for Factor {
             return Err(D::Error::custom("a factor of more than 1000"));
         }
         Ok(Self(factor))
-    }
-}
-
-/// Reads a decimal, written as a number or a text, without going through binary fractions.
-pub(crate) struct Decimal {
-    /// How many decimals it may have; the value counts units of the last one.
-    pub places: u32,
-    /// What to say to those who wrote something else.
-    pub expected: &'static str,
-}
-
-impl Decimal {
-    pub(crate) fn parse(&self, text: &str) -> Option<i64> {
-        let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-        if whole.is_empty()
-            || !digits(whole)
-            || !digits(fraction)
-            || fraction.len() > self.places as usize
-        {
-            return None;
-        }
-        let scale = |digits: usize| 10_i64.checked_pow(self.places - u32::try_from(digits).ok()?);
-        let whole = whole.parse::<i64>().ok()?.checked_mul(scale(0)?)?;
-        if fraction.is_empty() {
-            return Some(whole);
-        }
-        let fraction = fraction
-            .parse::<i64>()
-            .ok()?
-            .checked_mul(scale(fraction.len())?)?;
-        whole.checked_add(fraction)
-    }
-}
-
-impl Visitor<'_> for Decimal {
-    type Value = i64;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.expected)
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<i64, E> {
-        self.parse(text)
-            .ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
-    }
-
-    fn visit_f64<E: Error>(self, number: f64) -> Result<i64, E> {
-        // The shortest text that reads back as this number is what the author wrote.
-        self.parse(&number.to_string())
-            .ok_or_else(|| E::invalid_value(Unexpected::Float(number), &self))
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<i64, E> {
-        self.parse(&number.to_string())
-            .ok_or_else(|| E::invalid_value(Unexpected::Signed(number), &self))
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<i64, E> {
-        self.parse(&number.to_string())
-            .ok_or_else(|| E::invalid_value(Unexpected::Unsigned(number), &self))
     }
 }
 

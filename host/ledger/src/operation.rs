@@ -4,20 +4,21 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::account::HoldState;
-use crate::billing::pricing::Charge;
-use crate::billing::{Credits, Period, Plan};
-use crate::inference::usage::CheckedUsage;
 use weir_storage::clock::Millis;
+use weir_storage::ids;
+
+use crate::credits::Credits;
+use crate::plans::{Period, Plan};
+use crate::usage::RequestUsage;
 
 /// One thing to do to one account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
-    /// Whose account.
+    /// The account that it is about.
     pub account: AccountId,
-    /// When it was asked for; however late it is done, it counts as of then.
+    /// The moment at which it was asked for. However late it is done, it counts as of then.
     pub at: Millis,
-    /// What.
+    /// The change that is asked for.
     pub action: Action,
 }
 
@@ -25,17 +26,22 @@ pub struct Operation {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum Action {
     /// Reserve credits.
-    Open(Open),
+    Open {
+        /// The request that they are for, and how many.
+        open: Open,
+        /// The run of a node that will end the hold.
+        boot_id: BootId,
+    },
     /// End a hold: so much was used.
     Settle(Settle),
     /// End a hold: nothing was used.
     Release {
-        /// Which.
+        /// The hold, open or expired.
         hold: HoldId,
     },
     /// End a hold whose node is gone: as much was used as its last checkpoint says.
     Expire {
-        /// Which.
+        /// The open hold.
         hold: HoldId,
     },
     /// Note what was used so far.
@@ -55,42 +61,51 @@ pub enum Action {
 pub struct Open {
     /// The new hold's id, made up by the caller; see [`weir_storage::ids::hold_id`].
     pub hold: HoldId,
-    /// How much: the worst case.
+    /// The most that the request can cost.
     pub amount: Credits,
-    /// The request that it is for.
+    /// The id of the request that it is for.
     pub request_id: String,
-    /// The run of a node that will end it. [`Ledger::open`](super::Ledger::open) fills it in.
-    pub boot_id: String,
     /// The hold to draw on, instead of the account.
     pub parent: Option<HoldId>,
     /// Where the request came from.
-    pub source: Source,
+    pub source: RequestSource,
     /// The key or task, if any.
     pub source_id: Option<String>,
     /// The model that was asked for.
     pub model: String,
 }
 
+/// Who pays for a request, and through what it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Payer {
+    /// The account whose credits are spent.
+    pub account: AccountId,
+    /// Where the request came from.
+    pub source: RequestSource,
+    /// The key's hash or the task's id.
+    pub source_id: Option<String>,
+}
+
 /// Ends a hold: so much was used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Settle {
-    /// Which.
+    /// The hold, open or expired.
     pub hold: HoldId,
-    /// How much; more than the hold is taken from what is available.
+    /// What the request costs; more than the hold is taken from what is available.
     pub credits: Credits,
-    /// For what.
-    pub usage: Usage,
+    /// What served the request, and what it used.
+    pub usage: RequestUsage,
 }
 
 /// Notes what was used so far.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Checkpoint {
-    /// By which hold.
+    /// The open hold.
     pub hold: HoldId,
-    /// How much.
+    /// What the request would cost if it ended now.
     pub credits: Credits,
-    /// For what.
-    pub usage: Usage,
+    /// What serves the request, and what it has used.
+    pub usage: RequestUsage,
 }
 
 /// Begins a period: what is left of the plan's credits lapses, and `credits` take its place.
@@ -111,7 +126,7 @@ pub struct Grant {
 pub struct TopUp {
     /// Unique for ever, e.g. the payment's id.
     pub id: OperationId,
-    /// How many.
+    /// The credits that were bought.
     pub credits: Credits,
 }
 
@@ -120,26 +135,26 @@ pub struct TopUp {
 pub struct Refund {
     /// Unique for ever, e.g. the refund's id.
     pub id: OperationId,
-    /// From where.
+    /// The pool that they are taken from.
     pub pool: Pool,
-    /// How many at most.
+    /// The most that is taken.
     pub credits: Credits,
 }
 
-/// Where credits are.
+/// The two kinds of credits of an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pool {
-    /// Of the plan; they lapse with their period.
+    /// The plan's, which lapse with their period.
     Plan,
-    /// Bought.
+    /// The bought ones.
     TopUp,
 }
 
 /// Where a request came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Source {
+pub enum RequestSource {
     /// The web application.
     Web,
     /// A client with an API key.
@@ -148,32 +163,21 @@ pub enum Source {
     Agent,
 }
 
-/// What served a request, for the reports. Holds no content of messages.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Usage {
-    /// The upstream that answered.
-    pub provider: String,
-    /// The adapter that translated.
-    pub adapter_digest: String,
-    /// Tokens of input, cached ones included.
-    pub tokens_input: u64,
-    /// Those read from the provider's cache.
-    pub tokens_cache_read: u64,
-    /// Those written to it.
-    pub tokens_cache_write: u64,
-    /// Tokens of output.
-    pub tokens_output: u64,
-    /// Images made.
-    pub images: u64,
-    /// What the provider asks, in nano-USD.
-    pub provider_cost_nano_usd: u64,
-    /// From the request to the end of the answer.
-    pub latency_ms: u64,
-    /// Whether the counts are the host's own estimate.
-    pub estimated: bool,
+/// A hold is open once, and ends once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HoldState {
+    /// It reserves credits.
+    Open,
+    /// The price of what was used is posted.
+    Settled,
+    /// It is void: nothing was used.
+    Released,
+    /// Its node went away, and the last checkpoint is posted. A settlement can still come.
+    Expired,
 }
 
-/// What came of an operation.
+/// The answer to an operation.
 pub type Outcome = Result<Done, Refusal>;
 
 /// It is done: now, or when it was asked for before.
@@ -183,18 +187,18 @@ pub enum Done {
     Opened,
     /// The hold is settled.
     Settled {
-        /// What the account paid.
+        /// The credits that the account paid.
         charged: Credits,
-        /// What it could not pay.
+        /// The rest of the price, which it could not pay.
         overrun: Credits,
     },
     /// The hold is void.
     Released,
     /// The hold is settled at its last checkpoint.
     Expired {
-        /// What the account paid.
+        /// The credits that the account paid.
         charged: Credits,
-        /// What it could not pay.
+        /// The rest of the price, which it could not pay.
         overrun: Credits,
     },
     /// The checkpoint, or a later one, is kept.
@@ -203,17 +207,17 @@ pub enum Done {
     PeriodReset,
     /// The period has begun.
     Granted {
-        /// The plan's credits.
+        /// The plan's credits in it.
         credits: Credits,
     },
-    /// The credits are there.
+    /// The bought credits are there.
     ToppedUp {
-        /// How many.
+        /// The credits that were added.
         credits: Credits,
     },
     /// The credits are gone.
     Refunded {
-        /// How many were there to be taken.
+        /// The credits that were there to be taken.
         credits: Credits,
     },
 }
@@ -224,9 +228,9 @@ pub enum Refusal {
     /// Too few credits are available.
     #[error("{required} credits are required and {available} available")]
     Insufficient {
-        /// What was asked for.
+        /// The amount that was to be held.
         required: Credits,
-        /// What there is, on the account or its parent hold.
+        /// The credits that are there to be held, on the account or its parent hold.
         available: Credits,
     },
     /// There is no such user.
@@ -249,53 +253,6 @@ pub enum Refusal {
     OutOfRange,
 }
 
-/// No count of one request is believed beyond this; their sums stay within an i64.
-const MAX_COUNT: u64 = 1_000_000_000_000;
-
-impl Usage {
-    /// What the host has checked, as the ledger keeps it.
-    pub fn new(
-        provider: impl Into<String>,
-        adapter_digest: impl Into<String>,
-        checked: &CheckedUsage,
-        images: u32,
-        charge: &Charge,
-        latency_ms: u64,
-    ) -> Self {
-        let tokens = &checked.tokens;
-        Self {
-            provider: provider.into(),
-            adapter_digest: adapter_digest.into(),
-            tokens_input: tokens.input,
-            tokens_cache_read: tokens.cache_read,
-            tokens_cache_write: tokens
-                .cache_write_short
-                .saturating_add(tokens.cache_write_long),
-            tokens_output: tokens.output,
-            images: u64::from(images),
-            provider_cost_nano_usd: u64::try_from(charge.provider_cost_nano_usd).unwrap_or(0),
-            latency_ms,
-            estimated: checked.estimated,
-        }
-    }
-
-    pub(super) fn bounded(mut self) -> Self {
-        for count in [
-            &mut self.tokens_input,
-            &mut self.tokens_cache_read,
-            &mut self.tokens_cache_write,
-            &mut self.tokens_output,
-            &mut self.images,
-            &mut self.latency_ms,
-        ] {
-            *count = (*count).min(MAX_COUNT);
-        }
-        let cost = &mut self.provider_cost_nano_usd;
-        *cost = (*cost).min(Credits::MAX.0.unsigned_abs());
-        self
-    }
-}
-
 impl Operation {
     /// The id, if it is one that an entry keeps.
     pub fn id(&self) -> Option<&OperationId> {
@@ -308,9 +265,9 @@ impl Operation {
     }
 
     /// The holds that it names.
-    pub(super) fn holds(&self) -> impl Iterator<Item = &HoldId> {
+    pub(crate) fn holds(&self) -> impl Iterator<Item = &HoldId> {
         let (hold, parent) = match &self.action {
-            Action::Open(open) => (Some(&open.hold), open.parent.as_ref()),
+            Action::Open { open, .. } => (Some(&open.hold), open.parent.as_ref()),
             Action::Settle(Settle { hold, .. })
             | Action::Checkpoint(Checkpoint { hold, .. })
             | Action::Release { hold }
@@ -326,7 +283,26 @@ impl Operation {
     }
 }
 
-impl Source {
+impl HoldState {
+    /// Its name in the database.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Settled => "settled",
+            Self::Released => "released",
+            Self::Expired => "expired",
+        }
+    }
+
+    /// The state of this name.
+    pub fn of(name: &str) -> Option<Self> {
+        [Self::Open, Self::Settled, Self::Released, Self::Expired]
+            .into_iter()
+            .find(|state| state.name() == name)
+    }
+}
+
+impl RequestSource {
     /// Its name in the API and the database.
     pub const fn name(self) -> &'static str {
         match self {
@@ -354,10 +330,32 @@ pub struct AccountId(pub String);
 #[serde(transparent)]
 pub struct HoldId(pub String);
 
+/// A run of a node, from its start to its end. Never empty.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct BootId(String);
+
 /// A grant, a top-up or a refund.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OperationId(pub String);
+
+impl BootId {
+    /// An id for a run that begins.
+    pub fn fresh() -> Self {
+        Self(ids::boot_id())
+    }
+
+    /// The run of this name, unless that is empty.
+    pub fn of(name: &str) -> Option<Self> {
+        (!name.is_empty()).then(|| Self(name.to_owned()))
+    }
+
+    /// As it is stored.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
 
 impl fmt::Display for AccountId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

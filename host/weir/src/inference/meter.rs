@@ -23,20 +23,23 @@ use std::time::Duration;
 use http::StatusCode;
 use tokio::time::Instant;
 
-use super::Credits;
-use super::ledger::{
-    AccountId, Checkpoint, HoldId, Ledger, LedgerError, Open, Refusal, Settle, Source, Usage,
+use weir_ledger::price::{Price, PriceFactors};
+use weir_ledger::pricing::{self, Bound, Charge};
+use weir_ledger::usage::Billable;
+use weir_ledger::{
+    Checkpoint, Credits, HoldId, Ledger, LedgerError, Open, Payer, Refusal, RequestUsage, Settle,
+    UsageCounts,
 };
-use super::pricing::{self, Billable, Bound, Charge};
-use crate::app::App;
-use crate::catalog::config::PriceFactors;
-use crate::catalog::price::Price;
-use crate::error::ApiError;
-use crate::inference::sequence::Sequence;
-use crate::inference::usage::{self, CheckedUsage, RequestSize, TokenCounts};
-use crate::plugins::Component;
 use weir_storage::Cache;
 use weir_storage::ids;
+
+use super::dialect::Billed;
+use super::sequence::Sequence;
+use super::usage::{self, CheckedUsage, RequestSize};
+use crate::app::App;
+use crate::billing;
+use crate::error::ApiError;
+use crate::plugins::Component;
 
 /// How long a request waits for its hold to be durable.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -56,21 +59,10 @@ const CHECKPOINT_EVERY: Duration = Duration::from_secs(2);
 /// Bytes of output that a token is believed to have at most.
 const MAX_BYTES_PER_TOKEN: u64 = 8;
 
-/// Who pays for a request, and through what it came.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Payer {
-    /// Whose credits.
-    pub account: AccountId,
-    /// Where the request came from.
-    pub source: Source,
-    /// The key's hash or the task's id.
-    pub source_id: Option<String>,
-}
-
 /// What is known of a request before it is sent.
 #[derive(Debug, Clone)]
 pub struct Metered {
-    /// The request.
+    /// The request's id.
     pub request_id: String,
     /// The model, as the client named it.
     pub model: String,
@@ -85,21 +77,12 @@ pub struct Metered {
 /// The upstream that a request is sent to.
 #[derive(Clone)]
 pub struct Attempt {
-    /// The provider.
+    /// The provider's name.
     pub provider: String,
-    /// Who translates.
+    /// The adapter that translates.
     pub adapter: Arc<Component>,
-    /// What it costs there.
+    /// The model's price there.
     pub price: Price,
-}
-
-/// What a request was charged, and for what.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Billed {
-    /// The tokens.
-    pub tokens: TokenCounts,
-    /// What the account paid.
-    pub credits: Credits,
 }
 
 /// More was used than the request may: the answer ends here.
@@ -169,7 +152,6 @@ impl Meter {
             hold: self.hold.clone(),
             amount: self.held,
             request_id: self.metered.request_id.clone(),
-            boot_id: String::new(),
             parent: None,
             source: self.payer.source,
             source_id: self.payer.source_id.clone(),
@@ -205,7 +187,7 @@ impl Meter {
             let checkpoint = Checkpoint {
                 hold: self.hold.clone(),
                 credits: charge.credits,
-                usage: self.usage(&checked, &charge),
+                usage: self.used(&checked, &charge),
             };
             self.ledger.note(&self.payer.account, checkpoint);
         }
@@ -234,7 +216,7 @@ impl Meter {
         let settle = Settle {
             hold: self.hold.clone(),
             credits: charge.credits,
-            usage: self.usage(&checked, &charge),
+            usage: self.used(&checked, &charge),
         };
         let deadline = Instant::now() + SETTLE_TIMEOUT;
         match self
@@ -243,7 +225,7 @@ impl Meter {
             .await
         {
             Ok(settlement) => {
-                super::usage::forget(&self.cache, &self.payer.account).await;
+                billing::usage::forget(&self.cache, &self.payer.account).await;
                 if let Some(attempt) = &self.attempt {
                     attempt.adapter.counters().charge(settlement.charged);
                 }
@@ -291,6 +273,7 @@ impl Meter {
         }
     }
 
+    /// The usage so far, and its price.
     fn price(&self, sequence: &Sequence) -> (CheckedUsage, Charge) {
         let checked = usage::check(
             sequence.usage(),
@@ -300,24 +283,29 @@ impl Meter {
             sequence.received_bytes(),
             sequence.is_whole(),
         );
-        let used = Billable {
-            tokens: checked.tokens,
-            images: 0,
-        };
         let charge = match &self.attempt {
-            Some(attempt) => pricing::charge(&attempt.price, &self.factors, &used),
+            Some(attempt) => pricing::charge(&attempt.price, &self.factors, &billable(&checked)),
             None => Charge::default(),
         };
         (checked, charge)
     }
 
-    fn usage(&self, checked: &CheckedUsage, charge: &Charge) -> Usage {
-        let (provider, digest) = match &self.attempt {
-            Some(attempt) => (&*attempt.provider, attempt.adapter.digest().to_string()),
-            None => ("", String::new()),
+    /// The usage behind a charge, as the ledger keeps it.
+    fn used(&self, checked: &CheckedUsage, charge: &Charge) -> RequestUsage {
+        let (provider, adapter_digest) = match &self.attempt {
+            Some(attempt) => (
+                attempt.provider.clone(),
+                attempt.adapter.digest().to_string(),
+            ),
+            None => Default::default(),
         };
-        let latency_ms = self.started.elapsed().as_millis() as u64;
-        Usage::new(provider, &digest, checked, 0, charge, latency_ms)
+        RequestUsage {
+            provider,
+            adapter_digest,
+            counts: UsageCounts::new(&billable(checked), charge.provider_cost_nano_usd),
+            latency_ms: self.started.elapsed().as_millis() as u64,
+            estimated: checked.estimated,
+        }
     }
 }
 
@@ -330,6 +318,13 @@ impl Drop for Meter {
             );
             self.ledger.abandon(&self.payer.account, self.hold.clone());
         }
+    }
+}
+
+fn billable(checked: &CheckedUsage) -> Billable {
+    Billable {
+        tokens: checked.tokens,
+        images: 0,
     }
 }
 

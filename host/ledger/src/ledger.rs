@@ -1,77 +1,30 @@
-//! The ledger: what each account has, what of it is held, and everything that has changed it.
-//!
-//! - [`account`]: what an operation does, as plain functions; [`operation`]: what can be asked for.
-//! - [`committer`]: many operations in one transaction; [`store`]: the SQL of it.
-//! - [`verify`]: whether what is stored is sound.
-//! - [`Ledger`] is what requests use.
-//!
-//! **Invariant:** whoever is told that something is done will find it done, whatever crashes.
-//! **Invariant:** a hold ends once. One whose node went away ends within the node's lease and one sweep, at
-//! its last checkpoint; if the node comes back with more to say, the difference is posted.
-//!
-//! Nodes compare their clocks only through leases, which are renewed many times before they lapse: clocks
-//! that differ by some seconds do no harm, and one that is far off costs late settlements, not amounts.
-//!
-//! To add an operation, add a variant to [`operation::Action`] and what it does to [`account`]; if it posts
-//! an entry of a new kind, a migration that lets it in.
+//! The ledger as requests use it: one committer a node, its lease, and what it does by itself.
 
-pub mod account;
-pub mod committer;
-pub mod operation;
-pub mod store;
-pub mod verify;
+mod upkeep;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc, oneshot};
-use tokio::time::{Instant, MissedTickBehavior, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use self::account::Account;
-pub use self::operation::{
-    AccountId, Action, Checkpoint, Done, Grant, HoldId, Open, Operation, OperationId, Outcome,
-    Pool, Refund, Refusal, Settle, Source, TopUp, Usage,
-};
-pub use self::store::{Store, StoreError};
-
-use self::committer::{Answer, Submitted};
-use super::Credits;
 use weir_storage::Database;
-use weir_storage::clock::{Clock, Millis};
-use weir_storage::ids;
+use weir_storage::clock::Clock;
+
+use crate::account::Account;
+use crate::committer::{self, Answer, Submitted};
+use crate::credits::Credits;
+use crate::operation::{
+    AccountId, Action, BootId, Checkpoint, Done, HoldId, Open, Operation, Refusal, Settle,
+};
+use crate::settings::LeaseSettings;
+use crate::store::{Store, StoreError};
 
 /// Operations that wait for the committer; whoever brings more waits to hand them over.
 const QUEUE: usize = 4_096;
-
-/// Holds that a sweep settles in one go.
-const SWEPT: u32 = 256;
-
-/// How long a sweep waits for what it has asked for, before it looks again.
-const SWEEP_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Renewals between two rounds of beginning periods and forgetting what is old: a minute, by default.
-const RENEWALS_PER_TIDYING: u32 = 12;
-
-/// How long a node's holds are its own.
-#[derive(Debug, Clone, Copy)]
-pub struct LeaseSettings {
-    /// How often the lease is renewed, and holds of lapsed ones are looked for. Default: 5 s.
-    pub renew_every: Duration,
-    /// How long it is valid from then. Default: 30 s.
-    pub valid_for: Duration,
-}
-
-impl Default for LeaseSettings {
-    fn default() -> Self {
-        Self {
-            renew_every: Duration::from_secs(5),
-            valid_for: Duration::from_secs(30),
-        }
-    }
-}
 
 /// The ledger as requests use it. Cheap to clone.
 #[derive(Clone)]
@@ -79,9 +32,10 @@ pub struct Ledger(Arc<Inner>);
 
 struct Inner {
     submit: mpsc::Sender<Submitted>,
+    database: Database,
     store: Store,
     clock: Clock,
-    boot_id: String,
+    boot_id: BootId,
     lease: LeaseSettings,
     /// Until when this node's lease is known to be valid, in milliseconds of the monotonic clock.
     leased_until_ms: AtomicU64,
@@ -90,12 +44,12 @@ struct Inner {
     stopping: CancellationToken,
 }
 
-/// What a request was charged in the end.
+/// The final charge of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settlement {
-    /// What the account paid.
+    /// The credits that the account paid.
     pub charged: Credits,
-    /// What it could not pay: our loss.
+    /// The rest of the price, which it could not pay: our loss.
     pub overrun: Credits,
 }
 
@@ -125,12 +79,13 @@ impl Ledger {
     ) -> sqlx::Result<Self> {
         let (submit, submitted) = mpsc::channel(QUEUE);
         let dialect = database.dialect();
-        let store = Store::new(database);
+        let store = Store::new(database.clone());
         let ledger = Self(Arc::new(Inner {
             submit,
+            database,
             store: store.clone(),
             clock,
-            boot_id: ids::boot_id(),
+            boot_id: BootId::fresh(),
             lease,
             leased_until_ms: AtomicU64::new(0),
             renewing: Mutex::new(()),
@@ -147,14 +102,13 @@ impl Ledger {
     }
 
     /// The id of this run, which its holds carry.
-    pub fn boot_id(&self) -> &str {
+    pub fn boot_id(&self) -> &BootId {
         &self.0.boot_id
     }
 
     /// Reserves credits. When this returns `Ok`, the hold is durable, and the caller must end it.
     ///
     /// When it does not, or is dropped before it returns, there is no hold, or there soon is none.
-    /// `open.boot_id` is filled in.
     pub async fn open(
         &self,
         account: &AccountId,
@@ -172,21 +126,15 @@ impl Ledger {
                 Err(_) => return Err(LedgerError::Late),
             }
         }
-        let open = Open {
-            boot_id: self.0.boot_id.clone(),
-            ..open
-        };
-        let operation = self.operation(account, Action::Open(open));
+        let boot_id = self.0.boot_id.clone();
+        let operation = self.operation(account, Action::Open { open, boot_id });
         let (reply, answer) = oneshot::channel();
         let mut opening = Opening {
             ledger: self,
             release: committer::release_of(operation.clone()),
             answer,
         };
-        let submitted = Submitted {
-            operation,
-            reply: Some(reply),
-        };
+        let submitted = Submitted::Operation(operation, Some(reply));
         match timeout_at(deadline, self.0.submit.reserve()).await {
             Ok(Ok(permit)) => permit.send(submitted),
             Ok(Err(_)) => return Err(LedgerError::Unavailable),
@@ -239,15 +187,16 @@ impl Ledger {
     /// The same, for whoever does not wait. Where many wait already it is left out: a later one says more.
     pub fn note(&self, account: &AccountId, checkpoint: Checkpoint) {
         let operation = self.operation(account, Action::Checkpoint(checkpoint));
-        let reply = None;
-        let _ = self.0.submit.try_send(Submitted { operation, reply });
+        let _ = self
+            .0
+            .submit
+            .try_send(Submitted::Operation(operation, None));
     }
 
     /// Ends a hold at its last checkpoint, as if this node had gone away: for whoever can neither settle nor wait.
     pub fn abandon(&self, account: &AccountId, hold: HoldId) {
         let operation = self.operation(account, Action::Expire { hold });
-        let reply = None;
-        self.send_soon(Submitted { operation, reply });
+        self.send_soon(Submitted::Operation(operation, None));
     }
 
     /// Does any operation. If the deadline passes, it is done all the same.
@@ -260,10 +209,8 @@ impl Ledger {
         deadline: Instant,
     ) -> Result<Done, LedgerError> {
         let (reply, answer) = oneshot::channel();
-        let submitted = Submitted {
-            operation: self.operation(account, action),
-            reply: Some(reply),
-        };
+        let operation = self.operation(account, action);
+        let submitted = Submitted::Operation(operation, Some(reply));
         match timeout_at(deadline, self.0.submit.reserve()).await {
             Ok(Ok(permit)) => permit.send(submitted),
             Ok(Err(_)) => return Err(LedgerError::Unavailable),
@@ -300,158 +247,18 @@ impl Ledger {
     /// Waits until everything that was asked for is done, and gives the lease up. Callers must be gone.
     pub async fn stop(&self) {
         self.0.stopping.cancel();
+        // What is sent by tasks is asked for, too.
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
         // The committer ends when nothing can come any more; this handle alone would keep it waiting.
-        let (reply, answer) = oneshot::channel();
-        let nothing = Operation {
-            account: AccountId(String::new()),
-            at: self.0.clock.now(),
-            action: Action::ResetPeriod,
-        };
-        let last = Submitted {
-            operation: nothing,
-            reply: Some(reply),
-        };
-        if self.0.submit.send(last).await.is_ok() {
-            // In order: when this is done, all before it is.
-            let _ = answer.await;
+        let (reply, flushed) = oneshot::channel();
+        if self.0.submit.send(Submitted::Flush(reply)).await.is_ok() {
+            let _ = flushed.await;
         }
         let now = self.0.clock.now();
         if let Err(error) = self.0.store.end_lease(&self.0.boot_id, now).await {
             tracing::warn!(%error, "giving up the ledger's lease; it lapses by itself");
         }
-    }
-
-    /// Settles the open holds of runs that are over, and returns how many there were.
-    pub async fn sweep(&self) -> sqlx::Result<usize> {
-        let mut swept = 0;
-        loop {
-            let now = self.0.clock.now();
-            let orphans = self.0.store.find_orphans(now, SWEPT).await?;
-            let deadline = Instant::now() + SWEEP_TIMEOUT;
-            let found = orphans.len();
-            let ended = orphans.into_iter().map(|orphan| async move {
-                let hold = orphan.hold.clone();
-                let action = Action::Expire { hold: orphan.hold };
-                match self.submit(&orphan.account, action, deadline).await {
-                    Ok(Done::Expired { charged, overrun }) => {
-                        tracing::info!(%hold, %charged, %overrun, "a hold whose node went away is settled");
-                        true
-                    }
-                    // Its node has settled it after all.
-                    Err(LedgerError::Refused(Refusal::Ended(_))) => true,
-                    other => {
-                        tracing::warn!(%hold, ?other, "settling a hold whose node went away");
-                        false
-                    }
-                }
-            });
-            let ended = futures_util::future::join_all(ended).await;
-            let ended = ended.into_iter().filter(|ended| *ended).count();
-            swept += ended;
-            if found < SWEPT as usize || ended == 0 {
-                return Ok(swept);
-            }
-        }
-    }
-
-    /// Begins the periods that are due of accounts that nobody uses, and returns how many there were.
-    pub async fn begin_due_periods(&self) -> sqlx::Result<usize> {
-        let mut begun = 0;
-        loop {
-            let due = self
-                .0
-                .store
-                .find_due_accounts(self.0.clock.now(), SWEPT)
-                .await?;
-            let deadline = Instant::now() + SWEEP_TIMEOUT;
-            let found = due.len();
-            let resets = due.into_iter().map(|account| async move {
-                let reset = self.submit(&account, Action::ResetPeriod, deadline).await;
-                if let Err(error) = &reset {
-                    tracing::warn!(%account, %error, "beginning a period");
-                }
-                reset.is_ok()
-            });
-            let resets = futures_util::future::join_all(resets).await;
-            let done = resets.into_iter().filter(|done| *done).count();
-            begun += done;
-            if found < SWEPT as usize || done == 0 {
-                return Ok(begun);
-            }
-        }
-    }
-
-    /// Renews the lease for as long as the committer is there, whatever else takes its time.
-    async fn keep_lease(self) {
-        let mut ticks = self.ticks();
-        while !self.0.submit.is_closed() {
-            ticks.tick().await;
-            if let Err(error) = self.renew_lease().await {
-                tracing::warn!(%error, "renewing the ledger's lease");
-            }
-        }
-        tracing::error!(
-            "the ledger's committer is gone; the lease lapses, and others end what it held"
-        );
-    }
-
-    fn ticks(&self) -> tokio::time::Interval {
-        let mut ticks = tokio::time::interval(self.0.lease.renew_every);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        ticks
-    }
-
-    /// Ends what others have left, begins periods, forgets what is old.
-    async fn tidy(self) {
-        let mut ticks = self.ticks();
-        let mut rounds = 0_u32;
-        loop {
-            ticks.tick().await;
-            rounds = rounds.wrapping_add(1);
-            // A node that was away must not take its own holds for another's.
-            if self.is_leased()
-                && let Err(error) = self.sweep().await
-            {
-                tracing::warn!(%error, "sweeping the ledger");
-            }
-            if rounds.is_multiple_of(RENEWALS_PER_TIDYING) {
-                if let Err(error) = self.begin_due_periods().await {
-                    tracing::warn!(%error, "beginning the periods that are due");
-                }
-                let now = self.0.clock.now();
-                if let Err(error) = self.0.store.forget(now).await {
-                    tracing::warn!(%error, "forgetting old leases and idempotency keys");
-                }
-            }
-        }
-    }
-
-    fn is_leased(&self) -> bool {
-        let now_ms = self.0.clock.monotonic().as_millis() as u64;
-        now_ms < self.0.leased_until_ms.load(Ordering::Acquire)
-    }
-
-    /// For a node that was away for longer than its lease: asleep, or without its database.
-    async fn renew_lapsed_lease(&self) -> sqlx::Result<()> {
-        let _one_at_a_time = self.0.renewing.lock().await;
-        if self.is_leased() {
-            return Ok(());
-        }
-        self.renew_lease().await
-    }
-
-    async fn renew_lease(&self) -> sqlx::Result<()> {
-        let inner = &*self.0;
-        // Both clocks are read before the database writes: the node's own view ends first.
-        let leased_until = inner.clock.monotonic() + inner.lease.valid_for;
-        let now = inner.clock.now();
-        let until = Millis(now.0 + inner.lease.valid_for.as_millis() as i64);
-        inner.store.renew_lease(&inner.boot_id, now, until).await?;
-        let leased_until_ms = leased_until.as_millis() as u64;
-        inner
-            .leased_until_ms
-            .fetch_max(leased_until_ms, Ordering::AcqRel);
-        Ok(())
     }
 
     fn send_soon(&self, submitted: Submitted) {
@@ -486,8 +293,7 @@ impl Drop for Opening<'_> {
         // From here on the committer sees that nobody waits. What it said before that is seen here.
         self.answer.close();
         if let Ok(Ok(Ok(Done::Opened))) = self.answer.try_recv() {
-            let reply = None;
-            self.ledger.send_soon(Submitted { operation, reply });
+            self.ledger.send_soon(Submitted::Operation(operation, None));
         }
     }
 }

@@ -1,0 +1,159 @@
+//! What a node does for the ledger by itself: it keeps its lease, ends what nodes that went away have left open,
+//! begins periods that are due, and forgets what is old.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior};
+use weir_storage::clock::Millis;
+
+use super::{Ledger, LedgerError};
+use crate::idempotency;
+use crate::operation::{Action, Done, Refusal};
+
+/// Holds that a sweep settles in one go.
+const SWEPT: u32 = 256;
+
+/// How long a sweep waits for what it has asked for, before it looks again.
+const SWEEP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Renewals between two rounds of beginning periods and forgetting what is old: a minute, by default.
+const RENEWALS_PER_TIDYING: u32 = 12;
+
+impl Ledger {
+    /// Settles the open holds of runs that are over, and returns how many there were.
+    pub async fn sweep(&self) -> sqlx::Result<usize> {
+        let mut swept = 0;
+        loop {
+            let now = self.0.clock.now();
+            let orphans = self.0.store.find_orphans(now, SWEPT).await?;
+            let deadline = Instant::now() + SWEEP_TIMEOUT;
+            let found = orphans.len();
+            let ended = orphans.into_iter().map(|orphan| async move {
+                let hold = orphan.hold.clone();
+                let action = Action::Expire { hold: orphan.hold };
+                match self.submit(&orphan.account, action, deadline).await {
+                    Ok(Done::Expired { charged, overrun }) => {
+                        tracing::info!(%hold, %charged, %overrun, "a hold whose node went away is settled");
+                        true
+                    }
+                    // Its node has settled it after all.
+                    Err(LedgerError::Refused(Refusal::Ended(_))) => true,
+                    other => {
+                        tracing::warn!(%hold, ?other, "settling a hold whose node went away");
+                        false
+                    }
+                }
+            });
+            let ended = futures_util::future::join_all(ended).await;
+            let ended = ended.into_iter().filter(|ended| *ended).count();
+            swept += ended;
+            if found < SWEPT as usize || ended == 0 {
+                return Ok(swept);
+            }
+        }
+    }
+
+    /// Begins the periods that are due of accounts that nobody uses, and returns how many there were.
+    pub async fn begin_due_periods(&self) -> sqlx::Result<usize> {
+        let mut begun = 0;
+        loop {
+            let due = self
+                .0
+                .store
+                .find_due_accounts(self.0.clock.now(), SWEPT)
+                .await?;
+            let deadline = Instant::now() + SWEEP_TIMEOUT;
+            let found = due.len();
+            let resets = due.into_iter().map(|account| async move {
+                let reset = self.submit(&account, Action::ResetPeriod, deadline).await;
+                if let Err(error) = &reset {
+                    tracing::warn!(%account, %error, "beginning a period");
+                }
+                reset.is_ok()
+            });
+            let resets = futures_util::future::join_all(resets).await;
+            let done = resets.into_iter().filter(|done| *done).count();
+            begun += done;
+            if found < SWEPT as usize || done == 0 {
+                return Ok(begun);
+            }
+        }
+    }
+
+    /// Renews the lease for as long as the committer is there, whatever else takes its time.
+    pub(super) async fn keep_lease(self) {
+        let mut ticks = self.ticks();
+        while !self.0.submit.is_closed() {
+            ticks.tick().await;
+            if let Err(error) = self.renew_lease().await {
+                tracing::warn!(%error, "renewing the ledger's lease");
+            }
+        }
+        tracing::error!(
+            "the ledger's committer is gone; the lease lapses, and others end what it held"
+        );
+    }
+
+    fn ticks(&self) -> tokio::time::Interval {
+        let mut ticks = tokio::time::interval(self.0.lease.renew_every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks
+    }
+
+    /// Ends what others have left, begins periods, forgets what is old.
+    pub(super) async fn tidy(self) {
+        let mut ticks = self.ticks();
+        let mut rounds = 0_u32;
+        loop {
+            ticks.tick().await;
+            rounds = rounds.wrapping_add(1);
+            // A node that was away must not take its own holds for another's.
+            if self.is_leased()
+                && let Err(error) = self.sweep().await
+            {
+                tracing::warn!(%error, "sweeping the ledger");
+            }
+            if rounds.is_multiple_of(RENEWALS_PER_TIDYING) {
+                if let Err(error) = self.begin_due_periods().await {
+                    tracing::warn!(%error, "beginning the periods that are due");
+                }
+                let now = self.0.clock.now();
+                if let Err(error) = self.0.store.forget_leases(now).await {
+                    tracing::warn!(%error, "forgetting old leases");
+                }
+                if let Err(error) = idempotency::forget(&self.0.database, now).await {
+                    tracing::warn!(%error, "forgetting old idempotency keys");
+                }
+            }
+        }
+    }
+
+    pub(super) fn is_leased(&self) -> bool {
+        let now_ms = self.0.clock.monotonic().as_millis() as u64;
+        now_ms < self.0.leased_until_ms.load(Ordering::Acquire)
+    }
+
+    /// For a node that was away for longer than its lease: asleep, or without its database.
+    pub(super) async fn renew_lapsed_lease(&self) -> sqlx::Result<()> {
+        let _one_at_a_time = self.0.renewing.lock().await;
+        if self.is_leased() {
+            return Ok(());
+        }
+        self.renew_lease().await
+    }
+
+    pub(super) async fn renew_lease(&self) -> sqlx::Result<()> {
+        let inner = &*self.0;
+        // Both clocks are read before the database writes: the node's own view ends first.
+        let leased_until = inner.clock.monotonic() + inner.lease.valid_for;
+        let now = inner.clock.now();
+        let until = Millis(now.0 + inner.lease.valid_for.as_millis() as i64);
+        inner.store.renew_lease(&inner.boot_id, now, until).await?;
+        let leased_until_ms = leased_until.as_millis() as u64;
+        inner
+            .leased_until_ms
+            .fetch_max(leased_until_ms, Ordering::AcqRel);
+        Ok(())
+    }
+}

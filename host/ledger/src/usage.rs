@@ -1,0 +1,309 @@
+//! What requests used: counted for each, and summed for reports.
+//!
+//! [`UsageCounts`] is the one list of what is counted. A hold keeps its request's counts as JSON, an entry adds
+//! them to the account's history, `usage_daily` sums them, reports read those sums.
+//!
+//! To count another thing, add a field to [`UsageCounts`], its line to [`COUNTS`], and a migration that adds its
+//! column to `entries` and to `usage_daily`.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use crate::credits::Credits;
+
+/// Tokens that a request was served with, checked by the host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TokenCounts {
+    /// All input, cached input included.
+    pub input: u64,
+    /// The part of the input that came from the upstream's cache.
+    pub cache_read: u64,
+    /// The part of the input that was written to it for a short time.
+    pub cache_write_short: u64,
+    /// The part of the input that was written to it for a long time.
+    pub cache_write_long: u64,
+    /// All output, reasoning included.
+    pub output: u64,
+    /// The part of the output that was reasoning.
+    pub reasoning: u64,
+}
+
+/// What a request used, and is charged for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Billable {
+    /// Tokens of input and output.
+    pub tokens: TokenCounts,
+    /// Images made.
+    pub images: u32,
+}
+
+/// Everything that is counted of requests: of one, of many together, or the difference between two counts of the
+/// same, which may be negative.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+// What was stored before a count was added lacks it.
+#[serde(default)]
+pub struct UsageCounts {
+    /// Tokens of input, cached ones included.
+    pub tokens_input: i64,
+    /// The part of the input that was read from the provider's cache.
+    pub tokens_cache_read: i64,
+    /// The part of the input that was written to the provider's cache, for however long.
+    pub tokens_cache_write: i64,
+    /// Tokens of output.
+    pub tokens_output: i64,
+    /// Images made.
+    pub images: i64,
+    /// The provider's own price, in nano-USD.
+    pub provider_cost_nano_usd: i64,
+}
+
+/// One of the [`UsageCounts`].
+pub struct Count {
+    /// Its column in `entries` and in `usage_daily`.
+    pub column: &'static str,
+    /// The most that is believed of one request.
+    most: i64,
+    field: fn(&mut UsageCounts) -> &mut i64,
+}
+
+/// No count of one request is believed beyond this; their sums stay within an i64.
+const MAX_COUNT: i64 = 1_000_000_000_000;
+
+/// Each of the [`UsageCounts`] once.
+pub static COUNTS: [Count; 6] = [
+    count("tokens_input", |counts| &mut counts.tokens_input),
+    count("tokens_cache_read", |counts| &mut counts.tokens_cache_read),
+    count("tokens_cache_write", |counts| {
+        &mut counts.tokens_cache_write
+    }),
+    count("tokens_output", |counts| &mut counts.tokens_output),
+    count("images", |counts| &mut counts.images),
+    Count {
+        most: Credits::MAX.micro(),
+        ..count("provider_cost", |counts| &mut counts.provider_cost_nano_usd)
+    },
+];
+
+const fn count(column: &'static str, field: fn(&mut UsageCounts) -> &mut i64) -> Count {
+    let most = MAX_COUNT;
+    Count {
+        column,
+        most,
+        field,
+    }
+}
+
+/// What served a request and what it used, for the reports. Holds no content of messages.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestUsage {
+    /// The upstream that answered.
+    pub provider: String,
+    /// The adapter that translated.
+    pub adapter_digest: String,
+    /// The request's counts.
+    #[serde(flatten)]
+    pub counts: UsageCounts,
+    /// The time from the request to the end of the answer.
+    pub latency_ms: u64,
+    /// Whether the counts are the host's own estimate.
+    pub estimated: bool,
+}
+
+/// What many requests used and cost, as `usage_daily` has it. Where what was counted on one day is taken back on
+/// another, the other day's sums are negative.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct UsageSums {
+    /// Requests that were charged.
+    pub requests: i64,
+    /// The credits that accounts paid.
+    pub credits: Credits,
+    /// The sums of their counts.
+    pub counts: UsageCounts,
+}
+
+impl Count {
+    /// This one of them.
+    pub fn of(&self, mut counts: UsageCounts) -> i64 {
+        *(self.field)(&mut counts)
+    }
+}
+
+impl UsageCounts {
+    /// The counts of what a request was charged for.
+    pub fn new(used: &Billable, provider_cost_nano_usd: i64) -> Self {
+        let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        let TokenCounts {
+            cache_write_short,
+            cache_write_long,
+            ..
+        } = used.tokens;
+        Self {
+            tokens_input: count(used.tokens.input),
+            tokens_cache_read: count(used.tokens.cache_read),
+            tokens_cache_write: count(cache_write_short.saturating_add(cache_write_long)),
+            tokens_output: count(used.tokens.output),
+            images: used.images.into(),
+            provider_cost_nano_usd,
+        }
+    }
+
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        self.with_each(other, i64::saturating_add)
+    }
+
+    /// The difference of both, which may be negative.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        self.with_each(other, i64::saturating_sub)
+    }
+
+    /// As far as they are believed of one request.
+    fn bounded(mut self) -> Self {
+        for count in &COUNTS {
+            let value = (count.field)(&mut self);
+            *value = (*value).clamp(0, count.most);
+        }
+        self
+    }
+
+    fn with_each(mut self, other: Self, both: fn(i64, i64) -> i64) -> Self {
+        for count in &COUNTS {
+            let value = (count.field)(&mut self);
+            *value = both(*value, count.of(other));
+        }
+        self
+    }
+}
+
+impl RequestUsage {
+    /// As far as it is believed of one request.
+    pub(crate) fn bounded(mut self) -> Self {
+        self.counts = self.counts.bounded();
+        self.latency_ms = self.latency_ms.min(MAX_COUNT.unsigned_abs());
+        self
+    }
+}
+
+impl UsageSums {
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            requests: self.requests.saturating_add(other.requests),
+            credits: self.credits.saturating_add(other.credits),
+            counts: self.counts.plus(other.counts),
+        }
+    }
+
+    /// The sums over rows of `usage_daily`, as columns of a `SELECT`; [`Self::read`] reads them.
+    pub fn columns() -> String {
+        let counts = COUNTS.iter().map(|count| count.column);
+        let mut columns = String::new();
+        for column in ["requests", "credits"].into_iter().chain(counts) {
+            let separator = if columns.is_empty() { "" } else { ", " };
+            // PostgreSQL sums whole numbers to a decimal; and of no rows, neither database makes a number.
+            let _ = write!(
+                columns,
+                "{separator}CAST(COALESCE(SUM({column}), 0) AS BIGINT) AS {column}"
+            );
+        }
+        columns
+    }
+
+    /// Reads the columns of that name, by name.
+    pub fn read<E>(mut column: impl FnMut(&'static str) -> Result<i64, E>) -> Result<Self, E> {
+        let mut sums = Self {
+            requests: column("requests")?,
+            credits: Credits::from_micro(column("credits")?),
+            counts: UsageCounts::default(),
+        };
+        for count in &COUNTS {
+            *(count.field)(&mut sums.counts) = column(count.column)?;
+        }
+        Ok(sums)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    /// A count of each that no other has.
+    fn counts() -> UsageCounts {
+        UsageCounts {
+            tokens_input: 1,
+            tokens_cache_read: 2,
+            tokens_cache_write: 3,
+            tokens_output: 4,
+            images: 5,
+            provider_cost_nano_usd: 6,
+        }
+    }
+
+    #[test]
+    fn every_count_is_in_the_list_once() {
+        let listed: Vec<_> = COUNTS.iter().map(|count| count.of(counts())).collect();
+        assert_eq!(listed, [1, 2, 3, 4, 5, 6]);
+        let fields = serde_json::to_value(counts()).unwrap();
+        assert_eq!(fields.as_object().unwrap().len(), COUNTS.len());
+    }
+
+    #[test]
+    fn counts_are_added_and_taken_away() {
+        let twice = counts().plus(counts());
+        let listed: Vec<_> = COUNTS.iter().map(|count| count.of(twice)).collect();
+        assert_eq!(listed, [2, 4, 6, 8, 10, 12]);
+        assert_eq!(twice.minus(counts()), counts());
+        assert_eq!(counts().minus(twice).plus(twice), counts());
+    }
+
+    #[test]
+    fn what_is_beyond_belief_is_not_counted() {
+        let all = UsageCounts {
+            tokens_input: i64::MAX,
+            tokens_output: -1,
+            provider_cost_nano_usd: i64::MAX,
+            ..counts()
+        };
+        let believed = UsageCounts {
+            tokens_input: MAX_COUNT,
+            tokens_output: 0,
+            provider_cost_nano_usd: Credits::MAX.micro(),
+            ..counts()
+        };
+        assert_eq!(all.bounded(), believed);
+    }
+
+    #[test]
+    fn what_holds_have_stored_stays_readable() {
+        let stored = r#"{"provider":"p","adapter_digest":"d","tokens_input":1,"tokens_cache_read":2,"tokens_cache_write":3,"tokens_output":4,"images":5,"provider_cost_nano_usd":6,"latency_ms":7,"estimated":true}"#;
+        let usage: RequestUsage = serde_json::from_str(stored).unwrap();
+        let expected = RequestUsage {
+            provider: "p".to_owned(),
+            adapter_digest: "d".to_owned(),
+            counts: counts(),
+            latency_ms: 7,
+            estimated: true,
+        };
+        assert_eq!(usage, expected);
+        assert_eq!(serde_json::to_string(&usage).unwrap(), stored);
+        // What was stored before images were counted, say.
+        let earlier = stored.replace(r#""images":5,"#, "");
+        let usage: RequestUsage = serde_json::from_str(&earlier).unwrap();
+        assert_eq!(usage.counts.images, 0);
+    }
+
+    #[test]
+    fn sums_are_read_by_the_names_that_they_are_selected_by() {
+        let columns = UsageSums::columns();
+        let sums = UsageSums::read(|column| {
+            assert!(columns.contains(&format!("SUM({column})")), "{column}");
+            Ok::<_, ()>(column.len() as i64)
+        });
+        assert_eq!(sums.unwrap().counts.images, 6);
+    }
+}

@@ -12,7 +12,6 @@ use crate::audit::Audit;
 use crate::billing::Ledger;
 use crate::catalog::{Catalog, Installed, Problem};
 use crate::config::Config;
-use crate::identity::dev_issuer::DevIssuer;
 use crate::identity::last_used::LastUsed;
 use crate::identity::pepper::Peppers;
 use crate::identity::service_token::ServiceTokenSource;
@@ -126,7 +125,7 @@ impl App {
             );
         }
         let http = upstream::http_client(Duration::from_millis(config.timeouts.connect_ms))?;
-        let dev_issuer = DevIssuer::of(&config)?;
+        let dev_issuer = config.dev_issuer()?;
         let verifiers = Verifiers::new(&config.identity, dev_issuer.as_ref(), &http, &clock)?;
         verifiers.warm_up();
         let outgoing = config.identity.outgoing.as_ref();
@@ -146,7 +145,7 @@ impl App {
             metrics: Metrics::new(),
             http,
             admission: Admission::new(&config.limits),
-            key_peppers: Peppers::open(&config, &database).await?,
+            key_peppers: Peppers::open(&config.api_key_peppers, &config.own_pepper(), &database).await?,
             sealing_keys: KeyRing::open(
                 &config.sealing_keys,
                 &config.data_dir.join("keys/sealing"),

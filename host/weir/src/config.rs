@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::billing::ledger::LeaseSettings;
 use crate::catalog::config::{ModelConfig, PriceFactors, ProviderConfig};
+use crate::identity::dev_issuer::DevIssuer;
 use crate::identity::limits::{FailurePolicy, RateLimits};
 use crate::identity::pepper::PepperSettings;
 use crate::identity::settings::IdentitySettings;
@@ -445,6 +446,19 @@ impl Config {
     /// Whether it is in development mode.
     pub fn is_dev(&self) -> bool {
         self.dev.unwrap_or(true)
+    }
+
+    /// The issuer of local tokens; none outside development mode.
+    pub fn dev_issuer(&self) -> anyhow::Result<Option<DevIssuer>> {
+        match self.is_dev() {
+            true => DevIssuer::open(&self.data_dir).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// The file of the pepper that the gateway makes for itself where none is configured.
+    pub fn own_pepper(&self) -> PathBuf {
+        self.data_dir.join("keys/api-key-pepper")
     }
 
     /// The database's URL.

@@ -33,7 +33,7 @@ pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> 
     );
     config.check_mode()?;
     let database = Database::open(&config.database_url()).await?;
-    let peppers = Peppers::open(&config, &database).await?;
+    let peppers = Peppers::open(&config.api_key_peppers, &config.own_pepper(), &database).await?;
     let key = store::create_key(&database, &peppers, &user, &name, false, Millis::now()).await?;
     let created = Event::KeyCreated {
         user_id: user.clone(),

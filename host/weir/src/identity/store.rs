@@ -273,18 +273,6 @@ pub async fn move_key(
     Ok(moved.rows_affected() > 0)
 }
 
-/// The fingerprint of the pepper of a version: this one, unless the database knows another.
-pub async fn pepper_fingerprint(
-    database: &Database,
-    version: i64,
-    fingerprint: Vec<u8>,
-) -> sqlx::Result<Vec<u8>> {
-    let keep = "INSERT INTO api_key_peppers (version, fingerprint) VALUES ($1, $2) \
-                ON CONFLICT (version) DO NOTHING";
-    let read = "SELECT fingerprint FROM api_key_peppers WHERE version = $1";
-    database.keep_first(keep, read, version, fingerprint).await
-}
-
 /// Writes when keys were last used, unless a later use is known.
 pub async fn set_last_used(database: &Database, used: &[(String, Millis)]) -> sqlx::Result<()> {
     let mut used: Vec<_> = used.iter().map(|(id, at)| (id, at.0)).collect();

@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::config::Config;
-use crate::identity::dev_issuer::{DevAudience, DevIssuer, SERVICE_EMAIL};
+use crate::identity::dev_issuer::{DevAudience, SERVICE_EMAIL};
 use crate::inference::upstream::{Connector, http_client};
 use crate::plugins::loading::COMPONENT_BYTES;
 use crate::plugins::routes::{
@@ -374,7 +374,7 @@ impl Gateway {
                 .trim()
                 .to_owned(),
             None => {
-                let issuer = DevIssuer::of(config)?.context(
+                let issuer = config.dev_issuer()?.context(
                     "name a service's token with --token-file; only development mode has an issuer of its own",
                 )?;
                 let scopes = ["plugins:write".to_owned()];

@@ -787,9 +787,7 @@ async fn the_local_issuers_tokens_are_worth_something_in_development_mode_only()
     let folder = tempfile::tempdir().expect("a folder");
     let (hands, now) = (Hands::new(), Millis(NOW * 1_000));
     let dev = config(folder.path(), "");
-    let issuer = dev.dev_issuer()
-        .expect("a key")
-        .expect("development mode");
+    let issuer = dev.dev_issuer().expect("a key").expect("development mode");
     let verifiers = |config: &Config| {
         let dev = config.dev_issuer().expect("a key");
         Verifiers::new(&config.identity, dev.as_ref(), &http(), &hands.clock()).expect("they fit")

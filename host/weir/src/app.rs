@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use anyhow::{Context, anyhow};
 use tokio_util::sync::CancellationToken;
@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::audit::Audit;
 use crate::billing::Ledger;
-use crate::catalog::{Catalog, Installed, Problem};
+use crate::catalog::{AdapterSet, Catalog, Problem};
 use crate::config::Config;
 use crate::identity::last_used::LastUsed;
 use crate::identity::pepper::Peppers;
@@ -32,10 +32,10 @@ use weir_storage::{Cache, Database, database};
 
 /// Everything that requests share. Cheap to clone.
 #[derive(Clone)]
-pub struct App(Arc<Inner>);
+pub struct App(Arc<Shared>);
 
 /// The fields behind [`App`].
-pub struct Inner {
+pub struct Shared {
     /// The settings it was started with.
     pub config: Config,
     /// What must last.
@@ -80,9 +80,9 @@ pub struct Inner {
 }
 
 impl Deref for App {
-    type Target = Inner;
+    type Target = Shared;
 
-    fn deref(&self) -> &Inner {
+    fn deref(&self) -> &Shared {
         &self.0
     }
 }
@@ -115,7 +115,7 @@ impl App {
             .await
             .context("reading what plugins are installed")?;
         plugins.follow(database.clone(), cache.clone());
-        let catalog = build_catalog(&config, &plugins, Installed::Known)?;
+        let catalog = build_catalog(&config, &plugins, AdapterSet::Complete)?;
         for left_out in &catalog.left_out {
             tracing::info!(
                 provider = left_out.provider,
@@ -124,7 +124,7 @@ impl App {
                 left_out.why
             );
         }
-        let http = upstream::http_client(Duration::from_millis(config.timeouts.connect_ms))?;
+        let http = upstream::http_client(config.timeouts.connect())?;
         let dev_issuer = config.dev_issuer()?;
         let verifiers = Verifiers::new(&config.identity, dev_issuer.as_ref(), &http, &clock)?;
         verifiers.warm_up();
@@ -136,7 +136,7 @@ impl App {
             .context("starting the ledger")?;
         let last_used = LastUsed::default();
         tokio::spawn(last_used.clone().write_behind(database.clone()));
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(Shared {
             verifiers,
             audit: Audit::start(database.clone()),
             ledger,
@@ -144,8 +144,9 @@ impl App {
             clock,
             metrics: Metrics::new(),
             http,
-            admission: Admission::new(&config.limits),
-            key_peppers: Peppers::open(&config.api_key_peppers, &config.own_pepper(), &database).await?,
+            admission: Admission::new(&config.limits.admission),
+            key_peppers: Peppers::open(&config.api_key_peppers, &config.own_pepper(), &database)
+                .await?,
             sealing_keys: KeyRing::open(
                 &config.sealing_keys,
                 &config.data_dir.join("keys/sealing"),
@@ -167,7 +168,7 @@ impl App {
     }
 }
 
-impl Inner {
+impl Shared {
     /// Where what operators change is written and announced.
     pub fn stores(&self) -> Stores<'_> {
         Stores {
@@ -188,7 +189,7 @@ pub async fn load_plugins(
         Key::load_or_create(&config.data_dir.join("keys/plugin-cache"))?,
     ));
     let loader = Loader {
-        engine: Engine::start(config.limits.concurrent_requests)?,
+        engine: Engine::start(config.limits.admission.concurrent_requests.get())?,
         cache: cache.clone(),
         compiler,
         limits: config.plugins.limits.clone(),
@@ -204,14 +205,16 @@ pub async fn load_plugins(
 pub fn build_catalog(
     config: &Config,
     plugins: &Plugins,
-    installed: Installed,
+    adapters: AdapterSet,
 ) -> anyhow::Result<Catalog> {
-    Catalog::build(config, plugins, installed, |name| std::env::var(name).ok())
-        .map_err(|problems| {
-            let lines = problems
-                .iter()
-                .map(|Problem { setting, what }| format!("\n  {setting}: {what}"));
-            anyhow!("{}", lines.collect::<String>())
-        })
-        .context("the catalog's configuration does not fit")
+    Catalog::build(config.catalog(), plugins, adapters, |name| {
+        std::env::var(name).ok()
+    })
+    .map_err(|problems| {
+        let lines = problems
+            .iter()
+            .map(|Problem { setting, what }| format!("\n  {setting}: {what}"));
+        anyhow!("{}", lines.collect::<String>())
+    })
+    .context("the catalog's configuration does not fit")
 }

@@ -73,7 +73,7 @@ pub fn internal(app: App) -> Router {
 }
 
 fn metrics_route() -> Router<App> {
-    Router::new().route("/metrics", get(metrics::get_metrics))
+    Router::new().route("/metrics", get(metrics::routes::get_metrics))
 }
 
 /// What operators reach, administrators and other services, on either port.

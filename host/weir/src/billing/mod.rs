@@ -18,6 +18,7 @@ pub mod meter;
 pub mod plans;
 pub mod pricing;
 pub mod routes;
+pub mod settings;
 pub mod usage;
 
 pub use self::credits::Credits;

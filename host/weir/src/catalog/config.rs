@@ -1,6 +1,7 @@
 //! How providers and models are written in the configuration.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 
 use serde::Deserialize;
 
@@ -34,9 +35,9 @@ pub struct ProviderConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct TimeoutOverrides {
     /// See `timeouts.first_byte_ms`.
-    pub first_byte_ms: Option<u64>,
+    pub first_byte_ms: Option<NonZeroU64>,
     /// See `timeouts.idle_ms`.
-    pub idle_ms: Option<u64>,
+    pub idle_ms: Option<NonZeroU64>,
 }
 
 /// A model that clients can ask for: `[models."ID"]`.

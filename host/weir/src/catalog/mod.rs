@@ -22,13 +22,26 @@ use serde::de::IgnoredAny;
 
 use self::config::{ModelConfig, PriceFactors, ProviderConfig};
 use self::price::Price;
-use crate::config::Config;
+use crate::inference::settings::TimeoutSettings;
 use crate::inference::upstream::{BaseUrl, Upstream, UpstreamTimeouts};
 use crate::plugins::bindings::adapter::CredentialSlot;
 use crate::plugins::{Description, Plugins};
 
 /// The built-in providers and models.
 pub const DEFAULT: &str = include_str!("default.toml");
+
+/// What the configuration says of providers and models.
+#[derive(Debug, Clone, Copy)]
+pub struct CatalogSettings<'a> {
+    /// Whether the [built-in](DEFAULT) providers and models are among them.
+    pub default_catalog: bool,
+    /// The upstreams, by name.
+    pub providers: &'a BTreeMap<String, ProviderConfig>,
+    /// The models, by id.
+    pub models: &'a BTreeMap<String, ModelConfig>,
+    /// How long providers may take that do not say so themselves.
+    pub timeouts: &'a TimeoutSettings,
+}
 
 /// The models that can be served, by id.
 pub struct Catalog {
@@ -51,7 +64,7 @@ pub struct LeftOut {
 /// A setting that makes no sense.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Which, e.g. `models."gpt-4o".upstreams[0].provider`.
+    /// The setting's path, e.g. `models."gpt-4o".upstreams[0].provider`.
     pub setting: String,
     /// What is wrong with it.
     pub what: String,
@@ -105,33 +118,33 @@ pub struct ModelItem<'a> {
     supports_vision: bool,
 }
 
-/// Whether the plugins at hand are all that there are.
+/// Whether the adapters at hand are all that there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Installed {
-    /// They are.
-    Known,
+pub enum AdapterSet {
+    /// They are: those of the binary, and those that the database says are installed.
+    Complete,
     /// Others may be installed in a database that has not been looked at.
-    Unknown,
+    BundledOnly,
 }
 
 impl Catalog {
     /// Puts the catalog together, or says everything that is wrong with its configuration.
     pub fn build(
-        config: &Config,
+        settings: CatalogSettings<'_>,
         plugins: &Plugins,
-        installed: Installed,
+        adapters: AdapterSet,
         environment: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, Vec<Problem>> {
         let mut builder = Builder {
-            config,
+            settings,
             plugins,
-            installed,
+            adapters,
             environment,
             problems: Vec::new(),
         };
         let mut upstreams = BTreeMap::new();
         let mut left_out = Vec::new();
-        for (name, provider) in &config.providers {
+        for (name, provider) in settings.providers {
             let problems_before = builder.problems.len();
             let upstream = builder.upstream(name, provider);
             builder.name_origin(problems_before, "providers", name);
@@ -148,7 +161,7 @@ impl Catalog {
             }
         }
         let mut models = BTreeMap::new();
-        for (id, model) in &config.models {
+        for (id, model) in settings.models {
             let problems_before = builder.problems.len();
             let model = builder.model(id, model, &upstreams);
             builder.name_origin(problems_before, "models", id);
@@ -159,7 +172,7 @@ impl Catalog {
                 models.insert(id.clone(), Arc::new(model));
             } else if let Some(left_out) = left_out
                 .iter_mut()
-                .find(|left_out| config.models[id].upstreams[0].provider == left_out.provider)
+                .find(|left_out| settings.models[id].upstreams[0].provider == left_out.provider)
             {
                 left_out.models.push(id.clone());
             }
@@ -209,15 +222,19 @@ impl Model {
 
 /// What is wrong with a component in a slot of this gateway, if anything is: settings of providers that use the slot
 /// which it does not take, and models that it would not serve.
-pub fn check_adapter(config: &Config, slot: &str, description: &Description) -> Vec<Problem> {
+pub fn check_adapter(
+    settings: CatalogSettings<'_>,
+    slot: &str,
+    description: &Description,
+) -> Vec<Problem> {
     let mut problems = Vec::new();
-    let users = config
+    let users = settings
         .providers
         .iter()
         .filter(|(_, provider)| provider.adapter == slot);
     for (name, provider) in users {
         problems.extend(provider_problems(name, provider, description));
-        for (id, model) in &config.models {
+        for (id, model) in settings.models {
             for (index, upstream) in model.upstreams.iter().enumerate() {
                 let price = upstream.price.as_ref().or(model.price.as_ref());
                 let Some(Ok(price)) = price.map(|price| price.resolve()) else {
@@ -285,9 +302,9 @@ fn other_kind(id: &str, upstream: usize, slot: &str) -> Problem {
 }
 
 struct Builder<'a, E> {
-    config: &'a Config,
+    settings: CatalogSettings<'a>,
     plugins: &'a Plugins,
-    installed: Installed,
+    adapters: AdapterSet,
     environment: E,
     problems: Vec<Problem>,
 }
@@ -303,7 +320,7 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
     /// Adds to the latest problems that what they are about is not in the file alone.
     fn name_origin(&mut self, problems_before: usize, table: &str, name: &str) {
         let latest = &mut self.problems[problems_before..];
-        if !latest.is_empty() && self.config.default_catalog && is_built_in(table, name) {
+        if !latest.is_empty() && self.settings.default_catalog && is_built_in(table, name) {
             for problem in latest {
                 problem
                     .what
@@ -322,7 +339,7 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
         let problems_before = self.problems.len();
         let slots = self.plugins.serving();
         match slots.get(provider.adapter.as_str()) {
-            None if self.installed == Installed::Unknown => {
+            None if self.adapters == AdapterSet::BundledOnly => {
                 return Some(Err(format!(
                     "no adapter {:?} is built in; one must be installed in the gateway",
                     provider.adapter
@@ -365,17 +382,6 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
                 None
             }
         };
-        for (timeout, value) in [
-            ("first_byte_ms", provider.timeouts.first_byte_ms),
-            ("idle_ms", provider.timeouts.idle_ms),
-        ] {
-            if value == Some(0) {
-                self.problem(
-                    format!("{setting}.timeouts.{timeout}"),
-                    "must be more than 0",
-                );
-            }
-        }
         if self.problems.len() > problems_before {
             return None;
         }
@@ -395,18 +401,15 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
             );
             return None;
         }
-        let defaults = &self.config.timeouts;
+        let (own, defaults) = (&provider.timeouts, self.settings.timeouts);
         Some(Ok(Upstream {
             name: name.to_owned(),
             base,
             credential,
             options: provider.options.clone().into_iter().collect(),
             timeouts: UpstreamTimeouts::from_millis(
-                provider
-                    .timeouts
-                    .first_byte_ms
-                    .unwrap_or(defaults.first_byte_ms),
-                provider.timeouts.idle_ms.unwrap_or(defaults.idle_ms),
+                own.first_byte_ms.unwrap_or(defaults.first_byte_ms).get(),
+                own.idle_ms.unwrap_or(defaults.idle_ms).get(),
             ),
             adapter: provider.adapter.clone(),
         }))
@@ -458,7 +461,7 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
         let mut candidates = Vec::new();
         for (index, candidate) in model.upstreams.iter().enumerate() {
             let setting = format!("{setting}.upstreams[{index}]");
-            if !self.config.providers.contains_key(&candidate.provider) {
+            if !self.settings.providers.contains_key(&candidate.provider) {
                 self.problem(
                     format!("{setting}.provider"),
                     format!("there is no provider {:?}", candidate.provider),

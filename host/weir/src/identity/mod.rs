@@ -22,8 +22,8 @@ mod fetch;
 pub mod jwks;
 pub mod jwt;
 pub mod last_used;
-pub mod limits;
 pub mod pepper;
+pub mod rates;
 pub mod routes;
 pub mod service;
 pub mod service_token;
@@ -42,9 +42,9 @@ use serde::{Deserialize, Serialize};
 use self::api_key::{RawKey, StoredKey};
 use self::client_address::ClientAddress;
 use self::jwt::TokenError;
-use self::limits::{FailurePolicy, LOCKOUT};
+use self::rates::{FailurePolicy, LOCKOUT};
 use crate::app::App;
-use crate::audit::Event;
+use crate::audit::AuditEvent;
 use crate::billing::ledger::{AccountId, Source};
 use crate::billing::meter::Payer;
 use crate::error::ApiError;
@@ -338,7 +338,7 @@ impl Identification<'_> {
         };
         if !decision.allowed {
             self.remember(decision);
-            self.app.audit.record(Event::RateLimited {
+            self.app.audit.record(AuditEvent::RateLimited {
                 user_id: user_id.map(str::to_owned),
                 scope,
             });
@@ -365,7 +365,7 @@ impl Identification<'_> {
     async fn fail<T>(&self, method: &'static str, reason: &'static str) -> Result<T, ApiError> {
         self.app
             .audit
-            .record(Event::AuthenticationFailed { method, reason });
+            .record(AuditEvent::AuthenticationFailed { method, reason });
         self.count_failure().await?;
         Err(ApiError::unauthenticated())
     }
@@ -375,7 +375,7 @@ impl Identification<'_> {
             Ok(None) => {}
             // This attempt was judged; the next one will not be. Others that were under way find it shut.
             Ok(Some(left)) if left == LOCKOUT.block => {
-                self.app.audit.record(Event::LockedOut);
+                self.app.audit.record(AuditEvent::LockedOut);
                 tracing::warn!(seconds = left.as_secs(), "an address is locked out");
             }
             Ok(Some(_)) => {}
@@ -512,7 +512,7 @@ pub(crate) async fn revoke(app: &App, user_id: &str, key_id: &str) -> Result<(),
     store::disable_key(&app.database, key_id, app.clock.now())
         .await
         .map_err(store_failed)?;
-    app.audit.record(Event::KeyRevoked {
+    app.audit.record(AuditEvent::KeyRevoked {
         user_id: user_id.to_owned(),
         key_id: key_id.to_owned(),
     });
@@ -532,11 +532,11 @@ pub async fn replace_key(app: &App, user_id: &str, name: &str) -> anyhow::Result
     for key_id in store::active_keys(&app.database, user_id, name).await? {
         app.cache.bury(&key_id, KEY_TTL).await?;
         let (user_id, key_id) = event(&key_id);
-        app.audit.record(Event::KeyRevoked { user_id, key_id });
+        app.audit.record(AuditEvent::KeyRevoked { user_id, key_id });
     }
     let (database, peppers) = (&app.database, &app.key_peppers);
     let key = store::create_key(database, peppers, user_id, name, true, app.clock.now()).await?;
     let (user_id, key_id) = event(key.id());
-    app.audit.record(Event::KeyCreated { user_id, key_id });
+    app.audit.record(AuditEvent::KeyCreated { user_id, key_id });
     Ok(key)
 }

@@ -11,7 +11,7 @@ use http::request::Parts;
 use super::jwt::TokenError;
 use super::{Identification, bearer};
 use crate::app::App;
-use crate::audit::Event;
+use crate::audit::AuditEvent;
 use crate::error::ApiError;
 
 /// What a service may do.
@@ -73,7 +73,7 @@ impl FromRequestParts<App> for ServiceCaller {
             identification.without_cache(error)?;
         }
         let refused = |reason| {
-            app.audit.record(Event::AuthenticationFailed {
+            app.audit.record(AuditEvent::AuthenticationFailed {
                 method: "service",
                 reason,
             });

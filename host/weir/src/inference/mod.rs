@@ -28,6 +28,7 @@ pub mod relay;
 pub mod resolve;
 pub mod routes;
 pub mod sequence;
+pub mod settings;
 pub mod upstream;
 pub mod usage;
 
@@ -86,8 +87,8 @@ pub async fn chat(
         model: plan.model.id.clone(),
     };
     let bounds = Bounds {
-        deadline: Instant::now() + Duration::from_millis(app.config.timeouts.total_ms),
-        drain: Duration::from_millis(app.config.limits.hang_up_drain_ms),
+        deadline: Instant::now() + app.config.timeouts.total(),
+        drain: app.config.limits.exchanges.hang_up_drain(),
         shutdown: app.shutdown.clone(),
         output_limit: plan.request.max_output_tokens,
     };
@@ -179,7 +180,7 @@ async fn attempt_all(
             upstream,
             adapter: &adapter,
             request: &request,
-            answer_bytes: app.config.limits.answer_bytes,
+            answer_bytes: app.config.limits.exchanges.answer_bytes.get(),
         };
         for attempt in 1..=ATTEMPTS_PER_UPSTREAM {
             let started = Instant::now();

@@ -29,6 +29,7 @@ pub(crate) mod guest_log;
 pub mod limits;
 pub mod loading;
 pub mod routes;
+pub mod settings;
 pub mod slots;
 mod store;
 

@@ -340,7 +340,8 @@ async fn activate(app: &App, operation: &Operation, digest: Digest) -> Result<()
 
 /// What is wrong with a component in its slot of this gateway.
 fn fits(app: &App, operation: &Operation, adapter: &Adapter) -> Result<(), String> {
-    let problems = catalog::check_adapter(&app.config, &operation.slot, &adapter.description);
+    let problems =
+        catalog::check_adapter(app.config.catalog(), &operation.slot, &adapter.description);
     match problems.first() {
         None => Ok(()),
         Some(Problem { setting, what }) => Err(format!("{setting}: {what}")),

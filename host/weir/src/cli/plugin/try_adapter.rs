@@ -74,7 +74,7 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
         recordings: &mut recordings,
         sequence: Sequence::new(request.max_output_tokens),
         chunk: arguments.chunk,
-        answer_bytes: config.limits.answer_bytes,
+        answer_bytes: config.limits.exchanges.answer_bytes.get(),
     };
     let outcome = trial
         .run(&Request::Chat(request), &Vec::from_iter(options))

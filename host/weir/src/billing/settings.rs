@@ -1,0 +1,53 @@
+//! How the ledger is kept: `[ledger]`.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::ledger::LeaseSettings;
+
+/// How the ledger is kept: `[ledger]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LedgerSettings {
+    /// Milliseconds between two renewals of a node's lease on what it holds; as often it looks for the holds
+    /// of nodes whose lease is over. Default 5,000.
+    pub renew_ms: NonZeroU64,
+    /// Milliseconds that a lease is valid; at least twice `renew_ms`. Default 30,000.
+    pub lease_ms: NonZeroU64,
+}
+
+impl Default for LedgerSettings {
+    fn default() -> Self {
+        let LeaseSettings {
+            renew_every,
+            valid_for,
+        } = LeaseSettings::default();
+        let ms = |duration: Duration| {
+            NonZeroU64::new(duration.as_millis() as u64).expect("a lease takes some time")
+        };
+        Self {
+            renew_ms: ms(renew_every),
+            lease_ms: ms(valid_for),
+        }
+    }
+}
+
+impl LedgerSettings {
+    /// As the ledger has it.
+    pub fn lease(&self) -> LeaseSettings {
+        LeaseSettings {
+            renew_every: Duration::from_millis(self.renew_ms.get()),
+            valid_for: Duration::from_millis(self.lease_ms.get()),
+        }
+    }
+
+    /// What is wrong with the settings, beyond what types can say; each sentence names the setting.
+    pub fn problems(&self) -> Vec<String> {
+        match self.lease_ms.get() / 2 < self.renew_ms.get() {
+            true => vec!["`ledger.lease_ms` must be at least twice `ledger.renew_ms`".to_owned()],
+            false => Vec::new(),
+        }
+    }
+}

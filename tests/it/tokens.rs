@@ -21,7 +21,7 @@ use weir::identity::service_token::{ServiceTokenError, ServiceTokenSource};
 use weir::identity::settings::{Algorithm, IssuerSettings};
 use weir::identity::store;
 use weir::identity::verifiers::Verifiers;
-use weir::inference::upstream::{HttpClient, http_client};
+use weir::outgoing::{self, Client};
 use weir_storage::Database;
 use weir_storage::clock::{Clock, ManualClock, Millis};
 use weir_storage::secrets::Key;
@@ -55,8 +55,8 @@ impl Hands {
     }
 }
 
-fn http() -> HttpClient {
-    http_client(Duration::from_secs(5)).expect("a client can be made")
+fn http() -> Client {
+    outgoing::client(Duration::from_secs(5)).expect("a client can be made")
 }
 
 fn settings(issuer: &str, audience: &str, jwks_url: Option<String>) -> IssuerSettings {

@@ -19,6 +19,7 @@ use crate::identity::verifiers::Verifiers;
 use crate::inference::admission::Admission;
 use crate::inference::upstream::{self, HttpClient};
 use crate::metrics::Metrics;
+use crate::outgoing;
 use crate::plugins::bundled::Bundled;
 use crate::plugins::code_cache::CodeCache;
 use crate::plugins::compiler::Compiler;
@@ -125,11 +126,13 @@ impl App {
             );
         }
         let http = upstream::http_client(config.timeouts.connect())?;
+        let issuers = outgoing::client(config.timeouts.connect())?;
         let dev_issuer = config.dev_issuer()?;
-        let verifiers = Verifiers::new(&config.identity, dev_issuer.as_ref(), &http, &clock)?;
+        let verifiers = Verifiers::new(&config.identity, dev_issuer.as_ref(), &issuers, &clock)?;
         verifiers.warm_up();
         let outgoing = config.identity.outgoing.as_ref();
-        let service_tokens = ServiceTokenSource::new(outgoing, dev_issuer.as_ref(), &http, &clock)?;
+        let service_tokens =
+            ServiceTokenSource::new(outgoing, dev_issuer.as_ref(), &issuers, &clock)?;
         let lease = config.ledger.lease();
         let ledger = Ledger::start(database.clone(), clock.clone(), lease)
             .await

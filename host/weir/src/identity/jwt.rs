@@ -23,7 +23,7 @@ use serde_json::{Map, Value};
 use super::jwks::{COOLDOWN_MS, KeyError, KeySet, MAX_KID_CHARS};
 use super::settings::{Algorithm, IssuerSettings, ServiceSettings};
 use crate::error::ApiError;
-use crate::inference::upstream::HttpClient;
+use crate::outgoing::Client;
 use weir_storage::clock::{Clock, Millis};
 
 /// How far the issuer's clock and ours may differ, in milliseconds.
@@ -134,7 +134,7 @@ impl TokenVerifier {
     pub fn new(
         kind: TokenKind,
         settings: &IssuerSettings,
-        http: HttpClient,
+        http: Client,
         clock: Clock,
     ) -> Result<Self, &'static str> {
         let keys = KeySet::remote(settings, http, clock.clone())?;

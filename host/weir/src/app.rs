@@ -39,35 +39,35 @@ pub struct App(Arc<Shared>);
 pub struct Shared {
     /// The settings it was started with.
     pub config: Config,
-    /// What must last.
+    /// The database: what must last.
     pub database: Database,
-    /// Who may call, and how often.
+    /// The cache: key checks, rates and lockouts.
     pub cache: Cache,
-    /// What verifies the tokens of web users and services.
+    /// Verifiers of web users' and services' tokens.
     pub verifiers: Verifiers,
-    /// Where security events go.
+    /// The queue of security events.
     pub audit: Audit,
-    /// What accounts have.
+    /// The accounts and their credits.
     pub ledger: Ledger,
-    /// When keys were last used.
+    /// The times of keys' last uses, to be written.
     pub last_used: LastUsed,
-    /// What tells the time.
+    /// The clock, which tests set.
     pub clock: Clock,
     /// The models that can be served.
     pub catalog: Catalog,
     /// The loaded adapters.
     pub plugins: Plugins,
-    /// What is counted for operators.
+    /// The figures of `GET /metrics`.
     pub metrics: Metrics,
     /// The client that reaches upstreams.
     pub http: HttpClient,
-    /// How much is served at once.
+    /// The turns that requests take, and room for their bodies.
     pub admission: Admission,
-    /// What API keys are stored under.
+    /// The peppers that API keys are stored under.
     pub key_peppers: Peppers,
-    /// What stored answers are sealed under.
+    /// The keys that stored answers are sealed under.
     pub sealing_keys: KeyRing,
-    /// Where the token comes from that is presented to other services; `None` where none is configured.
+    /// The source of the token that is presented to other services; `None` where none is configured.
     pub service_tokens: Option<ServiceTokenSource>,
     /// The requests under way, whether their clients are still there or not.
     pub tasks: TaskTracker,
@@ -75,7 +75,7 @@ pub struct Shared {
     pub shutdown: CancellationToken,
     /// Fires when the gateway begins to stop: it is no longer ready.
     pub draining: CancellationToken,
-    /// When it was started.
+    /// The time of the start.
     pub started_at: Millis,
     _serving: Option<FileLock>,
 }

@@ -38,10 +38,10 @@ use weir_storage::secrets::SecretUrl;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where the public service listens. Default `127.0.0.1:8080`; port 0 picks a free one.
+    /// The address of the public service. Default `127.0.0.1:8080`; port 0 picks a free one.
     #[serde(default = "default_listen")]
     pub listen: SocketAddr,
-    /// Where the paths under `/internal` are served, to other services only, e.g. `127.0.0.1:8081`. Default:
+    /// The address of the paths under `/internal`, for other services only, e.g. `127.0.0.1:8081`. Default:
     /// nowhere.
     #[serde(default)]
     pub internal_listen: Option<SocketAddr>,
@@ -50,7 +50,7 @@ pub struct Config {
     /// tokens.
     #[serde(default)]
     pub dev: Option<bool>,
-    /// Where weir keeps its database, keys and compiled plugins. Default `.weir`, made with mode 0700.
+    /// The folder of the database, keys and compiled plugins. Default `.weir`, made with mode 0700.
     #[serde(default = "default_data_dir")]
     pub data_dir: PathBuf,
     /// The database: `sqlite:/var/lib/weir/weir.db` or `postgres://user:password@host/name`. Default:
@@ -61,12 +61,12 @@ pub struct Config {
     /// Default: in process.
     #[serde(default)]
     pub redis_url: Option<SecretUrl>,
-    /// What API keys are stored under; see [`PepperSettings`]. The first is for new keys. Nodes that share a
+    /// The peppers that API keys are stored under; see [`PepperSettings`]. The first is for new keys. Nodes that share a
     /// database need the same. Default, but for PostgreSQL outside development mode: one of this node's own, in the
     /// data folder.
     #[serde(default)]
     pub api_key_peppers: Vec<PepperSettings>,
-    /// What stored answers are sealed under; see [`SealingKeySettings`]. The first seals, all open; one can be dropped
+    /// The keys that stored answers are sealed under; see [`SealingKeySettings`]. The first seals, all open; one can be dropped
     /// a day after it was the first. Nodes that share a database need the same. Default, but for PostgreSQL outside
     /// development mode: one of this node's own, in the data folder.
     #[serde(default)]
@@ -77,10 +77,10 @@ pub struct Config {
     /// Bounds on what clients send and how much is served at once.
     #[serde(default)]
     pub limits: ServingLimits,
-    /// Whose tokens are accepted beside API keys.
+    /// The issuers whose tokens are accepted beside API keys.
     #[serde(default)]
     pub identity: IdentitySettings,
-    /// How long upstreams may take.
+    /// Time-outs on upstreams.
     #[serde(default)]
     pub timeouts: TimeoutSettings,
     /// Bounds on plugins.
@@ -95,10 +95,10 @@ pub struct Config {
     /// What happens while the cache does not answer: `reject` (default), or `allow` in development mode.
     #[serde(default)]
     pub failure_policy: FailurePolicy,
-    /// How the ledger is kept.
+    /// The lease on what a node holds in the ledger.
     #[serde(default)]
     pub ledger: LedgerSettings,
-    /// What prices are multiplied with.
+    /// Factors on every price.
     #[serde(default)]
     pub price_factors: PriceFactors,
     /// The upstreams, by name.

@@ -59,7 +59,7 @@ impl<S: Sync> FromRequestParts<S> for RequestId {
 pub struct JsonBody {
     /// The text, whole.
     pub bytes: Bytes,
-    /// What it occupies of the memory for bodies; kept for as long as a copy of the body is.
+    /// Its share of the room for bodies; kept for as long as a copy of the body is.
     pub room: OwnedSemaphorePermit,
 }
 
@@ -67,7 +67,7 @@ pub struct JsonBody {
 pub struct ComponentBody {
     /// The component, whole.
     pub bytes: Bytes,
-    /// What it occupies of the memory for bodies.
+    /// Its share of the room for bodies.
     pub room: OwnedSemaphorePermit,
 }
 

@@ -76,20 +76,20 @@ pub struct Sums {
     pub tokens_input: i64,
     /// Tokens of output.
     pub tokens_output: i64,
-    /// What accounts paid.
+    /// The credits that accounts paid.
     pub credits: Credits,
-    /// What the provider asks, in nano-USD.
+    /// The provider's price, in nano-USD.
     pub provider_cost_nano_usd: i64,
 }
 
-/// What `GET /admin/usage` answers.
+/// The answer to `GET /admin/usage`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PlatformUsage {
     /// The month, as `YYYY-MM`.
     pub period: String,
     /// Requests of all users.
     pub total_requests: i64,
-    /// What they paid, in whole credits.
+    /// The charges, in whole credits.
     pub total_credits_consumed: i64,
     /// Users with at least one request.
     pub active_users: i64,
@@ -104,20 +104,20 @@ pub struct PlatformUsage {
 pub struct DayUsage {
     /// As `YYYY-MM-DD`.
     pub date: String,
-    /// Requests.
+    /// The number of requests.
     pub requests: i64,
-    /// What they cost, in whole credits.
+    /// The charges, in whole credits.
     pub credits: i64,
 }
 
 /// A model of [`PlatformUsage`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TopModel {
-    /// Its id.
+    /// The model's id.
     pub model: String,
-    /// Requests.
+    /// The number of requests.
     pub requests: i64,
-    /// What they cost, in whole credits.
+    /// The charges, in whole credits.
     pub credits: i64,
 }
 
@@ -128,15 +128,15 @@ pub struct ModelEconomics {
     pub model: String,
     /// The provider that answered.
     pub provider: String,
-    /// Requests.
+    /// The number of requests.
     pub total_requests: i64,
     /// Tokens of input, cached ones included.
     pub total_input_tokens: i64,
     /// Tokens of output.
     pub total_output_tokens: i64,
-    /// What the provider asks.
+    /// The provider's price.
     pub provider_cost_usd: f64,
-    /// What users paid, in whole credits.
+    /// The charges, in whole credits.
     pub revenue_credits: i64,
     /// The same in USD: credits / 1000, of the exact credits and not of the rounded ones.
     pub revenue_usd: f64,

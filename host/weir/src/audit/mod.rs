@@ -27,47 +27,47 @@ const QUEUE: usize = 4_096;
 /// How long events are gathered before they are written.
 const GATHER: Duration = Duration::from_secs(1);
 
-/// What happened.
+/// A security event, as its row in the database has it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum AuditEvent {
     /// A request did not prove who sent it.
     AuthenticationFailed {
         /// `api_key`, `web` or `service`.
         method: &'static str,
-        /// Why, in a fixed vocabulary.
+        /// The reason, in a fixed vocabulary.
         reason: &'static str,
     },
     /// A client address failed too often and is blocked for a while.
     LockedOut,
     /// A request came too soon after others.
     RateLimited {
-        /// Whose; unknown where the address was limited.
+        /// The limited user; unknown where the address was limited.
         user_id: Option<String>,
         /// `address` or `caller`.
         scope: &'static str,
     },
     /// A key was made.
     KeyCreated {
-        /// Whose.
+        /// The key's owner.
         user_id: String,
-        /// Which.
+        /// The key's id.
         key_id: String,
     },
     /// A key was revoked.
     KeyRevoked {
-        /// Whose.
+        /// The key's owner.
         user_id: String,
-        /// Which.
+        /// The key's id.
         key_id: String,
     },
     /// A user was made an administrator.
     AdminGranted {
-        /// Who.
+        /// The user's id.
         user_id: String,
     },
     /// A user is no longer an administrator.
     AdminRevoked {
-        /// Who.
+        /// The user's id.
         user_id: String,
     },
 }

@@ -53,9 +53,9 @@ pub struct Catalog {
 /// A provider that cannot be used for want of its credential.
 #[derive(Debug)]
 pub struct LeftOut {
-    /// Its name under `providers`.
+    /// The provider's name under `providers`.
     pub provider: String,
-    /// What is missing, e.g. `the environment variable OPENAI_API_KEY is not set`.
+    /// The missing credential, e.g. `the environment variable OPENAI_API_KEY is not set`.
     pub why: String,
     /// The models that nobody else serves.
     pub models: Vec<String>,
@@ -66,16 +66,16 @@ pub struct LeftOut {
 pub struct Problem {
     /// The setting's path, e.g. `models."gpt-4o".upstreams[0].provider`.
     pub setting: String,
-    /// What is wrong with it.
+    /// The problem, as a sentence's end.
     pub what: String,
 }
 
 /// A model that clients can ask for.
 #[derive(Debug)]
 pub struct Model {
-    /// What clients call it.
+    /// The name by which clients ask for it.
     pub id: String,
-    /// What people call it.
+    /// The name that lists show.
     pub name: String,
     /// Tokens of input and output together.
     pub context_window: u32,
@@ -89,18 +89,18 @@ pub struct Model {
     pub supports_tools: bool,
     /// Whether it reads images.
     pub supports_vision: bool,
-    /// Who serves it, in order of preference; never empty.
+    /// The upstreams that serve it, in order of preference; never empty.
     pub candidates: Vec<Candidate>,
 }
 
 /// One way to have a model's requests answered.
 #[derive(Debug)]
 pub struct Candidate {
-    /// Who answers.
+    /// The upstream that answers.
     pub upstream: Arc<Upstream>,
-    /// What the model is called there.
+    /// The model's name there.
     pub model: String,
-    /// What it costs there, before the factors.
+    /// The price there, before the factors.
     pub price: Price,
 }
 
@@ -337,42 +337,8 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
     ) -> Option<Result<Upstream, String>> {
         let setting = format!("providers.{name}");
         let problems_before = self.problems.len();
-        let slots = self.plugins.serving();
-        match slots.get(provider.adapter.as_str()) {
-            None if self.adapters == AdapterSet::BundledOnly => {
-                return Some(Err(format!(
-                    "no adapter {:?} is built in; one must be installed in the gateway",
-                    provider.adapter
-                )));
-            }
-            None => {
-                let slots: Vec<_> = slots.keys().map(|slot| &**slot).collect();
-                self.problem(
-                    format!("{setting}.adapter"),
-                    format!(
-                        "no adapter {:?}; there are: {}",
-                        provider.adapter,
-                        slots.join(", ")
-                    ),
-                );
-                return None;
-            }
-            Some(Some(adapter)) => {
-                let problems = provider_problems(name, provider, &adapter.description);
-                if self.plugins.is_operated(&provider.adapter) {
-                    // A gateway that does not start is one in which nobody can activate another.
-                    for Problem { setting, what } in problems {
-                        tracing::error!(
-                            setting,
-                            "what serves does not fit the configuration: {what}"
-                        );
-                    }
-                } else {
-                    self.problems.extend(problems);
-                }
-            }
-            // Nothing serves there now; what will is asked when it is activated.
-            Some(None) => {}
+        if let Err(why) = self.check_slot(name, provider) {
+            return Some(Err(why));
         }
         let base = match provider.base_url.as_deref().map(BaseUrl::parse) {
             None => None,
@@ -413,6 +379,48 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
             ),
             adapter: provider.adapter.clone(),
         }))
+    }
+
+    /// Looks for the provider's adapter, and whether that takes its settings; the error says that one may yet be
+    /// installed.
+    fn check_slot(&mut self, name: &str, provider: &ProviderConfig) -> Result<(), String> {
+        let slots = self.plugins.serving();
+        match slots.get(provider.adapter.as_str()) {
+            None if self.adapters == AdapterSet::BundledOnly => {
+                return Err(format!(
+                    "no adapter {:?} is built in; one must be installed in the gateway",
+                    provider.adapter
+                ));
+            }
+            None => {
+                let slots: Vec<_> = slots.keys().map(|slot| &**slot).collect();
+                self.problem(
+                    format!("providers.{name}.adapter"),
+                    format!(
+                        "no adapter {:?}; there are: {}",
+                        provider.adapter,
+                        slots.join(", ")
+                    ),
+                );
+            }
+            Some(Some(adapter)) => {
+                let problems = provider_problems(name, provider, &adapter.description);
+                if self.plugins.is_operated(&provider.adapter) {
+                    // A gateway that does not start is one in which nobody can activate another.
+                    for Problem { setting, what } in problems {
+                        tracing::error!(
+                            setting,
+                            "what serves does not fit the configuration: {what}"
+                        );
+                    }
+                } else {
+                    self.problems.extend(problems);
+                }
+            }
+            // Nothing serves there now; what will is asked when it is activated.
+            Some(None) => {}
+        }
+        Ok(())
     }
 
     fn serves(&self, slot: &str, price: &Price) -> bool {

@@ -20,7 +20,7 @@ use super::settings::{Algorithm, DEV_ISSUER_PREFIX, IssuerSettings};
 use weir_storage::clock::Millis;
 use weir_storage::secrets::{Key, Secret};
 
-/// How long its tokens are good, in seconds.
+/// Seconds that its tokens are good.
 pub const LIFETIME_SECONDS: i64 = 3_600;
 
 /// The service that its service tokens name unless told otherwise.
@@ -94,7 +94,7 @@ impl DevIssuer {
             .map_err(|problem| anyhow!("the local issuer's key {problem}"))
     }
 
-    /// What its tokens for an audience say.
+    /// The issuer, audience and algorithms of its tokens for an audience.
     pub fn settings(audience: DevAudience) -> IssuerSettings {
         let (issuer, audience) = match audience {
             DevAudience::Identity => ("identity", "app"),
@@ -110,7 +110,7 @@ impl DevIssuer {
         }
     }
 
-    /// What a web user of this name presents.
+    /// The two tokens that a web user of this name presents.
     pub fn web_tokens(&self, user: &str, now: Millis) -> anyhow::Result<WebTokens> {
         let identity = json!({ "sub": user });
         let attestation = json!({ "sub": "urn:weir:dev:web-app" });
@@ -120,7 +120,7 @@ impl DevIssuer {
         })
     }
 
-    /// What a service of this address presents.
+    /// The token that a service of this address presents.
     pub fn service_token(
         &self,
         audience: DevAudience,

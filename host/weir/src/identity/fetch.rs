@@ -22,16 +22,16 @@ pub enum FetchError {
     /// No connection, or one that broke off.
     #[error("cannot be reached: {0}")]
     Unreachable(String),
-    /// Not complete in time.
+    /// An answer that was not complete in time.
     #[error("took longer than {} s", TIMEOUT.as_secs())]
     TimedOut,
-    /// Anything but 200.
+    /// An answer of another status than 200.
     #[error("answered {0}")]
     Status(StatusCode),
-    /// Too large.
+    /// An answer of more bytes than are read.
     #[error("answered with more than {MAX_BYTES} bytes")]
     TooLarge,
-    /// Not what it should be.
+    /// An answer that is not what it should be.
     #[error("answered with something that {0}")]
     Malformed(&'static str),
 }

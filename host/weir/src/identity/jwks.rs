@@ -89,9 +89,9 @@ struct KeyState {
     keys: Arc<[Arc<PublicKey>]>,
     /// Until when the keys are as good as new; none if they were never fetched.
     fresh_until: Option<Millis>,
-    /// When the last attempt ended.
+    /// The end of the last attempt.
     attempted_at: Option<Millis>,
-    /// Whether it failed.
+    /// Whether that attempt failed.
     failed: bool,
 }
 
@@ -284,7 +284,7 @@ impl KeyState {
 }
 
 impl PublicKey {
-    /// What it verifies.
+    /// The one algorithm that it verifies.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }

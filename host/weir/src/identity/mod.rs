@@ -57,16 +57,16 @@ const KEY_TTL: Duration = Duration::from_secs(15 * 60);
 /// The header of web users' second token.
 const ATTESTATION: &str = "x-identity-appcheck";
 
-/// Who is calling, proven.
+/// A caller, proven.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     /// The user who is billed.
     pub user_id: String,
-    /// How they proved it.
+    /// The kind of proof.
     pub proof: Proof,
 }
 
-/// How a caller proved who they are.
+/// The kind of proof that a caller brought.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Proof {
     /// By this API key.
@@ -84,7 +84,7 @@ pub enum Proof {
 /// A web user: what keys may not do, such as making keys, is for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebCaller {
-    /// The user.
+    /// The user's id.
     pub user_id: String,
     /// Whether the user record has the admin role.
     pub admin: bool,
@@ -99,7 +99,7 @@ struct CachedKey {
     expires_at: i64,
 }
 
-/// What a request presents.
+/// The proof that a request brings.
 enum Credentials<'a> {
     None,
     Key(&'a str),
@@ -112,7 +112,7 @@ enum Credentials<'a> {
 }
 
 impl Caller {
-    /// Who pays for what is asked.
+    /// The account that pays for the request.
     pub fn payer(self) -> Payer {
         let (source, source_id) = match self.proof {
             Proof::ApiKey { hash } => (Source::ApiKey, Some(hash)),
@@ -384,7 +384,7 @@ impl Identification<'_> {
         Ok(())
     }
 
-    /// What happens when the cache does not answer.
+    /// Refuses, or lets pass, as `failure_policy` says, when the cache does not answer.
     fn without_cache(&self, _: CacheError) -> Result<(), ApiError> {
         match self.app.config.failure_policy {
             FailurePolicy::Allow => Ok(()),

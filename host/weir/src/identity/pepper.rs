@@ -34,9 +34,9 @@ pub struct PepperSettings {
 /// A pepper.
 #[derive(Debug, Clone)]
 pub struct Pepper {
-    /// Its version.
+    /// The version, which every key stored under it names.
     pub version: i64,
-    /// The secret.
+    /// The secret itself.
     pub key: Key,
 }
 

@@ -24,7 +24,7 @@ const DEV_SCOPES: [&str; 1] = ["model:call"];
 /// How long a token is used whose endpoint does not say how long it is good.
 const DEFAULT_LIFETIME_MS: i64 = 300_000;
 
-/// How long before its end a token is replaced.
+/// A token is replaced so long before its end.
 const MARGIN_MS: i64 = 60_000;
 
 /// How long after a failure the endpoint is left alone. Those who waited for that attempt would otherwise
@@ -78,9 +78,9 @@ pub enum ServiceTokenError {
     /// The file cannot be used.
     #[error("the token file {}: {problem}", path.display())]
     File {
-        /// The file.
+        /// The configured file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem, as a sentence's end.
         problem: String,
     },
     /// The endpoint gave none.

@@ -34,7 +34,7 @@ pub struct IdentitySettings {
 pub struct IssuerSettings {
     /// The tokens' `iss`, to the letter.
     pub issuer: String,
-    /// What the tokens' `aud` must be, or contain.
+    /// The audience: the tokens' `aud` must be it, or contain it.
     pub audience: String,
     /// Where the issuer's keys are. Default: what `/.well-known/openid-configuration` under the issuer
     /// says.
@@ -204,12 +204,12 @@ impl IssuerSettings {
 }
 
 impl ServiceSettings {
-    /// What a token must say at the API.
+    /// The claims that the API asks of a token.
     pub fn api(&self) -> IssuerSettings {
         self.with_audience(self.audience.clone())
     }
 
-    /// What a token must say at the executor.
+    /// The claims that the executor asks of a token.
     pub fn executor(&self) -> Option<IssuerSettings> {
         Some(self.with_audience(self.executor_audience.clone()?))
     }

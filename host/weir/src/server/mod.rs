@@ -40,9 +40,9 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// The sockets of a gateway.
 pub struct Listeners {
-    /// For clients.
+    /// The public service's.
     pub public: TcpListener,
-    /// For other services.
+    /// The one for other services, if there is one.
     pub internal: Option<TcpListener>,
 }
 

@@ -23,10 +23,10 @@ use crate::outgoing::{self, Client};
 use weir_storage::clock::Millis;
 use weir_storage::secrets::Secret;
 
-/// How long connecting may take.
+/// The time that connecting may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long an answer may take: as long as compiling may, and some.
+/// The time that an answer may take: as long as compiling may, and some.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 /// Bytes of a body that are handed to the connection in one go.
@@ -35,7 +35,7 @@ const PIECE_BYTES: usize = 64 << 10;
 /// How often a terminal is shown how far an upload is.
 const SHOW_EVERY: Duration = Duration::from_millis(200);
 
-/// Which gateway, and who asks.
+/// The arguments that name a gateway, and the token to ask it with.
 #[derive(clap::Args)]
 pub(in crate::cli) struct Gateway {
     /// The gateway; its public port, or its port for other services. Default: where the configuration has it listen.
@@ -74,7 +74,7 @@ pub(super) struct Connection {
 }
 
 impl Gateway {
-    /// Who asks is settled here; whether the gateway is there, by the first call.
+    /// Settles the address and the token; whether a gateway answers there shows with the first call.
     pub(super) fn connect(&self, config: &Config) -> anyhow::Result<Connection> {
         let base = match &self.url {
             Some(url) => url.trim_end_matches('/').to_owned(),

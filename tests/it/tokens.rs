@@ -21,7 +21,7 @@ use weir::identity::service_token::{ServiceTokenError, ServiceTokenSource};
 use weir::identity::settings::{Algorithm, IssuerSettings};
 use weir::identity::store;
 use weir::identity::verifiers::Verifiers;
-use weir::inference::upstream::{HttpClient, http_client};
+use weir::outgoing::{self, Client};
 use weir_storage::Database;
 use weir_storage::clock::{Clock, ManualClock, Millis};
 use weir_storage::secrets::Key;
@@ -55,8 +55,8 @@ impl Hands {
     }
 }
 
-fn http() -> HttpClient {
-    http_client(Duration::from_secs(5)).expect("a client can be made")
+fn http() -> Client {
+    outgoing::client(Duration::from_secs(5)).expect("a client can be made")
 }
 
 fn settings(issuer: &str, audience: &str, jwks_url: Option<String>) -> IssuerSettings {
@@ -787,11 +787,9 @@ async fn the_local_issuers_tokens_are_worth_something_in_development_mode_only()
     let folder = tempfile::tempdir().expect("a folder");
     let (hands, now) = (Hands::new(), Millis(NOW * 1_000));
     let dev = config(folder.path(), "");
-    let issuer = DevIssuer::of(&dev)
-        .expect("a key")
-        .expect("development mode");
+    let issuer = dev.dev_issuer().expect("a key").expect("development mode");
     let verifiers = |config: &Config| {
-        let dev = DevIssuer::of(config).expect("a key");
+        let dev = config.dev_issuer().expect("a key");
         Verifiers::new(&config.identity, dev.as_ref(), &http(), &hands.clock()).expect("they fit")
     };
     let local = verifiers(&dev);

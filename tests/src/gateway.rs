@@ -140,7 +140,9 @@ impl Gateway {
 
     /// The local issuer.
     pub fn issuer(&self) -> DevIssuer {
-        DevIssuer::of(&self.app.config)
+        self.app
+            .config
+            .dev_issuer()
             .expect("the issuer's key can be read")
             .expect("development mode has an issuer")
     }

@@ -1,19 +1,9 @@
-//! How a node keeps the ledger: `[ledger]`.
+//! How the ledger is kept: `[ledger]`.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-/// How a node keeps the ledger, as operators write it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LedgerSettings {
-    /// Milliseconds between two renewals of a node's lease on what it holds; as often it looks for the holds
-    /// of nodes whose lease is over. Default 5,000.
-    pub renew_ms: u64,
-    /// Milliseconds that a lease is valid; at least twice `renew_ms`. Default 30,000.
-    pub lease_ms: u64,
-}
+use serde::Deserialize;
 
 /// How long a node's holds are its own.
 #[derive(Debug, Clone, Copy)]
@@ -33,25 +23,47 @@ impl Default for LeaseSettings {
     }
 }
 
+/// How the ledger is kept: `[ledger]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LedgerSettings {
+    /// Milliseconds between two renewals of a node's lease on what it holds; as often it looks for the holds
+    /// of nodes whose lease is over. Default 5,000.
+    pub renew_ms: NonZeroU64,
+    /// Milliseconds that a lease is valid; at least twice `renew_ms`. Default 30,000.
+    pub lease_ms: NonZeroU64,
+}
+
 impl Default for LedgerSettings {
     fn default() -> Self {
         let LeaseSettings {
             renew_every,
             valid_for,
         } = LeaseSettings::default();
+        let ms = |duration: Duration| {
+            NonZeroU64::new(duration.as_millis() as u64).expect("a lease takes some time")
+        };
         Self {
-            renew_ms: renew_every.as_millis() as u64,
-            lease_ms: valid_for.as_millis() as u64,
+            renew_ms: ms(renew_every),
+            lease_ms: ms(valid_for),
         }
     }
 }
 
 impl LedgerSettings {
-    /// The lease that they ask for.
+    /// As the ledger has it.
     pub fn lease(&self) -> LeaseSettings {
         LeaseSettings {
-            renew_every: Duration::from_millis(self.renew_ms),
-            valid_for: Duration::from_millis(self.lease_ms),
+            renew_every: Duration::from_millis(self.renew_ms.get()),
+            valid_for: Duration::from_millis(self.lease_ms.get()),
+        }
+    }
+
+    /// What is wrong with the settings, beyond what types can say; each sentence names the setting.
+    pub fn problems(&self) -> Vec<String> {
+        match self.lease_ms.get() / 2 < self.renew_ms.get() {
+            true => vec!["`ledger.lease_ms` must be at least twice `ledger.renew_ms`".to_owned()],
+            false => Vec::new(),
         }
     }
 }

@@ -5,12 +5,13 @@
 //! is trusted as the compiler's is; what a child guards against is exhaustion and crashes.
 
 use std::io::{Read, Write};
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
@@ -33,20 +34,20 @@ const THREADS: u32 = 4;
 const NICENESS: i32 = 10;
 
 /// Bounds on one compilation. Configured under `plugins.compile`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CompileLimits {
     /// Milliseconds by the clock. Default 60,000: what Python's toolchain emits takes 10 s of a core.
-    pub timeout_ms: u64,
+    pub timeout_ms: NonZeroU64,
     /// MiB of address space. Default 4,096.
-    pub memory_mib: u64,
+    pub memory_mib: NonZeroU64,
 }
 
 impl Default for CompileLimits {
     fn default() -> Self {
         Self {
-            timeout_ms: 60_000,
-            memory_mib: 4_096,
+            timeout_ms: const { NonZeroU64::new(60_000).unwrap() },
+            memory_mib: const { NonZeroU64::new(4_096).unwrap() },
         }
     }
 }
@@ -90,7 +91,7 @@ impl Compiler {
 
     /// Compiles a component.
     pub(crate) async fn compile(&self, component: &[u8]) -> Result<Vec<u8>, CompileError> {
-        let timeout = Duration::from_millis(self.limits.timeout_ms);
+        let timeout = Duration::from_millis(self.limits.timeout_ms.get());
         tokio::time::timeout(timeout, self.run_child(component))
             .await
             // The child is killed where it is dropped.
@@ -101,8 +102,8 @@ impl Compiler {
         let not_run = |error: std::io::Error| CompileError::NotRun(error.to_string());
         let mut child = Command::new(&self.program)
             .arg(COMMAND)
-            .arg(self.limits.memory_mib.to_string())
-            .arg(self.limits.timeout_ms.div_ceil(1_000).to_string())
+            .arg(self.limits.memory_mib.get().to_string())
+            .arg(self.limits.timeout_ms.get().div_ceil(1_000).to_string())
             .env_clear()
             .env("RAYON_NUM_THREADS", THREADS.to_string())
             .current_dir("/")
@@ -149,7 +150,7 @@ impl Compiler {
             Some(UNABLE) => Err(CompileError::NotRun(
                 String::from_utf8_lossy(&complaint).trim().to_owned(),
             )),
-            _ => Err(CompileError::Died(status, self.limits.memory_mib)),
+            _ => Err(CompileError::Died(status, self.limits.memory_mib.get())),
         }
     }
 }

@@ -88,8 +88,8 @@ impl Engine {
     pub(crate) fn store<H: Send + 'static>(&self, guest: Guest<H>, limits: &GuestLimits) -> Store<Guest<H>> {
         let mut store = Store::new(&self.wasm, guest);
         store.limiter(|guest| &mut guest.allowance);
-        store.set_hostcall_fuel(limits.call_bytes);
-        store.set_max_component_handles(limits.handles);
+        store.set_hostcall_fuel(limits.call_bytes.get());
+        store.set_max_component_handles(limits.handles.get());
         store.epoch_deadline_callback(|mut store| store.data_mut().tick());
         store.set_epoch_deadline(1);
         store

@@ -76,12 +76,12 @@ impl<H> Guest<H> {
         Self {
             wasi: None,
             table: None,
-            allowance: Allowance::new(limits.memory_bytes),
+            allowance: Allowance::new(limits.memory_bytes.get()),
             ticks_left: limits.cpu_ticks(),
             ticks_in_call: 0,
             turns: turns.clone(),
             bytes_handed: 0,
-            handles: limits.handles,
+            handles: limits.handles.get(),
             log: GuestLog::new(plugin.clone(), limits),
             host,
         }

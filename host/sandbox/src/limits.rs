@@ -2,9 +2,10 @@
 //!
 //! Every figure is per exchange: a guest lives in a store of its own, dropped after the exchange.
 
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use wasmtime::ResourceLimiter;
 
 /// The period of the epoch clock: how long a guest can run before the host gets a say.
@@ -22,21 +23,21 @@ pub const MAX_MEMORY_BYTES: u64 = 256 << 20;
 pub(crate) const BYTES_PER_TICK: usize = 256 << 10;
 
 /// Bounds on one guest. Configured under `plugins.limits`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GuestLimits {
     /// Bytes of linear memory and tables together. Images and documents of a request are not among them: they stay with
     /// the host.
-    pub memory_bytes: u64,
+    pub memory_bytes: NonZeroU64,
     /// Milliseconds of processor time, counted in ticks of 10 ms inside guest calls only; lengthened by a
     /// tick for each 256 KiB of an upstream's answer.
-    pub cpu_ms: u64,
+    pub cpu_ms: NonZeroU64,
     /// Milliseconds that a single call may take by the clock, waiting included.
-    pub call_timeout_ms: u64,
+    pub call_timeout_ms: NonZeroU64,
     /// Bytes that one call may hand from the guest to the host, as the host would store them.
-    pub call_bytes: usize,
+    pub call_bytes: NonZeroUsize,
     /// Handles to resources, the host's and its own, that a guest may hold.
-    pub handles: usize,
+    pub handles: NonZeroUsize,
     /// Lines that a guest may log in one exchange; the rest are counted and dropped.
     pub log_lines: u32,
     /// Bytes of one log line; the rest of it is cut.
@@ -46,11 +47,11 @@ pub struct GuestLimits {
 impl Default for GuestLimits {
     fn default() -> Self {
         Self {
-            memory_bytes: 32 << 20,
-            cpu_ms: 250,
-            call_timeout_ms: 5_000,
-            call_bytes: 8 << 20,
-            handles: 256,
+            memory_bytes: const { NonZeroU64::new(32 << 20).unwrap() },
+            cpu_ms: const { NonZeroU64::new(250).unwrap() },
+            call_timeout_ms: const { NonZeroU64::new(5_000).unwrap() },
+            call_bytes: const { NonZeroUsize::new(8 << 20).unwrap() },
+            handles: const { NonZeroUsize::new(256).unwrap() },
             log_lines: 200,
             log_line_bytes: 4 << 10,
         }
@@ -60,11 +61,11 @@ impl Default for GuestLimits {
 impl GuestLimits {
     pub(crate) fn cpu_ticks(&self) -> u64 {
         // The first tick may come as soon as a guest runs, and must not be its end.
-        self.cpu_ms.div_ceil(TICK.as_millis() as u64).max(2)
+        self.cpu_ms.get().div_ceil(TICK.as_millis() as u64).max(2)
     }
 
     pub(crate) fn call_timeout(&self) -> Duration {
-        Duration::from_millis(self.call_timeout_ms)
+        Duration::from_millis(self.call_timeout_ms.get())
     }
 }
 

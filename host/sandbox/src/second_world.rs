@@ -108,7 +108,7 @@ async fn a_second_world_is_loaded_and_bounded_like_the_first() {
     let sandbox = Sandbox::<Second>::new(&engine).expect("its imports are linked");
     let component = wat::parse_str(GREETER).expect("it is sound");
     let limits = GuestLimits {
-        cpu_ms: 20,
+        cpu_ms: std::num::NonZeroU64::new(20).expect("it is more"),
         ..GuestLimits::default()
     };
     let load = async |bytes: &[u8]| loading::load(&sandbox, None, &limits, "greeter", bytes).await;

@@ -2,16 +2,15 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use anyhow::{Context, anyhow};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::audit::Audit;
-use crate::catalog::{self, Catalog, Installed, Problem};
+use crate::catalog::{self, AdapterSet, Catalog, Problem};
 use crate::config::Config;
-use crate::identity::dev_issuer::DevIssuer;
 use crate::identity::last_used::LastUsed;
 use crate::identity::pepper::Peppers;
 use crate::identity::service_token::ServiceTokenSource;
@@ -19,6 +18,7 @@ use crate::identity::verifiers::Verifiers;
 use crate::inference::admission::Admission;
 use crate::inference::upstream::{self, HttpClient};
 use crate::metrics::Metrics;
+use crate::outgoing;
 use crate::plugins::bundled::Bundled;
 use weir_sandbox::code_cache::CodeCache;
 use weir_sandbox::compiler::Compiler;
@@ -34,41 +34,41 @@ use weir_storage::{Cache, Database, database};
 
 /// Everything that requests share. Cheap to clone.
 #[derive(Clone)]
-pub struct App(Arc<Inner>);
+pub struct App(Arc<Shared>);
 
 /// The fields behind [`App`].
-pub struct Inner {
+pub struct Shared {
     /// The settings it was started with.
     pub config: Config,
-    /// What must last.
+    /// The database: what must last.
     pub database: Database,
-    /// Who may call, and how often.
+    /// The cache: key checks, rates and lockouts.
     pub cache: Cache,
-    /// What verifies the tokens of web users and services.
+    /// Verifiers of web users' and services' tokens.
     pub verifiers: Verifiers,
-    /// Where security events go.
+    /// The queue of security events.
     pub audit: Audit,
-    /// What accounts have.
+    /// The accounts and their credits.
     pub ledger: Ledger,
-    /// When keys were last used.
+    /// The times of keys' last uses, to be written.
     pub last_used: LastUsed,
-    /// What tells the time.
+    /// The clock, which tests set.
     pub clock: Clock,
     /// The models that can be served.
     pub catalog: Catalog,
     /// The loaded adapters.
     pub plugins: Plugins,
-    /// What is counted for operators.
+    /// The figures of `GET /metrics`.
     pub metrics: Metrics,
     /// The client that reaches upstreams.
     pub http: HttpClient,
-    /// How much is served at once.
+    /// The turns that requests take, and room for their bodies.
     pub admission: Admission,
-    /// What API keys are stored under.
+    /// The peppers that API keys are stored under.
     pub key_peppers: Peppers,
-    /// What stored answers are sealed under.
+    /// The keys that stored answers are sealed under.
     pub sealing_keys: KeyRing,
-    /// Where the token comes from that is presented to other services; `None` where none is configured.
+    /// The source of the token that is presented to other services; `None` where none is configured.
     pub service_tokens: Option<ServiceTokenSource>,
     /// The requests under way, whether their clients are still there or not.
     pub tasks: TaskTracker,
@@ -76,15 +76,15 @@ pub struct Inner {
     pub shutdown: CancellationToken,
     /// Fires when the gateway begins to stop: it is no longer ready.
     pub draining: CancellationToken,
-    /// When it was started.
+    /// The time of the start.
     pub started_at: Millis,
     _serving: Option<FileLock>,
 }
 
 impl Deref for App {
-    type Target = Inner;
+    type Target = Shared;
 
-    fn deref(&self) -> &Inner {
+    fn deref(&self) -> &Shared {
         &self.0
     }
 }
@@ -117,7 +117,7 @@ impl App {
             .await
             .context("reading what plugins are installed")?;
         plugins.follow(database.clone(), cache.clone());
-        let catalog = build_catalog(&config, &plugins, Installed::Known).await?;
+        let catalog = build_catalog(&config, &plugins, AdapterSet::Complete).await?;
         for left_out in &catalog.left_out {
             tracing::info!(
                 provider = left_out.provider,
@@ -126,19 +126,21 @@ impl App {
                 left_out.why
             );
         }
-        let http = upstream::http_client(Duration::from_millis(config.timeouts.connect_ms))?;
-        let dev_issuer = DevIssuer::of(&config)?;
-        let verifiers = Verifiers::new(&config.identity, dev_issuer.as_ref(), &http, &clock)?;
+        let http = upstream::http_client(config.timeouts.connect())?;
+        let issuers = outgoing::client(config.timeouts.connect())?;
+        let dev_issuer = config.dev_issuer()?;
+        let verifiers = Verifiers::new(&config.identity, dev_issuer.as_ref(), &issuers, &clock)?;
         verifiers.warm_up();
         let outgoing = config.identity.outgoing.as_ref();
-        let service_tokens = ServiceTokenSource::new(outgoing, dev_issuer.as_ref(), &http, &clock)?;
+        let service_tokens =
+            ServiceTokenSource::new(outgoing, dev_issuer.as_ref(), &issuers, &clock)?;
         let lease = config.ledger.lease();
         let ledger = Ledger::start(database.clone(), clock.clone(), lease)
             .await
             .context("starting the ledger")?;
         let last_used = LastUsed::default();
         tokio::spawn(last_used.clone().write_behind(database.clone()));
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(Shared {
             verifiers,
             audit: Audit::start(database.clone()),
             ledger,
@@ -146,8 +148,9 @@ impl App {
             clock,
             metrics: Metrics::new(),
             http,
-            admission: Admission::new(&config.limits),
-            key_peppers: Peppers::open(&config, &database).await?,
+            admission: Admission::new(&config.limits.admission),
+            key_peppers: Peppers::open(&config.api_key_peppers, &config.own_pepper(), &database)
+                .await?,
             sealing_keys: KeyRing::open(
                 &config.sealing_keys,
                 &config.data_dir.join("keys/sealing"),
@@ -169,7 +172,7 @@ impl App {
     }
 }
 
-impl Inner {
+impl Shared {
     /// Where what operators change is written and announced.
     pub fn stores(&self) -> Stores<'_> {
         Stores {
@@ -189,7 +192,7 @@ pub async fn load_plugins(
         config.data_dir.join("cache/plugins"),
         Key::load_or_create(&config.data_dir.join("keys/plugin-cache"))?,
     ));
-    let engine = Engine::start(config.limits.concurrent_requests)?;
+    let engine = Engine::start(config.limits.admission.concurrent_requests.get())?;
     let loader = Loader {
         sandbox: Sandbox::new(&engine)?,
         cache: cache.clone(),
@@ -207,10 +210,12 @@ pub async fn load_plugins(
 pub async fn build_catalog(
     config: &Config,
     plugins: &Plugins,
-    installed: Installed,
+    adapters: AdapterSet,
 ) -> anyhow::Result<Catalog> {
-    let refused = catalog::check_options(config, plugins).await;
-    let built = Catalog::build(config, plugins, installed, |name| std::env::var(name).ok());
+    let refused = catalog::check_options(&config.providers, plugins).await;
+    let built = Catalog::build(config.catalog(), plugins, adapters, |name| {
+        std::env::var(name).ok()
+    });
     let problems = match built {
         Ok(catalog) if refused.is_empty() => return Ok(catalog),
         Ok(_) => refused,

@@ -1,4 +1,4 @@
-//! Every setting, documented where it is declared.
+//! Every setting, documented where it is declared: here, or by the feature that takes it.
 //!
 //! Settings come from `weir.toml` (or the file that `--config` or `WEIR_CONFIG` names), then from the
 //! environment: `WEIR_LISTEN`, and `__` between the levels, as in `WEIR_LIMITS__BODY_BYTES`. Variables
@@ -14,18 +14,23 @@ use anyhow::{Context, anyhow};
 use figment::Figment;
 use figment::error::{Error, Kind};
 use figment::providers::{Env, Format, Serialized, Toml};
+use figment::value::{Dict, Value};
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
+use serde::de::{self, DeserializeOwned};
+use serde::{Deserialize, Deserializer};
 
+use crate::catalog::CatalogSettings;
 use crate::catalog::config::{ModelConfig, ProviderConfig};
-use crate::identity::limits::{FailurePolicy, RateLimits};
+use crate::identity::dev_issuer::DevIssuer;
 use crate::identity::pepper::PepperSettings;
+use crate::identity::rates::{FailurePolicy, RateLimits};
 use crate::identity::settings::IdentitySettings;
+use crate::inference::admission::AdmissionLimits;
+use crate::inference::settings::{ExchangeLimits, TimeoutSettings};
+use crate::plugins::settings::PluginSettings;
+use crate::server::settings::{BodyLimits, ConnectionLimits};
 use weir_ledger::LedgerSettings;
 use weir_ledger::price::PriceFactors;
-use weir_sandbox::GuestLimits;
-use weir_sandbox::compiler::CompileLimits;
-use weir_sandbox::limits::MAX_MEMORY_BYTES;
 use weir_storage::database::Dialect;
 use weir_storage::sealing::SealingKeySettings;
 use weir_storage::secrets::SecretUrl;
@@ -34,10 +39,10 @@ use weir_storage::secrets::SecretUrl;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where the public service listens. Default `127.0.0.1:8080`; port 0 picks a free one.
+    /// The address of the public service. Default `127.0.0.1:8080`; port 0 picks a free one.
     #[serde(default = "default_listen")]
     pub listen: SocketAddr,
-    /// Where the paths under `/internal` are served, to other services only, e.g. `127.0.0.1:8081`. Default:
+    /// The address of the paths under `/internal`, for other services only, e.g. `127.0.0.1:8081`. Default:
     /// nowhere.
     #[serde(default)]
     pub internal_listen: Option<SocketAddr>,
@@ -46,7 +51,7 @@ pub struct Config {
     /// tokens.
     #[serde(default)]
     pub dev: Option<bool>,
-    /// Where weir keeps its database, keys and compiled plugins. Default `.weir`, made with mode 0700.
+    /// The folder of the database, keys and compiled plugins. Default `.weir`, made with mode 0700.
     #[serde(default = "default_data_dir")]
     pub data_dir: PathBuf,
     /// The database: `sqlite:/var/lib/weir/weir.db` or `postgres://user:password@host/name`. Default:
@@ -57,12 +62,12 @@ pub struct Config {
     /// Default: in process.
     #[serde(default)]
     pub redis_url: Option<SecretUrl>,
-    /// What API keys are stored under; see [`PepperSettings`]. The first is for new keys. Nodes that share a
+    /// The peppers that API keys are stored under; see [`PepperSettings`]. The first is for new keys. Nodes that share a
     /// database need the same. Default, but for PostgreSQL outside development mode: one of this node's own, in the
     /// data folder.
     #[serde(default)]
     pub api_key_peppers: Vec<PepperSettings>,
-    /// What stored answers are sealed under; see [`SealingKeySettings`]. The first seals, all open; one can be dropped
+    /// The keys that stored answers are sealed under; see [`SealingKeySettings`]. The first seals, all open; one can be dropped
     /// a day after it was the first. Nodes that share a database need the same. Default, but for PostgreSQL outside
     /// development mode: one of this node's own, in the data folder.
     #[serde(default)]
@@ -72,16 +77,16 @@ pub struct Config {
     pub default_catalog: bool,
     /// Bounds on what clients send and how much is served at once.
     #[serde(default)]
-    pub limits: Limits,
-    /// Whose tokens are accepted beside API keys.
+    pub limits: ServingLimits,
+    /// The issuers whose tokens are accepted beside API keys.
     #[serde(default)]
     pub identity: IdentitySettings,
-    /// How long upstreams may take.
+    /// Time-outs on upstreams.
     #[serde(default)]
-    pub timeouts: Timeouts,
+    pub timeouts: TimeoutSettings,
     /// Bounds on plugins.
     #[serde(default)]
-    pub plugins: PluginsConfig,
+    pub plugins: PluginSettings,
     /// Requests per minute.
     #[serde(default)]
     pub rate_limits: RateLimits,
@@ -91,10 +96,10 @@ pub struct Config {
     /// What happens while the cache does not answer: `reject` (default), or `allow` in development mode.
     #[serde(default)]
     pub failure_policy: FailurePolicy,
-    /// How the ledger is kept.
+    /// The lease on what a node holds in the ledger.
     #[serde(default)]
     pub ledger: LedgerSettings,
-    /// What prices are multiplied with.
+    /// Factors on every price.
     #[serde(default)]
     pub price_factors: PriceFactors,
     /// The upstreams, by name.
@@ -105,104 +110,17 @@ pub struct Config {
     pub models: BTreeMap<String, ModelConfig>,
 }
 
-/// Bounds on what clients send and how much is served at once.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Limits {
-    /// Bytes of a request's body. Default 10 MiB.
-    pub body_bytes: usize,
-    /// MiB of all requests' bodies together; more wait, then get 503. Default 512.
-    pub all_bodies_mib: u32,
-    /// Connections of clients at once; more wait to be accepted. Default 4,096.
-    pub connections: u32,
-    /// Milliseconds in which the head of a request must arrive, and for which an idle connection is kept:
-    /// a load balancer in front should close its own idle connections sooner. Default 10,000.
-    pub head_timeout_ms: u64,
-    /// Milliseconds in which a request's body must arrive. Default 30,000.
-    pub body_timeout_ms: u64,
-    /// Requests that are worked on at once; also the number of plugin instances. Default 512.
-    pub concurrent_requests: u32,
-    /// Requests that wait for their turn beyond those; more get 503. Default 512.
-    pub queued_requests: u32,
-    /// Milliseconds that a request waits for its turn before it gets 503. Default 2,000.
-    pub queue_timeout_ms: u64,
-    /// Milliseconds that a client may leave a streamed answer unread before weir takes it for gone.
-    /// Default 30,000.
-    pub client_write_timeout_ms: u64,
-    /// Milliseconds that work goes on after a client hung up, so that the upstream's count of
-    /// tokens can still arrive. Default 10,000.
-    pub hang_up_drain_ms: u64,
-    /// Milliseconds that a stopping gateway gives to requests under way. Default 30,000.
-    pub shutdown_ms: u64,
-    /// Bytes of one upstream answer. Default 64 MiB.
-    pub answer_bytes: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            body_bytes: 10 << 20,
-            all_bodies_mib: 512,
-            connections: 4_096,
-            head_timeout_ms: 10_000,
-            body_timeout_ms: 30_000,
-            concurrent_requests: 512,
-            queued_requests: 512,
-            queue_timeout_ms: 2_000,
-            client_write_timeout_ms: 30_000,
-            hang_up_drain_ms: 10_000,
-            shutdown_ms: 30_000,
-            answer_bytes: 64 << 20,
-        }
-    }
-}
-
-/// How long upstreams may take. A provider may override each.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Timeouts {
-    /// Milliseconds to connect, name look-up and TLS included. Default 5,000.
-    pub connect_ms: u64,
-    /// Milliseconds from the request to the head of a streamed answer. An answer that is not
-    /// streamed begins when it is complete, so that only the total bounds it. Default 120,000.
-    pub first_byte_ms: u64,
-    /// Milliseconds between two pieces of an answer. Default 60,000.
-    pub idle_ms: u64,
-    /// Milliseconds for the whole request, retries and fallbacks included. Default 600,000.
-    pub total_ms: u64,
-}
-
-impl Default for Timeouts {
-    fn default() -> Self {
-        Self {
-            connect_ms: 5_000,
-            first_byte_ms: 120_000,
-            idle_ms: 60_000,
-            total_ms: 600_000,
-        }
-    }
-}
-
-/// Bounds on plugins.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct PluginsConfig {
-    /// What every plugin may use.
-    pub limits: GuestLimits,
-    /// What compiling one that arrives at run time may take.
-    pub compile: CompileLimits,
-    /// Traps within a minute for which a plugin is taken out of service; 0 for never. Default 5.
-    pub quarantine_traps: u32,
-}
-
-impl Default for PluginsConfig {
-    fn default() -> Self {
-        Self {
-            limits: GuestLimits::default(),
-            compile: CompileLimits::default(),
-            quarantine_traps: 5,
-        }
-    }
+/// `[limits]`: bounds on what clients send and how much is served at once. The features that keep them declare them.
+#[derive(Debug, Clone, Default)]
+pub struct ServingLimits {
+    /// Bounds on connections.
+    pub connections: ConnectionLimits,
+    /// Bounds on one request's body.
+    pub bodies: BodyLimits,
+    /// Bounds on how much is served at once.
+    pub admission: AdmissionLimits,
+    /// Bounds on one exchange with an upstream.
+    pub exchanges: ExchangeLimits,
 }
 
 impl Config {
@@ -219,7 +137,7 @@ impl Config {
         } else if named {
             anyhow::bail!("there is no file {}", file.display());
         }
-        let known = top_level_names();
+        let known = field_names::<Self>();
         let environment = Env::prefixed("WEIR_")
             .ignore(&["config", "log", "token_file"])
             .filter(move |name| {
@@ -261,11 +179,31 @@ impl Config {
 
     /// Checks what types cannot say; the error names every setting that is wrong.
     pub fn check(&self) -> anyhow::Result<()> {
-        let mut problems = Vec::new();
+        let mut problems = self.address_problems();
+        problems.extend(self.key_problems());
+        problems.extend(self.store_problems());
+        if self.failure_policy == FailurePolicy::Allow && !self.is_dev() {
+            problems
+                .push("`failure_policy` is `allow`, which is for development mode only".to_owned());
+        }
+        problems.extend(self.limits.admission.problems());
+        problems.extend(self.ledger.problems());
+        problems.extend(self.plugins.problems());
+        problems.extend(self.identity.problems());
+        anyhow::ensure!(
+            problems.is_empty(),
+            "the configuration does not fit:\n  {}",
+            problems.join("\n  ")
+        );
+        Ok(())
+    }
+
+    fn address_problems(&self) -> Vec<String> {
         let listens = [
             ("listen", Some(self.listen)),
             ("internal_listen", self.internal_listen),
         ];
+        let mut problems = Vec::new();
         for (setting, address) in listens {
             if let Some(address) = address
                 && self.is_dev()
@@ -277,8 +215,13 @@ impl Config {
                 ));
             }
         }
+        problems
+    }
+
+    fn key_problems(&self) -> Vec<String> {
         let peppers = self.api_key_peppers.iter().map(|pepper| pepper.version);
         let sealing_keys = self.sealing_keys.iter().map(|key| key.id);
+        let mut problems = Vec::new();
         for (setting, field, numbers) in [
             ("api_key_peppers", "version", peppers.collect::<Vec<_>>()),
             ("sealing_keys", "id", sealing_keys.collect()),
@@ -291,6 +234,11 @@ impl Config {
                 }
             }
         }
+        problems
+    }
+
+    fn store_problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
         if let Err(error) = Dialect::of(&self.database_url()) {
             problems.push(error.to_string());
         }
@@ -299,85 +247,7 @@ impl Config {
         {
             problems.push("`redis_url` must begin with redis:// or rediss://".to_owned());
         }
-        for (setting, value) in [
-            (
-                "limits.concurrent_requests",
-                u64::from(self.limits.concurrent_requests),
-            ),
-            (
-                "limits.all_bodies_mib",
-                u64::from(self.limits.all_bodies_mib),
-            ),
-            ("limits.connections", u64::from(self.limits.connections)),
-            ("limits.head_timeout_ms", self.limits.head_timeout_ms),
-            ("limits.body_bytes", self.limits.body_bytes as u64),
-            ("limits.answer_bytes", self.limits.answer_bytes),
-            ("limits.body_timeout_ms", self.limits.body_timeout_ms),
-            (
-                "limits.client_write_timeout_ms",
-                self.limits.client_write_timeout_ms,
-            ),
-            ("ledger.renew_ms", self.ledger.renew_ms),
-            ("timeouts.connect_ms", self.timeouts.connect_ms),
-            ("timeouts.first_byte_ms", self.timeouts.first_byte_ms),
-            ("timeouts.idle_ms", self.timeouts.idle_ms),
-            ("timeouts.total_ms", self.timeouts.total_ms),
-            (
-                "plugins.limits.call_timeout_ms",
-                self.plugins.limits.call_timeout_ms,
-            ),
-            (
-                "plugins.limits.memory_bytes",
-                self.plugins.limits.memory_bytes,
-            ),
-            ("plugins.limits.cpu_ms", self.plugins.limits.cpu_ms),
-            (
-                "plugins.limits.call_bytes",
-                self.plugins.limits.call_bytes as u64,
-            ),
-            ("plugins.limits.handles", self.plugins.limits.handles as u64),
-            (
-                "plugins.compile.timeout_ms",
-                self.plugins.compile.timeout_ms,
-            ),
-            (
-                "plugins.compile.memory_mib",
-                self.plugins.compile.memory_mib,
-            ),
-        ] {
-            if value == 0 {
-                problems.push(format!("`{setting}` must be more than 0"));
-            }
-        }
-        if self.ledger.lease_ms / 2 < self.ledger.renew_ms {
-            problems.push("`ledger.lease_ms` must be at least twice `ledger.renew_ms`".to_owned());
-        }
-        if self.failure_policy == FailurePolicy::Allow && !self.is_dev() {
-            problems
-                .push("`failure_policy` is `allow`, which is for development mode only".to_owned());
-        }
-        if self.limits.all_bodies_mib > 1 << 20 {
-            problems.push("`limits.all_bodies_mib` is more than 1 TiB".to_owned());
-        }
-        if self.limits.concurrent_requests > 8_192 {
-            problems.push(format!(
-                "`limits.concurrent_requests` is {}; more than 8192 plugin instances do not fit the address space",
-                self.limits.concurrent_requests
-            ));
-        }
-        if self.plugins.limits.memory_bytes > MAX_MEMORY_BYTES {
-            problems.push(format!(
-                "`plugins.limits.memory_bytes` is {}; a plugin can have {MAX_MEMORY_BYTES} at most",
-                self.plugins.limits.memory_bytes
-            ));
-        }
-        problems.extend(self.identity.problems());
-        anyhow::ensure!(
-            problems.is_empty(),
-            "the configuration does not fit:\n  {}",
-            problems.join("\n  ")
-        );
-        Ok(())
+        problems
     }
 
     /// Refuses to guess whether a gateway on shared stores, or with users, is for one developer or for all.
@@ -413,6 +283,29 @@ impl Config {
         self.dev.unwrap_or(true)
     }
 
+    /// The issuer of local tokens; none outside development mode.
+    pub fn dev_issuer(&self) -> anyhow::Result<Option<DevIssuer>> {
+        match self.is_dev() {
+            true => DevIssuer::open(&self.data_dir).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// The settings of the catalog.
+    pub fn catalog(&self) -> CatalogSettings<'_> {
+        CatalogSettings {
+            default_catalog: self.default_catalog,
+            providers: &self.providers,
+            models: &self.models,
+            timeouts: &self.timeouts,
+        }
+    }
+
+    /// The file of the pepper that the gateway makes for itself where none is configured.
+    pub fn own_pepper(&self) -> PathBuf {
+        self.data_dir.join("keys/api-key-pepper")
+    }
+
     /// The database's URL.
     pub fn database_url(&self) -> SecretUrl {
         self.database_url.clone().unwrap_or_else(|| {
@@ -424,12 +317,42 @@ impl Config {
     }
 }
 
-/// The fields of [`Config`], as serde names them when it refuses one that is none of them.
-fn top_level_names() -> &'static [&'static str] {
-    let refused: Result<Config, Error> = Figment::from(Serialized::default("?", ())).extract();
-    match refused.map_err(|error| error.kind) {
+impl<'de> Deserialize<'de> for ServingLimits {
+    /// Gives each feature its own settings out of the table. Not by serde's `flatten`, whose errors name the table
+    /// alone.
+    fn deserialize<D: Deserializer<'de>>(table: D) -> Result<Self, D::Error> {
+        let mut table = Dict::deserialize(table)?;
+        let limits = Self {
+            connections: take_settings(&mut table)?,
+            bodies: take_settings(&mut table)?,
+            admission: take_settings(&mut table)?,
+            exchanges: take_settings(&mut table)?,
+        };
+        match table.first_key_value() {
+            None => Ok(limits),
+            Some((unknown, _)) => Err(de::Error::custom(format_args!(
+                "there is no setting `limits.{unknown}`"
+            ))),
+        }
+    }
+}
+
+/// Takes the settings that `T` declares out of the table `limits`.
+fn take_settings<T: DeserializeOwned, E: de::Error>(table: &mut Dict) -> Result<T, E> {
+    let names = field_names::<T>().iter();
+    let own: Dict = names.filter_map(|name| table.remove_entry(*name)).collect();
+    Value::from(own).deserialize().map_err(|error| {
+        let Error { path, kind, .. } = error;
+        E::custom(format_args!("`limits.{}`: {kind}", path.join(".")))
+    })
+}
+
+/// The fields of a struct, as serde names them when it refuses one that is none of them.
+fn field_names<T: DeserializeOwned>() -> &'static [&'static str] {
+    let refused: Result<T, Error> = Figment::from(Serialized::default("?", ())).extract();
+    match refused.map(drop).map_err(|error| error.kind) {
         Err(Kind::UnknownField(_, known)) => known,
-        other => unreachable!("`Config` refuses fields that it does not have: {other:?}"),
+        other => unreachable!("settings refuse fields that they do not have: {other:?}"),
     }
 }
 
@@ -443,4 +366,61 @@ fn default_data_dir() -> PathBuf {
 
 fn yes() -> bool {
     true
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_feature_gets_its_own_limits() {
+        let config = Config::from_toml(
+            "[limits]\nconnections = 1\nbody_bytes = 2\nqueued_requests = 3\nanswer_bytes = 4\n",
+        );
+        let limits = config.unwrap().limits;
+        assert_eq!(limits.connections.connections.get(), 1);
+        assert_eq!(limits.bodies.body_bytes.get(), 2);
+        assert_eq!(limits.admission.queued_requests, 3);
+        assert_eq!(limits.exchanges.answer_bytes.get(), 4);
+        assert_eq!(limits.exchanges.hang_up_drain_ms, 10_000);
+    }
+
+    #[test]
+    fn errors_name_the_setting() {
+        for (toml, parts) in [
+            (
+                "[limits]\nconnections = 0\n",
+                ["limits.connections", "nonzero"],
+            ),
+            (
+                "[limits]\nbody_bytes = 'many'\n",
+                ["limits.body_bytes", "many"],
+            ),
+            ("[limits]\nbody = 1\n", ["limits.body", "no setting"]),
+            ("limits = 1\n", ["limits", "map"]),
+            (
+                "[timeouts]\ntotal_ms = 0\n",
+                ["timeouts.total_ms", "nonzero"],
+            ),
+            ("[ledger]\nrenew_ms = 0\n", ["ledger.renew_ms", "nonzero"]),
+            (
+                "[ledger]\nrenew_ms = 20000\n",
+                ["ledger.lease_ms", "ledger.renew_ms"],
+            ),
+            (
+                "[providers.demo]\ntimeouts = { idle_ms = 0 }\n",
+                ["providers.demo.timeouts.idle_ms", "nonzero"],
+            ),
+            (
+                "[plugins.limits]\nhandles = 0\n",
+                ["plugins.limits.handles", "more than 0"],
+            ),
+        ] {
+            let error = format!("{:#}", Config::from_toml(toml).unwrap_err());
+            for part in parts {
+                assert!(error.contains(part), "{toml}{error}");
+            }
+        }
+    }
 }

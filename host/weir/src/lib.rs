@@ -5,6 +5,7 @@
 //! - [`config`]: every setting; [`app`]: what requests share and how it is put together.
 //! - [`server`]: connections; [`router`]: every route; [`request`] and [`error`]: what all handlers take
 //!   and how they refuse.
+//! - [`outgoing`]: the client of calls to others, upstreams apart.
 //! - [`identity`]: who calls, and how often they may; [`audit`]: what is kept of it.
 //! - [`catalog`]: what can be asked for, and of whom.
 //! - [`inference`]: a request from start to finish.
@@ -26,6 +27,7 @@ pub mod health;
 pub mod identity;
 pub mod inference;
 pub mod metrics;
+pub mod outgoing;
 pub mod plugins;
 pub mod request;
 pub mod router;

@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Request};
@@ -60,7 +59,7 @@ impl<S: Sync> FromRequestParts<S> for RequestId {
 pub struct JsonBody {
     /// The text, whole.
     pub bytes: Bytes,
-    /// What it occupies of the memory for bodies; kept for as long as a copy of the body is.
+    /// Its share of the room for bodies; kept for as long as a copy of the body is.
     pub room: OwnedSemaphorePermit,
 }
 
@@ -68,7 +67,7 @@ pub struct JsonBody {
 pub struct ComponentBody {
     /// The component, whole.
     pub bytes: Bytes,
-    /// What it occupies of the memory for bodies.
+    /// Its share of the room for bodies.
     pub room: OwnedSemaphorePermit,
 }
 
@@ -109,7 +108,7 @@ impl FromRequest<App> for JsonBody {
                 "Send the body as application/json.",
             ));
         }
-        let limit = app.config.limits.body_bytes;
+        let limit = app.config.limits.bodies.body_bytes.get();
         let (bytes, room) = read(request, app, limit, too_large).await?;
         Ok(Self { bytes, room })
     }
@@ -134,7 +133,7 @@ async fn read(
     let length = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    let timeout = Duration::from_millis(app.config.limits.body_timeout_ms);
+    let timeout = app.config.limits.bodies.body_timeout();
     if length.is_some_and(|length| length > limit as u64) {
         // Who has announced the body and waits for a word needs none of it taken.
         if !headers.contains_key(header::EXPECT) {

@@ -25,7 +25,7 @@ use weir_storage::ids;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// What clients reach.
+/// The routes of the public service.
 pub fn public(app: App) -> Router {
     let routes = Router::new()
         .route("/chat", post(inference::routes::create_chat_completion))
@@ -63,7 +63,7 @@ pub fn public(app: App) -> Router {
     finish(routes, app)
 }
 
-/// What other services reach, on a port of its own.
+/// The routes for other services, on a port of its own.
 pub fn internal(app: App) -> Router {
     let routes = Router::new().route(
         "/internal/agent/code",
@@ -73,7 +73,7 @@ pub fn internal(app: App) -> Router {
 }
 
 fn metrics_route() -> Router<App> {
-    Router::new().route("/metrics", get(metrics::get_metrics))
+    Router::new().route("/metrics", get(metrics::routes::get_metrics))
 }
 
 /// What operators reach, administrators and other services, on either port.

@@ -27,7 +27,7 @@ use crate::identity::WebCaller;
 /// A web user with the admin role. Anybody else is refused: keys and strangers with 401, others with 403.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdminCaller {
-    /// The user.
+    /// The administrator's user id.
     pub user_id: String,
 }
 

@@ -74,14 +74,14 @@ pub struct Sums {
     pub used: UsageSums,
 }
 
-/// What `GET /admin/usage` answers.
+/// The answer to `GET /admin/usage`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PlatformUsage {
     /// The month, as `YYYY-MM`.
     pub period: String,
     /// Requests of all users.
     pub total_requests: i64,
-    /// What they paid, in whole credits.
+    /// The charges, in whole credits.
     pub total_credits_consumed: i64,
     /// Users with at least one request.
     pub active_users: i64,
@@ -96,20 +96,20 @@ pub struct PlatformUsage {
 pub struct DayUsage {
     /// As `YYYY-MM-DD`.
     pub date: String,
-    /// Requests.
+    /// The number of requests.
     pub requests: i64,
-    /// What they cost, in whole credits.
+    /// The charges, in whole credits.
     pub credits: i64,
 }
 
 /// A model of [`PlatformUsage`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TopModel {
-    /// Its id.
+    /// The model's id.
     pub model: String,
-    /// Requests.
+    /// The number of requests.
     pub requests: i64,
-    /// What they cost, in whole credits.
+    /// The charges, in whole credits.
     pub credits: i64,
 }
 
@@ -120,15 +120,15 @@ pub struct ModelEconomics {
     pub model: String,
     /// The provider that answered.
     pub provider: String,
-    /// Requests.
+    /// The number of requests.
     pub total_requests: i64,
     /// Tokens of input, cached ones included.
     pub total_input_tokens: i64,
     /// Tokens of output.
     pub total_output_tokens: i64,
-    /// What the provider asks.
+    /// The provider's price.
     pub provider_cost_usd: f64,
-    /// What users paid, in whole credits.
+    /// The charges, in whole credits.
     pub revenue_credits: i64,
     /// The same in USD: credits / 1000, of the exact credits and not of the rounded ones.
     pub revenue_usd: f64,

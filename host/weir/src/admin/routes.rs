@@ -10,19 +10,19 @@ use super::{AdminCaller, store};
 use crate::app::App;
 use crate::error::ApiError;
 
-/// The query of both.
+/// The query of both reports.
 #[derive(Debug, Deserialize)]
 pub struct PeriodQuery {
     period: Option<String>,
 }
 
-type Period = Result<Query<PeriodQuery>, QueryRejection>;
+type PeriodParameter = Result<Query<PeriodQuery>, QueryRejection>;
 
 /// `GET /admin/usage?period=YYYY-MM`: what all users have asked for in a month, by default the current one.
 pub async fn get_platform_usage(
     State(app): State<App>,
     _: AdminCaller,
-    query: Period,
+    query: PeriodParameter,
 ) -> Result<Json<PlatformUsage>, ApiError> {
     let month = month(&app, query)?;
     let (sums, active_users) = store::sums_and_users(&app.database, &month)
@@ -35,14 +35,14 @@ pub async fn get_platform_usage(
 pub async fn list_model_economics(
     State(app): State<App>,
     _: AdminCaller,
-    query: Period,
+    query: PeriodParameter,
 ) -> Result<Json<Vec<ModelEconomics>>, ApiError> {
     let month = month(&app, query)?;
     let sums = store::sums(&app.database, &month).await.map_err(failed)?;
     Ok(Json(report::model_economics(&sums)))
 }
 
-fn month(app: &App, query: Period) -> Result<Month, ApiError> {
+fn month(app: &App, query: PeriodParameter) -> Result<Month, ApiError> {
     let month = match query {
         Ok(Query(PeriodQuery { period: None })) => Some(Month::of(app.clock.now())),
         Ok(Query(PeriodQuery { period: Some(text) })) => text.parse().ok(),

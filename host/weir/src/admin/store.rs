@@ -13,7 +13,7 @@ use weir_storage::database::{Dialect, Snapshot};
 
 use super::report::{Month, Sums};
 
-/// How long a report may take.
+/// The time that a report may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The same for PostgreSQL, which goes on with a statement that nobody waits for.

@@ -8,7 +8,7 @@
 //! **Invariant:** no personal data and no secrets: opaque user and key ids, never an address, a token or a
 //! key.
 //!
-//! To record another kind of event, add a variant to [`Event`].
+//! To record another kind of event, add a variant to [`AuditEvent`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,47 +27,47 @@ const QUEUE: usize = 4_096;
 /// How long events are gathered before they are written.
 const GATHER: Duration = Duration::from_secs(1);
 
-/// What happened.
+/// A security event, as its row in the database has it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Event {
+pub enum AuditEvent {
     /// A request did not prove who sent it.
     AuthenticationFailed {
         /// `api_key`, `web` or `service`.
         method: &'static str,
-        /// Why, in a fixed vocabulary.
+        /// The reason, in a fixed vocabulary.
         reason: &'static str,
     },
     /// A client address failed too often and is blocked for a while.
     LockedOut,
     /// A request came too soon after others.
     RateLimited {
-        /// Whose; unknown where the address was limited.
+        /// The limited user; unknown where the address was limited.
         user_id: Option<String>,
         /// `address` or `caller`.
         scope: &'static str,
     },
     /// A key was made.
     KeyCreated {
-        /// Whose.
+        /// The key's owner.
         user_id: String,
-        /// Which.
+        /// The key's id.
         key_id: String,
     },
     /// A key was revoked.
     KeyRevoked {
-        /// Whose.
+        /// The key's owner.
         user_id: String,
-        /// Which.
+        /// The key's id.
         key_id: String,
     },
     /// A user was made an administrator.
     AdminGranted {
-        /// Who.
+        /// The user's id.
         user_id: String,
     },
     /// A user is no longer an administrator.
     AdminRevoked {
-        /// Who.
+        /// The user's id.
         user_id: String,
     },
 }
@@ -75,12 +75,12 @@ pub enum Event {
 /// Takes events. Cheap to clone.
 #[derive(Clone)]
 pub struct Audit {
-    queue: mpsc::Sender<Waiting>,
+    queue: mpsc::Sender<Queued>,
     dropped: Arc<AtomicU64>,
 }
 
-enum Waiting {
-    Event(Millis, Event),
+enum Queued {
+    Event(Millis, AuditEvent),
     /// Somebody waits until all events before this one are written.
     Flush(oneshot::Sender<()>),
 }
@@ -95,7 +95,7 @@ impl Audit {
     }
 
     /// Records one event for a command, which has no writer and ends when this is written, or lost.
-    pub async fn record_now(database: &Database, event: Event) {
+    pub async fn record_now(database: &Database, event: AuditEvent) {
         let audit = Self::start(database.clone());
         audit.record(event);
         audit.flush().await;
@@ -104,16 +104,16 @@ impl Audit {
     /// Waits until all events so far are written, or lost.
     pub async fn flush(&self) {
         let (done, written) = oneshot::channel();
-        if self.queue.send(Waiting::Flush(done)).await.is_ok() {
+        if self.queue.send(Queued::Flush(done)).await.is_ok() {
             let _ = written.await;
         }
     }
 
     /// Records an event.
-    pub fn record(&self, event: Event) {
+    pub fn record(&self, event: AuditEvent) {
         if self
             .queue
-            .try_send(Waiting::Event(Millis::now(), event))
+            .try_send(Queued::Event(Millis::now(), event))
             .is_err()
         {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -122,9 +122,9 @@ impl Audit {
 }
 
 /// Events that are alike: when the first came, and how many.
-type Gathered = HashMap<Event, (Millis, i64)>;
+type Gathered = HashMap<AuditEvent, (Millis, i64)>;
 
-async fn write(database: Database, mut waiting: mpsc::Receiver<Waiting>, dropped: Arc<AtomicU64>) {
+async fn write(database: Database, mut waiting: mpsc::Receiver<Queued>, dropped: Arc<AtomicU64>) {
     while let Some(first) = waiting.recv().await {
         let mut gathered = Gathered::new();
         let mut flush = gather(&mut gathered, first);
@@ -153,13 +153,13 @@ async fn write(database: Database, mut waiting: mpsc::Receiver<Waiting>, dropped
 }
 
 /// Adds an event to those gathered, or returns who waits for them to be written.
-fn gather(gathered: &mut Gathered, waiting: Waiting) -> Option<oneshot::Sender<()>> {
+fn gather(gathered: &mut Gathered, waiting: Queued) -> Option<oneshot::Sender<()>> {
     match waiting {
-        Waiting::Event(at, event) => {
+        Queued::Event(at, event) => {
             gathered.entry(event).or_insert((at, 0)).1 += 1;
             None
         }
-        Waiting::Flush(done) => Some(done),
+        Queued::Flush(done) => Some(done),
     }
 }
 
@@ -189,7 +189,7 @@ async fn insert(database: &Database, events: &Gathered) -> sqlx::Result<()> {
 
 /// An event as its row has it.
 #[derive(Default)]
-struct Columns<'a> {
+struct EventColumns<'a> {
     kind: &'static str,
     method: Option<&'static str>,
     reason: Option<&'static str>,
@@ -197,29 +197,29 @@ struct Columns<'a> {
     key_id: Option<&'a str>,
 }
 
-impl Event {
-    fn columns(&self) -> Columns<'_> {
-        let of = |kind, user_id| Columns {
+impl AuditEvent {
+    fn columns(&self) -> EventColumns<'_> {
+        let of = |kind, user_id| EventColumns {
             kind,
             user_id,
-            ..Columns::default()
+            ..EventColumns::default()
         };
         match self {
-            Self::AuthenticationFailed { method, reason } => Columns {
+            Self::AuthenticationFailed { method, reason } => EventColumns {
                 method: Some(method),
                 reason: Some(reason),
                 ..of("authentication.failed", None)
             },
             Self::LockedOut => of("address.locked_out", None),
-            Self::RateLimited { user_id, scope } => Columns {
+            Self::RateLimited { user_id, scope } => EventColumns {
                 reason: Some(scope),
                 ..of("rate_limit.hit", user_id.as_deref())
             },
-            Self::KeyCreated { user_id, key_id } => Columns {
+            Self::KeyCreated { user_id, key_id } => EventColumns {
                 key_id: Some(key_id),
                 ..of("api_key.created", Some(user_id))
             },
-            Self::KeyRevoked { user_id, key_id } => Columns {
+            Self::KeyRevoked { user_id, key_id } => EventColumns {
                 key_id: Some(key_id),
                 ..of("api_key.revoked", Some(user_id))
             },

@@ -1,6 +1,7 @@
 //! How providers and models are written in the configuration.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 
 use serde::Deserialize;
 
@@ -34,16 +35,16 @@ pub struct ProviderConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct TimeoutOverrides {
     /// See `timeouts.first_byte_ms`.
-    pub first_byte_ms: Option<u64>,
+    pub first_byte_ms: Option<NonZeroU64>,
     /// See `timeouts.idle_ms`.
-    pub idle_ms: Option<u64>,
+    pub idle_ms: Option<NonZeroU64>,
 }
 
 /// A model that clients can ask for: `[models."ID"]`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
-    /// What people call it. Default: its id.
+    /// The name that lists show. Default: its id.
     #[serde(default)]
     pub name: Option<String>,
     /// Tokens of input and output together.
@@ -61,9 +62,9 @@ pub struct ModelConfig {
     /// Whether it reads images.
     #[serde(default)]
     pub supports_vision: bool,
-    /// Who serves it, in order of preference.
+    /// The upstreams that serve it, in order of preference.
     pub upstreams: Vec<CandidateConfig>,
-    /// What it costs, unless an upstream says otherwise.
+    /// The price, unless an upstream has its own.
     #[serde(default)]
     pub price: Option<PriceConfig>,
 }
@@ -74,10 +75,10 @@ pub struct ModelConfig {
 pub struct CandidateConfig {
     /// A name under `providers`.
     pub provider: String,
-    /// What the model is called there. Default: its id.
+    /// The model's name there. Default: its id.
     #[serde(default)]
     pub model: Option<String>,
-    /// What it costs there. Default: the model's price.
+    /// The price there. Default: the model's price.
     #[serde(default)]
     pub price: Option<PriceConfig>,
 }

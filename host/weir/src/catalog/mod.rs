@@ -21,7 +21,7 @@ use serde::de::IgnoredAny;
 use weir_ledger::price::{Price, PriceFactors};
 
 use self::config::{ModelConfig, ProviderConfig};
-use crate::config::Config;
+use crate::inference::settings::TimeoutSettings;
 use crate::inference::upstream::{BaseUrl, Upstream, UpstreamTimeouts};
 use weir_sandbox::adapter::ConfigureError;
 use weir_sandbox::adapter::bindings::adapter::{CredentialSlot, Description};
@@ -30,6 +30,19 @@ use crate::plugins::{Component, Plugins};
 
 /// The built-in providers and models.
 pub const DEFAULT: &str = include_str!("default.toml");
+
+/// What the configuration says of providers and models.
+#[derive(Debug, Clone, Copy)]
+pub struct CatalogSettings<'a> {
+    /// Whether the [built-in](DEFAULT) providers and models are among them.
+    pub default_catalog: bool,
+    /// The upstreams, by name.
+    pub providers: &'a BTreeMap<String, ProviderConfig>,
+    /// The models, by id.
+    pub models: &'a BTreeMap<String, ModelConfig>,
+    /// How long providers may take that do not say so themselves.
+    pub timeouts: &'a TimeoutSettings,
+}
 
 /// The models that can be served, by id.
 pub struct Catalog {
@@ -41,9 +54,9 @@ pub struct Catalog {
 /// A provider that cannot be used for want of its credential.
 #[derive(Debug)]
 pub struct LeftOut {
-    /// Its name under `providers`.
+    /// The provider's name under `providers`.
     pub provider: String,
-    /// What is missing, e.g. `the environment variable OPENAI_API_KEY is not set`.
+    /// The missing credential, e.g. `the environment variable OPENAI_API_KEY is not set`.
     pub why: String,
     /// The models that nobody else serves.
     pub models: Vec<String>,
@@ -52,18 +65,18 @@ pub struct LeftOut {
 /// A setting that makes no sense.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Which, e.g. `models."gpt-4o".upstreams[0].provider`.
+    /// The setting's path, e.g. `models."gpt-4o".upstreams[0].provider`.
     pub setting: String,
-    /// What is wrong with it.
+    /// The problem, as a sentence's end.
     pub what: String,
 }
 
 /// A model that clients can ask for.
 #[derive(Debug)]
 pub struct Model {
-    /// What clients call it.
+    /// The name by which clients ask for it.
     pub id: String,
-    /// What people call it.
+    /// The name that lists show.
     pub name: String,
     /// Tokens of input and output together.
     pub context_window: u32,
@@ -77,18 +90,18 @@ pub struct Model {
     pub supports_tools: bool,
     /// Whether it reads images.
     pub supports_vision: bool,
-    /// Who serves it, in order of preference; never empty.
+    /// The upstreams that serve it, in order of preference; never empty.
     pub candidates: Vec<Candidate>,
 }
 
 /// One way to have a model's requests answered.
 #[derive(Debug)]
 pub struct Candidate {
-    /// Who answers.
+    /// The upstream that answers.
     pub upstream: Arc<Upstream>,
-    /// What the model is called there.
+    /// The model's name there.
     pub model: String,
-    /// What it costs there, before the factors.
+    /// The price there, before the factors.
     pub price: Price,
 }
 
@@ -106,33 +119,33 @@ pub struct ModelItem<'a> {
     supports_vision: bool,
 }
 
-/// Whether the plugins at hand are all that there are.
+/// Whether the adapters at hand are all that there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Installed {
-    /// They are.
-    Known,
+pub enum AdapterSet {
+    /// They are: those of the binary, and those that the database says are installed.
+    Complete,
     /// Others may be installed in a database that has not been looked at.
-    Unknown,
+    BundledOnly,
 }
 
 impl Catalog {
     /// Puts the catalog together, or says everything that is wrong with its configuration.
     pub fn build(
-        config: &Config,
+        settings: CatalogSettings<'_>,
         plugins: &Plugins,
-        installed: Installed,
+        adapters: AdapterSet,
         environment: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, Vec<Problem>> {
         let mut builder = Builder {
-            config,
+            settings,
             plugins,
-            installed,
+            adapters,
             environment,
             problems: Vec::new(),
         };
         let mut upstreams = BTreeMap::new();
         let mut left_out = Vec::new();
-        for (name, provider) in &config.providers {
+        for (name, provider) in settings.providers {
             let problems_before = builder.problems.len();
             let upstream = builder.upstream(name, provider);
             builder.name_origin(problems_before, "providers", name);
@@ -149,7 +162,7 @@ impl Catalog {
             }
         }
         let mut models = BTreeMap::new();
-        for (id, model) in &config.models {
+        for (id, model) in settings.models {
             let problems_before = builder.problems.len();
             let model = builder.model(id, model, &upstreams);
             builder.name_origin(problems_before, "models", id);
@@ -160,7 +173,7 @@ impl Catalog {
                 models.insert(id.clone(), Arc::new(model));
             } else if let Some(left_out) = left_out
                 .iter_mut()
-                .find(|left_out| config.models[id].upstreams[0].provider == left_out.provider)
+                .find(|left_out| settings.models[id].upstreams[0].provider == left_out.provider)
             {
                 left_out.models.push(id.clone());
             }
@@ -210,17 +223,21 @@ impl Model {
 
 /// What is wrong with a component in a slot of this gateway, if anything is: settings of providers that use the slot
 /// which it does not take, and models that it would not serve.
-pub async fn check_adapter(config: &Config, slot: &str, component: &Component) -> Vec<Problem> {
+pub async fn check_adapter(
+    settings: CatalogSettings<'_>,
+    slot: &str,
+    component: &Component,
+) -> Vec<Problem> {
     let description = &component.description;
     let mut problems = Vec::new();
-    let users = config
+    let users = settings
         .providers
         .iter()
         .filter(|(_, provider)| provider.adapter == slot);
     for (name, provider) in users {
         problems.extend(provider_problems(name, provider, description));
         problems.extend(option_problem(name, provider, component).await);
-        for (id, model) in &config.models {
+        for (id, model) in settings.models {
             for (index, upstream) in model.upstreams.iter().enumerate() {
                 let price = upstream.price.as_ref().or(model.price.as_ref());
                 let Some(Ok(price)) = price.map(|price| price.resolve()) else {
@@ -297,9 +314,12 @@ async fn option_problem(
 
 /// What serving adapters refuse of their providers' options. Where operators see to a slot, it is for the log alone: a
 /// gateway that does not start is one in which nobody can activate another.
-pub async fn check_options(config: &Config, plugins: &Plugins) -> Vec<Problem> {
+pub async fn check_options(
+    providers: &BTreeMap<String, ProviderConfig>,
+    plugins: &Plugins,
+) -> Vec<Problem> {
     let mut problems = Vec::new();
-    for (name, provider) in &config.providers {
+    for (name, provider) in providers {
         let Some(component) = plugins.adapter(&provider.adapter) else {
             continue;
         };
@@ -332,9 +352,9 @@ fn other_kind(id: &str, upstream: usize, slot: &str) -> Problem {
 }
 
 struct Builder<'a, E> {
-    config: &'a Config,
+    settings: CatalogSettings<'a>,
     plugins: &'a Plugins,
-    installed: Installed,
+    adapters: AdapterSet,
     environment: E,
     problems: Vec<Problem>,
 }
@@ -350,7 +370,7 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
     /// Adds to the latest problems that what they are about is not in the file alone.
     fn name_origin(&mut self, problems_before: usize, table: &str, name: &str) {
         let latest = &mut self.problems[problems_before..];
-        if !latest.is_empty() && self.config.default_catalog && is_built_in(table, name) {
+        if !latest.is_empty() && self.settings.default_catalog && is_built_in(table, name) {
             for problem in latest {
                 problem
                     .what
@@ -367,42 +387,8 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
     ) -> Option<Result<Upstream, String>> {
         let setting = format!("providers.{name}");
         let problems_before = self.problems.len();
-        let slots = self.plugins.serving();
-        match slots.get(provider.adapter.as_str()) {
-            None if self.installed == Installed::Unknown => {
-                return Some(Err(format!(
-                    "no adapter {:?} is built in; one must be installed in the gateway",
-                    provider.adapter
-                )));
-            }
-            None => {
-                let slots: Vec<_> = slots.keys().map(|slot| &**slot).collect();
-                self.problem(
-                    format!("{setting}.adapter"),
-                    format!(
-                        "no adapter {:?}; there are: {}",
-                        provider.adapter,
-                        slots.join(", ")
-                    ),
-                );
-                return None;
-            }
-            Some(Some(adapter)) => {
-                let problems = provider_problems(name, provider, &adapter.description);
-                if self.plugins.is_operated(&provider.adapter) {
-                    // A gateway that does not start is one in which nobody can activate another.
-                    for Problem { setting, what } in problems {
-                        tracing::error!(
-                            setting,
-                            "what serves does not fit the configuration: {what}"
-                        );
-                    }
-                } else {
-                    self.problems.extend(problems);
-                }
-            }
-            // Nothing serves there now; what will is asked when it is activated.
-            Some(None) => {}
+        if let Err(why) = self.check_slot(name, provider) {
+            return Some(Err(why));
         }
         let base = match provider.base_url.as_deref().map(BaseUrl::parse) {
             None => None,
@@ -412,17 +398,6 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
                 None
             }
         };
-        for (timeout, value) in [
-            ("first_byte_ms", provider.timeouts.first_byte_ms),
-            ("idle_ms", provider.timeouts.idle_ms),
-        ] {
-            if value == Some(0) {
-                self.problem(
-                    format!("{setting}.timeouts.{timeout}"),
-                    "must be more than 0",
-                );
-            }
-        }
         if self.problems.len() > problems_before {
             return None;
         }
@@ -442,21 +417,60 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
             );
             return None;
         }
-        let defaults = &self.config.timeouts;
+        let (own, defaults) = (&provider.timeouts, self.settings.timeouts);
         Some(Ok(Upstream {
             name: name.to_owned(),
             base,
             credential,
             options: provider.options.clone().into_iter().collect(),
             timeouts: UpstreamTimeouts::from_millis(
-                provider
-                    .timeouts
-                    .first_byte_ms
-                    .unwrap_or(defaults.first_byte_ms),
-                provider.timeouts.idle_ms.unwrap_or(defaults.idle_ms),
+                own.first_byte_ms.unwrap_or(defaults.first_byte_ms).get(),
+                own.idle_ms.unwrap_or(defaults.idle_ms).get(),
             ),
             adapter: provider.adapter.clone(),
         }))
+    }
+
+    /// Looks for the provider's adapter, and whether that takes its settings; the error says that one may yet be
+    /// installed.
+    fn check_slot(&mut self, name: &str, provider: &ProviderConfig) -> Result<(), String> {
+        let slots = self.plugins.serving();
+        match slots.get(provider.adapter.as_str()) {
+            None if self.adapters == AdapterSet::BundledOnly => {
+                return Err(format!(
+                    "no adapter {:?} is built in; one must be installed in the gateway",
+                    provider.adapter
+                ));
+            }
+            None => {
+                let slots: Vec<_> = slots.keys().map(|slot| &**slot).collect();
+                self.problem(
+                    format!("providers.{name}.adapter"),
+                    format!(
+                        "no adapter {:?}; there are: {}",
+                        provider.adapter,
+                        slots.join(", ")
+                    ),
+                );
+            }
+            Some(Some(adapter)) => {
+                let problems = provider_problems(name, provider, &adapter.description);
+                if self.plugins.is_operated(&provider.adapter) {
+                    // A gateway that does not start is one in which nobody can activate another.
+                    for Problem { setting, what } in problems {
+                        tracing::error!(
+                            setting,
+                            "what serves does not fit the configuration: {what}"
+                        );
+                    }
+                } else {
+                    self.problems.extend(problems);
+                }
+            }
+            // Nothing serves there now; what will is asked when it is activated.
+            Some(None) => {}
+        }
+        Ok(())
     }
 
     fn serves(&self, slot: &str, price: &Price) -> bool {
@@ -505,7 +519,7 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
         let mut candidates = Vec::new();
         for (index, candidate) in model.upstreams.iter().enumerate() {
             let setting = format!("{setting}.upstreams[{index}]");
-            if !self.config.providers.contains_key(&candidate.provider) {
+            if !self.settings.providers.contains_key(&candidate.provider) {
                 self.problem(
                     format!("{setting}.provider"),
                     format!("there is no provider {:?}", candidate.provider),

@@ -1,7 +1,7 @@
 //! `weir check`: what is wrong with a configuration, without starting a gateway on it.
 
 use crate::app;
-use crate::catalog::Installed;
+use crate::catalog::AdapterSet;
 use crate::config::Config;
 use crate::plugins::bundled;
 use weir_sandbox::compiler::Compiler;
@@ -10,7 +10,7 @@ pub(super) async fn run(config: Config) -> anyhow::Result<()> {
     config.check_mode()?;
     let compiler = Compiler::new(config.plugins.compile.clone());
     let plugins = app::load_plugins(&config, &bundled::adapters(), compiler).await?;
-    let catalog = app::build_catalog(&config, &plugins, Installed::Unknown).await?;
+    let catalog = app::build_catalog(&config, &plugins, AdapterSet::BundledOnly).await?;
     for left_out in &catalog.left_out {
         println!(
             "provider {} is left out: {}",

@@ -1,6 +1,6 @@
 //! `weir key`: API keys for users.
 
-use crate::audit::{Audit, Event};
+use crate::audit::{Audit, AuditEvent};
 use crate::config::Config;
 use crate::identity::pepper::Peppers;
 use crate::identity::{api_key, store};
@@ -33,9 +33,9 @@ pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> 
     );
     config.check_mode()?;
     let database = Database::open(&config.database_url()).await?;
-    let peppers = Peppers::open(&config, &database).await?;
+    let peppers = Peppers::open(&config.api_key_peppers, &config.own_pepper(), &database).await?;
     let key = store::create_key(&database, &peppers, &user, &name, false, Millis::now()).await?;
-    let created = Event::KeyCreated {
+    let created = AuditEvent::KeyCreated {
         user_id: user.clone(),
         key_id: key.id().to_owned(),
     };

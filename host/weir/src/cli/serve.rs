@@ -13,7 +13,7 @@ use crate::identity;
 use crate::plugins::bundled;
 use crate::server::{self, Listeners};
 
-/// Whose key development mode prints.
+/// The user whose key development mode prints.
 const DEV_USER: &str = "dev";
 
 #[derive(clap::Args)]

@@ -42,7 +42,7 @@ pub(super) enum Audience {
 }
 
 pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
-    let issuer = DevIssuer::of(&config)?.context(
+    let issuer = config.dev_issuer()?.context(
         "there is a local issuer in development mode only (`dev = true`); \
          elsewhere, tokens come from the issuers under `identity`",
     )?;

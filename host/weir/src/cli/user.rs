@@ -2,7 +2,7 @@
 
 use anyhow::{Context, ensure};
 
-use crate::audit::{Audit, Event};
+use crate::audit::{Audit, AuditEvent};
 use crate::config::Config;
 use crate::identity::dev_issuer::{DevAudience, DevIssuer};
 use crate::identity::store;
@@ -76,14 +76,14 @@ async fn set_admin(database: &Database, user_id: String, admin: bool) -> anyhow:
     let (found, event, now) = match admin {
         true => (
             store::grant_admin(database, &user_id, Millis::now()).await?,
-            Event::AdminGranted {
+            AuditEvent::AdminGranted {
                 user_id: user_id.clone(),
             },
             "now",
         ),
         false => (
             store::revoke_admin(database, &user_id).await?,
-            Event::AdminRevoked {
+            AuditEvent::AdminRevoked {
                 user_id: user_id.clone(),
             },
             "not",

@@ -14,7 +14,7 @@ use super::pepper::Peppers;
 use weir_storage::clock::Millis;
 use weir_storage::secrets::{Key, random_bytes};
 
-/// How long a key works, in days.
+/// Days that a key works.
 pub const LIFETIME_DAYS: i64 = 90;
 
 pub(super) const PREFIX: &str = "inf_";
@@ -60,12 +60,12 @@ impl RawKey {
         &self.text
     }
 
-    /// What lists show of it.
+    /// The first characters, which lists show.
     pub fn prefix(&self) -> &str {
         &self.text[..PREFIX.len() + 6]
     }
 
-    /// What is stored of it.
+    /// The HMAC under a pepper, which is all that is stored.
     pub fn hash(&self, pepper: &Key) -> [u8; 32] {
         self.mac(pepper).finalize().into_bytes().into()
     }
@@ -96,12 +96,12 @@ impl fmt::Debug for RawKey {
     }
 }
 
-/// What is stored of a key.
+/// A key as the database keeps it.
 #[derive(Debug, Clone)]
 pub struct StoredKey {
-    /// Whose it is.
+    /// The user's id.
     pub user_id: String,
-    /// What they pay for.
+    /// The user's plan.
     pub plan: String,
     /// Its HMAC.
     pub hash: Vec<u8>,
@@ -109,7 +109,7 @@ pub struct StoredKey {
     pub pepper_version: i64,
     /// From when on it no longer works.
     pub expires_at: Millis,
-    /// When it was revoked.
+    /// The time of its revocation.
     pub disabled_at: Option<Millis>,
 }
 

@@ -6,6 +6,8 @@
 //! **Invariant:** outside development mode there is no such issuer, its names can be configured for no
 //! other, and its tokens are worth nothing.
 
+use std::path::Path;
+
 use anyhow::{Context, anyhow};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -14,15 +16,11 @@ use jsonwebtoken::{Algorithm as Signature, EncodingKey};
 use serde_json::{Value, json};
 
 use super::jwks::KeySet;
-use super::settings::{Algorithm, IssuerSettings};
-use crate::config::Config;
+use super::settings::{Algorithm, DEV_ISSUER_PREFIX, IssuerSettings};
 use weir_storage::clock::Millis;
 use weir_storage::secrets::{Key, Secret};
 
-/// What the names of this issuer begin with.
-pub const PREFIX: &str = "urn:weir:dev";
-
-/// How long its tokens are good, in seconds.
+/// Seconds that its tokens are good.
 pub const LIFETIME_SECONDS: i64 = 3_600;
 
 /// The service that its service tokens name unless told otherwise.
@@ -59,13 +57,11 @@ pub struct DevIssuer {
 }
 
 impl DevIssuer {
-    /// The issuer of a gateway in development mode, its key made on first use; none for any other.
-    pub fn of(config: &Config) -> anyhow::Result<Option<Self>> {
-        if !config.is_dev() {
-            return Ok(None);
-        }
-        let key = Key::load_or_create(&config.data_dir.join("keys/dev-issuer"))?;
-        Self::with_key(&key).map(Some)
+    /// The issuer whose key is in a data folder, where it is made on first use. For development mode only: callers
+    /// that have a configuration ask [`Config::dev_issuer`](crate::config::Config::dev_issuer).
+    pub fn open(data_dir: &Path) -> anyhow::Result<Self> {
+        let key = Key::load_or_create(&data_dir.join("keys/dev-issuer"))?;
+        Self::with_key(&key)
     }
 
     /// The issuer with this key.
@@ -98,7 +94,7 @@ impl DevIssuer {
             .map_err(|problem| anyhow!("the local issuer's key {problem}"))
     }
 
-    /// What its tokens for an audience say.
+    /// The issuer, audience and algorithms of its tokens for an audience.
     pub fn settings(audience: DevAudience) -> IssuerSettings {
         let (issuer, audience) = match audience {
             DevAudience::Identity => ("identity", "app"),
@@ -107,14 +103,14 @@ impl DevIssuer {
             DevAudience::Executor => ("service", "executor"),
         };
         IssuerSettings {
-            issuer: format!("{PREFIX}:{issuer}"),
-            audience: format!("{PREFIX}:{audience}"),
+            issuer: format!("{DEV_ISSUER_PREFIX}:{issuer}"),
+            audience: format!("{DEV_ISSUER_PREFIX}:{audience}"),
             jwks_url: None,
             algorithms: vec![Algorithm::EdDSA],
         }
     }
 
-    /// What a web user of this name presents.
+    /// The two tokens that a web user of this name presents.
     pub fn web_tokens(&self, user: &str, now: Millis) -> anyhow::Result<WebTokens> {
         let identity = json!({ "sub": user });
         let attestation = json!({ "sub": "urn:weir:dev:web-app" });
@@ -124,7 +120,7 @@ impl DevIssuer {
         })
     }
 
-    /// What a service of this address presents.
+    /// The token that a service of this address presents.
     pub fn service_token(
         &self,
         audience: DevAudience,

@@ -1,18 +1,15 @@
 //! What identity fetches from issuers: small documents, within bounds of size and time.
 //!
-//! The shared client follows no redirect and knows no proxy, so that a document comes from the address
+//! The [client](crate::outgoing) follows no redirect and knows no proxy, so that a document comes from the address
 //! that the configuration names or from nowhere.
 
-use std::error::Error;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::header::{HeaderValue, USER_AGENT};
-use http::uri::Scheme;
-use http::{HeaderMap, Request, StatusCode, Uri};
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http::{HeaderMap, StatusCode};
+use reqwest::RequestBuilder;
+use url::{Host, Url};
 
-use crate::inference::upstream::HttpClient;
+use crate::outgoing::{self, Client};
 
 /// How long one document may take, from the connection to its last byte.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -25,44 +22,42 @@ pub enum FetchError {
     /// No connection, or one that broke off.
     #[error("cannot be reached: {0}")]
     Unreachable(String),
-    /// Not complete in time.
+    /// An answer that was not complete in time.
     #[error("took longer than {} s", TIMEOUT.as_secs())]
     TimedOut,
-    /// Anything but 200.
+    /// An answer of another status than 200.
     #[error("answered {0}")]
     Status(StatusCode),
-    /// Too large.
+    /// An answer of more bytes than are read.
     #[error("answered with more than {MAX_BYTES} bytes")]
     TooLarge,
-    /// Not what it should be.
+    /// An answer that is not what it should be.
     #[error("answered with something that {0}")]
     Malformed(&'static str),
 }
 
 /// Sends a request, and returns the head and the body of an answer of status 200.
-pub(super) async fn fetch(
-    http: &HttpClient,
-    mut request: Request<Full<Bytes>>,
-) -> Result<(HeaderMap, Bytes), FetchError> {
-    request.headers_mut().insert(
-        USER_AGENT,
-        HeaderValue::from_static(concat!("weir/", env!("CARGO_PKG_VERSION"))),
-    );
+pub(super) async fn fetch(request: RequestBuilder) -> Result<(HeaderMap, Vec<u8>), FetchError> {
     let exchange = async {
-        let response = http
-            .request(request)
+        let mut response = request
+            .send()
             .await
-            .map_err(|error| FetchError::Unreachable(root_cause(&error)))?;
-        let (head, body) = response.into_parts();
-        if head.status != StatusCode::OK {
-            return Err(FetchError::Status(head.status));
+            .map_err(|error| FetchError::Unreachable(outgoing::root_cause(error)))?;
+        if response.status() != StatusCode::OK {
+            return Err(FetchError::Status(response.status()));
         }
-        let body = Limited::new(body, MAX_BYTES).collect().await;
-        let body = body.map_err(|error| match error.is::<LengthLimitError>() {
-            true => FetchError::TooLarge,
-            false => FetchError::Unreachable("the answer broke off".into()),
-        })?;
-        Ok((head.headers, body.to_bytes()))
+        let mut body = Vec::new();
+        while let Some(piece) = response
+            .chunk()
+            .await
+            .map_err(|_| FetchError::Unreachable("the answer broke off".into()))?
+        {
+            if body.len() + piece.len() > MAX_BYTES {
+                return Err(FetchError::TooLarge);
+            }
+            body.extend_from_slice(&piece);
+        }
+        Ok((std::mem::take(response.headers_mut()), body))
     };
     tokio::time::timeout(TIMEOUT, exchange)
         .await
@@ -70,43 +65,33 @@ pub(super) async fn fetch(
 }
 
 /// Fetches a document by GET.
-pub(super) async fn get(http: &HttpClient, url: &Uri) -> Result<(HeaderMap, Bytes), FetchError> {
-    let mut request = Request::new(Full::default());
-    *request.uri_mut() = url.clone();
-    fetch(http, request).await
+pub(super) async fn get(http: &Client, url: &Url) -> Result<(HeaderMap, Vec<u8>), FetchError> {
+    fetch(http.get(url.clone())).await
 }
 
 /// Reads the address of an issuer's document; the error says what is wrong with it.
 ///
 /// Only to this machine may the way be unencrypted: whoever can change the keys on their way can be
 /// anybody.
-pub(super) fn parse_url(text: &str) -> Result<Uri, &'static str> {
-    let url: Uri = text.parse().map_err(|_| "is not a URL")?;
-    let authority = url.authority().ok_or("names no host")?;
-    if authority.as_str().contains('@') {
+pub(super) fn parse_url(text: &str) -> Result<Url, &'static str> {
+    let url = Url::parse(text).map_err(|_| "is not a URL")?;
+    if !url.username().is_empty() || url.password().is_some() {
         return Err("holds a user name");
     }
-    if text.contains('#') {
+    if url.fragment().is_some() {
         return Err("holds a fragment");
     }
-    let host = authority.host().trim_matches(['[', ']']);
-    let loopback = host.eq_ignore_ascii_case("localhost")
-        || host
-            .parse::<std::net::IpAddr>()
-            .is_ok_and(|ip| ip.is_loopback());
+    let loopback = match url.host() {
+        None => return Err("names no host"),
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(Host::Ipv6(ip)) => ip.is_loopback(),
+    };
     match url.scheme() {
-        Some(scheme) if *scheme == Scheme::HTTPS => Ok(url),
-        Some(scheme) if *scheme == Scheme::HTTP && loopback => Ok(url),
+        "https" => Ok(url),
+        "http" if loopback => Ok(url),
         _ => Err("must begin with https:// (http:// only to this machine)"),
     }
-}
-
-fn root_cause(error: &dyn Error) -> String {
-    let mut cause = error;
-    while let Some(deeper) = cause.source() {
-        cause = deeper;
-    }
-    cause.to_string()
 }
 
 #[cfg(test)]
@@ -127,6 +112,8 @@ mod tests {
             "http://issuer.example/keys",
             "http://127.0.0.1.example/",
             "http://127.0.0.1@issuer.example/",
+            "https://:secret@issuer.example/",
+            "http:\\\\issuer.example\\@127.0.0.1/",
             "https://issuer.example/#keys",
             "file:///etc/keys",
             "/keys",

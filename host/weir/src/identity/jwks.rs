@@ -12,16 +12,17 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::{HeaderMap, Uri, header};
+use http::{HeaderMap, header};
 use jsonwebtoken::{Algorithm as Signature, DecodingKey};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::task::JoinHandle;
+use url::Url;
 
 use super::fetch::{self, FetchError};
 use super::settings::{Algorithm, IssuerSettings};
-use crate::inference::upstream::HttpClient;
+use crate::outgoing::Client;
 use weir_storage::clock::{Clock, Millis};
 
 /// Milliseconds that pass between two attempts to fetch.
@@ -65,32 +66,32 @@ pub enum KeyError {
 
 #[derive(Debug)]
 struct Inner {
-    source: Source,
+    source: KeySource,
     algorithms: Vec<Algorithm>,
     clock: Clock,
-    state: RwLock<State>,
+    state: RwLock<KeyState>,
     /// Held by the one who fetches.
     fetching: Arc<Mutex<()>>,
 }
 
 #[derive(Debug)]
-enum Source {
+enum KeySource {
     /// The keys are given once and for all.
     Fixed,
     /// A JSON Web Key Set.
-    Keys(HttpClient, Uri),
+    Keys(Client, Url),
     /// A document that names the issuer and the address of its keys.
-    Discovery(HttpClient, Uri, String),
+    Discovery(Client, Url, String),
 }
 
 #[derive(Debug, Clone, Default)]
-struct State {
+struct KeyState {
     keys: Arc<[Arc<PublicKey>]>,
     /// Until when the keys are as good as new; none if they were never fetched.
     fresh_until: Option<Millis>,
-    /// When the last attempt ended.
+    /// The end of the last attempt.
     attempted_at: Option<Millis>,
-    /// Whether it failed.
+    /// Whether that attempt failed.
     failed: bool,
 }
 
@@ -113,24 +114,24 @@ impl KeySet {
     /// Says what is wrong with the address.
     pub fn remote(
         settings: &IssuerSettings,
-        http: HttpClient,
+        http: Client,
         clock: Clock,
     ) -> Result<Self, &'static str> {
         let source = match &settings.jwks_url {
-            Some(url) => Source::Keys(http, fetch::parse_url(url)?),
+            Some(url) => KeySource::Keys(http, fetch::parse_url(url)?),
             None => {
                 let issuer = &settings.issuer;
                 let slashless = issuer.trim_end_matches('/');
                 let url =
                     fetch::parse_url(&format!("{slashless}/.well-known/openid-configuration"))?;
-                Source::Discovery(http, url, issuer.clone())
+                KeySource::Discovery(http, url, issuer.clone())
             }
         };
         Ok(Self::new(
             source,
             settings.algorithms.clone(),
             clock,
-            State::default(),
+            KeyState::default(),
         ))
     }
 
@@ -140,20 +141,20 @@ impl KeySet {
     ///
     /// Says why there is no usable key in it.
     pub fn fixed(document: &[u8], algorithms: &[Algorithm]) -> Result<Self, &'static str> {
-        let state = State {
+        let state = KeyState {
             keys: parse_keys(document, algorithms)?,
             fresh_until: Some(Millis(i64::MAX)),
-            ..State::default()
+            ..KeyState::default()
         };
         Ok(Self::new(
-            Source::Fixed,
+            KeySource::Fixed,
             algorithms.to_vec(),
             Clock::System,
             state,
         ))
     }
 
-    fn new(source: Source, algorithms: Vec<Algorithm>, clock: Clock, state: State) -> Self {
+    fn new(source: KeySource, algorithms: Vec<Algorithm>, clock: Clock, state: KeyState) -> Self {
         Self(Arc::new(Inner {
             source,
             algorithms,
@@ -211,7 +212,7 @@ impl KeySet {
     /// would be a way around the cooldown.
     fn begin_fetch(&self, turn: OwnedMutexGuard<()>) -> Option<JoinHandle<()>> {
         let may_attempt = self.state().may_attempt(self.0.clock.now());
-        if !may_attempt || matches!(self.0.source, Source::Fixed) {
+        if !may_attempt || matches!(self.0.source, KeySource::Fixed) {
             return None;
         }
         let this = self.clone();
@@ -236,9 +237,9 @@ impl KeySet {
 
     async fn fetch(&self) -> Result<(Arc<[Arc<PublicKey>]>, i64), FetchError> {
         let (headers, body) = match &self.0.source {
-            Source::Fixed => return Err(FetchError::Malformed("is not there to be fetched")),
-            Source::Keys(http, url) => fetch::get(http, url).await?,
-            Source::Discovery(http, url, issuer) => {
+            KeySource::Fixed => return Err(FetchError::Malformed("is not there to be fetched")),
+            KeySource::Keys(http, url) => fetch::get(http, url).await?,
+            KeySource::Discovery(http, url, issuer) => {
                 let (_, document) = fetch::get(http, url).await?;
                 fetch::get(http, &keys_url(&document, issuer)?).await?
             }
@@ -247,7 +248,7 @@ impl KeySet {
         Ok((keys, age_ms(&headers)))
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> KeyState {
         self.0
             .state
             .read()
@@ -256,7 +257,7 @@ impl KeySet {
     }
 }
 
-impl State {
+impl KeyState {
     fn key(&self, kid: &str) -> Option<Arc<PublicKey>> {
         self.keys.iter().find(|key| key.kid == kid).cloned()
     }
@@ -283,7 +284,7 @@ impl State {
 }
 
 impl PublicKey {
-    /// What it verifies.
+    /// The one algorithm that it verifies.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
@@ -301,7 +302,7 @@ impl PublicKey {
     }
 }
 
-impl std::fmt::Display for Source {
+impl std::fmt::Display for KeySource {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Fixed => formatter.write_str("fixed"),
@@ -317,7 +318,7 @@ struct Discovery {
     jwks_uri: String,
 }
 
-fn keys_url(document: &[u8], issuer: &str) -> Result<Uri, FetchError> {
+fn keys_url(document: &[u8], issuer: &str) -> Result<Url, FetchError> {
     let document: Discovery = serde_json::from_slice(document)
         .map_err(|_| FetchError::Malformed("is no OpenID configuration"))?;
     if document.issuer != issuer {

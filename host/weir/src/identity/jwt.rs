@@ -23,7 +23,7 @@ use serde_json::{Map, Value};
 use super::jwks::{COOLDOWN_MS, KeyError, KeySet, MAX_KID_CHARS};
 use super::settings::{Algorithm, IssuerSettings, ServiceSettings};
 use crate::error::ApiError;
-use crate::inference::upstream::HttpClient;
+use crate::outgoing::Client;
 use weir_storage::clock::{Clock, Millis};
 
 /// How far the issuer's clock and ours may differ, in milliseconds.
@@ -36,16 +36,16 @@ const MAX_TOKEN_BYTES: usize = 8 << 10;
 const MAX_SUBJECT_BYTES: usize = 255;
 const MAX_EMAIL_BYTES: usize = 320;
 
-/// What a token is presented as.
+/// The kinds of tokens, by what they are presented as.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TokenKind {
-    /// Who a web user is.
+    /// A web user's identity.
     Identity,
     /// That the web app itself is calling.
     Attestation,
-    /// Which service is calling.
+    /// A calling service.
     Service {
-        /// Who is let in.
+        /// The services that are let in.
         allowed: AllowedEmails,
         /// The claim with the scopes.
         scope_claim: String,
@@ -75,13 +75,13 @@ pub struct TokenVerifier {
 /// What a token proves. Prints without whom it names.
 #[derive(Clone, PartialEq)]
 pub struct Verified {
-    /// Who issued it: the configured issuer.
+    /// The issuer, as configured.
     pub issuer: String,
     /// Whom it names. Means something only together with the issuer.
     pub subject: String,
     /// An e-mail address. Never identifies anybody by itself.
     pub email: Option<String>,
-    /// What a service may do; empty for other kinds.
+    /// The scopes of a service; empty for other kinds.
     pub scopes: Vec<String>,
     /// From when on it is no proof any more, leeway left aside.
     pub expires_at: Millis,
@@ -134,7 +134,7 @@ impl TokenVerifier {
     pub fn new(
         kind: TokenKind,
         settings: &IssuerSettings,
-        http: HttpClient,
+        http: Client,
         clock: Clock,
     ) -> Result<Self, &'static str> {
         let keys = KeySet::remote(settings, http, clock.clone())?;

@@ -22,8 +22,8 @@ mod fetch;
 pub mod jwks;
 pub mod jwt;
 pub mod last_used;
-pub mod limits;
 pub mod pepper;
+pub mod rates;
 pub mod routes;
 pub mod service;
 pub mod service_token;
@@ -42,9 +42,9 @@ use serde::{Deserialize, Serialize};
 use self::api_key::{RawKey, StoredKey};
 use self::client_address::ClientAddress;
 use self::jwt::TokenError;
-use self::limits::{FailurePolicy, LOCKOUT};
+use self::rates::{FailurePolicy, LOCKOUT};
 use crate::app::App;
-use crate::audit::Event;
+use crate::audit::AuditEvent;
 use crate::error::ApiError;
 use weir_ledger::{AccountId, Payer, RequestSource};
 use weir_storage::cache::{Bucket, CacheError, Identify, Lookup, RateDecision, Record, RecordKey};
@@ -56,16 +56,16 @@ const KEY_TTL: Duration = Duration::from_secs(15 * 60);
 /// The header of web users' second token.
 const ATTESTATION: &str = "x-identity-appcheck";
 
-/// Who is calling, proven.
+/// A caller, proven.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     /// The user who is billed.
     pub user_id: String,
-    /// How they proved it.
+    /// The kind of proof.
     pub proof: Proof,
 }
 
-/// How a caller proved who they are.
+/// The kind of proof that a caller brought.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Proof {
     /// By this API key.
@@ -83,7 +83,7 @@ pub enum Proof {
 /// A web user: what keys may not do, such as making keys, is for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebCaller {
-    /// The user.
+    /// The user's id.
     pub user_id: String,
     /// Whether the user record has the admin role.
     pub admin: bool,
@@ -98,7 +98,7 @@ struct CachedKey {
     expires_at: i64,
 }
 
-/// What a request presents.
+/// The proof that a request brings.
 enum Credentials<'a> {
     None,
     Key(&'a str),
@@ -111,7 +111,7 @@ enum Credentials<'a> {
 }
 
 impl Caller {
-    /// Who pays for what is asked.
+    /// The account that pays for the request.
     pub fn payer(self) -> Payer {
         let (source, source_id) = match self.proof {
             Proof::ApiKey { hash } => (RequestSource::ApiKey, Some(hash)),
@@ -337,7 +337,7 @@ impl Identification<'_> {
         };
         if !decision.allowed {
             self.remember(decision);
-            self.app.audit.record(Event::RateLimited {
+            self.app.audit.record(AuditEvent::RateLimited {
                 user_id: user_id.map(str::to_owned),
                 scope,
             });
@@ -364,7 +364,7 @@ impl Identification<'_> {
     async fn fail<T>(&self, method: &'static str, reason: &'static str) -> Result<T, ApiError> {
         self.app
             .audit
-            .record(Event::AuthenticationFailed { method, reason });
+            .record(AuditEvent::AuthenticationFailed { method, reason });
         self.count_failure().await?;
         Err(ApiError::unauthenticated())
     }
@@ -374,7 +374,7 @@ impl Identification<'_> {
             Ok(None) => {}
             // This attempt was judged; the next one will not be. Others that were under way find it shut.
             Ok(Some(left)) if left == LOCKOUT.block => {
-                self.app.audit.record(Event::LockedOut);
+                self.app.audit.record(AuditEvent::LockedOut);
                 tracing::warn!(seconds = left.as_secs(), "an address is locked out");
             }
             Ok(Some(_)) => {}
@@ -383,7 +383,7 @@ impl Identification<'_> {
         Ok(())
     }
 
-    /// What happens when the cache does not answer.
+    /// Refuses, or lets pass, as `failure_policy` says, when the cache does not answer.
     fn without_cache(&self, _: CacheError) -> Result<(), ApiError> {
         match self.app.config.failure_policy {
             FailurePolicy::Allow => Ok(()),
@@ -511,7 +511,7 @@ pub(crate) async fn revoke(app: &App, user_id: &str, key_id: &str) -> Result<(),
     store::disable_key(&app.database, key_id, app.clock.now())
         .await
         .map_err(store_failed)?;
-    app.audit.record(Event::KeyRevoked {
+    app.audit.record(AuditEvent::KeyRevoked {
         user_id: user_id.to_owned(),
         key_id: key_id.to_owned(),
     });
@@ -531,11 +531,11 @@ pub async fn replace_key(app: &App, user_id: &str, name: &str) -> anyhow::Result
     for key_id in store::active_keys(&app.database, user_id, name).await? {
         app.cache.bury(&key_id, KEY_TTL).await?;
         let (user_id, key_id) = event(&key_id);
-        app.audit.record(Event::KeyRevoked { user_id, key_id });
+        app.audit.record(AuditEvent::KeyRevoked { user_id, key_id });
     }
     let (database, peppers) = (&app.database, &app.key_peppers);
     let key = store::create_key(database, peppers, user_id, name, true, app.clock.now()).await?;
     let (user_id, key_id) = event(key.id());
-    app.audit.record(Event::KeyCreated { user_id, key_id });
+    app.audit.record(AuditEvent::KeyCreated { user_id, key_id });
     Ok(key)
 }

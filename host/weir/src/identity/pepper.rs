@@ -8,11 +8,11 @@
 //! **Invariant:** nodes that share a database share its peppers. The database keeps a fingerprint of each, and a node
 //! whose pepper is another does not start: it would refuse every key.
 
+use std::path::Path;
+
 use anyhow::{Context, ensure};
 use serde::Deserialize;
 
-use super::store;
-use crate::config::Config;
 use weir_storage::Database;
 use weir_storage::secrets::Key;
 use weir_storage::secrets::SecretSource;
@@ -34,9 +34,9 @@ pub struct PepperSettings {
 /// A pepper.
 #[derive(Debug, Clone)]
 pub struct Pepper {
-    /// Its version.
+    /// The version, which every key stored under it names.
     pub version: i64,
-    /// The secret.
+    /// The secret itself.
     pub key: Key,
 }
 
@@ -45,24 +45,25 @@ pub struct Pepper {
 pub struct Peppers(Vec<Pepper>);
 
 impl Peppers {
-    /// Reads the configured peppers, or the gateway's own, which is made on first use, and compares them with those
-    /// that the database's keys are stored under.
-    pub async fn open(config: &Config, database: &Database) -> anyhow::Result<Self> {
-        let peppers = if config.api_key_peppers.is_empty() {
-            let key = Key::load_or_create(&config.data_dir.join("keys/api-key-pepper"))?;
+    /// Reads the configured peppers, or without any the gateway's own, which is made on first use in the file `own`, and
+    /// compares them with those that the database's keys are stored under.
+    pub async fn open(
+        configured: &[PepperSettings],
+        own: &Path,
+        database: &Database,
+    ) -> anyhow::Result<Self> {
+        let peppers = if configured.is_empty() {
+            let key = Key::load_or_create(own)?;
             vec![Pepper {
                 version: OWN_VERSION,
                 key,
             }]
         } else {
-            config
-                .api_key_peppers
-                .iter()
-                .map(Pepper::read)
-                .collect::<anyhow::Result<_>>()?
+            let peppers = configured.iter().map(Pepper::read);
+            peppers.collect::<anyhow::Result<_>>()?
         };
         for pepper in &peppers {
-            let known = store::pepper_fingerprint(database, pepper.version, pepper.fingerprint())
+            let known = known_fingerprint(database, pepper)
                 .await
                 .context("comparing the peppers of API keys with the database's")?;
             ensure!(
@@ -105,4 +106,14 @@ impl Pepper {
     fn fingerprint(&self) -> Vec<u8> {
         self.key.fingerprint(b"weir api key pepper\0")
     }
+}
+
+/// The fingerprint of the pepper of this version: this one's, unless the database knows another.
+async fn known_fingerprint(database: &Database, pepper: &Pepper) -> sqlx::Result<Vec<u8>> {
+    let keep = "INSERT INTO api_key_peppers (version, fingerprint) VALUES ($1, $2) \
+                ON CONFLICT (version) DO NOTHING";
+    let read = "SELECT fingerprint FROM api_key_peppers WHERE version = $1";
+    database
+        .keep_first(keep, read, pepper.version, pepper.fingerprint())
+        .await
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::WebCaller;
 use super::store::{self, KeyItem};
 use crate::app::App;
-use crate::audit::Event;
+use crate::audit::AuditEvent;
 use crate::error::ApiError;
 use crate::request::JsonBody;
 use weir_storage::clock::Millis;
@@ -57,7 +57,7 @@ pub async fn create_api_key(
         )
         .with_no_retry());
     };
-    app.audit.record(Event::KeyCreated {
+    app.audit.record(AuditEvent::KeyCreated {
         user_id: caller.user_id,
         key_id: key.id().to_owned(),
     });

@@ -11,10 +11,10 @@ use http::request::Parts;
 use super::jwt::TokenError;
 use super::{Identification, bearer};
 use crate::app::App;
-use crate::audit::Event;
+use crate::audit::AuditEvent;
 use crate::error::ApiError;
 
-/// What a service may do.
+/// A permission that a service's token can carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// Call models for users, at the API.
@@ -40,7 +40,7 @@ impl Scope {
 }
 
 impl ServiceCaller {
-    /// Which one, by its e-mail address.
+    /// The service's e-mail address.
     pub fn email(&self) -> &str {
         &self.email
     }
@@ -73,7 +73,7 @@ impl FromRequestParts<App> for ServiceCaller {
             identification.without_cache(error)?;
         }
         let refused = |reason| {
-            app.audit.record(Event::AuthenticationFailed {
+            app.audit.record(AuditEvent::AuthenticationFailed {
                 method: "service",
                 reason,
             });

@@ -4,20 +4,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderValue, Request, Uri};
-use http_body_util::Full;
+use http::header::{ACCEPT, CONTENT_TYPE};
 use serde::Deserialize;
 use tokio::io::AsyncReadExt;
 use tokio::sync::Mutex;
+use url::Url;
 
 use super::dev_issuer::{DevAudience, DevIssuer, SERVICE_EMAIL};
 use super::fetch::{self, FetchError};
 use super::settings::{ClientCredentialsSettings, OutgoingSettings};
-use crate::inference::upstream::HttpClient;
+use crate::outgoing::Client;
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::secrets::Secret;
 use weir_storage::secrets::environment;
@@ -28,7 +24,7 @@ const DEV_SCOPES: [&str; 1] = ["model:call"];
 /// How long a token is used whose endpoint does not say how long it is good.
 const DEFAULT_LIFETIME_MS: i64 = 300_000;
 
-/// How long before its end a token is replaced.
+/// A token is replaced so long before its end.
 const MARGIN_MS: i64 = 60_000;
 
 /// How long after a failure the endpoint is left alone. Those who waited for that attempt would otherwise
@@ -51,10 +47,13 @@ pub enum ServiceTokenSource {
 /// A client at a token endpoint, and the token it got last.
 #[derive(Debug)]
 pub struct ClientCredentials {
-    http: HttpClient,
+    http: Client,
     clock: Clock,
-    url: Uri,
-    authorization: Secret,
+    url: Url,
+    /// Form-encoded, as is the secret (RFC 6749 §2.3.1).
+    client_id: String,
+    client_secret: Secret,
+    /// The request's body.
     form: String,
     /// Locked while a token is fetched, so that there is one fetch at a time.
     last: Mutex<Last>,
@@ -79,9 +78,9 @@ pub enum ServiceTokenError {
     /// The file cannot be used.
     #[error("the token file {}: {problem}", path.display())]
     File {
-        /// The file.
+        /// The configured file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem, as a sentence's end.
         problem: String,
     },
     /// The endpoint gave none.
@@ -97,7 +96,7 @@ impl ServiceTokenSource {
     pub fn new(
         settings: Option<&OutgoingSettings>,
         dev: Option<&DevIssuer>,
-        http: &HttpClient,
+        http: &Client,
         clock: &Clock,
     ) -> anyhow::Result<Option<Self>> {
         Ok(match settings {
@@ -157,7 +156,7 @@ fn token_from(text: &str) -> Result<Secret, &'static str> {
 impl ClientCredentials {
     fn new(
         settings: &ClientCredentialsSettings,
-        http: HttpClient,
+        http: Client,
         clock: Clock,
     ) -> anyhow::Result<Self> {
         let url = fetch::parse_url(&settings.token_url)
@@ -166,8 +165,6 @@ impl ClientCredentials {
             .client_secret
             .read(environment)
             .map_err(|problem| anyhow::anyhow!("`client_secret`: {problem}"))?;
-        // Both are form-encoded first (RFC 6749 §2.3.1).
-        let credentials = format!("{}:{}", form(&settings.client_id), form(secret.expose()));
         let mut body = "grant_type=client_credentials".to_owned();
         for (name, value) in [("audience", &settings.audience), ("scope", &settings.scope)] {
             if let Some(value) = value {
@@ -178,7 +175,8 @@ impl ClientCredentials {
             http,
             clock,
             url,
-            authorization: Secret::new(format!("Basic {}", STANDARD.encode(credentials))),
+            client_id: form(&settings.client_id),
+            client_secret: Secret::new(form(secret.expose())),
             form: body,
             last: Mutex::default(),
         })
@@ -218,22 +216,16 @@ impl ClientCredentials {
 
     async fn fetch(&self) -> Result<Issued, ServiceTokenError> {
         let malformed = ServiceTokenError::Endpoint(FetchError::Malformed("is no bearer token"));
-        let mut authorization = HeaderValue::from_str(self.authorization.expose())
-            .unwrap_or_else(|_| unreachable!("base64 fits into a header"));
-        authorization.set_sensitive(true);
-        let mut request = Request::post(self.url.clone())
-            .body(Full::new(Bytes::from(self.form.clone())))
-            .unwrap_or_else(|_| unreachable!("the parts were checked"));
-        let headers = request.headers_mut();
-        headers.insert(AUTHORIZATION, authorization);
-        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-        headers.insert(
-            CONTENT_TYPE,
-            HeaderValue::from_static("application/x-www-form-urlencoded"),
-        );
+        let request = self
+            .http
+            .post(self.url.clone())
+            .basic_auth(&self.client_id, Some(self.client_secret.expose()))
+            .header(ACCEPT, "application/json")
+            .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
+            .body(self.form.clone());
         let asked_at = self.clock.now();
-        let (_, body) = fetch::fetch(&self.http, request).await?;
-        let answer: Answer = serde_json::from_slice(&body).map_err(|_| malformed.clone())?;
+        let (_, body) = fetch::fetch(request).await?;
+        let answer: TokenAnswer = serde_json::from_slice(&body).map_err(|_| malformed.clone())?;
         if !answer.token_type.eq_ignore_ascii_case("bearer") {
             return Err(malformed);
         }
@@ -251,7 +243,7 @@ impl ClientCredentials {
 
 /// A token endpoint's answer (RFC 6749 §5.1).
 #[derive(Deserialize)]
-struct Answer {
+struct TokenAnswer {
     access_token: String,
     token_type: String,
     expires_in: Option<u32>,

@@ -7,9 +7,11 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::dev_issuer;
 use super::fetch::parse_url;
 use weir_storage::secrets::SecretSource;
+
+/// How the names of development mode's own issuer begin; no other may have such a name.
+pub const DEV_ISSUER_PREFIX: &str = "urn:weir:dev";
 
 /// Issuers of tokens. What is left out is not accepted; in development mode, the local issuer takes its
 /// place.
@@ -32,7 +34,7 @@ pub struct IdentitySettings {
 pub struct IssuerSettings {
     /// The tokens' `iss`, to the letter.
     pub issuer: String,
-    /// What the tokens' `aud` must be, or contain.
+    /// The audience: the tokens' `aud` must be it, or contain it.
     pub audience: String,
     /// Where the issuer's keys are. Default: what `/.well-known/openid-configuration` under the issuer
     /// says.
@@ -183,7 +185,7 @@ impl IssuerSettings {
         if self.algorithms.is_empty() {
             return Some(format!("`{setting}.algorithms` is empty"));
         }
-        if self.issuer.starts_with(dev_issuer::PREFIX) {
+        if self.issuer.starts_with(DEV_ISSUER_PREFIX) {
             return Some(format!(
                 "`{setting}.issuer` is the name of development mode's own issuer"
             ));
@@ -202,12 +204,12 @@ impl IssuerSettings {
 }
 
 impl ServiceSettings {
-    /// What a token must say at the API.
+    /// The claims that the API asks of a token.
     pub fn api(&self) -> IssuerSettings {
         self.with_audience(self.audience.clone())
     }
 
-    /// What a token must say at the executor.
+    /// The claims that the executor asks of a token.
     pub fn executor(&self) -> Option<IssuerSettings> {
         Some(self.with_audience(self.executor_audience.clone()?))
     }
@@ -233,7 +235,10 @@ fn default_scope_claim() -> String {
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
-    use crate::config::Config;
+    use figment::Figment;
+    use figment::providers::{Format, Toml};
+
+    use super::*;
 
     const WEB: &str = "[identity.web]\nissuer = 'https://id.example'\naudience = 'app'\n";
     const ATTESTATION: &str =
@@ -241,18 +246,30 @@ mod tests {
     const SERVICE: &str = "[identity.service]\nissuer = 'https://id.example'\naudience = 'api'\n\
                            executor_audience = 'executor'\nallowed_emails = ['a@b.example']\n";
 
+    fn read(toml: &str) -> Result<IdentitySettings, String> {
+        let settings = Figment::from(Toml::string(toml));
+        let settings: IdentitySettings = settings
+            .extract_inner("identity")
+            .map_err(|error| error.to_string())?;
+        let problems = settings.problems();
+        match problems.is_empty() {
+            true => Ok(settings),
+            false => Err(problems.join("\n")),
+        }
+    }
+
     #[test]
     fn settings_that_fit_are_read() {
-        let config = Config::from_toml(&format!(
+        let settings = read(&format!(
             "{WEB}algorithms = ['EdDSA', 'PS256']\n{ATTESTATION}{SERVICE}\
              [identity.outgoing.client_credentials]\ntoken_url = 'https://id.example/token'\n\
              client_id = 'weir'\nclient_secret = {{ env = 'SECRET' }}\n"
         ))
         .unwrap();
-        let service = config.identity.service.unwrap();
+        let service = settings.service.unwrap();
         assert_eq!(service.scope_claim, "scope");
         assert_eq!(service.executor().unwrap().audience, "executor");
-        assert!(Config::from_toml("identity.outgoing.file = '/run/token'").is_ok());
+        assert!(read("identity.outgoing.file = '/run/token'").is_ok());
     }
 
     #[test]
@@ -280,8 +297,8 @@ mod tests {
             (format!("{SERVICE}leeway = 3600"), "leeway"),
             (format!("{dev}{ATTESTATION}"), "development mode"),
         ] {
-            let error = Config::from_toml(&toml).unwrap_err();
-            assert!(format!("{error:#}").contains(problem), "{toml}\n{error:#}");
+            let error = read(&toml).unwrap_err();
+            assert!(error.contains(problem), "{toml}\n{error}");
         }
     }
 }

@@ -12,13 +12,13 @@ use weir_storage::ids;
 /// The record of a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
-    /// Its id.
+    /// The user's id, `usr_…`.
     pub id: String,
-    /// What it pays for.
+    /// The plan: free, guru or pro.
     pub plan: String,
     /// Since when it is an administrator, if it is one.
     pub admin_since: Option<Millis>,
-    /// When it was first seen.
+    /// The time of the user's first request, or of the command that made it.
     pub created_at: Millis,
 }
 
@@ -125,21 +125,21 @@ pub async fn find_key(database: &Database, id: &str) -> sqlx::Result<Option<Stor
     .transpose()
 }
 
-/// How many keys of a user can work at once.
+/// The most keys of a user that can work at once.
 pub const MAX_ACTIVE_KEYS: i64 = 10;
 
 /// A key as lists show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyItem {
-    /// Its id.
+    /// The key's id.
     pub id: String,
-    /// What its user called it.
+    /// The name that its user gave it.
     pub name: String,
-    /// How it begins.
+    /// The key's first characters.
     pub prefix: String,
-    /// When it was made.
+    /// The time of its creation.
     pub created_at: Millis,
-    /// When it was last used, to the minute.
+    /// The time of its last use, to the minute.
     pub last_used_at: Option<Millis>,
     /// From when on it no longer works.
     pub expires_at: Millis,
@@ -147,7 +147,7 @@ pub struct KeyItem {
     pub disabled: bool,
 }
 
-/// How many of a user's keys a list shows.
+/// The most keys that a list shows.
 const MAX_LISTED: i64 = 100;
 
 /// A user's keys: those that were not revoked, then the others, each the newest first; a hundred at most.
@@ -271,18 +271,6 @@ pub async fn move_key(
     .execute(database.writer())
     .await?;
     Ok(moved.rows_affected() > 0)
-}
-
-/// The fingerprint of the pepper of a version: this one, unless the database knows another.
-pub async fn pepper_fingerprint(
-    database: &Database,
-    version: i64,
-    fingerprint: Vec<u8>,
-) -> sqlx::Result<Vec<u8>> {
-    let keep = "INSERT INTO api_key_peppers (version, fingerprint) VALUES ($1, $2) \
-                ON CONFLICT (version) DO NOTHING";
-    let read = "SELECT fingerprint FROM api_key_peppers WHERE version = $1";
-    database.keep_first(keep, read, version, fingerprint).await
 }
 
 /// Writes when keys were last used, unless a later use is known.

@@ -8,7 +8,7 @@ use anyhow::anyhow;
 use super::dev_issuer::{DevAudience, DevIssuer};
 use super::jwt::{AllowedEmails, TokenKind, TokenVerifier};
 use super::settings::{IdentitySettings, IssuerSettings};
-use crate::inference::upstream::HttpClient;
+use crate::outgoing::Client;
 use weir_storage::clock::Clock;
 
 /// One verifier for each kind of token that is accepted.
@@ -29,7 +29,7 @@ impl Verifiers {
     pub fn new(
         settings: &IdentitySettings,
         dev: Option<&DevIssuer>,
-        http: &HttpClient,
+        http: &Client,
         clock: &Clock,
     ) -> anyhow::Result<Self> {
         let remote = |kind, issuer: &IssuerSettings| {

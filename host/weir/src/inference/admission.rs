@@ -1,14 +1,58 @@
 //! How much is served at once: a number of turns, a short queue, and 503 beyond it.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
+use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::config::Limits;
 use crate::error::ApiError;
+
+/// Bounds on how much is served at once: a part of `[limits]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AdmissionLimits {
+    /// Requests that are worked on at once; also the number of plugin instances. Default 512.
+    pub concurrent_requests: NonZeroU32,
+    /// Requests that wait for their turn beyond those; more get 503. Default 512.
+    pub queued_requests: u32,
+    /// Milliseconds that a request waits for its turn before it gets 503. Default 2,000.
+    pub queue_timeout_ms: u64,
+    /// MiB of all requests' bodies together; more wait, then get 503. Default 512.
+    pub all_bodies_mib: NonZeroU32,
+}
+
+impl Default for AdmissionLimits {
+    fn default() -> Self {
+        let default = NonZeroU32::new(512).expect("not zero");
+        Self {
+            concurrent_requests: default,
+            queued_requests: 512,
+            queue_timeout_ms: 2_000,
+            all_bodies_mib: default,
+        }
+    }
+}
+
+impl AdmissionLimits {
+    /// What is wrong with the settings, beyond what types can say; each sentence names the setting.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.all_bodies_mib.get() > 1 << 20 {
+            problems.push("`limits.all_bodies_mib` is more than 1 TiB".to_owned());
+        }
+        if self.concurrent_requests.get() > 8_192 {
+            problems.push(format!(
+                "`limits.concurrent_requests` is {}; more than 8192 plugin instances do not fit the address space",
+                self.concurrent_requests
+            ));
+        }
+        problems
+    }
+}
 
 /// The turns that requests take.
 pub struct Admission {
@@ -26,14 +70,14 @@ pub struct Turn(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphor
 
 impl Admission {
     /// As many turns and places in the queue as the limits say.
-    pub fn new(limits: &Limits) -> Self {
+    pub fn new(limits: &AdmissionLimits) -> Self {
         Self {
-            turns: Arc::new(Semaphore::new(limits.concurrent_requests as usize)),
+            turns: Arc::new(Semaphore::new(limits.concurrent_requests.get() as usize)),
             queued: AtomicU32::new(0),
             queue_length: limits.queued_requests,
             queue_timeout: Duration::from_millis(limits.queue_timeout_ms),
-            body_room: Arc::new(Semaphore::new(limits.all_bodies_mib as usize * 1024)),
-            body_room_kib: limits.all_bodies_mib * 1024,
+            body_room: Arc::new(Semaphore::new(limits.all_bodies_mib.get() as usize * 1024)),
+            body_room_kib: limits.all_bodies_mib.get() * 1024,
         }
     }
 

@@ -30,6 +30,7 @@ pub mod relay;
 pub mod resolve;
 pub mod routes;
 pub mod sequence;
+pub mod settings;
 pub mod upstream;
 pub mod usage;
 
@@ -90,8 +91,8 @@ pub async fn chat(
         model: plan.model.id.clone(),
     };
     let bounds = Bounds {
-        deadline: Instant::now() + Duration::from_millis(app.config.timeouts.total_ms),
-        drain: Duration::from_millis(app.config.limits.hang_up_drain_ms),
+        deadline: Instant::now() + app.config.timeouts.total(),
+        drain: app.config.limits.exchanges.hang_up_drain(),
         shutdown: app.shutdown.clone(),
         output_limit: plan.request.max_output_tokens,
     };
@@ -197,7 +198,7 @@ async fn attempt_all(
                 adapter: &adapter,
                 request: &request,
                 attachments: &attachments,
-                answer_bytes: app.config.limits.answer_bytes,
+                answer_bytes: app.config.limits.exchanges.answer_bytes.get(),
             };
             let outcome = exchange.run(relay).await;
             note(app, &adapter, plan.size, &outcome, started.elapsed());

@@ -17,6 +17,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 pub use super::destination::BaseUrl;
+use crate::outgoing;
 use weir_sandbox::adapter::bindings::adapter::Setting;
 use weir_storage::secrets::Secret;
 
@@ -59,18 +60,14 @@ impl UpstreamTimeouts {
     }
 }
 
-/// Makes a client, such as the shared one. Trusts the system's certificate authorities.
-pub fn http_client<B>(connect_timeout: Duration) -> anyhow::Result<Client<Connector, B>>
-where
-    B: http_body::Body + Send,
-    B::Data: Send,
-{
+/// Makes the shared client. Trusts the system's certificate authorities.
+pub fn http_client(connect_timeout: Duration) -> anyhow::Result<HttpClient> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_keepalive(Some(Duration::from_secs(60)));
     let tls = hyper_rustls::HttpsConnectorBuilder::new()
-        .with_tls_config(tls_config()?)
+        .with_tls_config(outgoing::tls_config()?)
         .https_or_http()
         .enable_http1()
         .wrap_connector(tcp);
@@ -105,23 +102,4 @@ impl tower_service::Service<Uri> for Connector {
         let timeout = self.timeout;
         Box::pin(async move { tokio::time::timeout(timeout, connecting).await? })
     }
-}
-
-fn tls_config() -> anyhow::Result<rustls::ClientConfig> {
-    let mut roots = rustls::RootCertStore::empty();
-    let found = rustls_native_certs::load_native_certs();
-    for error in &found.errors {
-        tracing::warn!(%error, "a certificate authority of the system cannot be read");
-    }
-    roots.add_parsable_certificates(found.certs);
-    if roots.is_empty() {
-        tracing::warn!(
-            "the system has no certificate authorities: https upstreams cannot be reached; install ca-certificates"
-        );
-    }
-    let provider = rustls::crypto::aws_lc_rs::default_provider();
-    Ok(rustls::ClientConfig::builder_with_provider(provider.into())
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth())
 }

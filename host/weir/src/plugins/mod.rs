@@ -12,6 +12,7 @@
 pub mod bundled;
 pub mod counters;
 pub mod routes;
+pub mod settings;
 pub mod slots;
 mod error;
 mod store;

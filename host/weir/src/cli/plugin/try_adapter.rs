@@ -76,7 +76,7 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
         sequence: Sequence::new(call.request.max_output_tokens),
         pieces: lines::Pieces::default(),
         chunk: arguments.chunk,
-        answer_bytes: config.limits.answer_bytes,
+        answer_bytes: config.limits.exchanges.answer_bytes.get(),
     };
     let outcome = trial.run(call, &Vec::from_iter(options)).await;
     if let Err(error) = outcome {

@@ -1,15 +1,15 @@
-//! `GET /metrics`: what this node has done since it was started, for Prometheus.
+//! What this node has done since it was started, for Prometheus: `GET /metrics`.
 //!
 //! Open to all, like `/health`: on the port for other services where there is one, else on the public one. Labels are
 //! names of slots and digests of components, never anything of a client's.
 //!
 //! To add a figure, add a field to [`Metrics`] and register it in [`Metrics::new`].
 
+pub mod routes;
+
+use std::fmt;
 use std::time::Duration;
 
-use axum::extract::State;
-use axum::response::{IntoResponse, Response};
-use http::header;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -17,12 +17,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::app::App;
-use crate::error::ApiError;
 use crate::plugins::Component;
 use crate::plugins::counters::Ended;
-
-const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Seconds, from the demo provider's answers to the longest streams.
 const LATENCIES: [f64; 10] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0];
@@ -107,6 +103,13 @@ impl Metrics {
         self.plugin_exchanges.get_or_create(&exchanges).inc();
     }
 
+    /// All figures in the text format of OpenMetrics.
+    pub fn encode(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+
     /// Counts a component that was taken out of service.
     pub fn quarantine(&self, adapter: &Component) {
         self.plugin_quarantines
@@ -120,11 +123,4 @@ fn labels(adapter: &Component) -> PluginLabels {
         slot: adapter.name().to_string(),
         digest: adapter.digest().to_string(),
     }
-}
-
-/// `GET /metrics`: all figures in the text format of OpenMetrics.
-pub async fn get_metrics(State(app): State<App>) -> Result<Response, ApiError> {
-    let mut text = String::new();
-    encode(&mut text, &app.metrics.registry).map_err(|_| ApiError::internal())?;
-    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
 }

@@ -4,6 +4,8 @@
 //! heads never fires. TCP_NODELAY is set on every socket: a streamed token must not wait for the one
 //! before it to be acknowledged.
 
+pub mod settings;
+
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -38,9 +40,9 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// The sockets of a gateway.
 pub struct Listeners {
-    /// For clients.
+    /// The public service's.
     pub public: TcpListener,
-    /// For other services.
+    /// The one for other services, if there is one.
     pub internal: Option<TcpListener>,
 }
 
@@ -73,15 +75,15 @@ pub async fn serve(app: App, listeners: Listeners, stop: impl Future<Output = ()
 
 /// Accepts connections for ever, so many at once.
 async fn accept(app: &App, listener: TcpListener, routes: Router, connections: &GracefulShutdown) {
-    let limits = &app.config.limits;
+    let limits = &app.config.limits.connections;
     let mut server = http1::Builder::new();
     server
         .timer(TokioTimer::new())
-        .header_read_timeout(Duration::from_millis(limits.head_timeout_ms))
+        .header_read_timeout(limits.head_timeout())
         .max_headers(MAX_HEADERS)
         .max_buf_size(BUFFER_BYTES);
-    let write_timeout = Duration::from_millis(limits.client_write_timeout_ms);
-    let places = Arc::new(Semaphore::new(limits.connections as usize));
+    let write_timeout = limits.client_write_timeout();
+    let places = Arc::new(Semaphore::new(limits.connections.get() as usize));
     loop {
         // Without a place, clients wait in the kernel's queue.
         let place = places.clone().acquire_owned().await;
@@ -130,7 +132,7 @@ async fn drain(app: &App, connections: GracefulShutdown) {
     if under_way > 0 {
         tracing::info!(requests = under_way, "waiting for requests under way");
     }
-    let limit = Duration::from_millis(app.config.limits.shutdown_ms);
+    let limit = Duration::from_millis(app.config.limits.connections.shutdown_ms);
     // Connections end after the request that they are in; work for clients that have gone may go on.
     let mut done = pin!(async {
         connections.shutdown().await;

@@ -1,0 +1,16 @@
+//! `GET /metrics`.
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::header;
+
+use crate::app::App;
+use crate::error::ApiError;
+
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// `GET /metrics`: all figures in the text format of OpenMetrics.
+pub async fn get_metrics(State(app): State<App>) -> Result<Response, ApiError> {
+    let text = app.metrics.encode().map_err(|_| ApiError::internal())?;
+    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
+}

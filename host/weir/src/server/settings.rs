@@ -1,0 +1,71 @@
+//! What clients' connections and requests' bodies may take: a part of `[limits]`.
+
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+/// Bounds on connections.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ConnectionLimits {
+    /// Connections of clients at once; more wait to be accepted. Default 4,096.
+    pub connections: NonZeroU32,
+    /// Milliseconds in which the head of a request must arrive, and for which an idle connection is kept:
+    /// a load balancer in front should close its own idle connections sooner. Default 10,000.
+    pub head_timeout_ms: NonZeroU64,
+    /// Milliseconds that a client may leave a streamed answer unread before weir takes it for gone.
+    /// Default 30,000.
+    pub client_write_timeout_ms: NonZeroU64,
+    /// Milliseconds that a stopping gateway gives to requests under way. Default 30,000.
+    pub shutdown_ms: u64,
+}
+
+/// Bounds on one request's body.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BodyLimits {
+    /// Bytes of a request's body. Default 10 MiB.
+    pub body_bytes: NonZeroUsize,
+    /// Milliseconds in which a request's body must arrive. Default 30,000.
+    pub body_timeout_ms: NonZeroU64,
+}
+
+impl Default for ConnectionLimits {
+    fn default() -> Self {
+        Self {
+            connections: NonZeroU32::new(4_096).expect("not zero"),
+            head_timeout_ms: NonZeroU64::new(10_000).expect("not zero"),
+            client_write_timeout_ms: NonZeroU64::new(30_000).expect("not zero"),
+            shutdown_ms: 30_000,
+        }
+    }
+}
+
+impl Default for BodyLimits {
+    fn default() -> Self {
+        Self {
+            body_bytes: NonZeroUsize::new(10 << 20).expect("not zero"),
+            body_timeout_ms: NonZeroU64::new(30_000).expect("not zero"),
+        }
+    }
+}
+
+impl ConnectionLimits {
+    /// `head_timeout_ms`.
+    pub fn head_timeout(&self) -> Duration {
+        Duration::from_millis(self.head_timeout_ms.get())
+    }
+
+    /// `client_write_timeout_ms`.
+    pub fn client_write_timeout(&self) -> Duration {
+        Duration::from_millis(self.client_write_timeout_ms.get())
+    }
+}
+
+impl BodyLimits {
+    /// `body_timeout_ms`.
+    pub fn body_timeout(&self) -> Duration {
+        Duration::from_millis(self.body_timeout_ms.get())
+    }
+}

@@ -3,8 +3,8 @@
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tests::gateway::{USER, top_up};
-use tests::stores::Postgres;
 use tests::scripts::{end, finish, start, text};
+use tests::stores::Postgres;
 use tests::{Client, Gate, Gateway, Reply, Upstream, chat, guests, patiently};
 use tokio::time::{Duration, Instant};
 use weir_ledger::verify::verify;
@@ -420,7 +420,7 @@ async fn usage_beyond_belief_neither_credits_nor_overcharges() {
         json!({
             "input_tokens": input, "output_tokens": output, "cache_read_tokens": u64::MAX,
             "cache_write_short_tokens": u64::MAX, "cache_write_long_tokens": u64::MAX,
-            "reasoning_tokens": u64::MAX, "images": null,
+            "reasoning_tokens": u64::MAX, "images": null, "other": [],
         })
     };
     let before = available(&gateway).await;

@@ -491,7 +491,8 @@ async fn w16_a_guest_that_hands_out_a_byte_now_and_then_is_cut_by_the_total_dead
         .await;
     let start = json!({ "Emit": [start(0)] });
     let byte = json!({ "Emit": [text(0, "x")] });
-    let script = |steps: Value| json!({ "behave": "script", "steps": steps, "forever": true, "once": 1 });
+    let script =
+        |steps: Value| json!({ "behave": "script", "steps": steps, "forever": true, "once": 1 });
     for wait in [
         json!({ "Wait": 100 }),
         json!({ "Wait": 5_000 }),
@@ -509,7 +510,7 @@ async fn w16_a_guest_that_hands_out_a_byte_now_and_then_is_cut_by_the_total_dead
             last.starts_with("event: error\n") && last.contains("UPSTREAM_TIMEOUT"),
             "{events:?}"
         );
-        let waits = script(json!([wait]));
+        let waits = script(json!([wait, wait]));
         assert_ends(&gateway, waits, 504, "UPSTREAM_TIMEOUT").await;
     }
     // Without a pause there are too many steps long before.
@@ -615,7 +616,8 @@ async fn w19_without_a_child_nothing_from_elsewhere_is_compiled() {
     let (sandbox, limits) = (sandbox(4), GuestLimits::default());
     let nobody = Compiler::with_program("/nonexistent".into(), CompileLimits::default());
     let component = Arrived::new(guests::wat_guest("healthy").into()).await;
-    let loaded = loading::load_arrived(&sandbox, &nobody, None, &limits, "healthy", component).await;
+    let loaded =
+        loading::load_arrived(&sandbox, &nobody, None, &limits, "healthy", component).await;
     assert!(
         matches!(loaded, Err(LoadError::Compile(CompileError::NotRun(_)))),
         "it was compiled elsewhere"

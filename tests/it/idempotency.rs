@@ -14,7 +14,7 @@ use weir_ledger::idempotency::{self, Claim, Claimed, ClaimedKey};
 use weir_ledger::verify::verify;
 use weir_ledger::{AccountId, Credits, LeaseSettings, Ledger};
 use weir_storage::clock::{Clock, ManualClock, Millis};
-use weir_storage::database::Dialect;
+use weir_storage::database::SqlDialect;
 use weir_storage::sealing::KeyRing;
 use weir_storage::secrets::Key;
 
@@ -146,7 +146,7 @@ async fn a_client_that_hung_up_gets_the_answer_when_it_asks_again() {
             .expect("an answer");
         assert!(sealed.len() > again.body.len());
         assert!(!holds_canary(&sealed));
-        if database.dialect() == Dialect::Sqlite {
+        if database.dialect() == SqlDialect::Sqlite {
             let mut files = 0;
             for entry in std::fs::read_dir(gateway.data_dir()).expect("the data folder") {
                 let path = entry.expect("an entry").path();

@@ -19,7 +19,7 @@ use weir_ledger::{
 };
 use weir_storage::Database;
 use weir_storage::clock::{Clock, ManualClock, Millis};
-use weir_storage::database::Dialect;
+use weir_storage::database::SqlDialect;
 use weir_storage::secrets::SecretUrl;
 
 const NOW: Millis = Millis(1_750_000_000_000);
@@ -341,7 +341,7 @@ async fn what_the_database_refuses_fails_alone() {
     each_database(async |stores| {
         let database = &stores.database;
         let ledger = start(database).await;
-        if database.dialect() == Dialect::Sqlite {
+        if database.dialect() == SqlDialect::Sqlite {
             let trigger = "CREATE TRIGGER refuse BEFORE INSERT ON holds WHEN new.model LIKE 'nul%' \
                            BEGIN SELECT RAISE(ABORT, 'refused'); END";
             database.writer().execute(trigger).await.expect("a trigger");

@@ -7,8 +7,8 @@ use http::Method;
 use serde_json::{Value, json};
 use tests::stores::{Postgres, Redis};
 use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat, guests, patiently};
-use weir_sandbox::Digest;
 use weir::plugins::slots::SlotOperation;
+use weir_sandbox::Digest;
 
 /// Nodes that are told of a change serve with it within this.
 const CONVERGED_WITHIN: Duration = Duration::from_secs(1);
@@ -572,7 +572,9 @@ async fn a_swap_on_one_node_serves_on_the_others_and_one_that_was_down_catches_u
         actor: "a test".into(),
         at: app.clock.now(),
     };
-    let rolled_back = app.plugins.roll_back(app.stores(), &operation, |_| Ok(()));
+    let rolled_back = app
+        .plugins
+        .roll_back(app.stores(), &operation, async |_| Ok(()));
     let rolled_back = rolled_back.await.expect("the database answers");
     assert_eq!(rolled_back, Digest::of(&guests::answering("cc")));
     for node in [&second, &third] {

@@ -21,9 +21,9 @@ use weir::config::Config;
 use weir::identity::dev_issuer::{DevAudience, DevIssuer, SERVICE_EMAIL};
 use weir::identity::store;
 use weir::plugins::bundled::{self, Bundled};
-use weir_sandbox::compiler::Compiler;
 use weir::server::{self, Listeners};
 use weir_ledger::{AccountId, Action, Credits, OperationId, TopUp};
+use weir_sandbox::compiler::Compiler;
 use weir_storage::clock::{Clock, ManualClock, Millis};
 use weir_storage::secrets::{SecretUrl, create_private_folder};
 

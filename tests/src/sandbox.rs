@@ -3,7 +3,6 @@
 use serde_json::Value;
 use weir::inference::dialect;
 use weir_sandbox::adapter::bindings::adapter::{Request, Task};
-use weir_sandbox::adapter::bindings::chat;
 use weir_sandbox::adapter::{Adapter, ProviderWorld};
 use weir_sandbox::{Engine, GuestLimits, LoadError, Sandbox, loading};
 
@@ -29,10 +28,7 @@ pub async fn load(
 /// If the gateway would refuse the body.
 pub fn request(body: &Value) -> Request {
     let call = dialect::read_own(body.to_string().as_bytes()).expect("it is sound");
-    let attachments = call.attachments.iter().map(|attachment| chat::Attachment {
-        media_type: attachment.media_type.clone(),
-        size_bytes: attachment.data.len() as u64,
-    });
+    let attachments = call.attachments.iter().map(dialect::Attachment::described);
     Request {
         attachments: attachments.collect(),
         task: Task::Chat(call.request),

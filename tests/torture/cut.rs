@@ -4,6 +4,7 @@
 //! which an exchange has `cpu_ms`, counted in ticks; a guest that is past its first ticks sleeps between them, so that
 //! by the clock that budget lasts several times as long, by design.
 
+use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -65,9 +66,9 @@ fn past_the_clock(behave: &'static str, together: usize) -> Vec<f64> {
     crate::runtime(WORKER_THREADS).block_on(async {
         let adapter = std::sync::Arc::new(
             load(GuestLimits {
-                call_timeout_ms: CALL_TIMEOUT.as_millis() as u64,
+                call_timeout_ms: milliseconds(CALL_TIMEOUT),
                 // Enough for the clock to come first.
-                cpu_ms: 60_000,
+                cpu_ms: milliseconds(Duration::from_secs(60)),
                 ..GuestLimits::default()
             })
             .await,
@@ -101,7 +102,7 @@ fn past_the_budget(behave: &str) -> Vec<f64> {
         .expect("a runtime starts");
     runtime.block_on(async {
         let adapter = load(GuestLimits {
-            cpu_ms: CPU.as_millis() as u64,
+            cpu_ms: milliseconds(CPU),
             ..GuestLimits::default()
         })
         .await;
@@ -130,6 +131,10 @@ async fn load(limits: GuestLimits) -> Adapter {
     loading::load(&sandbox(8), None, &limits, "hostile", guests::misbehaving())
         .await
         .unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn milliseconds(time: Duration) -> NonZeroU64 {
+    NonZeroU64::new(time.as_millis() as u64).expect("it is some")
 }
 
 /// A request of one message.

@@ -21,7 +21,7 @@ use std::{io, thread};
 use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
 
-use weir_storage::database::Dialect;
+use weir_storage::database::SqlDialect;
 
 use crate::operation::{Action, Done, Operation, Outcome};
 use crate::store::{Store, StoreError};
@@ -275,11 +275,11 @@ impl Reply for oneshot::Sender<Answer> {
 pub(crate) fn start(
     store: Store,
     submitted: mpsc::Receiver<Submitted>,
-    dialect: Dialect,
+    dialect: SqlDialect,
 ) -> io::Result<()> {
     match dialect {
         // SQLite blocks whoever waits for the disk.
-        Dialect::Sqlite => {
+        SqlDialect::Sqlite => {
             let runtime = runtime::Builder::new_current_thread()
                 .enable_time()
                 .build()?;
@@ -288,7 +288,7 @@ pub(crate) fn start(
                 .name("ledger".to_owned())
                 .spawn(committing)?;
         }
-        Dialect::Postgres => {
+        SqlDialect::Postgres => {
             tokio::spawn(run(store, submitted));
         }
     }

@@ -81,7 +81,7 @@ impl Store {
 
     /// Does all operations, in order and in one transaction. In SQLite, it blocks the thread.
     pub async fn commit(&self, operations: &[Operation]) -> Result<Vec<Outcome>, StoreError> {
-        match self.database.turn() {
+        match self.database.write_turn() {
             Some(turn) => {
                 let mut native = turn.native().await.map_err(Failure::from)?;
                 let remembered = self.remembered.lock();

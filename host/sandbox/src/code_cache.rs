@@ -23,8 +23,6 @@ use weir_storage::secrets::Key;
 use crate::digest::Digest;
 use crate::engine::Engine;
 
-
-
 const TAG_BYTES: usize = 32;
 
 /// How long compiled code is kept that no start uses: long enough to go back to the last version.

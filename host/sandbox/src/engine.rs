@@ -8,18 +8,16 @@
 //! runtime and panics when a guest merely prints.
 
 use std::hash::{Hash, Hasher};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, anyhow};
 use wasmtime::component::{Component, Linker};
-use wasmtime::{
-    Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig, Store,
-};
+use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig, Store};
 
 use crate::guest::Guest;
 use crate::limits::{GuestLimits, MAX_MEMORY_BYTES, TICK};
-use crate::turns::Turns;
+use crate::slow_lane::SlowLane;
 
 /// What a component may consist of; the Python toolchain links dozens of core modules.
 const CORE_INSTANCES: u32 = 64;
@@ -33,7 +31,7 @@ const SPARE_INSTANCES: u32 = 16;
 #[derive(Clone)]
 pub struct Engine {
     pub(crate) wasm: wasmtime::Engine,
-    pub(crate) turns: Arc<Turns>,
+    pub(crate) slow_lane: Arc<SlowLane>,
     _ticker: Arc<Ticker>,
 }
 
@@ -53,7 +51,7 @@ impl Engine {
         };
         Ok(Self {
             _ticker: Arc::new(Ticker::start(wasm.clone())?),
-            turns: Arc::new(Turns::new()),
+            slow_lane: Arc::new(SlowLane::new()),
             wasm,
         })
     }
@@ -85,7 +83,11 @@ impl Engine {
     }
 
     /// A fresh store for one piece of work.
-    pub(crate) fn store<H: Send + 'static>(&self, guest: Guest<H>, limits: &GuestLimits) -> Store<Guest<H>> {
+    pub(crate) fn store<H: Send + 'static>(
+        &self,
+        guest: Guest<H>,
+        limits: &GuestLimits,
+    ) -> Store<Guest<H>> {
         let mut store = Store::new(&self.wasm, guest);
         store.limiter(|guest| &mut guest.allowance);
         store.set_hostcall_fuel(limits.call_bytes.get());

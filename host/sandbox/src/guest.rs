@@ -17,7 +17,7 @@ use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 use crate::guest_log::GuestLog;
 use crate::limits::{Allowance, BYTES_PER_TICK, GuestLimits};
 use crate::printable::printable;
-use crate::turns::Turns;
+use crate::slow_lane::SlowLane;
 
 /// How many ticks one call into a guest may run at full speed. A translation takes 20 µs, so that a call
 /// that is still running after these is about a large answer at best.
@@ -61,7 +61,7 @@ pub struct Guest<H> {
     pub(crate) allowance: Allowance,
     ticks_left: u64,
     ticks_in_call: u64,
-    turns: Arc<Turns>,
+    slow_lane: Arc<SlowLane>,
     /// Bytes of the upstream's answer that have not lengthened the processor time yet.
     bytes_handed: usize,
     handles: usize,
@@ -72,14 +72,19 @@ pub struct Guest<H> {
 }
 
 impl<H> Guest<H> {
-    pub(crate) fn new(plugin: &Arc<str>, limits: &GuestLimits, turns: &Arc<Turns>, host: H) -> Self {
+    pub(crate) fn new(
+        plugin: &Arc<str>,
+        limits: &GuestLimits,
+        slow_lane: &Arc<SlowLane>,
+        host: H,
+    ) -> Self {
         Self {
             wasi: None,
             table: None,
             allowance: Allowance::new(limits.memory_bytes.get()),
             ticks_left: limits.cpu_ticks(),
             ticks_in_call: 0,
-            turns: turns.clone(),
+            slow_lane: slow_lane.clone(),
             bytes_handed: 0,
             handles: limits.handles.get(),
             log: GuestLog::new(plugin.clone(), limits),
@@ -115,7 +120,7 @@ impl<H> Guest<H> {
         }
         Ok(UpdateDeadline::YieldCustom(
             1,
-            Box::pin(tokio::time::sleep_until(self.turns.next())),
+            Box::pin(tokio::time::sleep_until(self.slow_lane.next())),
         ))
     }
 }

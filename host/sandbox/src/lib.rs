@@ -26,13 +26,13 @@ mod digest;
 pub mod engine;
 pub mod guest;
 mod guest_log;
-mod load_error;
 pub mod limits;
+mod load_error;
 pub mod loading;
 mod printable;
 #[cfg(test)]
 mod second_world;
-mod turns;
+mod slow_lane;
 pub mod world;
 
 pub use self::digest::{Digest, NoDigest};

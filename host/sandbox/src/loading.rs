@@ -163,10 +163,12 @@ async fn finish<W: World>(
         }
     }
     let contract = contract_of::<W>(engine, &component);
-    let component = sandbox.prepare(&component).map_err(|error| LoadError::World {
-        world: W::NAME,
-        why: printable(&format!("{error:#}"), 400),
-    })?;
+    let component = sandbox
+        .prepare(&component)
+        .map_err(|error| LoadError::World {
+            world: W::NAME,
+            why: printable(&format!("{error:#}"), 400),
+        })?;
     let program = Program::new(name, digest, contract, component, limits, engine);
     W::admit(program).await
 }

@@ -66,7 +66,7 @@ impl bindings::test::second::policy::Host for Guest<Policy> {
 
 impl World for Second {
     type Host = Policy;
-    type Component = bindings::SecondPre<Guest<Policy>>;
+    type Prepared = bindings::SecondPre<Guest<Policy>>;
     type Exports = bindings::Second;
     type Plugin = Program<Self>;
 
@@ -78,12 +78,12 @@ impl World for Second {
         bindings::test::second::policy::add_to_linker::<_, HasSelf<_>>(linker, |guest| guest)
     }
 
-    fn prepare(component: InstancePre<Guest<Policy>>) -> wasmtime::Result<Self::Component> {
+    fn prepare(component: InstancePre<Guest<Policy>>) -> wasmtime::Result<Self::Prepared> {
         bindings::SecondPre::new(component)
     }
 
     async fn instantiate(
-        component: &Self::Component,
+        component: &Self::Prepared,
         store: &mut Store<Guest<Policy>>,
     ) -> wasmtime::Result<bindings::Second> {
         component.instantiate_async(store).await
@@ -115,12 +115,19 @@ async fn a_second_world_is_loaded_and_bounded_like_the_first() {
     let program = load(&component).await.expect("it passes every step");
     assert_eq!(program.contract(), "0.1.0");
     assert_eq!(greet(&program, 3, 2).await, Ok(2));
-    assert_eq!(greet(&program, 3, 9).await, Ok(3), "each guest has its own policy");
+    assert_eq!(
+        greet(&program, 3, 9).await,
+        Ok(3),
+        "each guest has its own policy"
+    );
     assert_eq!(greet(&program, 3, 0).await, Err(GuestError::CpuBudget));
     let nothing = wat::parse_str("(component)").expect("it is sound");
     assert!(matches!(
         load(&nothing).await,
-        Err(LoadError::World { world: Second::NAME, .. })
+        Err(LoadError::World {
+            world: Second::NAME,
+            ..
+        })
     ));
     let foreign = wat::parse_str(GREETER.replace("test:second/policy", "evil:host/policy"));
     assert!(matches!(

@@ -18,7 +18,7 @@ pub trait World: Sized + Send + Sync + 'static {
     /// What its imports need during a piece of work, such as a policy; `()` where they need nothing.
     type Host: Send + 'static;
     /// A component whose types have been checked: the `…Pre` of the bindings.
-    type Component: Clone + Send + Sync + 'static;
+    type Prepared: Clone + Send + Sync + 'static;
     /// Its exports in one instance.
     type Exports: Send + Sync + 'static;
     /// What a component is that has passed every load step.
@@ -35,16 +35,18 @@ pub trait World: Sized + Send + Sync + 'static {
     fn link(linker: &mut Linker<Guest<Self::Host>>) -> wasmtime::Result<()>;
 
     /// Checks a component's types.
-    fn prepare(component: InstancePre<Guest<Self::Host>>) -> wasmtime::Result<Self::Component>;
+    fn prepare(component: InstancePre<Guest<Self::Host>>) -> wasmtime::Result<Self::Prepared>;
 
     /// Makes an instance.
     fn instantiate(
-        component: &Self::Component,
+        component: &Self::Prepared,
         store: &mut Store<Guest<Self::Host>>,
     ) -> impl Future<Output = wasmtime::Result<Self::Exports>> + Send;
 
     /// The last load steps: asks a component what it is, and has it do what it must be able to do.
-    fn admit(program: Program<Self>) -> impl Future<Output = Result<Self::Plugin, LoadError>> + Send;
+    fn admit(
+        program: Program<Self>,
+    ) -> impl Future<Output = Result<Self::Plugin, LoadError>> + Send;
 }
 
 /// Where components of a world are loaded and run. Cheap to clone.
@@ -71,7 +73,8 @@ impl<W: World> Sandbox<W> {
         });
         Ok(Self {
             engine: engine.clone(),
-            linker: linker.map_err(|error| anyhow!("linking the imports of {}: {error:#}", W::NAME))?,
+            linker: linker
+                .map_err(|error| anyhow!("linking the imports of {}: {error:#}", W::NAME))?,
         })
     }
 
@@ -80,7 +83,7 @@ impl<W: World> Sandbox<W> {
         &self.engine
     }
 
-    pub(crate) fn prepare(&self, component: &Component) -> wasmtime::Result<W::Component> {
+    pub(crate) fn prepare(&self, component: &Component) -> wasmtime::Result<W::Prepared> {
         self.linker.instantiate_pre(component).and_then(W::prepare)
     }
 }
@@ -90,7 +93,7 @@ pub struct Program<W: World> {
     name: Arc<str>,
     digest: Digest,
     contract: String,
-    component: W::Component,
+    component: W::Prepared,
     limits: GuestLimits,
     engine: Engine,
 }
@@ -100,7 +103,7 @@ impl<W: World> Program<W> {
         name: &str,
         digest: Digest,
         contract: String,
-        component: W::Component,
+        component: W::Prepared,
         limits: &GuestLimits,
         engine: &Engine,
     ) -> Self {
@@ -131,7 +134,7 @@ impl<W: World> Program<W> {
 
     /// Makes a fresh instance for one piece of work.
     pub(crate) async fn start(&self, host: W::Host) -> Result<Instance<W>, GuestError> {
-        let guest = Guest::new(&self.name, &self.limits, &self.engine.turns, host);
+        let guest = Guest::new(&self.name, &self.limits, &self.engine.slow_lane, host);
         let mut store = self.engine.store(guest, &self.limits);
         let call_timeout = self.limits.call_timeout();
         let exports = guest::enter(&mut store, call_timeout, async |store| {

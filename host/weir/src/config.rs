@@ -31,7 +31,7 @@ use crate::plugins::settings::PluginSettings;
 use crate::server::settings::{BodyLimits, ConnectionLimits};
 use weir_ledger::LedgerSettings;
 use weir_ledger::price::PriceFactors;
-use weir_storage::database::Dialect;
+use weir_storage::database::SqlDialect;
 use weir_storage::sealing::SealingKeySettings;
 use weir_storage::secrets::SecretUrl;
 
@@ -170,8 +170,7 @@ impl Config {
         };
         let config: Self = all
             .extract()
-            // `default` is figment's name for what belongs to no profile, and no key of ours.
-            .map_err(|error| anyhow!(error.to_string().replace("key \"default.", "key \"")))
+            .map_err(|error| anyhow!(in_our_words(&error)))
             .context("the configuration does not fit")?;
         config.check()?;
         Ok(config)
@@ -239,7 +238,7 @@ impl Config {
 
     fn store_problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        if let Err(error) = Dialect::of(&self.database_url()) {
+        if let Err(error) = SqlDialect::of(&self.database_url()) {
             problems.push(error.to_string());
         }
         if let Some(url) = &self.redis_url
@@ -252,7 +251,7 @@ impl Config {
 
     /// Refuses to guess whether a gateway on shared stores, or with users, is for one developer or for all.
     pub fn check_mode(&self) -> anyhow::Result<()> {
-        let postgres = Dialect::of(&self.database_url())? == Dialect::Postgres;
+        let postgres = SqlDialect::of(&self.database_url())? == SqlDialect::Postgres;
         let production = [
             ("database_url", postgres),
             ("redis_url", self.redis_url.is_some()),
@@ -337,6 +336,20 @@ impl<'de> Deserialize<'de> for ServingLimits {
     }
 }
 
+/// What figment says, with a setting's name as the file writes it.
+fn in_our_words(error: &Error) -> String {
+    // `default` is figment's name for what belongs to no profile, and no key of ours.
+    let text = error.to_string().replace("key \"default.", "key \"");
+    // Of a variable it shows the name in capitals.
+    match text.split_once("for key \"") {
+        Some((what, rest)) if rest.contains("environment variable") => {
+            let (key, source) = rest.split_once('"').unwrap_or((rest, ""));
+            format!("{what}for key \"{}\"{source}", key.to_lowercase())
+        }
+        _ => text,
+    }
+}
+
 /// Takes the settings that `T` declares out of the table `limits`.
 fn take_settings<T: DeserializeOwned, E: de::Error>(table: &mut Dict) -> Result<T, E> {
     let names = field_names::<T>().iter();
@@ -414,7 +427,7 @@ mod tests {
             ),
             (
                 "[plugins.limits]\nhandles = 0\n",
-                ["plugins.limits.handles", "more than 0"],
+                ["plugins.limits.handles", "nonzero"],
             ),
         ] {
             let error = format!("{:#}", Config::from_toml(toml).unwrap_err());

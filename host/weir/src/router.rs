@@ -18,6 +18,7 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::identity::RateSlot;
 use crate::identity::client_address::ClientAddress;
+use crate::inference::dialect::openai_chat;
 use crate::request::RequestId;
 use crate::{admin, billing, catalog, health, identity, inference, metrics, plugins};
 use weir_storage::cache::RateDecision;
@@ -51,8 +52,8 @@ pub fn public(app: App) -> Router {
         )
         .merge(plugin_routes())
         .route("/models", get(catalog::routes::list_models))
-        .route("/v1/models", get(catalog::routes::list_openai_models))
-        .route("/v1/models/{*id}", get(catalog::routes::get_openai_model))
+        .route("/v1/models", get(openai_chat::routes::list_models))
+        .route("/v1/models/{*id}", get(openai_chat::routes::get_model))
         .route("/health", get(health::get_health))
         .route("/health/ready", get(health::get_readiness));
     // Not for the public where there is another place.

@@ -29,11 +29,11 @@ pub async fn create_users(database: &Database, ids: impl Iterator<Item = &str>, 
 /// A request that was served, as the ledger has it.
 #[derive(Debug, Clone, Copy)]
 pub struct Served<'a> {
-    /// Who asked.
+    /// The source of the request.
     pub user: &'a str,
     /// For what.
     pub model: &'a str,
-    /// Who answered.
+    /// The provider that answered.
     pub provider: &'a str,
     /// The charge, in micro-credits.
     pub credits: i64,

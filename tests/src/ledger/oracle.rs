@@ -511,7 +511,6 @@ impl Generator {
             },
             latency_ms: self.random.any() % 5_000,
             estimated: self.random.percent(10),
-            ..RequestUsage::default()
         }
     }
 

@@ -357,7 +357,13 @@ mod tests {
 
     async fn open() -> Native {
         let database = Database::open(&SecretUrl::new("sqlite::memory:")).await;
-        database.unwrap().turn().unwrap().native().await.unwrap()
+        database
+            .unwrap()
+            .write_turn()
+            .unwrap()
+            .native()
+            .await
+            .unwrap()
     }
 
     #[test]

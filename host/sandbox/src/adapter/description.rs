@@ -63,22 +63,30 @@ pub(super) fn check(description: &Description) -> Result<(), String> {
             ));
         }
     }
-    if !capabilities.iter().any(|named| matches!(&**named, CHAT | IMAGES)) {
+    if !capabilities
+        .iter()
+        .any(|named| matches!(&**named, CHAT | IMAGES))
+    {
         return Err(format!("it serves neither {CHAT} nor {IMAGES}"));
     }
     for name in request_headers {
         let parsed = HeaderName::from_lowercase(name.as_bytes());
         if !parsed.is_ok_and(|name| http_rules::is_settable(&name, credential)) {
-            return Err(format!("the request header {name:?} is not an adapter's to set"));
+            return Err(format!(
+                "the request header {name:?} is not an adapter's to set"
+            ));
         }
     }
     for pattern in response_headers {
         if !is_readable(pattern) {
-            return Err(format!("the response header {pattern:?} is not an adapter's to read"));
+            return Err(format!(
+                "the response header {pattern:?} is not an adapter's to read"
+            ));
         }
     }
     for prefix in path_prefixes {
-        http_rules::check_bytes(prefix).map_err(|why| format!("the path prefix {prefix:?} {why}"))?;
+        http_rules::check_bytes(prefix)
+            .map_err(|why| format!("the path prefix {prefix:?} {why}"))?;
     }
     check_credential(credential)
 }
@@ -179,7 +187,14 @@ mod tests {
             change(&mut description);
             check(&description).expect_err("it is refused")
         };
-        for header in ["host", "authorization", "x-api-key", "Upper", "a b", "cookie"] {
+        for header in [
+            "host",
+            "authorization",
+            "x-api-key",
+            "Upper",
+            "a b",
+            "cookie",
+        ] {
             let mut description = described();
             description.request_headers = vec![header.into()];
             assert!(check(&description).is_err(), "{header}");

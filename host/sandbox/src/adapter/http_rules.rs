@@ -71,7 +71,8 @@ pub fn check_bytes(path: &str) -> Result<(), &'static str> {
 
 /// Whether a header is one that an adapter may set, whose credential travels in this slot.
 pub fn is_settable(name: &HeaderName, slot: &CredentialSlot) -> bool {
-    let is_slot = matches!(slot, CredentialSlot::Header(own) if own.eq_ignore_ascii_case(name.as_str()));
+    let is_slot =
+        matches!(slot, CredentialSlot::Header(own) if own.eq_ignore_ascii_case(name.as_str()));
     !is_slot && name != header::AUTHORIZATION && !is_framing(name)
 }
 

@@ -33,7 +33,7 @@ pub enum ProviderWorld {}
 
 impl World for ProviderWorld {
     type Host = ();
-    type Component = ProviderPre<Guest<()>>;
+    type Prepared = ProviderPre<Guest<()>>;
     type Exports = Provider;
     type Plugin = Adapter;
 
@@ -45,12 +45,12 @@ impl World for ProviderWorld {
         log::add_to_linker::<_, HasSelf<_>>(linker, |guest| guest)
     }
 
-    fn prepare(component: InstancePre<Guest<()>>) -> wasmtime::Result<Self::Component> {
+    fn prepare(component: InstancePre<Guest<()>>) -> wasmtime::Result<Self::Prepared> {
         ProviderPre::new(component)
     }
 
     async fn instantiate(
-        component: &Self::Component,
+        component: &Self::Prepared,
         store: &mut Store<Guest<()>>,
     ) -> wasmtime::Result<Provider> {
         component.instantiate_async(store).await
@@ -198,12 +198,16 @@ impl Adapter {
         };
         match step {
             Step::Send(request) => {
-                if request.body.iter().any(|part| !matches!(part, BodyPart::Bytes(_))) {
+                if request
+                    .body
+                    .iter()
+                    .any(|part| !matches!(part, BodyPart::Bytes(_)))
+                {
                     return Err("a stock request has no attachments".into());
                 }
-                http_rules::check_path(&request.path, &self.description.path_prefixes).map_err(|why| {
-                    format!("a stock request goes to a path that is refused: it {why}")
-                })
+                http_rules::check_path(&request.path, &self.description.path_prefixes).map_err(
+                    |why| format!("a stock request goes to a path that is refused: it {why}"),
+                )
             }
             Step::Emit(_) | Step::Wait(_) => Ok(()),
             Step::Done => Err("a stock request was answered with nothing".into()),

@@ -15,7 +15,7 @@ use sqlx::any::{AnyQueryResult, AnyRow, AnyStatement, AnyTypeInfo};
 use sqlx::pool::PoolConnection;
 use sqlx::{Any, AnyConnection, AnyPool, Either, Execute, Executor, SqlSafeStr, SqlStr};
 
-use super::turn::{Turn, TurnGuard};
+use super::write_turn::{WriteTurn, WriteTurnGuard};
 use super::{ACQUIRE_TIMEOUT, STATEMENT_TIMEOUT};
 
 /// A pool of connections; `&Connections` is an executor. Cheap to clone.
@@ -23,14 +23,14 @@ use super::{ACQUIRE_TIMEOUT, STATEMENT_TIMEOUT};
 pub struct Connections {
     pool: AnyPool,
     /// What must be had to use them, in SQLite.
-    turn: Option<Turn>,
+    turn: Option<WriteTurn>,
 }
 
 /// A transaction; `&mut Transaction` is an executor. Rolled back when dropped, before the turn goes on.
 #[derive(Debug)]
 pub struct Transaction {
     inner: sqlx::Transaction<'static, Any>,
-    _turn: Option<TurnGuard>,
+    _turn: Option<WriteTurnGuard>,
 }
 
 /// A transaction that reads and takes its time; `&mut *snapshot` is an executor.
@@ -38,7 +38,7 @@ pub struct Transaction {
 pub struct Snapshot(Transaction);
 
 impl Connections {
-    pub(super) fn new(pool: AnyPool, turn: Option<Turn>) -> Self {
+    pub(super) fn new(pool: AnyPool, turn: Option<WriteTurn>) -> Self {
         Self { pool, turn }
     }
 
@@ -60,7 +60,7 @@ impl Connections {
     }
 
     /// The pool itself is patient, for the sake of the start. The turn is to be dropped after the connection.
-    async fn acquire(&self) -> sqlx::Result<(Option<TurnGuard>, PoolConnection<Any>)> {
+    async fn acquire(&self) -> sqlx::Result<(Option<WriteTurnGuard>, PoolConnection<Any>)> {
         let acquired = async {
             let turn = match &self.turn {
                 Some(turn) => Some(turn.take().await),

@@ -14,7 +14,7 @@
 mod connections;
 mod postgres;
 mod sqlite;
-mod turn;
+mod write_turn;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ use sqlx::{AnyPool, Executor, SqlSafeStr};
 
 pub use self::connections::{Connections, Snapshot, Transaction};
 pub use self::sqlite::{FileLock, lock_for_serving};
-pub use self::turn::{Native, Turn};
+pub use self::write_turn::{Native, WriteTurn};
 use crate::secrets::SecretUrl;
 
 /// How long a request waits for a connection. sqlx would wait for 30 s.
@@ -44,23 +44,23 @@ type Migrations = [(i64, &'static str, &'static str)];
 /// A database, its schema up to date. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Database {
-    dialect: Dialect,
+    dialect: SqlDialect,
     reader: Connections,
     writer: Connections,
-    turn: Option<Turn>,
+    turn: Option<WriteTurn>,
     checkpoints: Option<Arc<sqlite::Checkpoints>>,
 }
 
 /// Which SQL the database speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dialect {
+pub enum SqlDialect {
     /// SQLite.
     Sqlite,
     /// PostgreSQL.
     Postgres,
 }
 
-impl Dialect {
+impl SqlDialect {
     /// The dialect behind a URL; the error says which there are.
     pub fn of(url: &SecretUrl) -> anyhow::Result<Self> {
         match url.scheme() {
@@ -78,9 +78,9 @@ impl Database {
     /// `postgres://USER:PASSWORD@HOST/NAME` is a database that exists.
     pub async fn open(url: &SecretUrl) -> anyhow::Result<Self> {
         sqlx::any::install_default_drivers();
-        match Dialect::of(url)? {
-            Dialect::Sqlite => sqlite::open(url).await,
-            Dialect::Postgres => postgres::open(url).await,
+        match SqlDialect::of(url)? {
+            SqlDialect::Sqlite => sqlite::open(url).await,
+            SqlDialect::Postgres => postgres::open(url).await,
         }
         .with_context(|| format!("opening the database {url}"))
     }
@@ -127,8 +127,8 @@ impl Database {
         self.writer
             .begin(match self.dialect {
                 // A deferred one that reads and then writes fails at once when another has written.
-                Dialect::Sqlite => "BEGIN IMMEDIATE",
-                Dialect::Postgres => "BEGIN",
+                SqlDialect::Sqlite => "BEGIN IMMEDIATE",
+                SqlDialect::Postgres => "BEGIN",
             })
             .await
     }
@@ -137,18 +137,18 @@ impl Database {
     /// for operators and administrators, who look at everything. Not for other requests.
     pub async fn snapshot(&self) -> sqlx::Result<Snapshot> {
         let statement = match self.dialect {
-            Dialect::Sqlite => "BEGIN",
-            Dialect::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
+            SqlDialect::Sqlite => "BEGIN",
+            SqlDialect::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
         };
         let mut snapshot = self.reader.snapshot(statement).await?;
-        if self.dialect == Dialect::Postgres {
+        if self.dialect == SqlDialect::Postgres {
             snapshot.execute("SET LOCAL statement_timeout = 0").await?;
         }
         Ok(snapshot)
     }
 
     /// Which SQL it speaks.
-    pub fn dialect(&self) -> Dialect {
+    pub fn dialect(&self) -> SqlDialect {
         self.dialect
     }
 
@@ -158,7 +158,7 @@ impl Database {
     }
 
     /// In SQLite, what a transaction of many small statements is run on.
-    pub fn turn(&self) -> Option<&Turn> {
+    pub fn write_turn(&self) -> Option<&WriteTurn> {
         self.turn.as_ref()
     }
 

@@ -7,7 +7,7 @@ use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::{AnyPool, Connection, Executor};
 
 use super::{
-    Connections, Database, Dialect, Migrations, START_TIMEOUT, STATEMENT_TIMEOUT, migrate, warm,
+    Connections, Database, Migrations, START_TIMEOUT, STATEMENT_TIMEOUT, SqlDialect, migrate, warm,
 };
 use crate::secrets::SecretUrl;
 
@@ -60,7 +60,7 @@ pub(super) async fn open(url: &SecretUrl) -> anyhow::Result<Database> {
     warm(&writer, KEPT_WARM as usize).await?;
     warm(&reader, KEPT_WARM as usize).await?;
     Ok(Database {
-        dialect: Dialect::Postgres,
+        dialect: SqlDialect::Postgres,
         reader: Connections::new(reader, None),
         writer: Connections::new(writer, None),
         turn: None,

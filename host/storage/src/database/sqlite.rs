@@ -15,7 +15,9 @@ use sqlx::{AnyPool, Executor, Row};
 use tokio::time::MissedTickBehavior;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Connections, Database, Dialect, Migrations, START_TIMEOUT, Turn, migrate, warm};
+use super::{
+    Connections, Database, Migrations, START_TIMEOUT, SqlDialect, WriteTurn, migrate, warm,
+};
 use crate::secrets::{SecretUrl, create_private_folder};
 
 const MIGRATIONS: &Migrations = include!(concat!(env!("OUT_DIR"), "/migrations_sqlite.rs"));
@@ -64,7 +66,7 @@ pub(super) async fn open(url: &SecretUrl) -> anyhow::Result<Database> {
         }
     };
     drop(connection);
-    let turn = Turn::new(open_native(&path, in_memory.is_some())?);
+    let turn = WriteTurn::new(open_native(&path, in_memory.is_some())?);
     let (reader, checkpoints) = if file.is_some() {
         let reader = pool(READERS, READER).connect_lazy_with(options.clone());
         warm(&reader, 1).await?;
@@ -76,7 +78,7 @@ pub(super) async fn open(url: &SecretUrl) -> anyhow::Result<Database> {
         (Connections::new(writer.clone(), Some(turn.clone())), None)
     };
     Ok(Database {
-        dialect: Dialect::Sqlite,
+        dialect: SqlDialect::Sqlite,
         reader,
         writer: Connections::new(writer, Some(turn.clone())),
         turn: Some(turn),
@@ -133,7 +135,7 @@ pub(super) struct Checkpoints {
 }
 
 impl Checkpoints {
-    fn start(pool: AnyPool, turn: Turn) -> Self {
+    fn start(pool: AnyPool, turn: WriteTurn) -> Self {
         let task = tokio::spawn(checkpoint_for_ever(pool.clone(), turn));
         Self {
             pool,
@@ -147,7 +149,7 @@ impl Checkpoints {
     }
 }
 
-async fn checkpoint_for_ever(pool: AnyPool, turn: Turn) {
+async fn checkpoint_for_ever(pool: AnyPool, turn: WriteTurn) {
     let mut ticks = tokio::time::interval(CHECKPOINT_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -160,7 +162,7 @@ async fn checkpoint_for_ever(pool: AnyPool, turn: Turn) {
 
 /// While others write. Once the log is long, its end is moved in a turn of its own, so that it is written from the beginning
 /// again. Writers wait for the disk then, so what is left until then must be little.
-async fn checkpoint(pool: &AnyPool, turn: &Turn) -> sqlx::Result<()> {
+async fn checkpoint(pool: &AnyPool, turn: &WriteTurn) -> sqlx::Result<()> {
     let (pages, _) = move_log(pool).await?;
     if pages < LOG_PAGES {
         return Ok(());

@@ -9,7 +9,7 @@ use std::time::Duration;
 use sqlx::{AssertSqlSafe, Executor, Row};
 use weir_ledger::UsageSums;
 use weir_storage::Database;
-use weir_storage::database::{Dialect, Snapshot};
+use weir_storage::database::{Snapshot, SqlDialect};
 
 use super::report::{Month, Sums};
 
@@ -79,7 +79,7 @@ async fn count_users(snapshot: &mut Snapshot, month: &Month) -> sqlx::Result<i64
 
 async fn begin(database: &Database) -> sqlx::Result<Snapshot> {
     let mut snapshot = database.snapshot().await?;
-    if database.dialect() == Dialect::Postgres {
+    if database.dialect() == SqlDialect::Postgres {
         snapshot.execute(POSTGRES_TIMEOUT).await?;
     }
     Ok(snapshot)

@@ -23,10 +23,10 @@ use weir_ledger::price::{Price, PriceFactors};
 use self::config::{ModelConfig, ProviderConfig};
 use crate::inference::settings::TimeoutSettings;
 use crate::inference::upstream::{BaseUrl, Upstream, UpstreamTimeouts};
+use crate::plugins::{Component, Plugins};
 use weir_sandbox::adapter::ConfigureError;
 use weir_sandbox::adapter::bindings::adapter::{CredentialSlot, Description};
 use weir_sandbox::adapter::description;
-use crate::plugins::{Component, Plugins};
 
 /// The built-in providers and models.
 pub const DEFAULT: &str = include_str!("default.toml");
@@ -297,7 +297,11 @@ async fn option_problem(
     component: &Component,
 ) -> Option<Problem> {
     let known = &component.description.options;
-    if provider.options.keys().any(|option| !known.contains(option)) {
+    if provider
+        .options
+        .keys()
+        .any(|option| !known.contains(option))
+    {
         // That it has no such option is said already.
         return None;
     }
@@ -328,7 +332,10 @@ pub async fn check_options(
         };
         if plugins.is_operated(&provider.adapter) {
             let Problem { setting, what } = problem;
-            tracing::error!(setting, "what serves does not fit the configuration: {what}");
+            tracing::error!(
+                setting,
+                "what serves does not fit the configuration: {what}"
+            );
         } else {
             problems.push(problem);
         }
@@ -341,7 +348,10 @@ fn serves(description: &Description, price: &Price) -> bool {
         Price::Text { .. } => description::CHAT,
         Price::Image(_) => description::IMAGES,
     };
-    description.capabilities.iter().any(|named| named == capability)
+    description
+        .capabilities
+        .iter()
+        .any(|named| named == capability)
 }
 
 fn other_kind(id: &str, upstream: usize, slot: &str) -> Problem {

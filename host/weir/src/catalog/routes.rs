@@ -1,13 +1,10 @@
-//! `GET /models` and OpenAI's `GET /v1/models`.
+//! `GET /models`: the catalog as clients see it. A dialect's own list is with the dialect.
 
 use axum::Json;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use serde_json::{Value, json};
 
-use super::Model;
 use crate::app::App;
-use crate::error::ApiError;
 use crate::identity::Caller;
 
 /// `GET /models`: every model with its limits, prices and capabilities.
@@ -19,41 +16,4 @@ pub async fn list_models(State(app): State<App>, _: Caller) -> Json<Value> {
         .map(|model| model.item(factors))
         .collect();
     Json(json!({ "models": models }))
-}
-
-/// `GET /v1/models`: the same list in OpenAI's shape.
-pub async fn list_openai_models(State(app): State<App>, _: Caller) -> Json<Value> {
-    let data: Vec<_> = app
-        .catalog
-        .models()
-        .map(|model| openai_model(&app, model))
-        .collect();
-    Json(json!({ "object": "list", "data": data }))
-}
-
-/// `GET /v1/models/{id}`: one of them.
-pub async fn get_openai_model(
-    State(app): State<App>,
-    _: Caller,
-    id: Result<Path<String>, PathRejection>,
-) -> Result<Json<Value>, ApiError> {
-    // What is not UTF-8 is no model's name either.
-    match id.ok().and_then(|Path(id)| app.catalog.model(&id)) {
-        Some(model) => Ok(Json(openai_model(&app, model))),
-        None => Err(ApiError::new(
-            http::StatusCode::NOT_FOUND,
-            "UNKNOWN_MODEL",
-            "There is no model of that name; GET /models lists them.",
-        )
-        .with_param("id")),
-    }
-}
-
-fn openai_model(app: &App, model: &Model) -> Value {
-    json!({
-        "id": model.id,
-        "object": "model",
-        "created": app.started_at.seconds(),
-        "owned_by": model.candidates[0].upstream.name,
-    })
 }

@@ -20,8 +20,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::config::Config;
-use weir_sandbox::compiler;
 use crate::telemetry;
+use weir_sandbox::compiler;
 
 /// weir: an inference gateway whose provider adapters are sandboxed WebAssembly components.
 #[derive(Parser)]

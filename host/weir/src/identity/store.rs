@@ -6,7 +6,7 @@ use super::api_key::{LIFETIME_DAYS, RawKey, StoredKey};
 use super::pepper::{Pepper, Peppers};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
-use weir_storage::database::{Connections, Dialect, Transaction};
+use weir_storage::database::{Connections, SqlDialect, Transaction};
 use weir_storage::ids;
 
 /// The record of a user.
@@ -279,13 +279,13 @@ pub async fn set_last_used(database: &Database, used: &[(String, Millis)]) -> sq
     used.sort();
     let batch = serde_json::to_string(&used).map_err(|error| sqlx::Error::Encode(error.into()))?;
     let sql = match database.dialect() {
-        Dialect::Sqlite => {
+        SqlDialect::Sqlite => {
             "UPDATE api_keys SET last_used_at = used.at \
              FROM (SELECT value ->> 0 AS id, value ->> 1 AS at FROM json_each($1)) AS used \
              WHERE api_keys.id = used.id AND COALESCE(last_used_at, 0) < used.at"
         }
         // Locked in one order, so that nodes that write the same keys wait for each other at most once.
-        Dialect::Postgres => {
+        SqlDialect::Postgres => {
             "WITH used AS ( \
                 SELECT value ->> 0 AS id, CAST(value ->> 1 AS BIGINT) AS at \
                 FROM jsonb_array_elements(CAST($1 AS JSONB)) \

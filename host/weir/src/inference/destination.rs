@@ -17,11 +17,11 @@ use http::header::{self, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri};
 
+use super::dialect::Attachment;
 use weir_sandbox::adapter::bindings::adapter::{
     BodyPart, CredentialSlot, Description, Header, HttpRequest,
 };
 use weir_sandbox::adapter::http_rules;
-use super::dialect::Attachment;
 use weir_storage::secrets::Secret;
 
 /// Bytes of the largest body, attachments included: several times what a client can send.
@@ -170,7 +170,9 @@ fn put_together(
     attachments: &[Attachment],
 ) -> Result<Bytes, DestinationError> {
     let attachment = |index: u32| {
-        let found = usize::try_from(index).ok().and_then(|index| attachments.get(index));
+        let found = usize::try_from(index)
+            .ok()
+            .and_then(|index| attachments.get(index));
         found.ok_or(DestinationError::Attachment(index))
     };
     // Most bodies are one piece, which need not be copied.
@@ -228,7 +230,9 @@ fn guest_headers(
         let refused = || DestinationError::Header(weir_sandbox::printable(name, 64));
         let parsed = HeaderName::try_from(name.as_str()).map_err(|_| refused())?;
         let described = &description.request_headers;
-        let is_described = described.iter().any(|described| parsed == described.as_str());
+        let is_described = described
+            .iter()
+            .any(|described| parsed == described.as_str());
         // The description was checked when the adapter was loaded; what must never leave is looked at again.
         if !is_described || !http_rules::is_settable(&parsed, &description.credential) {
             return Err(refused());
@@ -392,13 +396,7 @@ mod tests {
                 "{path:?}"
             );
         }
-        assert!(
-            uri(
-                &format!("/{}", "x".repeat(8 << 10)),
-                &CredentialSlot::None
-            )
-            .is_err()
-        );
+        assert!(uri(&format!("/{}", "x".repeat(8 << 10)), &CredentialSlot::None).is_err());
     }
 
     #[test]
@@ -490,7 +488,10 @@ mod tests {
             built("/v1/chat", &[("x-other", "1")]),
             Err(DestinationError::Header("x-other".into()))
         );
-        assert!(matches!(built("/v1/models", &[]), Err(DestinationError::Path(_))));
+        assert!(matches!(
+            built("/v1/models", &[]),
+            Err(DestinationError::Path(_))
+        ));
     }
 
     #[test]

@@ -197,9 +197,8 @@ impl From<Failure> for ApiError {
         use StatusCode as S;
         let text = printable(&failure.text, 300);
         let refused = |code, what: &str| Self::new(S::BAD_REQUEST, code, format!("{what}: {text}"));
-        let retry_after = |default_ms| {
-            Duration::from_millis(failure.retry_after_ms.unwrap_or(default_ms).into())
-        };
+        let retry_after =
+            |default_ms| Duration::from_millis(failure.retry_after_ms.unwrap_or(default_ms).into());
         match failure.kind {
             FailureKind::Unsupported => {
                 let first_word = failure.text.split([' ', ':']).next();

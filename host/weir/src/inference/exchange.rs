@@ -47,7 +47,7 @@ pub struct Exchange<'a> {
     pub http: &'a HttpClient,
     /// Who is asked.
     pub upstream: &'a Upstream,
-    /// Who translates.
+    /// The component that translates.
     pub adapter: &'a Component,
     /// What is asked.
     pub request: &'a Request,
@@ -121,7 +121,11 @@ impl Exchange<'_> {
         };
         relay.ask();
         let response = relay
-            .within(first_byte, Phase::FirstByte, self.http.request(request.map(Full::new)))
+            .within(
+                first_byte,
+                Phase::FirstByte,
+                self.http.request(request.map(Full::new)),
+            )
             .await?
             .map_err(|error| {
                 // The error's own text may hold an address; its class is enough.
@@ -251,9 +255,7 @@ pub(crate) fn visible_headers(
 ) -> Vec<Header> {
     headers
         .iter()
-        .filter(|(name, _)| {
-            VISIBLE_HEADERS.contains(name) || description::asks_for(adapter, name)
-        })
+        .filter(|(name, _)| VISIBLE_HEADERS.contains(name) || description::asks_for(adapter, name))
         .filter_map(|(name, value)| {
             Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))
         })

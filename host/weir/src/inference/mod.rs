@@ -52,7 +52,6 @@ use crate::app::App;
 use crate::error::ApiError;
 use weir_sandbox::GuestError;
 use weir_sandbox::adapter::bindings::adapter::{Request, Task};
-use weir_sandbox::adapter::bindings::chat;
 
 use crate::plugins::Component;
 use crate::plugins::counters::Ended;
@@ -84,24 +83,24 @@ pub async fn chat(
     key: Option<KeyedRequest>,
 ) -> Result<Response, ApiError> {
     let (stream, dialect) = (call.request.stream, call.dialect);
-    let plan = resolve::resolve(&app.catalog, call)?;
+    let resolved = resolve::resolve(&app.catalog, call)?;
     let head = AnswerHead {
         id: ids::answer_id(),
         created: app.clock.now().seconds(),
-        model: plan.model.id.clone(),
+        model: resolved.model.id.clone(),
     };
     let bounds = Bounds {
         deadline: Instant::now() + app.config.timeouts.total(),
         drain: app.config.limits.exchanges.hang_up_drain(),
         shutdown: app.shutdown.clone(),
-        output_limit: plan.request.max_output_tokens,
+        output_limit: resolved.request.max_output_tokens,
     };
     let metered = Metered {
         request_id: request_id.as_str().to_owned(),
-        model: plan.model.id.clone(),
-        size: plan.size,
-        max_image_tokens: plan.model.max_image_tokens,
-        output_limit: plan.request.max_output_tokens,
+        model: resolved.model.id.clone(),
+        size: resolved.size,
+        max_image_tokens: resolved.model.max_image_tokens,
+        output_limit: resolved.request.max_output_tokens,
     };
     let key = key.map(|key| (key, payer.account.clone()));
     let meter = Meter::new(app, payer, metered);
@@ -110,7 +109,7 @@ pub async fn chat(
     } else {
         Relay::plain(dialect, head, meter, bounds.clone())
     };
-    let task = serve(app.clone(), plan, bounds, relay, request_id, key);
+    let task = serve(app.clone(), resolved, bounds, relay, request_id, key);
     app.tasks.spawn(async move {
         task.await;
         drop(held);
@@ -120,7 +119,7 @@ pub async fn chat(
 
 async fn serve(
     app: App,
-    plan: Resolved,
+    resolved: Resolved,
     bounds: Bounds,
     mut relay: Relay,
     request_id: RequestId,
@@ -133,12 +132,12 @@ async fn serve(
             Err(Instead::Refuse(error)) => return relay.refuse(error, request_id.as_str()).await,
         }
     }
-    let model = plan.model.clone();
+    let model = resolved.model.clone();
     let prices = model.candidates.iter().map(|candidate| &candidate.price);
     if let Err(error) = relay.meter().open(prices).await {
         return relay.refuse(error, request_id.as_str()).await;
     }
-    let outcome = match attempt_all(&app, plan, &bounds, &mut relay).await {
+    let outcome = match attempt_all(&app, resolved, &bounds, &mut relay).await {
         Err(ExchangeError::Spent) => relay.stop().await,
         outcome => outcome,
     };
@@ -158,19 +157,19 @@ async fn serve(
 /// Tries the model's upstreams in order until one answers.
 async fn attempt_all(
     app: &App,
-    plan: Resolved,
+    resolved: Resolved,
     bounds: &Bounds,
     relay: &mut Relay,
 ) -> Result<(), ExchangeError> {
-    let attachments = plan.attachments;
+    let attachments = resolved.attachments;
     let mut request = Request {
-        task: Task::Chat(plan.request),
-        attachments: attachments.iter().map(described).collect(),
-        client: plan.client,
+        task: Task::Chat(resolved.request),
+        attachments: attachments.iter().map(Attachment::described).collect(),
+        client: resolved.client,
         attempt: 0,
         deadline_ms: 0,
     };
-    let mut candidates = plan.model.candidates.iter().peekable();
+    let mut candidates = resolved.model.candidates.iter().peekable();
     let mut last = ExchangeError::Connect;
     while let Some(candidate) = candidates.next() {
         let upstream = &*candidate.upstream;
@@ -201,7 +200,7 @@ async fn attempt_all(
                 answer_bytes: app.config.limits.exchanges.answer_bytes.get(),
             };
             let outcome = exchange.run(relay).await;
-            note(app, &adapter, plan.size, &outcome, started.elapsed());
+            note(app, &adapter, resolved.size, &outcome, started.elapsed());
             let error = match outcome {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
@@ -237,14 +236,6 @@ async fn attempt_all(
         }
     }
     Err(last)
-}
-
-/// What an adapter is told of an attachment.
-fn described(attachment: &Attachment) -> chat::Attachment {
-    chat::Attachment {
-        media_type: attachment.media_type.clone(),
-        size_bytes: attachment.data.len() as u64,
-    }
 }
 
 /// Counts an exchange, and takes a component out of service that has trapped too often.

@@ -116,7 +116,12 @@ enum Client {
 
 impl Relay {
     /// For a client that wants the whole answer at once, in this dialect.
-    pub fn plain(dialect: Dialect, head: AnswerHead, meter: Meter, bounds: Bounds) -> (Self, Reply) {
+    pub fn plain(
+        dialect: Dialect,
+        head: AnswerHead,
+        meter: Meter,
+        bounds: Bounds,
+    ) -> (Self, Reply) {
         let (reply, begun) = oneshot::channel();
         let client = Client::Plain {
             answer: dialect.whole(head),
@@ -127,7 +132,12 @@ impl Relay {
     }
 
     /// For a client that wants the answer as it is made.
-    pub fn stream(dialect: Dialect, head: AnswerHead, meter: Meter, bounds: Bounds) -> (Self, Reply) {
+    pub fn stream(
+        dialect: Dialect,
+        head: AnswerHead,
+        meter: Meter,
+        bounds: Bounds,
+    ) -> (Self, Reply) {
         let (begun_sender, begun) = oneshot::channel();
         let (sender, pieces) = mpsc::channel(WAITING_PIECES);
         let client = Client::Stream {
@@ -172,9 +182,16 @@ impl Relay {
     pub fn ignore(&mut self, names: &[String]) {
         let fit = |name: &&String| {
             (1..=MAX_IGNORED_BYTES).contains(&name.len())
-                && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',')
+                && name
+                    .bytes()
+                    .all(|byte| byte.is_ascii_graphic() && byte != b',')
         };
-        self.ignored = names.iter().filter(fit).take(MAX_IGNORED).cloned().collect();
+        self.ignored = names
+            .iter()
+            .filter(fit)
+            .take(MAX_IGNORED)
+            .cloned()
+            .collect();
     }
 
     /// An upstream is sent the request.

@@ -92,9 +92,8 @@ fn take_payer(call: &mut ChatCall) -> Result<Payer, ApiError> {
         };
         let (_, json) = fields.remove(index);
         let id = serde_json::from_str::<String>(&json).ok();
-        let is_legal = |id: &String| {
-            (1..=MAX_ID_BYTES).contains(&id.len()) && !id.contains(char::is_control)
-        };
+        let is_legal =
+            |id: &String| (1..=MAX_ID_BYTES).contains(&id.len()) && !id.contains(char::is_control);
         id.filter(is_legal).map(Some).ok_or_else(|| {
             ApiError::invalid_request(
                 name,

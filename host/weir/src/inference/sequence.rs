@@ -349,10 +349,7 @@ mod tests {
             Event::Fragment(piece(0, &long)),
             Event::Finish(FinishReason::Other(long.clone())),
         ] {
-            assert_eq!(
-                Sequence::new(100).follow(&event),
-                Err(OutOfOrder::TOO_MUCH)
-            );
+            assert_eq!(Sequence::new(100).follow(&event), Err(OutOfOrder::TOO_MUCH));
         }
     }
 
@@ -380,7 +377,12 @@ mod tests {
             vec![start(0, Block::Text), text(1, "x"), end(0), finish()],
             vec![start(0, Block::Text), end(0), text(0, "x"), finish()],
             vec![start(0, Block::Text), end(0), end(0), finish()],
-            vec![start(0, Block::Text), Event::Sealed(piece(0, "x")), end(0), finish()],
+            vec![
+                start(0, Block::Text),
+                Event::Sealed(piece(0, "x")),
+                end(0),
+                finish(),
+            ],
             vec![start(0, tool()), citation(0), end(0), finish()],
             vec![Event::Signature(piece(0, "x")), finish()],
             vec![opaque(1), finish()],

@@ -6,7 +6,8 @@
 
 use weir_ledger::TokenCounts;
 use weir_sandbox::adapter::bindings::chat::{
-    ChatRequest, Content, File, Image, Message, ResponseFormat, Source, ToolContent, ToolKind, Usage,
+    ChatRequest, Content, File, Image, Message, ResponseFormat, Source, ToolContent, ToolKind,
+    Usage,
 };
 
 use super::dialect::Attachment;
@@ -169,7 +170,9 @@ impl RequestSize {
     fn document(&mut self, source: &Source, attachments: &[Attachment]) {
         self.images += 1;
         if let Source::Attachment(index) = source {
-            let attachment = usize::try_from(*index).ok().and_then(|at| attachments.get(at));
+            let attachment = usize::try_from(*index)
+                .ok()
+                .and_then(|at| attachments.get(at));
             self.file_bytes += attachment.map_or(0, |attachment| attachment.data.len() as u64);
         }
         self.locator(source);
@@ -242,7 +245,7 @@ pub fn check(
 mod tests {
     use super::*;
     use crate::error::ApiError;
-    use crate::inference::dialect::openai_chat::read;
+    use crate::inference::dialect::read_own;
 
     const SIZE: RequestSize = RequestSize {
         text_bytes: 402,
@@ -284,7 +287,7 @@ mod tests {
             "response_format": {"type": "json_schema", "json_schema": {
                 "name": text(5), "description": text(8), "schema": {"a": text(9)}, "strict": true}},
         });
-        let call = read(body.to_string().as_bytes())?;
+        let call = read_own(body.to_string().as_bytes())?;
         let size = RequestSize::of(&call.request, &call.attachments);
         let json_and_url = 2 * r#"{"a":""}"#.len() + "https://a.example/".len();
         assert_eq!(

@@ -11,10 +11,10 @@
 
 pub mod bundled;
 pub mod counters;
+mod error;
 pub mod routes;
 pub mod settings;
 pub mod slots;
-mod error;
 mod store;
 
 use std::ops::Deref;
@@ -31,7 +31,13 @@ pub use self::slots::{Loader, Plugins};
 pub struct Component {
     adapter: Adapter,
     counters: Arc<Counters>,
-    configurations: Mutex<Vec<(Vec<Setting>, Arc<[u8]>)>>,
+    configurations: Mutex<Vec<Configuration>>,
+}
+
+/// What the adapter made of a provider's options.
+struct Configuration {
+    options: Vec<Setting>,
+    made: Arc<[u8]>,
 }
 
 impl Deref for Component {
@@ -68,7 +74,10 @@ impl Component {
             .configurations
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        configurations.push((options.to_vec(), made.clone()));
+        configurations.push(Configuration {
+            options: options.to_vec(),
+            made: made.clone(),
+        });
         Ok(made)
     }
 
@@ -76,7 +85,7 @@ impl Component {
         let configurations = self.configurations.lock();
         let configurations = configurations.unwrap_or_else(PoisonError::into_inner);
         let mut known = configurations.iter();
-        let (_, made) = known.find(|(known, _)| known == options)?;
-        Some(made.clone())
+        let known = known.find(|known| known.options == options)?;
+        Some(known.made.clone())
     }
 }

@@ -10,11 +10,9 @@ use http::StatusCode;
 use http::request::Parts;
 use serde::{Deserialize, Serialize};
 
-use weir_sandbox::compiler::CompileError;
+use super::Component;
 use super::slots::{self, Origin, SlotOperation, Standing};
 use super::{OperationError, store};
-use super::Component;
-use weir_sandbox::{Digest, GuestError, LoadError};
 use crate::admin::AdminCaller;
 use crate::app::App;
 use crate::catalog::{self, Problem};
@@ -23,6 +21,8 @@ use crate::identity;
 use crate::identity::service::Scope;
 use crate::request::{ComponentBody, JsonBody};
 use weir_ledger::Credits;
+use weir_sandbox::compiler::CompileError;
+use weir_sandbox::{Digest, GuestError, LoadError};
 
 /// Bytes of the longest name of a slot.
 const SLOT_BYTES: usize = 64;
@@ -111,7 +111,7 @@ pub struct SlotList {
 /// A component that has been installed.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct InstalledItem {
-    /// Where.
+    /// The slot's name.
     pub slot: String,
     /// Which code it is.
     pub digest: String,
@@ -126,9 +126,9 @@ pub struct InstalledItem {
 /// Something that has happened to a slot.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct EventItem {
-    /// When.
+    /// The moment, by ISO 8601.
     pub at: String,
-    /// Where.
+    /// The slot's name.
     pub slot: String,
     /// `installed`, `activated`, `rolled_back`, `removed` or `quarantined`.
     pub kind: String,
@@ -374,7 +374,7 @@ async fn overview(app: &App) -> Result<Vec<SlotItem>, ApiError> {
         .collect())
 }
 
-fn plugin_item(candidate: slots::Candidate) -> PluginItem {
+fn plugin_item(candidate: slots::SlotCandidate) -> PluginItem {
     let counts = candidate.counts;
     let latency_ms = match counts.requests {
         0 => None,

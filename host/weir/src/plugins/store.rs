@@ -159,13 +159,12 @@ pub(super) async fn kept(
     slot: &str,
     digest: Digest,
 ) -> sqlx::Result<Option<Kept>> {
-    let row = sqlx::query(
-        "SELECT size_bytes, description FROM plugins WHERE slot = $1 AND digest = $2",
-    )
-    .bind(slot)
-    .bind(digest.to_string())
-    .fetch_optional(database.reader())
-    .await?;
+    let row =
+        sqlx::query("SELECT size_bytes, description FROM plugins WHERE slot = $1 AND digest = $2")
+            .bind(slot)
+            .bind(digest.to_string())
+            .fetch_optional(database.reader())
+            .await?;
     let Some(row) = row else {
         return Ok(None);
     };

@@ -99,13 +99,15 @@ pub(crate) enum Answer {
     /// written as serde writes them: `{"Emit": [{"BlockStart": {"index": 0, "block": "Text"}},
     /// {"Fragment": {"index": 0, "text": "x"}}, {"BlockEnd": 0}, {"Finish": "Stop"}]}`, `{"Wait": 10}`,
     /// `{"Send": {"method", "path", "headers", "body": [{"Bytes": []}]}}`, `"Done"`. With `forever`,
-    /// they start over when they run out.
+    /// those after the first `once` start over when they run out.
     ///
     /// After a `Send`, whatever the upstream answered is emitted as a text, see [`Answer::Send`].
     Script {
         steps: Vec<Step>,
         #[serde(default)]
         forever: bool,
+        #[serde(default)]
+        once: usize,
     },
     /// Sends this request so many times, then answers with a JSON object for each response:
     /// `status`, `headers`, `body` (as text) and `pieces` (the length of each piece that `body` was

@@ -27,6 +27,8 @@ pub(crate) struct Script {
     committed: Cell<bool>,
     steps: RefCell<VecDeque<Step>>,
     forever: bool,
+    /// So many of the steps are not repeated.
+    once: Cell<usize>,
     ignored: Vec<String>,
     response: RefCell<Response>,
     /// How many blocks began so far, which is the index of the next.
@@ -133,6 +135,7 @@ impl Script {
             committed: Cell::new(false),
             steps: RefCell::new(steps.into()),
             forever: false,
+            once: Cell::new(0),
             ignored: Vec::new(),
             response: RefCell::default(),
             blocks: Cell::new(0),
@@ -153,8 +156,13 @@ impl Script {
                 ..Self::plain(on_the_way)
             },
             Behaviour::Answer(answer) => match answer {
-                Answer::Script { steps, forever } => Self {
+                Answer::Script {
+                    steps,
                     forever,
+                    once,
+                } => Self {
+                    forever,
+                    once: Cell::new(once),
                     ..Self::plain(steps)
                 },
                 Answer::Send {
@@ -241,7 +249,9 @@ impl Script {
     fn step(&self) -> Step {
         let mut steps = self.steps.borrow_mut();
         if let Some(step) = steps.pop_front() {
-            if self.forever {
+            let once = self.once.get();
+            self.once.set(once.saturating_sub(1));
+            if self.forever && once == 0 {
                 steps.push_back(step.clone());
             }
             if let Step::Emit(events) = &step {

@@ -87,7 +87,9 @@ pub(super) struct Pieces(BTreeMap<u32, &'static str>);
 pub(super) fn event(event: &Event, pieces: &mut Pieces) -> anyhow::Result<()> {
     let fragment = |Fragment { index, text }: &Fragment| json!({ "index": index, "text": text });
     let event = match event {
-        Event::Started(started) => json!({ "started": { "id": started.id, "model": started.model } }),
+        Event::Started(started) => {
+            json!({ "started": { "id": started.id, "model": started.model } })
+        }
         Event::BlockStart(start) => {
             pieces.0.insert(start.index, piece_name(&start.block));
             block_start(start)
@@ -143,7 +145,10 @@ pub(super) fn failure(failure: &Failure) -> anyhow::Result<()> {
         ("param", failure.param.as_deref().map(Value::from)),
         ("retry-after-ms", failure.retry_after_ms.map(Value::from)),
         ("code", failure.code.as_deref().map(Value::from)),
-        ("upstream-error", failure.upstream_error.as_deref().map(json_or_text)),
+        (
+            "upstream-error",
+            failure.upstream_error.as_deref().map(json_or_text),
+        ),
     ] {
         line.extend(value.map(|value| (name.to_owned(), value)));
     }
@@ -204,11 +209,16 @@ fn block_start(start: &BlockStart) -> Value {
 
 fn citation(citation: &Citation) -> Value {
     let mut line = Map::from_iter([("index".to_owned(), json!(citation.index))]);
-    let span = citation.span.map(|span| json!({ "start": span.start, "end": span.end }));
+    let span = citation
+        .span
+        .map(|span| json!({ "start": span.start, "end": span.end }));
     for (name, value) in [
         ("source", citation.source.as_deref().map(Value::from)),
         ("title", citation.title.as_deref().map(Value::from)),
-        ("cited-text", citation.cited_text.as_deref().map(Value::from)),
+        (
+            "cited-text",
+            citation.cited_text.as_deref().map(Value::from),
+        ),
         ("span", span),
         ("json", citation.json.as_deref().map(json_or_text)),
     ] {
@@ -232,7 +242,10 @@ fn usage(usage: &Usage) -> Value {
         ("reasoning-tokens", usage.reasoning_tokens),
         ("images", usage.images.map(u64::from)),
     ];
-    let other = usage.other.iter().map(|other| (other.name.clone(), other.count.into()));
+    let other = usage
+        .other
+        .iter()
+        .map(|other| (other.name.clone(), other.count.into()));
     counts
         .into_iter()
         .filter_map(|(name, count)| Some((name.to_owned(), Value::from(count?))))

@@ -8,10 +8,10 @@ use anyhow::{Context, bail, ensure};
 
 use super::connection::{Connection, Gateway, GatewayAnswer};
 use crate::config::Config;
-use weir_sandbox::limits::COMPONENT_BYTES;
 use crate::plugins::routes::{
     EventList, InstalledItem, PluginItem, SLOT_NAMES, SlotItem, SlotList, is_slot_name,
 };
+use weir_sandbox::limits::COMPONENT_BYTES;
 
 /// Digits of a digest that are shown to people; as many name it, and fewer where they do not fit another.
 const SHOWN_DIGITS: usize = 12;

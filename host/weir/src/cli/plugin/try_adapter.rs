@@ -23,7 +23,7 @@ use crate::plugins::Component;
 use weir_sandbox::adapter::bindings::adapter::{
     HttpRequest, HttpResponseHead, Progress, Request, Setting, Step, Task,
 };
-use weir_sandbox::adapter::bindings::chat::{self, Event};
+use weir_sandbox::adapter::bindings::chat::Event;
 use weir_sandbox::adapter::{GuestExchange, ProviderWorld, description};
 use weir_sandbox::compiler::Compiler;
 use weir_sandbox::loading::{self, Arrived};
@@ -108,18 +108,18 @@ struct Trial<'a> {
 impl Trial<'_> {
     /// Prints an exchange as it goes. What goes wrong in it is an [`ExchangeError`].
     async fn run(&mut self, call: ChatCall, options: &[Setting]) -> anyhow::Result<()> {
-        let configuration = self.component.configuration(options).await.map_err(|error| {
-            let known = self.component.description.options.join(", ");
-            anyhow!("the adapter does not take its options: {error}; it has: {known}")
-        })?;
+        let configuration = self
+            .component
+            .configuration(options)
+            .await
+            .map_err(|error| {
+                let known = self.component.description.options.join(", ");
+                anyhow!("the adapter does not take its options: {error}; it has: {known}")
+            })?;
         let attachments = call.attachments;
-        let described = attachments.iter().map(|attachment| chat::Attachment {
-            media_type: attachment.media_type.clone(),
-            size_bytes: attachment.data.len() as u64,
-        });
         let request = Request {
             task: Task::Chat(call.request),
-            attachments: described.collect(),
+            attachments: attachments.iter().map(Attachment::described).collect(),
             client: call.client,
             attempt: 1,
             deadline_ms: DEADLINE_MS,
@@ -172,9 +172,14 @@ impl Trial<'_> {
         let base = BaseUrl::parse("https://upstream.invalid").map_err(anyhow::Error::msg)?;
         let credential = Secret::new(CREDENTIAL.to_owned());
         let description = &self.component.description;
-        let request =
-            destination::build(Some(&base), description, Some(&credential), asked, attachments)
-                .map_err(ExchangeError::from)?;
+        let request = destination::build(
+            Some(&base),
+            description,
+            Some(&credential),
+            asked,
+            attachments,
+        )
+        .map_err(ExchangeError::from)?;
         lines::send(&request)
     }
 

@@ -17,7 +17,7 @@ pub mod openai_chat;
 use bytes::Bytes;
 use weir_ledger::{Credits, TokenCounts};
 use weir_sandbox::adapter::bindings::adapter::Client;
-use weir_sandbox::adapter::bindings::chat::{ChatRequest, Event, Source};
+use weir_sandbox::adapter::bindings::chat::{self, ChatRequest, Event, Source};
 
 use crate::error::ApiError;
 
@@ -65,6 +65,16 @@ impl Attachments {
     /// All of them, in the order of their indexes.
     pub(crate) fn into_vec(self) -> Vec<Attachment> {
         self.0
+    }
+}
+
+impl Attachment {
+    /// What an adapter is told of it: everything but the bytes.
+    pub fn described(&self) -> chat::Attachment {
+        chat::Attachment {
+            media_type: self.media_type.clone(),
+            size_bytes: self.data.len() as u64,
+        }
     }
 }
 

@@ -38,7 +38,7 @@ use weir_sandbox::{Digest, GuestLimits, LoadError, Sandbox};
 use weir_storage::Database;
 
 pub use self::operate::{Installed, SlotOperation, Stores};
-pub(super) use self::overview::{Candidate, Origin, Standing};
+pub(super) use self::overview::{Origin, SlotCandidate, Standing};
 use self::wanted::{fetch, wanted};
 use super::bundled::Bundled;
 use super::counters::Counters;
@@ -223,7 +223,10 @@ impl Plugins {
         };
         let adapter = self.load_arrived(slot, fetched.arrived).await?;
         let describes_itself = description::to_json(&adapter.description);
-        if fetched.description.is_some_and(|said| said != describes_itself) {
+        if fetched
+            .description
+            .is_some_and(|said| said != describes_itself)
+        {
             let why = "it says something else of itself than where it was installed";
             return Err(LoadError::Description(why.into()).into());
         }

@@ -27,11 +27,11 @@ pub struct Stores<'a> {
 /// Who changes a slot, and when.
 #[derive(Debug, Clone)]
 pub struct SlotOperation {
-    /// Which slot.
+    /// The slot's name.
     pub slot: String,
     /// Who, e.g. `user:usr_…`.
     pub actor: String,
-    /// When.
+    /// The moment of the change.
     pub at: Millis,
 }
 

@@ -20,11 +20,11 @@ pub(in crate::plugins) struct Overview {
     pub serving: Option<Digest>,
     /// What it would go back to.
     pub previous: Option<Digest>,
-    pub candidates: Vec<Candidate>,
+    pub candidates: Vec<SlotCandidate>,
 }
 
 /// A component that a slot could serve with.
-pub(in crate::plugins) struct Candidate {
+pub(in crate::plugins) struct SlotCandidate {
     pub digest: Digest,
     pub name: String,
     pub version: String,
@@ -54,7 +54,10 @@ pub(in crate::plugins) enum Standing {
 
 impl Plugins {
     /// All slots, all that could serve in them, and what each has done until now.
-    pub(in crate::plugins) async fn overview(&self, database: &Database) -> sqlx::Result<Vec<Overview>> {
+    pub(in crate::plugins) async fn overview(
+        &self,
+        database: &Database,
+    ) -> sqlx::Result<Vec<Overview>> {
         let wanted = wanted(database).await?;
         let mut counts = store::counts(database).await?;
         // What this node has not written yet. A look must not write: one that is given up would lose it.
@@ -75,7 +78,7 @@ impl Plugins {
             });
         }
         let bundled = self.0.bundled.iter().map(|(slot, adapter)| {
-            let candidate = Candidate {
+            let candidate = SlotCandidate {
                 digest: adapter.digest(),
                 name: adapter.description.name.clone(),
                 version: adapter.description.version.clone(),
@@ -87,7 +90,7 @@ impl Plugins {
             (slot.to_string(), candidate)
         });
         let installed = store::installed(database).await?.into_iter().map(|row| {
-            let candidate = Candidate {
+            let candidate = SlotCandidate {
                 digest: row.digest,
                 name: row.name,
                 version: row.version,

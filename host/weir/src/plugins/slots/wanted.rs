@@ -36,7 +36,9 @@ pub(super) async fn fetch(
         return Ok(None);
     };
     let arrived = Arrived::new(kept.bytes.into()).await;
-    let description = kept.description.and_then(|text| serde_json::from_str(&text).ok());
+    let description = kept
+        .description
+        .and_then(|text| serde_json::from_str(&text).ok());
     Ok((arrived.digest == digest).then_some(Fetched {
         arrived,
         description,

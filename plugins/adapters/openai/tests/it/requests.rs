@@ -630,7 +630,7 @@ fn passes_what_a_client_of_its_own_dialect_wrote_beside_the_vocabulary() {
     let mut alone = message(Role::System, vec![text("d")]);
     alone.parts[0].extra = extra("x_part");
     let mut look = function("look");
-    look.extra = extra("x_tool");
+    look.extra = [extra("x_tool"), extra("function.x_inside")].concat();
     let chat = ChatRequest {
         tools: vec![look],
         ..with_messages(vec![alone, user, assistant, results])
@@ -656,6 +656,11 @@ fn passes_what_a_client_of_its_own_dialect_wrote_beside_the_vocabulary() {
         ])
     );
     assert_eq!(sent["tools"][0]["x_tool"], json!({"a": 1}));
+    assert_eq!(
+        sent["tools"][0]["function"]["x_inside"],
+        json!({"a": 1}),
+        "in the object that it came in"
+    );
 }
 
 #[test]

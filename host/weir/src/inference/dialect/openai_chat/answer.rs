@@ -9,10 +9,10 @@ use weir_sandbox::adapter::bindings::chat::{
 };
 
 use super::blocks::{Annotation, Blocks, Place, ReasoningDetail};
-use weir_ledger::Credits;
 use crate::inference::dialect::AnswerHead;
-use crate::inference::dialect::json::guests_object;
 use crate::inference::dialect::Billed;
+use crate::inference::dialect::json::guests_object;
+use weir_ledger::Credits;
 
 /// An answer that is not streamed, as far as it has come.
 #[derive(Debug)]

@@ -10,10 +10,10 @@ use weir_sandbox::adapter::bindings::chat::{
 };
 
 use super::{Chunks, Completion, KEEP_ALIVE, Preferences};
-use weir_ledger::Credits;
 use crate::error::ApiError;
 use crate::inference::dialect::AnswerHead;
 use crate::inference::dialect::Billed;
+use weir_ledger::Credits;
 use weir_ledger::TokenCounts;
 
 const PREFERENCES: Preferences = Preferences {
@@ -21,7 +21,7 @@ const PREFERENCES: Preferences = Preferences {
 };
 
 const USAGE: Billed = Billed {
-    credits: Credits(1_250_000),
+    credits: Credits::from_micro(1_250_000),
     tokens: TokenCounts {
         input: 10,
         cache_read: 4,

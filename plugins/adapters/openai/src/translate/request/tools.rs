@@ -3,12 +3,20 @@
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
-use weir_sdk::chat::{ChatRequest, CustomTool, FunctionTool, Tool, ToolChoice, ToolKind};
+use weir_sdk::chat::{
+    ChatRequest, CustomTool, ExtraField, FunctionTool, Tool, ToolChoice, ToolKind,
+};
 
 use super::{Context, Raw, entry_if};
 
 /// What is written here of a tool; extra fields can't be these.
 const TOOL_FIELDS: [&str; 3] = ["type", "function", "custom"];
+
+/// The same of a tool's `function`.
+const FUNCTION_FIELDS: [&str; 4] = ["name", "description", "parameters", "strict"];
+
+/// What the names of extra fields begin with that stood in a tool's `function`.
+const IN_FUNCTION: &str = "function.";
 
 pub(super) fn write<M: SerializeMap>(
     body: &mut M,
@@ -80,27 +88,18 @@ impl Serialize for WireTool<'_> {
         if tool.cache.is_some() {
             context.ignore("cache_control");
         }
+        let (inside, beside) = split(&tool.extra);
         let mut map = serializer.serialize_map(None)?;
         match &tool.kind {
-            ToolKind::Function(FunctionTool {
-                name,
-                description,
-                input_schema,
-                strict,
-            }) => {
+            ToolKind::Function(function) => {
+                let function = DefinedFunction {
+                    context,
+                    function,
+                    extra: inside,
+                    at: format!("{at}.function"),
+                };
                 map.serialize_entry("type", "function")?;
-                map.serialize_entry(
-                    "function",
-                    &DefinedFunction {
-                        name,
-                        description: description.as_deref(),
-                        parameters: Raw {
-                            field: "tools.function.parameters",
-                            json: input_schema,
-                        },
-                        strict: *strict,
-                    },
-                )?;
+                map.serialize_entry("function", &function)?;
             }
             ToolKind::Custom(CustomTool {
                 name,
@@ -122,19 +121,51 @@ impl Serialize for WireTool<'_> {
                 return Err(context.refuse(&at, what));
             }
         }
-        context.extra(&mut map, &tool.extra, &TOOL_FIELDS, &at)?;
+        context.extra(&mut map, &beside, &TOOL_FIELDS, &at)?;
         map.end()
     }
 }
 
-#[derive(Serialize)]
+/// The extra fields that stood in a tool's `function`, by their own names, and those that stood beside it.
+fn split(extra: &[ExtraField]) -> (Vec<ExtraField>, Vec<ExtraField>) {
+    let (mut inside, mut beside) = (Vec::new(), Vec::new());
+    for (name, json) in extra {
+        match name.strip_prefix(IN_FUNCTION) {
+            Some(own) => inside.push((own.to_owned(), json.clone())),
+            None => beside.push((name.clone(), json.clone())),
+        }
+    }
+    (inside, beside)
+}
+
 struct DefinedFunction<'a> {
-    name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    description: Option<&'a str>,
-    parameters: Raw<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    strict: Option<bool>,
+    context: &'a Context<'a>,
+    function: &'a FunctionTool,
+    extra: Vec<ExtraField>,
+    at: String,
+}
+
+impl Serialize for DefinedFunction<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let FunctionTool {
+            name,
+            description,
+            input_schema,
+            strict,
+        } = self.function;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("name", name)?;
+        entry_if(&mut map, "description", description.as_deref())?;
+        let parameters = Raw {
+            field: "tools.function.parameters",
+            json: input_schema,
+        };
+        map.serialize_entry("parameters", &parameters)?;
+        entry_if(&mut map, "strict", *strict)?;
+        self.context
+            .extra(&mut map, &self.extra, &FUNCTION_FIELDS, &self.at)?;
+        map.end()
+    }
 }
 
 #[derive(Serialize)]

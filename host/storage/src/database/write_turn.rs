@@ -15,21 +15,21 @@ use super::ACQUIRE_TIMEOUT;
 
 /// The turn. Cheap to clone. Without a connection once the database is closed.
 #[derive(Debug, Clone)]
-pub struct Turn(Arc<Mutex<Option<rusqlite::Connection>>>);
+pub struct WriteTurn(Arc<Mutex<Option<rusqlite::Connection>>>);
 
 /// The turn while somebody has it.
-pub(super) type TurnGuard = OwnedMutexGuard<Option<rusqlite::Connection>>;
+pub(super) type WriteTurnGuard = OwnedMutexGuard<Option<rusqlite::Connection>>;
 
 /// SQLite's connection without sqlx, while nobody else of this process writes. It blocks the thread.
 pub type Native = OwnedMappedMutexGuard<Option<rusqlite::Connection>, rusqlite::Connection>;
 
-impl Turn {
+impl WriteTurn {
     pub(super) fn new(native: rusqlite::Connection) -> Self {
         Self(Arc::new(Mutex::new(Some(native))))
     }
 
     /// Waits for the turn, to use sqlx.
-    pub(super) async fn take(&self) -> TurnGuard {
+    pub(super) async fn take(&self) -> WriteTurnGuard {
         self.0.clone().lock_owned().await
     }
 

@@ -1,0 +1,21 @@
+;; Unavailable at the first attempt; answers with the number of the attempt at any other.
+;;
+;; In what `begin` is given, the attempt is at 284, and the length of the model's name at 12: that of the stock request,
+;; which is answered at once, has 9 letters.
+
+;; What `begin` returns at the first attempt: an error, `unavailable`, without a text and all else.
+(data $unavailable (i32.const 1024) "\01\00\00\00\07\00\00\00")
+
+;; Of the answer's text, one letter: the attempt.
+(data $fragment (i32.const 504) "\02\00\00\00\00\00\00\00" "\00\00\00\00\28\00\00\00\01\00\00\00")
+
+(func $begin (export "weir:plugin/adapter@0.2.0#[static]exchange.begin") (param $arguments i32) (result i32)
+  (local $attempt i32)
+  (local.set $attempt (i32.load offset=284 (local.get $arguments)))
+  (if (i32.and
+        (i32.eq (local.get $attempt) (i32.const 1))
+        (i32.ne (i32.load offset=12 (local.get $arguments)) (i32.const 9)))
+    (then (return (i32.const 1024))))
+  (i32.store8 (i32.const 40) (i32.add (i32.const 48) (local.get $attempt)))
+  (i32.store (i32.const 260) (call $resource_new (i32.const 1)))
+  (i32.const 256))

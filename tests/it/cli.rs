@@ -257,7 +257,7 @@ fn check_says_what_is_wrong_and_where() {
         ("[limits]\nbody_bytes = \"many\"\n", "limits.body_bytes"),
         (
             "[limits]\nbody_timeout_ms = 0\n",
-            "`limits.body_timeout_ms`: invalid value: integer `0`, expected a nonzero u64",
+            "`limits.body_timeout_ms`: invalid value signed int `0`, expected a nonzero u64",
         ),
         ("[timeouts]\nidle_ms = 0\n", "timeouts.idle_ms"),
         (

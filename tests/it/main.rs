@@ -5,6 +5,7 @@ mod billing;
 mod chat;
 mod cli;
 mod code_cache;
+mod contract;
 mod destination;
 mod errors;
 mod fairness;

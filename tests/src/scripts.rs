@@ -22,6 +22,17 @@ pub fn end(index: u32) -> Value {
     json!({ "BlockEnd": index })
 }
 
+/// A block of a kind that the contract has not: it begins and ends with this.
+pub fn opaque(index: u32, kind: &str, json: &str) -> Value {
+    json!({ "Opaque": { "index": index, "block": { "kind": kind, "json": json } } })
+}
+
+/// A source stands behind a stretch of a text block, or behind all of it so far.
+pub fn citation(index: u32, source: &str, title: Option<&str>, span: Option<(u32, u32)>) -> Value {
+    let span = span.map(|(start, end)| json!({ "start": start, "end": end }));
+    json!({ "Citation": { "index": index, "source": source, "title": title, "span": span } })
+}
+
 /// The answer ends.
 pub fn finish() -> Value {
     json!({ "Finish": "Stop" })

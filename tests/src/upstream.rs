@@ -392,6 +392,28 @@ impl Reply {
         Self::events(events)
     }
 
+    /// A chat completion of this message, whole, in OpenAI's shape. Reports no usage.
+    pub fn chat_message(message: &Value, finish_reason: &str) -> Self {
+        let choice = json!({ "index": 0, "message": message, "finish_reason": finish_reason });
+        Self::json(200, &json!({ "choices": [choice] }))
+    }
+
+    /// A chat completion in chunks, one for each of these deltas, in OpenAI's shape. Reports no usage.
+    pub fn chat_deltas<'a>(
+        deltas: impl IntoIterator<Item = &'a Value>,
+        finish_reason: &str,
+    ) -> Self {
+        let chunk = |delta: &Value, finish: Value| {
+            let choice = json!({ "index": 0, "delta": delta, "finish_reason": finish });
+            json!({ "choices": [choice] }).to_string()
+        };
+        let deltas = deltas.into_iter();
+        let mut events: Vec<_> = deltas.map(|delta| chunk(delta, Value::Null)).collect();
+        events.push(chunk(&json!({}), json!(finish_reason)));
+        events.push("[DONE]".into());
+        Self::events(events)
+    }
+
     /// An error in OpenAI's shape.
     pub fn error(status: u16, message: &str) -> Self {
         let error = json!({ "message": message, "type": "scripted", "param": null, "code": null });

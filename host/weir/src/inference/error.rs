@@ -199,6 +199,7 @@ impl From<Failure> for ApiError {
         let refused = |code, what: &str| Self::new(S::BAD_REQUEST, code, format!("{what}: {text}"));
         let retry_after =
             |default_ms| Duration::from_millis(failure.retry_after_ms.unwrap_or(default_ms).into());
+        let blamed = printable(failure.param.as_deref().unwrap_or_default(), 100);
         match failure.kind {
             FailureKind::Unsupported => {
                 let first_word = failure.text.split([' ', ':']).next();
@@ -212,7 +213,8 @@ impl From<Failure> for ApiError {
             FailureKind::Rejected => refused(
                 "UPSTREAM_REJECTED",
                 "The model's provider refused the request",
-            ),
+            )
+            .with_param(blamed),
             FailureKind::ContextLength => refused(
                 "CONTEXT_LENGTH_EXCEEDED",
                 "The request is too long for the model",
@@ -221,7 +223,8 @@ impl From<Failure> for ApiError {
             FailureKind::Filtered => refused(
                 "CONTENT_FILTERED",
                 "The model's provider refused the content",
-            ),
+            )
+            .with_param(blamed),
             FailureKind::ModelNotFound => Self::new(
                 S::BAD_GATEWAY,
                 "UPSTREAM_ERROR",

@@ -188,6 +188,7 @@ async fn attempt_all(
         });
         for attempt in 1..=ATTEMPTS_PER_UPSTREAM {
             request.attempt += 1;
+            relay.begin_attempt(&upstream.name);
             let started = Instant::now();
             let left = bounds.deadline.saturating_duration_since(started);
             request.deadline_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);

@@ -194,6 +194,14 @@ impl Relay {
             .collect();
     }
 
+    /// An attempt on a provider begins.
+    pub fn begin_attempt(&mut self, provider: &str) {
+        match &mut self.client {
+            Client::Plain { answer, .. } => answer.answered_by(provider),
+            Client::Stream { chunks, .. } => chunks.answered_by(provider),
+        }
+    }
+
     /// An upstream is sent the request.
     pub fn ask(&mut self) {
         self.asked = true;

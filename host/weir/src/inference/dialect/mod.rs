@@ -154,6 +154,14 @@ impl Whole {
         }
     }
 
+    /// Notes which provider answers from here on, by its name in the configuration: what only that one can read again,
+    /// such as sealed reasoning, carries its name.
+    pub fn answered_by(&mut self, provider: &str) {
+        match self {
+            Self::OpenAiChat(completion) => completion.answered_by(provider),
+        }
+    }
+
     /// Forgets an attempt that yielded nothing.
     pub fn clear(&mut self) {
         match self {
@@ -170,6 +178,13 @@ impl Whole {
 }
 
 impl Chunks {
+    /// The same as [`Whole::answered_by`].
+    pub fn answered_by(&mut self, provider: &str) {
+        match self {
+            Self::OpenAiChat(chunks) => chunks.answered_by(provider),
+        }
+    }
+
     /// Appends what an event says, if that has a place in the stream. The end is written by [`Self::finish`], once the
     /// answer is settled.
     pub fn event(&mut self, event: &Event, out: &mut Vec<u8>) {

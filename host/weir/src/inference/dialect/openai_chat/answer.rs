@@ -57,11 +57,20 @@ impl Completion {
                 .annotations
                 .extend(said.blocks.annotation(None, &citation)),
             Event::BlockEnd(index) => said.reasoning_details.extend(said.blocks.end(index)),
-            Event::Opaque(opaque) => said.opaque.extend(OpaqueBlock::new(None, &opaque.block)),
+            Event::Opaque(opaque) => {
+                let provider = said.blocks.provider();
+                said.opaque
+                    .extend(OpaqueBlock::new(None, &opaque.block, provider));
+            }
             Event::Media(media) => said.images.extend(AnswerImage::new(None, &media)),
             Event::Finish(reason) => said.finish_reason = Some(said.blocks.finish_word(&reason)),
             Event::Started(_) | Event::Usage(_) => {}
         }
+    }
+
+    /// Notes who answers from here on.
+    pub fn answered_by(&mut self, provider: &str) {
+        self.said.blocks.answered_by(provider);
     }
 
     /// Forgets an attempt that yielded nothing.
@@ -281,15 +290,22 @@ pub(super) struct OpaqueBlock {
     index: Option<usize>,
     kind: String,
     block: Box<RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    provider: Option<String>,
 }
 
 impl OpaqueBlock {
     /// Nothing if the block is not the JSON that it should be.
-    pub(super) fn new(index: Option<usize>, opaque: &Opaque) -> Option<Self> {
+    pub(super) fn new(
+        index: Option<usize>,
+        opaque: &Opaque,
+        provider: Option<String>,
+    ) -> Option<Self> {
         Some(Self {
             index,
             kind: opaque.kind.clone(),
             block: guests_object(&opaque.json)?,
+            provider,
         })
     }
 }

@@ -20,6 +20,8 @@ pub(super) struct Blocks {
     tool_calls: usize,
     reasoning_details: usize,
     has_refusal: bool,
+    /// The provider that answers, by its name in the configuration; empty where that is not known.
+    provider: String,
 }
 
 #[derive(Debug)]
@@ -58,6 +60,16 @@ pub(super) enum Place {
 }
 
 impl Blocks {
+    /// Notes who answers from here on: what only that provider can read again carries its name.
+    pub(super) fn answered_by(&mut self, provider: &str) {
+        provider.clone_into(&mut self.provider);
+    }
+
+    /// The provider that answers, if that is known.
+    pub(super) fn provider(&self) -> Option<String> {
+        (!self.provider.is_empty()).then(|| self.provider.clone())
+    }
+
     /// Opens a block; if that is a tool call, it is this one. Calls are numbered in the order in which they begin.
     pub(super) fn begin(&mut self, start: &BlockStart) -> Option<Call> {
         let mut begun = None;
@@ -171,6 +183,7 @@ impl Blocks {
                 text: Some(text.unwrap_or_default()),
                 signature,
                 data: None,
+                provider: self.provider(),
                 index: self.reasoning_details,
             });
             self.reasoning_details += 1;
@@ -181,6 +194,7 @@ impl Blocks {
                 text: None,
                 signature: None,
                 data: sealed,
+                provider: self.provider(),
                 index: self.reasoning_details,
             });
             self.reasoning_details += 1;
@@ -250,5 +264,7 @@ pub(super) struct ReasoningDetail {
     signature: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    provider: Option<String>,
     index: usize,
 }

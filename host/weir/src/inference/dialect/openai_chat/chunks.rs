@@ -62,6 +62,11 @@ impl Chunks {
         }
     }
 
+    /// Notes who answers from here on.
+    pub fn answered_by(&mut self, provider: &str) {
+        self.blocks.answered_by(provider);
+    }
+
     /// Appends the chunk for an event, if it has one. The end is written by [`Self::finish`], once the answer is
     /// settled.
     pub fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
@@ -84,7 +89,8 @@ impl Chunks {
                 }
             }
             Event::Opaque(opaque) => {
-                if let Some(block) = OpaqueBlock::new(Some(self.opaque), &opaque.block) {
+                let provider = self.blocks.provider();
+                if let Some(block) = OpaqueBlock::new(Some(self.opaque), &opaque.block, provider) {
                     self.opaque += 1;
                     let before = b"\"provider_specific_fields\":{\"blocks\":[";
                     self.delta(before, &block, b"]}", out);

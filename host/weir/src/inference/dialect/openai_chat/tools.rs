@@ -1,5 +1,7 @@
 //! What a request's tools mean, and which of them the model may or must call.
 
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use weir_sandbox::adapter::bindings::chat::{
     AllowedTools, BuiltInTool, CustomTool, FunctionTool, Tool, ToolChoice, ToolKind,
 };
@@ -73,8 +75,32 @@ fn custom_tool(custom: wire::Custom<'_>) -> Result<CustomTool, Fault> {
     Ok(CustomTool {
         name,
         description: custom.description,
-        format: custom.format.map(|format| format.0.to_owned()),
+        format: custom.format.map(|format| flat(format.0)),
     })
+}
+
+/// The contract writes a grammar's two fields beside `type`, this dialect in an object of their own.
+fn flat(format: &str) -> String {
+    #[derive(Deserialize)]
+    struct Nested<'a> {
+        #[serde(borrow)]
+        grammar: Grammar<'a>,
+    }
+    #[derive(Deserialize)]
+    struct Grammar<'a> {
+        #[serde(borrow)]
+        syntax: &'a RawValue,
+        #[serde(borrow)]
+        definition: &'a RawValue,
+    }
+    match serde_json::from_str::<Nested<'_>>(format) {
+        Ok(Nested {
+            grammar: Grammar { syntax, definition },
+        }) => {
+            format!(r#"{{"type":"grammar","syntax":{syntax},"definition":{definition}}}"#)
+        }
+        Err(_) => format.to_owned(),
+    }
 }
 
 /// A tool of a type that is not the client's own: what is not known of it is its configuration.

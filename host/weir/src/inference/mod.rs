@@ -219,24 +219,29 @@ async fn attempt_all(
             }
             tracing::info!(upstream = upstream.name, attempt, %error, "attempt failed");
             last = error;
-            let Some(pause) = pause else {
-                break;
-            };
             let fallback = candidates.peek().is_some();
-            let too_long = fallback && pause > LONGEST_PAUSE_BEFORE_FALLBACK
-                || Instant::now() + pause >= bounds.deadline;
-            if attempt == ATTEMPTS_PER_UPSTREAM || too_long {
-                break;
-            }
-            let pause = tokio::time::sleep(pause);
-            relay.within(Duration::MAX, Phase::Total, pause).await?;
-            // Nobody would pay for a second attempt that nobody waits for.
-            if relay.is_hung_up() {
-                return Err(ExchangeError::Abandoned);
+            let is_short = |pause: &Duration| {
+                !(fallback && *pause > LONGEST_PAUSE_BEFORE_FALLBACK)
+                    && Instant::now() + *pause < bounds.deadline
+            };
+            match pause.filter(is_short) {
+                Some(pause) if attempt < ATTEMPTS_PER_UPSTREAM => wait(relay, pause).await?,
+                _ => break,
             }
         }
     }
     Err(last)
+}
+
+/// Waits before another attempt on the same upstream.
+async fn wait(relay: &mut Relay, pause: Duration) -> Result<(), ExchangeError> {
+    let pause = tokio::time::sleep(pause);
+    relay.within(Duration::MAX, Phase::Total, pause).await?;
+    // Nobody would pay for a second attempt that nobody waits for.
+    match relay.is_hung_up() {
+        true => Err(ExchangeError::Abandoned),
+        false => Ok(()),
+    }
 }
 
 /// Counts an exchange, and takes a component out of service that has trapped too often.

@@ -90,13 +90,18 @@ impl Plugins {
 
     /// What a slot is to serve with, if that is not what it serves with.
     fn change_of(&self, slot: &str, wanted: &Wanted) -> Option<Target> {
-        let target = wanted.active(slot, self.bundled_digest(slot));
-        let serving = self.serving().get(slot).map(digest_of);
-        let key = target.map(|target| (slot.to_owned(), target));
-        let failed = key.and_then(|key| self.lock_synced().failed.get(&key).copied());
+        let target = Target::of(wanted.active(slot, self.bundled_digest(slot)));
+        let serving = self.serving();
+        let serving = serving.get(slot).map(digest_of).map(Target::of);
+        let failed = match target {
+            Target::Component(digest) => {
+                let key = (slot.to_owned(), digest);
+                self.lock_synced().failed.get(&key).copied()
+            }
+            Target::Nothing => None,
+        };
         let is_due = failed.is_none_or(|at| at <= Instant::now());
-        let is_change = serving != Some(target) && is_due;
-        is_change.then(|| target.map_or(Target::Nothing, Target::Component))
+        (serving != Some(target) && is_due).then_some(target)
     }
 
     fn is_at_hand(&self, slot: &str, target: Target) -> bool {

@@ -312,6 +312,13 @@ impl Drop for Ready<'_> {
     }
 }
 
+impl Target {
+    /// The component of this digest, or nothing without one.
+    fn of(digest: Option<Digest>) -> Self {
+        digest.map_or(Self::Nothing, Self::Component)
+    }
+}
+
 fn digest_of(component: &Option<Arc<Component>>) -> Option<Digest> {
     component.as_ref().map(|component| component.digest())
 }

@@ -172,3 +172,39 @@ async fn another_upstream_is_not_asked_after_a_time_out() {
     assert_eq!(gateway.stream("both", "x").await.status, 504);
     assert_eq!((first.count(), second.count()), (1, 0));
 }
+
+/// Clients and what stands between take a connection without a byte for a dead one.
+#[tokio::test]
+async fn a_stream_with_nothing_to_say_is_kept_alive() {
+    let upstream = Upstream::start().await;
+    let gate = Gate::new();
+    upstream.will(Reply::chat_stream(["at ", "last"]).after_gate(&gate));
+    let gateway = Gateway::with_upstream(&upstream).await;
+    // The head is there before the answer is.
+    let mut stream = gateway.stream("scripted", "x").await;
+    assert_eq!(stream.status, 200);
+    assert_eq!(stream.next().await.as_deref(), Some(": keep-alive"));
+    gate.open();
+    assert_eq!(stream.content().await, "at last");
+}
+
+/// A comment is no part of the answer: another attempt may follow it, and so may an error.
+#[tokio::test]
+async fn what_fails_behind_a_comment_is_tried_again_and_ends_the_stream_with_its_error() {
+    let upstream = Upstream::start().await;
+    let gate = Gate::new();
+    upstream.will(Reply::error(500, "broken").after_gate(&gate));
+    upstream.will(Reply::error(500, "still broken"));
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let mut stream = gateway.stream("scripted", "x").await;
+    assert_eq!(stream.status, 200);
+    assert_eq!(stream.next().await.as_deref(), Some(": keep-alive"));
+    gate.open();
+    let events = stream.rest().await;
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert!(
+        events[0].starts_with("event: error\n") && events[0].contains("UPSTREAM_UNAVAILABLE"),
+        "{events:?}"
+    );
+    assert_eq!(upstream.count(), 2);
+}

@@ -27,6 +27,7 @@ pub mod idempotency;
 pub mod meter;
 pub mod redact;
 pub mod relay;
+mod reply;
 pub mod resolve;
 pub mod routes;
 pub mod sequence;
@@ -109,12 +110,13 @@ pub async fn chat(
     } else {
         Relay::plain(dialect, head, meter, bounds.clone())
     };
+    let id = request_id.clone();
     let task = serve(app.clone(), resolved, bounds, relay, request_id, key);
     app.tasks.spawn(async move {
         task.await;
         drop(held);
     });
-    reply.response().await
+    reply.response(&id).await
 }
 
 async fn serve(

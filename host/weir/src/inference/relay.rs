@@ -11,15 +11,11 @@
 //! **Invariant:** a stream that ends without saying so breaks off: a client never takes half an answer for a
 //! whole one.
 
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, header};
-use http_body::Frame;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -27,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::dialect::{AnswerHead, Billed, Chunks, Dialect, Whole};
 use super::error::{ExchangeError, Phase};
 use super::meter::{Meter, Spent};
+use super::reply::{Begun, Piece, Reply, StreamReply};
 use super::sequence::{OutOfOrder, Sequence};
 use crate::error::ApiError;
 use weir_ledger::idempotency::ClaimedKey;
@@ -36,13 +33,7 @@ use weir_sandbox::adapter::bindings::chat::Event;
 /// adapter yields.
 const WAITING_PIECES: usize = 4;
 
-/// Says that an answer is an earlier request's.
-const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
-
-/// Names the advisory fields of the request that its upstream could not be told.
-const IGNORED: HeaderName = HeaderName::from_static("x-weir-ignored");
-
-/// The most names in that header, and bytes of each: they are a guest's words.
+/// The most names that a client is told as ignored, and bytes of each: they are a guest's words.
 const MAX_IGNORED: usize = 32;
 const MAX_IGNORED_BYTES: usize = 64;
 
@@ -77,30 +68,6 @@ pub struct Relay {
     bounds: Bounds,
 }
 
-/// The client's end: what the handler waits for.
-pub struct Reply {
-    begun: oneshot::Receiver<Result<Begun, ApiError>>,
-    pieces: Option<mpsc::Receiver<Piece>>,
-}
-
-/// How an answer begins.
-#[derive(Default)]
-struct Begun {
-    /// All of it, unless it is streamed.
-    body: Bytes,
-    /// Whether it is an earlier request's.
-    replayed: bool,
-    /// Advisory fields that the upstream could not be told.
-    ignored: Vec<String>,
-}
-
-/// What a stream's task tells its response.
-enum Piece {
-    Bytes(Bytes),
-    /// The stream is complete; a channel that closes without this broke off.
-    End,
-}
-
 enum Client {
     Plain {
         answer: Whole,
@@ -116,7 +83,7 @@ enum Client {
 
 impl Relay {
     /// For a client that wants the whole answer at once, in this dialect.
-    pub fn plain(
+    pub(super) fn plain(
         dialect: Dialect,
         head: AnswerHead,
         meter: Meter,
@@ -127,12 +94,11 @@ impl Relay {
             answer: dialect.whole(head),
             reply,
         };
-        let pieces = None;
-        (Self::new(client, meter, bounds), Reply { begun, pieces })
+        (Self::new(client, meter, bounds), Reply::Whole(begun))
     }
 
     /// For a client that wants the answer as it is made.
-    pub fn stream(
+    pub(super) fn stream(
         dialect: Dialect,
         head: AnswerHead,
         meter: Meter,
@@ -141,12 +107,17 @@ impl Relay {
         let (begun_sender, begun) = oneshot::channel();
         let (sender, pieces) = mpsc::channel(WAITING_PIECES);
         let client = Client::Stream {
-            chunks: dialect.chunks(head),
+            chunks: dialect.chunks(head.clone()),
             begun: Some(begun_sender),
             pieces: sender,
         };
-        let pieces = Some(pieces);
-        (Self::new(client, meter, bounds), Reply { begun, pieces })
+        let stream = StreamReply {
+            begun,
+            pieces,
+            dialect,
+            head,
+        };
+        (Self::new(client, meter, bounds), Reply::Stream(stream))
     }
 
     fn new(client: Client, meter: Meter, bounds: Bounds) -> Self {
@@ -503,68 +474,4 @@ async fn end_key(key: Option<ClaimedKey>, answer: Option<Bytes>) {
 /// Says that a stream is complete.
 async fn end(pieces: &mpsc::Sender<Piece>) {
     let _ = pieces.send(Piece::End).await;
-}
-
-impl Reply {
-    /// Waits until the answer begins and makes the response of it.
-    pub async fn response(self) -> Result<Response, ApiError> {
-        // The sender is dropped without a word only if the task panicked.
-        let begun = self.begun.await.map_err(|_| ApiError::internal())??;
-        let mut response = match self.pieces {
-            None => {
-                let json = HeaderValue::from_static("application/json");
-                ([(header::CONTENT_TYPE, json)], begun.body).into_response()
-            }
-            Some(pieces) => {
-                let headers = [
-                    (
-                        header::CONTENT_TYPE,
-                        HeaderValue::from_static("text/event-stream"),
-                    ),
-                    (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
-                    // Asks nginx and its kin not to collect the stream.
-                    (
-                        header::HeaderName::from_static("x-accel-buffering"),
-                        HeaderValue::from_static("no"),
-                    ),
-                ];
-                (headers, Body::new(Pieces(pieces))).into_response()
-            }
-        };
-        let headers = response.headers_mut();
-        if begun.replayed {
-            headers.insert(REPLAYED, HeaderValue::from_static("true"));
-        }
-        if let Ok(ignored) = HeaderValue::try_from(begun.ignored.join(", "))
-            && !ignored.is_empty()
-        {
-            headers.insert(IGNORED, ignored);
-        }
-        Ok(response)
-    }
-}
-
-/// A streamed response's body.
-struct Pieces(mpsc::Receiver<Piece>);
-
-/// The task behind a stream ended without saying so, which only a panic or a client that was too slow for
-/// its own error does. The connection breaks off.
-#[derive(Debug, thiserror::Error)]
-#[error("the stream broke off")]
-struct BrokenOff;
-
-impl http_body::Body for Pieces {
-    type Data = Bytes;
-    type Error = BrokenOff;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
-        self.0.poll_recv(context).map(|piece| match piece {
-            Some(Piece::Bytes(bytes)) => Some(Ok(Frame::data(bytes))),
-            Some(Piece::End) => None,
-            None => Some(Err(BrokenOff)),
-        })
-    }
 }

@@ -14,7 +14,7 @@ pub struct TimeoutSettings {
     /// Milliseconds from the request to the head of a streamed answer. An answer that is not
     /// streamed begins when it is complete, so that only the total bounds it. Default 120,000.
     pub first_byte_ms: NonZeroU64,
-    /// Milliseconds between two pieces of an answer. Default 60,000.
+    /// Milliseconds between two pieces of an answer. Default 300,000: models think for minutes.
     pub idle_ms: NonZeroU64,
     /// Milliseconds for the whole request, retries and fallbacks included. Default 600,000.
     pub total_ms: NonZeroU64,
@@ -37,7 +37,7 @@ impl Default for TimeoutSettings {
         Self {
             connect_ms: ms(5_000),
             first_byte_ms: ms(120_000),
-            idle_ms: ms(60_000),
+            idle_ms: ms(300_000),
             total_ms: ms(600_000),
         }
     }

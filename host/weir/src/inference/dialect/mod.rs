@@ -136,6 +136,13 @@ impl Dialect {
         }
     }
 
+    /// What keeps a silent stream alive, and says nothing.
+    pub fn keep_alive(self) -> Bytes {
+        match self {
+            Self::OpenAiChat(_) => openai_chat::KEEP_ALIVE,
+        }
+    }
+
     /// An answer that is.
     pub fn chunks(self, head: AnswerHead) -> Chunks {
         match self {
@@ -204,13 +211,6 @@ impl Chunks {
     pub fn error(&mut self, error: &ApiError, request_id: &str, out: &mut Vec<u8>) {
         match self {
             Self::OpenAiChat(_) => openai_chat::Chunks::error(error, request_id, out),
-        }
-    }
-
-    /// What keeps a silent stream alive, and says nothing.
-    pub fn keep_alive(&self) -> Bytes {
-        match self {
-            Self::OpenAiChat(_) => openai_chat::KEEP_ALIVE,
         }
     }
 }

@@ -127,6 +127,9 @@ impl Plugins {
         let (plugins, database, wanted) = (self.clone(), database.clone(), wanted.clone());
         Some(tokio::spawn(async move {
             let brought = plugins.bring(&database, &key.0, target, &wanted).await;
+            if let Err(error) = &brought {
+                tracing::warn!(slot = key.0, %error, "bringing a component into service");
+            }
             let mut synced = plugins.lock_synced();
             synced.being_brought.remove(&key);
             // It may be wanted again by now, or could not be read: the next look sees to it.

@@ -13,6 +13,7 @@ mod messages;
 mod tools;
 
 use std::cell::RefCell;
+use std::fmt::Display;
 
 use serde::ser::{Error as _, SerializeMap};
 use serde::{Serialize, Serializer};
@@ -161,7 +162,7 @@ impl Context<'_> {
         map: &mut M,
         extra: &[ExtraField],
         own: &[&str],
-        at: &str,
+        at: impl Display,
     ) -> Result<(), M::Error> {
         for (name, json) in extra {
             if !self.client_speaks_it || own.contains(&name.as_str()) {

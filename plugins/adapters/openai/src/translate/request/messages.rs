@@ -116,7 +116,14 @@ impl<'a> At<'a> {
         part: &Part,
         own: &[&str],
     ) -> Result<(), M::Error> {
-        self.context.extra(map, &part.extra, own, &self.name())
+        let at = format_args!("messages[{}]", self.index);
+        self.context.extra(map, &part.extra, own, at)
+    }
+
+    fn message_extra<M: SerializeMap>(self, map: &mut M) -> Result<(), M::Error> {
+        let at = format_args!("messages[{}]", self.index);
+        self.context
+            .extra(map, &self.message.extra, &MESSAGE_FIELDS, at)
     }
 
     fn name(self) -> String {
@@ -197,8 +204,7 @@ impl Serialize for SpokenMessage<'_> {
         message.serialize_entry("role", if is_user { "user" } else { "system" })?;
         entry_if(&mut message, "name", at.message.name.as_deref())?;
         message.serialize_entry("content", &Parts { at })?;
-        at.context
-            .extra(&mut message, &at.message.extra, &MESSAGE_FIELDS, &at.name())?;
+        at.message_extra(&mut message)?;
         message.end()
     }
 }
@@ -224,8 +230,7 @@ impl Serialize for AssistantMessage<'_> {
         if has_calls {
             message.serialize_entry("tool_calls", &ToolCalls { at })?;
         }
-        at.context
-            .extra(&mut message, &at.message.extra, &MESSAGE_FIELDS, &at.name())?;
+        at.message_extra(&mut message)?;
         message.end()
     }
 }
@@ -484,8 +489,7 @@ impl Serialize for ToolMessage<'_> {
         message.serialize_entry("tool_call_id", &result.call_id)?;
         message.serialize_entry("content", &ResultContent { at, result })?;
         at.extra(&mut message, part, &MESSAGE_FIELDS)?;
-        at.context
-            .extra(&mut message, &at.message.extra, &MESSAGE_FIELDS, &at.name())?;
+        at.message_extra(&mut message)?;
         message.end()
     }
 }

@@ -631,8 +631,10 @@ fn passes_what_a_client_of_its_own_dialect_wrote_beside_the_vocabulary() {
     alone.parts[0].extra = extra("x_part");
     let mut look = function("look");
     look.extra = [extra("x_tool"), extra("function.x_inside")].concat();
+    let mut free = custom("write", None);
+    free.extra = extra("function.x_of_no_function");
     let chat = ChatRequest {
-        tools: vec![look],
+        tools: vec![look, free],
         ..with_messages(vec![alone, user, assistant, results])
     };
     let sent = sent(request_of_same_dialect(chat), &[]);
@@ -660,6 +662,11 @@ fn passes_what_a_client_of_its_own_dialect_wrote_beside_the_vocabulary() {
         sent["tools"][0]["function"]["x_inside"],
         json!({"a": 1}),
         "in the object that it came in"
+    );
+    assert_eq!(
+        sent["tools"][1]["function.x_of_no_function"],
+        json!({"a": 1}),
+        "a tool without that object loses nothing"
     );
 }
 

@@ -88,7 +88,7 @@ impl Serialize for WireTool<'_> {
         if tool.cache.is_some() {
             context.ignore("cache_control");
         }
-        let (inside, beside) = split(&tool.extra);
+        let (inside, beside) = split(tool);
         let mut map = serializer.serialize_map(None)?;
         match &tool.kind {
             ToolKind::Function(function) => {
@@ -126,11 +126,13 @@ impl Serialize for WireTool<'_> {
     }
 }
 
-/// The extra fields that stood in a tool's `function`, by their own names, and those that stood beside it.
-fn split(extra: &[ExtraField]) -> (Vec<ExtraField>, Vec<ExtraField>) {
+/// The extra fields that stood in a tool's `function`, by their own names, and those that stood beside it. A tool that has
+/// no `function` has them all beside it, whatever they are called.
+fn split(tool: &Tool) -> (Vec<ExtraField>, Vec<ExtraField>) {
+    let has_function = matches!(tool.kind, ToolKind::Function(_));
     let (mut inside, mut beside) = (Vec::new(), Vec::new());
-    for (name, json) in extra {
-        match name.strip_prefix(IN_FUNCTION) {
+    for (name, json) in &tool.extra {
+        match name.strip_prefix(IN_FUNCTION).filter(|_| has_function) {
             Some(own) => inside.push((own.to_owned(), json.clone())),
             None => beside.push((name.clone(), json.clone())),
         }

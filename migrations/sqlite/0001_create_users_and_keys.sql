@@ -1,7 +1,15 @@
 CREATE TABLE users (
-    id          TEXT   NOT NULL PRIMARY KEY,
-    created_at  BIGINT NOT NULL
+    id           TEXT   NOT NULL PRIMARY KEY,
+    created_at   BIGINT NOT NULL,
+    -- Whom an issuer's tokens name; null for users who have API keys only.
+    issuer       TEXT,
+    subject      TEXT,
+    plan         TEXT   NOT NULL DEFAULT 'free',
+    admin_since  BIGINT,
+    CHECK ((issuer IS NULL) = (subject IS NULL))
 );
+
+CREATE UNIQUE INDEX users_by_subject ON users (issuer, subject);
 
 CREATE TABLE api_keys (
     id              TEXT   NOT NULL PRIMARY KEY,
@@ -14,8 +22,16 @@ CREATE TABLE api_keys (
     created_at      BIGINT NOT NULL,
     expires_at      BIGINT NOT NULL,
     disabled_at     BIGINT,
+    -- Written behind, at most once a minute for each key.
+    last_used_at    BIGINT,
     CHECK (length(hash) = 32),
     CHECK (expires_at > created_at)
 );
 
 CREATE INDEX api_keys_by_user ON api_keys (user_id, created_at);
+
+-- Which peppers the keys of this database are stored under: what tells one from another, not the peppers.
+CREATE TABLE api_key_peppers (
+    version      BIGINT NOT NULL PRIMARY KEY CHECK (version > 0),
+    fingerprint  BLOB   NOT NULL CHECK (length(fingerprint) = 16)
+);

@@ -260,49 +260,8 @@ fn lock_file(path: &Path) -> anyhow::Result<File> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
-
-    #[test]
-    fn entries_are_kept_when_their_table_is_made_anew() {
-        let connection = rusqlite::Connection::open_in_memory().unwrap();
-        connection
-            .execute_batch("PRAGMA foreign_keys = ON")
-            .unwrap();
-        let insert = |sequence, id: &str| {
-            let insert = format!(
-                "INSERT INTO entries (account_id, sequence, at, kind, plan_delta, top_up_delta, overrun, \
-                 period_start, operation_id, operation) VALUES ('a', {sequence}, 2, 'top_up', 0, 3, 0, 1, {id}, {id})"
-            );
-            connection.execute_batch(&insert)
-        };
-        for (version, _, sql) in MIGRATIONS {
-            if *version == 9 {
-                connection
-                    .execute_batch(
-                        "INSERT INTO users (id, created_at) VALUES ('a', 1); \
-                         INSERT INTO accounts VALUES ('a', 1, 'free', 1, 1, 0, 0, 3, 0, 0, 1, NULL, NULL)",
-                    )
-                    .unwrap();
-                insert(1, "'first'").unwrap();
-            }
-            connection
-                .execute_batch(&format!("BEGIN; {sql}; COMMIT"))
-                .unwrap();
-        }
-        let kept = "SELECT account_id || sequence || at || kind || top_up_delta || period_start || operation FROM entries";
-        let kept: String = connection.query_row(kept, [], |row| row.get(0)).unwrap();
-        assert_eq!(kept, "a12top_up31first");
-        let refusal = |refused: rusqlite::Result<()>| refused.unwrap_err().to_string();
-        assert!(refusal(insert(2, "'first'")).contains("UNIQUE constraint failed"));
-        insert(2, "NULL").unwrap();
-        insert(3, "NULL").unwrap();
-        for change in ["UPDATE entries SET at = 3", "DELETE FROM entries"] {
-            let refusal = refusal(connection.execute_batch(change));
-            assert!(refusal.contains("append-only"), "{refusal}");
-        }
-    }
 
     #[test]
     fn the_file_is_found_in_the_url() {

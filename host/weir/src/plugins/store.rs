@@ -150,7 +150,7 @@ pub(super) struct Kept {
     /// Its bytes, or what is left of them while it is being removed: whoever asks checks their digest.
     pub bytes: Vec<u8>,
     /// What it said of itself, as JSON.
-    pub description: Option<String>,
+    pub description: String,
 }
 
 /// A component, if it is installed.

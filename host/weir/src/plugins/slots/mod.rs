@@ -222,11 +222,7 @@ impl Plugins {
             });
         };
         let adapter = self.load_arrived(slot, fetched.arrived).await?;
-        let describes_itself = description::to_json(&adapter.description);
-        if fetched
-            .description
-            .is_some_and(|said| said != describes_itself)
-        {
+        if fetched.description != description::to_json(&adapter.description) {
             let why = "it says something else of itself than where it was installed";
             return Err(LoadError::Description(why.into()).into());
         }

@@ -15,8 +15,8 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// An installed component.
 pub(super) struct Fetched {
     pub(super) arrived: Arrived,
-    /// What it said of itself where it was installed; nothing if that was before it was kept.
-    pub(super) description: Option<Value>,
+    /// What it said of itself where it was installed.
+    pub(super) description: Value,
 }
 
 /// What all slots are to serve with.
@@ -36,9 +36,8 @@ pub(super) async fn fetch(
         return Ok(None);
     };
     let arrived = Arrived::new(kept.bytes.into()).await;
-    let description = kept
-        .description
-        .and_then(|text| serde_json::from_str(&text).ok());
+    // A text that cannot be read is not what any component says.
+    let description = serde_json::from_str(&kept.description).unwrap_or_default();
     Ok((arrived.digest == digest).then_some(Fetched {
         arrived,
         description,

@@ -1,3 +1,6 @@
+-- SQLite makes a table of each list of more than two with every row that it checks: so the checks of rows that each
+-- request writes have none.
+
 CREATE TABLE accounts (
     id                       TEXT   NOT NULL PRIMARY KEY REFERENCES users (id),
     created_at               BIGINT NOT NULL,
@@ -28,14 +31,15 @@ CREATE TABLE holds (
     -- The run of a node that will end it.
     boot_id          TEXT   NOT NULL,
     parent_id        TEXT,
-    source           TEXT   NOT NULL CHECK (source IN ('web', 'api_key', 'agent')),
+    source           TEXT   NOT NULL CHECK (source = 'web' OR source = 'api_key' OR source = 'agent'),
     source_id        TEXT,
     model            TEXT   NOT NULL,
     amount           BIGINT NOT NULL CHECK (amount >= 0),
     opened_at        BIGINT NOT NULL,
     period_start     BIGINT NOT NULL,
     period_number    BIGINT NOT NULL,
-    state            TEXT   NOT NULL CHECK (state IN ('open', 'settled', 'released', 'expired')),
+    state            TEXT   NOT NULL
+                     CHECK (state = 'open' OR state = 'settled' OR state = 'released' OR state = 'expired'),
     ended_at         BIGINT,
     plan_reserved    BIGINT NOT NULL CHECK (plan_reserved >= 0),
     top_up_reserved  BIGINT NOT NULL CHECK (top_up_reserved >= 0),
@@ -67,7 +71,7 @@ CREATE TABLE entries (
     overrun             BIGINT NOT NULL,
     period_start        BIGINT NOT NULL,
     -- Of a grant, a top-up or a refund: what was asked for, as JSON, under which id.
-    operation_id        TEXT   UNIQUE,
+    operation_id        TEXT,
     operation           TEXT   CHECK ((operation IS NULL) = (operation_id IS NULL)),
     hold_id             TEXT   REFERENCES holds (id),
     source              TEXT,
@@ -86,21 +90,22 @@ CREATE TABLE entries (
     latency_ms          BIGINT,
     estimated_at        BIGINT,
     PRIMARY KEY (account_id, sequence),
-    CHECK (kind IN ('settlement', 'expiry', 'late_settlement', 'late_release', 'grant', 'lapse', 'top_up', 'refund')),
-    CHECK ((kind IN ('settlement', 'expiry', 'late_settlement', 'late_release')) = (hold_id IS NOT NULL)),
+    CHECK (kind = 'settlement' OR kind = 'expiry' OR kind = 'late_settlement' OR kind = 'late_release'
+        OR kind = 'grant' OR kind = 'lapse' OR kind = 'top_up' OR kind = 'refund'),
+    CHECK ((kind = 'settlement' OR kind = 'expiry' OR kind = 'late_settlement' OR kind = 'late_release') = (hold_id IS NOT NULL)),
     CHECK (kind <> 'settlement' OR (plan_delta <= 0 AND top_up_delta <= 0 AND overrun >= 0)),
     CHECK (kind NOT IN ('grant', 'top_up') OR (plan_delta >= 0 AND top_up_delta >= 0)),
     CHECK (kind NOT IN ('lapse', 'refund') OR (plan_delta <= 0 AND top_up_delta <= 0))
 );
 
-CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    RAISE EXCEPTION 'entries are append-only' USING ERRCODE = 'restrict_violation';
-END
-$$;
+-- Those of requests have none.
+CREATE UNIQUE INDEX entries_by_operation ON entries (operation_id) WHERE operation_id IS NOT NULL;
 
-CREATE TRIGGER entries_are_not_changed BEFORE UPDATE OR DELETE OR TRUNCATE ON entries
-FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER entries_are_not_updated BEFORE UPDATE ON entries
+BEGIN SELECT RAISE(ABORT, 'entries are append-only'); END;
+
+CREATE TRIGGER entries_are_not_deleted BEFORE DELETE ON entries
+BEGIN SELECT RAISE(ABORT, 'entries are append-only'); END;
 
 -- What reports are made of: the sums of entries that have a provider.
 CREATE TABLE usage_daily (
@@ -138,7 +143,7 @@ CREATE TABLE idempotency_keys (
     account_id      TEXT   NOT NULL,
     key             TEXT   NOT NULL CHECK (length(key) BETWEEN 1 AND 255),
     -- SHA-256 of method, path and body.
-    request_digest  BYTEA  NOT NULL CHECK (length(request_digest) = 32),
+    request_digest  BLOB   NOT NULL CHECK (length(request_digest) = 32),
     -- The first request, and the run of a node that serves it.
     request_id      TEXT   NOT NULL,
     boot_id         TEXT   NOT NULL,
@@ -146,7 +151,7 @@ CREATE TABLE idempotency_keys (
     expires_at      BIGINT NOT NULL,
     completed_at    BIGINT,
     -- The answer, sealed; null where it is too long or was streamed.
-    answer          BYTEA,
+    answer          BLOB,
     PRIMARY KEY (account_id, key),
     CHECK (answer IS NULL OR completed_at IS NOT NULL)
 );

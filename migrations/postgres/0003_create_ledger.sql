@@ -67,7 +67,7 @@ CREATE TABLE entries (
     overrun             BIGINT NOT NULL,
     period_start        BIGINT NOT NULL,
     -- Of a grant, a top-up or a refund: what was asked for, as JSON, under which id.
-    operation_id        TEXT   UNIQUE,
+    operation_id        TEXT,
     operation           TEXT   CHECK ((operation IS NULL) = (operation_id IS NULL)),
     hold_id             TEXT   REFERENCES holds (id),
     source              TEXT,
@@ -93,11 +93,17 @@ CREATE TABLE entries (
     CHECK (kind NOT IN ('lapse', 'refund') OR (plan_delta <= 0 AND top_up_delta <= 0))
 );
 
-CREATE TRIGGER entries_are_not_updated BEFORE UPDATE ON entries
-BEGIN SELECT RAISE(ABORT, 'entries are append-only'); END;
+-- Those of requests have none.
+CREATE UNIQUE INDEX entries_by_operation ON entries (operation_id) WHERE operation_id IS NOT NULL;
 
-CREATE TRIGGER entries_are_not_deleted BEFORE DELETE ON entries
-BEGIN SELECT RAISE(ABORT, 'entries are append-only'); END;
+CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'entries are append-only' USING ERRCODE = 'restrict_violation';
+END
+$$;
+
+CREATE TRIGGER entries_are_not_changed BEFORE UPDATE OR DELETE OR TRUNCATE ON entries
+FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
 -- What reports are made of: the sums of entries that have a provider.
 CREATE TABLE usage_daily (
@@ -135,7 +141,7 @@ CREATE TABLE idempotency_keys (
     account_id      TEXT   NOT NULL,
     key             TEXT   NOT NULL CHECK (length(key) BETWEEN 1 AND 255),
     -- SHA-256 of method, path and body.
-    request_digest  BLOB   NOT NULL CHECK (length(request_digest) = 32),
+    request_digest  BYTEA  NOT NULL CHECK (length(request_digest) = 32),
     -- The first request, and the run of a node that serves it.
     request_id      TEXT   NOT NULL,
     boot_id         TEXT   NOT NULL,
@@ -143,7 +149,7 @@ CREATE TABLE idempotency_keys (
     expires_at      BIGINT NOT NULL,
     completed_at    BIGINT,
     -- The answer, sealed; null where it is too long or was streamed.
-    answer          BLOB,
+    answer          BYTEA,
     PRIMARY KEY (account_id, key),
     CHECK (answer IS NULL OR completed_at IS NOT NULL)
 );

@@ -14,6 +14,8 @@ CREATE TABLE plugins (
     size_bytes    BIGINT NOT NULL CHECK (size_bytes > 0),
     installed_at  BIGINT NOT NULL,
     installed_by  TEXT   NOT NULL,
+    -- What it said of itself where it was installed, as JSON: every node compares.
+    description   TEXT   NOT NULL,
     PRIMARY KEY (slot, digest)
 );
 
@@ -23,7 +25,7 @@ CREATE TABLE plugin_parts (
     slot    TEXT   NOT NULL,
     digest  TEXT   NOT NULL,
     part    BIGINT NOT NULL CHECK (part >= 0),
-    bytes   BYTEA   NOT NULL,
+    bytes   BLOB   NOT NULL,
     PRIMARY KEY (slot, digest, part)
 );
 

@@ -10,6 +10,3 @@ CREATE TABLE audit_events (
 );
 
 CREATE INDEX audit_events_by_time ON audit_events (at);
-
--- Written behind, at most once a minute for each key.
-ALTER TABLE api_keys ADD COLUMN last_used_at BIGINT;

@@ -1,2 +1,0 @@
--- PostgreSQL compares with a list as fast as without one.
-SELECT 1;

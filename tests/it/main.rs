@@ -18,6 +18,7 @@ mod keys;
 mod ledger;
 mod models;
 mod openai;
+mod operate;
 mod plugin_try;
 mod plugins;
 mod retries;

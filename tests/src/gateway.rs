@@ -21,7 +21,7 @@ use weir::config::Config;
 use weir::identity::dev_issuer::{DevAudience, DevIssuer, SERVICE_EMAIL};
 use weir::identity::store;
 use weir::plugins::bundled::{self, Bundled};
-use weir::server::{self, Listeners};
+use weir::server::{self, AdminSocket, Listeners};
 use weir_ledger::{AccountId, Action, Credits, OperationId, TopUp};
 use weir_sandbox::compiler::Compiler;
 use weir_storage::clock::{Clock, ManualClock, Millis};
@@ -372,7 +372,12 @@ impl Builder {
             None => (None, None),
         };
         let (stop, stopped) = oneshot::channel::<()>();
-        let listeners = Listeners { public, internal };
+        let admin = app.config.admin_socket_path();
+        let listeners = Listeners {
+            public,
+            internal,
+            admin: admin.as_deref().map(AdminSocket::bind).transpose()?,
+        };
         let served = tokio::spawn(server::serve(app.clone(), listeners, async {
             let _ = stopped.await;
         }));
@@ -447,7 +452,7 @@ async fn listen(address: SocketAddr) -> (TcpListener, SocketAddr) {
 
 /// Has a gateway use the compiled plugins of other tests: compiling takes longer than most tests. What
 /// is tested about that cache is tested with a folder of its own.
-fn share_compiled_plugins(data: &Path) {
+pub fn share_compiled_plugins(data: &Path) {
     let shared = Path::new(concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../target/test-plugins"

@@ -2,6 +2,7 @@
 //!
 //! - [`database`]: SQLite or PostgreSQL, its schema up to date; [`cache`]: in process or Redis.
 //! - [`secrets`]: what must not be shown; [`sealing`]: what only weir may read of what lasts.
+//! - [`file_lock`]: what processes keep one another out by.
 //! - [`clock`] and [`ids`]: time and names, which arrive as parameters everywhere else.
 //!
 //! **Architecture invariant:** nothing here knows a feature: no account, no plugin, no request. Each feature keeps its
@@ -10,6 +11,7 @@
 pub mod cache;
 pub mod clock;
 pub mod database;
+pub mod file_lock;
 pub mod ids;
 pub mod sealing;
 pub mod secrets;

@@ -27,7 +27,7 @@ use weir_sandbox::code_cache::CodeCache;
 use weir_sandbox::compiler::Compiler;
 use weir_sandbox::{Engine, Sandbox};
 use weir_storage::clock::{Clock, Millis};
-use weir_storage::database::FileLock;
+use weir_storage::file_lock::FileLock;
 use weir_storage::sealing::KeyRing;
 use weir_storage::secrets::{Key, create_private_folder};
 use weir_storage::{Cache, Database, database};

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::net::SocketAddr as SocketPath;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
@@ -54,6 +55,10 @@ pub struct Config {
     /// The folder of the database, keys and compiled plugins. Default `.weir`, made with mode 0700.
     #[serde(default = "default_data_dir")]
     pub data_dir: PathBuf,
+    /// Whether commands of this machine reach the running gateway through a Unix socket in the data folder, `admin.sock`,
+    /// and operate it: whoever may open it, by default the gateway's own user and root. Default `true`.
+    #[serde(default = "yes")]
+    pub admin_socket: bool,
     /// The database: `sqlite:/var/lib/weir/weir.db` or `postgres://user:password@host/name`. Default:
     /// `weir.db` in the data folder.
     #[serde(default)]
@@ -214,6 +219,16 @@ impl Config {
                 ));
             }
         }
+        if let Some(path) = self.admin_socket_path()
+            && SocketPath::from_pathname(&path).is_err()
+        {
+            problems.push(format!(
+                "`data_dir` makes the path of the admin socket too long for a Unix socket: {} has {} bytes, and \
+                 about 100 fit; choose a shorter one, or set `admin_socket = false`",
+                path.display(),
+                path.as_os_str().len()
+            ));
+        }
         problems
     }
 
@@ -288,6 +303,11 @@ impl Config {
             true => DevIssuer::open(&self.data_dir).map(Some),
             false => Ok(None),
         }
+    }
+
+    /// Where the admin socket is, unless it is off.
+    pub fn admin_socket_path(&self) -> Option<PathBuf> {
+        self.admin_socket.then(|| self.data_dir.join("admin.sock"))
     }
 
     /// The settings of the catalog.

@@ -6,6 +6,7 @@
 //! was asked, or not at all.
 
 use std::error::Error;
+use std::path::Path;
 use std::time::Duration;
 
 pub use reqwest::Client;
@@ -31,6 +32,18 @@ pub fn client(connect_timeout: Duration) -> anyhow::Result<Client> {
         .build()?)
 }
 
+/// Makes a client of whoever listens at a Unix socket, whatever host a URL names.
+pub fn socket_client(path: &Path) -> anyhow::Result<Client> {
+    // Nobody speaks TLS there: no authority needs to be looked for.
+    let nobody = rustls::RootCertStore::empty();
+    Ok(Client::builder()
+        .tls_backend_preconfigured(trusting(nobody)?)
+        .no_proxy()
+        .redirect(Policy::none())
+        .unix_socket(path)
+        .build()?)
+}
+
 /// TLS by aws-lc-rs, as everywhere in this binary. Trusts the system's certificate authorities.
 pub fn tls_config() -> anyhow::Result<rustls::ClientConfig> {
     let mut roots = rustls::RootCertStore::empty();
@@ -44,6 +57,10 @@ pub fn tls_config() -> anyhow::Result<rustls::ClientConfig> {
             "the system has no certificate authorities: https upstreams cannot be reached; install ca-certificates"
         );
     }
+    trusting(roots)
+}
+
+fn trusting(roots: rustls::RootCertStore) -> anyhow::Result<rustls::ClientConfig> {
     let provider = rustls::crypto::aws_lc_rs::default_provider();
     Ok(rustls::ClientConfig::builder_with_provider(provider.into())
         .with_safe_default_protocol_versions()?

@@ -14,6 +14,7 @@ use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use ipnet::IpNet;
 
+use crate::admin::LocalPeer;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::identity::RateSlot;
@@ -45,11 +46,7 @@ pub fn public(app: App) -> Router {
         )
         .route("/usage/me", get(billing::routes::get_usage))
         .route("/billing/sync-balance", post(billing::routes::sync_balance))
-        .route("/admin/usage", get(admin::routes::get_platform_usage))
-        .route(
-            "/admin/model-economics",
-            get(admin::routes::list_model_economics),
-        )
+        .merge(admin_routes())
         .merge(plugin_routes())
         .route("/models", get(catalog::routes::list_models))
         .route("/v1/models", get(openai_chat::routes::list_models))
@@ -73,8 +70,24 @@ pub fn internal(app: App) -> Router {
     finish(routes.merge(plugin_routes()).merge(metrics_route()), app)
 }
 
+/// The routes for whoever may open the admin socket.
+pub fn local(app: App) -> Router {
+    let routes = admin_routes().merge(plugin_routes()).merge(metrics_route());
+    finish(routes, app)
+}
+
 fn metrics_route() -> Router<App> {
     Router::new().route("/metrics", get(metrics::routes::get_metrics))
+}
+
+/// What administrators reach.
+fn admin_routes() -> Router<App> {
+    Router::new()
+        .route("/admin/usage", get(admin::routes::get_platform_usage))
+        .route(
+            "/admin/model-economics",
+            get(admin::routes::list_model_economics),
+        )
 }
 
 /// What operators reach, administrators and other services, on either port.
@@ -145,7 +158,8 @@ async fn surround(State(app): State<App>, mut request: Request, next: Next) -> R
     // The route and not the path: people paste keys into paths, too.
     let route = request.extensions().get::<MatchedPath>().cloned();
     let method = request.method().clone();
-    let response = if app.config.is_dev() && !is_local(request.headers()) {
+    let is_local = request.extensions().get::<LocalPeer>().is_some() || is_local(request.headers());
+    let response = if app.config.is_dev() && !is_local {
         Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "DEVELOPMENT_MODE",

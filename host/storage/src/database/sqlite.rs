@@ -3,7 +3,6 @@
 //! A commit is on disk when it returns: WAL with `synchronous=FULL`. Checkpoints happen on a connection
 //! of their own, so that commits wait for one only where the log has become long, and then for its end.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,7 +17,8 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{
     Connections, Database, Migrations, START_TIMEOUT, SqlDialect, WriteTurn, migrate, warm,
 };
-use crate::secrets::{SecretUrl, create_private_folder};
+use crate::file_lock::FileLock;
+use crate::secrets::SecretUrl;
 
 const MIGRATIONS: &Migrations = include!(concat!(env!("OUT_DIR"), "/migrations_sqlite.rs"));
 
@@ -192,29 +192,13 @@ pub fn lock_for_serving(url: &SecretUrl) -> anyhow::Result<Option<FileLock>> {
         return Ok(None);
     };
     let path = beside(&path, "serving");
-    let file = lock_file(&path)?;
-    match file.try_lock() {
-        Ok(()) => Ok(Some(FileLock(file))),
-        Err(std::fs::TryLockError::WouldBlock) => bail!(
-            "another weir is serving from {}; stop it, or give this one its own `data_dir`",
+    match FileLock::try_exclusive(&path)? {
+        Some(lock) => Ok(Some(lock)),
+        None => bail!(
+            "another weir is serving from {}, or a command is at work there; stop it, or give this one its own \
+             `data_dir`",
             path.display()
         ),
-        Err(std::fs::TryLockError::Error(error)) => {
-            Err(error).with_context(|| format!("locking {}", path.display()))
-        }
-    }
-}
-
-/// A locked file. Unlocked when dropped: to close it is not enough while a process that is being started
-/// still has a copy of its descriptor.
-#[derive(Debug)]
-pub struct FileLock(File);
-
-impl Drop for FileLock {
-    fn drop(&mut self) {
-        if let Err(error) = self.0.unlock() {
-            tracing::warn!(%error, "unlocking a file");
-        }
     }
 }
 
@@ -229,34 +213,13 @@ fn file_of(url: &SecretUrl) -> Option<PathBuf> {
 /// look at the schema and its change.
 async fn lock_for_migrating(database: &Path) -> anyhow::Result<FileLock> {
     let path = beside(database, "migrating");
-    tokio::task::spawn_blocking(move || {
-        let file = lock_file(&path)?;
-        file.lock()
-            .with_context(|| format!("locking {}", path.display()))?;
-        Ok(FileLock(file))
-    })
-    .await?
+    tokio::task::spawn_blocking(move || FileLock::exclusive(&path)).await?
 }
 
 fn beside(database: &Path, what: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(format!(".{what}"));
     PathBuf::from(name)
-}
-
-fn lock_file(path: &Path) -> anyhow::Result<File> {
-    if let Some(folder) = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty())
-    {
-        create_private_folder(folder)?;
-    }
-    File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(path)
-        .with_context(|| format!("creating {}", path.display()))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! - [`report`]: the figures, as plain functions of sums by day, model and provider; [`store`]: those sums.
 //! - [`routes`]: the endpoints. A handler that takes an [`AdminCaller`] is open to administrators only: web users
-//!   whose record has the role, which `weir user grant-admin` gives.
+//!   whose record has the role, which `weir user grant-admin` gives, and whoever may open the admin socket.
 //!
 //! A report is about a calendar month in UTC, whatever the billing cycles of accounts are: a charge counts on
 //! the day that it was settled.
@@ -21,20 +21,33 @@ use http::StatusCode;
 use http::request::Parts;
 
 use crate::app::App;
+use crate::audit::Actor;
 use crate::error::ApiError;
 use crate::identity::WebCaller;
 
-/// A web user with the admin role. Anybody else is refused: keys and strangers with 401, others with 403.
+/// The peer of a request that came in at the admin socket: a process of this machine that may open it.
+#[derive(Debug, Clone, Copy)]
+pub struct LocalPeer {
+    /// The user whom it runs as.
+    pub uid: u32,
+}
+
+/// An administrator: a web user with the admin role, or whoever may open the admin socket. Anybody else is refused: keys
+/// and strangers with 401, others with 403.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdminCaller {
-    /// The administrator's user id.
-    pub user_id: String,
+    /// The administrator as the records name them: `user:usr_…` or `local:UID`.
+    pub actor: Actor,
 }
 
 impl FromRequestParts<App> for AdminCaller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        if let Some(LocalPeer { uid }) = parts.extensions.get() {
+            let actor = Actor::local(*uid);
+            return Ok(Self { actor });
+        }
         let WebCaller { user_id, admin } = WebCaller::from_request_parts(parts, app).await?;
         if !admin {
             return Err(ApiError::new(
@@ -43,6 +56,7 @@ impl FromRequestParts<App> for AdminCaller {
                 "This is for administrators.",
             ));
         }
-        Ok(Self { user_id })
+        let actor = Actor::user(&user_id);
+        Ok(Self { actor })
     }
 }

@@ -10,6 +10,8 @@
 //!
 //! To record another kind of event, add a variant to [`AuditEvent`].
 
+mod actor;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +20,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+pub use self::actor::Actor;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 

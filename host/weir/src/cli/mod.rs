@@ -7,6 +7,7 @@
 )]
 
 mod check;
+mod connection;
 mod key;
 mod ledger;
 mod plugin;

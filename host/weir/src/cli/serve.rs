@@ -11,7 +11,7 @@ use crate::app::App;
 use crate::config::Config;
 use crate::identity;
 use crate::plugins::bundled;
-use crate::server::{self, Listeners};
+use crate::server::{self, AdminSocket, Listeners};
 
 /// The user whose key development mode prints.
 const DEV_USER: &str = "dev";
@@ -42,6 +42,8 @@ pub(super) async fn run(mut config: Config, arguments: Arguments) -> anyhow::Res
         Some(address) => Some(listen(address).await?),
         None => None,
     };
+    let admin = app.config.admin_socket_path();
+    let admin = admin.as_deref().map(AdminSocket::bind).transpose()?;
     let address = public.local_addr()?;
     if let Some(internal) = &internal {
         tracing::info!(address = %internal.local_addr()?, "listening for other services");
@@ -55,7 +57,12 @@ pub(super) async fn run(mut config: Config, arguments: Arguments) -> anyhow::Res
     if app.config.is_dev() {
         greet(&app, address).await?;
     }
-    server::serve(app, Listeners { public, internal }, async {
+    let listeners = Listeners {
+        public,
+        internal,
+        admin,
+    };
+    server::serve(app, listeners, async {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}

@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 use super::Component;
 use super::slots::{self, Origin, SlotOperation, Standing};
 use super::{OperationError, store};
-use crate::admin::AdminCaller;
+use crate::admin::{AdminCaller, LocalPeer};
 use crate::app::App;
+use crate::audit::Actor;
 use crate::catalog::{self, Problem};
 use crate::error::ApiError;
 use crate::identity;
@@ -35,20 +36,21 @@ pub const SLOT_NAMES: &str = "A slot's name has 1 to 64 lower-case letters, digi
 const EVENTS: u32 = 50;
 const MOST_EVENTS: u32 = 1_000;
 
-/// Whoever may change slots, as events name them: `user:usr_…` or `service:EMAIL`.
-pub struct Operator(String);
+/// Whoever may change slots: administrators, and services with the scope.
+pub struct Operator(Actor);
 
 impl FromRequestParts<App> for Operator {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
-        if !identity::may_be_service(&parts.headers) {
-            let admin = AdminCaller::from_request_parts(parts, app).await?;
-            return Ok(Self(format!("user:{}", admin.user_id)));
+        let is_local = parts.extensions.get::<LocalPeer>().is_some();
+        if is_local || !identity::may_be_service(&parts.headers) {
+            let AdminCaller { actor } = AdminCaller::from_request_parts(parts, app).await?;
+            return Ok(Self(actor));
         }
         let service = identity::service_among_users(parts, app).await?;
         service.require(Scope::PluginsWrite)?;
-        Ok(Self(format!("service:{}", service.email())))
+        Ok(Self(Actor::service(service.email())))
     }
 }
 
@@ -136,7 +138,7 @@ pub struct EventItem {
     pub digest: Option<String>,
     /// What the slot served with before.
     pub previous: Option<String>,
-    /// Who did it: `user:ID`, `service:E-MAIL`, or `weir` by itself.
+    /// Who did it: `user:ID`, `service:E-MAIL`, `local:UID` at the admin socket, or `weir` by itself.
     pub actor: String,
     /// More of it, for people.
     pub detail: Option<String>,
@@ -413,10 +415,10 @@ fn plugin_item(candidate: slots::SlotCandidate) -> PluginItem {
     }
 }
 
-fn operation(app: &App, slot: String, actor: String) -> SlotOperation {
+fn operation(app: &App, slot: String, actor: Actor) -> SlotOperation {
     SlotOperation {
         slot,
-        actor,
+        actor: actor.to_string(),
         at: app.clock.now(),
     }
 }

@@ -4,6 +4,7 @@
 //! heads never fires. TCP_NODELAY is set on every socket: a streamed token must not wait for the one
 //! before it to be acknowledged.
 
+mod admin_socket;
 pub mod settings;
 
 use std::future::Future;
@@ -24,6 +25,7 @@ use tokio_io_timeout::TimeoutStream;
 
 use tower_service::Service;
 
+pub use self::admin_socket::AdminSocket;
 use crate::app::App;
 use crate::router::{self, Peer};
 
@@ -44,13 +46,19 @@ pub struct Listeners {
     pub public: TcpListener,
     /// The one for other services, if there is one.
     pub internal: Option<TcpListener>,
+    /// The one for commands of this machine, if there is one.
+    pub admin: Option<AdminSocket>,
 }
 
 /// Serves until `stop` completes, then drains: no new connections, requests under way are finished, and
 /// what is left when `limits.shutdown_ms` are over is told to stop.
 pub async fn serve(app: App, listeners: Listeners, stop: impl Future<Output = ()>) {
     let connections = GracefulShutdown::new();
-    let Listeners { public, internal } = listeners;
+    let Listeners {
+        public,
+        internal,
+        admin,
+    } = listeners;
     {
         let public = accept(&app, public, router::public(app.clone()), &connections);
         let internal = async {
@@ -62,9 +70,20 @@ pub async fn serve(app: App, listeners: Listeners, stop: impl Future<Output = ()
                 None => std::future::pending().await,
             }
         };
+        let admin = async {
+            match admin {
+                Some(socket) => {
+                    socket
+                        .accept(router::local(app.clone()), &connections)
+                        .await
+                }
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = public => {}
             () = internal => {}
+            () = admin => {}
             () = stop => {}
         }
         // The listeners close here.

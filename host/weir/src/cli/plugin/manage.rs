@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 
-use super::connection::{Connection, Gateway, GatewayAnswer};
+use super::upload::upload;
+use crate::cli::connection::{Connection, GatewayAnswer, Remote};
 use crate::config::Config;
 use crate::plugins::routes::{
     EventList, InstalledItem, PluginItem, SLOT_NAMES, SlotItem, SlotList, is_slot_name,
@@ -18,6 +19,16 @@ const SHOWN_DIGITS: usize = 12;
 
 /// Digits that a digest is named by at least.
 const LEAST_DIGITS: usize = 4;
+
+/// Which gateway, and how its answer is printed.
+#[derive(clap::Args)]
+pub(in crate::cli) struct Gateway {
+    #[command(flatten)]
+    remote: Remote,
+    /// Print the gateway's answer as JSON.
+    #[arg(long)]
+    json: bool,
+}
 
 #[derive(clap::Args)]
 pub(in crate::cli) struct Install {
@@ -67,8 +78,8 @@ pub(in crate::cli) struct Events {
 }
 
 pub(super) async fn list(config: &Config, gateway: Gateway) -> anyhow::Result<()> {
-    let connection = gateway.connect(config)?;
-    let slots: GatewayAnswer<SlotList> = connection.get("").await?;
+    let connection = gateway.remote.connect(config).await?;
+    let slots: GatewayAnswer<SlotList> = connection.get("/admin/plugins").await?;
     slots.show(gateway.json, |SlotList { slots }| {
         let mut table = TextTable::new(&[
             "SLOT", "ACTIVE", "NAME", "VERSION", "SOURCE", "REQUESTS", "ERRORS", "TRAPS",
@@ -101,24 +112,24 @@ pub(super) async fn list(config: &Config, gateway: Gateway) -> anyhow::Result<()
 }
 
 pub(super) async fn show(config: &Config, show: Show) -> anyhow::Result<()> {
-    let connection = show.gateway.connect(config)?;
-    let slot: GatewayAnswer<SlotItem> = connection.get(&format!("/{}", show.slot)).await?;
+    let connection = show.gateway.remote.connect(config).await?;
+    let slot: GatewayAnswer<SlotItem> = connection.get(&slot_path(&show.slot)).await?;
     slot.show(show.gateway.json, print_slot);
     Ok(())
 }
 
 pub(super) async fn install(config: &Config, install: Install) -> anyhow::Result<()> {
     let bytes = read_component(&install.component)?;
-    let connection = install.gateway.connect(config)?;
+    let connection = install.gateway.remote.connect(config).await?;
     // Whoever may not is told before the upload: a refusal during it breaks the connection.
-    let _: GatewayAnswer<SlotList> = connection.get("").await?;
+    let _: GatewayAnswer<SlotList> = connection.get("/admin/plugins").await?;
     let query = if install.activate {
         "?activate=true"
     } else {
         ""
     };
-    let path = format!("/{}{query}", install.slot);
-    let installed: GatewayAnswer<InstalledItem> = connection.upload(&path, bytes.into()).await?;
+    let path = slot_path(&install.slot) + query;
+    let installed: GatewayAnswer<InstalledItem> = upload(&connection, &path, bytes.into()).await?;
     installed.show(install.gateway.json, |installed| {
         let InstalledItem {
             slot,
@@ -140,30 +151,33 @@ pub(super) async fn install(config: &Config, install: Install) -> anyhow::Result
 }
 
 pub(super) async fn activate(config: &Config, named: Named) -> anyhow::Result<()> {
-    let connection = named.gateway.connect(config)?;
+    let connection = named.gateway.remote.connect(config).await?;
     let digest = find(&connection, &named).await?;
     let body = serde_json::json!({ "digest": digest });
     let slot: GatewayAnswer<SlotItem> = connection
-        .post(&format!("/{}/activate", named.slot), &body)
+        .post(&(slot_path(&named.slot) + "/activate"), &body)
         .await?;
     slot.show(named.gateway.json, print_slot);
     Ok(())
 }
 
 pub(super) async fn roll_back(config: &Config, show: Show) -> anyhow::Result<()> {
-    let connection = show.gateway.connect(config)?;
+    let connection = show.gateway.remote.connect(config).await?;
     let slot: GatewayAnswer<SlotItem> = connection
-        .post(&format!("/{}/rollback", show.slot), &serde_json::json!({}))
+        .post(
+            &(slot_path(&show.slot) + "/rollback"),
+            &serde_json::json!({}),
+        )
         .await?;
     slot.show(show.gateway.json, print_slot);
     Ok(())
 }
 
 pub(super) async fn remove(config: &Config, named: Named) -> anyhow::Result<()> {
-    let connection = named.gateway.connect(config)?;
+    let connection = named.gateway.remote.connect(config).await?;
     let digest = find(&connection, &named).await?;
     connection
-        .delete(&format!("/{}/{digest}", named.slot))
+        .delete(&format!("{}/{digest}", slot_path(&named.slot)))
         .await?;
     match named.gateway.json {
         true => println!("{}", serde_json::json!({ "removed": digest })),
@@ -173,10 +187,10 @@ pub(super) async fn remove(config: &Config, named: Named) -> anyhow::Result<()> 
 }
 
 pub(super) async fn events(config: &Config, events: Events) -> anyhow::Result<()> {
-    let connection = events.gateway.connect(config)?;
+    let connection = events.gateway.remote.connect(config).await?;
     let path = match &events.slot {
-        Some(slot) => format!("/{slot}/events"),
-        None => "/events".to_owned(),
+        Some(slot) => slot_path(slot) + "/events",
+        None => "/admin/plugins/events".to_owned(),
     };
     let list: GatewayAnswer<EventList> = connection
         .get(&format!("{path}?limit={}", events.limit))
@@ -213,7 +227,7 @@ async fn find(connection: &Connection, named: &Named) -> anyhow::Result<String> 
         digits.len() >= LEAST_DIGITS && digits.bytes().all(|digit| digit.is_ascii_hexdigit()),
         "a digest is named by at least {LEAST_DIGITS} hexadecimal digits"
     );
-    let slot: GatewayAnswer<SlotItem> = connection.get(&format!("/{}", named.slot)).await?;
+    let slot: GatewayAnswer<SlotItem> = connection.get(&slot_path(&named.slot)).await?;
     let plugins = slot.parsed.plugins.into_iter().map(|plugin| plugin.digest);
     let mut found: Vec<_> = plugins
         .filter(|digest| digest.starts_with(&digits))
@@ -226,6 +240,10 @@ async fn find(connection: &Connection, named: &Named) -> anyhow::Result<String> 
             named.slot
         ),
     }
+}
+
+fn slot_path(slot: &str) -> String {
+    format!("/admin/plugins/{slot}")
 }
 
 /// It becomes a part of a URL.

@@ -1,11 +1,11 @@
 //! `weir plugin`: for operators, who change what serves in a gateway's slots, and for who writes a plugin, or looks at
 //! one before installing it.
 
-mod connection;
 mod lines;
 mod manage;
 mod recording;
 mod try_adapter;
+mod upload;
 
 use crate::config::Config;
 
@@ -27,7 +27,7 @@ pub(super) enum Command {
     /// Upload a component to a running gateway, which checks it and keeps it, ready to be activated.
     Install(manage::Install),
     /// List a gateway's slots, and what serves in each.
-    List(connection::Gateway),
+    List(manage::Gateway),
     /// Show a slot, and all that could serve in it.
     Show(manage::Show),
     /// Have a slot serve with a component that is installed in it, or that the binary brings.

@@ -1,0 +1,35 @@
+//! Who did it, as events name them.
+
+use std::fmt;
+
+/// Who did something: `user:usr_…`, `service:E-MAIL`, or `local:UID` for whoever used the admin socket or a command.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Actor(String);
+
+impl Actor {
+    /// A user.
+    pub fn user(user_id: &str) -> Self {
+        Self(format!("user:{user_id}"))
+    }
+
+    /// Another service.
+    pub fn service(email: &str) -> Self {
+        Self(format!("service:{email}"))
+    }
+
+    /// A user of this machine, by the number that the system knows them by.
+    pub fn local(uid: u32) -> Self {
+        Self(format!("local:{uid}"))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Actor {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}

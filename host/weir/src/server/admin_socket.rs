@@ -1,0 +1,125 @@
+//! The admin socket: the way on which commands of this machine reach a running gateway.
+//!
+//! A Unix socket in the data folder, of mode 0600: whoever may open it operates the gateway, as an administrator does,
+//! without a key or a token. The kernel says who is at the other end, and what they change is recorded as theirs. It is
+//! there unless `admin_socket = false`.
+//!
+//! **Invariant:** there is no moment at which another user could connect: the socket listens only once its mode is set.
+//! **Invariant:** it belongs to one gateway, which holds the lock beside it. What a gateway that crashed leaves behind is
+//! replaced.
+
+use std::fs::{self, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use axum::Router;
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::{UnixListener, UnixSocket};
+use tokio::sync::Semaphore;
+use tower_service::Service;
+use weir_storage::file_lock::FileLock;
+
+use crate::admin::LocalPeer;
+
+/// Connections at once; more wait in the kernel's queue, which has as many places.
+const CONNECTIONS: u16 = 64;
+
+/// How long the head of a request may take: its sender is on this machine.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The bound socket. Dropped, it is gone.
+pub struct AdminSocket {
+    listener: UnixListener,
+    path: PathBuf,
+    _lock: FileLock,
+}
+
+impl AdminSocket {
+    /// Binds the socket at this path, in place of one that nobody has any more.
+    pub fn bind(path: &Path) -> anyhow::Result<Self> {
+        let Some(lock) = FileLock::try_exclusive(&path.with_extension("lock"))? else {
+            bail!(
+                "another weir has the admin socket {}; stop it, or give this one its own `data_dir`, or set \
+                 `admin_socket = false`",
+                path.display()
+            );
+        };
+        remove_stale(path)?;
+        let listener = listen(path).with_context(|| format!("listening on {}", path.display()))?;
+        Ok(Self {
+            listener,
+            path: path.to_owned(),
+            _lock: lock,
+        })
+    }
+
+    /// Accepts connections for ever.
+    pub(super) async fn accept(&self, routes: Router, connections: &GracefulShutdown) {
+        let mut server = http1::Builder::new();
+        server
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIMEOUT);
+        let places = Arc::new(Semaphore::new(CONNECTIONS.into()));
+        loop {
+            let place = places.clone().acquire_owned().await;
+            let accepted = self.listener.accept().await;
+            let peer = accepted.and_then(|(stream, _)| Ok((stream.peer_cred()?.uid(), stream)));
+            let (uid, stream) = match peer {
+                Ok(peer) => peer,
+                Err(error) => {
+                    tracing::warn!(%error, "accepting a connection at the admin socket");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            };
+            let routes = routes.clone();
+            let service = service_fn(move |mut request: Request<Incoming>| {
+                request.extensions_mut().insert(LocalPeer { uid });
+                routes.clone().call(request)
+            });
+            let connection = server.serve_connection(TokioIo::new(stream), service);
+            let connection = connections.watch(connection);
+            tokio::spawn(async move {
+                if let Err(error) = connection.await {
+                    tracing::debug!(%error, "connection closed");
+                }
+                drop(place);
+            });
+        }
+    }
+}
+
+impl Drop for AdminSocket {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_file(&self.path) {
+            tracing::warn!(%error, "removing the admin socket");
+        }
+    }
+}
+
+/// The lock is ours: nobody has a socket that is there.
+fn remove_stale(path: &Path) -> anyhow::Result<()> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => fs::remove_file(path),
+        Ok(_) => bail!("{} is there, and no socket; move it away", path.display()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    };
+    removed.with_context(|| format!("replacing {}", path.display()))
+}
+
+fn listen(path: &Path) -> std::io::Result<UnixListener> {
+    let socket = UnixSocket::new_stream()?;
+    socket.bind(path)?;
+    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    socket.listen(CONNECTIONS.into())
+}

@@ -46,7 +46,7 @@ use self::rates::{FailurePolicy, LOCKOUT};
 use crate::app::App;
 use crate::audit::AuditEvent;
 use crate::error::ApiError;
-use weir_ledger::{AccountId, Payer, RequestSource};
+use weir_ledger::{AccountId, Payer, Plan, RequestSource};
 use weir_storage::cache::{Bucket, CacheError, Identify, Lookup, RateDecision, Record, RecordKey};
 use weir_storage::ids::Hex;
 
@@ -61,6 +61,8 @@ const ATTESTATION: &str = "x-identity-appcheck";
 pub struct Caller {
     /// The user who is billed.
     pub user_id: String,
+    /// The user's plan.
+    pub plan: Plan,
     /// The kind of proof.
     pub proof: Proof,
 }
@@ -96,6 +98,7 @@ pub type RateSlot = Arc<OnceLock<RateDecision>>;
 #[derive(Serialize, Deserialize)]
 struct CachedKey {
     expires_at: i64,
+    plan: String,
 }
 
 /// The proof that a request brings.
@@ -141,6 +144,7 @@ impl FromRequestParts<App> for WebCaller {
             Caller {
                 user_id,
                 proof: Proof::Web { admin },
+                ..
             } => Ok(Self { user_id, admin }),
             Caller { .. } => Err(ApiError::new(
                 StatusCode::UNAUTHORIZED,
@@ -221,8 +225,9 @@ impl Identification<'_> {
         record: Lookup,
     ) -> Result<Caller, ApiError> {
         let now = self.app.clock.now();
-        let caller = |user_id| Caller {
+        let caller = |user_id, plan: &str| Caller {
             user_id,
+            plan: plan_named(plan),
             proof: Proof::ApiKey {
                 hash: record_key.secret.to_owned(),
             },
@@ -236,7 +241,7 @@ impl Identification<'_> {
                         return self.fail("api_key", "expired").await;
                     }
                     self.app.last_used.touch(key.id(), now);
-                    return Ok(caller(record.user_id));
+                    return Ok(caller(record.user_id, &cached.plan));
                 }
             }
             Lookup::Missing => {}
@@ -251,6 +256,7 @@ impl Identification<'_> {
         let rate = self.app.config.rate_limits.of_plan(&stored.plan);
         let cached = CachedKey {
             expires_at: stored.expires_at.0,
+            plan: stored.plan.clone(),
         };
         let record = Record {
             user_id: stored.user_id.clone(),
@@ -265,7 +271,7 @@ impl Identification<'_> {
         }
         self.count(&stored.user_id, &stored.plan).await?;
         self.app.last_used.touch(key.id(), now);
-        Ok(caller(stored.user_id))
+        Ok(caller(stored.user_id, &stored.plan))
     }
 
     /// Whether a key is stored under the current pepper; moves it there if it is not.
@@ -309,6 +315,7 @@ impl Identification<'_> {
         .map_err(store_failed)?;
         self.count(&user.id, &user.plan).await?;
         Ok(Caller {
+            plan: plan_named(&user.plan),
             proof: Proof::Web {
                 admin: user.admin_since.is_some(),
             },
@@ -470,6 +477,11 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().unwrap_or("");
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// A user's plan. A name of a later version gives no more than the free one.
+fn plan_named(name: &str) -> Plan {
+    name.parse().unwrap_or_default()
 }
 
 fn locked_out(left: Duration) -> ApiError {

@@ -75,6 +75,8 @@ CREATE TABLE plugin_counters (
     latency_us  BIGINT NOT NULL,
     -- In micro-credits.
     credits     BIGINT NOT NULL,
+    -- Answers whose reported usage was not believed.
+    clamps      BIGINT NOT NULL,
     PRIMARY KEY (slot, digest)
 );
 

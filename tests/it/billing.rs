@@ -1,5 +1,7 @@
 //! What requests are charged, however they end. Amounts are micro-credits.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tests::gateway::{USER, top_up};
@@ -409,8 +411,8 @@ async fn usage_beyond_belief_neither_credits_nor_overcharges() {
         .guest("hostile", guests::misbehaving(), None)
         .start()
         .await;
-    let long = "x".repeat(400);
-    let with_usage = |usage: Option<Value>| {
+    let with_usage = |usage: Option<Value>, bytes: usize| {
+        let long = "x".repeat(bytes);
         let mut emit = vec![start(0), text(0, &long), end(0)];
         emit.extend(usage.map(|usage| json!({ "Usage": usage })));
         emit.push(finish());
@@ -424,13 +426,20 @@ async fn usage_beyond_belief_neither_credits_nor_overcharges() {
         })
     };
     let before = available(&gateway).await;
-    for (reported, output, estimated) in [
-        (None, 100, true),
-        (Some(usage(json!(0), json!(0))), 100, true),
-        (Some(usage(json!(u64::MAX), json!(u64::MAX))), 1_064, false),
-        (Some(usage(json!(null), json!(7))), 7, true),
+    for (reported, bytes, output, estimated) in [
+        (None, 400, 100, true),
+        (Some(usage(json!(0), json!(0))), 400, 100, true),
+        (
+            Some(usage(json!(u64::MAX), json!(u64::MAX))),
+            400,
+            1_064,
+            false,
+        ),
+        (Some(usage(json!(null), json!(7))), 400, 7, true),
+        // No model makes so much of a token.
+        (Some(usage(json!(7), json!(1))), 1_024 + 160, 10, false),
     ] {
-        let command = with_usage(reported.clone());
+        let command = with_usage(reported.clone(), bytes);
         let answer = gateway.chat("hostile", &command).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
         let charge = charges(&gateway).await.pop().expect("a charge");
@@ -445,6 +454,64 @@ async fn usage_beyond_belief_neither_credits_nor_overcharges() {
     }
     assert!(available(&gateway).await < before);
     is_settled(&gateway).await;
+    // Whose word it was is known.
+    let slots = gateway.admin("root").await.get("/admin/plugins").await;
+    let slots = slots.json()["slots"].clone();
+    let clamps = |name: &str| {
+        let slot = slots
+            .as_array()
+            .expect("slots")
+            .iter()
+            .find(|slot| slot["slot"] == name);
+        slot.expect("the slot")["plugins"][0]["clamps"].clone()
+    };
+    assert_eq!((clamps("hostile"), clamps("demo")), (json!(2), json!(0)));
+}
+
+/// A document costs what its pages make, which its own count does not say; what cannot be counted may fill the window.
+#[tokio::test]
+async fn a_file_is_held_for_by_its_pages_or_as_the_rest_of_the_window() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat_with_usage("read", 5_000, 5));
+    let gateway = Gateway::builder()
+        .upstream("scripted", &upstream)
+        .credits(0)
+        .start()
+        .await;
+    leave(&gateway, Credits::from_micro(1)).await;
+    let ask = async |data: &str| {
+        let mut body = chat("scripted", "");
+        body["messages"][0]["content"] = json!([{ "type": "file", "file": {
+            "filename": "a.pdf", "file_data": format!("data:application/pdf;base64,{}", STANDARD.encode(data)) } }]);
+        gateway.client().post("/chat", &body).await
+    };
+    let required = async |data: &str| {
+        let refused = ask(data).await.error(429, "QUOTA_EXCEEDED");
+        micro(&refused["required_credits"])
+    };
+    let pdf = |pages: u32| {
+        let kids: String = (3..3 + pages).map(|page| format!("{page} 0 R ")).collect();
+        let pages: String = (3..3 + pages)
+            .map(|page| format!("{page} 0 obj << /Type /Page /Parent 2 0 R >> endobj\n"))
+            .collect();
+        format!(
+            "%PDF-1.4\n1 0 obj << /Type /Catalog /Pages 2 0 R >> endobj\n\
+             2 0 obj << /Type /Pages /Count 1 /Kids [{kids}] >> endobj\n{pages}trailer << /Root 1 0 R >>\n"
+        )
+    };
+    let (one, three) = (required(&pdf(1)).await, required(&pdf(3)).await);
+    // Each page an image of at most 100 tokens, and 1,000 of text; believed up to twice that.
+    assert_eq!(three - one, price(2 * 2 * 1_100, 0));
+    let window = price(8_000_000, 1_000 + 64);
+    assert_eq!(required("%PDF-1.7 no page that anybody sees").await, window);
+    assert_eq!(required(&format!("{} /Type /ObjStm", pdf(1))).await, window);
+    assert_eq!(upstream.count(), 0);
+
+    // What was held is enough for what is believed.
+    leave(&gateway, Credits::from_micro(three)).await;
+    assert_eq!(ask(&pdf(3)).await.status, 200);
+    is_settled(&gateway).await;
+    assert_eq!(charges(&gateway).await[0].credits, price(5_000, 5));
 }
 
 #[tokio::test]
@@ -453,7 +520,7 @@ async fn an_answer_that_costs_more_than_was_held_ends_early() {
         .guest("hostile", guests::misbehaving(), None)
         .start()
         .await;
-    // What is reported on the way is beyond the hold, and within twice the bound of the input.
+    // What is reported on the way is beyond the hold, though not what is believed of it.
     let usage = json!({
         "input_tokens": u64::MAX, "output_tokens": u64::MAX, "cache_read_tokens": null,
         "cache_write_short_tokens": null, "cache_write_long_tokens": null, "reasoning_tokens": null,

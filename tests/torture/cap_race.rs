@@ -16,7 +16,7 @@ const REQUESTS: usize = 1_000;
 const ADMITTED: usize = 50;
 
 /// What fifty requests cost, less the 500 credits of the plan `free`: both pools are spent to the end.
-const TOP_UP: &str = "206.3";
+const TOP_UP: &str = "257.4";
 
 /// How long it may take until all but those admitted are refused.
 const PATIENCE: Duration = Duration::from_secs(25);

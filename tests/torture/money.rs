@@ -17,15 +17,15 @@ pub(crate) const USER: &str = tests::gateway::USER;
 /// What is asked, every time.
 pub(crate) const TEXT: &str = "pay!";
 
-/// The most that [`TEXT`] may count for: half its bytes, and 16 for the message.
-pub(crate) const TOKENS_INPUT: u64 = 18;
+/// The most that [`TEXT`] is believed to count for: twice half its bytes and 16 for the message.
+pub(crate) const TOKENS_INPUT: u64 = 36;
 
-/// The output limit of [`model`].
-pub(crate) const TOKENS_OUTPUT: u64 = 1_000;
+/// The most that an answer is believed to count for: the output limit of [`model`] and 64 more.
+pub(crate) const TOKENS_OUTPUT: u64 = 1_064;
 
-/// What is held for a request, and charged if [`TOKENS_INPUT`] and [`TOKENS_OUTPUT`] are reported: 18 × 5 USD +
-/// 1,000 × 10 USD a million, times 1.4.
-pub(crate) const HOLD: Credits = Credits::from_micro(14_126_000);
+/// What is held for a request, and charged if [`TOKENS_INPUT`] and [`TOKENS_OUTPUT`] are reported: 36 × 5 USD +
+/// 1,064 × 10 USD a million, times 1.4.
+pub(crate) const HOLD: Credits = Credits::from_micro(15_148_000);
 
 /// The charge for these tokens.
 pub(crate) const fn price(input: u64, output: u64) -> Credits {
@@ -36,7 +36,7 @@ pub(crate) const fn price(input: u64, output: u64) -> Credits {
 pub(crate) fn model(name: &str) -> String {
     format!(
         "[models.{name}]\ncontext_window = 100000\nmax_output_tokens = 1000\n\
-         default_output_tokens = {TOKENS_OUTPUT}\nupstreams = [{{ provider = {name:?} }}]\n\
+         default_output_tokens = 1000\nupstreams = [{{ provider = {name:?} }}]\n\
          price = {{ input = 5, output = 10 }}\n"
     )
 }

@@ -35,7 +35,7 @@ use weir_storage::ids;
 
 use super::dialect::Billed;
 use super::sequence::Sequence;
-use super::usage::{self, CheckedUsage, RequestSize};
+use super::usage::{self, CheckedUsage, ModelLimits, RequestSize};
 use crate::app::App;
 use crate::billing;
 use crate::error::ApiError;
@@ -68,10 +68,8 @@ pub struct Metered {
     pub model: String,
     /// How large the input is.
     pub size: RequestSize,
-    /// Tokens that an image of the input counts for.
-    pub max_image_tokens: u32,
-    /// The output limit that is sent upstream.
-    pub output_limit: u32,
+    /// What its model takes.
+    pub limits: ModelLimits,
 }
 
 /// The upstream that a request is sent to.
@@ -138,12 +136,10 @@ impl Meter {
         &mut self,
         prices: impl Iterator<Item = &'a Price>,
     ) -> Result<(), ApiError> {
+        let Metered { size, limits, .. } = &self.metered;
         let bound = Bound {
-            input_tokens: self
-                .metered
-                .size
-                .bound_tokens(self.metered.max_image_tokens),
-            output_tokens: self.metered.output_limit.into(),
+            input_tokens: size.max_input_tokens(limits),
+            output_tokens: limits.output_limit + usage::OUTPUT_SLACK_TOKENS,
             images: 0,
         };
         let worst = prices.map(|price| pricing::worst_case(price, &self.factors, &bound));
@@ -175,7 +171,7 @@ impl Meter {
     /// Looks at what has come so far: notes it for the case that this process does not come to settle, and says
     /// whether it is too much.
     pub fn follow(&mut self, sequence: &Sequence) -> Result<(), Spent> {
-        let bytes = sequence.received_bytes();
+        let bytes = sequence.received().bytes;
         let tokens = bytes.saturating_sub(self.checkpointed_bytes) / usage::BYTES_PER_TOKEN;
         let is_due = tokens >= CHECKPOINT_TOKENS
             || bytes > self.checkpointed_bytes
@@ -191,24 +187,40 @@ impl Meter {
             };
             self.ledger.note(&self.payer.account, checkpoint);
         }
-        let limit = u64::from(self.metered.output_limit) + usage::OUTPUT_SLACK_TOKENS;
+        let limit = self.metered.limits.output_limit + usage::OUTPUT_SLACK_TOKENS;
         if bytes > limit * MAX_BYTES_PER_TOKEN {
             return Err(Spent);
         }
-        // Estimates stop nobody: only what the upstream itself says was used.
-        if sequence.usage().is_some() && self.price(sequence).1.credits > self.held {
-            return Err(Spent);
+        // Estimates stop nobody, nor does what is clamped: only what the upstream itself says was used.
+        let reported = sequence.usage().map(usage::as_reported);
+        match reported.zip(self.attempt.as_ref()) {
+            Some((tokens, attempt)) => {
+                let used = Billable { tokens, images: 0 };
+                let charge = pricing::charge(&attempt.price, &self.factors, &used);
+                if charge.credits > self.held {
+                    Err(Spent)
+                } else {
+                    Ok(())
+                }
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Charges for what was used. When it returns `Ok`, the charge is durable; when it does not, settling goes on.
     pub async fn settle(&mut self, sequence: &Sequence) -> Result<Billed, ApiError> {
         let (checked, charge) = self.price(sequence);
-        if checked.clamped {
+        if checked.clamped
+            && let Some(attempt) = &self.attempt
+        {
+            attempt.adapter.counters().clamp();
             tracing::warn!(
                 model = self.metered.model,
                 request_id = self.metered.request_id,
+                slot = %attempt.adapter.name(),
+                digest = %attempt.adapter.digest(),
+                reported = ?sequence.usage().map(usage::as_reported),
+                believed = ?checked.tokens,
                 "reported usage was beyond belief and is clamped"
             );
         }
@@ -278,10 +290,8 @@ impl Meter {
         let checked = usage::check(
             sequence.usage(),
             &self.metered.size,
-            self.metered.max_image_tokens,
-            self.metered.output_limit,
-            sequence.received_bytes(),
-            sequence.is_whole(),
+            &self.metered.limits,
+            sequence.received(),
         );
         let charge = match &self.attempt {
             Some(attempt) => pricing::charge(&attempt.price, &self.factors, &billable(&checked)),

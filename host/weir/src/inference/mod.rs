@@ -25,6 +25,7 @@ pub mod error;
 pub mod exchange;
 pub mod idempotency;
 pub mod meter;
+mod pages;
 pub mod redact;
 pub mod relay;
 mod reply;
@@ -48,7 +49,7 @@ use self::idempotency::{Instead, KeyedRequest};
 use self::meter::{Attempt, Meter, Metered};
 use self::relay::{Bounds, Relay};
 use self::resolve::Resolved;
-use self::usage::RequestSize;
+use self::usage::{ModelLimits, RequestSize};
 use crate::app::App;
 use crate::error::ApiError;
 use weir_sandbox::GuestError;
@@ -100,8 +101,11 @@ pub async fn chat(
         request_id: request_id.as_str().to_owned(),
         model: resolved.model.id.clone(),
         size: resolved.size,
-        max_image_tokens: resolved.model.max_image_tokens,
-        output_limit: resolved.request.max_output_tokens,
+        limits: ModelLimits {
+            context_window: resolved.model.context_window.into(),
+            max_image_tokens: resolved.model.max_image_tokens.into(),
+            output_limit: resolved.request.max_output_tokens.into(),
+        },
     };
     let key = key.map(|key| (key, payer.account.clone()));
     let meter = Meter::new(app, payer, metered);
@@ -284,5 +288,5 @@ fn note(
 }
 
 fn is_large(size: RequestSize) -> bool {
-    size.text_bytes + size.file_bytes > LARGE_REQUEST_BYTES || size.images > 0
+    size.text_bytes > LARGE_REQUEST_BYTES || size.has_files()
 }

@@ -75,7 +75,7 @@ pub fn resolve(catalog: &Catalog, call: ChatCall) -> Result<Resolved, ApiError> 
     }
     let size = RequestSize::of(&request, &call.attachments);
     let window = u64::from(model.context_window);
-    let input = size.estimated_tokens(model.max_image_tokens);
+    let input = size.estimated_tokens(model.max_image_tokens.into());
     // Without a limit of the client's the default gives way to a long input.
     let left = window.saturating_sub(input);
     let output = match call.output_limit {

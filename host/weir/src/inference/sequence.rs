@@ -6,6 +6,8 @@ use weir_sandbox::adapter::bindings::chat::{
     Block, BlockStart, Citation, Event, FinishReason, Fragment, Usage,
 };
 
+use super::usage::Received;
+
 /// Bytes of events, [`EVENT_BYTES`] for each included, that a token of the output limit allows; a streamed
 /// token of four bytes takes 20, and twice that where its usage comes with it.
 const BYTES_PER_TOKEN: u64 = 48;
@@ -35,6 +37,7 @@ pub struct Sequence {
     is_cut: bool,
     usage: Option<Usage>,
     received_bytes: u64,
+    visible_bytes: u64,
     any_output: bool,
     bytes_left: u64,
     image_bytes_left: u64,
@@ -71,6 +74,7 @@ impl Sequence {
             is_cut: false,
             usage: None,
             received_bytes: 0,
+            visible_bytes: 0,
             any_output: false,
             bytes_left: BYTES_FREE + BYTES_PER_TOKEN * u64::from(output_limit),
             image_bytes_left: IMAGE_BYTES,
@@ -94,6 +98,7 @@ impl Sequence {
             Event::Fragment(Fragment { index, text }) => {
                 self.kind_of(*index)?;
                 self.receive(text);
+                self.visible_bytes += text.len() as u64;
             }
             Event::Signature(Fragment { index, .. }) => {
                 self.kind_of(*index)?;
@@ -147,11 +152,6 @@ impl Sequence {
         ends.chain([Event::Finish(FinishReason::Length)]).collect()
     }
 
-    /// Whether its upstream has ended it, so that what was reported is the last word.
-    pub fn is_whole(&self) -> bool {
-        self.finish.is_some() && !self.is_cut
-    }
-
     /// Whether anything came that a client would see.
     pub fn any_output(&self) -> bool {
         self.any_output
@@ -162,9 +162,13 @@ impl Sequence {
         self.usage.as_ref()
     }
 
-    /// Bytes of text, reasoning and tool calls so far.
-    pub fn received_bytes(&self) -> u64 {
-        self.received_bytes
+    /// What has come so far. Of what is opaque nobody knows whether it is sealed, or the model's.
+    pub fn received(&self) -> Received {
+        Received {
+            bytes: self.received_bytes,
+            visible_bytes: self.visible_bytes,
+            is_whole: self.finish.is_some() && !self.is_cut,
+        }
     }
 
     fn begin(&mut self, start: &BlockStart) -> Result<(), OutOfOrder> {
@@ -329,7 +333,14 @@ mod tests {
             end(4),
             Event::Finish(FinishReason::ToolCalls),
         ]);
-        assert!(sequence.is_ok_and(|s| s.any_output() && s.received_bytes() == 12));
+        let sequence = sequence.expect("it is sane");
+        assert!(sequence.any_output());
+        let Received {
+            bytes,
+            visible_bytes,
+            is_whole,
+        } = sequence.received();
+        assert_eq!((bytes, visible_bytes, is_whole), (12, 8, true));
     }
 
     #[test]
@@ -362,7 +373,7 @@ mod tests {
         let ends = sequence.cut();
         assert_eq!(ends, [end(1), Event::Finish(FinishReason::Length)]);
         assert!(ends.iter().all(|event| sequence.follow(event).is_ok()));
-        assert!(sequence.end().is_ok() && !sequence.is_whole());
+        assert!(sequence.end().is_ok() && !sequence.received().is_whole);
     }
 
     #[test]

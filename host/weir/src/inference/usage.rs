@@ -1,8 +1,11 @@
 //! Tokens: estimated before a request, bounded and checked after it.
 //!
-//! What an adapter reports is a stranger's word. It is clamped to what the host can see: input to twice
-//! the bound of the request, output to the limit that was sent. Where nothing is reported, the host
-//! counts bytes; so it does where zero is reported of what it has seen.
+//! What an adapter reports is a stranger's word. It is clamped to what the host can see: input to
+//! [`RequestSize::max_input_tokens`], output to the limit that was sent, and to no less than long runs make of what
+//! is visible. Where nothing is reported, the host counts bytes; so it does where zero is reported of what it has
+//! seen.
+//!
+//! **Invariant:** what is held for a request covers what a clamp lets through.
 
 use weir_ledger::TokenCounts;
 use weir_sandbox::adapter::bindings::chat::{
@@ -11,6 +14,7 @@ use weir_sandbox::adapter::bindings::chat::{
 };
 
 use super::dialect::Attachment;
+use super::pages;
 
 /// Bytes of text per token, for estimates. English has about four.
 pub const BYTES_PER_TOKEN: u64 = 4;
@@ -18,19 +22,46 @@ pub const BYTES_PER_TOKEN: u64 = 4;
 /// What an answer may report beyond its output limit: some upstreams count a few tokens of framing.
 pub const OUTPUT_SLACK_TOKENS: u64 = 64;
 
+/// Tokens of text that a page of a document counts for, beside those of an image.
+const PAGE_TEXT_TOKENS: u64 = 1_000;
+
+/// Input is believed up to so many times of what bytes say: text can be denser than most.
+const INPUT_BELIEVED: u64 = 2;
+
+/// Visible bytes of an answer that make a token at least, since long runs make long tokens …
+const VISIBLE_BYTES_PER_TOKEN: u64 = 16;
+
+/// … beyond these.
+const VISIBLE_BYTES_FREE: u64 = 1 << 10;
+
 /// How large a request is, as seen before it is sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RequestSize {
-    /// Bytes of text: messages, file names, tool calls and results, tool definitions, schemas.
+    /// Bytes of text: messages, files of text, file names, tool calls and results, tool definitions, schemas.
     pub text_bytes: u64,
     /// Messages.
     pub messages: u64,
     /// Tool definitions.
     pub tools: u64,
-    /// Images and documents, each counted as an image.
+    /// Images.
     pub images: u64,
-    /// Bytes of documents: how many tokens they make, only the upstream knows.
-    pub file_bytes: u64,
+    /// Pages of documents, at most.
+    pub pages: u64,
+    /// Files and recordings that only the upstream can count: each may fill the context window.
+    pub uncounted_files: u64,
+    /// Bytes of them, where they came with the request.
+    pub uncounted_bytes: u64,
+}
+
+/// What the model of a request takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ModelLimits {
+    /// Tokens of input and output together.
+    pub context_window: u64,
+    /// Tokens that an image of the input counts for at most.
+    pub max_image_tokens: u64,
+    /// Tokens of the answer: the limit that is sent upstream.
+    pub output_limit: u64,
 }
 
 /// Token counts and where they came from.
@@ -40,7 +71,7 @@ pub struct CheckedUsage {
     pub tokens: TokenCounts,
     /// Whether any of them is the host's own estimate.
     pub estimated: bool,
-    /// Whether the adapter reported more than the host believes.
+    /// Whether the adapter reported more than the host believes, or less.
     pub clamped: bool,
 }
 
@@ -76,26 +107,48 @@ impl RequestSize {
         size
     }
 
-    /// Tokens that the input will have, more or less, documents left aside.
-    pub fn estimated_tokens(&self, max_image_tokens: u32) -> u64 {
-        self.text_bytes.div_ceil(BYTES_PER_TOKEN) + self.images * u64::from(max_image_tokens)
+    /// Tokens that the input will have, more or less, files left aside.
+    pub fn estimated_tokens(&self, max_image_tokens: u64) -> u64 {
+        self.text_bytes.div_ceil(BYTES_PER_TOKEN) + self.images * max_image_tokens
     }
 
-    /// Tokens that the input will hardly exceed: what a request must be able to pay.
-    pub fn bound_tokens(&self, max_image_tokens: u32) -> u64 {
+    /// The most tokens of input that are believed, and that a request must be able to pay. Files fill the context
+    /// window at most.
+    pub fn max_input_tokens(&self, model: &ModelLimits) -> u64 {
+        let without_files = INPUT_BELIEVED * self.bound_tokens(model.max_image_tokens);
+        let window = without_files.max(model.context_window);
+        match self.uncounted_files {
+            0 => {
+                let pages = self.page_tokens(model.max_image_tokens);
+                (without_files + INPUT_BELIEVED * pages).min(window)
+            }
+            _ => window,
+        }
+    }
+
+    /// Whether it brings more than text.
+    pub fn has_files(&self) -> bool {
+        self.images + self.pages + self.uncounted_files > 0
+    }
+
+    /// Tokens that the input will hardly exceed, files left aside.
+    fn bound_tokens(&self, max_image_tokens: u64) -> u64 {
         self.text_bytes / 2
             + 16 * self.messages
             + 64 * self.tools
             + if self.tools > 0 { 512 } else { 0 }
-            + self.images * u64::from(max_image_tokens)
-            + self.file_bytes / 2
+            + self.images * max_image_tokens
+    }
+
+    fn page_tokens(&self, max_image_tokens: u64) -> u64 {
+        self.pages * (max_image_tokens + PAGE_TEXT_TOKENS)
     }
 
     fn content(&mut self, content: &Content, attachments: &[Attachment]) {
         match content {
             Content::Text(text) | Content::Refusal(text) => self.text(text),
             Content::Image(image) => self.image(image),
-            Content::Audio(audio) => self.document(&audio.source, attachments),
+            Content::Audio(audio) => self.uncounted(&audio.source, attachments),
             Content::File(file) => self.file(file, attachments),
             Content::Reasoning(reasoning) => {
                 self.text(&reasoning.text);
@@ -160,20 +213,28 @@ impl RequestSize {
     }
 
     fn file(&mut self, file: &File, attachments: &[Attachment]) {
-        self.document(&file.source, attachments);
         self.optional(&file.name);
         self.optional(&file.title);
         self.optional(&file.context);
+        match find(&file.source, attachments) {
+            Some(Attachment { media_type, data }) if is_text(media_type, data) => {
+                self.text_bytes += data.len() as u64;
+            }
+            Some(Attachment { media_type, data }) if media_type == "application/pdf" => {
+                match pages::count(data) {
+                    Some(pages) => self.pages += pages,
+                    None => self.uncounted(&file.source, attachments),
+                }
+            }
+            _ => self.uncounted(&file.source, attachments),
+        }
     }
 
     /// Something whose tokens only its upstream can count.
-    fn document(&mut self, source: &Source, attachments: &[Attachment]) {
-        self.images += 1;
-        if let Source::Attachment(index) = source {
-            let attachment = usize::try_from(*index)
-                .ok()
-                .and_then(|at| attachments.get(at));
-            self.file_bytes += attachment.map_or(0, |attachment| attachment.data.len() as u64);
+    fn uncounted(&mut self, source: &Source, attachments: &[Attachment]) {
+        self.uncounted_files += 1;
+        if let Some(attachment) = find(source, attachments) {
+            self.uncounted_bytes += attachment.data.len() as u64;
         }
         self.locator(source);
     }
@@ -185,38 +246,78 @@ impl RequestSize {
     }
 }
 
+/// An attachment that content refers to.
+fn find<'a>(source: &Source, attachments: &'a [Attachment]) -> Option<&'a Attachment> {
+    match source {
+        Source::Attachment(index) => attachments.get(usize::try_from(*index).ok()?),
+        _ => None,
+    }
+}
+
+/// Whether a file is text, for its upstream too: bytes that another format is made of are not.
+fn is_text(media_type: &str, data: &[u8]) -> bool {
+    media_type.starts_with("text/")
+        && !data.starts_with(b"%PDF")
+        && std::str::from_utf8(data).is_ok()
+}
+
+/// What has come of an answer.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Received {
+    /// Bytes of text, reasoning, tool calls and whatever else the model may have made.
+    pub bytes: u64,
+    /// Those of them that a client can read, of which none are sealed.
+    pub visible_bytes: u64,
+    /// Whether the upstream has ended it. One that broke off or was stopped has at least what was received: what was
+    /// reported may have come before that.
+    pub is_whole: bool,
+}
+
+/// What was reported, word for word.
+pub fn as_reported(usage: &Usage) -> TokenCounts {
+    TokenCounts {
+        input: usage.input_tokens.unwrap_or(0),
+        cache_read: usage.cache_read_tokens.unwrap_or(0),
+        cache_write_short: usage.cache_write_short_tokens.unwrap_or(0),
+        cache_write_long: usage.cache_write_long_tokens.unwrap_or(0),
+        output: usage.output_tokens.unwrap_or(0),
+        reasoning: usage.reasoning_tokens.unwrap_or(0),
+    }
+}
+
 /// Checks what was reported against what the host has seen, and fills in what is missing.
-///
-/// `received_bytes` are those of text, reasoning and tool arguments in the answer. One that is not whole, since it
-/// broke off or was stopped, has at least what was received: what was reported may have come before that.
 pub fn check(
     reported: Option<&Usage>,
     size: &RequestSize,
-    max_image_tokens: u32,
-    output_limit: u32,
-    received_bytes: u64,
-    is_whole: bool,
+    model: &ModelLimits,
+    received: Received,
 ) -> CheckedUsage {
-    let input_max = 2 * size.bound_tokens(max_image_tokens);
-    let output_max = u64::from(output_limit) + OUTPUT_SLACK_TOKENS;
+    let input_max = size.max_input_tokens(model);
+    let output_max = model.output_limit + OUTPUT_SLACK_TOKENS;
+    let output_min =
+        received.visible_bytes.saturating_sub(VISIBLE_BYTES_FREE) / VISIBLE_BYTES_PER_TOKEN;
     // Nothing is no count where something was seen: an adapter that reports it serves for free.
     let seen = |count: &u64, bytes: u64| *count > 0 || bytes == 0;
     let reported_input = reported
         .and_then(|usage| usage.input_tokens)
-        .filter(|count| seen(count, size.bound_tokens(max_image_tokens)));
+        .filter(|count| seen(count, input_max));
     let reported_output = reported
         .and_then(|usage| usage.output_tokens)
-        .filter(|count| seen(count, received_bytes));
+        .filter(|count| seen(count, received.bytes));
     let input = reported_input.unwrap_or_else(|| {
-        size.estimated_tokens(max_image_tokens) + size.file_bytes / BYTES_PER_TOKEN
+        size.estimated_tokens(model.max_image_tokens)
+            + size.page_tokens(model.max_image_tokens)
+            + size.uncounted_bytes / BYTES_PER_TOKEN
     });
-    let received = received_bytes.div_ceil(BYTES_PER_TOKEN);
+    let estimate = received.bytes.div_ceil(BYTES_PER_TOKEN);
     let output = match reported_output {
-        Some(reported) if is_whole || reported >= received => reported,
-        _ => received,
+        Some(reported) if received.is_whole || reported >= estimate => reported,
+        _ => estimate,
     };
+    let (believed_input, believed_output) =
+        (input.min(input_max), output.max(output_min).min(output_max));
     // Parts of the input, each of what the ones before it leave: together they cannot be more than it.
-    let mut uncached = input.min(input_max);
+    let mut uncached = believed_input;
     let mut part = |reported: Option<u64>| {
         let part = reported.unwrap_or(0).min(uncached);
         uncached -= part;
@@ -226,23 +327,26 @@ pub fn check(
         cache_read: part(reported.and_then(|usage| usage.cache_read_tokens)),
         cache_write_short: part(reported.and_then(|usage| usage.cache_write_short_tokens)),
         cache_write_long: part(reported.and_then(|usage| usage.cache_write_long_tokens)),
-        input: input.min(input_max),
-        output: output.min(output_max),
+        input: believed_input,
+        output: believed_output,
         reasoning: reported
             .and_then(|usage| usage.reasoning_tokens)
             .unwrap_or(0)
-            .min(output.min(output_max)),
+            .min(believed_output),
     };
     CheckedUsage {
         tokens,
         estimated: reported_input.is_none() || reported_output != Some(output),
         clamped: reported_input.is_some_and(|input| input > input_max)
-            || reported_output.is_some_and(|output| output > output_max),
+            || reported_output == Some(output) && output != believed_output,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
     use super::*;
     use crate::error::ApiError;
     use crate::inference::dialect::read_own;
@@ -252,8 +356,24 @@ mod tests {
         messages: 2,
         tools: 1,
         images: 1,
-        file_bytes: 0,
+        pages: 0,
+        uncounted_files: 0,
+        uncounted_bytes: 0,
     };
+
+    const MODEL: ModelLimits = ModelLimits {
+        context_window: 8_000,
+        max_image_tokens: 100,
+        output_limit: 50,
+    };
+
+    fn whole(bytes: u64) -> Received {
+        Received {
+            bytes,
+            visible_bytes: bytes,
+            is_whole: true,
+        }
+    }
 
     fn usage(input: Option<u64>, output: Option<u64>) -> Usage {
         Usage {
@@ -272,6 +392,7 @@ mod tests {
     fn everything_that_a_model_reads_has_a_size() -> Result<(), ApiError> {
         // Each text that counts has a length of its own, so that none can stand in for another.
         let text = |power: u32| "x".repeat(1 << power);
+        let data = |kind: &str, data: &str| format!("data:{kind};base64,{}", STANDARD.encode(data));
         let body = serde_json::json!({
             "model": "m",
             "messages": [
@@ -279,7 +400,13 @@ mod tests {
                     {"type": "text", "text": text(1)},
                     {"type": "image_url", "image_url": {"url": format!("https://a.example/{}", text(6))}},
                     {"type": "image_url", "image_url": {"url": "data:image/png;base64,AQID"}},
-                    {"type": "file", "file": {"filename": text(2), "file_data": "data:application/pdf;base64,AQID"}},
+                    {"type": "file", "file": {"filename": text(2), "file_data": data("application/pdf", PDF)}},
+                    {"type": "file", "file": {"file_data": data("application/pdf", "no PDF")}},
+                    {"type": "file", "file": {"file_data": data("application/zip", "1234")}},
+                    {"type": "file", "file": {"file_data": data("text/csv", &text(10))}},
+                    {"type": "file", "file": {"file_data": data("text/plain", PDF)}},
+                    {"type": "file", "file": {"file_id": "x".repeat(256)}},
+                    {"type": "input_audio", "input_audio": {"data": "AQID", "format": "wav"}},
                 ]},
             ],
             "tools": [{"type": "function", "function": {
@@ -293,32 +420,44 @@ mod tests {
         assert_eq!(
             size,
             RequestSize {
-                text_bytes: 0b11_1111_1111 + json_and_url as u64,
+                text_bytes: 0b111_1111_1111 + 256 + json_and_url as u64,
                 messages: 1,
                 tools: 1,
-                images: 3,
-                file_bytes: 3,
+                images: 2,
+                pages: 2,
+                uncounted_files: 5,
+                uncounted_bytes: 6 + 4 + PDF.len() as u64 + 3,
             }
         );
         Ok(())
     }
 
+    /// Of two pages.
+    const PDF: &str = "%PDF-1.4 << /Pages 2 0 R >> << /Type /Pages /Kids [3 0 R 4 0 R] /Count 1 >> << /Type /Page >>";
+
     #[test]
     fn estimates_and_bounds_follow_the_bytes() {
         assert_eq!(SIZE.estimated_tokens(100), 101 + 100);
-        assert_eq!(SIZE.bound_tokens(100), 201 + 32 + 64 + 512 + 100);
+        let text = 2 * (201 + 32 + 64 + 512 + 100);
+        let with = |change: fn(&mut RequestSize)| {
+            let mut size = SIZE;
+            change(&mut size);
+            size.max_input_tokens(&MODEL)
+        };
+        assert_eq!(with(|_| {}), text);
+        assert_eq!(with(|size| size.pages = 2), text + 2 * 2 * 1_100);
+        // Files fill the window, and no more than that.
+        assert_eq!(with(|size| size.pages = 4), 8_000);
+        assert_eq!(with(|size| size.uncounted_files = 1), 8_000);
+        assert_eq!(with(|size| size.uncounted_files = 9), 8_000);
+        let long = with(|size| (size.text_bytes, size.uncounted_files) = (9_000, 1));
+        assert_eq!(long, 9_000 + 2 * (32 + 64 + 512 + 100));
     }
 
     #[test]
     fn reported_usage_is_clamped_to_what_the_host_has_seen() {
-        let checked = check(
-            Some(&usage(Some(u64::MAX), Some(u64::MAX))),
-            &SIZE,
-            100,
-            50,
-            8,
-            true,
-        );
+        let reported = usage(Some(u64::MAX), Some(u64::MAX));
+        let checked = check(Some(&reported), &SIZE, &MODEL, whole(8));
         assert_eq!(checked.tokens.input, 2 * 909);
         assert_eq!(checked.tokens.cache_read, 2 * 909);
         assert_eq!(checked.tokens.output, 114);
@@ -327,22 +466,55 @@ mod tests {
     }
 
     #[test]
+    fn long_runs_make_long_tokens_and_no_longer_ones() {
+        let model = ModelLimits {
+            output_limit: 10_000,
+            ..MODEL
+        };
+        let output = |reported, visible_bytes| {
+            let received = Received {
+                bytes: 33_792,
+                visible_bytes,
+                is_whole: true,
+            };
+            let checked = check(
+                Some(&usage(Some(7), Some(reported))),
+                &SIZE,
+                &model,
+                received,
+            );
+            assert!(!checked.estimated);
+            (checked.tokens.output, checked.clamped)
+        };
+        assert_eq!(output(2_048, 1_024 + 32_768), (2_048, false));
+        assert_eq!(output(1, 1_024 + 32_768), (2_048, true));
+        // What is sealed, nobody can count.
+        assert_eq!(output(1, 1_024), (1, false));
+    }
+
+    #[test]
     fn absent_usage_is_estimated_from_bytes() {
-        let checked = check(None, &SIZE, 100, 50, 9, true);
+        let check =
+            |reported: Option<Usage>, received| check(reported.as_ref(), &SIZE, &MODEL, received);
+        let checked = check(None, whole(9));
         assert_eq!((checked.tokens.input, checked.tokens.output), (201, 3));
         assert!(checked.estimated && !checked.clamped);
-        let half = check(Some(&usage(Some(7), None)), &SIZE, 100, 50, 9, true);
+        let half = check(Some(usage(Some(7), None)), whole(9));
         assert_eq!((half.tokens.input, half.tokens.output), (7, 3));
         assert!(half.estimated);
-        let zero = check(Some(&usage(Some(0), Some(0))), &SIZE, 100, 50, 9, true);
+        let zero = check(Some(usage(Some(0), Some(0))), whole(9));
         assert_eq!((zero.tokens.input, zero.tokens.output), (201, 3));
         assert!(zero.estimated);
-        let empty = check(Some(&usage(Some(7), Some(0))), &SIZE, 100, 50, 0, true);
+        let empty = check(Some(usage(Some(7), Some(0))), whole(0));
         assert_eq!((empty.tokens.input, empty.tokens.output), (7, 0));
         assert!(!empty.estimated);
-        let early = check(Some(&usage(Some(7), Some(1))), &SIZE, 100, 50, 40, false);
+        let cut = Received {
+            is_whole: false,
+            ..whole(40)
+        };
+        let early = check(Some(usage(Some(7), Some(1))), cut);
         assert_eq!((early.tokens.output, early.estimated), (10, true));
-        let late = check(Some(&usage(Some(7), Some(20))), &SIZE, 100, 50, 40, false);
+        let late = check(Some(usage(Some(7), Some(20))), cut);
         assert_eq!((late.tokens.output, late.estimated), (20, false));
     }
 }

@@ -19,6 +19,7 @@ pub struct Counters {
     traps: AtomicI64,
     latency_us: AtomicI64,
     credits: AtomicI64,
+    clamps: AtomicI64,
     recent_traps: Mutex<VecDeque<Instant>>,
 }
 
@@ -46,6 +47,8 @@ pub struct Counts {
     pub latency_us: i64,
     /// What was charged for them, in micro-credits.
     pub credits: i64,
+    /// Answers of them whose reported usage was not believed.
+    pub clamps: i64,
 }
 
 impl Counts {
@@ -56,6 +59,7 @@ impl Counts {
         self.traps += other.traps;
         self.latency_us += other.latency_us;
         self.credits += other.credits;
+        self.clamps += other.clamps;
     }
 }
 
@@ -72,6 +76,11 @@ impl Counters {
     /// Counts a charge.
     pub fn charge(&self, credits: Credits) {
         self.credits.fetch_add(credits.micro(), Ordering::Relaxed);
+    }
+
+    /// Counts an answer whose reported usage was not believed.
+    pub fn clamp(&self) {
+        self.clamps.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Notes a trap, and says whether there have been so many within a minute. They are forgotten then.
@@ -99,6 +108,7 @@ impl Counters {
             traps: take(&self.traps),
             latency_us: take(&self.latency_us),
             credits: take(&self.credits),
+            clamps: take(&self.clamps),
         }
     }
 
@@ -111,6 +121,7 @@ impl Counters {
             traps: read(&self.traps),
             latency_us: read(&self.latency_us),
             credits: read(&self.credits),
+            clamps: read(&self.clamps),
         }
     }
 
@@ -122,6 +133,7 @@ impl Counters {
             (&self.traps, counts.traps),
             (&self.latency_us, counts.latency_us),
             (&self.credits, counts.credits),
+            (&self.clamps, counts.clamps),
         ] {
             counter.fetch_add(number, Ordering::Relaxed);
         }
@@ -155,12 +167,14 @@ mod tests {
         counters.exchange(Ended::InError, Duration::from_micros(4));
         counters.exchange(Ended::InTrap, Duration::from_micros(5));
         counters.charge(Credits::from_micro(7));
+        counters.clamp();
         let counts = Counts {
             requests: 3,
             errors: 2,
             traps: 1,
             latency_us: 12,
             credits: 7,
+            clamps: 1,
         };
         assert_eq!(counters.take(), counts);
         assert_eq!(counters.take(), Counts::default());

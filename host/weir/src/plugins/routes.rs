@@ -101,6 +101,8 @@ pub struct PluginItem {
     pub latency_ms: Option<f64>,
     /// What was charged for them.
     pub credits: serde_json::Value,
+    /// Answers whose usage, as the component reported it, was not believed.
+    pub clamps: i64,
 }
 
 /// All slots.
@@ -412,6 +414,7 @@ fn plugin_item(candidate: slots::SlotCandidate) -> PluginItem {
         traps: counts.traps,
         latency_ms,
         credits: Credits::from_micro(counts.credits).to_json(),
+        clamps: counts.clamps,
     }
 }
 

@@ -502,13 +502,14 @@ pub(super) async fn add_counts(
     counts: &Counts,
 ) -> sqlx::Result<()> {
     sqlx::query(
-        "INSERT INTO plugin_counters (slot, digest, requests, errors, traps, latency_us, credits) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (slot, digest) DO UPDATE SET \
+        "INSERT INTO plugin_counters (slot, digest, requests, errors, traps, latency_us, credits, clamps) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (slot, digest) DO UPDATE SET \
          requests = plugin_counters.requests + excluded.requests, \
          errors = plugin_counters.errors + excluded.errors, \
          traps = plugin_counters.traps + excluded.traps, \
          latency_us = plugin_counters.latency_us + excluded.latency_us, \
-         credits = plugin_counters.credits + excluded.credits",
+         credits = plugin_counters.credits + excluded.credits, \
+         clamps = plugin_counters.clamps + excluded.clamps",
     )
     .bind(slot)
     .bind(digest.to_string())
@@ -517,6 +518,7 @@ pub(super) async fn add_counts(
     .bind(counts.traps)
     .bind(counts.latency_us)
     .bind(counts.credits)
+    .bind(counts.clamps)
     .execute(database.writer())
     .await
     .map(drop)
@@ -527,7 +529,7 @@ pub(super) async fn counts(
     database: &Database,
 ) -> sqlx::Result<BTreeMap<(String, Digest), Counts>> {
     let rows = sqlx::query(
-        "SELECT slot, digest, requests, errors, traps, latency_us, credits FROM plugin_counters",
+        "SELECT slot, digest, requests, errors, traps, latency_us, credits, clamps FROM plugin_counters",
     )
     .fetch_all(database.reader())
     .await?;
@@ -539,6 +541,7 @@ pub(super) async fn counts(
                 traps: row.try_get("traps")?,
                 latency_us: row.try_get("latency_us")?,
                 credits: row.try_get("credits")?,
+                clamps: row.try_get("clamps")?,
             };
             Ok(((row.try_get("slot")?, digest(row, "digest")?), counts))
         })

@@ -83,7 +83,7 @@ pub(super) async fn list(config: &Config, gateway: Gateway) -> anyhow::Result<()
     slots.show(gateway.json, |SlotList { slots }| {
         let mut table = TextTable::new(&[
             "SLOT", "ACTIVE", "NAME", "VERSION", "SOURCE", "REQUESTS", "ERRORS", "TRAPS",
-            "LATENCY", "CREDITS",
+            "LATENCY", "CREDITS", "CLAMPS",
         ]);
         for slot in slots {
             let active = slot
@@ -102,6 +102,7 @@ pub(super) async fn list(config: &Config, gateway: Gateway) -> anyhow::Result<()
                     plugin.traps.to_string(),
                     latency(plugin),
                     plugin.credits.to_string(),
+                    plugin.clamps.to_string(),
                 ]),
                 None => table.row([slot.slot.clone(), "none: it refuses".into()]),
             }
@@ -297,6 +298,7 @@ fn print_slot(slot: &SlotItem) {
         "TRAPS",
         "LATENCY",
         "CREDITS",
+        "CLAMPS",
     ]);
     for plugin in &slot.plugins {
         table.row([
@@ -312,6 +314,7 @@ fn print_slot(slot: &SlotItem) {
             plugin.traps.to_string(),
             latency(plugin),
             plugin.credits.to_string(),
+            plugin.clamps.to_string(),
         ]);
     }
     table.print();

@@ -1,6 +1,7 @@
 //! `GET /health` and `GET /health/ready`.
 
-use tests::{Gate, Gateway, Reply, Upstream, chat};
+use tests::{Client, Gate, Gateway, Reply, Upstream, chat, patiently};
+use weir_storage::Database;
 
 #[tokio::test]
 async fn both_are_open_to_all() {
@@ -26,6 +27,65 @@ async fn a_gateway_without_its_database_is_alive_and_not_ready() {
         .chat("demo", "Hello")
         .await
         .error(503, "STORE_UNAVAILABLE");
+}
+
+/// Waits until a gateway is not ready, and returns why.
+async fn until_not_ready(client: &Client) -> String {
+    patiently(async {
+        loop {
+            let answer = client.get("/health/ready").await;
+            if answer.status != 200 {
+                let error = answer.error(503, "NOT_READY");
+                return error["message"].as_str().expect("a text").to_owned();
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+}
+
+/// As on a full disk, but that here another process writes and does not end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_that_cannot_charge_is_not_ready_and_says_why_until_it_can() {
+    let upstream = Upstream::start().await;
+    let gate = Gate::new();
+    upstream.will(Reply::chat("paid").after_gate(&gate));
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let client = gateway.client();
+    let asking = tokio::spawn(async move { client.post("/chat", &chat("scripted", "x")).await });
+    gate.reached().await;
+    let metrics = gateway.stranger().get("/metrics").await;
+    assert!(metrics.text().contains("\nweir_ledger_open_holds 1\n"));
+
+    let other = Database::open(&gateway.app().config.database_url()).await;
+    let other = other.expect("a second process may open it");
+    let transaction = other.begin().await.expect("nobody else writes");
+    gate.open();
+    let why = until_not_ready(&gateway.stranger()).await;
+    assert!(why.contains("database is locked"), "{why}");
+    assert!(
+        !asking.is_finished(),
+        "no answer goes out without its charge"
+    );
+
+    drop(transaction);
+    let answer = asking.await.expect("no panic");
+    assert_eq!(answer.content(), "paid");
+    let ready = gateway.stranger().get("/health/ready").await;
+    assert_eq!(ready.status, 200, "{}", ready.text());
+    let metrics = gateway.stranger().get("/metrics").await.text();
+    for figure in [
+        "weir_ledger_open_holds 0\n",
+        "weir_ledger_overrun_credits_total 0.0\n",
+        "weir_ledger_batch_operations_bucket{le=\"256.0\"}",
+        "weir_ledger_commit_seconds_count ",
+    ] {
+        assert!(metrics.contains(figure), "{figure} in {metrics}");
+    }
+    let failures = metrics
+        .lines()
+        .find(|line| line.starts_with("weir_ledger_commit_failures_total"));
+    assert_ne!(failures, Some("weir_ledger_commit_failures_total 0"));
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use tempfile::TempDir;
 use tests::ledger::create_users;
 use tests::ledger::oracle;
 use tests::ledger::simulation::{Plant, simulate};
+use tests::patiently;
 use tests::stores::{Durability, Postgres, Stores, each_database};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -561,8 +562,18 @@ async fn the_committer_ends_when_the_database_is_closed() {
     let opened = ledger.open(&alice(), open("h1", 1_000), soon()).await;
     opened.expect("enough credits");
     database.close().await;
+    assert_eq!(ledger.trouble(), None);
     let late = ledger.settle(&alice(), settle("h1", 5), soon()).await;
     assert_eq!(late, Err(LedgerError::Unavailable));
+    let trouble = patiently(async {
+        loop {
+            match ledger.trouble() {
+                Some(trouble) if trouble.contains("committer is gone") => return trouble,
+                _ => tokio::task::yield_now().await,
+            }
+        }
+    });
+    assert!(trouble.await.ends_with("only a new start mends that"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

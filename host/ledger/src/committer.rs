@@ -15,7 +15,8 @@
 //! is not even opened.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use tokio::runtime;
@@ -23,6 +24,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use weir_storage::database::SqlDialect;
 
+use crate::health::Health;
 use crate::operation::{Action, Done, Operation, Outcome};
 use crate::store::{Store, StoreError};
 
@@ -276,6 +278,7 @@ pub(crate) fn start(
     store: Store,
     submitted: mpsc::Receiver<Submitted>,
     dialect: SqlDialect,
+    health: Arc<Health>,
 ) -> io::Result<()> {
     match dialect {
         // SQLite blocks whoever waits for the disk.
@@ -283,19 +286,19 @@ pub(crate) fn start(
             let runtime = runtime::Builder::new_current_thread()
                 .enable_time()
                 .build()?;
-            let committing = move || runtime.block_on(run(store, submitted));
+            let committing = move || runtime.block_on(run(store, submitted, health));
             thread::Builder::new()
                 .name("ledger".to_owned())
                 .spawn(committing)?;
         }
         SqlDialect::Postgres => {
-            tokio::spawn(run(store, submitted));
+            tokio::spawn(run(store, submitted, health));
         }
     }
     Ok(())
 }
 
-async fn run(store: Store, mut submitted: mpsc::Receiver<Submitted>) {
+async fn run(store: Store, mut submitted: mpsc::Receiver<Submitted>, health: Arc<Health>) {
     let mut committer = Committer::default();
     let mut next = Next::Idle;
     let mut arrived = Vec::with_capacity(BATCH);
@@ -307,6 +310,7 @@ async fn run(store: Store, mut submitted: mpsc::Receiver<Submitted>) {
                 for flush in flushes.drain(..) {
                     let _ = flush.send(());
                 }
+                health.rest();
                 if submitted.recv_many(&mut arrived, BATCH).await == 0 {
                     return;
                 }
@@ -323,9 +327,14 @@ async fn run(store: Store, mut submitted: mpsc::Receiver<Submitted>) {
             // then ask for has a chance to be in the next one.
             Next::Commit { pause } => {
                 if !pause.is_zero() {
+                    // It goes on with what has failed, all the while.
+                    health.begin();
                     tokio::time::sleep(pause).await;
                 }
+                health.begin();
+                let began = Instant::now();
                 let result = store.commit(committer.batch()).await;
+                health.conclude(&result, began.elapsed());
                 if result.is_err() && store.is_closed() {
                     return;
                 }

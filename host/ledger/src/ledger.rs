@@ -17,6 +17,7 @@ use weir_storage::clock::Clock;
 use crate::account::Account;
 use crate::committer::{self, Answer, Submitted};
 use crate::credits::Credits;
+use crate::health::{Health, LedgerMetrics};
 use crate::operation::{
     AccountId, Action, BootId, Checkpoint, Done, HoldId, Open, Operation, Refusal, Settle,
 };
@@ -40,6 +41,7 @@ struct Inner {
     /// Until when this node's lease is known to be valid, in milliseconds of the monotonic clock.
     leased_until_ms: AtomicU64,
     renewing: Mutex<()>,
+    health: Arc<Health>,
     tasks: TaskTracker,
     stopping: CancellationToken,
 }
@@ -80,6 +82,7 @@ impl Ledger {
         let (submit, submitted) = mpsc::channel(QUEUE);
         let dialect = database.dialect();
         let store = Store::new(database.clone());
+        let health = Arc::new(Health::new());
         let ledger = Self(Arc::new(Inner {
             submit,
             database,
@@ -89,11 +92,12 @@ impl Ledger {
             lease,
             leased_until_ms: AtomicU64::new(0),
             renewing: Mutex::new(()),
+            health: health.clone(),
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),
         }));
         ledger.renew_lease().await?;
-        committer::start(store, submitted, dialect)?;
+        committer::start(store, submitted, dialect, health)?;
         let keeping = ledger.clone().keep_lease();
         let stopping = ledger.0.stopping.clone();
         tokio::spawn(stopping.clone().run_until_cancelled_owned(keeping));
@@ -104,6 +108,24 @@ impl Ledger {
     /// The id of this run, which its holds carry.
     pub fn boot_id(&self) -> &BootId {
         &self.0.boot_id
+    }
+
+    /// Why nothing can be charged on this node, in words; `None` while it can.
+    pub fn trouble(&self) -> Option<String> {
+        if self.0.submit.is_closed() {
+            return Some("its committer is gone, and only a new start mends that".to_owned());
+        }
+        self.0.health.trouble()
+    }
+
+    /// Its figures since the start.
+    pub fn metrics(&self) -> &LedgerMetrics {
+        self.0.health.metrics()
+    }
+
+    /// How many holds of this node are open.
+    pub async fn open_holds(&self) -> sqlx::Result<i64> {
+        self.0.store.count_open_holds(&self.0.boot_id).await
     }
 
     /// Reserves credits. When this returns `Ok`, the hold is durable, and the caller must end it.

@@ -33,6 +33,7 @@ pub mod account;
 pub mod committer;
 pub mod credits;
 mod decimal;
+mod health;
 pub mod idempotency;
 mod ledger;
 pub mod operation;
@@ -46,6 +47,7 @@ pub mod verify;
 
 pub use self::account::Account;
 pub use self::credits::Credits;
+pub use self::health::LedgerMetrics;
 pub use self::ledger::{Ledger, LedgerError, Settlement, commit_one};
 pub use self::operation::{
     AccountId, Action, BootId, Checkpoint, Done, Grant, HoldId, HoldState, Open, Operation,

@@ -139,6 +139,16 @@ impl Store {
         }))
     }
 
+    /// How many holds of a run are open.
+    pub async fn count_open_holds(&self, boot_id: &BootId) -> sqlx::Result<i64> {
+        let count =
+            "SELECT CAST(COUNT(*) AS BIGINT) FROM holds WHERE boot_id = $1 AND state = 'open'";
+        sqlx::query_scalar(count)
+            .bind(boot_id.as_str())
+            .fetch_one(self.database.reader())
+            .await
+    }
+
     /// Begins a run's lease or makes it longer, never shorter.
     pub async fn renew_lease(
         &self,

@@ -138,6 +138,7 @@ impl App {
         let ledger = Ledger::start(database.clone(), clock.clone(), lease)
             .await
             .context("starting the ledger")?;
+        let metrics = Metrics::new(ledger.metrics());
         let last_used = LastUsed::default();
         tokio::spawn(last_used.clone().write_behind(database.clone()));
         Ok(Self(Arc::new(Shared {
@@ -146,7 +147,7 @@ impl App {
             ledger,
             last_used,
             clock,
-            metrics: Metrics::new(),
+            metrics,
             http,
             admission: Admission::new(&config.limits.admission),
             key_peppers: Peppers::open(&config.api_key_peppers, &config.own_pepper(), &database)

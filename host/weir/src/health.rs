@@ -15,7 +15,8 @@ pub async fn get_health() -> Json<Value> {
     Json(json!({ "status": "ok" }))
 }
 
-/// `GET /health/ready`: requests can be served. 503 while the gateway stops or a store is away.
+/// `GET /health/ready`: requests can be served. 503 while the gateway stops, a store is away,
+/// or nothing can be charged.
 pub async fn get_readiness(State(app): State<App>) -> Result<Json<Value>, ApiError> {
     let not_ready = |message: &str| {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "NOT_READY", message)
@@ -26,6 +27,10 @@ pub async fn get_readiness(State(app): State<App>) -> Result<Json<Value>, ApiErr
     }
     if !app.database.is_reachable().await {
         return Err(not_ready("The database does not answer."));
+    }
+    if let Some(trouble) = app.ledger.trouble() {
+        let message = format!("The ledger can charge nothing: {trouble}.");
+        return Err(not_ready(&message));
     }
     if app.cache.ping().await.is_err() {
         return Err(not_ready("The cache does not answer."));

@@ -17,6 +17,9 @@ const SWEPT: u32 = 256;
 /// How long a sweep waits for what it has asked for, before it looks again.
 const SWEEP_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long a node that cannot commit waits before it tries to renew its lease again.
+const TROUBLED_RENEWAL: Duration = Duration::from_secs(1);
+
 /// Renewals between two rounds of beginning periods and forgetting what is old: a minute, by default.
 const RENEWALS_PER_TIDYING: u32 = 12;
 
@@ -85,7 +88,12 @@ impl Ledger {
     pub(super) async fn keep_lease(self) {
         let mut ticks = self.ticks();
         while !self.0.submit.is_closed() {
-            ticks.tick().await;
+            if self.0.health.trouble().is_none() {
+                ticks.tick().await;
+            } else {
+                // While nobody asks for anything, this is what tells that the database can write again.
+                tokio::time::sleep(self.0.lease.renew_every.min(TROUBLED_RENEWAL)).await;
+            }
             if let Err(error) = self.renew_lease().await {
                 tracing::warn!(%error, "renewing the ledger's lease");
             }
@@ -149,7 +157,9 @@ impl Ledger {
         let leased_until = inner.clock.monotonic() + inner.lease.valid_for;
         let now = inner.clock.now();
         let until = Millis(now.0 + inner.lease.valid_for.as_millis() as i64);
-        inner.store.renew_lease(&inner.boot_id, now, until).await?;
+        let renewed = inner.store.renew_lease(&inner.boot_id, now, until).await;
+        inner.health.wrote(&renewed);
+        renewed?;
         let leased_until_ms = leased_until.as_millis() as u64;
         inner
             .leased_until_ms

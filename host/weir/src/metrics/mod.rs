@@ -1,7 +1,8 @@
 //! What this node has done since it was started, for Prometheus: `GET /metrics`.
 //!
 //! Open to all, like `/health`: on the port for other services where there is one, else on the public one. Labels are
-//! names of slots and digests of components, never anything of a client's.
+//! names of slots and digests of components, never anything of a client's. The ledger's figures are its own
+//! ([`LedgerMetrics`]).
 //!
 //! To add a figure, add a field to [`Metrics`] and register it in [`Metrics::new`].
 
@@ -14,11 +15,13 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::plugins::Component;
 use crate::plugins::counters::Ended;
+use weir_ledger::LedgerMetrics;
 
 /// Seconds, from the demo provider's answers to the longest streams.
 const LATENCIES: [f64; 10] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0];
@@ -29,6 +32,7 @@ pub struct Metrics {
     plugin_exchanges: Family<ExchangeLabels, Counter>,
     plugin_latency: Family<PluginLabels, Histogram, fn() -> Histogram>,
     plugin_quarantines: Family<PluginLabels, Counter>,
+    ledger_open_holds: Gauge,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -45,16 +49,17 @@ struct ExchangeLabels {
     outcome: &'static str,
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Metrics {
-    /// Everything at zero.
-    pub fn new() -> Self {
+    /// Everything at zero, and what the ledger counts.
+    pub fn new(ledger: &LedgerMetrics) -> Self {
         let mut registry = Registry::with_prefix("weir");
+        ledger.register(&mut registry);
+        let ledger_open_holds = Gauge::default();
+        registry.register(
+            "ledger_open_holds",
+            "Holds of this node that are open, as of when its database was last asked",
+            ledger_open_holds.clone(),
+        );
         let plugin_exchanges = Family::default();
         registry.register(
             "plugin_exchanges",
@@ -80,7 +85,13 @@ impl Metrics {
             plugin_exchanges,
             plugin_latency,
             plugin_quarantines,
+            ledger_open_holds,
         }
+    }
+
+    /// Notes how many holds of this node are open.
+    pub fn open_holds(&self, holds: i64) {
+        self.ledger_open_holds.set(holds);
     }
 
     /// Counts an exchange.

@@ -6,6 +6,8 @@ CREATE TABLE users (
     subject      TEXT,
     plan         TEXT   NOT NULL DEFAULT 'free',
     admin_since  BIGINT,
+    -- Since when an operator lets the user do nothing.
+    disabled_at  BIGINT,
     CHECK ((issuer IS NULL) = (subject IS NULL))
 );
 

@@ -6,8 +6,11 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tests::gateway::USER;
+use tests::issuer::key_set;
 use tests::stores::{Postgres, Redis};
-use tests::{Client, Gateway, chat};
+use tests::{Client, Gateway, Reply, SigningKey, Upstream, chat};
+use weir::identity::api_key::RawKey;
+use weir::identity::{self, store};
 use weir_storage::clock::{ManualClock, Millis};
 
 async fn new_key(client: &Client, name: &str) -> Value {
@@ -242,27 +245,28 @@ async fn a_caller_is_limited_to_their_plans_rate() {
     assert_eq!(gateway.stranger().get("/health").await.status, 200);
 }
 
+/// And of what an address may ask, strangers can use up one half.
 #[tokio::test]
 async fn an_address_is_limited_whoever_calls() {
     let gateway = Gateway::builder()
-        .tables("[rate_limits]\naddress = 5\n")
+        .tables("[rate_limits]\naddress = 8\n")
         .start()
         .await;
-    for _ in 0..5 {
-        gateway
-            .stranger()
-            .get("/models")
-            .await
-            .error(401, "UNAUTHENTICATED");
+    let known = gateway.client();
+    assert_eq!(known.get("/models").await.status, 200);
+    for _ in 0..3 {
+        let stranger = gateway.stranger().get("/models").await;
+        stranger.error(401, "UNAUTHENTICATED");
     }
-    gateway
-        .client()
-        .get("/models")
-        .await
-        .error(429, "RATE_LIMITED");
+    let limited = gateway.stranger().get("/models").await;
+    limited.error(429, "RATE_LIMITED");
+    for _ in 0..4 {
+        assert_eq!(known.get("/models").await.status, 200);
+    }
+    known.get("/models").await.error(429, "RATE_LIMITED");
 }
 
-/// For fifteen minutes, whatever addresses it forges.
+/// For fifteen minutes, whatever addresses it forges. Nobody who is known is shut out with it.
 #[tokio::test]
 async fn the_eleventh_failure_is_locked_out_for_fifteen_minutes() {
     let clock = ManualClock::at(Millis::now());
@@ -278,7 +282,8 @@ async fn the_eleventh_failure_is_locked_out_for_fifteen_minutes() {
             .with_key("inf_wrong")
             .with_header("x-forwarded-for", &address)
     };
-    assert_eq!(gateway.client().get("/models").await.status, 200);
+    let known = gateway.client();
+    assert_eq!(known.get("/models").await.status, 200);
     for n in 0..10 {
         forged(n).get("/models").await.error(401, "UNAUTHENTICATED");
     }
@@ -286,27 +291,266 @@ async fn the_eleventh_failure_is_locked_out_for_fifteen_minutes() {
         let answer = forged(n).get("/models").await;
         answer.error(429, "LOCKED_OUT");
         assert_eq!(answer.headers["retry-after"], "900");
+        assert_eq!(known.get("/models").await.status, 200);
     }
+    let unknown = another_key(&gateway, "unknown").await;
     clock.advance(Duration::from_secs(15 * 60) - Duration::from_millis(1));
-    let good = gateway.client().get("/models").await;
-    good.error(429, "LOCKED_OUT");
-    assert_eq!(good.headers["retry-after"], "1");
+    let out = unknown.get("/models").await;
+    out.error(429, "LOCKED_OUT");
+    assert_eq!(out.headers["retry-after"], "1");
     assert_eq!(gateway.stranger().get("/health").await.status, 200);
     clock.advance(Duration::from_millis(1));
-    assert_eq!(gateway.client().get("/models").await.status, 200);
+    assert_eq!(unknown.get("/models").await.status, 200);
+}
+
+/// A client with a good key of the user whom tests have anyway.
+async fn another_key(gateway: &Gateway, name: &str) -> Client {
+    let app = gateway.app();
+    let now = app.clock.now();
+    let made = store::create_key(&app.database, &app.key_peppers, USER, name, false, now);
+    let key = made.await.expect("a key can be made");
+    gateway.stranger().with_key(key.expose())
+}
+
+/// However long strangers keep on: what is known of it is looked up anew before it lapses.
+#[tokio::test]
+async fn a_key_in_use_stays_known_while_its_address_is_locked_out() {
+    let clock = ManualClock::at(Millis::now());
+    let gateway = Gateway::builder()
+        .settings("dev = false")
+        .clock(&clock)
+        .start()
+        .await;
+    let known = gateway.client();
+    assert_eq!(known.get("/models").await.status, 200);
+    let mut refused = 0;
+    for minute in 0..60 {
+        for _ in 0..12 {
+            let wrong = gateway.stranger().with_key("inf_wrong");
+            refused += u32::from(wrong.get("/models").await.status == 429);
+        }
+        assert_eq!(known.get("/models").await.status, 200, "minute {minute}");
+        clock.advance(Duration::from_secs(60));
+    }
+    assert!(refused > 600, "{refused}");
+    let id = RawKey::parse(gateway.key()).expect("a key");
+    identity::revoke(gateway.app(), USER, id.id())
+        .await
+        .expect("it is revoked");
+    for _ in 0..12 {
+        gateway
+            .stranger()
+            .with_key("inf_wrong")
+            .get("/models")
+            .await;
+    }
+    known.get("/models").await.error(429, "LOCKED_OUT");
+}
+
+/// A job that nobody thinks of shuts nobody out.
+#[tokio::test]
+async fn what_is_genuine_and_good_no_more_does_not_count() {
+    let issuer = Upstream::start().await;
+    let key = SigningKey::generate("a", "EdDSA");
+    issuer.always(Reply::json(200, &key_set([&key])));
+    let table = |name: &str, audience: &str| {
+        let keys = issuer.base_url();
+        format!(
+            "[identity.{name}]\nissuer = \"https://id.example\"\naudience = \"{audience}\"\n\
+             jwks_url = \"{keys}\"\nalgorithms = [\"EdDSA\"]\n"
+        )
+    };
+    let service = "allowed_emails = [\"robot@example.iam\"]\n";
+    let gateway = Gateway::builder()
+        .settings("dev = false")
+        .tables(&table("web", "app"))
+        .tables(&table("attestation", "check"))
+        .tables(&(table("service", "api") + service))
+        .start()
+        .await;
+    let now = Millis::now().seconds();
+    let token = |audience: &str, expires: i64, email: &str| {
+        key.token(&json!({
+            "iss": "https://id.example", "aud": audience, "sub": "alice", "exp": now + expires,
+            "email": email, "email_verified": true, "scope": "plugins:write",
+        }))
+    };
+    let web = |identity: &str, attestation: &str| {
+        gateway
+            .stranger()
+            .with_key(identity)
+            .with_header("x-identity-appcheck", attestation)
+    };
+    let (good, old) = (600, -600);
+    let email = "robot@example.iam";
+    let [identity, attestation] = ["app", "check"].map(|audience| token(audience, good, email));
+    let [old_identity, old_attestation] =
+        ["app", "check"].map(|audience| token(audience, old, email));
+    let app = gateway.app();
+    let expired_at = Millis(Millis::now().0 - 91 * 86_400_000);
+    let expired = store::create_key(
+        &app.database,
+        &app.key_peppers,
+        USER,
+        "old",
+        false,
+        expired_at,
+    )
+    .await
+    .expect("a key");
+    let revoked = identity::replace_key(app, USER, "revoked")
+        .await
+        .expect("a key");
+    identity::revoke(app, USER, revoked.id())
+        .await
+        .expect("it is revoked");
+    let outdated = [
+        (gateway.stranger().with_key(expired.expose()), "/models"),
+        (gateway.stranger().with_key(revoked.expose()), "/models"),
+        (web(&old_identity, &attestation), "/models"),
+        (web(&identity, &old_attestation), "/models"),
+        (web(&old_identity, &old_attestation), "/models"),
+        (
+            gateway.stranger().with_key(&token("api", old, email)),
+            "/admin/plugins",
+        ),
+        (
+            gateway
+                .stranger()
+                .with_key(&token("api", good, "other@example")),
+            "/admin/plugins",
+        ),
+    ];
+    for round in 0..12 {
+        for (client, path) in &outdated {
+            let refused = client.get(path).await;
+            refused.error(401, "UNAUTHENTICATED");
+        }
+        assert_eq!(
+            web(&identity, &attestation).get("/models").await.status,
+            200,
+            "{round}"
+        );
+    }
+    // What is forged counts, whatever comes with it.
+    let forged = SigningKey::generate("a", "EdDSA");
+    let forged = forged.token(
+        &json!({ "iss": "https://id.example", "aud": "app", "sub": "alice", "exp": now + 600 }),
+    );
+    let same_id = RawKey::generate();
+    sqlx::query("UPDATE api_keys SET id = $1 WHERE id = $2")
+        .bind(same_id.id())
+        .bind(revoked.id())
+        .execute(app.database.writer())
+        .await
+        .expect("it is written");
+    for _ in 0..5 {
+        let forger = gateway.stranger().with_key(same_id.expose());
+        forger.get("/models").await.error(401, "UNAUTHENTICATED");
+        let refused = web(&forged, &old_attestation).get("/models").await;
+        refused.error(401, "UNAUTHENTICATED");
+    }
+    let out = web(&identity, &attestation).get("/models").await;
+    out.error(429, "LOCKED_OUT");
+}
+
+/// Development mode serves nobody else.
+#[tokio::test]
+async fn in_development_mode_this_machine_is_never_locked_out() {
+    let gateway = Gateway::builder().tables("[rate_limits]\n").start().await;
+    for _ in 0..50 {
+        let wrong = gateway.stranger().with_key("inf_wrong");
+        wrong.get("/models").await.error(401, "UNAUTHENTICATED");
+    }
+    let served = gateway.client().get("/models").await;
+    assert_eq!(served.status, 200);
+    assert_eq!(
+        served.headers["ratelimit-policy"],
+        "\"requests\";q=6000;w=60"
+    );
+}
+
+#[tokio::test]
+async fn a_disabled_user_can_do_nothing_on_any_node_until_enabled_again() {
+    let (postgres, redis) = (Postgres::shared(), Redis::start());
+    let database = postgres.create_database().await;
+    let node = || {
+        Gateway::builder()
+            .postgres(&database)
+            .redis(&redis.url())
+            .settings("internal_listen = \"127.0.0.1:0\"")
+    };
+    let first = node().start().await;
+    let second = node().sharing_secrets_of(&first).start().await;
+    let alice = first.web_user_id("alice").await;
+    let keys = [
+        new_key(&first.web("alice"), "used").await,
+        new_key(&first.web("alice"), "unused").await,
+    ];
+    let bob = new_key(&first.web("bob"), "bob").await;
+    let mut for_alice = chat("demo", "hi");
+    for_alice["user_id"] = alice.clone().into();
+    let ask = async |index: usize, status: u16| {
+        for node in [&first, &second] {
+            let as_key = with_key(node, &keys[index]).get("/models").await;
+            let in_person = node.web("alice").get("/models").await;
+            let service = node.service(&["model:call"]);
+            let for_her = service.post("/internal/agent/code", &for_alice).await;
+            for answer in [as_key, in_person, for_her] {
+                match status {
+                    200 => assert_eq!(answer.status, 200, "{}", answer.text()),
+                    _ => drop(answer.error(status, "USER_DISABLED")),
+                }
+            }
+            let other = with_key(node, &bob).get("/models").await;
+            assert_eq!(other.status, 200, "{}", other.text());
+        }
+    };
+    let set = async |user: &str, disabled: bool| {
+        let set = identity::users::set_disabled(first.app(), user, disabled).await;
+        set.expect("the stores answer")
+    };
+    ask(0, 200).await;
+    for _ in 0..2 {
+        assert!(set(&alice, true).await);
+        ask(0, 403).await;
+        ask(1, 403).await;
+        assert!(set(&alice, true).await, "again");
+        assert!(set(&alice, false).await);
+        ask(0, 200).await;
+    }
+    // A key that was revoked meanwhile stays so.
+    assert!(set(&alice, true).await);
+    let id = keys[1]["key_id"].as_str().expect("an id");
+    identity::revoke(first.app(), &alice, id)
+        .await
+        .expect("it is revoked");
+    assert!(set(&alice, false).await);
+    for node in [&first, &second] {
+        let revoked = with_key(node, &keys[1]).get("/models").await;
+        revoked.error(401, "UNAUTHENTICATED");
+    }
+    for disabled in [true, false] {
+        assert!(!set("usr_nobody", disabled).await);
+    }
 }
 
 /// Ten failures in more than five minutes are a user who mistypes.
 #[tokio::test]
 async fn failures_are_forgotten_after_five_minutes() {
     let clock = ManualClock::at(Millis::now());
-    let gateway = Gateway::builder().clock(&clock).start().await;
+    let gateway = Gateway::builder()
+        .settings("dev = false")
+        .clock(&clock)
+        .start()
+        .await;
     for round in 0..3 {
         for _ in 0..9 {
             let wrong = gateway.stranger().with_key("inf_wrong");
             wrong.get("/models").await.error(401, "UNAUTHENTICATED");
         }
-        let answer = gateway.client().get("/models").await;
+        let unknown = another_key(&gateway, &round.to_string()).await;
+        let answer = unknown.get("/models").await;
         assert_eq!(answer.status, 200, "round {round}");
         clock.advance(Duration::from_secs(5 * 60));
     }
@@ -334,6 +578,10 @@ async fn behind_a_trusted_proxy_clients_are_told_apart() {
         .get("/models")
         .await
         .error(429, "LOCKED_OUT");
+    from("203.0.113.8, 203.0.113.7", gateway.key())
+        .get("/models")
+        .await
+        .error(429, "LOCKED_OUT");
     assert_eq!(
         from("203.0.113.8", gateway.key())
             .get("/models")
@@ -341,10 +589,6 @@ async fn behind_a_trusted_proxy_clients_are_told_apart() {
             .status,
         200
     );
-    from("203.0.113.8, 203.0.113.7", gateway.key())
-        .get("/models")
-        .await
-        .error(429, "LOCKED_OUT");
 }
 
 /// A pepper in a file, as the settings name it.
@@ -523,7 +767,7 @@ async fn a_revocation_holds_on_every_node_at_once() {
 #[tokio::test]
 async fn without_the_cache_nobody_is_let_in_and_nothing_is_asked_upstream() {
     let redis = Redis::start();
-    let upstream = tests::Upstream::start().await;
+    let upstream = Upstream::start().await;
     let gateway = Gateway::builder()
         .redis(&redis.url())
         .settings("internal_listen = \"127.0.0.1:0\"")

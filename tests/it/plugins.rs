@@ -663,7 +663,7 @@ async fn what_the_binary_brings_need_not_be_installed() {
 /// An address that guesses tokens is shut out on these paths as on others.
 #[tokio::test]
 async fn refused_service_tokens_shut_their_address_out_on_the_public_port() {
-    let gateway = greeter().start().await;
+    let gateway = greeter().settings("dev = false").start().await;
     let guesser = gateway.stranger().with_key("a.b.c");
     for _ in 0..10 {
         guesser

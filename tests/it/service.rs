@@ -177,7 +177,7 @@ async fn services_are_neither_limited_nor_locked_out() {
     let answer = gateway.client().get("/models").await;
     assert_eq!(answer.status, 200, "their failures count for nobody");
     for _ in 0..4 {
-        gateway.stranger().get("/models").await;
+        gateway.client().get("/models").await;
     }
     let limited = gateway.client().get("/models").await;
     limited.error(429, "RATE_LIMITED");

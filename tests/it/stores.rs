@@ -11,11 +11,12 @@ use tests::stores::{
     Durability, PASSWORD, Postgres, Redis, each_cache, each_combination, each_database,
 };
 use tracing_subscriber::layer::SubscriberExt;
+use weir::identity::api_key::KeyVerdict;
 use weir::identity::pepper::Peppers;
 use weir::identity::store;
 use weir_storage::cache::{
-    Absence, Bucket, CacheError, Cached, Identified, Identify, LockoutPolicy, Lookup,
-    MAX_VALUE_BYTES, Rate, Record, RecordKey,
+    Absence, Bucket, CacheError, Cached, Identified, Identify, Lockout, LockoutPolicy, Lookup,
+    MAX_VALUE_BYTES, Rate, Record, RecordKey, Tombstone,
 };
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::secrets::{Key, SecretUrl};
@@ -69,7 +70,7 @@ async fn a_key_is_made_and_found_on_every_combination() {
             .expect("a look-up");
         let found = found.expect("a record");
         assert_eq!((&*found.user_id, found.disabled_at), ("älice", None));
-        assert!(found.admits(&first, &peppers, now));
+        assert_eq!(found.judge(&first, &peppers, now), KeyVerdict::Good);
         let second = make(true).await.expect("a key");
         let found = store::find_key(database, first.id())
             .await
@@ -287,22 +288,24 @@ async fn what_is_refused_is_not_counted_elsewhere() {
             matches!(limited.record, Lookup::Found(_)),
             "who it was is known"
         );
-        // Two of four are left for the address: the refused one did not count.
-        for left in [1, 0] {
-            let unknown = identify(cache, from, Some("other")).await;
-            assert_eq!(unknown.address.expect("a rate").remaining, left);
-            assert_eq!((unknown.record, unknown.user), (Lookup::Missing, None));
-        }
+        // Two of four are left for the address: the refused one did not count. They are for who is known.
+        let unknown = identify(cache, from, Some("other")).await;
+        assert!(!unknown.address.expect("a rate").allowed);
+        assert_eq!((unknown.record, unknown.user), (Lookup::Missing, None));
         assert!(
             fill("second", &record("bob", Some(9)))
                 .await
                 .expect("an answer")
         );
+        for left in [1, 0] {
+            let known = identify(cache, from, Some("second")).await;
+            assert_eq!(known.address.expect("a rate").remaining, left);
+        }
         let limited = identify(cache, from, Some("second")).await;
         assert!(!limited.address.expect("a rate").allowed);
         assert_eq!((limited.record, limited.user), (Lookup::Missing, None));
         let elsewhere = identify(cache, None, Some("second")).await;
-        assert_eq!(elsewhere.user.expect("a rate").remaining, 8);
+        assert_eq!(elsewhere.user.expect("a rate").remaining, 6);
         assert_eq!(elsewhere.address, None);
 
         assert!(
@@ -369,6 +372,119 @@ async fn the_tenth_failure_shuts_an_address_out() {
     .await;
 }
 
+/// Strangers behind the address of a known caller can neither shut them out nor use up the address's rate.
+#[tokio::test]
+async fn who_is_known_is_served_beside_strangers_from_the_same_address() {
+    each_cache(async |stores| {
+        let cache = &stores.cache;
+        let from = Some(("192.0.2.1", rate(8)));
+        cache
+            .fill(same("key"), &record("alice", None), MINUTE)
+            .await
+            .expect("an answer");
+        for left in (0..4).rev() {
+            let stranger = identify(cache, from, Some("other")).await;
+            assert_eq!(stranger.address.expect("a rate").remaining, left);
+        }
+        let stranger = identify(cache, from, Some("other")).await;
+        assert!(!stranger.address.expect("a rate").allowed);
+        for left in [3, 2] {
+            let known = identify(cache, from, Some("key")).await;
+            assert_eq!(known.address.expect("a rate").remaining, left);
+        }
+        for _ in 0..10 {
+            let failed = cache.count_failure("192.0.2.1", POLICY).await;
+            failed.expect("an answer");
+        }
+        for unknown in [None, Some("other")] {
+            let out = identify(cache, from, unknown).await;
+            assert!(out.locked_out.is_some(), "{out:?}");
+        }
+        let known = identify(cache, from, Some("key")).await;
+        assert_eq!(known.locked_out, None);
+        assert_eq!(known.record, Lookup::Found(record("alice", None)));
+        let buried = Tombstone::Record("key");
+        cache.bury(buried, MINUTE).await.expect("an answer");
+        let revoked = identify(cache, from, Some("key")).await;
+        assert!(revoked.locked_out.is_some(), "{revoked:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn lockouts_are_listed_and_cleared() {
+    each_cache(async |stores| {
+        let cache = &stores.cache;
+        let lock_out = async |address: &str, times: u32| {
+            for _ in 0..times {
+                let failed = cache.count_failure(address, POLICY).await;
+                failed.expect("an answer");
+            }
+        };
+        let listed = async |most| {
+            let found = cache.lockouts(most).await.expect("an answer");
+            let shown = |lockout: Lockout| {
+                assert!(lockout.left <= POLICY.block && lockout.left > POLICY.block / 2);
+                (lockout.address, lockout.failures)
+            };
+            found.into_iter().map(shown).collect::<Vec<_>>()
+        };
+        assert_eq!(listed(9).await, []);
+        lock_out("192.0.2.1", 10).await;
+        lock_out("192.0.2.2", 9).await;
+        stores.pass(Duration::from_millis(5)).await;
+        lock_out("2001:db8::", 12).await;
+        let from = Some(("2001:db8::", rate(60)));
+        identify(cache, from, None).await;
+        let both = [("2001:db8::".to_owned(), 13), ("192.0.2.1".to_owned(), 10)];
+        assert_eq!(listed(9).await, both);
+        assert_eq!(listed(1).await, both[..1]);
+        for (address, was_out) in [("192.0.2.2", false), ("2001:db8::", true)] {
+            assert_eq!(cache.clear_lockout(address).await, Ok(was_out));
+            assert_eq!(cache.clear_lockout(address).await, Ok(false));
+        }
+        assert_eq!(listed(9).await, both[1..]);
+        assert_eq!(identify(cache, from, None).await.locked_out, None);
+        for address in ["192.0.2.2", "2001:db8::"] {
+            lock_out(address, 9).await;
+        }
+        assert_eq!(listed(9).await, both[1..], "what they had is forgotten");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_users_tombstone_stands_on_all_of_their_records_until_it_is_taken_away() {
+    each_cache(async |stores| {
+        let cache = &stores.cache;
+        let fill = async |key: &str, user: &str| {
+            let filled = cache.fill(same(key), &record(user, Some(60)), MINUTE).await;
+            filled.expect("an answer")
+        };
+        let look = async |key: &str| identify(cache, None, Some(key)).await;
+        assert!(fill("first", "alice").await && fill("other", "bob").await);
+        let buried = Tombstone::User("alice");
+        cache.bury(buried, MINUTE).await.expect("an answer");
+        let found = look("first").await;
+        assert_eq!((found.record, found.user), (Lookup::Revoked, None));
+        assert!(!fill("first", "alice").await && !fill("second", "alice").await);
+        assert_eq!(look("second").await.record, Lookup::Missing);
+        assert_eq!(
+            look("other").await.record,
+            Lookup::Found(record("bob", Some(60)))
+        );
+        cache
+            .bury(Tombstone::Record("second"), MINUTE)
+            .await
+            .expect("an answer");
+        cache.unbury(buried).await.expect("an answer");
+        assert!(fill("first", "alice").await);
+        assert!(!fill("second", "alice").await, "its own one stands");
+        assert!(matches!(look("first").await.record, Lookup::Found(_)));
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_failures_at_once_shut_out_once() {
     each_cache(async |stores| {
@@ -399,7 +515,11 @@ async fn a_buried_record_does_not_come_back() {
                 tokio::spawn(async move { cache.fill(same(&key), &alice, MINUTE).await })
             };
             let mut fills: Vec<_> = (0..50).map(|_| fill()).collect();
-            stores.cache.bury(&key, MINUTE).await.expect("an answer");
+            stores
+                .cache
+                .bury(Tombstone::Record(&key), MINUTE)
+                .await
+                .expect("an answer");
             fills.extend((0..50).map(|_| fill()));
             assert_eq!(
                 identify(&stores.cache, None, Some(&key)).await.record,
@@ -427,17 +547,13 @@ async fn records_and_tombstones_expire() {
                 .await
                 .expect("an answer")
         );
-        assert!(
-            !cache
-                .fill(same("key"), &alice, ttl)
-                .await
-                .expect("an answer"),
-            "it stands"
-        );
         assert_eq!(look().await, Lookup::Found(alice.clone()));
         stores.pass(ttl).await;
         assert_eq!(look().await, Lookup::Missing);
-        cache.bury("key", ttl).await.expect("an answer");
+        cache
+            .bury(Tombstone::Record("key"), ttl)
+            .await
+            .expect("an answer");
         assert!(
             !cache
                 .fill(same("key"), &alice, ttl)
@@ -781,7 +897,10 @@ async fn what_is_buried_is_buried_under_every_secret() {
         };
         assert_eq!(fill("old").await, Ok(true));
         assert_eq!(fill("new").await, Ok(true));
-        cache.bury("id", MINUTE).await.expect("an answer");
+        cache
+            .bury(Tombstone::Record("id"), MINUTE)
+            .await
+            .expect("an answer");
         for secret in ["old", "new", "never seen"] {
             assert_eq!(look(secret).await, Lookup::Revoked);
             assert_eq!(fill(secret).await, Ok(false));

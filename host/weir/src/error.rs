@@ -89,6 +89,13 @@ impl ApiError {
         .with_retry_after(Duration::from_secs(1))
     }
 
+    /// 503: the cache does not answer, and with it nothing is known of limits and revocations.
+    pub fn cache_unavailable(message: &'static str) -> Self {
+        let code = "CACHE_UNAVAILABLE";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message)
+            .with_retry_after(Duration::from_secs(1))
+    }
+
     /// Names the field of the request that is wrong.
     #[must_use]
     pub fn with_param(mut self, param: impl Into<String>) -> Self {

@@ -2,10 +2,12 @@
 //!
 //! Each operation takes well under a microsecond, so one lock is enough, and makes them atomic.
 //!
-//! What counts against someone is never evicted. When a table is full of what has not expired, keys
+//! What someone has used of a rate is never evicted. When a table is full of what has not expired, keys
 //! that are new share a few thousand slots: a flood of addresses makes strangers count together, but
-//! nobody's count or lockout is forgotten. Whoever has a record is spared what such a slot says, so that
-//! a flood shuts out no known caller. Records beyond the bound are not kept, and with more tombstones than
+//! nobody's count is forgotten. Whoever has a record is spared what such a slot says, so that
+//! a flood shuts out no known caller. Failures, ten of which shut an address out, are never shared: where there
+//! is no room for more, a new address takes one's place that failed before. No lockout is forgotten; beyond the
+//! bound there are none. Records beyond the bound are not kept, and with more tombstones than
 //! fit no record is kept until they have expired. Nor are values beyond the bound; when one is dropped
 //! whose mark does not fit, none is kept that anyone was computing just then.
 
@@ -17,13 +19,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::{
-    Absence, Bucket, Cached, Identified, Identify, LockoutPolicy, Lookup, Rate, RateDecision,
-    Record, RecordKey,
+    Absence, Bucket, Cached, Identified, Identify, Lockout, LockoutPolicy, Lookup, MAX_LOCKOUTS,
+    Rate, RateDecision, Record, RecordKey, Tombstone,
 };
 use crate::clock::Clock;
 
 /// Entries of each table. An entry takes 200 bytes or so.
-const CAPACITY: usize = 100_000;
+const CAPACITY: usize = MAX_LOCKOUTS;
 
 /// Values, of at most [`super::MAX_VALUE_BYTES`] and mostly of some hundred bytes.
 const VALUES: usize = 4_096;
@@ -46,9 +48,13 @@ struct Inner {
 struct Tables {
     addresses: Table<u64>,
     users: Table<u64>,
-    attempts: Table<Attempts>,
+    /// The times of failed proofs, by address.
+    failures: Table<VecDeque<u64>>,
+    /// How many attempts of an address failed, or were refused since.
+    lockouts: Table<u32>,
     records: Table<Record>,
     tombstones: Table<()>,
+    user_tombstones: Table<()>,
     values: Table<Slot>,
     /// How many values were dropped.
     dropped: u64,
@@ -66,13 +72,6 @@ enum Slot {
     Dropped(u64),
 }
 
-/// Failed proofs of identity from one address.
-#[derive(Debug, Clone, Default)]
-struct Attempts {
-    failed_at_us: VecDeque<u64>,
-    blocked_until_us: u64,
-}
-
 impl MemoryCache {
     /// An empty cache.
     pub fn new(clock: Clock) -> Self {
@@ -85,9 +84,11 @@ impl MemoryCache {
             tables: Mutex::new(Tables {
                 addresses: Table::new(capacity),
                 users: Table::new(capacity),
-                attempts: Table::new(capacity),
+                failures: Table::new(capacity),
+                lockouts: Table::new(capacity),
                 records: Table::new(capacity),
                 tombstones: Table::new(capacity),
+                user_tombstones: Table::new(capacity),
                 values: Table::new(capacity.min(VALUES)),
                 dropped: 0,
                 unmarked: 0,
@@ -114,19 +115,21 @@ impl MemoryCache {
             let record = request
                 .record
                 .map_or(Lookup::Missing, |key| tables.look_up(key, now));
-            let slots = match record {
-                Lookup::Found(_) => Slots::Own,
-                Lookup::Missing | Lookup::Revoked => Slots::All,
-            };
-            if let Some((address, _)) = request.address {
-                found.locked_out = tables.blocked_for(address, slots, now);
+            let is_known = matches!(record, Lookup::Found(_));
+            let slots = if is_known { Slots::Own } else { Slots::All };
+            if !is_known && let Some((address, _)) = request.address {
+                found.locked_out = tables.refuse_locked_out(address, now);
                 if found.locked_out.is_some() {
                     return found;
                 }
             }
             let from = request.address.map(|(address, rate)| {
+                let most = match is_known {
+                    true => rate.per_minute.get(),
+                    false => rate.of_strangers(),
+                };
                 let arrival = tables.addresses.get(address, slots, now).copied();
-                (address, rate.decide(arrival, now))
+                (address, rate.decide(most, arrival, now))
             });
             found.address = from.map(|(_, (decision, _))| decision);
             if found.address.is_some_and(|decision| !decision.allowed) {
@@ -154,56 +157,86 @@ impl MemoryCache {
 
     pub(super) fn fill(&self, key: RecordKey<'_>, record: &Record, ttl: Duration) -> bool {
         self.with(|tables, now| {
-            if now < tables.fill_from_us
-                || tables.look_up(key, now) != Lookup::Missing
-                || !tables.records.has_room(now)
-            {
+            if now < tables.fill_from_us || tables.is_buried(key.id, &record.user_id, now) {
                 return false;
             }
-            let expires = now + micros(ttl);
-            tables
-                .records
-                .put(key.secret, Slots::Own, record.clone(), expires, now);
-            true
+            let (record, expires) = (record.clone(), now + micros(ttl));
+            let records = &mut tables.records;
+            records.put(key.secret, Slots::Own, record, expires, now)
         })
     }
 
-    pub(super) fn bury(&self, id: &str, ttl: Duration) {
+    pub(super) fn bury(&self, tombstone: Tombstone<'_>, ttl: Duration) {
         self.with(|tables, now| {
             let expires = now + micros(ttl);
-            if !tables.tombstones.put(id, Slots::Own, (), expires, now) {
+            let (table, id) = tables.tombstones_of(tombstone);
+            if !table.put(id, Slots::Own, (), expires, now) {
                 tables.records.clear();
                 tables.fill_from_us = tables.fill_from_us.max(expires);
             }
         });
     }
 
+    pub(super) fn unbury(&self, tombstone: Tombstone<'_>) {
+        self.with(|tables, _| {
+            let (table, id) = tables.tombstones_of(tombstone);
+            table.remove(id);
+        });
+    }
+
     pub(super) fn count_failure(&self, address: &str, policy: LockoutPolicy) -> Option<Duration> {
         self.with(|tables, now| {
-            let blocked = tables.blocked_for(address, Slots::All, now);
-            if blocked.is_some() {
-                return blocked;
+            let locked_out = tables.refuse_locked_out(address, now);
+            if locked_out.is_some() {
+                return locked_out;
             }
-            let mut attempts = tables
-                .attempts
-                .get(address, Slots::All, now)
-                .cloned()
-                .unwrap_or_default();
-            let failed = &mut attempts.failed_at_us;
-            failed.push_back(now);
-            let window = micros(policy.window);
-            failed.retain(|&at| now - at < window);
-            let is_last = failed.len() >= policy.failures.get() as usize;
-            let expires = if is_last {
-                failed.clear();
-                attempts.blocked_until_us = now + micros(policy.block);
-                attempts.blocked_until_us
-            } else {
-                now + window
+            let (window, most) = (micros(policy.window), policy.failures.get());
+            let mut failed_at = match tables.failures.get(address, Slots::Own, now) {
+                Some(failed_at) => failed_at.clone(),
+                None => VecDeque::new(),
             };
-            let attempted = &mut tables.attempts;
-            attempted.put(address, Slots::All, attempts, expires, now);
-            is_last.then_some(policy.block)
+            failed_at.retain(|&at| now - at < window);
+            failed_at.push_back(now);
+            if failed_at.len() >= most as usize {
+                let expires = now + micros(policy.block);
+                if tables.lockouts.put(address, Slots::Own, most, expires, now) {
+                    tables.failures.remove(address);
+                    return Some(policy.block);
+                }
+                failed_at.pop_front();
+            }
+            tables
+                .failures
+                .put_or_replace(address, failed_at, now + window, now);
+            None
+        })
+    }
+
+    pub(super) fn lockouts(&self, most: usize) -> Vec<Lockout> {
+        self.with(|tables, now| {
+            let entries = tables.lockouts.entries.iter();
+            let mut longest: Vec<_> = entries
+                .filter(|(_, entry)| entry.expires_us > now)
+                .map(|(address, entry)| (entry.expires_us, address, entry.value))
+                .collect();
+            longest.sort_unstable_by(|one, other| other.cmp(one));
+            longest.truncate(most);
+            longest
+                .into_iter()
+                .map(|(expires_us, address, failures)| Lockout {
+                    address: address.to_string(),
+                    failures,
+                    left: Duration::from_micros(expires_us - now),
+                })
+                .collect()
+        })
+    }
+
+    pub(super) fn clear_lockout(&self, address: &str) -> bool {
+        self.with(|tables, now| {
+            tables.failures.remove(address);
+            let lockout = tables.lockouts.remove(address);
+            lockout.is_some_and(|lockout| lockout.expires_us > now)
         })
     }
 
@@ -254,7 +287,8 @@ impl Tables {
             Bucket::Address(address) => (&mut self.addresses, address),
             Bucket::User(user_id) => (&mut self.users, user_id),
         };
-        let (decision, arrival) = rate.decide(table.get(key, Slots::All, now).copied(), now);
+        let arrival = table.get(key, Slots::All, now).copied();
+        let (decision, arrival) = rate.decide(rate.per_minute.get(), arrival, now);
         if decision.allowed {
             table.put(key, Slots::All, arrival, arrival, now);
         }
@@ -266,8 +300,21 @@ impl Tables {
             return Lookup::Revoked;
         }
         match self.records.get(key.secret, Slots::Own, now) {
+            Some(record) if self.is_buried(key.id, &record.user_id, now) => Lookup::Revoked,
             Some(record) => Lookup::Found(record.clone()),
             None => Lookup::Missing,
+        }
+    }
+
+    fn is_buried(&self, id: &str, user_id: &str, now: u64) -> bool {
+        self.tombstones.get(id, Slots::Own, now).is_some()
+            || self.user_tombstones.get(user_id, Slots::Own, now).is_some()
+    }
+
+    fn tombstones_of<'a>(&mut self, tombstone: Tombstone<'a>) -> (&mut Table<()>, &'a str) {
+        match tombstone {
+            Tombstone::Record(id) => (&mut self.tombstones, id),
+            Tombstone::User(user_id) => (&mut self.user_tombstones, user_id),
         }
     }
 
@@ -279,9 +326,15 @@ impl Tables {
         }
     }
 
-    fn blocked_for(&self, address: &str, slots: Slots, now: u64) -> Option<Duration> {
-        let until = self.attempts.get(address, slots, now)?.blocked_until_us;
-        (until > now).then(|| Duration::from_micros(until - now))
+    /// For how long yet an address is shut out, if it is; counts what is refused for that.
+    fn refuse_locked_out(&mut self, address: &str, now: u64) -> Option<Duration> {
+        let lockout = self.lockouts.entries.get_mut(address)?;
+        let left = lockout
+            .expires_us
+            .checked_sub(now)
+            .filter(|&left| left > 0)?;
+        lockout.value = lockout.value.saturating_add(1);
+        Some(Duration::from_micros(left))
     }
 }
 
@@ -361,6 +414,21 @@ impl<V> Table<V> {
         self.entries.len() < self.capacity
     }
 
+    /// Keeps a value; where there is no room, in the place of another.
+    fn put_or_replace(&mut self, key: &str, value: V, expires_us: u64, now: u64) {
+        if !self.entries.contains_key(key)
+            && !self.has_room(now)
+            && let Some(other) = self.entries.keys().next().cloned()
+        {
+            self.entries.remove(&other);
+        }
+        self.put(key, Slots::Own, value, expires_us, now);
+    }
+
+    fn remove(&mut self, key: &str) -> Option<Expiring<V>> {
+        self.entries.remove(key)
+    }
+
     fn clear(&mut self) {
         self.entries.clear();
         self.shared.clear();
@@ -413,21 +481,29 @@ mod tests {
 
     fn size(cache: &MemoryCache) -> usize {
         cache.with(|tables, _| {
-            tables.attempts.entries.len()
-                + tables.attempts.shared.len()
+            tables.failures.entries.len()
+                + tables.lockouts.entries.len()
                 + tables.addresses.entries.len()
                 + tables.addresses.shared.len()
         })
+    }
+
+    fn record_of_alice() -> Record {
+        Record {
+            user_id: "alice".into(),
+            rate: None,
+            payload: vec![],
+        }
     }
 
     #[test]
     fn a_flood_of_addresses_neither_frees_nor_grows() {
         let (cache, clock) = cache(100);
         let lock_out = |address: &str| (0..3).find_map(|_| cache.count_failure(address, POLICY));
+        let rate = Rate::per_minute(NonZeroU32::new(5).unwrap());
         assert!(lock_out("before").is_some());
         for stranger in 0..20_000 {
             cache.count_failure(&format!("stranger {stranger}"), POLICY);
-            let rate = Rate::per_minute(NonZeroU32::new(5).unwrap());
             cache.take(Bucket::Address(&format!("stranger {stranger}")), rate);
         }
         assert!(cache.count_failure("before", POLICY).is_some());
@@ -435,7 +511,7 @@ mod tests {
             lock_out("during").is_some(),
             "it counts though there is no room"
         );
-        assert!(size(&cache) <= 2 * (100 + SHARED_SLOTS));
+        assert!(size(&cache) <= 300 + SHARED_SLOTS);
         clock.advance(MINUTE + SWEEP_EVERY);
         cache.count_failure("after", POLICY);
         assert!(
@@ -446,13 +522,9 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_addresses_shuts_out_nobody_who_is_known() {
+    fn a_flood_of_addresses_shuts_out_nobody_else() {
         let (cache, _) = cache(100);
-        let record = Record {
-            user_id: "alice".into(),
-            rate: None,
-            payload: vec![],
-        };
+        let record = record_of_alice();
         assert!(cache.fill(same("key"), &record, MINUTE));
         let rate = Rate::per_minute(NonZeroU32::new(5).unwrap());
         for stranger in 0..60_000 {
@@ -466,35 +538,41 @@ mod tests {
             })
         };
         let unknown = from("elsewhere", None);
-        assert!(unknown.locked_out.is_some(), "all slots are shut");
+        assert_eq!(unknown.locked_out, None, "it has never failed");
+        let limited = unknown.address.unwrap();
+        assert!(!limited.allowed, "all shared slots are used up");
         let known = from("elsewhere", Some(same("key")));
         assert_eq!(known.record, Lookup::Found(record));
         assert!(known.address.unwrap().allowed);
-        for _ in 0..3 {
-            cache.count_failure("stranger 0", POLICY);
-        }
-        let guilty = from("stranger 0", Some(same("key")));
-        assert!(guilty.locked_out.is_some(), "who has failed is not spared");
+    }
+
+    #[test]
+    fn with_as_many_lockouts_as_fit_no_more_are_made_and_none_is_forgotten() {
+        let (cache, clock) = cache(10);
+        let lock_out =
+            |n: u32| (0..3).find_map(|_| cache.count_failure(&format!("stranger {n}"), POLICY));
+        assert_eq!((0..30).filter_map(lock_out).count(), 10);
+        let listed = cache.lockouts(100);
+        assert_eq!(listed.len(), 10);
+        assert!(size(&cache) <= 20);
+        clock.advance(POLICY.block);
+        assert_eq!(cache.lockouts(100), []);
+        assert!(lock_out(99).is_some());
     }
 
     #[test]
     fn with_more_tombstones_than_fit_nothing_is_kept() {
         let (cache, clock) = cache(10);
-        let record = Record {
-            user_id: "alice".into(),
-            rate: None,
-            payload: vec![],
-        };
+        let record = record_of_alice();
         assert!(cache.fill(same("live"), &record, 2 * MINUTE));
         for key in 0..20 {
-            cache.bury(&key.to_string(), MINUTE);
+            cache.bury(Tombstone::Record(&key.to_string()), MINUTE);
         }
         for key in 0..20 {
             assert!(!cache.fill(same(&key.to_string()), &record, MINUTE));
         }
         clock.advance(MINUTE);
         assert!(cache.fill(same("live"), &record, MINUTE));
-        assert!(!cache.fill(same("live"), &record, MINUTE));
     }
 
     #[test]
@@ -521,11 +599,7 @@ mod tests {
     #[test]
     fn records_beyond_the_bound_are_not_kept() {
         let (cache, clock) = cache(10);
-        let record = Record {
-            user_id: "alice".into(),
-            rate: None,
-            payload: vec![],
-        };
+        let record = record_of_alice();
         let fill = |key: i32| cache.fill(same(&key.to_string()), &record, MINUTE);
         assert_eq!((0..20).filter(|&key| fill(key)).count(), 10);
         clock.advance(MINUTE);

@@ -6,8 +6,8 @@
 //! **Invariant:** nothing waits for it. When Redis does not answer, the call that notices fails within
 //! 250 ms and all others at once, until it answers again. Nothing is tried again.
 //!
-//! **Invariant:** a record that was buried does not come back before its tombstone expires: readers
-//! fill the cache only where nothing stands.
+//! **Invariant:** a record that was buried does not come back before its tombstone is gone: readers
+//! fill the cache only where none stands.
 //!
 //! **Invariant:** what was computed before a value was dropped does not come back after: a reader keeps it
 //! only where nothing has changed since the reader looked.
@@ -121,14 +121,25 @@ pub struct RecordKey<'a> {
     pub id: &'a str,
 }
 
+/// What stands in the way of records from then on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tombstone<'a> {
+    /// On all records of this id.
+    Record(&'a str),
+    /// On all records of this user's.
+    User(&'a str),
+}
+
 /// What the cache knows of a request.
 ///
-/// Looked at in this order, and what refuses ends it: the lockout, the address's rate, the record, the
-/// user's rate. A request is counted only where all that was looked at let it pass, with one exception:
-/// one without a live record counts for its address, since it still costs a look into the database.
+/// Looked at in this order, and what refuses ends it: the record, the lockout, the address's rate, the user's rate. A
+/// lockout stops only those without a live record, and of an address's rate they may use up one half: strangers
+/// behind the address of a known caller can take nothing from them. A request is counted only where all that was
+/// looked at let it pass, with one exception: one without a live record counts for its address, since it still
+/// costs a look into the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identified {
-    /// For how long yet the address is shut out, if it is.
+    /// For how long yet the address is shut out, if it is and the caller is not known.
     pub locked_out: Option<Duration>,
     /// Whether the address is within its rate; `None` if it has none, or is shut out.
     pub address: Option<RateDecision>,
@@ -136,6 +147,17 @@ pub struct Identified {
     pub record: Lookup,
     /// Whether the user is within their rate; `None` if they have none, or are not known.
     pub user: Option<RateDecision>,
+}
+
+/// An address that is shut out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lockout {
+    /// The address, as it was counted.
+    pub address: String,
+    /// The failures that shut it out, and what was refused from there since.
+    pub failures: u32,
+    /// For how long yet.
+    pub left: Duration,
 }
 
 /// A record as the cache has it.
@@ -149,6 +171,9 @@ pub enum Lookup {
     /// The record.
     Found(Record),
 }
+
+/// Addresses whose failures are remembered, and addresses that can be shut out at once.
+pub const MAX_LOCKOUTS: usize = 100_000;
 
 /// Bytes of a value that is kept; what is longer is computed each time.
 pub const MAX_VALUE_BYTES: usize = 16 << 10;
@@ -183,7 +208,7 @@ impl Cache {
         }
     }
 
-    /// Keeps a record, unless there is one or a tombstone. Returns whether it did.
+    /// Keeps a record in the place of what stands there, unless that is a tombstone. Returns whether it did.
     pub async fn fill(
         &self,
         key: RecordKey<'_>,
@@ -196,19 +221,33 @@ impl Cache {
         }
     }
 
-    /// Puts a tombstone on all records of an id, those that stand and those that could. It must outlast them, and
-    /// any reader that may have seen the record in the database before it was revoked there.
-    pub async fn bury(&self, id: &str, ttl: Duration) -> Result<(), CacheError> {
+    /// Puts up a tombstone, for the records that stand and those that could. It must outlast them, and any reader that
+    /// may have seen the record in the database before it was revoked there.
+    pub async fn bury(&self, tombstone: Tombstone<'_>, ttl: Duration) -> Result<(), CacheError> {
         match self {
             Self::Memory(memory) => {
-                memory.bury(id, ttl);
+                memory.bury(tombstone, ttl);
                 Ok(())
             }
-            Self::Redis(redis) => redis.bury(id, ttl).await,
+            Self::Redis(redis) => redis.bury(tombstone, ttl).await,
+        }
+    }
+
+    /// Takes a tombstone away: what it stood on is good again, in the database already.
+    pub async fn unbury(&self, tombstone: Tombstone<'_>) -> Result<(), CacheError> {
+        match self {
+            Self::Memory(memory) => {
+                memory.unbury(tombstone);
+                Ok(())
+            }
+            Self::Redis(redis) => redis.unbury(tombstone).await,
         }
     }
 
     /// Counts a failed proof of identity. Returns for how long its address is shut out, if it is now.
+    ///
+    /// Of more addresses than [`MAX_LOCKOUTS`], some are forgotten that are not shut out, and no more than these are
+    /// shut out at once.
     pub async fn count_failure(
         &self,
         address: &str,
@@ -217,6 +256,22 @@ impl Cache {
         match self {
             Self::Memory(memory) => Ok(memory.count_failure(address, policy)),
             Self::Redis(redis) => redis.count_failure(address, policy).await,
+        }
+    }
+
+    /// The addresses that are shut out, those for longest yet first; so many at most.
+    pub async fn lockouts(&self, most: usize) -> Result<Vec<Lockout>, CacheError> {
+        match self {
+            Self::Memory(memory) => Ok(memory.lockouts(most)),
+            Self::Redis(redis) => redis.lockouts(most).await,
+        }
+    }
+
+    /// Lets an address in again and forgets its failures. Returns whether it was shut out.
+    pub async fn clear_lockout(&self, address: &str) -> Result<bool, CacheError> {
+        match self {
+            Self::Memory(memory) => Ok(memory.clear_lockout(address)),
+            Self::Redis(redis) => redis.clear_lockout(address).await,
         }
     }
 
@@ -315,21 +370,25 @@ impl Rate {
         60_000_000_u64.div_ceil(self.per_minute.get().into())
     }
 
+    /// What of it those may use up who are not known.
+    fn of_strangers(self) -> u32 {
+        self.per_minute.get().div_ceil(2)
+    }
+
     /// Decides on a request by the generic cell rate algorithm, as in <https://brandur.org/rate-limiting>.
     ///
-    /// `arrival_us` is when all that were allowed before would have arrived at an even pace; the second
-    /// value is what it becomes, if the request is counted. [`redis`]' scripts do the same.
-    fn decide(self, arrival_us: Option<u64>, now_us: u64) -> (RateDecision, u64) {
+    /// `most` is how many may come at once. `arrival_us` is when all that were allowed before would have arrived at
+    /// an even pace; the second value is what it becomes, if the request is counted. [`redis`]' scripts do the same.
+    fn decide(self, most: u32, arrival_us: Option<u64>, now_us: u64) -> (RateDecision, u64) {
         let interval = self.interval_us();
-        let limit = self.per_minute.get();
-        let burst = interval * u64::from(limit);
+        let burst = interval * u64::from(most);
         let before = arrival_us.unwrap_or(0).max(now_us);
         let after = before + interval;
         let allowed = after - now_us <= burst;
         let arrival = if allowed { after } else { before };
         let decision = RateDecision {
             allowed,
-            limit,
+            limit: self.per_minute.get(),
             remaining: match allowed {
                 true => ((burst - (after - now_us)) / interval) as u32,
                 false => 0,
@@ -352,21 +411,21 @@ mod tests {
             let rate = Rate::per_minute(NonZeroU32::new(limit).unwrap());
             let (mut arrival, now) = (None, 5_000_000);
             for left in (0..limit).rev() {
-                let (decision, after) = rate.decide(arrival, now);
+                let (decision, after) = rate.decide(limit, arrival, now);
                 assert!(decision.allowed && decision.remaining == left);
                 arrival = Some(after);
             }
-            let (refused, after) = rate.decide(arrival, now);
+            let (refused, after) = rate.decide(limit, arrival, now);
             assert!(!refused.allowed && Some(after) == arrival);
             assert_eq!(
                 refused.retry_after.as_micros(),
                 u128::from(rate.interval_us())
             );
             let later = now + rate.interval_us();
-            assert!(!rate.decide(arrival, later - 1).0.allowed);
-            let (next, after) = rate.decide(arrival, later);
+            assert!(!rate.decide(limit, arrival, later - 1).0.allowed);
+            let (next, after) = rate.decide(limit, arrival, later);
             assert!(next.allowed && next.remaining == 0);
-            assert!(!rate.decide(Some(after), later).0.allowed);
+            assert!(!rate.decide(limit, Some(after), later).0.allowed);
         }
     }
 }

@@ -24,8 +24,8 @@ use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Absence, Bucket, CacheError, Cached, Identified, Identify, LockoutPolicy, Lookup, Rate,
-    RateDecision, Record, RecordKey,
+    Absence, Bucket, CacheError, Cached, Identified, Identify, Lockout, LockoutPolicy, Lookup,
+    MAX_LOCKOUTS, Rate, RateDecision, Record, RecordKey, Tombstone,
 };
 use crate::ids;
 use crate::secrets::SecretUrl;
@@ -65,6 +65,7 @@ struct Shared {
     fill: Script,
     take: Script,
     count_failure: Script,
+    lockouts: Script,
     keep_value: Script,
 }
 
@@ -115,11 +116,13 @@ impl RedisCache {
             .key(
                 request
                     .record
-                    .map(|key| tombstone_key(key.id))
+                    .map(|key| tombstone_key(Tombstone::Record(key.id)))
                     .unwrap_or_default(),
             )
             .arg(request.address.map_or(0, |(_, rate)| rate.per_minute.get()))
-            .arg(bucket_key(Bucket::User("")));
+            .arg(request.address.map_or(0, |(_, rate)| rate.of_strangers()))
+            .arg(bucket_key(Bucket::User("")))
+            .arg(tombstone_key(Tombstone::User("")));
         let (blocked_ms, address, record, user): (u64, _, Option<Vec<u8>>, _) =
             self.run(&script).await?;
         Ok(Identified {
@@ -143,19 +146,31 @@ impl RedisCache {
         let mut script = self.shared.fill.prepare_invoke();
         script
             .key(record_key(key))
-            .key(tombstone_key(key.id))
+            .key(tombstone_key(Tombstone::Record(key.id)))
+            .key(tombstone_key(Tombstone::User(&record.user_id)))
             .arg(pack(record))
             .arg(millis(ttl));
         self.run(&script).await
     }
 
-    pub(super) async fn bury(&self, id: &str, ttl: Duration) -> Result<(), CacheError> {
+    pub(super) async fn bury(
+        &self,
+        tombstone: Tombstone<'_>,
+        ttl: Duration,
+    ) -> Result<(), CacheError> {
         let mut command = redis::cmd("SET");
         command
-            .arg(tombstone_key(id))
+            .arg(tombstone_key(tombstone))
             .arg("")
             .arg("PX")
             .arg(millis(ttl));
+        self.call(async |connection| command.query_async(connection).await)
+            .await
+    }
+
+    pub(super) async fn unbury(&self, tombstone: Tombstone<'_>) -> Result<(), CacheError> {
+        let mut command = redis::cmd("DEL");
+        command.arg(tombstone_key(tombstone));
         self.call(async |connection| command.query_async(connection).await)
             .await
     }
@@ -168,12 +183,46 @@ impl RedisCache {
         let mut script = self.shared.count_failure.prepare_invoke();
         script
             .key(lockout_key(address))
-            .key(format!("{NAMESPACE}failures:{address}"))
+            .key(failures_key(address))
+            .key(lockouts_key())
+            .key(failing_key())
             .arg(policy.failures.get())
             .arg(millis(policy.window) * 1_000)
-            .arg(millis(policy.block));
+            .arg(millis(policy.block))
+            .arg(address)
+            .arg(failures_key(""))
+            .arg(MAX_LOCKOUTS);
         let blocked_ms: u64 = self.run(&script).await?;
         Ok((blocked_ms > 0).then(|| Duration::from_millis(blocked_ms)))
+    }
+
+    pub(super) async fn lockouts(&self, most: usize) -> Result<Vec<Lockout>, CacheError> {
+        let mut script = self.shared.lockouts.prepare_invoke();
+        script.key(lockouts_key()).arg(most).arg(lockout_key(""));
+        let found: Vec<(String, u32, u64)> = self.run(&script).await?;
+        let lockout = |(address, failures, left_ms)| Lockout {
+            address,
+            failures,
+            left: Duration::from_millis(left_ms),
+        };
+        Ok(found.into_iter().map(lockout).collect())
+    }
+
+    pub(super) async fn clear_lockout(&self, address: &str) -> Result<bool, CacheError> {
+        let mut commands = redis::pipe();
+        commands
+            .atomic()
+            .del(lockout_key(address))
+            .del(failures_key(address))
+            .ignore()
+            .zrem(lockouts_key(), address)
+            .ignore()
+            .zrem(failing_key(), address)
+            .ignore();
+        let (cleared,): (u32,) = self
+            .call(async |connection| commands.query_async(connection).await)
+            .await?;
+        Ok(cleared > 0)
     }
 
     pub(super) async fn take(
@@ -317,6 +366,7 @@ impl Shared {
             fill: Script::new(include_str!("scripts/fill.lua")),
             take: script(include_str!("scripts/take.lua")),
             count_failure: script(include_str!("scripts/count_failure.lua")),
+            lockouts: Script::new(include_str!("scripts/lockouts.lua")),
             keep_value: Script::new(include_str!("scripts/keep_value.lua")),
         })
     }
@@ -471,12 +521,29 @@ fn lockout_key(address: &str) -> String {
     format!("{NAMESPACE}lockout:{address}")
 }
 
+fn failures_key(address: &str) -> String {
+    format!("{NAMESPACE}failures:{address}")
+}
+
+/// The addresses that are shut out, by the time of their return.
+fn lockouts_key() -> String {
+    format!("{NAMESPACE}lockouts")
+}
+
+/// The addresses that have failures and are not shut out, by the time of the last one.
+fn failing_key() -> String {
+    format!("{NAMESPACE}failing")
+}
+
 fn record_key(key: RecordKey<'_>) -> String {
     format!("{NAMESPACE}record:{}", key.secret)
 }
 
-fn tombstone_key(id: &str) -> String {
-    format!("{NAMESPACE}tombstone:{id}")
+fn tombstone_key(tombstone: Tombstone<'_>) -> String {
+    match tombstone {
+        Tombstone::Record(id) => format!("{NAMESPACE}tombstone:record:{id}"),
+        Tombstone::User(user_id) => format!("{NAMESPACE}tombstone:user:{user_id}"),
+    }
 }
 
 fn bucket_key(bucket: Bucket<'_>) -> String {

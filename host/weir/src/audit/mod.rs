@@ -42,6 +42,8 @@ pub enum AuditEvent {
     },
     /// A client address failed too often and is blocked for a while.
     LockedOut,
+    /// An operator let an address in again that was blocked.
+    LockoutCleared,
     /// A request came too soon after others.
     RateLimited {
         /// The limited user; unknown where the address was limited.
@@ -62,6 +64,16 @@ pub enum AuditEvent {
         user_id: String,
         /// The key's id.
         key_id: String,
+    },
+    /// An operator lets a user do nothing from now on.
+    UserDisabled {
+        /// The user's id.
+        user_id: String,
+    },
+    /// A user who was disabled is no longer.
+    UserEnabled {
+        /// The user's id.
+        user_id: String,
     },
     /// A user was made an administrator.
     AdminGranted {
@@ -214,6 +226,7 @@ impl AuditEvent {
                 ..of("authentication.failed", None)
             },
             Self::LockedOut => of("address.locked_out", None),
+            Self::LockoutCleared => of("address.lockout_cleared", None),
             Self::RateLimited { user_id, scope } => EventColumns {
                 reason: Some(scope),
                 ..of("rate_limit.hit", user_id.as_deref())
@@ -226,6 +239,8 @@ impl AuditEvent {
                 key_id: Some(key_id),
                 ..of("api_key.revoked", Some(user_id))
             },
+            Self::UserDisabled { user_id } => of("user.disabled", Some(user_id)),
+            Self::UserEnabled { user_id } => of("user.enabled", Some(user_id)),
             Self::AdminGranted { user_id } => of("user.admin_granted", Some(user_id)),
             Self::AdminRevoked { user_id } => of("user.admin_revoked", Some(user_id)),
         }

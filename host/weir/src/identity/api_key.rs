@@ -10,7 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
-use super::pepper::Peppers;
+use super::pepper::{Pepper, Peppers};
 use weir_storage::clock::Millis;
 use weir_storage::secrets::{Key, random_bytes};
 
@@ -111,16 +111,37 @@ pub struct StoredKey {
     pub expires_at: Millis,
     /// The time of its revocation.
     pub disabled_at: Option<Millis>,
+    /// Since when its user is disabled.
+    pub user_disabled_at: Option<Millis>,
+}
+
+/// What a presented key is, beside the stored one of its id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyVerdict {
+    /// The key itself, and good.
+    Good,
+    /// The key itself, which has expired or was revoked.
+    Ended,
+    /// The key itself, of a user who is disabled.
+    UserDisabled,
+    /// Another one.
+    Forged,
 }
 
 impl StoredKey {
-    /// Whether a presented key is this one, and good now. Takes the same time whatever differs.
-    pub fn admits(&self, key: &RawKey, peppers: &Peppers, now: Millis) -> bool {
-        let Some(pepper) = peppers.of_version(self.pepper_version) else {
-            return false;
-        };
-        let matches = key.mac(&pepper.key).verify_slice(&self.hash).is_ok();
-        matches && self.disabled_at.is_none() && now < self.expires_at
+    /// What a presented key is. Takes the same time whatever part of a forged one differs.
+    pub fn judge(&self, key: &RawKey, peppers: &Peppers, now: Millis) -> KeyVerdict {
+        let pepper = peppers.of_version(self.pepper_version);
+        let is_same = |pepper: &Pepper| key.mac(&pepper.key).verify_slice(&self.hash).is_ok();
+        if !pepper.is_some_and(is_same) {
+            KeyVerdict::Forged
+        } else if self.disabled_at.is_some() || now >= self.expires_at {
+            KeyVerdict::Ended
+        } else if self.user_disabled_at.is_some() {
+            KeyVerdict::UserDisabled
+        } else {
+            KeyVerdict::Good
+        }
     }
 }
 
@@ -172,25 +193,28 @@ mod tests {
             pepper_version: 7,
             expires_at: Millis(1_000),
             disabled_at: None,
+            user_disabled_at: None,
         };
-        assert!(stored.admits(&key, &peppers, Millis(999)));
-        assert!(!stored.admits(&key, &peppers, Millis(1_000)), "expired");
-        assert!(
-            !stored.admits(&key, &Peppers::of([(7, Key::new([2; 32]))]), Millis(999)),
-            "other pepper"
-        );
-        assert!(
-            !stored.admits(&key, &Peppers::of([(8, pepper)]), Millis(999)),
-            "other version"
-        );
-        assert!(
-            !stored.admits(&RawKey::generate(), &peppers, Millis(999)),
-            "other key"
-        );
-        let disabled = StoredKey {
+        let judge = |stored: &StoredKey, at| stored.judge(&key, &peppers, Millis(at));
+        assert_eq!(judge(&stored, 999), KeyVerdict::Good);
+        assert_eq!(judge(&stored, 1_000), KeyVerdict::Ended, "expired");
+        for (what, presented, peppers) in [
+            ("pepper", &key, Peppers::of([(7, Key::new([2; 32]))])),
+            ("version", &key, Peppers::of([(8, pepper)])),
+            ("key", &RawKey::generate(), peppers.clone()),
+        ] {
+            let verdict = stored.judge(presented, &peppers, Millis(1_000));
+            assert_eq!(verdict, KeyVerdict::Forged, "another {what}");
+        }
+        let of_disabled_user = StoredKey {
+            user_disabled_at: Some(Millis(5)),
+            ..stored.clone()
+        };
+        assert_eq!(judge(&of_disabled_user, 999), KeyVerdict::UserDisabled);
+        let revoked = StoredKey {
             disabled_at: Some(Millis(5)),
-            ..stored
+            ..of_disabled_user
         };
-        assert!(!disabled.admits(&key, &peppers, Millis(999)), "disabled");
+        assert_eq!(judge(&revoked, 999), KeyVerdict::Ended, "revoked");
     }
 }

@@ -44,7 +44,8 @@ impl ClientAddress {
         Self::new(client)
     }
 
-    fn new(ip: IpAddr) -> Self {
+    /// The client's, by any address that it has: e.g. one that an operator names.
+    pub fn new(ip: IpAddr) -> Self {
         Self(match ip.to_canonical() {
             IpAddr::V6(ip) => {
                 let [a, b, c, d, ..] = ip.segments();
@@ -52,6 +53,15 @@ impl ClientAddress {
             }
             ip => ip,
         })
+    }
+
+    /// Whether it is this machine itself.
+    pub fn is_loopback(&self) -> bool {
+        // Of an IPv6 address, only the network is left.
+        match self.0 {
+            IpAddr::V4(ip) => ip.is_loopback(),
+            IpAddr::V6(ip) => ip.is_unspecified(),
+        }
     }
 }
 

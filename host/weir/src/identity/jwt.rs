@@ -295,6 +295,13 @@ impl fmt::Debug for Verified {
     }
 }
 
+impl TokenError {
+    /// Whether the issuer made the token for us all the same, and it is refused for its time or whom it names.
+    pub fn is_genuine(self) -> bool {
+        matches!(self, Self::Expired | Self::NotYetValid | Self::NotAllowed)
+    }
+}
+
 impl From<KeyError> for TokenError {
     fn from(error: KeyError) -> Self {
         match error {

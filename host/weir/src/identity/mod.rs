@@ -5,9 +5,11 @@
 //! every request. Handlers take a [`Caller`]; one that takes a [`WebCaller`] is closed to keys, and one that
 //! takes a [`service::ServiceCaller`] is open to other services only.
 //!
-//! The cache is asked first, in one round trip: is the address shut out, is it within its rate, is the
-//! key known, is its user within theirs. Where the cache does not answer, nobody is let in
-//! (`failure_policy`).
+//! The cache is asked first, in one round trip: is the key known, is the address shut out, is it within its rate, is
+//! the key's user within theirs. Where the cache does not answer, nobody is let in (`failure_policy`).
+//!
+//! A key that is used every few minutes is always known: its record is kept anew when half of its time is over. So a
+//! [lockout] of its address never reaches it.
 //!
 //! **Invariant:** a raw key is shown once, when it is made, and kept nowhere; what is stored is its
 //! HMAC under a pepper that the database does not hold.
@@ -22,6 +24,7 @@ mod fetch;
 pub mod jwks;
 pub mod jwt;
 pub mod last_used;
+pub mod lockout;
 pub mod pepper;
 pub mod rates;
 pub mod routes;
@@ -29,6 +32,7 @@ pub mod service;
 pub mod service_token;
 pub mod settings;
 pub mod store;
+pub mod users;
 pub mod verifiers;
 
 use std::sync::{Arc, OnceLock};
@@ -39,15 +43,18 @@ use http::request::Parts;
 use http::{HeaderMap, StatusCode, header};
 use serde::{Deserialize, Serialize};
 
-use self::api_key::{RawKey, StoredKey};
+use self::api_key::{KeyVerdict, RawKey, StoredKey};
 use self::client_address::ClientAddress;
-use self::jwt::TokenError;
-use self::rates::{FailurePolicy, LOCKOUT};
+use self::jwt::{TokenError, Verified};
+use self::rates::FailurePolicy;
 use crate::app::App;
 use crate::audit::AuditEvent;
 use crate::error::ApiError;
 use weir_ledger::{AccountId, Payer, Plan, RequestSource};
-use weir_storage::cache::{Bucket, CacheError, Identify, Lookup, RateDecision, Record, RecordKey};
+use weir_storage::cache::{
+    Bucket, CacheError, Identify, Lookup, Rate, RateDecision, Record, RecordKey, Tombstone,
+};
+use weir_storage::clock::Millis;
 use weir_storage::ids::Hex;
 
 /// How long a verified key is believed without asking the database, and how long a tombstone stands.
@@ -99,6 +106,8 @@ pub type RateSlot = Arc<OnceLock<RateDecision>>;
 struct CachedKey {
     expires_at: i64,
     plan: String,
+    /// When the database is asked again; until the record's end, it is believed where the database does not answer.
+    refresh_at: i64,
 }
 
 /// The proof that a request brings.
@@ -179,12 +188,12 @@ impl Identification<'_> {
             }),
             _ => None,
         };
-        let address = self.address();
+        let address = bucket(self.address());
         let known = self
             .app
             .cache
             .identify(&Identify {
-                address: Some((&address, self.app.config.rate_limits.address())),
+                address: Some((&address, self.rate_of_address())),
                 record: record_key,
             })
             .await;
@@ -225,53 +234,78 @@ impl Identification<'_> {
         record: Lookup,
     ) -> Result<Caller, ApiError> {
         let now = self.app.clock.now();
-        let caller = |user_id, plan: &str| Caller {
-            user_id,
-            plan: plan_named(plan),
-            proof: Proof::ApiKey {
-                hash: record_key.secret.to_owned(),
-            },
-        };
-        match record {
-            Lookup::Revoked => return self.fail("api_key", "revoked").await,
-            Lookup::Found(record) => {
-                // What does not parse is from another version: the database knows.
-                if let Ok(cached) = serde_json::from_slice::<CachedKey>(&record.payload) {
-                    if now.0 >= cached.expires_at {
-                        return self.fail("api_key", "expired").await;
-                    }
-                    self.app.last_used.touch(key.id(), now);
-                    return Ok(caller(record.user_id, &cached.plan));
-                }
+        let caller = |user_id, plan: &str| {
+            self.app.last_used.touch(key.id(), now);
+            Caller {
+                user_id,
+                plan: plan_named(plan),
+                proof: Proof::ApiKey {
+                    hash: record_key.secret.to_owned(),
+                },
             }
-            Lookup::Missing => {}
-        }
-        let stored = store::find_key(&self.app.database, key.id())
-            .await
-            .map_err(store_failed)?;
-        let Some(stored) = stored.filter(|stored| stored.admits(key, &self.app.key_peppers, now))
-        else {
-            return self.fail("api_key", "unknown, revoked or expired").await;
         };
-        let rate = self.app.config.rate_limits.of_plan(&stored.plan);
+        // What does not parse is from another version: the database knows.
+        let known = match record {
+            Lookup::Found(record) => serde_json::from_slice::<CachedKey>(&record.payload)
+                .ok()
+                .map(|cached| (record.user_id, cached)),
+            Lookup::Missing | Lookup::Revoked => None,
+        };
+        if let Some((user_id, cached)) = &known {
+            // Only the key itself finds its record.
+            if now.0 >= cached.expires_at {
+                return self.refuse("api_key", "expired");
+            }
+            if now.0 < cached.refresh_at {
+                return Ok(caller(user_id.clone(), &cached.plan));
+            }
+        }
+        let stored = match (store::find_key(&self.app.database, key.id()).await, &known) {
+            (Ok(stored), _) => stored,
+            (Err(_), Some((user_id, cached))) => return Ok(caller(user_id.clone(), &cached.plan)),
+            (Err(error), None) => return Err(store_failed(error)),
+        };
+        let Some(stored) = stored else {
+            return self.fail("api_key", "unknown").await;
+        };
+        match stored.judge(key, &self.app.key_peppers, now) {
+            KeyVerdict::Good => {}
+            KeyVerdict::Ended => return self.refuse("api_key", "expired or revoked"),
+            KeyVerdict::UserDisabled => return Err(self.user_is_disabled("api_key")),
+            KeyVerdict::Forged => return self.fail("api_key", "forged").await,
+        }
+        self.remember_key(key, record_key, &stored, now).await?;
+        if known.is_none() {
+            self.count(&stored.user_id, &stored.plan).await?;
+        }
+        Ok(caller(stored.user_id, &stored.plan))
+    }
+
+    /// Keeps what the database says of a good key in the cache.
+    async fn remember_key(
+        &self,
+        key: &RawKey,
+        record_key: RecordKey<'_>,
+        stored: &StoredKey,
+        now: Millis,
+    ) -> Result<(), ApiError> {
+        if !self.is_current(key, stored).await {
+            return Ok(());
+        }
         let cached = CachedKey {
             expires_at: stored.expires_at.0,
             plan: stored.plan.clone(),
+            refresh_at: now.0 + KEY_TTL.as_millis() as i64 / 2,
         };
         let record = Record {
             user_id: stored.user_id.clone(),
-            rate: Some(rate),
+            rate: Some(self.rate_of_plan(&stored.plan)),
             payload: serde_json::to_vec(&cached).unwrap_or_default(),
         };
-        if self.is_current(key, &stored).await {
-            let filled = self.app.cache.fill(record_key, &record, KEY_TTL).await;
-            if let Err(error) = filled {
-                self.without_cache(error)?;
-            }
+        match self.app.cache.fill(record_key, &record, KEY_TTL).await {
+            Ok(_) => Ok(()),
+            Err(error) => self.without_cache(error),
         }
-        self.count(&stored.user_id, &stored.plan).await?;
-        self.app.last_used.touch(key.id(), now);
-        Ok(caller(stored.user_id, &stored.plan))
     }
 
     /// Whether a key is stored under the current pepper; moves it there if it is not.
@@ -297,12 +331,13 @@ impl Identification<'_> {
         else {
             return self.fail("web", "no issuer is configured").await;
         };
-        let verified = match tokio::try_join!(
+        let verified = match both(tokio::join!(
             identities.verify(identity),
             attestations.verify(attestation)
-        ) {
-            Ok((identity, _)) => identity,
+        )) {
+            Ok(identity) => identity,
             Err(error @ TokenError::Unavailable) => return Err(error.into()),
+            Err(error) if error.is_genuine() => return self.refuse("web", "expired"),
             Err(_) => return self.fail("web", "a token was refused").await,
         };
         let user = store::find_or_create_web_user(
@@ -313,6 +348,9 @@ impl Identification<'_> {
         )
         .await
         .map_err(store_failed)?;
+        if user.disabled_at.is_some() {
+            return Err(self.user_is_disabled("web"));
+        }
         self.count(&user.id, &user.plan).await?;
         Ok(Caller {
             plan: plan_named(&user.plan),
@@ -325,7 +363,7 @@ impl Identification<'_> {
 
     /// Counts a request of a user whom the cache did not know beforehand.
     async fn count(&self, user_id: &str, plan: &str) -> Result<(), ApiError> {
-        let rate = self.app.config.rate_limits.of_plan(plan);
+        let rate = self.rate_of_plan(plan);
         match self.app.cache.take(Bucket::User(user_id), rate).await {
             Ok(decision) => self.within("caller", Some(decision), Some(user_id)),
             Err(error) => self.without_cache(error),
@@ -367,47 +405,78 @@ impl Identification<'_> {
         }
     }
 
-    /// Counts a failed proof against its address.
+    /// Refuses what proves nothing, and counts it against its address.
     async fn fail<T>(&self, method: &'static str, reason: &'static str) -> Result<T, ApiError> {
-        self.app
-            .audit
-            .record(AuditEvent::AuthenticationFailed { method, reason });
+        self.record_failure(method, reason);
         self.count_failure().await?;
         Err(ApiError::unauthenticated())
     }
 
+    /// Refuses what is genuine, and good no more.
+    fn refuse<T>(&self, method: &'static str, reason: &'static str) -> Result<T, ApiError> {
+        self.record_failure(method, reason);
+        Err(ApiError::unauthenticated())
+    }
+
+    fn user_is_disabled(&self, method: &'static str) -> ApiError {
+        self.record_failure(method, "the user is disabled");
+        users::disabled()
+    }
+
+    fn record_failure(&self, method: &'static str, reason: &'static str) {
+        let event = AuditEvent::AuthenticationFailed { method, reason };
+        self.app.audit.record(event);
+    }
+
     async fn count_failure(&self) -> Result<(), ApiError> {
-        match self.app.cache.count_failure(&self.address(), LOCKOUT).await {
-            Ok(None) => {}
-            // This attempt was judged; the next one will not be. Others that were under way find it shut.
-            Ok(Some(left)) if left == LOCKOUT.block => {
-                self.app.audit.record(AuditEvent::LockedOut);
-                tracing::warn!(seconds = left.as_secs(), "an address is locked out");
-            }
-            Ok(Some(_)) => {}
-            Err(error) => self.without_cache(error)?,
+        match lockout::count_failure(self.app, self.address()).await {
+            Ok(()) => Ok(()),
+            Err(error) => self.without_cache(error),
         }
-        Ok(())
     }
 
     /// Refuses, or lets pass, as `failure_policy` says, when the cache does not answer.
     fn without_cache(&self, _: CacheError) -> Result<(), ApiError> {
         match self.app.config.failure_policy {
             FailurePolicy::Allow => Ok(()),
-            FailurePolicy::Reject => Err(ApiError::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "CACHE_UNAVAILABLE",
+            FailurePolicy::Reject => Err(ApiError::cache_unavailable(
                 "The request could not be checked against its limits; try again.",
-            )
-            .with_retry_after(Duration::from_secs(1))),
+            )),
         }
     }
 
-    fn address(&self) -> String {
-        match self.parts.extensions.get::<ClientAddress>() {
-            Some(address) => address.to_string(),
-            None => "unknown".to_owned(),
-        }
+    fn address(&self) -> Option<ClientAddress> {
+        self.parts.extensions.get().copied()
+    }
+
+    fn rate_of_address(&self) -> Rate {
+        let config = &self.app.config;
+        config.rate_limits.of_address(config.is_dev())
+    }
+
+    fn rate_of_plan(&self, plan: &str) -> Rate {
+        let config = &self.app.config;
+        config.rate_limits.of_plan(plan, config.is_dev())
+    }
+}
+
+/// What is counted together: what comes from one address, or from where none is known.
+fn bucket(address: Option<ClientAddress>) -> String {
+    address.map_or_else(|| "unknown".to_owned(), |address| address.to_string())
+}
+
+/// The identity that two tokens prove together. Of two that are refused, the one that proves less says why.
+fn both(
+    (identity, attestation): (Result<Verified, TokenError>, Result<Verified, TokenError>),
+) -> Result<Verified, TokenError> {
+    match (identity, attestation) {
+        (Ok(identity), Ok(_)) => Ok(identity),
+        (Err(error), Ok(_)) | (Ok(_), Err(error)) => Err(error),
+        (Err(one), Err(other)) => Err(match one {
+            TokenError::Unavailable => other,
+            _ if one.is_genuine() => other,
+            _ => one,
+        }),
     }
 }
 
@@ -447,9 +516,9 @@ pub async fn service_among_users(
 ) -> Result<service::ServiceCaller, ApiError> {
     {
         let identification = Identification { parts, app };
-        let address = identification.address();
+        let address = bucket(identification.address());
         let from = Identify {
-            address: Some((&address, app.config.rate_limits.address())),
+            address: Some((&address, identification.rate_of_address())),
             record: None,
         };
         match app.cache.identify(&from).await {
@@ -462,13 +531,13 @@ pub async fn service_among_users(
             Err(error) => identification.without_cache(error)?,
         }
     }
-    match service::ServiceCaller::from_request_parts(parts, app).await {
-        Err(error) if error.status() == StatusCode::UNAUTHORIZED => {
+    match service::identify(parts, app).await {
+        Err(service::Refusal::Forged) => {
             let identification = Identification { parts, app };
             identification.count_failure().await?;
-            Err(error)
+            Err(service::Refusal::Forged.into())
         }
-        outcome => outcome,
+        outcome => Ok(outcome?),
     }
 }
 
@@ -498,7 +567,7 @@ fn store_failed(error: sqlx::Error) -> ApiError {
 }
 
 /// Revokes a user's key: from then on it is refused on every node, whatever they have cached.
-pub(crate) async fn revoke(app: &App, user_id: &str, key_id: &str) -> Result<(), ApiError> {
+pub async fn revoke(app: &App, user_id: &str, key_id: &str) -> Result<(), ApiError> {
     let exists = RawKey::is_id(key_id)
         && store::has_key(&app.database, user_id, key_id)
             .await
@@ -512,14 +581,10 @@ pub(crate) async fn revoke(app: &App, user_id: &str, key_id: &str) -> Result<(),
         .with_param("key_id"));
     }
     // The tombstone first: a node that reads the key before the database is told cannot bring it back.
-    app.cache.bury(key_id, KEY_TTL).await.map_err(|_| {
-        ApiError::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "CACHE_UNAVAILABLE",
-            "The key could not be revoked; try again.",
-        )
-        .with_retry_after(Duration::from_secs(1))
-    })?;
+    app.cache
+        .bury(Tombstone::Record(key_id), KEY_TTL)
+        .await
+        .map_err(|_| ApiError::cache_unavailable("The key could not be revoked; try again."))?;
     store::disable_key(&app.database, key_id, app.clock.now())
         .await
         .map_err(store_failed)?;
@@ -530,18 +595,11 @@ pub(crate) async fn revoke(app: &App, user_id: &str, key_id: &str) -> Result<(),
     Ok(())
 }
 
-/// Whether there is a user of this id.
-pub async fn user_exists(app: &App, user_id: &str) -> Result<bool, ApiError> {
-    store::user_exists(&app.database, user_id)
-        .await
-        .map_err(store_failed)
-}
-
 /// Makes a key for a user, and the user if there is none of that id; their keys of the same name end.
 pub async fn replace_key(app: &App, user_id: &str, name: &str) -> anyhow::Result<RawKey> {
     let event = |key_id: &str| (user_id.to_owned(), key_id.to_owned());
     for key_id in store::active_keys(&app.database, user_id, name).await? {
-        app.cache.bury(&key_id, KEY_TTL).await?;
+        app.cache.bury(Tombstone::Record(&key_id), KEY_TTL).await?;
         let (user_id, key_id) = event(&key_id);
         app.audit.record(AuditEvent::KeyRevoked { user_id, key_id });
     }

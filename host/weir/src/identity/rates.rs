@@ -1,59 +1,50 @@
-//! How often callers may call, and what shuts an address out.
+//! How often callers may call.
 
 use std::num::NonZeroU32;
-use std::time::Duration;
 
 use serde::Deserialize;
 
-use weir_storage::cache::{LockoutPolicy, Rate};
+use weir_storage::cache::Rate;
 
-/// Ten failed proofs within five minutes shut an address out for fifteen.
-pub const LOCKOUT: LockoutPolicy = LockoutPolicy {
-    failures: NonZeroU32::new(10).expect("not zero"),
-    window: Duration::from_secs(5 * 60),
-    block: Duration::from_secs(15 * 60),
-};
-
-/// Requests per minute: `[rate_limits]`.
-#[derive(Debug, Clone, Deserialize)]
+/// Requests per minute: `[rate_limits]`. In development mode, each is 6,000 unless set: a developer's own machine need
+/// not be kept from itself.
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RateLimits {
     /// Of a user on the plan `free`. Default 60.
-    pub free: NonZeroU32,
+    pub free: Option<NonZeroU32>,
     /// Of a user on the plan `guru`. Default 300.
-    pub guru: NonZeroU32,
+    pub guru: Option<NonZeroU32>,
     /// Of a user on the plan `pro`. Default 1,000.
-    pub pro: NonZeroU32,
-    /// From one client address, whoever calls. Default 3,000.
-    pub address: NonZeroU32,
+    pub pro: Option<NonZeroU32>,
+    /// From one client address, whoever calls; half of them at once from those who are not known yet. Default 3,000.
+    pub address: Option<NonZeroU32>,
 }
 
-impl Default for RateLimits {
-    fn default() -> Self {
-        let rate = |per_minute| NonZeroU32::new(per_minute).expect("not zero");
-        Self {
-            free: rate(60),
-            guru: rate(300),
-            pro: rate(1_000),
-            address: rate(3_000),
-        }
-    }
-}
+const DEVELOPMENT: NonZeroU32 = NonZeroU32::new(6_000).expect("not zero");
 
 impl RateLimits {
     /// A user's rate by their plan.
-    pub fn of_plan(&self, plan: &str) -> Rate {
-        Rate::per_minute(match plan {
-            "pro" => self.pro,
-            "guru" => self.guru,
-            _ => self.free,
-        })
+    pub fn of_plan(&self, plan: &str, is_dev: bool) -> Rate {
+        match plan {
+            "pro" => rate(self.pro, 1_000, is_dev),
+            "guru" => rate(self.guru, 300, is_dev),
+            _ => rate(self.free, 60, is_dev),
+        }
     }
 
     /// An address's rate.
-    pub fn address(&self) -> Rate {
-        Rate::per_minute(self.address)
+    pub fn of_address(&self, is_dev: bool) -> Rate {
+        rate(self.address, 3_000, is_dev)
     }
+}
+
+fn rate(configured: Option<NonZeroU32>, default: u32, is_dev: bool) -> Rate {
+    let default = match is_dev {
+        true => DEVELOPMENT,
+        false => NonZeroU32::new(default).expect("none of them is zero"),
+    };
+    Rate::per_minute(configured.unwrap_or(default))
 }
 
 /// What happens to requests while the cache does not answer.

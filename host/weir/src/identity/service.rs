@@ -1,6 +1,7 @@
 //! Other services, by tokens of an OIDC issuer. Not for users: an e-mail address must be on the allow-list.
 //!
-//! Services are neither limited nor locked out: an executor makes the requests of many users from one address.
+//! Services are neither limited nor locked out at the port that is theirs: an executor makes the requests of many users
+//! from one address.
 //!
 //! **Invariant:** what a service may do, its token says: each handler asks for the scope that it needs.
 
@@ -67,33 +68,62 @@ impl FromRequestParts<App> for ServiceCaller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
-        let identification = Identification { parts, app };
-        // Asked for nothing, but to be there: without it nothing is billed, and so nothing is served.
-        if let Err(error) = app.cache.ping().await {
-            identification.without_cache(error)?;
-        }
-        let refused = |reason| {
-            app.audit.record(AuditEvent::AuthenticationFailed {
-                method: "service",
-                reason,
-            });
-            ApiError::new(
+        Ok(identify(parts, app).await?)
+    }
+}
+
+/// Why a request is no service's.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// What it brings proves nothing.
+    Forged,
+    /// Its token is genuine, and good no more or not on our list.
+    Genuine,
+    /// Another reason.
+    Other(ApiError),
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Other(error) => error,
+            Refusal::Forged | Refusal::Genuine => Self::new(
                 StatusCode::UNAUTHORIZED,
                 "UNAUTHENTICATED",
                 "Send a valid service token as a bearer token.",
-            )
-        };
-        let token = bearer(&parts.headers).ok_or_else(|| refused("no token"))?;
-        let verifier = app.verifiers.api.as_ref();
-        let verifier = verifier.ok_or_else(|| refused("no issuer is configured"))?;
-        match verifier.verify(token).await {
-            Ok(verified) => Ok(Self {
-                // Always there: it is what the allow-list is of.
-                email: verified.email.unwrap_or_default(),
-                scopes: verified.scopes,
-            }),
-            Err(error @ TokenError::Unavailable) => Err(error.into()),
-            Err(_) => Err(refused("a token was refused")),
+            ),
         }
+    }
+}
+
+/// The service that a request is from.
+pub(super) async fn identify(parts: &Parts, app: &App) -> Result<ServiceCaller, Refusal> {
+    // Asked for nothing, but to be there: without it nothing is billed, and so nothing is served.
+    if let Err(error) = app.cache.ping().await {
+        let identification = Identification { parts, app };
+        identification
+            .without_cache(error)
+            .map_err(Refusal::Other)?;
+    }
+    let refused = |reason, refusal| {
+        let method = "service";
+        let event = AuditEvent::AuthenticationFailed { method, reason };
+        app.audit.record(event);
+        refusal
+    };
+    let token = bearer(&parts.headers).ok_or_else(|| refused("no token", Refusal::Forged))?;
+    let verifier = app.verifiers.api.as_ref();
+    let verifier = verifier.ok_or_else(|| refused("no issuer is configured", Refusal::Forged))?;
+    match verifier.verify(token).await {
+        Ok(verified) => Ok(ServiceCaller {
+            // Always there: it is what the allow-list is of.
+            email: verified.email.unwrap_or_default(),
+            scopes: verified.scopes,
+        }),
+        Err(error @ TokenError::Unavailable) => Err(Refusal::Other(error.into())),
+        Err(error) if error.is_genuine() => {
+            Err(refused("expired or not allowed", Refusal::Genuine))
+        }
+        Err(_) => Err(refused("a token was refused", Refusal::Forged)),
     }
 }

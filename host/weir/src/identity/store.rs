@@ -1,6 +1,7 @@
 //! Users and API keys in the database.
 
 use sqlx::Row;
+use sqlx::any::AnyRow;
 
 use super::api_key::{LIFETIME_DAYS, RawKey, StoredKey};
 use super::pepper::{Pepper, Peppers};
@@ -18,6 +19,8 @@ pub struct User {
     pub plan: String,
     /// Since when it is an administrator, if it is one.
     pub admin_since: Option<Millis>,
+    /// Since when an operator lets it do nothing, if so.
+    pub disabled_at: Option<Millis>,
     /// The time of the user's first request, or of the command that made it.
     pub created_at: Millis,
 }
@@ -56,21 +59,56 @@ pub async fn find_web_user(
     subject: &str,
 ) -> sqlx::Result<Option<User>> {
     let row = sqlx::query(
-        "SELECT id, plan, admin_since, created_at FROM users WHERE issuer = $1 AND subject = $2",
+        "SELECT id, plan, admin_since, disabled_at, created_at FROM users \
+         WHERE issuer = $1 AND subject = $2",
     )
     .bind(issuer)
     .bind(subject)
     .fetch_optional(pool)
     .await?;
-    row.map(|row| {
-        Ok(User {
-            id: row.try_get("id")?,
-            plan: row.try_get("plan")?,
-            admin_since: row.try_get::<Option<i64>, _>("admin_since")?.map(Millis),
-            created_at: Millis(row.try_get("created_at")?),
-        })
+    row.map(|row| read_user(&row)).transpose()
+}
+
+/// The user of an id.
+pub async fn find_user(database: &Database, user_id: &str) -> sqlx::Result<Option<User>> {
+    let row = sqlx::query(
+        "SELECT id, plan, admin_since, disabled_at, created_at FROM users WHERE id = $1",
+    )
+    .bind(user_id)
+    .fetch_optional(database.reader())
+    .await?;
+    row.map(|row| read_user(&row)).transpose()
+}
+
+fn read_user(row: &AnyRow) -> sqlx::Result<User> {
+    let time = |column| Ok::<_, sqlx::Error>(row.try_get::<Option<i64>, _>(column)?.map(Millis));
+    Ok(User {
+        id: row.try_get("id")?,
+        plan: row.try_get("plan")?,
+        admin_since: time("admin_since")?,
+        disabled_at: time("disabled_at")?,
+        created_at: Millis(row.try_get("created_at")?),
     })
-    .transpose()
+}
+
+/// Disables a user, unless they are, and says whether there is such a user. [`super::users`] does it for all nodes.
+pub async fn disable_user(database: &Database, user_id: &str, now: Millis) -> sqlx::Result<bool> {
+    let updated =
+        sqlx::query("UPDATE users SET disabled_at = COALESCE(disabled_at, $1) WHERE id = $2")
+            .bind(now.0)
+            .bind(user_id)
+            .execute(database.writer())
+            .await?;
+    Ok(updated.rows_affected() > 0)
+}
+
+/// Enables a user, and says whether there is such a user.
+pub async fn enable_user(database: &Database, user_id: &str) -> sqlx::Result<bool> {
+    let updated = sqlx::query("UPDATE users SET disabled_at = NULL WHERE id = $1")
+        .bind(user_id)
+        .execute(database.writer())
+        .await?;
+    Ok(updated.rows_affected() > 0)
 }
 
 /// Makes a user an administrator, and says whether there is such a user.
@@ -93,21 +131,12 @@ pub async fn revoke_admin(database: &Database, user_id: &str) -> sqlx::Result<bo
     Ok(updated.rows_affected() > 0)
 }
 
-/// Whether there is a user of this id.
-pub async fn user_exists(database: &Database, user_id: &str) -> sqlx::Result<bool> {
-    let found: Option<i64> =
-        sqlx::query_scalar("SELECT CAST(1 AS BIGINT) FROM users WHERE id = $1")
-            .bind(user_id)
-            .fetch_optional(database.reader())
-            .await?;
-    Ok(found.is_some())
-}
-
 /// The record of a key.
 pub async fn find_key(database: &Database, id: &str) -> sqlx::Result<Option<StoredKey>> {
     let row = sqlx::query(
-        "SELECT k.user_id, k.hash, k.pepper_version, k.expires_at, k.disabled_at, u.plan \
-         FROM api_keys k JOIN users u ON u.id = k.user_id WHERE k.id = $1",
+        "SELECT k.user_id, k.hash, k.pepper_version, k.expires_at, k.disabled_at, u.plan, \
+         u.disabled_at AS user_disabled_at FROM api_keys k \
+         JOIN users u ON u.id = k.user_id WHERE k.id = $1",
     )
     .bind(id)
     .fetch_optional(database.reader())
@@ -120,6 +149,9 @@ pub async fn find_key(database: &Database, id: &str) -> sqlx::Result<Option<Stor
             pepper_version: row.try_get("pepper_version")?,
             expires_at: Millis(row.try_get("expires_at")?),
             disabled_at: row.try_get::<Option<i64>, _>("disabled_at")?.map(Millis),
+            user_disabled_at: row
+                .try_get::<Option<i64>, _>("user_disabled_at")?
+                .map(Millis),
         })
     })
     .transpose()

@@ -2,7 +2,6 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use http::StatusCode;
 
 use super::dialect::{self, ChatCall};
 use super::idempotency::IdempotencyHeader;
@@ -70,14 +69,7 @@ pub async fn create_agent_completion(
     let mut call = dialect::read_own(&body.bytes)?;
     call.needs_tools = true;
     let payer = take_payer(&mut call)?;
-    if !identity::user_exists(&app, &payer.account.0).await? {
-        return Err(ApiError::new(
-            StatusCode::NOT_FOUND,
-            "UNKNOWN_USER",
-            "There is no user of that id.",
-        )
-        .with_param("user_id"));
-    }
+    identity::users::require(&app, &payer.account.0).await?;
     let key = key.with_body(&body.bytes);
     super::chat(&app, (turn, body.room), payer, request_id, call, key).await
 }

@@ -1,20 +1,44 @@
--- KEYS: the address's lockout and its failures. ARGV: failures that shut it out, microseconds in which
--- they count, milliseconds that it stays out. Returns the milliseconds that it is shut out, or 0.
+-- KEYS: the address's lockout and its failures, the addresses that are shut out, those that fail. ARGV: failures that
+-- shut it out, microseconds in which they count, milliseconds that it stays out, the address, what an address's failures
+-- begin with, how many addresses there are at most of either kind. Returns the milliseconds that it is shut out, or 0.
 -- Of the failures, as many times are kept as shut an address out.
 
 local blocked = redis.call('PTTL', KEYS[1])
 if blocked > 0 then
+  redis.call('INCR', KEYS[1])
   return blocked
 end
+
+-- What has expired goes a few at a time: never so many that others wait for it.
+local function forget_expired(addresses, until_us)
+  for _, address in ipairs(redis.call('ZRANGEBYSCORE', addresses, '-inf', until_us, 'LIMIT', 0, 3)) do
+    redis.call('ZREM', addresses, address)
+  end
+end
+
 local now, failures, window = now_us(), tonumber(ARGV[1]), tonumber(ARGV[2])
-local kept = redis.call('RPUSH', KEYS[2], string.format('%.0f', now))
+local address, most = ARGV[4], tonumber(ARGV[6])
+local function timestamp(us)
+  return string.format('%.0f', us)
+end
+local kept = redis.call('RPUSH', KEYS[2], timestamp(now))
 if kept > failures then
   redis.call('LTRIM', KEYS[2], -failures, -1)
 end
 if kept >= failures and now - redis.call('LINDEX', KEYS[2], 0) < window then
-  redis.call('SET', KEYS[1], '1', 'PX', ARGV[3])
-  redis.call('DEL', KEYS[2])
-  return tonumber(ARGV[3])
+  forget_expired(KEYS[3], timestamp(now))
+  if redis.call('ZCARD', KEYS[3]) < most then
+    redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
+    redis.call('ZADD', KEYS[3], timestamp(now + ARGV[3] * 1000), address)
+    redis.call('DEL', KEYS[2])
+    redis.call('ZREM', KEYS[4], address)
+    return tonumber(ARGV[3])
+  end
 end
 redis.call('PEXPIRE', KEYS[2], math.ceil(window / 1000))
+redis.call('ZADD', KEYS[4], timestamp(now), address)
+forget_expired(KEYS[4], timestamp(now - window))
+if redis.call('ZCARD', KEYS[4]) > most then
+  redis.call('DEL', ARGV[5] .. redis.call('ZPOPMIN', KEYS[4])[1])
+end
 return 0

@@ -6,9 +6,9 @@ local function now_us()
   return time[1] * 1000000 + time[2]
 end
 
-local function decide(key, limit, now)
+local function decide(key, limit, most, now)
   local interval = math.ceil(60000000 / limit)
-  local burst = interval * limit
+  local burst = interval * most
   local before = math.max(tonumber(redis.call('GET', key) or 0), now)
   local after = before + interval
   if after - now > burst then

@@ -1,0 +1,12 @@
+-- KEYS: the addresses that are shut out. ARGV: how many at most, what an address's lockout begins with.
+-- Returns of each its address, its failures and the milliseconds that are left, the longest first.
+
+local found = {}
+for _, address in ipairs(redis.call('ZREVRANGE', KEYS[1], 0, ARGV[1] - 1)) do
+  local key = ARGV[2] .. address
+  local left = redis.call('PTTL', key)
+  if left > 0 then
+    found[#found + 1] = { address, tonumber(redis.call('GET', key)), left }
+  end
+end
+return found

@@ -324,6 +324,61 @@ fn check_says_what_is_wrong_and_where() {
 }
 
 #[test]
+fn no_error_in_a_configuration_quotes_what_may_be_a_secret() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("weir.toml");
+    for (toml, part) in [
+        // Not a text, so that the whole file cannot be read.
+        (
+            "api_key_peppers = [{ version = 1, pepper = canary }]\n",
+            "line 1, column 44",
+        ),
+        ("sealing_keys = [{ id = 1, key = \"canary }]\n", "line 1"),
+        ("api_key_peppers = \"canary\"\n", "api_key_peppers"),
+        (
+            "sealing_keys = [{ id = \"canary\", key = { env = \"A\" } }]\n",
+            "sealing_keys.0.id",
+        ),
+        ("[providers]\ndemo = \"canary\"\n", "providers.demo"),
+        ("[providers.demo]\ncredential = [\"canary\"]\n", "{ file ="),
+        ("database_url = [\"canary\"]\n", "database_url"),
+        ("database_url = \"postgres://a:canary\"\n", "database_url"),
+        ("redis_url = \"canary\"\n", "redis_url"),
+    ] {
+        std::fs::write(&file, toml).expect("the file can be written");
+        let bad = run(folder.path(), &["check"]);
+        let told = text(&bad.stdout) + &text(&bad.stderr);
+        assert!(!bad.status.success(), "{toml}");
+        assert!(
+            told.contains(part) && !told.contains("canary"),
+            "{toml}{told}"
+        );
+    }
+    std::fs::write(&file, "").expect("the file can be written");
+    for (name, value) in [
+        ("WEIR_API_KEY_PEPPERS", "canary"),
+        ("WEIR_API_KEY_PEPPERS", "[{ version = 1, pepper = canary }]"),
+        ("WEIR_SEALING_KEYS", "[canary"),
+        ("WEIR_REDIS_URL", "1234567890"),
+        ("WEIR_PROVIDERS", "canary"),
+        ("WEIR_PROVIDERS__OPENAI__CREDENTIAL", "canary"),
+        ("WEIR_DATABASE_URL", "canary"),
+    ] {
+        let bad = weir(folder.path())
+            .arg("check")
+            .env(name, value)
+            .output()
+            .expect("weir runs");
+        let told = text(&bad.stdout) + &text(&bad.stderr);
+        assert!(!bad.status.success(), "{name}={value}");
+        assert!(
+            !told.contains("canary") && !told.contains("1234567890"),
+            "{name}={value}: {told}"
+        );
+    }
+}
+
+#[test]
 fn the_environment_overrides_the_file_and_a_missing_file_is_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let missing = run(folder.path(), &["--config", "gone.toml", "check"]);

@@ -333,7 +333,11 @@ impl Builder {
             self.settings,
             self.tables
         );
-        Config::from_toml(&toml).unwrap_or_else(|error| panic!("{error:#}\n{toml}"))
+        let mut config =
+            Config::from_toml(&toml).unwrap_or_else(|error| panic!("{error:#}\n{toml}"));
+        // No load balancer needs time to notice that one stops.
+        config.limits.connections.drain_delay_ms.get_or_insert(0);
+        config
     }
 
     /// Starts it.

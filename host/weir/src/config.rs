@@ -10,10 +10,11 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::net::SocketAddr as SocketPath;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use figment::Figment;
-use figment::error::{Error, Kind};
+use figment::error::{Actual, Error, Kind};
 use figment::providers::{Env, Format, Serialized, Toml};
 use figment::value::{Dict, Value};
 use ipnet::IpNet;
@@ -22,6 +23,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::catalog::CatalogSettings;
 use crate::catalog::config::{ModelConfig, ProviderConfig};
+use crate::cors::Origin;
 use crate::identity::dev_issuer::DevIssuer;
 use crate::identity::pepper::PepperSettings;
 use crate::identity::rates::{FailurePolicy, RateLimits};
@@ -30,6 +32,7 @@ use crate::inference::admission::AdmissionLimits;
 use crate::inference::settings::{ExchangeLimits, TimeoutSettings};
 use crate::plugins::settings::PluginSettings;
 use crate::server::settings::{BodyLimits, ConnectionLimits};
+use crate::telemetry::LogFormat;
 use weir_ledger::LedgerSettings;
 use weir_ledger::price::PriceFactors;
 use weir_storage::database::SqlDialect;
@@ -98,6 +101,12 @@ pub struct Config {
     /// Proxies whose `X-Forwarded-For` is believed, as networks, e.g. `["10.0.0.0/8"]`. Default: none.
     #[serde(default)]
     pub trusted_proxies: Vec<IpNet>,
+    /// The web pages that may call, by their origins, e.g. `["https://app.example"]`. Default: none.
+    #[serde(default)]
+    pub cors_origins: Vec<Origin>,
+    /// How lines of the log are written: `text` (default), or `json`.
+    #[serde(default)]
+    pub log_format: LogFormat,
     /// What happens while the cache does not answer: `reject` (default), or `allow` in development mode.
     #[serde(default)]
     pub failure_policy: FailurePolicy,
@@ -133,6 +142,19 @@ impl Config {
     ///
     /// Errors name the setting and where it came from.
     pub fn load(file: Option<&Path>) -> anyhow::Result<Self> {
+        Self::extract(Self::settings(file)?)
+    }
+
+    /// How the log is to be written, for a log that begins before the configuration is checked; as text where that
+    /// cannot be told.
+    pub fn log_format(file: Option<&Path>) -> LogFormat {
+        let settings = Self::settings(file).ok();
+        let format = settings.and_then(|settings| settings.extract_inner("log_format").ok());
+        format.unwrap_or_default()
+    }
+
+    /// What the file and the environment say.
+    fn settings(file: Option<&Path>) -> anyhow::Result<Figment> {
         let named = file.is_some();
         let mut settings = Figment::new();
         let file = file.unwrap_or(Path::new("weir.toml"));
@@ -156,7 +178,7 @@ impl Config {
                 is_known
             })
             .split("__");
-        Self::extract(settings.merge(environment))
+        Ok(settings.merge(environment))
     }
 
     /// Reads a configuration from text, without the environment.
@@ -175,7 +197,7 @@ impl Config {
         };
         let config: Self = all
             .extract()
-            .map_err(|error| anyhow!(in_our_words(&error)))
+            .map_err(|error| anyhow!(in_our_words(error)))
             .context("the configuration does not fit")?;
         config.check()?;
         Ok(config)
@@ -297,6 +319,13 @@ impl Config {
         self.dev.unwrap_or(true)
     }
 
+    /// How long a gateway goes on accepting that was told to stop.
+    pub fn drain_delay(&self) -> Duration {
+        let default_ms = if self.is_dev() { 0 } else { 5_000 };
+        let delay_ms = self.limits.connections.drain_delay_ms;
+        Duration::from_millis(delay_ms.unwrap_or(default_ms))
+    }
+
     /// The issuer of local tokens; none outside development mode.
     pub fn dev_issuer(&self) -> anyhow::Result<Option<DevIssuer>> {
         match self.is_dev() {
@@ -356,10 +385,51 @@ impl<'de> Deserialize<'de> for ServingLimits {
     }
 }
 
+/// Settings that are secrets, or hold some.
+const SECRET_SETTINGS: [&str; 5] = [
+    "api_key_peppers",
+    "sealing_keys",
+    "database_url",
+    "redis_url",
+    "credential",
+];
+
+/// Takes what may be a secret out of what figment says: the values of secret settings, and a text where a table or a list
+/// belongs, since secrets are written inside those. Of a syntax error, the line of the file.
+fn without_secrets(mut error: Error) -> Error {
+    let is_secret = error
+        .path
+        .iter()
+        .any(|name| SECRET_SETTINGS.iter().any(|s| name.eq_ignore_ascii_case(s)));
+    match &mut error.kind {
+        Kind::InvalidType(found, expected) => {
+            let expected = expected.to_string();
+            let holds_others = ["struct ", "a sequence", "a map"]
+                .iter()
+                .any(|container| expected.starts_with(container));
+            if is_secret || (holds_others && matches!(found, Actual::Str(_))) {
+                *found = Actual::Other("a value that is not shown here".to_owned());
+            }
+        }
+        Kind::InvalidValue(found, _) if is_secret => {
+            *found = Actual::Other("a value that is not shown here".to_owned());
+        }
+        Kind::Message(text) if text.starts_with("TOML parse error") => {
+            // The line of the file, and the mark under it, have a bar in front.
+            let told = text.lines().filter(|line| !line.contains('|'));
+            *text = told.collect::<Vec<_>>().join(": ");
+        }
+        _ => {}
+    }
+    error
+}
+
 /// What figment says, with a setting's name as the file writes it.
-fn in_our_words(error: &Error) -> String {
+fn in_our_words(error: Error) -> String {
     // `default` is figment's name for what belongs to no profile, and no key of ours.
-    let text = error.to_string().replace("key \"default.", "key \"");
+    let text = without_secrets(error)
+        .to_string()
+        .replace("key \"default.", "key \"");
     // Of a variable it shows the name in capitals.
     match text.split_once("for key \"") {
         Some((what, rest)) if rest.contains("environment variable") => {

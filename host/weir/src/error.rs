@@ -4,8 +4,11 @@
 //! `code` and `param` from it, people read `message`. `code` is stable and upper case, `type` is
 //! OpenAI's vocabulary, `param` is the path of the field that is wrong.
 //!
+//! Under `/v1`, where vendors' SDKs and agents call, it is told in the vendor's words, with this `code` beside them as
+//! `weir_code`: a dialect has them ([`ErrorWords`](crate::inference::dialect::ErrorWords)).
+//!
 //! Features keep an error enum of their own and turn it into an [`ApiError`] where HTTP begins. The
-//! body is written by [`crate::router`]'s outermost layer, which knows the request's id.
+//! body is written by the layer around all routes ([`crate::surround`]), which knows the request's id.
 //!
 //! **Invariant:** a message never holds a key, a token, a prompt, an upstream's address or a cause
 //! chain; what an operator needs beyond it goes to the log.
@@ -125,7 +128,7 @@ impl ApiError {
         self
     }
 
-    /// The HTTP status.
+    /// The HTTP status, unless a vendor has another for it.
     pub fn status(&self) -> StatusCode {
         self.0.status
     }
@@ -145,7 +148,17 @@ impl ApiError {
         &self.0.message
     }
 
-    /// The error as the value of a response body or of a stream's `error` event.
+    /// A field that [`with_detail`](Self::with_detail) added.
+    pub fn detail(&self, name: &str) -> Option<&Value> {
+        self.0.details.get(name)
+    }
+
+    /// All of them.
+    pub fn details(&self) -> &Map<String, Value> {
+        &self.0.details
+    }
+
+    /// The error in weir's own words, as the value of a response body or of a stream's `error` event.
     pub fn body(&self, request_id: &str) -> Value {
         let mut error = self.0.details.clone();
         error.insert("code".into(), self.0.code.into());
@@ -156,12 +169,12 @@ impl ApiError {
         json!({ "error": error })
     }
 
-    /// The whole response; the router's outermost layer calls this for every error.
-    pub(crate) fn render(&self, request_id: &str) -> Response {
+    /// The whole response, with the status and the body that its client is told it by.
+    pub(crate) fn render(&self, status: StatusCode, body: &Value) -> Response {
         let mut response = (
-            self.0.status,
+            status,
             [(header::CONTENT_TYPE, "application/json")],
-            self.body(request_id).to_string(),
+            body.to_string(),
         )
             .into_response();
         if let Some(after) = self.0.retry_after {

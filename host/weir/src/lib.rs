@@ -3,8 +3,8 @@
 //! In reading order:
 //!
 //! - [`config`]: every setting; [`app`]: what requests share and how it is put together.
-//! - [`server`]: connections; [`router`]: every route; [`request`] and [`error`]: what all handlers take
-//!   and how they refuse.
+//! - [`server`]: connections; [`router`]: every route; [`surround`] and [`cors`]: what is around them all; [`context`],
+//!   [`request`] and [`error`]: what all handlers take and how they refuse.
 //! - [`outgoing`]: the client of calls to others, upstreams apart.
 //! - [`identity`]: who calls, and how often they may; [`audit`]: what is kept of it.
 //! - [`catalog`]: what can be asked for, and of whom.
@@ -22,6 +22,8 @@ pub mod billing;
 pub mod catalog;
 pub mod cli;
 pub mod config;
+pub mod context;
+pub mod cors;
 pub mod error;
 pub mod health;
 pub mod identity;
@@ -32,4 +34,5 @@ pub mod plugins;
 pub mod request;
 pub mod router;
 pub mod server;
+pub mod surround;
 pub mod telemetry;

@@ -1,13 +1,8 @@
-//! What every handler may take from a request: its id, and its body as JSON text.
-
-use std::convert::Infallible;
-use std::fmt;
-use std::sync::Arc;
+//! What handlers may take of a request's body: JSON text, or a component.
 
 use axum::body::Body;
-use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::extract::{FromRequest, Request};
 use bytes::Bytes;
-use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -19,41 +14,6 @@ use weir_sandbox::limits::COMPONENT_BYTES;
 
 /// How many times its limit a body may be that is read to be refused.
 const DISCARDED: usize = 4;
-
-/// The id of a request, given by the router's outermost layer.
-#[derive(Debug, Clone)]
-pub struct RequestId(Arc<str>);
-
-impl RequestId {
-    /// Wraps an id.
-    pub fn new(id: String) -> Self {
-        Self(id.into())
-    }
-
-    /// The id as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for RequestId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
-impl<S: Sync> FromRequestParts<S> for RequestId {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        // Missing only where a handler is called outside the router.
-        Ok(parts
-            .extensions
-            .get::<Self>()
-            .cloned()
-            .unwrap_or_else(|| Self::new(weir_storage::ids::request_id())))
-    }
-}
 
 /// The body of a request that says it is JSON, within the limits of size and time.
 pub struct JsonBody {

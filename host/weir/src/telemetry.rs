@@ -1,15 +1,109 @@
-//! The log: lines on standard error, filtered by `WEIR_LOG` (e.g. `debug`, `weir=debug,hyper=info`).
+//! The log: lines on standard error, as text or JSON (`log_format`), filtered by `WEIR_LOG` (e.g. `debug`,
+//! `weir=debug,hyper=info`).
 
 use std::io::IsTerminal;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
+use weir_sandbox::printable;
+
+/// How lines of the log are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// An object a line, for programs.
+    Json,
+}
 
 /// Starts the log. Call once.
-pub fn start() {
+pub fn start(format: LogFormat) {
     let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
+    let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+        .with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).init(),
+        LogFormat::Json => lines
+            .json()
+            .flatten_event(true)
+            .with_span_list(false)
+            .init(),
+    }
+    // A panic is a line as any other, so that programs can read it.
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string);
+        let text = panic.payload_as_str().unwrap_or_default();
+        tracing::error!(place, "a task panicked: {}", printable(text, 1_000));
+    }));
+}
+
+/// Keeps what strangers bring about from filling the log: so many lines a second, and a count of the rest.
+pub struct LineLimit {
+    per_second: u32,
+    state: Mutex<LineState>,
+}
+
+struct LineState {
+    second: Option<Instant>,
+    written: u32,
+    suppressed: u64,
+}
+
+impl LineLimit {
+    /// So many lines a second.
+    pub const fn new(per_second: u32) -> Self {
+        let state = LineState {
+            second: None,
+            written: 0,
+            suppressed: 0,
+        };
+        Self {
+            per_second,
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Whether another line may be written now: `Some` with the number of those that were not since the last one.
+    pub fn admit(&self) -> Option<u64> {
+        self.admit_at(Instant::now())
+    }
+
+    fn admit_at(&self, now: Instant) -> Option<u64> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_over =
+            |began: Instant| now.saturating_duration_since(began) >= Duration::from_secs(1);
+        if state.second.is_none_or(is_over) {
+            state.second = Some(now);
+            state.written = 0;
+        }
+        if state.written == self.per_second {
+            state.suppressed += 1;
+            return None;
+        }
+        state.written += 1;
+        Some(std::mem::take(&mut state.suppressed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_lines_a_second_are_written_and_the_rest_counted() {
+        let limit = LineLimit::new(2);
+        let began = Instant::now();
+        let at = |milliseconds| limit.admit_at(began + Duration::from_millis(milliseconds));
+        assert_eq!(
+            [at(0), at(1), at(2), at(999)],
+            [Some(0), Some(0), None, None]
+        );
+        assert_eq!([at(1_000), at(1_001), at(1_002)], [Some(2), Some(0), None]);
+        assert_eq!(at(9_000), Some(1));
+    }
 }

@@ -1,4 +1,4 @@
-//! What weir's own plugins share: the contract's types, bodies, blocks, stream framing, failures.
+//! What weir's own plugins share: the contract's types, bodies, blocks, fields, stream framing, failures.
 //!
 //! An adapter implements [`adapter::Exchange`] on a type of its own and hands it to
 //! [`export_adapter!`]. All of that is plain Rust that runs and is tested natively; only the
@@ -16,6 +16,7 @@ pub mod bindings;
 pub mod blocks;
 pub mod body;
 pub mod failure;
+pub mod fields;
 pub mod sse;
 
 pub use bindings::weir::plugin::{chat, log};

@@ -80,7 +80,7 @@ pub fn run() -> ExitCode {
     {
         return compiler::run_in_child(memory_mib, seconds);
     }
-    telemetry::start();
+    telemetry::start(Config::log_format(arguments.config.as_deref()));
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -6,6 +6,7 @@ use std::time::Instant;
 use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
 use crate::config::Config;
@@ -57,19 +58,27 @@ pub(super) async fn run(mut config: Config, arguments: Arguments) -> anyhow::Res
     if app.config.is_dev() {
         greet(&app, address).await?;
     }
+    let stop = CancellationToken::new();
+    let (told, shutdown) = (stop.clone(), app.shutdown.clone());
+    tokio::spawn(async move {
+        for (token, what) in [
+            (told, "stopping; a second signal stops at once"),
+            (shutdown, "stopping at once"),
+        ] {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            tracing::info!("{what}");
+            token.cancel();
+        }
+    });
     let listeners = Listeners {
         public,
         internal,
         admin,
     };
-    server::serve(app, listeners, async {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-        tracing::info!("stopping");
-    })
-    .await;
+    server::serve(app, listeners, stop.cancelled_owned()).await;
     Ok(())
 }
 

@@ -49,6 +49,7 @@ use self::jwt::{TokenError, Verified};
 use self::rates::FailurePolicy;
 use crate::app::App;
 use crate::audit::AuditEvent;
+use crate::context::RequestContext;
 use crate::error::ApiError;
 use weir_ledger::{AccountId, Payer, Plan, RequestSource};
 use weir_storage::cache::{
@@ -141,7 +142,11 @@ impl FromRequestParts<App> for Caller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
-        Identification { parts, app }.run().await
+        let caller = Identification { parts, app }.run().await?;
+        if let Some(context) = parts.extensions.get::<RequestContext>() {
+            context.note_user(&caller.user_id);
+        }
+        Ok(caller)
     }
 }
 

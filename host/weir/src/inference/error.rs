@@ -17,6 +17,9 @@ pub(crate) const MAX_SENDS: u32 = 4;
 /// Steps other than requests that it may take.
 pub(crate) const MAX_OTHER_STEPS: u32 = 64;
 
+/// Bytes of an upstream's code.
+const MAX_CODE_BYTES: usize = 64;
+
 /// Why an attempt failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
@@ -196,7 +199,14 @@ impl From<Failure> for ApiError {
     fn from(failure: Failure) -> Self {
         use StatusCode as S;
         let text = printable(&failure.text, 300);
-        let refused = |code, what: &str| Self::new(S::BAD_REQUEST, code, format!("{what}: {text}"));
+        let upstream_code = upstream_code(&failure);
+        let refused = |code, what: &str| {
+            let error = Self::new(S::BAD_REQUEST, code, format!("{what}: {text}"));
+            match upstream_code {
+                Some(code) => error.with_detail("upstream_code", code),
+                None => error,
+            }
+        };
         let retry_after =
             |default_ms| Duration::from_millis(failure.retry_after_ms.unwrap_or(default_ms).into());
         let blamed = printable(failure.param.as_deref().unwrap_or_default(), 100);
@@ -251,6 +261,17 @@ impl From<Failure> for ApiError {
     }
 }
 
+/// The upstream's own code for a failure, if it is one: a word of its dialect, not a text. An operator's log has it, and
+/// a client whose request is to blame.
+fn upstream_code(failure: &Failure) -> Option<&str> {
+    let code = failure.code.as_deref()?;
+    let is_word = (1..=MAX_CODE_BYTES).contains(&code.len())
+        && code
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
+    is_word.then_some(code)
+}
+
 /// For the log. Refusals of what the client sent often quote it, so that their texts stay out.
 fn describe_failure(failure: &Failure) -> String {
     let (what, may_quote_the_client) = match failure.kind {
@@ -264,8 +285,12 @@ fn describe_failure(failure: &Failure) -> String {
         FailureKind::Unavailable => ("the upstream is unavailable", false),
         FailureKind::Malformed => ("the upstream's answer makes no sense", false),
     };
-    if may_quote_the_client || failure.text.is_empty() {
-        return what.to_owned();
+    let mut described = what.to_owned();
+    if let Some(code) = upstream_code(failure) {
+        described.push_str(&format!(" ({code})"));
     }
-    format!("{what}: {}", printable(&failure.text, 300))
+    if !may_quote_the_client && !failure.text.is_empty() {
+        described.push_str(&format!(": {}", printable(&failure.text, 300)));
+    }
+    described
 }

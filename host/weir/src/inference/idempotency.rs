@@ -11,8 +11,8 @@ use http::{HeaderName, Method, StatusCode};
 use sha2::{Digest, Sha256};
 
 use crate::app::App;
+use crate::context::RequestContext;
 use crate::error::ApiError;
-use crate::request::RequestId;
 use weir_ledger::AccountId;
 use weir_ledger::idempotency::{self, Claim, Claimed, ClaimedKey, MAX_KEY_BYTES, Served};
 
@@ -40,9 +40,43 @@ pub struct KeyedRequest {
 /// What a request is answered that is not the first of its key.
 pub enum Instead {
     /// What the first one was answered.
-    Replay(Bytes),
+    Replay(KeptAnswer),
     /// An error.
     Refuse(ApiError),
+}
+
+/// An answer as it is kept to be given again: the names of the advisory fields that its upstream could not be told,
+/// which its head has, in a line of their own; then its body.
+#[derive(Debug, PartialEq, Eq)]
+pub struct KeptAnswer {
+    /// Its body.
+    pub body: Bytes,
+    /// The names. None holds a comma or a line's end.
+    pub ignored: Vec<String>,
+}
+
+impl KeptAnswer {
+    /// As it is stored.
+    pub fn to_bytes(&self) -> Bytes {
+        let mut bytes = self.ignored.join(",").into_bytes();
+        bytes.push(b'\n');
+        bytes.extend_from_slice(&self.body);
+        bytes.into()
+    }
+
+    /// Reads what [`to_bytes`](Self::to_bytes) wrote.
+    pub fn from_bytes(mut bytes: Bytes) -> Option<Self> {
+        let end = bytes.iter().position(|&byte| byte == b'\n')?;
+        let line = bytes.split_to(end + 1);
+        let names = str::from_utf8(&line[..end]).ok()?.split(',');
+        Some(Self {
+            body: bytes,
+            ignored: names
+                .filter(|name| !name.is_empty())
+                .map(str::to_owned)
+                .collect(),
+        })
+    }
 }
 
 impl<S: Sync> FromRequestParts<S> for IdempotencyHeader {
@@ -99,13 +133,13 @@ impl KeyedRequest {
         self,
         app: &App,
         account: AccountId,
-        request_id: &RequestId,
+        context: &RequestContext,
     ) -> Result<ClaimedKey, Instead> {
         let claim = Claim {
             account,
             key: self.key,
             request_digest: self.digest,
-            request_id: request_id.as_str().to_owned(),
+            request_id: context.id().to_owned(),
             boot_id: app.ledger.boot_id().clone(),
             at: app.clock.now(),
         };
@@ -118,7 +152,10 @@ impl KeyedRequest {
             Ok(Claimed::OtherRequest) => Err(Instead::Refuse(reused())),
             Ok(Claimed::InProgress) => Err(Instead::Refuse(in_progress())),
             Ok(Claimed::Served(served)) => match claim.open_answer(&app.sealing_keys, &served) {
-                Some(Ok(answer)) => Err(Instead::Replay(answer)),
+                Some(Ok(answer)) => Err(match KeptAnswer::from_bytes(answer) {
+                    Some(answer) => Instead::Replay(answer),
+                    None => Instead::Refuse(not_kept(&served)),
+                }),
                 None => Err(Instead::Refuse(not_kept(&served))),
                 Some(Err(error)) => {
                     tracing::error!(request_id = served.request_id, %error, "a kept answer does not open");
@@ -126,7 +163,7 @@ impl KeyedRequest {
                 }
             },
             Err(error) => {
-                tracing::error!(%request_id, %error, "claiming an idempotency key");
+                tracing::error!(%error, "claiming an idempotency key");
                 // The claim may have been written all the same; nobody would end it.
                 drop(claimed(claim));
                 Err(Instead::Refuse(unavailable()))
@@ -186,6 +223,17 @@ mod tests {
         }
         let (mut parts, ()) = request.body(()).expect("a request").into_parts();
         IdempotencyHeader::from_request_parts(&mut parts, &()).await
+    }
+
+    #[test]
+    fn an_answer_is_kept_with_what_its_head_says() {
+        for ignored in [vec![], vec!["metadata".to_owned(), "user".to_owned()]] {
+            let answer = KeptAnswer {
+                body: Bytes::from_static(b"{\n}"),
+                ignored,
+            };
+            assert_eq!(KeptAnswer::from_bytes(answer.to_bytes()), Some(answer));
+        }
     }
 
     #[tokio::test]

@@ -41,6 +41,7 @@ use std::time::Duration;
 
 use axum::response::Response;
 use tokio::time::Instant;
+use tracing::{Instrument, Span};
 
 use self::dialect::{AnswerHead, Attachment, ChatCall};
 use self::error::{ExchangeError, Phase, Retry};
@@ -51,13 +52,13 @@ use self::relay::{Bounds, Relay};
 use self::resolve::Resolved;
 use self::usage::{ModelLimits, RequestSize};
 use crate::app::App;
+use crate::context::RequestContext;
 use crate::error::ApiError;
 use weir_sandbox::GuestError;
-use weir_sandbox::adapter::bindings::adapter::{Request, Task};
+use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind, Request, Task};
 
 use crate::plugins::Component;
 use crate::plugins::counters::Ended;
-use crate::request::RequestId;
 use weir_ledger::{AccountId, Payer};
 use weir_storage::ids;
 
@@ -80,12 +81,13 @@ pub async fn chat(
     app: &App,
     held: impl Send + 'static,
     payer: Payer,
-    request_id: RequestId,
+    context: RequestContext,
     call: ChatCall,
     key: Option<KeyedRequest>,
 ) -> Result<Response, ApiError> {
     let (stream, dialect) = (call.request.stream, call.dialect);
     let resolved = resolve::resolve(&app.catalog, call)?;
+    context.note_model(&resolved.model.id);
     let head = AnswerHead {
         id: ids::answer_id(),
         created: app.clock.now().seconds(),
@@ -96,9 +98,10 @@ pub async fn chat(
         drain: app.config.limits.exchanges.hang_up_drain(),
         shutdown: app.shutdown.clone(),
         output_limit: resolved.request.max_output_tokens,
+        context_window: resolved.model.context_window,
     };
     let metered = Metered {
-        request_id: request_id.as_str().to_owned(),
+        request_id: context.id().to_owned(),
         model: resolved.model.id.clone(),
         size: resolved.size,
         limits: ModelLimits {
@@ -110,17 +113,17 @@ pub async fn chat(
     let key = key.map(|key| (key, payer.account.clone()));
     let meter = Meter::new(app, payer, metered);
     let (relay, reply) = if stream {
-        Relay::stream(dialect, head, meter, bounds.clone())
+        Relay::stream(dialect, head, meter, bounds.clone(), context.clone())
     } else {
-        Relay::plain(dialect, head, meter, bounds.clone())
+        Relay::plain(dialect, head, meter, bounds.clone(), context.clone())
     };
-    let id = request_id.clone();
-    let task = serve(app.clone(), resolved, bounds, relay, request_id, key);
-    app.tasks.spawn(async move {
+    let task = serve(app.clone(), resolved, bounds, relay, context.clone(), key);
+    let task = async move {
         task.await;
         drop(held);
-    });
-    reply.response(&id).await
+    };
+    app.tasks.spawn(task.instrument(Span::current()));
+    reply.response(&context).await
 }
 
 async fn serve(
@@ -128,20 +131,20 @@ async fn serve(
     resolved: Resolved,
     bounds: Bounds,
     mut relay: Relay,
-    request_id: RequestId,
+    context: RequestContext,
     key: Option<(KeyedRequest, AccountId)>,
 ) {
     if let Some((key, account)) = key {
-        match key.claim(&app, account, &request_id).await {
+        match key.claim(&app, account, &context).await {
             Ok(key) => relay.keep(key),
             Err(Instead::Replay(answer)) => return relay.replay(answer),
-            Err(Instead::Refuse(error)) => return relay.refuse(error, request_id.as_str()).await,
+            Err(Instead::Refuse(error)) => return relay.refuse(error).await,
         }
     }
     let model = resolved.model.clone();
     let prices = model.candidates.iter().map(|candidate| &candidate.price);
     if let Err(error) = relay.meter().open(prices).await {
-        return relay.refuse(error, request_id.as_str()).await;
+        return relay.refuse(error).await;
     }
     let outcome = match attempt_all(&app, resolved, &bounds, &mut relay).await {
         Err(ExchangeError::Spent) => relay.stop().await,
@@ -149,14 +152,11 @@ async fn serve(
     };
     match outcome {
         Ok(()) => {
-            if let Err(error) = relay.finish(request_id.as_str()).await {
-                tracing::info!(model = model.id, request_id = %request_id, %error, "the client took too long to read");
+            if let Err(error) = relay.finish().await {
+                context.note_failure(format!("the client took too long to read: {error}"));
             }
         }
-        Err(error) => {
-            tracing::info!(model = model.id, request_id = %request_id, %error, "request failed");
-            relay.fail(error, request_id.as_str()).await;
-        }
+        Err(error) => relay.fail(error).await,
     }
 }
 
@@ -212,6 +212,7 @@ async fn attempt_all(
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
+            report(&upstream.name, &upstream.adapter, attempt, &error);
             let pause = match error.retry() {
                 _ if relay.has_begun() => return Err(error),
                 Retry::Never => return Err(error),
@@ -223,7 +224,6 @@ async fn attempt_all(
             if relay.is_hung_up() {
                 return Err(ExchangeError::Abandoned);
             }
-            tracing::info!(upstream = upstream.name, attempt, %error, "attempt failed");
             last = error;
             let fallback = candidates.peek().is_some();
             let is_short = |pause: &Duration| {
@@ -247,6 +247,26 @@ async fn wait(relay: &mut Relay, pause: Duration) -> Result<(), ExchangeError> {
     match relay.is_hung_up() {
         true => Err(ExchangeError::Abandoned),
         false => Ok(()),
+    }
+}
+
+/// Says in the log why an attempt failed, as loud as an operator should hear it.
+fn report(upstream: &str, adapter: &str, attempt: u32, error: &ExchangeError) {
+    match error {
+        // Nothing but another credential, or other options, mends this.
+        ExchangeError::Failure(Failure {
+            kind: FailureKind::Unauthorized,
+            ..
+        }) => tracing::error!(upstream, attempt, %error, "attempt failed"),
+        // The host says itself why options were refused.
+        ExchangeError::Misconfigured(_) | ExchangeError::Spent => {}
+        ExchangeError::Guest(_)
+        | ExchangeError::Destination(_)
+        | ExchangeError::OutOfOrder(_)
+        | ExchangeError::TooManySteps => {
+            tracing::warn!(upstream, adapter, attempt, %error, "attempt failed by the adapter's fault");
+        }
+        _ => tracing::info!(upstream, attempt, %error, "attempt failed"),
     }
 }
 

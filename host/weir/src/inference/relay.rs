@@ -15,16 +15,17 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::dialect::{AnswerHead, Billed, Chunks, Dialect, Whole};
 use super::error::{ExchangeError, Phase};
+use super::idempotency::KeptAnswer;
 use super::meter::{Meter, Spent};
 use super::reply::{Begun, Piece, Reply, StreamReply};
 use super::sequence::{OutOfOrder, Sequence};
+use crate::context::RequestContext;
 use crate::error::ApiError;
 use weir_ledger::idempotency::ClaimedKey;
 use weir_sandbox::adapter::bindings::chat::Event;
@@ -51,6 +52,8 @@ pub struct Bounds {
     pub shutdown: CancellationToken,
     /// Tokens of the answer at most.
     pub output_limit: u32,
+    /// Tokens of input and output together that the model takes.
+    pub context_window: u32,
 }
 
 /// How an answer reaches the client that asked for it.
@@ -66,6 +69,7 @@ pub struct Relay {
     client: Client,
     hung_up_at: Option<Instant>,
     bounds: Bounds,
+    context: RequestContext,
 }
 
 enum Client {
@@ -88,13 +92,17 @@ impl Relay {
         head: AnswerHead,
         meter: Meter,
         bounds: Bounds,
+        context: RequestContext,
     ) -> (Self, Reply) {
         let (reply, begun) = oneshot::channel();
         let client = Client::Plain {
             answer: dialect.whole(head),
             reply,
         };
-        (Self::new(client, meter, bounds), Reply::Whole(begun))
+        (
+            Self::new(client, meter, bounds, context),
+            Reply::Whole(begun),
+        )
     }
 
     /// For a client that wants the answer as it is made.
@@ -103,6 +111,7 @@ impl Relay {
         head: AnswerHead,
         meter: Meter,
         bounds: Bounds,
+        context: RequestContext,
     ) -> (Self, Reply) {
         let (begun_sender, begun) = oneshot::channel();
         let (sender, pieces) = mpsc::channel(WAITING_PIECES);
@@ -117,10 +126,13 @@ impl Relay {
             dialect,
             head,
         };
-        (Self::new(client, meter, bounds), Reply::Stream(stream))
+        (
+            Self::new(client, meter, bounds, context),
+            Reply::Stream(stream),
+        )
     }
 
-    fn new(client: Client, meter: Meter, bounds: Bounds) -> Self {
+    fn new(client: Client, meter: Meter, bounds: Bounds, context: RequestContext) -> Self {
         Self {
             sequence: Sequence::new(bounds.output_limit),
             meter,
@@ -130,6 +142,7 @@ impl Relay {
             client,
             hung_up_at: None,
             bounds,
+            context,
         }
     }
 
@@ -167,6 +180,7 @@ impl Relay {
 
     /// An attempt on a provider begins.
     pub fn begin_attempt(&mut self, provider: &str) {
+        self.context.note_upstream(provider);
         match &mut self.client {
             Client::Plain { answer, .. } => answer.answered_by(provider),
             Client::Stream { chunks, .. } => chunks.answered_by(provider),
@@ -251,32 +265,45 @@ impl Relay {
     }
 
     /// Charges for the answer, then hands over the rest of it, or all of it.
-    pub async fn finish(mut self, request_id: &str) -> Result<(), ExchangeError> {
-        let billed = match self.meter.settle(&self.sequence).await {
+    pub async fn finish(mut self) -> Result<(), ExchangeError> {
+        let billed = match self.settle().await {
             Ok(billed) => billed,
             Err(error) => {
-                self.tell(error, request_id).await;
+                self.tell(error).await;
                 return Ok(());
             }
         };
         let key = self.key.take();
         if self.is_stream() {
             // Not after the client has read everything, which may take its time.
-            end_key(key, None).await;
+            end_key(key).await;
             return self.finish_stream(&billed).await;
         }
         if let Client::Plain { answer, reply } = self.client {
-            let body = Bytes::from(answer.into_body(&billed));
+            let answer = KeptAnswer {
+                body: answer.into_body(&billed).into(),
+                ignored: self.ignored,
+            };
             // A client that has the answer and asks again gets it again.
-            end_key(key, Some(body.clone())).await;
+            if let Some(key) = key {
+                key.end(Some(answer.to_bytes())).await;
+            }
             // Nobody listens if the client is gone, and that is all right.
             let _ = reply.send(Ok(Begun {
-                body,
+                body: answer.body,
                 replayed: false,
-                ignored: self.ignored,
+                ignored: answer.ignored,
             }));
         }
         Ok(())
+    }
+
+    async fn settle(&mut self) -> Result<Billed, ApiError> {
+        let settled = self.meter.settle(&self.sequence).await;
+        if let Ok(billed) = &settled {
+            self.context.note_charge(billed.tokens, billed.credits);
+        }
+        settled
     }
 
     async fn finish_stream(&mut self, billed: &Billed) -> Result<(), ExchangeError> {
@@ -293,39 +320,44 @@ impl Relay {
 
     /// Ends a request that failed: charges for what was delivered of it, or gives back what was held, then tells
     /// the client.
-    pub async fn fail(mut self, error: ExchangeError, request_id: &str) {
+    pub async fn fail(mut self, error: ExchangeError) {
+        self.context.note_failure(&error);
         if self.is_owed(&error) {
             // The client is told why the answer ended, whatever becomes of the charge.
-            let _ = self.meter.settle(&self.sequence).await;
+            let _ = self.settle().await;
         } else {
             self.meter.release().await;
         }
-        end_key(self.key.take(), None).await;
+        end_key(self.key.take()).await;
         if !matches!(error, ExchangeError::Abandoned) {
-            self.tell(error.into(), request_id).await;
+            let mut error = ApiError::from(error);
+            if error.code() == "CONTEXT_LENGTH_EXCEEDED" {
+                error = error.with_detail("context_window", self.bounds.context_window);
+            }
+            self.tell(error).await;
         }
     }
 
     /// Gives the client the answer of an earlier request that was the same.
-    pub fn replay(self, body: Bytes) {
+    pub fn replay(self, answer: KeptAnswer) {
         // The same request is as plain as the earlier one, whose answer is not kept otherwise.
         if let Client::Plain { reply, .. } = self.client {
             let _ = reply.send(Ok(Begun {
-                body,
+                body: answer.body,
                 replayed: true,
-                ignored: Vec::new(),
+                ignored: answer.ignored,
             }));
         }
     }
 
     /// Tells the client that nothing was begun.
-    pub async fn refuse(mut self, error: ApiError, request_id: &str) {
-        end_key(self.key.take(), None).await;
-        self.tell(error, request_id).await;
+    pub async fn refuse(mut self, error: ApiError) {
+        end_key(self.key.take()).await;
+        self.tell(error).await;
     }
 
     /// Tells the client of a failure: as the response, or as the stream's last event.
-    async fn tell(self, error: ApiError, request_id: &str) {
+    async fn tell(self, error: ApiError) {
         match self.client {
             Client::Plain { reply, .. }
             | Client::Stream {
@@ -336,8 +368,9 @@ impl Relay {
             Client::Stream {
                 mut chunks, pieces, ..
             } => {
+                self.context.note_error(&error);
                 let mut piece = Vec::new();
-                chunks.error(&error, request_id, &mut piece);
+                chunks.error(&self.context.error_body(&error), &mut piece);
                 // The deadline may be what failed, so that this has a short one of its own.
                 let sent = tokio::time::timeout(FAILURE_TIMEOUT, async {
                     if pieces.send(Piece::Bytes(piece.into())).await.is_ok() {
@@ -464,10 +497,10 @@ impl Relay {
     }
 }
 
-/// Ends a request's key, before the client is told: it may ask again at once.
-async fn end_key(key: Option<ClaimedKey>, answer: Option<Bytes>) {
+/// Ends a request's key without an answer, before the client is told: it may ask again at once.
+async fn end_key(key: Option<ClaimedKey>) {
     if let Some(key) = key {
-        key.end(answer).await;
+        key.end(None).await;
     }
 }
 

@@ -21,8 +21,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::dialect::{AnswerHead, Dialect};
+use crate::context::RequestContext;
 use crate::error::ApiError;
-use crate::request::RequestId;
 
 /// How long a stream may keep silent before its head goes out all the same.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -76,7 +76,7 @@ pub(super) enum Piece {
 
 impl Reply {
     /// Waits until the answer begins, or a stream has kept silent for long, and makes the response of it.
-    pub(super) async fn response(self, request_id: &RequestId) -> Result<Response, ApiError> {
+    pub(super) async fn response(self, context: &RequestContext) -> Result<Response, ApiError> {
         match self {
             Self::Whole(begun) => {
                 let begun = received(begun.await)?;
@@ -87,17 +87,13 @@ impl Reply {
             Self::Stream(mut stream) => match timeout(SILENCE, &mut stream.begun).await {
                 Ok(begun) => {
                     let begun = received(begun)?;
-                    let body = StreamBody::new(stream, None, request_id);
+                    let body = StreamBody::new(stream, None, context);
                     Ok(with_headers(event_stream(body), false, &begun.ignored))
                 }
                 Err(_) => {
                     let (_, never) = oneshot::channel();
                     let begun = std::mem::replace(&mut stream.begun, never);
-                    Ok(event_stream(StreamBody::new(
-                        stream,
-                        Some(begun),
-                        request_id,
-                    )))
+                    Ok(event_stream(StreamBody::new(stream, Some(begun), context)))
                 }
             },
         }
@@ -117,7 +113,6 @@ fn event_stream(body: StreamBody) -> Response {
             header::CONTENT_TYPE,
             HeaderValue::from_static("text/event-stream"),
         ),
-        (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
         // Asks nginx and its kin not to collect the stream.
         (
             HeaderName::from_static("x-accel-buffering"),
@@ -147,7 +142,7 @@ struct StreamBody {
     pieces: mpsc::Receiver<Piece>,
     dialect: Dialect,
     head: AnswerHead,
-    request_id: String,
+    context: RequestContext,
     keep_alive: Bytes,
     /// When anything was said last. Moving the timer with every piece would cost more than looking at this.
     said_at: Instant,
@@ -163,7 +158,7 @@ struct BrokenOff;
 
 impl StreamBody {
     /// `begun` is there where the answer has not begun yet: a comment is due at once.
-    fn new(stream: StreamReply, begun: Option<Beginning>, request_id: &RequestId) -> Self {
+    fn new(stream: StreamReply, begun: Option<Beginning>, context: &RequestContext) -> Self {
         let now = Instant::now();
         let (said_at, wait) = match &begun {
             Some(_) => (
@@ -178,7 +173,7 @@ impl StreamBody {
             dialect: stream.dialect,
             keep_alive: stream.dialect.keep_alive(),
             head: stream.head,
-            request_id: request_id.as_str().to_owned(),
+            context: context.clone(),
             said_at,
             silence: Box::pin(sleep(wait)),
             is_over: false,
@@ -188,9 +183,10 @@ impl StreamBody {
     /// The error that there is instead of an answer, as the stream's only event.
     fn error(&mut self, error: &ApiError) -> Bytes {
         self.is_over = true;
+        self.context.note_error(error);
         let mut event = Vec::new();
         let mut chunks = self.dialect.chunks(self.head.clone());
-        chunks.error(error, &self.request_id, &mut event);
+        chunks.error(&self.context.error_body(error), &mut event);
         event.into()
     }
 

@@ -11,6 +11,10 @@ use crate::error::ApiError;
 use weir_ledger::price::Price;
 use weir_sandbox::adapter::bindings::adapter::Client;
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, Content, ToolContent};
+use weir_sandbox::printable;
+
+/// Bytes of a model's name that are repeated to who asks for it.
+const MAX_NAME_BYTES: usize = 256;
 
 /// A request that fits its model.
 pub struct Resolved {
@@ -31,11 +35,7 @@ pub fn resolve(catalog: &Catalog, call: ChatCall) -> Result<Resolved, ApiError> 
     let mut request = call.request;
     let bad = |code, message: String| ApiError::new(StatusCode::BAD_REQUEST, code, message);
     let Some(model) = catalog.model(&request.model) else {
-        return Err(bad(
-            "UNKNOWN_MODEL",
-            "There is no model of that name; GET /models lists them.".into(),
-        )
-        .with_param("model"));
+        return Err(unknown_model(StatusCode::BAD_REQUEST, &request.model).with_param("model"));
     };
     if matches!(model.candidates[0].price, Price::Image(_)) {
         return Err(bad(
@@ -85,13 +85,16 @@ pub fn resolve(catalog: &Catalog, call: ChatCall) -> Result<Resolved, ApiError> 
     if input + output > window {
         return Err(bad(
             "CONTEXT_LENGTH_EXCEEDED",
+            // OpenAI's words: agents look for them, and shorten what they send.
             format!(
-                "The model {} has a context window of {window} tokens; the messages have about {input} \
-                 and the output limit is {output}.",
-                model.id
+                "This model's maximum context length is {window} tokens. However, you requested {} tokens \
+                 ({input} in the messages, {output} in the completion). Please reduce the length of the messages \
+                 or completion. What the messages have is an estimate.",
+                input + output
             ),
         )
-        .with_param("messages"));
+        .with_param("messages")
+        .with_detail("context_window", window));
     }
     request.max_output_tokens = u32::try_from(output).unwrap_or(model.max_output_tokens);
     Ok(Resolved {
@@ -101,6 +104,13 @@ pub fn resolve(catalog: &Catalog, call: ChatCall) -> Result<Resolved, ApiError> 
         client: call.client,
         size,
     })
+}
+
+/// What nobody serves.
+pub fn unknown_model(status: StatusCode, name: &str) -> ApiError {
+    let name = printable(name, MAX_NAME_BYTES);
+    let message = format!("There is no model {name:?}; GET /models lists them.");
+    ApiError::new(status, "UNKNOWN_MODEL", message).with_detail("model", name)
 }
 
 fn first_message_with_image(request: &ChatRequest) -> Option<usize> {

@@ -6,10 +6,11 @@ use axum::response::Response;
 use super::dialect::{self, ChatCall};
 use super::idempotency::IdempotencyHeader;
 use crate::app::App;
+use crate::context::RequestContext;
 use crate::error::ApiError;
 use crate::identity::service::{Scope, ServiceCaller};
 use crate::identity::{self, Caller};
-use crate::request::{JsonBody, RequestId};
+use crate::request::JsonBody;
 use weir_ledger::{AccountId, Payer, RequestSource};
 
 /// Bytes of an id in the body of a service's request.
@@ -20,28 +21,28 @@ const MAX_ID_BYTES: usize = 256;
 pub async fn create_chat_completion(
     State(app): State<App>,
     caller: Caller,
-    request_id: RequestId,
+    context: RequestContext,
     key: IdempotencyHeader,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
-    complete(&app, caller, request_id, key, body, false).await
+    complete(&app, caller, context, key, body, false).await
 }
 
 /// `POST /code`: the same, of models that can call tools.
 pub async fn create_code_completion(
     State(app): State<App>,
     caller: Caller,
-    request_id: RequestId,
+    context: RequestContext,
     key: IdempotencyHeader,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
-    complete(&app, caller, request_id, key, body, true).await
+    complete(&app, caller, context, key, body, true).await
 }
 
 async fn complete(
     app: &App,
     caller: Caller,
-    request_id: RequestId,
+    context: RequestContext,
     key: IdempotencyHeader,
     body: JsonBody,
     needs_tools: bool,
@@ -52,7 +53,7 @@ async fn complete(
     call.needs_tools = needs_tools;
     let key = key.with_body(&body.bytes);
     let (held, payer) = ((turn, body.room), caller.payer());
-    super::chat(app, held, payer, request_id, call, key).await
+    super::chat(app, held, payer, context, call, key).await
 }
 
 /// `POST /internal/agent/code`: the same for the user whom a service names in the body's `user_id`, and for the
@@ -60,7 +61,7 @@ async fn complete(
 pub async fn create_agent_completion(
     State(app): State<App>,
     service: ServiceCaller,
-    request_id: RequestId,
+    context: RequestContext,
     key: IdempotencyHeader,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
@@ -70,8 +71,9 @@ pub async fn create_agent_completion(
     call.needs_tools = true;
     let payer = take_payer(&mut call)?;
     identity::users::require(&app, &payer.account.0).await?;
+    context.note_user(&payer.account.0);
     let key = key.with_body(&body.bytes);
-    super::chat(&app, (turn, body.room), payer, request_id, call, key).await
+    super::chat(&app, (turn, body.room), payer, context, call, key).await
 }
 
 /// Takes from a service's request what is not the model's: who pays, and for which task. To the dialect these are fields

@@ -27,7 +27,8 @@ use tower_service::Service;
 
 pub use self::admin_socket::AdminSocket;
 use crate::app::App;
-use crate::router::{self, Peer};
+use crate::router;
+use crate::surround::Peer;
 
 /// Bytes of a request's head, and of what is buffered of an answer.
 const BUFFER_BYTES: usize = 16 << 10;
@@ -50,8 +51,9 @@ pub struct Listeners {
     pub admin: Option<AdminSocket>,
 }
 
-/// Serves until `stop` completes, then drains: no new connections, requests under way are finished, and
-/// what is left when `limits.shutdown_ms` are over is told to stop.
+/// Serves until `stop` completes. Then it is no longer ready, and accepts for `limits.drain_delay_ms` still: load
+/// balancers look every few seconds. Then it drains: no new connections, requests under way are finished, and what is left
+/// when `limits.shutdown_ms` are over is told to stop. [`App::shutdown`](crate::app::Shared::shutdown) cuts both short.
 pub async fn serve(app: App, listeners: Listeners, stop: impl Future<Output = ()>) {
     let connections = GracefulShutdown::new();
     let Listeners {
@@ -84,12 +86,21 @@ pub async fn serve(app: App, listeners: Listeners, stop: impl Future<Output = ()
             () = public => {}
             () = internal => {}
             () = admin => {}
-            () = stop => {}
+            () = stopped(&app, stop) => {}
         }
         // The listeners close here.
     }
-    app.draining.cancel();
     drain(&app, connections).await;
+}
+
+/// Waits until the gateway is told to stop, and for as long as it is to accept from then on.
+async fn stopped(app: &App, stop: impl Future<Output = ()>) {
+    stop.await;
+    app.draining.cancel();
+    tokio::select! {
+        () = tokio::time::sleep(app.config.drain_delay()) => {}
+        () = app.shutdown.cancelled() => {}
+    }
 }
 
 /// Accepts connections for ever, so many at once.
@@ -157,7 +168,12 @@ async fn drain(app: &App, connections: GracefulShutdown) {
         connections.shutdown().await;
         app.tasks.wait().await;
     });
-    if tokio::time::timeout(limit, &mut done).await.is_err() {
+    let is_done = tokio::select! {
+        () = &mut done => true,
+        () = tokio::time::sleep(limit) => false,
+        () = app.shutdown.cancelled() => false,
+    };
+    if !is_done {
         tracing::warn!(
             requests = app.tasks.len(),
             "stopping requests that are still under way"

@@ -17,7 +17,10 @@ pub struct ConnectionLimits {
     /// Milliseconds that a client may leave a streamed answer unread before weir takes it for gone.
     /// Default 30,000.
     pub client_write_timeout_ms: NonZeroU64,
-    /// Milliseconds that a stopping gateway gives to requests under way. Default 30,000.
+    /// Milliseconds that a gateway goes on accepting after it was told to stop, while its readiness already fails, so
+    /// that load balancers can take note. Default 5,000; in development mode none.
+    pub drain_delay_ms: Option<u64>,
+    /// Milliseconds that a stopping gateway then gives to requests under way. Default 30,000.
     pub shutdown_ms: u64,
 }
 
@@ -37,6 +40,7 @@ impl Default for ConnectionLimits {
             connections: NonZeroU32::new(4_096).expect("not zero"),
             head_timeout_ms: NonZeroU64::new(10_000).expect("not zero"),
             client_write_timeout_ms: NonZeroU64::new(30_000).expect("not zero"),
+            drain_delay_ms: None,
             shutdown_ms: 30_000,
         }
     }

@@ -16,6 +16,7 @@ use weir_sdk::chat::{
     ReasoningEffort, ResponseFormat, Role, Span, Started, Tool, ToolCallStart, ToolChoice,
     ToolContent, ToolKind, ToolResult, Usage,
 };
+use weir_sdk::fields::is_advisory;
 
 /// What `/help` answers.
 pub const HELP: &str = "\
@@ -49,15 +50,6 @@ const MAX_TEXT_STEPS: usize = 28;
 
 /// How many words a step brings at least when the client streams and did not ask for slowness.
 const MIN_STEP_WORDS: usize = 8;
-
-/// Fields beyond the vocabulary that only label a request. They are left out, and named as such.
-const LABELS: [&str; 5] = [
-    "user",
-    "metadata",
-    "prompt_cache_key",
-    "prompt_cache_retention",
-    "safety_identifier",
-];
 
 /// One answer, planned.
 #[derive(Debug)]
@@ -118,7 +110,7 @@ fn ignored(chat: &ChatRequest) -> Result<Vec<String>, Failure> {
     let parts = || chat.messages.iter().flat_map(|message| &message.parts);
     let mut names = Vec::new();
     for (name, _) in &chat.extra {
-        if !LABELS.contains(&name.as_str()) {
+        if !is_advisory(name) {
             return refuse(name);
         }
         names.push(name.clone());

@@ -666,7 +666,7 @@ fn names_what_it_ignores_and_refuses_other_fields_and_options_by_name() {
     assert_eq!(answer(with("user")), answer(chat("hello")));
     assert_eq!(begin(with("user")).expect("a plan").ignored, ["user"]);
     let refused = |name: &str| Err(Failure::unsupported(name).with_param(name));
-    assert_eq!(steps(with("store")), refused("store"));
+    assert_eq!(steps(with("n")), refused("n"));
     let setting = ("colour".to_owned(), "blue".to_owned());
     let refused_setting = Demo::configure(&[setting]).expect_err("no options");
     assert_eq!(refused_setting.name, "colour");

@@ -14,8 +14,8 @@
 //!
 //! **Invariant:** an answer that is streamed and one that is not yield the same blocks, and each
 //! ends with exactly one finish event, after all usage.
-//! **Invariant:** nothing is dropped that changes what is asked or what it costs; such a field is
-//! refused by name. What else is left out is named as ignored.
+//! **Invariant:** nothing is dropped that changes what is answered; such a field is refused by name.
+//! What else is left out is named as ignored.
 //!
 //! To say something new to the upstream, edit `request`; to read something new, `answer`; to
 //! tell another refusal apart, `refusal`; to add an option, `options`.

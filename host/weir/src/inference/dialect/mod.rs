@@ -7,14 +7,18 @@
 //! **Invariant:** nothing beyond this folder knows which dialect a client speaks, nor names a vendor.
 //! **Invariant:** what the chunks of an answer add up to is the whole answer to the same events.
 //!
-//! To speak another dialect: a folder here with a reader, a writer and its routes; a variant in [`Dialect`], [`Whole`] and
-//! [`Chunks`]; its lines in the router. Reading JSON with paths in errors, repeated fields and null as absent is shared
+//! To speak another dialect: a folder here with a reader, a writer, its words for errors and its routes; a variant in
+//! [`Dialect`], [`Whole`], [`Chunks`] and [`ErrorWords`]; its lines in the router. Reading JSON with paths in errors, repeated fields and null as absent is shared
 //! ground: [`json`].
 
+mod error_words;
 pub(crate) mod json;
 pub mod openai_chat;
 
+pub use error_words::ErrorWords;
+
 use bytes::Bytes;
+use serde_json::Value;
 use weir_ledger::{Credits, TokenCounts};
 use weir_sandbox::adapter::bindings::adapter::Client;
 use weir_sandbox::adapter::bindings::chat::{self, ChatRequest, Event, Source};
@@ -207,10 +211,11 @@ impl Chunks {
         }
     }
 
-    /// Appends an error, which ends the stream. Nothing may follow that would say that the answer is whole.
-    pub fn error(&mut self, error: &ApiError, request_id: &str, out: &mut Vec<u8>) {
+    /// Appends an error, as [`ErrorWords`] tell it, which ends the stream. Nothing may follow that would say that the
+    /// answer is whole.
+    pub fn error(&mut self, error: &Value, out: &mut Vec<u8>) {
         match self {
-            Self::OpenAiChat(_) => openai_chat::Chunks::error(error, request_id, out),
+            Self::OpenAiChat(_) => openai_chat::Chunks::error(error, out),
         }
     }
 }

@@ -4,8 +4,8 @@
 //! and no tree is built.
 //!
 //! Some things are left out on purpose, and named as ignored, since they change neither the
-//! question nor its price: cache hints (OpenAI caches prefixes by itself), signatures (this dialect
-//! gives none), how reasoning is to be shown, and, unless the option `reasoning-field` says where
+//! answer: labels, service tiers and the like ([`is_advisory`]), cache hints (OpenAI caches prefixes by
+//! itself), signatures (this dialect gives none), how reasoning is to be shown, and, unless the option `reasoning-field` says where
 //! it goes, the reasoning of earlier turns, open or sealed: refusing it would end every
 //! conversation with a reasoning model at its second turn.
 
@@ -24,6 +24,7 @@ use weir_sdk::chat::{
     ChatRequest, Content, ExtraField, JsonSchema, ReasoningEffort, ResponseFormat, ToolContent,
     ToolKind,
 };
+use weir_sdk::fields::is_advisory;
 
 use super::DIALECT;
 use super::options::Options;
@@ -31,10 +32,10 @@ use messages::Messages;
 
 /// Fields beyond the vocabulary that pass as they are: none changes the price, has data kept that
 /// otherwise would not be, or asks for an answer that [`answer`](super::answer) can't read. Thus
-/// neither `prediction`, whose rejected tokens are billed as output, nor `prompt_cache_retention`.
-const PASSED_FIELDS: [&str; 6] = [
+/// neither `prediction`, whose rejected tokens are billed as output, nor `prompt_cache_retention`;
+/// and not `metadata`, which OpenAI refuses where nothing is stored.
+const PASSED_FIELDS: [&str; 5] = [
     "user",
-    "metadata",
     "logit_bias",
     "verbosity",
     "prompt_cache_key",
@@ -288,6 +289,10 @@ impl Body<'_> {
         let mut names_end_user = false;
         for (name, json) in &chat.extra {
             if !PASSED_FIELDS.contains(&name.as_str()) && !context.options.passes(name) {
+                if is_advisory(name) {
+                    context.ignore(name);
+                    continue;
+                }
                 return Err(context.refuse(name, name));
             }
             names_end_user |= matches!(name.as_str(), "user" | "safety_identifier");

@@ -872,18 +872,24 @@ fn hands_on_nothing_where_every_option_is_at_its_default() {
 }
 
 #[test]
-fn passes_harmless_fields_and_refuses_others_by_name() {
-    let sent = body(with_extra("metadata", r#"{"a": "b"}"#), &[]);
-    assert_eq!(sent["metadata"], json!({"a": "b"}));
+fn passes_harmless_fields_leaves_out_advisory_ones_and_refuses_others_by_name() {
+    let sent = body(with_extra("logit_bias", r#"{"5": 1}"#), &[]);
+    assert_eq!(sent["logit_bias"], json!({"5": 1}));
     for field in [
+        "metadata",
         "service_tier",
         "store",
         "prediction",
         "prompt_cache_retention",
-        "web_search_options",
-        "n",
-        "max_tokens",
     ] {
+        let named = || with_extra(field, r#"{"a": "b"}"#);
+        assert_eq!(body(named(), &[]).get(field), None);
+        assert_eq!(ignored(named(), &[]), [field]);
+        let passing = [setting("pass-fields", field)];
+        assert_eq!(body(named(), &passing)[field], json!({"a": "b"}));
+        assert_eq!(ignored(named(), &passing), [""; 0]);
+    }
+    for field in ["web_search_options", "n", "max_tokens"] {
         assert_eq!(refusal(with_extra(field, "1"), &[]), field);
     }
     let request = ChatRequest {

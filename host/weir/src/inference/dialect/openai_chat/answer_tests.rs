@@ -794,7 +794,7 @@ fn an_error_is_an_event_of_its_own_and_the_last() {
         "No luck:\nsorry.",
     );
     let mut out = Vec::new();
-    Chunks::error(&error, "req-1", &mut out);
+    Chunks::error(&error.body("req-1"), &mut out);
     let text = std::str::from_utf8(&out).unwrap();
     let data = text
         .strip_prefix("event: error\ndata: ")

@@ -4,12 +4,12 @@
 
 use bytes::Bytes;
 use serde::Serialize;
+use serde_json::Value;
 use weir_sandbox::adapter::bindings::chat::{Block, BlockStart, CallKind, Event, Fragment};
 
 use super::Preferences;
 use super::answer::{AnswerImage, AnswerUsage, OpaqueBlock, call_word, completion_id, json};
 use super::blocks::{Blocks, Call, Place};
-use crate::error::ApiError;
 use crate::inference::dialect::AnswerHead;
 use crate::inference::dialect::Billed;
 
@@ -130,9 +130,9 @@ impl Chunks {
 
     /// Appends an error, which ends the stream: SDKs raise it by the `error` in the data, others by the event's name.
     /// Nothing may follow, `[DONE]` least of all: it would say that the answer is whole.
-    pub fn error(error: &ApiError, request_id: &str, out: &mut Vec<u8>) {
+    pub fn error(error: &Value, out: &mut Vec<u8>) {
         out.extend_from_slice(b"event: error\ndata: ");
-        json(&error.body(request_id), out);
+        json(error, out);
         out.extend_from_slice(b"\n\n");
     }
 

@@ -21,6 +21,7 @@ mod answer;
 mod answer_tests;
 mod blocks;
 mod chunks;
+pub(super) mod errors;
 mod messages;
 mod request;
 pub mod routes;

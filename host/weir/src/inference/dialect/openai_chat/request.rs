@@ -1,5 +1,6 @@
 //! What a request means: its settings checked and translated into the plugins' vocabulary.
 
+use serde_json::Value;
 use weir_sandbox::adapter::bindings::adapter::Client;
 use weir_sandbox::adapter::bindings::chat::{
     ChatRequest, JsonSchema, ReasoningEffort, ReasoningRequest, ResponseFormat,
@@ -50,7 +51,8 @@ fn chat(body: wire::Body<'_>) -> Result<ChatCall, Fault> {
     }
     let mut attachments = Attachments::default();
     let messages = each(messages, "messages", |wire| message(wire, &mut attachments))?;
-    let extra = body.others.into_fields();
+    let mut extra = body.others.into_fields();
+    extra.retain(|(name, json)| !says_nothing(name, json));
 
     let request = ChatRequest {
         model,
@@ -83,6 +85,20 @@ fn chat(body: wire::Body<'_>) -> Result<ChatCall, Fault> {
     })
 }
 
+/// Whether an unknown field asks for what happens without it: clients and SDKs write such defaults out, and no adapter
+/// has to know them.
+fn says_nothing(name: &str, json: &str) -> bool {
+    match name {
+        "store" => json == "false",
+        "service_tier" => json == "\"auto\"",
+        // More than this is something.
+        "metadata" | "logit_bias" if json.len() < 16 => {
+            matches!(serde_json::from_str(json), Ok(Value::Object(fields)) if fields.is_empty())
+        }
+        _ => false,
+    }
+}
+
 fn client(request: &ChatRequest) -> Client {
     let user = request.extra.iter().find(|(name, _)| name == "user");
     Client {
@@ -99,6 +115,9 @@ fn check_single_text_answer(body: &wire::Body<'_>) -> Result<(), Fault> {
             "n",
             "must be 1: more than one choice is not supported",
         ));
+    }
+    if body.top_logprobs.is_some_and(|count| count > 0) {
+        return Err(Fault::new("top_logprobs", "is not supported"));
     }
     if body.logprobs == Some(true) {
         return Err(Fault::new("logprobs", "is not supported"));

@@ -3,12 +3,14 @@
 use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
+use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::catalog::Model;
 use crate::error::ApiError;
 use crate::identity::Caller;
+use crate::inference::resolve::unknown_model;
 
 /// `GET /v1/models`: every model, in OpenAI's shape.
 pub async fn list_models(State(app): State<App>, _: Caller) -> Json<Value> {
@@ -27,14 +29,10 @@ pub async fn get_model(
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Value>, ApiError> {
     // What is not UTF-8 is no model's name either.
-    match id.ok().and_then(|Path(id)| app.catalog.model(&id)) {
+    let id = id.map_or(String::new(), |Path(id)| id);
+    match app.catalog.model(&id) {
         Some(model) => Ok(Json(item(&app, model))),
-        None => Err(ApiError::new(
-            http::StatusCode::NOT_FOUND,
-            "UNKNOWN_MODEL",
-            "There is no model of that name; GET /models lists them.",
-        )
-        .with_param("id")),
+        None => Err(unknown_model(StatusCode::NOT_FOUND, &id).with_param("model")),
     }
 }
 

@@ -639,6 +639,10 @@ fn fields_beyond_the_vocabulary_are_handed_on_as_they_were_written() {
         ])
     );
     assert_eq!(call.client.end_user.as_deref(), Some("u"));
+    // What says the same as nothing is not handed on.
+    let defaults = json!({"store": false, "service_tier": "auto", "metadata": {}, "logit_bias": {},
+        "top_logprobs": 0, "logprobs": false, "n": 1});
+    assert_eq!(parse(&with(defaults)).unwrap().request.extra, []);
 
     let request = request(json!({
         "messages": [

@@ -47,7 +47,7 @@ object! {
         "n": n: u32,
         "logprobs": logprobs: bool,
         "modalities": modalities: List<Text<'de>, MAX_PARTS>,
-        "top_logprobs": top_logprobs: Unsupported,
+        "top_logprobs": top_logprobs: u32,
         "audio": audio: Unsupported,
         "functions": functions: Unsupported,
         "function_call": function_call: Unsupported,

@@ -1,0 +1,304 @@
+//! What is known of a request from its first byte to the last of its answer: its ids, and its line of the log.
+//!
+//! The router makes a [`RequestContext`] and hands it along. Each part of the gateway notes in it what it learns; the line
+//! is written when the last one lets go, which for a model's answer is the task that settles it. So there is one line a
+//! request, with its end, its tokens and its charge, also when its client has long gone.
+//!
+//! **Invariant:** neither a path nor a client's text is in the line, but for an id that is made of letters, digits and
+//! a few marks.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use axum::extract::{FromRequestParts, MatchedPath};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, Method, StatusCode};
+use serde_json::Value;
+use tracing::Span;
+
+use crate::error::ApiError;
+use crate::inference::dialect::ErrorWords;
+use crate::telemetry::LineLimit;
+use weir_ledger::{Credits, TokenCounts};
+use weir_storage::ids;
+
+/// The header of a request's id, in and out.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// W3C Trace Context's header.
+const TRACE_PARENT: &str = "traceparent";
+
+/// Bytes of an id that a client gives its request.
+const MAX_CLIENT_ID_BYTES: usize = 128;
+
+/// Lines a second about requests that were refused for their number, or came from strangers: those cost their senders
+/// nothing, and must not fill the log.
+static REFUSALS: LineLimit = LineLimit::new(20);
+
+/// What is known of a request. Cheap to clone.
+#[derive(Clone)]
+pub struct RequestContext(Arc<Shared>);
+
+struct Shared {
+    id: String,
+    /// The client's own id for it.
+    client_id: Option<String>,
+    trace_id: Option<String>,
+    words: ErrorWords,
+    method: Method,
+    /// The route and not the path: people paste keys into paths, too.
+    route: Option<MatchedPath>,
+    started: Instant,
+    facts: Mutex<Facts>,
+}
+
+/// What is learned of a request on its way.
+#[derive(Default)]
+struct Facts {
+    user: Option<String>,
+    model: Option<String>,
+    upstream: Option<String>,
+    status: Option<StatusCode>,
+    code: Option<&'static str>,
+    failure: Option<String>,
+    charged: Option<(TokenCounts, Credits)>,
+}
+
+impl RequestContext {
+    /// For a request with this head.
+    pub fn new(
+        method: &Method,
+        path: &str,
+        headers: &HeaderMap,
+        route: Option<MatchedPath>,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            id: ids::request_id(),
+            client_id: client_id(headers),
+            trace_id: trace_id(headers),
+            words: ErrorWords::of_path(path),
+            method: method.clone(),
+            route,
+            started: Instant::now(),
+            facts: Mutex::default(),
+        }))
+    }
+
+    /// The id that weir knows it by, like no other's: in the ledger and in the log.
+    pub fn id(&self) -> &str {
+        &self.0.id
+    }
+
+    /// The id that its client knows it by: the client's own if it has sent one, else weir's.
+    pub fn shown_id(&self) -> &str {
+        self.0.client_id.as_deref().unwrap_or(&self.0.id)
+    }
+
+    /// The status that its client is told an error by.
+    pub fn status_of(&self, error: &ApiError) -> StatusCode {
+        self.0.words.status(error)
+    }
+
+    /// An error as its client is told it.
+    pub fn error_body(&self, error: &ApiError) -> Value {
+        self.0.words.body(error, self.shown_id())
+    }
+
+    /// What all lines of the log about it carry.
+    pub fn span(&self) -> Span {
+        let (request_id, trace_id) = (self.id(), self.0.trace_id.as_deref());
+        tracing::error_span!("request", request_id, trace_id)
+    }
+
+    /// Who calls.
+    pub fn note_user(&self, user_id: &str) {
+        self.facts().user = Some(user_id.to_owned());
+    }
+
+    /// What is asked for, by a name of the catalog.
+    pub fn note_model(&self, model: &str) {
+        self.facts().model = Some(model.to_owned());
+    }
+
+    /// Who is asked for it now, by a name of the configuration.
+    pub fn note_upstream(&self, provider: &str) {
+        let mut facts = self.facts();
+        if facts.upstream.as_deref() != Some(provider) {
+            facts.upstream = Some(provider.to_owned());
+        }
+    }
+
+    /// What it was charged, and for what.
+    pub fn note_charge(&self, tokens: TokenCounts, credits: Credits) {
+        self.facts().charged = Some((tokens, credits));
+    }
+
+    /// Why no answer came of it, in words for operators.
+    pub fn note_failure(&self, why: impl ToString) {
+        self.facts().failure = Some(why.to_string());
+    }
+
+    /// What its client is told in the end, though the answer had begun with a success.
+    pub fn note_error(&self, error: &ApiError) {
+        self.facts().code = Some(error.code());
+    }
+
+    /// The head of its answer.
+    pub fn note_answer(&self, status: StatusCode, error: Option<&ApiError>) {
+        let mut facts = self.facts();
+        facts.status = Some(status);
+        facts.code = error.map(ApiError::code).or(facts.code);
+    }
+
+    fn facts(&self) -> MutexGuard<'_, Facts> {
+        self.0.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for RequestContext {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        // Missing only where a handler is called outside the router.
+        Ok(parts
+            .extensions
+            .get::<Self>()
+            .cloned()
+            .unwrap_or_else(|| Self::new(&parts.method, parts.uri.path(), &parts.headers, None)))
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let facts = std::mem::take(self.facts.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let route = self.route.as_ref().map(MatchedPath::as_str);
+        let is_error = facts.code.is_some() || facts.status.is_some_and(|s| s.is_client_error());
+        let costs_nothing = is_error
+            && (facts.user.is_none()
+                || matches!(facts.status.map(|s| s.as_u16()), Some(429 | 503)));
+        let suppressed = match costs_nothing {
+            true => match REFUSALS.admit() {
+                Some(suppressed) => (suppressed > 0).then_some(suppressed),
+                None => return,
+            },
+            false => None,
+        };
+        // Probes ask every few seconds.
+        let is_probe = !is_error && matches!(route, Some("/health" | "/health/ready" | "/metrics"));
+        macro_rules! line {
+            ($level:ident) => {
+                tracing::$level!(
+                    parent: None,
+                    request_id = self.id,
+                    client_request_id = self.client_id,
+                    trace_id = self.trace_id,
+                    method = %self.method,
+                    route,
+                    status = facts.status.map(|status| status.as_u16()),
+                    code = facts.code,
+                    user = facts.user,
+                    model = facts.model,
+                    upstream = facts.upstream,
+                    tokens_input = facts.charged.map(|(tokens, _)| tokens.input),
+                    tokens_output = facts.charged.map(|(tokens, _)| tokens.output),
+                    credits = facts.charged.and_then(|(_, credits)| credits.to_json().as_f64()),
+                    failure = facts.failure,
+                    milliseconds = self.started.elapsed().as_millis() as u64,
+                    suppressed,
+                    "{}",
+                    if facts.status.is_some() { "answered" } else { "the client hung up" },
+                )
+            };
+        }
+        match is_probe {
+            true => line!(debug),
+            false => line!(info),
+        }
+    }
+}
+
+/// The id that a client gives its request, if that can stand in a header, an error and a log.
+fn client_id(headers: &HeaderMap) -> Option<String> {
+    let id = headers.get(REQUEST_ID)?.to_str().ok()?;
+    let is_legal = (1..=MAX_CLIENT_ID_BYTES).contains(&id.len())
+        && id
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.:=+/@".contains(&byte));
+    is_legal.then(|| id.to_owned())
+}
+
+/// The trace that a request is part of: `00-<32 digits: the trace>-<16 digits: the span>-<2 digits: flags>`, lower-case
+/// hexadecimal. Later versions may have more behind it.
+fn trace_id(headers: &HeaderMap) -> Option<String> {
+    let mut values = headers.get_all(TRACE_PARENT).iter();
+    let (Some(value), None) = (values.next(), values.next()) else {
+        return None;
+    };
+    let mut parts = value.to_str().ok()?.split('-');
+    let mut part = |digits: usize| {
+        let part = parts.next()?;
+        let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        (part.len() == digits && part.bytes().all(is_hex)).then_some(part)
+    };
+    let (version, trace, span, _flags) = (part(2)?, part(32)?, part(16)?, part(2)?);
+    let is_zero = |part: &str| part.bytes().all(|byte| byte == b'0');
+    let is_legal = version != "ff"
+        && (version != "00" || parts.next().is_none())
+        && !is_zero(trace)
+        && !is_zero(span);
+    is_legal.then(|| trace.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn headers(name: &'static str, value: &str) -> HeaderMap {
+        let value = HeaderValue::try_from(value).expect("a legal value");
+        HeaderMap::from_iter([(HeaderName::from_static(name), value)])
+    }
+
+    #[test]
+    fn a_trace_is_taken_only_in_the_form_of_trace_context() {
+        const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+        let sound = format!("00-{TRACE}-00f067aa0ba902b7-01");
+        let found = |value: &str| trace_id(&headers("traceparent", value));
+        assert_eq!(found(&sound).as_deref(), Some(TRACE));
+        let later = format!("01-{TRACE}-00f067aa0ba902b7-01-more");
+        assert_eq!(found(&later).as_deref(), Some(TRACE));
+        for bad in [
+            "",
+            TRACE,
+            &sound.to_uppercase(),
+            &format!("{sound}-more"),
+            &sound.replace("00-4", "ff-4"),
+            &sound.replace(TRACE, &"0".repeat(32)),
+            &sound.replace("00f067aa0ba902b7", "0000000000000000"),
+            &sound[..sound.len() - 1],
+            &sound.replace('4', "g"),
+        ] {
+            assert_eq!(found(bad), None, "{bad}");
+        }
+        let mut twice = headers("traceparent", &sound);
+        twice.append("traceparent", HeaderValue::try_from(&sound).expect("legal"));
+        assert_eq!(trace_id(&twice), None);
+    }
+
+    #[test]
+    fn a_clients_id_is_short_and_harmless() {
+        let found = |value: &str| client_id(&headers("x-request-id", value));
+        for good in [
+            "a",
+            "Root=1-67891233-abcdef012345678912345678",
+            &"x".repeat(128),
+        ] {
+            assert_eq!(found(good).as_deref(), Some(good));
+        }
+        for bad in ["", "a b", "a\"b", "<b>", "a\tb", &"x".repeat(129)] {
+            assert_eq!(found(bad), None, "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! What surrounds every request, whatever its route: what is known of it, who may reach development mode, CORS, errors and
+//! panics as the documented body, and the headers that every answer has.
+
+use std::net::IpAddr;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use ipnet::IpNet;
+use tracing::Instrument;
+
+use crate::admin::LocalPeer;
+use crate::app::App;
+use crate::context::{REQUEST_ID, RequestContext};
+use crate::cors;
+use crate::error::ApiError;
+use crate::identity::RateSlot;
+use crate::identity::client_address::ClientAddress;
+use weir_storage::cache::RateDecision;
+
+/// The IP address at the other end of a request's connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer(pub IpAddr);
+
+/// The layer around all routes.
+pub async fn surround(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let (method, path) = (request.method(), request.uri().path());
+    let context = RequestContext::new(method, path, request.headers(), route);
+    request.extensions_mut().insert(context.clone());
+    let rate = RateSlot::default();
+    request.extensions_mut().insert(rate.clone());
+    if let Some(&Peer(peer)) = request.extensions().get() {
+        let trusted = &app.config.trusted_proxies;
+        warn_of_unnamed_proxy(peer, request.headers(), trusted);
+        let address = ClientAddress::of(peer, request.headers(), trusted);
+        request.extensions_mut().insert(address);
+    }
+    let origin = cors::listed_origin(&app.config.cors_origins, request.headers());
+    let answered = answer(&app, request, next, origin.is_some())
+        .instrument(context.span())
+        .await;
+    let mut response = render(answered, &context);
+    let headers = response.headers_mut();
+    if let Some(origin) = origin {
+        cors::share_with(origin, headers);
+    }
+    if !app.config.cors_origins.is_empty() {
+        headers.append(header::VARY, HeaderValue::from_static("origin"));
+    }
+    if let Some(rate) = rate.get() {
+        show_rate(rate, headers);
+    }
+    if let Ok(id) = HeaderValue::from_str(context.shown_id()) {
+        headers.insert(REQUEST_ID, id);
+    }
+    // An answer is one user's, and what it says is what it is.
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
+    if app.draining.is_cancelled() {
+        // Who keeps the connection finds it closed; elsewhere is another gateway.
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// The answer of the route, or what stands before all routes.
+async fn answer(
+    app: &App,
+    request: Request,
+    next: Next,
+    may_share: bool,
+) -> Result<Response, ApiError> {
+    let is_local = request.extensions().get::<LocalPeer>().is_some() || is_local(request.headers());
+    if app.config.is_dev() && !is_local {
+        return Err(ApiError::new(
+            StatusCode::FORBIDDEN,
+            "DEVELOPMENT_MODE",
+            "This gateway is in development mode and serves its own machine only, without a proxy; \
+             set `dev = false` to serve others.",
+        ));
+    }
+    if may_share && cors::is_preflight(request.method(), request.headers()) {
+        return Ok(cors::preflight(request.headers()).into_response());
+    }
+    AssertUnwindSafe(next.run(request))
+        .catch_unwind()
+        .await
+        .map_err(|_| ApiError::internal())
+}
+
+/// Writes errors as their client is told them, and notes how the request was answered.
+fn render(answered: Result<Response, ApiError>, context: &RequestContext) -> Response {
+    let (error, allow) = match answered {
+        Err(error) => (error, None),
+        Ok(mut response) => match error_of(&mut response) {
+            // axum says here which methods a path takes.
+            Some(error) => (error, response.headers_mut().remove(header::ALLOW)),
+            None => {
+                context.note_answer(response.status(), None);
+                return response;
+            }
+        },
+    };
+    let status = context.status_of(&error);
+    context.note_answer(status, Some(&error));
+    let mut response = error.render(status, &context.error_body(&error));
+    if let Some(allow) = allow {
+        response.headers_mut().insert(header::ALLOW, allow);
+    }
+    response
+}
+
+fn error_of(response: &mut Response) -> Option<ApiError> {
+    let status = response.status();
+    match response.extensions_mut().remove::<ApiError>() {
+        // No handler's doing: an extractor of axum's, whose text is not ours.
+        None if status.is_client_error() || status.is_server_error() => Some(ApiError::new(
+            status,
+            "INVALID_REQUEST",
+            "The request is malformed.",
+        )),
+        error => error,
+    }
+}
+
+/// The fields of draft-ietf-httpapi-ratelimit-headers: requests in a minute, what is left of them, and the
+/// seconds until all are there again.
+fn show_rate(rate: &RateDecision, headers: &mut HeaderMap) {
+    let policy = format!("\"requests\";q={};w=60", rate.limit);
+    let seconds = rate.reset_after.as_millis().div_ceil(1_000);
+    let left = format!("\"requests\";r={};t={seconds}", rate.remaining);
+    for (name, value) in [("ratelimit-policy", policy), ("ratelimit", left)] {
+        if let Ok(value) = HeaderValue::try_from(value) {
+            headers.insert(HeaderName::from_static(name), value);
+        }
+    }
+}
+
+/// Warns, once, of what looks like a proxy of the operator's own that is not among the trusted ones: all its
+/// clients would be limited, and shut out, as one.
+fn warn_of_unnamed_proxy(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) {
+    static WARNED: AtomicBool = AtomicBool::new(false);
+    let peer = peer.to_canonical();
+    let private = match peer {
+        IpAddr::V4(ip) => ip.is_private() || ip.is_loopback(),
+        IpAddr::V6(ip) => ip.is_unique_local() || ip.is_loopback(),
+    };
+    if private
+        && is_forwarded(headers)
+        && !trusted.iter().any(|net| net.contains(&peer))
+        && !WARNED.swap(true, Ordering::Relaxed)
+    {
+        tracing::warn!(
+            %peer,
+            "requests with forwarding headers come from a private address that is not a trusted proxy; \
+             if it is yours, add it to `trusted_proxies`, else all its clients count as one"
+        );
+    }
+}
+
+fn is_forwarded(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| {
+        name == header::FORWARDED
+            || name == header::VIA
+            || name.as_str().starts_with("x-forwarded-")
+    })
+}
+
+/// Whether a request came from this machine without a proxy, as far as its headers tell. A page in a
+/// browser that has its name resolved to this machine sends its own name as the host.
+fn is_local(headers: &HeaderMap) -> bool {
+    let host = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok());
+    let loopback = host
+        .and_then(|host| host.parse::<http::uri::Authority>().ok())
+        .is_some_and(|authority| {
+            let host = authority.host().trim_matches(['[', ']']);
+            host.eq_ignore_ascii_case("localhost")
+                || host
+                    .parse::<std::net::IpAddr>()
+                    .is_ok_and(|ip| ip.is_loopback())
+        });
+    !is_forwarded(headers) && loopback
+}

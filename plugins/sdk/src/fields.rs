@@ -1,0 +1,22 @@
+//! Fields of a request that the vocabulary has no word for.
+
+/// Fields that label a request, or hint at how it may be served: none changes what is answered. An adapter whose
+/// upstream cannot be told one leaves it out and names it as ignored.
+const ADVISORY: [&str; 8] = [
+    "user",
+    "safety_identifier",
+    "metadata",
+    // Whether the upstream keeps the answer for its own list.
+    "store",
+    // How soon the answer comes, and at which of the upstream's prices.
+    "service_tier",
+    // A guess at the answer, which makes it come sooner.
+    "prediction",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+];
+
+/// Whether a field of a request is advisory: without it the answer is the same.
+pub fn is_advisory(field: &str) -> bool {
+    ADVISORY.contains(&field)
+}

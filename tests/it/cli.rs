@@ -4,9 +4,11 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use tempfile::TempDir;
-use tests::{guests, weir_program};
+use tests::gateway::share_compiled_plugins;
+use tests::{Client, guests, weir_program};
 use weir_sandbox::Digest;
 
 pub(crate) fn weir(folder: &Path) -> Command {
@@ -27,14 +29,22 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// `weir serve` in a folder of its own.
-struct Served {
+/// `weir serve` in a folder of its own, in development mode.
+pub(crate) struct Served {
     child: Child,
     greeting: String,
     folder: TempDir,
 }
 
 impl Served {
+    /// One with this configuration.
+    pub(crate) fn configured(toml: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("weir.toml"), toml).expect("the folder can be written");
+        share_compiled_plugins(&folder.path().join(".weir"));
+        Self::start_as(weir(folder.path()), folder, &[])
+    }
+
     fn start(arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         Self::start_as(weir(folder.path()), folder, arguments)
@@ -72,10 +82,39 @@ impl Served {
         line.trim().to_owned()
     }
 
-    fn key(&self) -> String {
+    pub(crate) fn key(&self) -> String {
         let curl = self.curl();
         let from = curl.find("inf_").expect("a key");
         curl[from..].split('\'').next().expect("a key").to_owned()
+    }
+
+    /// The folder that it runs in.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A client with its key.
+    pub(crate) fn client(&self) -> Client {
+        let address = self.url().replace("http://", "");
+        Client::new(address.parse().expect("an address")).with_key(&self.key())
+    }
+
+    /// What it has logged so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).expect("text")
+    }
+
+    /// Waits until it has logged a line that this accepts.
+    pub(crate) async fn logged(&self, is_it: impl Fn(&str) -> bool) -> String {
+        tests::patiently(async {
+            loop {
+                if let Some(line) = self.log().lines().find(|line| is_it(line)) {
+                    return line.to_owned();
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await
     }
 
     fn url(&self) -> String {
@@ -88,17 +127,28 @@ impl Served {
             .to_owned()
     }
 
-    /// Sends SIGTERM and returns the log and whether it ended well.
-    fn stop(mut self) -> (String, bool) {
+    /// Sends SIGTERM.
+    pub(crate) fn terminate(&self) {
         let pid = self.child.id().to_string();
-        let killed = Command::new("kill")
-            .args(["-TERM", &pid])
-            .status()
-            .expect("kill runs");
-        assert!(killed.success());
+        let killed = Command::new("kill").args(["-TERM", &pid]).status();
+        assert!(killed.expect("kill runs").success());
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("it can be asked").is_some()
+    }
+
+    /// Waits until it ends, and returns the log and whether it ended well.
+    pub(crate) fn ended(mut self) -> (String, bool) {
         let ended = self.child.wait().expect("it ends").success();
-        let log = std::fs::read_to_string(self.folder.path().join("log"));
-        (log.expect("text"), ended)
+        (self.log(), ended)
+    }
+
+    /// Sends SIGTERM and returns the log and whether it ended well.
+    pub(crate) fn stop(self) -> (String, bool) {
+        self.terminate();
+        self.ended()
     }
 }
 

@@ -21,6 +21,192 @@ async fn unknown_routes_and_wrong_methods_have_the_error_body() {
     answer.error(405, "METHOD_NOT_ALLOWED");
 }
 
+/// A vendor's endpoint without `/v1` is what a base URL that lacks it leads to.
+#[tokio::test]
+async fn an_endpoint_that_is_under_v1_alone_says_so_elsewhere() {
+    let gateway = Gateway::start().await;
+    let router = include_str!("../../host/weir/src/router.rs");
+    let mut found = 0;
+    for route in router.split(".route(").skip(1) {
+        let route = route.split('"').nth(1).expect("a path");
+        let Some(path) = route.strip_prefix("/v1") else {
+            continue;
+        };
+        let path = path.replace("{*id}", "demo");
+        let route = route.replace("/{*id}", "");
+        for wrong in [path.clone(), format!("/v1/v1{path}")] {
+            let answer = gateway.client().post(&wrong, &json!({})).await;
+            if answer.status == 404 {
+                let error = answer.error(404, "NOT_FOUND");
+                let message = error["message"].as_str().expect("a text");
+                assert!(message.contains(&*route), "{wrong}: {message}");
+                found += 1;
+            }
+        }
+    }
+    assert!(found >= 4, "{found}");
+}
+
+#[tokio::test]
+async fn under_v1_errors_are_in_openais_words_with_weirs_code_beside_them() {
+    let upstream = tests::Upstream::start().await;
+    let gateway = Gateway::builder()
+        .upstream("scripted", &upstream)
+        .tables(
+            "[models.small]\ncontext_window = 100\nmax_output_tokens = 50\ndefault_output_tokens = 50\n\
+             upstreams = [{ provider = \"demo\" }]\nprice = { input = 1, output = 1 }\n",
+        )
+        .credits(0)
+        .start()
+        .await;
+    let client = gateway.client();
+    let ask = async |body: &serde_json::Value| client.post("/v1/chat/completions", body).await;
+    let shape = |error: &serde_json::Value| {
+        ["code", "type", "param"].map(|field| error[field].as_str().unwrap_or("null").to_owned())
+    };
+    let says = |error: &serde_json::Value, words: &str| {
+        let message = error["message"].as_str().expect("a text");
+        assert!(message.contains(words), "{message}");
+    };
+
+    let answer = ask(&chat("gpt-\n9", "x")).await;
+    let error = answer.error(404, "UNKNOWN_MODEL");
+    assert_eq!(
+        shape(&error),
+        ["model_not_found", "invalid_request_error", "model"]
+    );
+    says(&error, "The model `gpt-\\n9` does not exist");
+    let listed = client.get("/v1/models/gpt-9").await;
+    let error = listed.error(404, "UNKNOWN_MODEL");
+    assert_eq!(error["code"], "model_not_found");
+    says(&error, "The model `gpt-9` does not exist");
+
+    let error = ask(&chat("small", &"word ".repeat(100)))
+        .await
+        .error(400, "CONTEXT_LENGTH_EXCEEDED");
+    assert_eq!(
+        shape(&error),
+        [
+            "context_length_exceeded",
+            "invalid_request_error",
+            "messages"
+        ]
+    );
+    says(
+        &error,
+        "This model's maximum context length is 100 tokens. However, you requested 126 tokens",
+    );
+    // Where the provider finds out, in whatever words.
+    upstream.will(tests::Reply::json(
+        400,
+        &json!({ "error": { "message": "too much", "code": "context_length_exceeded" } }),
+    ));
+    let error = ask(&chat("scripted", "x"))
+        .await
+        .error(400, "CONTEXT_LENGTH_EXCEEDED");
+    assert_eq!(error["code"], "context_length_exceeded");
+    says(
+        &error,
+        "This model's maximum context length is 8000000 tokens. The request is too long for the model: too much",
+    );
+    upstream.will(tests::Reply::json(
+        400,
+        &json!({ "error": { "message": "no", "code": "content_filter" } }),
+    ));
+    let error = ask(&chat("scripted", "x"))
+        .await
+        .error(400, "CONTENT_FILTERED");
+    assert_eq!(error["code"], "content_filter");
+
+    let mut costly = chat("scripted", "x");
+    costly["max_tokens"] = json!(4_000_000);
+    let answer = ask(&costly).await;
+    let error = answer.error(429, "QUOTA_EXCEEDED");
+    assert_eq!(
+        shape(&error),
+        ["insufficient_quota", "insufficient_quota", "null"]
+    );
+    says(&error, "You exceeded your current quota");
+    assert!(error["shortfall_credits"].as_f64().is_some_and(|c| c > 0.0));
+    assert_eq!(answer.headers["x-should-retry"], "false");
+
+    let stranger = gateway.stranger().with_key("sk-wrong");
+    let answer = stranger.get("/v1/models").await;
+    let error = answer.error(401, "UNAUTHENTICATED");
+    assert_eq!(
+        shape(&error),
+        ["invalid_api_key", "invalid_request_error", "null"]
+    );
+
+    let mut unsupported = chat("scripted", "x");
+    unsupported["made_up"] = json!(1);
+    let error = ask(&unsupported).await.error(400, "UNSUPPORTED_PARAMETER");
+    assert_eq!(
+        shape(&error),
+        ["unsupported_parameter", "invalid_request_error", "made_up"]
+    );
+    says(&error, "Unsupported parameter: 'made_up'");
+    let error = ask(&json!({})).await.error(400, "INVALID_REQUEST");
+    assert_eq!(shape(&error), ["null", "invalid_request_error", "model"]);
+
+    // Elsewhere the words are weir's own.
+    let error = client.post("/chat", &chat("gpt-9", "x")).await;
+    let error = error.error(400, "UNKNOWN_MODEL");
+    assert_eq!(error["code"], "UNKNOWN_MODEL");
+    assert_eq!(error.get("weir_code"), None);
+    says(&error, "\"gpt-9\"");
+}
+
+/// What a provider calls the fault of a request is told who sent it, if it is a word and not a text.
+#[tokio::test]
+async fn a_providers_own_code_reaches_the_client_whose_request_is_to_blame() {
+    let upstream = tests::Upstream::start().await;
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let long = "x".repeat(65);
+    for (code, told) in [
+        ("invalid_image_url", json!("invalid_image_url")),
+        ("a sentence, not a code", json!(null)),
+        ("<script>", json!(null)),
+        (tests::gateway::UPSTREAM_CREDENTIAL, json!(null)),
+        (&long, json!(null)),
+    ] {
+        let refusal = json!({ "error": { "message": "no", "code": code } });
+        for path in ["/v1/chat/completions", "/chat"] {
+            upstream.will(tests::Reply::json(400, &refusal));
+            let answer = gateway.client().post(path, &chat("scripted", "x")).await;
+            let error = answer.error(400, "UPSTREAM_REJECTED");
+            assert_eq!(error["upstream_code"], told, "{error}");
+            if path.starts_with("/v1") {
+                assert_eq!(error["code"], told, "{error}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_fails_says_so_in_the_words_of_its_endpoint() {
+    let upstream = tests::Upstream::start().await;
+    let gateway = Gateway::with_upstream(&upstream).await;
+    for (path, code) in [
+        ("/v1/chat/completions", json!("tooled")),
+        ("/chat", json!("UPSTREAM_REJECTED")),
+    ] {
+        let one = json!({ "choices": [{ "index": 0, "delta": { "role": "assistant", "content": "one " } }] });
+        let no = json!({ "error": { "message": "no", "type": "invalid_request_error", "code": "tooled" } });
+        upstream.will(tests::Reply::events(
+            [one, no].map(|event| event.to_string()),
+        ));
+        let stream = gateway.client().stream(path, &chat("scripted", "x")).await;
+        let id = stream.headers["x-request-id"].clone();
+        let events = stream.rest().await;
+        let last = events.last().expect("an event");
+        let data = last.strip_prefix("event: error\ndata: ").expect("an error");
+        let error: serde_json::Value = serde_json::from_str(data).expect("JSON");
+        assert_eq!(error["error"]["code"], code, "{error}");
+        assert_eq!(error["error"]["request_id"], id.to_str().expect("ASCII"));
+    }
+}
+
 #[tokio::test]
 async fn a_bad_body_is_refused_with_the_field_that_is_wrong() {
     let gateway = Gateway::start().await;

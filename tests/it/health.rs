@@ -1,7 +1,12 @@
 //! `GET /health` and `GET /health/ready`.
 
+use std::time::Duration;
+
 use tests::{Client, Gate, Gateway, Reply, Upstream, chat, patiently};
+use weir::config::Config;
 use weir_storage::Database;
+
+use crate::cli::Served;
 
 #[tokio::test]
 async fn both_are_open_to_all() {
@@ -152,4 +157,74 @@ async fn what_is_still_under_way_after_the_drain_is_told_so() {
         "{events:?}"
     );
     stopped.await.expect("it stops");
+}
+
+#[test]
+fn a_gateway_that_serves_others_accepts_for_five_seconds_after_it_was_told_to_stop() {
+    let delay = |toml: &str| Config::from_toml(toml).expect("it is sound").drain_delay();
+    assert_eq!(delay("dev = false"), Duration::from_secs(5));
+    assert_eq!(delay(""), Duration::ZERO);
+    let set = "dev = false\n[limits]\ndrain_delay_ms = 70\n";
+    assert_eq!(delay(set), Duration::from_millis(70));
+}
+
+#[tokio::test]
+async fn a_signal_ends_readiness_first_and_a_second_one_everything() {
+    let upstream = Upstream::start().await;
+    upstream.will(Reply::chat_stream(["one ", "two"]).gate_before_piece(1, &Gate::new()));
+    upstream.always(Reply::chat("still here"));
+    let mut served = Served::configured(&format!(
+        "[limits]\ndrain_delay_ms = 3600000\n{}",
+        scripted(&upstream)
+    ));
+    let client = served.client();
+    let mut stream = client.stream("/chat", &chat("scripted", "count")).await;
+    assert_eq!(
+        stream.next_chunk().await["choices"][0]["delta"]["content"],
+        "one "
+    );
+    assert_eq!(client.get("/health/ready").await.status, 200);
+
+    served.terminate();
+    served.logged(|line| line.contains("a second signal")).await;
+    while client.get("/health/ready").await.status == 200 {}
+    let not_ready = client.get("/health/ready").await;
+    not_ready.error(503, "NOT_READY");
+    assert_eq!(not_ready.headers["connection"], "close");
+    // Until load balancers have noticed, it serves as before, new connections, too.
+    assert_eq!(client.get("/health").await.status, 200);
+    let answer = served.client().post("/chat", &chat("scripted", "x")).await;
+    assert_eq!(answer.content(), "still here");
+    assert!(!served.has_ended());
+
+    served.terminate();
+    let events = stream.rest().await;
+    let last = events.last().expect("a last event");
+    assert!(
+        last.starts_with("event: error\n") && last.contains("SHUTTING_DOWN"),
+        "{events:?}"
+    );
+    let (log, ended_well) = served.ended();
+    assert!(ended_well && log.contains("stopping at once"), "{log}");
+}
+
+#[tokio::test]
+async fn one_signal_is_enough_to_stop_once_the_delay_is_over() {
+    let served = Served::configured("[limits]\ndrain_delay_ms = 200\n");
+    let client = served.client();
+    served.terminate();
+    served.logged(|line| line.contains("a second signal")).await;
+    assert_eq!(client.get("/health").await.status, 200);
+    let (log, ended_well) = served.ended();
+    assert!(ended_well && !log.contains("stopping at once"), "{log}");
+}
+
+/// A provider and a model of this name, for the command.
+fn scripted(upstream: &Upstream) -> String {
+    format!(
+        "[providers.scripted]\nadapter = \"openai\"\nbase_url = \"{}\"\n\
+         [models.scripted]\ncontext_window = 100000\nmax_output_tokens = 1000\ndefault_output_tokens = 100\n\
+         upstreams = [{{ provider = \"scripted\" }}]\nprice = {{ input = 1, output = 2 }}\n",
+        upstream.base_url()
+    )
 }

@@ -26,7 +26,7 @@ async fn a_rich_request_reaches_the_upstream_whole() {
         "model": "scripted", "messages": messages, "tools": tools, "tool_choice": "auto",
         "temperature": 0.5, "top_p": 0.9, "seed": 7, "stop": ["END"], "max_completion_tokens": 77,
         "reasoning_effort": "low", "response_format": { "type": "json_object" },
-        "user": "u-1", "metadata": { "a": "b" },
+        "user": "u-1", "logit_bias": { "5": 1 },
     });
     let answer = gateway.client().post("/v1/chat/completions", &body).await;
     assert_eq!(answer.content(), "ok", "{}", answer.text());
@@ -51,7 +51,7 @@ async fn a_rich_request_reaches_the_upstream_whole() {
     for field in [
         "response_format",
         "user",
-        "metadata",
+        "logit_bias",
         "max_completion_tokens",
         "model",
     ] {
@@ -98,12 +98,15 @@ async fn options_of_the_provider_reach_its_adapter() {
     let gateway = Gateway::builder()
         .upstream("scripted", &upstream)
         .tables(
-            "[providers.scripted.options]\noutput-limit-field = \"max_tokens\"\npass-fields = \"min_p\"\n",
+            "[providers.scripted.options]\noutput-limit-field = \"max_tokens\"\n\
+             pass-fields = \"min_p, top_k, chat_template_kwargs\"\n",
         )
         .start()
         .await;
     let mut body = chat("scripted", "x");
     body["min_p"] = json!(0.1);
+    body["top_k"] = json!(40);
+    body["chat_template_kwargs"] = json!({ "enable_thinking": false });
     assert_eq!(gateway.client().post("/chat", &body).await.content(), "ok");
     let sent = upstream.next_request().await.json();
     assert_eq!(
@@ -111,18 +114,68 @@ async fn options_of_the_provider_reach_its_adapter() {
         (&json!(1000), &json!(0.1))
     );
     assert!(sent.get("max_completion_tokens").is_none(), "{sent}");
+    for field in ["top_k", "chat_template_kwargs"] {
+        assert_eq!(sent[field], body[field], "{sent}");
+    }
 }
 
 #[tokio::test]
-async fn a_field_that_could_cost_more_is_refused_by_name_and_nothing_sent() {
+async fn labels_and_hints_are_left_out_by_name_and_defaults_are_left_out_in_silence() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("ok"));
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let mut body = chat("scripted", "x");
+    let fields = json!({
+        "metadata": { "a": "b" }, "store": true, "service_tier": "flex", "prediction": { "type": "content", "content": "" },
+    });
+    for (name, value) in fields.as_object().expect("an object") {
+        body[name] = value.clone();
+    }
+    let client = gateway.client().with_header("idempotency-key", "a");
+    let first = client.post("/v1/chat/completions", &body).await;
+    let again = client.post("/v1/chat/completions", &body).await;
+    assert_eq!(again.headers["idempotency-replayed"], "true");
+    for answer in [first, again] {
+        assert_eq!(answer.content(), "ok");
+        let ignored = answer.headers["x-weir-ignored"].to_str().expect("ASCII");
+        assert_eq!(ignored, "metadata, prediction, service_tier, store");
+    }
+    let sent = upstream.next_request().await.json();
+    assert!(
+        fields
+            .as_object()
+            .expect("an object")
+            .keys()
+            .all(|name| sent.get(name).is_none()),
+        "{sent}"
+    );
+
+    let mut body = chat("scripted", "x");
+    for (name, value) in [
+        ("store", json!(false)),
+        ("service_tier", json!("auto")),
+        ("metadata", json!({})),
+        ("logprobs", json!(false)),
+        ("top_logprobs", json!(0)),
+    ] {
+        body[name] = value;
+    }
+    let answer = gateway.client().post("/chat", &body).await;
+    assert_eq!(answer.content(), "ok");
+    assert!(!answer.headers.contains_key("x-weir-ignored"));
+    let sent = upstream.next_request().await.json();
+    assert_eq!(sent.as_object().expect("an object").len(), 3, "{sent}");
+    assert_eq!(upstream.count(), 2);
+}
+
+#[tokio::test]
+async fn a_field_that_could_change_the_answer_is_refused_by_name_and_nothing_sent() {
     let upstream = Upstream::start().await;
     let gateway = Gateway::with_upstream(&upstream).await;
     for field in [
-        "service_tier",
         "web_search_options",
-        "store",
-        "prediction",
-        "prompt_cache_retention",
+        "chat_template_kwargs",
+        "n_best",
         "made_up",
     ] {
         let mut body = chat("scripted", "x");

@@ -8,12 +8,23 @@ use tests::{Gateway, Reply, Upstream};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_openai_sdk_lists_models_chats_and_streams() {
     let upstream = Upstream::start().await;
-    let gateway = Gateway::with_upstream(&upstream).await;
-    for _ in 0..2 {
-        upstream
-            .will(Reply::chat("You said: żółw"))
-            .will_stream(["You said: ", "żółw"]);
-    }
+    let model = |name, window, output, price| {
+        format!(
+            "[models.{name}]\ncontext_window = {window}\nmax_output_tokens = {output}\n\
+             default_output_tokens = {output}\nupstreams = [{{ provider = \"demo\" }}]\n\
+             price = {{ input = {price}, output = {price} }}\n"
+        )
+    };
+    let gateway = Gateway::builder()
+        .upstream("scripted", &upstream)
+        .tables(&model("small", 100, 50, 1))
+        .tables(&model("costly", 10_000_000, 5_000_000, 1_000))
+        .start()
+        .await;
+    upstream
+        .will(Reply::chat("You said: żółw"))
+        .will_stream(["You said: ", "żółw"])
+        .will(Reply::chat("You said: żółw"));
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .expect("the workspace");

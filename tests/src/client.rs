@@ -74,6 +74,11 @@ impl Client {
         }
     }
 
+    /// Where it calls.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// The same at another node.
     #[must_use]
     pub fn at(&self, address: SocketAddr) -> Self {

@@ -15,6 +15,7 @@ use wasmtime::{PoolConcurrencyLimitError, Store, Trap, UpdateDeadline};
 use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 
 use crate::guest_log::GuestLog;
+use crate::last_words::LastWords;
 use crate::limits::{Allowance, BYTES_PER_TICK, GuestLimits};
 use crate::printable::printable;
 use crate::slow_lane::SlowLane;
@@ -46,11 +47,13 @@ pub enum GuestError {
     NoRoom,
 }
 
-/// Why the epoch callback stopped a guest.
+/// Why the host stopped a guest.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Stopped {
     #[error("processor time used up")]
     CpuBudget,
+    #[error("the time of a call used up")]
+    CallTimeout,
 }
 
 /// What the host keeps for one guest.
@@ -58,6 +61,8 @@ pub struct Guest<H> {
     /// Made when the guest first uses WASI: most never do, and it costs microseconds.
     wasi: Option<WasiCtx>,
     table: Option<ResourceTable>,
+    /// There is some once it uses WASI.
+    last_words: Option<LastWords>,
     pub(crate) allowance: Allowance,
     ticks_left: u64,
     ticks_in_call: u64,
@@ -81,6 +86,7 @@ impl<H> Guest<H> {
         Self {
             wasi: None,
             table: None,
+            last_words: None,
             allowance: Allowance::new(limits.memory_bytes.get()),
             ticks_left: limits.cpu_ticks(),
             ticks_in_call: 0,
@@ -102,6 +108,16 @@ impl<H> Guest<H> {
         self.bytes_handed += bytes;
         self.ticks_left += (self.bytes_handed / BYTES_PER_TICK) as u64;
         self.bytes_handed %= BYTES_PER_TICK;
+    }
+
+    /// Says in the log why it was given up, with what it has to say itself.
+    fn report(&self, error: &GuestError) {
+        // Nobody's fault, least of all the guest's.
+        if *error == GuestError::NoRoom {
+            return;
+        }
+        let last_words = self.last_words.as_ref().map(LastWords::line);
+        self.log.give_up(error, &last_words.unwrap_or_default());
     }
 
     /// Runs when the epoch has moved on while the guest was running.
@@ -128,6 +144,7 @@ impl<H> Guest<H> {
 impl<H: Send> WasiView for Guest<H> {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         let handles = self.handles;
+        let last_words = self.last_words.get_or_insert_default();
         WasiCtxView {
             ctx: self.wasi.get_or_insert_with(|| {
                 // The builder starts with nothing; what it allows by default is closed as well.
@@ -136,6 +153,7 @@ impl<H: Send> WasiView for Guest<H> {
                     .allow_udp(false)
                     .allow_ip_name_lookup(false)
                     .max_random_size(64 << 10)
+                    .stderr(last_words.clone())
                     .build()
             }),
             table: self.table.get_or_insert_with(|| {
@@ -167,17 +185,24 @@ pub(crate) async fn enter<H: 'static, T>(
                 let left = timeout.saturating_sub(began.elapsed());
                 match tokio::time::timeout(left, call).await {
                     Ok(outcome) => outcome,
-                    Err(_) => return Err(GuestError::CallTimeout),
+                    Err(_) => Err(Stopped::CallTimeout.into()),
                 }
             }
         }
     };
-    outcome.map_err(|error| explain(&error, store.data().allowance.exceeded))
+    outcome.map_err(|error| {
+        let guest = store.data();
+        let error = explain(&error, guest.allowance.exceeded);
+        guest.report(&error);
+        error
+    })
 }
 
 fn explain(error: &wasmtime::Error, out_of_memory: bool) -> GuestError {
-    if let Some(Stopped::CpuBudget) = error.downcast_ref() {
-        return GuestError::CpuBudget;
+    match error.downcast_ref() {
+        Some(Stopped::CpuBudget) => return GuestError::CpuBudget,
+        Some(Stopped::CallTimeout) => return GuestError::CallTimeout,
+        None => {}
     }
     if error.is::<PoolConcurrencyLimitError>() {
         return GuestError::NoRoom;

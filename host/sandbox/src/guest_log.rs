@@ -1,5 +1,6 @@
 //! What a guest says to the operator's log: capped, cut and escaped.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use tracing::Level;
@@ -39,6 +40,19 @@ impl GuestLog {
             Level::WARN => tracing::warn!(target: "weir::guest", plugin, "{message}"),
             Level::ERROR => tracing::error!(target: "weir::guest", plugin, "{message}"),
             _ => tracing::info!(target: "weir::guest", plugin, "{message}"),
+        }
+    }
+}
+
+impl GuestLog {
+    /// Says that the guest is given up, and what it last wrote.
+    pub(crate) fn give_up(&self, error: &dyn Display, last_words: &str) {
+        let plugin = &*self.plugin;
+        match last_words {
+            "" => tracing::warn!(target: "weir::guest", plugin, %error, "a guest is given up"),
+            words => {
+                tracing::warn!(target: "weir::guest", plugin, %error, "a guest is given up; its last words: {words}");
+            }
         }
     }
 }

@@ -26,6 +26,7 @@ mod digest;
 pub mod engine;
 pub mod guest;
 mod guest_log;
+mod last_words;
 pub mod limits;
 mod load_error;
 pub mod loading;

@@ -22,6 +22,7 @@ use http::request::Parts;
 
 use crate::app::App;
 use crate::audit::Actor;
+use crate::context::RequestContext;
 use crate::error::ApiError;
 use crate::identity::WebCaller;
 
@@ -46,6 +47,9 @@ impl FromRequestParts<App> for AdminCaller {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
         if let Some(LocalPeer { uid }) = parts.extensions.get() {
             let actor = Actor::local(*uid);
+            if let Some(context) = parts.extensions.get::<RequestContext>() {
+                context.note_user(actor.as_str());
+            }
             return Ok(Self { actor });
         }
         let WebCaller { user_id, admin } = WebCaller::from_request_parts(parts, app).await?;

@@ -258,10 +258,9 @@ fn report(upstream: &str, adapter: &str, attempt: u32, error: &ExchangeError) {
             kind: FailureKind::Unauthorized,
             ..
         }) => tracing::error!(upstream, attempt, %error, "attempt failed"),
-        // The host says itself why options were refused.
-        ExchangeError::Misconfigured(_) | ExchangeError::Spent => {}
-        ExchangeError::Guest(_)
-        | ExchangeError::Destination(_)
+        // What refused options is in the log already, and so is what gave a guest up, with its last words.
+        ExchangeError::Misconfigured(_) | ExchangeError::Guest(_) | ExchangeError::Spent => {}
+        ExchangeError::Destination(_)
         | ExchangeError::OutOfOrder(_)
         | ExchangeError::TooManySteps => {
             tracing::warn!(upstream, adapter, attempt, %error, "attempt failed by the adapter's fault");

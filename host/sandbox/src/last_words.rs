@@ -1,0 +1,112 @@
+//! What a guest last wrote to its standard error: a panic's text, a traceback. It says why it trapped, which the trap itself
+//! does not.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::io::AsyncWrite;
+use wasmtime_wasi::async_trait;
+use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
+use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
+
+use crate::printable::printable;
+
+/// Bytes that are kept: the last ones, since a traceback ends with what went wrong.
+const KEPT_BYTES: usize = 1 << 10;
+
+/// Bytes of a line made of them: what is escaped takes up to six times its place.
+const LINE_BYTES: usize = 6 * KEPT_BYTES;
+
+/// The end of what a guest writes to its standard error. Clones share it.
+#[derive(Clone, Default)]
+pub(crate) struct LastWords(Arc<Mutex<Vec<u8>>>);
+
+impl LastWords {
+    /// All of it on one line, whatever a guest has put into it.
+    pub(crate) fn line(&self) -> String {
+        let written = self.written();
+        let begin = written.len().saturating_sub(KEPT_BYTES);
+        printable(
+            String::from_utf8_lossy(&written[begin..]).trim_end(),
+            LINE_BYTES,
+        )
+    }
+
+    fn push(&self, bytes: &[u8]) {
+        let bytes = &bytes[bytes.len().saturating_sub(KEPT_BYTES)..];
+        let mut written = self.written();
+        // Room for twice as much: not every line moves all that is kept.
+        if written.len() + bytes.len() > 2 * KEPT_BYTES {
+            let surplus = written.len().saturating_sub(KEPT_BYTES);
+            written.drain(..surplus);
+        }
+        written.extend_from_slice(bytes);
+    }
+
+    fn written(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl IsTerminal for LastWords {
+    fn is_terminal(&self) -> bool {
+        false
+    }
+}
+
+impl StdoutStream for LastWords {
+    fn p2_stream(&self) -> Box<dyn OutputStream> {
+        Box::new(self.clone())
+    }
+
+    fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
+        // For worlds of WASI p3, of which there is none.
+        Box::new(tokio::io::sink())
+    }
+}
+
+impl OutputStream for LastWords {
+    fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
+        self.push(&bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> StreamResult<()> {
+        Ok(())
+    }
+
+    fn check_write(&mut self) -> StreamResult<usize> {
+        Ok(64 << 10)
+    }
+}
+
+#[async_trait]
+impl Pollable for LastWords {
+    async fn ready(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_much_that_is_written_the_end_is_kept_and_on_one_line() {
+        let words = LastWords::default();
+        for number in 0..10_000 {
+            words.push(format!("line {number}\r\n").as_bytes());
+            assert!(words.written().len() <= 2 * KEPT_BYTES);
+        }
+        words.push("\u{1b}[31mżółw\n".as_bytes());
+        let line = words.line();
+        assert!(line.ends_with("line 9999\\r\\n\\u{1b}[31mżółw"), "{line}");
+        assert!(line.len() <= LINE_BYTES, "{}", line.len());
+        words.push(&[0xff; 5 * KEPT_BYTES]);
+        assert_eq!(words.written().len(), 2 * KEPT_BYTES);
+        assert!(
+            words
+                .line()
+                .chars()
+                .all(|character| character == '\u{fffd}')
+        );
+    }
+}

@@ -1,0 +1,236 @@
+//! The log of a real gateway: a line a request, what an operator must hear, and nothing that is secret.
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use tests::gateway::UPSTREAM_CREDENTIAL;
+use tests::{Reply, Upstream, chat, guests};
+
+use crate::cli::{Served, run, text};
+
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+
+/// A gateway whose model `scripted` is the upstream's.
+async fn served(settings: &str, upstream: &Upstream) -> Served {
+    let credential = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(&credential, UPSTREAM_CREDENTIAL).expect("it can be written");
+    Served::configured(&format!(
+        "{settings}\n[providers.scripted]\nadapter = \"openai\"\nbase_url = \"{}\"\n\
+         credential = {{ file = {:?} }}\n\
+         [models.scripted]\ncontext_window = 100000\nmax_output_tokens = 1000\ndefault_output_tokens = 100\n\
+         upstreams = [{{ provider = \"scripted\" }}]\nprice = {{ input = 1, output = 2 }}\n",
+        upstream.base_url(),
+        credential.path(),
+    ))
+}
+
+fn lines(log: &str) -> Vec<Value> {
+    log.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect()
+}
+
+#[tokio::test]
+async fn each_request_is_a_line_with_its_user_its_upstream_and_its_charge() {
+    let upstream = Upstream::start().await;
+    let served = served("log_format = \"json\"", &upstream).await;
+    let traced = |id: &str| {
+        served
+            .client()
+            .with_header("x-request-id", id)
+            .with_header("traceparent", &format!("00-{TRACE}-00f067aa0ba902b7-01"))
+    };
+    upstream.will(Reply::chat_with_usage("canary answer", 30, 20));
+    let question = chat("scripted", "canary question");
+    let plain = traced("mine-1").post("/chat", &question).await;
+    assert_eq!(plain.headers["x-request-id"], "mine-1");
+    upstream.will(Reply::chat_stream_with_usage(["one ", "two"], 40, 2));
+    let stream = traced("mine-2")
+        .stream("/v1/chat/completions", &question)
+        .await;
+    assert_eq!(stream.headers["x-request-id"], "mine-2");
+    assert_eq!(stream.content().await, "one two");
+    let unknown = traced("not an id").post("/chat", &chat("none", "x")).await;
+    let error = unknown.error(400, "UNKNOWN_MODEL");
+    let own_id = error["request_id"].as_str().expect("a text").to_owned();
+    assert!(own_id.starts_with("req_"), "{error}");
+    let stranger = served.client().with_key("inf_canary");
+    stranger
+        .get("/usage/me")
+        .await
+        .error(401, "UNAUTHENTICATED");
+    served.client().get("/health").await;
+    served.logged(|line| line.contains("UNAUTHENTICATED")).await;
+    let key = served.key();
+    let (log, _) = served.stop();
+    for secret in ["canary", &key[8..], UPSTREAM_CREDENTIAL] {
+        assert!(!log.contains(secret), "{secret} is in the log: {log}");
+    }
+
+    let lines = lines(&log);
+    let answered: Vec<_> = lines
+        .iter()
+        .filter(|line| line["message"] == "answered")
+        .collect();
+    assert_eq!(answered.len(), 4, "one line a request, probes apart: {log}");
+    let line_of = |name: &str, value: &str| {
+        let mut found = answered.iter().filter(|line| line[name] == value);
+        found
+            .next()
+            .unwrap_or_else(|| panic!("{name} {value}: {log}"))
+    };
+    for (id, route, tokens, credits) in [
+        (
+            "mine-1",
+            "/chat",
+            (30, 20),
+            plain.json()["usage"]["credits"].clone(),
+        ),
+        ("mine-2", "/v1/chat/completions", (40, 2), json!(0.0616)),
+    ] {
+        let line = line_of("client_request_id", id);
+        assert_eq!(line["level"], "INFO");
+        assert_eq!(line["trace_id"], TRACE);
+        assert_eq!(line["route"], route);
+        assert_eq!(
+            (&line["method"], &line["status"]),
+            (&json!("POST"), &json!(200))
+        );
+        assert_eq!(
+            (&line["user"], &line["model"]),
+            (&json!("dev"), &json!("scripted"))
+        );
+        assert_eq!(line["upstream"], "scripted");
+        assert_eq!(line["tokens_input"], tokens.0);
+        assert_eq!(line["tokens_output"], tokens.1);
+        assert!(line["credits"].as_f64() > Some(0.0), "{line}");
+        assert_eq!(line["credits"], credits);
+        assert!(line["milliseconds"].is_u64(), "{line}");
+        assert!(
+            line["request_id"]
+                .as_str()
+                .is_some_and(|id| id.starts_with("req_"))
+        );
+    }
+    let line = line_of("request_id", &own_id);
+    assert_eq!(
+        (&line["code"], &line["status"]),
+        (&json!("UNKNOWN_MODEL"), &json!(400))
+    );
+    assert_eq!(line.get("client_request_id"), None, "it is none");
+    let line = line_of("code", "UNAUTHENTICATED");
+    assert_eq!((line.get("user"), &line["status"]), (None, &json!(401)));
+}
+
+#[tokio::test]
+async fn an_upstream_that_refuses_weirs_credential_is_an_error_and_its_trace_is_named() {
+    let upstream = Upstream::start().await;
+    let served = served("log_format = \"json\"", &upstream).await;
+    let refusal = json!({ "error": {
+        "message": format!("Incorrect API key provided: {UPSTREAM_CREDENTIAL}"), "code": "invalid_api_key",
+    } });
+    upstream.will(Reply::json(401, &refusal));
+    let client = served
+        .client()
+        .with_header("traceparent", &format!("00-{TRACE}-00f067aa0ba902b7-01"));
+    let answer = client.post("/chat", &chat("scripted", "x")).await;
+    answer.error(502, "UPSTREAM_ERROR");
+    assert!(!answer.text().contains("sk-up"), "{}", answer.text());
+    let line = served.logged(|line| line.contains("credential")).await;
+    let line: Value = serde_json::from_str(&line).expect("JSON");
+    assert_eq!(line["level"], "ERROR", "{line}");
+    assert_eq!(line["upstream"], "scripted");
+    assert_eq!(line["span"]["trace_id"], TRACE, "{line}");
+    assert!(
+        line["error"]
+            .as_str()
+            .is_some_and(|e| e.contains("invalid_api_key")),
+        "{line}"
+    );
+    let line = served.logged(|line| line.contains("\"answered\"")).await;
+    assert!(line.contains("refused weir's credential"), "{line}");
+    assert!(!served.log().contains("sk-up"), "{}", served.log());
+    served.stop();
+}
+
+/// A Python guest writes a traceback, one in Rust its panic.
+#[tokio::test]
+async fn a_trap_is_a_warning_with_what_the_guest_last_wrote() {
+    let upstream = Upstream::start().await;
+    let served = served("", &upstream).await;
+    let component = served.folder().join("guest.wasm");
+    std::fs::write(&component, guests::misbehaving()).expect("the folder can be written");
+    let installed = run(
+        served.folder(),
+        &[
+            "plugin",
+            "install",
+            "guest.wasm",
+            "--slot",
+            "openai",
+            "--activate",
+        ],
+    );
+    assert!(installed.status.success(), "{}", text(&installed.stderr));
+    let ask = async |command: Value| {
+        let body = chat("scripted", &command.to_string());
+        served.client().post("/chat", &body).await
+    };
+    ask(json!({ "behave": "panic" }))
+        .await
+        .error(502, "ADAPTER_FAILED");
+    let line = served.logged(|line| line.contains("last words")).await;
+    assert!(
+        line.contains("WARN") && line.contains("plugin=\"openai\""),
+        "{line}"
+    );
+    // Rust's own words, and the guest's, with what could forge a line escaped.
+    assert!(line.contains("panicked at"), "{line}");
+    assert!(line.contains("\\u{1b}[31mERROR forged line"), "{line}");
+    let warnings = served
+        .log()
+        .lines()
+        .filter(|line| line.contains("last words"))
+        .count();
+    assert_eq!(warnings, 1);
+
+    // Of much that was written, the end.
+    let flood = json!({ "behave": "print", "lines": 5_000, "text": "x".repeat(100) });
+    ask(flood).await;
+    ask(json!({ "behave": "unreachable" }))
+        .await
+        .error(502, "ADAPTER_FAILED");
+    let (log, _) = served.stop();
+    assert!(log.lines().all(|line| line.len() < 8_000), "a line is long");
+}
+
+#[tokio::test]
+async fn what_strangers_bring_about_does_not_fill_the_log() {
+    let served = Served::configured("[rate_limits]\naddress = 100000\n");
+    let stranger = served.client().with_header("x-api-key", "");
+    let began = Instant::now();
+    let mut sent = 0;
+    while !served.log().contains("suppressed=") {
+        stranger.get("/nope").await.error(404, "NOT_FOUND");
+        sent += 1;
+    }
+    let seconds = began.elapsed().as_secs() as usize + 2;
+    let (log, _) = served.stop();
+    let refused: Vec<_> = log
+        .lines()
+        .filter(|line| line.contains("NOT_FOUND"))
+        .collect();
+    let suppressed: usize = refused
+        .iter()
+        .filter_map(|line| {
+            line.split("suppressed=")
+                .nth(1)?
+                .split(' ')
+                .next()?
+                .parse::<usize>()
+                .ok()
+        })
+        .sum();
+    assert!(suppressed > 0 && refused.len() <= 20 * seconds, "{log}");
+    assert!(refused.len() + suppressed <= sent, "{log}");
+}

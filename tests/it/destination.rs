@@ -212,3 +212,25 @@ async fn a_guest_sees_nothing_of_the_process_it_runs_in() {
     assert!(!text.contains("root:") && !text.contains("/bin/"), "{seen}");
     assert_eq!(upstream.connections(), 0, "{seen}");
 }
+
+/// weir asks for none: what is compressed no adapter could read, and no credential could be blotted out of.
+#[tokio::test]
+async fn an_encoded_answer_is_refused_as_the_upstreams_error() {
+    let upstream = Upstream::start().await;
+    let gateway = Gateway::with_upstream(&upstream).await;
+    for encoding in ["gzip", "br", "identity, gzip", "x-unheard-of"] {
+        let answer = Reply::chat("hello").header("content-encoding", encoding);
+        upstream.will(answer);
+        let refused = gateway.chat("scripted", "hello").await;
+        let error = refused.error(502, "UPSTREAM_ERROR");
+        let message = error["message"].as_str().expect("a text");
+        assert!(message.contains("compressed"), "{encoding}: {message}");
+        let request = upstream.next_request().await;
+        assert_eq!(request.header("accept-encoding"), Some("identity"));
+    }
+    for encoding in ["identity", ""] {
+        upstream.will(Reply::chat("hello").header("content-encoding", encoding));
+        let answer = gateway.chat("scripted", "hello").await;
+        assert_eq!(answer.content(), "hello");
+    }
+}

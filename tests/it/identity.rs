@@ -212,6 +212,24 @@ async fn at_most_ten_keys_are_active_however_many_are_asked_for_at_once() {
     new_key(&alice, "in its place").await;
 }
 
+/// Whoever makes keys and revokes them in a loop does not fill the database.
+#[tokio::test]
+async fn a_user_makes_at_most_a_hundred_keys_a_day() {
+    let clock = ManualClock::at(Millis::now());
+    let gateway = Gateway::builder().clock(&clock).start().await;
+    let alice = || gateway.web("alice");
+    for number in 0..100 {
+        let key = new_key(&alice(), &number.to_string()).await;
+        let id = key["key_id"].as_str().expect("an id");
+        assert_eq!(alice().delete(&format!("/api-keys/{id}")).await.status, 204);
+    }
+    let refused = alice().post("/api-keys", &json!({})).await;
+    refused.error(429, "KEY_LIMIT_REACHED");
+    new_key(&gateway.web("bob"), "another's").await;
+    clock.advance(Duration::from_secs(24 * 3_600));
+    new_key(&alice(), "the next day").await;
+}
+
 #[tokio::test]
 async fn a_caller_is_limited_to_their_plans_rate() {
     let gateway = Gateway::builder()

@@ -39,6 +39,42 @@ async fn lists_models_for_openai_clients() {
         .error(404, "UNKNOWN_MODEL");
 }
 
+/// It may be a word, which would be blotted out of every answer that says it.
+#[tokio::test]
+async fn a_provider_with_too_short_a_credential_is_left_out_and_said_to_be() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut builder = Gateway::builder();
+    for bytes in [15, 16] {
+        let file = folder.path().join(bytes.to_string());
+        std::fs::write(&file, "e".repeat(bytes)).expect("the folder can be written");
+        let table = format!(
+            "[providers.p{bytes}]\nadapter = \"openai\"\nbase_url = \"http://127.0.0.1:9/v1\"\n\
+             credential = {{ file = {file:?} }}\n"
+        );
+        builder = builder.tables(&table);
+    }
+    let gateway = builder
+        .model("m15", &["p15"])
+        .model("m16", &["p16"])
+        .start()
+        .await;
+    let left_out = gateway.app().catalog.left_out.iter();
+    let said: Vec<_> = left_out
+        .filter(|left_out| left_out.provider.starts_with("p1"))
+        .map(|left_out| {
+            (
+                &*left_out.provider,
+                left_out.why.contains("fewer than 16 bytes"),
+            )
+        })
+        .collect();
+    assert_eq!(said, [("p15", true)]);
+    let short = gateway.chat("m15", "Hello").await;
+    short.error(400, "UNKNOWN_MODEL");
+    let long = gateway.chat("m16", "Hello").await;
+    long.error(503, "UPSTREAM_UNAVAILABLE");
+}
+
 #[tokio::test]
 async fn a_provider_without_its_credential_is_left_out_with_its_models() {
     let gateway = Gateway::builder()

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 use tests::gateway::USER;
+use tests::issuer::key_set;
 use tests::oidc::{AUDIENCE, CALLER, ROBOT, STRANGER};
-use tests::{Gateway, OidcServer, Upstream, chat};
+use tests::{Gateway, OidcServer, Reply, SigningKey, Upstream, chat};
 use weir::identity::dev_issuer::{DevAudience, SERVICE_EMAIL};
 use weir_storage::clock::{ManualClock, Millis};
 
@@ -154,6 +155,119 @@ async fn neither_port_serves_what_belongs_to_the_other() {
     }
     let answer = service.get(CODE).await;
     answer.error(405, "METHOD_NOT_ALLOWED");
+}
+
+/// A gateway that takes the tokens of an issuer which signs with this key, with these tables under `identity`.
+async fn taking(issuer: &str, key: &SigningKey, tables: &str) -> (Gateway, Upstream) {
+    let keys = Upstream::start().await;
+    keys.always(Reply::json(200, &key_set([key])));
+    let table = format!(
+        "[identity.service]\nissuer = {issuer:?}\naudience = \"https://api.example\"\njwks_url = {:?}\n{tables}",
+        keys.base_url()
+    );
+    let gateway = Gateway::builder()
+        .settings("dev = false\ninternal_listen = \"127.0.0.1:0\"")
+        .tables(&table)
+        .start()
+        .await;
+    (gateway, keys)
+}
+
+/// Google's identity tokens of service accounts have no scopes.
+#[tokio::test]
+async fn a_google_service_account_has_the_scopes_that_the_configuration_gives_it() {
+    let key = SigningKey::generate("c1e5a7", "RS256");
+    let issuer = "https://accounts.google.com";
+    let executor = "executor@example-project.iam.gserviceaccount.com";
+    let other = "other@example-project.iam.gserviceaccount.com";
+    let services = format!(
+        "[[identity.services]]\nemail = {executor:?}\nscopes = [\"model:call\", \"swarm:run\"]\n\
+         [[identity.services]]\nemail = {other:?}\nscopes = [\"plugins:write\"]\n"
+    );
+    let (gateway, _keys) = taking(issuer, &key, &services).await;
+    let now = Millis::now().seconds();
+    let token = |email: &str, verified: bool, audience: &str| {
+        key.token(&json!({
+            "aud": audience, "azp": "108765432109876543210", "email": email, "email_verified": verified,
+            "exp": now + 3_599, "iat": now - 1, "iss": issuer, "sub": "108765432109876543210",
+        }))
+    };
+    let api = "https://api.example";
+    let ask = async |token: String| {
+        let client = gateway.internal().with_key(&token);
+        client.post(CODE, &chat_for(USER, "demo")).await
+    };
+    let answer = ask(token(executor, true, api)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    ask(token(other, true, api))
+        .await
+        .error(403, "MISSING_SCOPE");
+    let plugins = gateway.internal().with_key(&token(other, true, api));
+    assert_eq!(plugins.get("/admin/plugins").await.status, 200);
+    let stranger = "stranger@other-project.iam.gserviceaccount.com";
+    for refused in [
+        token(executor, false, api),
+        token(stranger, true, api),
+        token(executor, true, "https://other.example"),
+    ] {
+        ask(refused).await.error(401, "UNAUTHENTICATED");
+    }
+}
+
+/// Projected tokens of Kubernetes' service accounts have neither scopes nor an e-mail address, and no `typ`.
+#[tokio::test]
+async fn a_kubernetes_service_account_is_known_by_its_subject() {
+    let key = SigningKey::generate("s7dGqUcNKkR3bWJlP2yXg", "RS256");
+    let issuer = "https://kubernetes.default.svc.cluster.local";
+    let subject = |name: &str| format!("system:serviceaccount:agents:{name}");
+    let services = format!(
+        "[[identity.services]]\nsubject = {:?}\nscopes = [\"model:call\"]\n\
+         [[identity.services]]\nsubject = {:?}\nscopes = [\"plugins:write\"]\n",
+        subject("executor"),
+        subject("deployer")
+    );
+    let (gateway, _keys) = taking(issuer, &key, &services).await;
+    let now = Millis::now().seconds();
+    let token = |name: &str, email: Value| {
+        let mut claims = json!({
+            "aud": ["https://api.example", issuer],
+            "exp": now + 3_607,
+            "iat": now,
+            "iss": issuer,
+            "jti": "f2a7c0f3-6b1e-4d8e-9c57-2f6f0f2d8b11",
+            "kubernetes.io": {
+                "namespace": "agents",
+                "node": { "name": "node-1", "uid": "c0ffee00-9f7a-4a1c-8e0b-0a1b2c3d4e5f" },
+                "pod": { "name": format!("{name}-7c9f8d6b5-x2x4z"), "uid": "0b7d6a54-1f1e-4d43-8a1d-5e6f7a8b9c0d" },
+                "serviceaccount": { "name": name, "uid": "5a1d9b1c-3c8e-4e6f-9f0a-1b2c3d4e5f60" },
+                "warnafter": now + 3_600,
+            },
+            "nbf": now,
+            "sub": subject(name),
+        });
+        if !email.is_null() {
+            claims["email"] = email;
+        }
+        let header = json!({ "alg": "RS256", "kid": "s7dGqUcNKkR3bWJlP2yXg" });
+        key.token_of(&header.to_string(), &claims.to_string())
+    };
+    let ask = async |token: String| {
+        let client = gateway.internal().with_key(&token);
+        client.post(CODE, &chat_for(USER, "demo")).await
+    };
+    let answer = ask(token("executor", Value::Null)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let deployer = token("deployer", Value::Null);
+    ask(deployer.clone()).await.error(403, "MISSING_SCOPE");
+    let plugins = gateway.internal().with_key(&deployer);
+    assert_eq!(plugins.get("/admin/plugins").await.status, 200);
+    for stranger in [
+        token("default", Value::Null),
+        // An address that nobody has verified is nobody's.
+        token("default", subject("executor").into()),
+    ] {
+        ask(stranger).await.error(401, "UNAUTHENTICATED");
+    }
 }
 
 /// An executor makes the requests of many users from one address.

@@ -1,7 +1,7 @@
 //! Tokens as proof of identity: every way to forge one, and issuers whose keys come late, change or
 //! cannot be had.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use tests::{Gate, Reply, SigningKey, Upstream, patiently};
 use weir::config::Config;
 use weir::identity::dev_issuer::{DevAudience, DevIssuer};
 use weir::identity::jwks::KeySet;
-use weir::identity::jwt::{AllowedEmails, TokenError, TokenKind, TokenVerifier};
+use weir::identity::jwt::{AllowedServices, TokenError, TokenKind, TokenVerifier};
 use weir::identity::service_token::{ServiceTokenError, ServiceTokenSource};
 use weir::identity::settings::{Algorithm, IssuerSettings};
 use weir::identity::store;
@@ -115,7 +115,10 @@ impl Keys {
         set["keys"].as_array_mut().expect("a list").extend(others);
         let keys = KeySet::fixed(set.to_string().as_bytes(), &ALL).expect("keys");
         let service = TokenKind::Service {
-            allowed: AllowedEmails::Only(HashSet::from(["robot@example.iam".to_owned()])),
+            allowed: AllowedServices::Only {
+                emails: HashMap::from([("robot@example.iam".to_owned(), vec![])]),
+                subjects: HashMap::new(),
+            },
             scope_claim: "scope".into(),
         };
         let kinds = [

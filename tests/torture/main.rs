@@ -23,12 +23,13 @@ mod neighbours;
 mod postgres;
 mod process;
 mod redis;
+mod strangers;
 mod swaps;
 mod wipe;
 
 use std::process::ExitCode;
 
-const ROWS: [(&str, &str); 14] = [
+const ROWS: [(&str, &str); 16] = [
     (
         "W-A",
         "twenty kinds of hostile guests against one gateway: each ends alone, and leaves no memory behind",
@@ -71,7 +72,7 @@ const ROWS: [(&str, &str); 14] = [
     ),
     (
         "A3",
-        "who fails to prove themselves is shut out, whatever they forge, and costs bounded memory",
+        "who fails to prove themselves is shut out, whatever they forge, nobody who is known is, and memory is bounded",
     ),
     (
         "L7",
@@ -84,6 +85,14 @@ const ROWS: [(&str, &str); 14] = [
     (
         "L10",
         "clients that hang up, at four points 250 times each: all are charged, by usage or by an estimate",
+    ),
+    (
+        "N4",
+        "strangers try to shut others out: bad keys and expired tokens from their address, 250,000 addresses",
+    ),
+    (
+        "N6",
+        "strangers, and users beyond their rate, try to fill the log, the audit events and the disk",
     ),
 ];
 
@@ -113,6 +122,8 @@ fn main() -> ExitCode {
             "L7" => redis::run(),
             "L9" => wipe::run(),
             "L10" => disconnect::run(),
+            "N4" => strangers::shut_out(),
+            "N6" => strangers::fill(),
             _ => {
                 eprintln!("there is no row {row:?}");
                 false

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
@@ -27,6 +27,7 @@ pub(crate) struct Node {
     address: SocketAddr,
     folder: TempDir,
     child: Option<Child>,
+    is_dev: bool,
 }
 
 /// Where nodes keep what they know: SQLite and memory where nothing is named.
@@ -68,7 +69,48 @@ impl Node {
             address,
             folder,
             child: None,
+            is_dev: true,
         }
+    }
+
+    /// A node that serves others than this machine, by default limits, and believes this machine whom its requests come
+    /// from.
+    pub(crate) fn in_production(tables: &str) -> Self {
+        let mut node = Self::new(&Stores::default(), tables);
+        node.is_dev = false;
+        let file = node.folder.path().join("weir.toml");
+        let toml = fs::read_to_string(&file).expect("it was written");
+        let settings = "dev = false\ntrusted_proxies = [\"127.0.0.0/8\"]\n";
+        let toml = toml.replacen("dev = true\n", settings, 1);
+        fs::write(&file, toml).expect("the folder can be written");
+        node
+    }
+
+    /// Bytes that its log has.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        fs::metadata(self.log()).expect("it was started").len()
+    }
+
+    /// Bytes that its data folder has.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        let mut folders = vec![self.folder.path().join(".weir")];
+        let mut bytes = 0;
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).expect("a folder").flatten() {
+                match entry.metadata() {
+                    Ok(found) if found.is_dir() => folders.push(entry.path()),
+                    Ok(found) => bytes += found.len(),
+                    // Gone meanwhile.
+                    Err(_) => {}
+                }
+            }
+        }
+        bytes
+    }
+
+    /// Its database, to be read beside it.
+    pub(crate) fn database_url(&self) -> &SecretUrl {
+        &self.database
     }
 
     /// Another node with the same settings that knows the keys of this one, as those of one deployment do.
@@ -112,6 +154,15 @@ impl Node {
             .stderr(log)
             .spawn()
             .expect("weir runs");
+        if !self.is_dev {
+            while TcpStream::connect(self.address).is_err() {
+                let ended = child.try_wait().expect("it can be waited for");
+                assert!(ended.is_none(), "it ended: {}", self.read_log());
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            self.child = Some(child);
+            return;
+        }
         let mut greeting = BufReader::new(child.stdout.take().expect("piped"));
         let mut line = String::new();
         while !line.contains("curl ") {

@@ -13,8 +13,8 @@ impl Actor {
     }
 
     /// Another service.
-    pub fn service(email: &str) -> Self {
-        Self(format!("service:{email}"))
+    pub fn service(name: &str) -> Self {
+        Self(format!("service:{name}"))
     }
 
     /// A user of this machine, by the number that the system knows them by.

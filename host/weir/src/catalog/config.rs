@@ -18,7 +18,7 @@ pub struct ProviderConfig {
     /// adapter that answers by itself.
     #[serde(default)]
     pub base_url: Option<String>,
-    /// Where the credential comes from: `{ env = "NAME" }` or `{ file = "PATH" }`. A provider whose
+    /// Where the credential comes from: `{ env = "NAME" }` or `{ file = "PATH" }`; at least 16 bytes. A provider whose
     /// credential is absent is left out, and so are models that only it serves.
     #[serde(default)]
     pub credential: Option<SecretSource>,

@@ -21,6 +21,7 @@ use serde::de::IgnoredAny;
 use weir_ledger::price::{Price, PriceFactors};
 
 use self::config::{ModelConfig, ProviderConfig};
+use crate::inference::redact;
 use crate::inference::settings::TimeoutSettings;
 use crate::inference::upstream::{BaseUrl, Upstream, UpstreamTimeouts};
 use crate::plugins::{Component, Plugins};
@@ -56,7 +57,7 @@ pub struct Catalog {
 pub struct LeftOut {
     /// The provider's name under `providers`.
     pub provider: String,
-    /// The missing credential, e.g. `the environment variable OPENAI_API_KEY is not set`.
+    /// What is wrong with its credential, e.g. `the environment variable OPENAI_API_KEY is not set`.
     pub why: String,
     /// The models that nobody else serves.
     pub models: Vec<String>,
@@ -418,6 +419,16 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
                 Err(why) => return Some(Err(why)),
             },
         };
+        if credential
+            .as_ref()
+            .is_some_and(|credential| credential.expose().len() < redact::MIN_BYTES)
+        {
+            return Some(Err(format!(
+                "its credential has fewer than {} bytes: blotting it out of answers would blot out words, too; give the \
+                 provider a longer one, or leave `credential` out if it needs none",
+                redact::MIN_BYTES
+            )));
+        }
         if let Some(credential) = &credential
             && http::HeaderValue::from_str(credential.expose()).is_err()
         {

@@ -10,7 +10,7 @@
 //! **Invariant:** whom a token names is known only after its signature was verified.
 //! **Invariant:** an error holds nothing of a token, and nothing of one is logged.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::jwks::{COOLDOWN_MS, KeyError, KeySet, MAX_KID_CHARS};
-use super::settings::{Algorithm, IssuerSettings, ServiceSettings};
+use super::settings::{Algorithm, IdentitySettings, IssuerSettings, ServiceSettings};
 use crate::error::ApiError;
 use crate::outgoing::Client;
 use weir_storage::clock::{Clock, Millis};
@@ -46,18 +46,24 @@ pub enum TokenKind {
     /// A calling service.
     Service {
         /// The services that are let in.
-        allowed: AllowedEmails,
+        allowed: AllowedServices,
         /// The claim with the scopes.
         scope_claim: String,
     },
 }
 
-/// The services that are let in, by their verified e-mail address.
+/// The services that are let in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AllowedEmails {
-    /// These, to the letter.
-    Only(HashSet<String>),
-    /// All that the issuer names. For development mode, whose issuer names whom its owner asks for.
+pub enum AllowedServices {
+    /// These, to the letter, each with the scopes that it has beside its token's.
+    Only {
+        /// By their verified e-mail address.
+        emails: HashMap<String, Vec<String>>,
+        /// By what the issuer calls them.
+        subjects: HashMap<String, Vec<String>>,
+    },
+    /// All whose verified e-mail address the issuer gives. For development mode, whose issuer names whom its owner asks
+    /// for.
     Any,
 }
 
@@ -79,7 +85,7 @@ pub struct Verified {
     pub issuer: String,
     /// Whom it names. Means something only together with the issuer.
     pub subject: String,
-    /// An e-mail address. Never identifies anybody by itself.
+    /// An e-mail address that the issuer has verified. Never identifies anybody by itself.
     pub email: Option<String>,
     /// The scopes of a service; empty for other kinds.
     pub scopes: Vec<String>,
@@ -254,21 +260,18 @@ impl TokenVerifier {
                 allowed,
                 scope_claim,
             } => {
-                let is_allowed = email_verified
-                    && email.is_some_and(|email| match allowed {
-                        AllowedEmails::Only(emails) => emails.contains(email),
-                        AllowedEmails::Any => true,
-                    });
-                if !is_allowed {
-                    return Err(TokenError::NotAllowed);
-                }
-                scopes(claims.get(scope_claim))?
+                let granted = allowed
+                    .scopes_of(subject, email.filter(|_| email_verified))
+                    .ok_or(TokenError::NotAllowed)?;
+                let mut scopes = scopes(claims.get(scope_claim))?;
+                scopes.extend(granted);
+                scopes
             }
         };
         Ok(Verified {
             issuer: self.issuer.clone(),
             subject: subject.to_owned(),
-            email: email.map(str::to_owned),
+            email: email.filter(|_| email_verified).map(str::to_owned),
             scopes,
             expires_at,
         })
@@ -277,10 +280,37 @@ impl TokenVerifier {
 
 impl TokenKind {
     /// The kind that service tokens are by these settings.
-    pub fn service(settings: &ServiceSettings) -> Self {
+    pub fn service(settings: &IdentitySettings, service: &ServiceSettings) -> Self {
+        let allowed = service.allowed_emails.iter();
+        let mut emails: HashMap<_, _> = allowed.map(|email| (email.clone(), vec![])).collect();
+        let mut subjects = HashMap::new();
+        for named in &settings.services {
+            if let Some(email) = &named.email {
+                emails.insert(email.clone(), named.scopes.clone());
+            }
+            if let Some(subject) = &named.subject {
+                subjects.insert(subject.clone(), named.scopes.clone());
+            }
+        }
         Self::Service {
-            allowed: AllowedEmails::Only(settings.allowed_emails.iter().cloned().collect()),
-            scope_claim: settings.scope_claim.clone(),
+            allowed: AllowedServices::Only { emails, subjects },
+            scope_claim: service.scope_claim.clone(),
+        }
+    }
+}
+
+impl AllowedServices {
+    /// The scopes that a service has beside its token's; `None` where it is not let in.
+    fn scopes_of(&self, subject: &str, verified_email: Option<&str>) -> Option<Vec<String>> {
+        match self {
+            Self::Any => verified_email.map(|_| Vec::new()),
+            Self::Only { emails, subjects } => {
+                let by_email = verified_email.and_then(|email| emails.get(email));
+                let by_subject = subjects.get(subject);
+                let mut named = by_email.into_iter().chain(by_subject).peekable();
+                named.peek()?;
+                Some(named.flatten().cloned().collect())
+            }
         }
     }
 }

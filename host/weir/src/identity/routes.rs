@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::WebCaller;
-use super::store::{self, KeyItem};
+use super::store::{self, KeyItem, NewKey};
 use crate::app::App;
 use crate::audit::AuditEvent;
 use crate::error::ApiError;
@@ -17,7 +17,7 @@ use weir_storage::clock::Millis;
 /// The body of `POST /api-keys`.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct NewKey {
+struct KeyRequest {
     name: Option<String>,
 }
 
@@ -27,8 +27,8 @@ pub async fn create_api_key(
     caller: WebCaller,
     body: JsonBody,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let new: NewKey = if body.bytes.is_empty() {
-        NewKey::default()
+    let new: KeyRequest = if body.bytes.is_empty() {
+        KeyRequest::default()
     } else {
         serde_json::from_slice(&body.bytes).map_err(|_| {
             ApiError::invalid_request("name", "The body is an object with at most a name, a text.")
@@ -46,16 +46,21 @@ pub async fn create_api_key(
         store::create_limited_key(&app.database, &app.key_peppers, &caller.user_id, &name, now)
             .await
             .map_err(super::store_failed)?;
-    let Some(key) = key else {
-        return Err(ApiError::new(
-            StatusCode::TOO_MANY_REQUESTS,
-            "KEY_LIMIT_REACHED",
-            format!(
-                "A user has at most {} active keys; revoke one first.",
-                store::MAX_ACTIVE_KEYS
-            ),
-        )
-        .with_no_retry());
+    let refused = |message: String| {
+        let code = "KEY_LIMIT_REACHED";
+        ApiError::new(StatusCode::TOO_MANY_REQUESTS, code, message).with_no_retry()
+    };
+    let key = match key {
+        NewKey::Made(key) => key,
+        NewKey::TooManyActive => {
+            let most = store::MAX_ACTIVE_KEYS;
+            let message = format!("A user has at most {most} active keys; revoke one first.");
+            return Err(refused(message));
+        }
+        NewKey::TooManyToday => {
+            let most = store::MAX_KEYS_A_DAY;
+            return Err(refused(format!("A user makes at most {most} keys a day.")));
+        }
     };
     app.audit.record(AuditEvent::KeyCreated {
         user_id: caller.user_id,

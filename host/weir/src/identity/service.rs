@@ -1,9 +1,10 @@
-//! Other services, by tokens of an OIDC issuer. Not for users: an e-mail address must be on the allow-list.
+//! Other services, by tokens of an OIDC issuer. Not for users: each must be named in the configuration.
 //!
 //! Services are neither limited nor locked out at the port that is theirs: an executor makes the requests of many users
 //! from one address.
 //!
-//! **Invariant:** what a service may do, its token says: each handler asks for the scope that it needs.
+//! **Invariant:** what a service may do, its token says, or the configuration: each handler asks for the scope that it
+//! needs.
 
 use axum::extract::FromRequestParts;
 use http::StatusCode;
@@ -27,7 +28,7 @@ pub enum Scope {
 /// Another service, proven.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceCaller {
-    email: String,
+    name: String,
     scopes: Vec<String>,
 }
 
@@ -41,9 +42,9 @@ impl Scope {
 }
 
 impl ServiceCaller {
-    /// The service's e-mail address.
-    pub fn email(&self) -> &str {
-        &self.email
+    /// The service's verified e-mail address, or what its issuer calls it.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Refuses a service whose token lacks a scope.
@@ -52,7 +53,7 @@ impl ServiceCaller {
             return Ok(());
         }
         tracing::warn!(
-            service = self.email,
+            service = self.name,
             scope = scope.name(),
             "a service lacks a scope"
         );
@@ -116,8 +117,7 @@ pub(super) async fn identify(parts: &Parts, app: &App) -> Result<ServiceCaller, 
     let verifier = verifier.ok_or_else(|| refused("no issuer is configured", Refusal::Forged))?;
     match verifier.verify(token).await {
         Ok(verified) => Ok(ServiceCaller {
-            // Always there: it is what the allow-list is of.
-            email: verified.email.unwrap_or_default(),
+            name: verified.email.unwrap_or(verified.subject),
             scopes: verified.scopes,
         }),
         Err(error @ TokenError::Unavailable) => Err(Refusal::Other(error.into())),

@@ -13,6 +13,10 @@ use weir_storage::secrets::SecretSource;
 /// How the names of development mode's own issuer begin; no other may have such a name.
 pub const DEV_ISSUER_PREFIX: &str = "urn:weir:dev";
 
+/// What services may be allowed to do: to call models for users, to change what serves in slots, and at the executor to
+/// run swarms.
+pub const SERVICE_SCOPES: [&str; 3] = ["model:call", "plugins:write", "swarm:run"];
+
 /// Issuers of tokens. What is left out is not accepted; in development mode, the local issuer takes its
 /// place.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -24,6 +28,8 @@ pub struct IdentitySettings {
     pub attestation: Option<IssuerSettings>,
     /// Tokens of other services: `Authorization: Bearer`.
     pub service: Option<ServiceSettings>,
+    /// Services that are let in by name, with scopes that their tokens do not carry.
+    pub services: Vec<NamedService>,
     /// Where weir gets the token that it presents to other services of its own kind.
     pub outgoing: Option<OutgoingSettings>,
 }
@@ -62,11 +68,28 @@ pub struct ServiceSettings {
     /// The signatures that are accepted. Default `["RS256", "ES256"]`.
     #[serde(default = "default_algorithms")]
     pub algorithms: Vec<Algorithm>,
-    /// The services that are let in, by their verified e-mail address, to the letter.
+    /// The services that are let in, by their verified e-mail address, to the letter; beside those under
+    /// `[[identity.services]]`. Default: none.
+    #[serde(default)]
     pub allowed_emails: Vec<String>,
     /// The claim with the token's scopes: a text with spaces between them, or a list. Default `scope`.
     #[serde(default = "default_scope_claim")]
     pub scope_claim: String,
+}
+
+/// A service that is let in, and what it may do beside what its token says: Google's service accounts have tokens
+/// without scopes, Kubernetes' also without an e-mail address. Has a `subject` or an `email`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NamedService {
+    /// The tokens' `sub`, to the letter, such as `system:serviceaccount:NAMESPACE:NAME`.
+    #[serde(default)]
+    pub subject: Option<String>,
+    /// The tokens' verified `email`, to the letter.
+    #[serde(default)]
+    pub email: Option<String>,
+    /// What it may do: `model:call`, `plugins:write`, `swarm:run`.
+    pub scopes: Vec<String>,
 }
 
 /// Where weir gets the token that it presents to other services.
@@ -145,9 +168,11 @@ impl IdentitySettings {
             }
         }
         if let Some(service) = &self.service {
-            if service.allowed_emails.is_empty() {
+            if service.allowed_emails.is_empty() && self.services.is_empty() {
                 problems.push(
-                    "`identity.service.allowed_emails` is empty: nobody would be let in".to_owned(),
+                    "`identity.service.allowed_emails` is empty and there is no `[[identity.services]]`: nobody would \
+                     be let in"
+                        .to_owned(),
                 );
             }
             accepted.push(("identity.service".into(), service.api()));
@@ -155,6 +180,7 @@ impl IdentitySettings {
                 accepted.push(("identity.service.executor_audience".into(), executor));
             }
         }
+        problems.extend(self.service_problems());
         for (index, (setting, issuer)) in accepted.iter().enumerate() {
             problems.extend(issuer.problem(setting));
             for (other, same) in &accepted[..index] {
@@ -172,6 +198,53 @@ impl IdentitySettings {
             problems.push(format!(
                 "`identity.outgoing.client_credentials.token_url` {problem}"
             ));
+        }
+        problems
+    }
+}
+
+impl IdentitySettings {
+    fn service_problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.service.is_none() && !self.services.is_empty() {
+            problems.push(
+                "`identity.services` names services, and `identity.service`, the issuer of their tokens, is not set"
+                    .to_owned(),
+            );
+        }
+        for (index, service) in self.services.iter().enumerate() {
+            let setting = format!("identity.services[{index}]");
+            let name = match (&service.subject, &service.email) {
+                (Some(name), None) | (None, Some(name)) => name,
+                _ => {
+                    problems.push(format!(
+                        "`{setting}` takes either a `subject` or an `email`, by which the service is known"
+                    ));
+                    continue;
+                }
+            };
+            if name.is_empty() {
+                problems.push(format!("`{setting}`: the name is empty"));
+            }
+            let names = |other: &NamedService| (other.subject.clone(), other.email.clone());
+            let others = &self.services[..index];
+            if others.iter().any(|other| names(other) == names(service)) {
+                problems.push(format!(
+                    "`{setting}` names {name:?}, which stands there before"
+                ));
+            }
+            if service.scopes.is_empty() {
+                problems.push(format!(
+                    "`{setting}.scopes` is empty: the service could do nothing"
+                ));
+            }
+            let scopes = service.scopes.iter();
+            for unknown in scopes.filter(|scope| !SERVICE_SCOPES.contains(&scope.as_str())) {
+                problems.push(format!(
+                    "`{setting}.scopes`: there is no scope {unknown:?}; there are {}",
+                    SERVICE_SCOPES.join(", ")
+                ));
+            }
         }
         problems
     }
@@ -246,6 +319,8 @@ mod tests {
     const SERVICE: &str = "[identity.service]\nissuer = 'https://id.example'\naudience = 'api'\n\
                            executor_audience = 'executor'\nallowed_emails = ['a@b.example']\n";
 
+    const NAMED: &str = "[[identity.services]]\nsubject = 'robot'\nscopes = ['swarm:run']\n";
+
     fn read(toml: &str) -> Result<IdentitySettings, String> {
         let settings = Figment::from(Toml::string(toml));
         let settings: IdentitySettings = settings
@@ -270,6 +345,8 @@ mod tests {
         assert_eq!(service.scope_claim, "scope");
         assert_eq!(service.executor().unwrap().audience, "executor");
         assert!(read("identity.outgoing.file = '/run/token'").is_ok());
+        let by_name = SERVICE.replace("allowed_emails = ['a@b.example']\n", "");
+        assert!(read(&format!("{by_name}{NAMED}")).is_ok());
     }
 
     #[test]
@@ -289,6 +366,31 @@ mod tests {
                 "would pass for the other",
             ),
             (SERVICE.replace("'a@b.example'", ""), "nobody"),
+            (NAMED.to_owned(), "`identity.service`, the issuer"),
+            (
+                format!("{SERVICE}{NAMED}{NAMED}"),
+                "`identity.services[1]` names",
+            ),
+            (
+                format!("{SERVICE}{NAMED}email = 'a'\n"),
+                "either a `subject` or an `email`",
+            ),
+            (
+                format!("{SERVICE}{}", NAMED.replace("subject", "name")),
+                "name",
+            ),
+            (
+                format!("{SERVICE}{}", NAMED.replace("robot", "")),
+                "the name is empty",
+            ),
+            (
+                format!("{SERVICE}{}", NAMED.replace("'swarm:run'", "")),
+                "could do nothing",
+            ),
+            (
+                format!("{SERVICE}{}", NAMED.replace("swarm:run", "swarm:*")),
+                "no scope \"swarm:*\"",
+            ),
             (SERVICE.replace("https://id", "http://id"), "https://"),
             (SERVICE.replace("https://id.example", "id"), "jwks_url"),
             (format!("{SERVICE}algorithms = []"), "algorithms"),

@@ -160,6 +160,20 @@ pub async fn find_key(database: &Database, id: &str) -> sqlx::Result<Option<Stor
 /// The most keys of a user that can work at once.
 pub const MAX_ACTIVE_KEYS: i64 = 10;
 
+/// The most keys that a user makes within a day, those included that were revoked since: rows that a loop in somebody's
+/// script would fill the disk with.
+pub const MAX_KEYS_A_DAY: i64 = 100;
+
+/// What comes of asking for a key.
+pub enum NewKey {
+    /// It was made.
+    Made(RawKey),
+    /// The user has [`MAX_ACTIVE_KEYS`].
+    TooManyActive,
+    /// The user has made [`MAX_KEYS_A_DAY`] within a day.
+    TooManyToday,
+}
+
 /// A key as lists show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyItem {
@@ -209,14 +223,14 @@ pub async fn list_keys(database: &Database, user_id: &str) -> sqlx::Result<Vec<K
         .collect()
 }
 
-/// Makes a key for a user who exists, unless that would be more than [`MAX_ACTIVE_KEYS`].
+/// Makes a key for a user who exists, unless that would be too many.
 pub async fn create_limited_key(
     database: &Database,
     peppers: &Peppers,
     user_id: &str,
     name: &str,
     now: Millis,
-) -> sqlx::Result<Option<RawKey>> {
+) -> sqlx::Result<NewKey> {
     let mut transaction = database.begin().await?;
     // Changes nothing and locks the row, on both databases: of two requests at once, one waits.
     sqlx::query("UPDATE users SET id = id WHERE id = $1")
@@ -232,7 +246,17 @@ pub async fn create_limited_key(
     .fetch_one(&mut transaction)
     .await?;
     if active >= MAX_ACTIVE_KEYS {
-        return Ok(None);
+        return Ok(NewKey::TooManyActive);
+    }
+    let today: i64 = sqlx::query_scalar(
+        "SELECT CAST(COUNT(*) AS BIGINT) FROM api_keys WHERE user_id = $1 AND created_at > $2",
+    )
+    .bind(user_id)
+    .bind(now.plus_days(-1).0)
+    .fetch_one(&mut transaction)
+    .await?;
+    if today >= MAX_KEYS_A_DAY {
+        return Ok(NewKey::TooManyToday);
     }
     let key = RawKey::generate();
     insert_key(
@@ -245,7 +269,7 @@ pub async fn create_limited_key(
     )
     .await?;
     transaction.commit().await?;
-    Ok(Some(key))
+    Ok(NewKey::Made(key))
 }
 
 /// A user's active keys of a name.

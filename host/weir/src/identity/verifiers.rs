@@ -6,7 +6,7 @@
 use anyhow::anyhow;
 
 use super::dev_issuer::{DevAudience, DevIssuer};
-use super::jwt::{AllowedEmails, TokenKind, TokenVerifier};
+use super::jwt::{AllowedServices, TokenKind, TokenVerifier};
 use super::settings::{IdentitySettings, IssuerSettings};
 use crate::outgoing::Client;
 use weir_storage::clock::Clock;
@@ -50,14 +50,14 @@ impl Verifiers {
         };
         let (api, executor) = match &settings.service {
             Some(service) => {
-                let api = remote(TokenKind::service(service), &service.api())?;
+                let api = remote(TokenKind::service(settings, service), &service.api())?;
                 let executor = service.executor_audience.clone();
                 let executor = executor.map(|audience| api.for_audience(audience));
                 (Some(api), executor)
             }
             None => {
                 let kind = TokenKind::Service {
-                    allowed: AllowedEmails::Any,
+                    allowed: AllowedServices::Any,
                     scope_claim: "scope".into(),
                 };
                 (

@@ -34,6 +34,8 @@ const MAX_HEADER_BYTES: usize = 16 << 10;
 const USER_AGENT: HeaderValue =
     HeaderValue::from_static(concat!("weir/", env!("CARGO_PKG_VERSION")));
 
+const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
+
 /// What adapters' paths are appended to: an origin and a path without a slash at its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BaseUrl {
@@ -150,6 +152,8 @@ pub fn build(
         .map_err(DestinationError::Path)?;
     let mut headers = guest_headers(&asked.headers, description)?;
     headers.entry(header::USER_AGENT).or_insert(USER_AGENT);
+    // Without it, any encoding would do, and an encoded answer is refused.
+    headers.insert(header::ACCEPT_ENCODING, IDENTITY);
     let mut path = asked.path;
     if let Some(credential) = credential {
         apply(slot, credential, &mut path, &mut headers)?;

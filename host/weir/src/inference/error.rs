@@ -50,6 +50,9 @@ pub enum ExchangeError {
     /// The connection broke after the request was sent.
     #[error("the upstream broke off")]
     BrokenOff,
+    /// The answer is compressed, or otherwise encoded.
+    #[error("the upstream's answer has a Content-Encoding, and weir asked for none")]
+    Encoded,
     /// The upstream took too long.
     #[error("the upstream took too long: {0}")]
     TimedOut(Phase),
@@ -172,6 +175,11 @@ impl From<ExchangeError> for ApiError {
                 S::BAD_GATEWAY,
                 "UPSTREAM_ERROR",
                 "The model's provider broke off its answer.",
+            ),
+            ExchangeError::Encoded => new(
+                S::BAD_GATEWAY,
+                "UPSTREAM_ERROR",
+                "The model's provider sent a compressed answer, for which weir does not ask.",
             ),
             // What has used more than it may is an answer; see `serve`.
             ExchangeError::TooLarge | ExchangeError::Spent => new(

@@ -141,6 +141,9 @@ impl Exchange<'_> {
             .as_ref()
             .map(|secret| secret.expose());
         let (head, body) = response.into_parts();
+        if is_encoded(&head.headers) {
+            return Err(ExchangeError::Encoded);
+        }
         guest
             .head(&HttpResponseHead {
                 status: head.status.as_u16(),
@@ -245,6 +248,16 @@ fn data(
         None => Ok(None),
         Some(frame) => Ok(Some(frame?.into_data().unwrap_or_default())),
     }
+}
+
+/// Whether an answer is in an encoding: none is asked for, and none undone. The adapter could not read it, and a
+/// credential in it would not be found.
+fn is_encoded(headers: &http::HeaderMap) -> bool {
+    let mut encodings = headers.get_all(header::CONTENT_ENCODING).iter();
+    encodings.any(|encoding| {
+        let encoding = encoding.as_bytes().trim_ascii();
+        !encoding.is_empty() && !encoding.eq_ignore_ascii_case(b"identity")
+    })
 }
 
 /// Those of an answer's headers that the adapter is shown.

@@ -7,6 +7,9 @@ use bytes::Bytes;
 use memchr::memmem::Finder;
 use serde_json::Value;
 
+/// Bytes that a secret has at least: what is shorter may be a word, and would be blotted out of answers that say it.
+pub const MIN_BYTES: usize = 16;
+
 /// Replaces each occurrence of a secret by as many asterisks, also where it is written as a URL or a JSON
 /// text writes it.
 pub struct Redactor(Vec<Blotter>);

@@ -50,7 +50,7 @@ impl FromRequestParts<App> for Operator {
         }
         let service = identity::service_among_users(parts, app).await?;
         service.require(Scope::PluginsWrite)?;
-        Ok(Self(Actor::service(service.email())))
+        Ok(Self(Actor::service(service.name())))
     }
 }
 

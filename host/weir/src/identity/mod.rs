@@ -387,6 +387,10 @@ impl Identification<'_> {
         };
         if !decision.allowed {
             self.remember(decision);
+            let context = self.parts.extensions.get::<RequestContext>();
+            if let (Some(context), Some(user_id)) = (context, user_id) {
+                context.note_user(user_id);
+            }
             self.app.audit.record(AuditEvent::RateLimited {
                 user_id: user_id.map(str::to_owned),
                 scope,

@@ -22,8 +22,12 @@ CREATE TABLE accounts (
     CHECK (period_start <= period_end),
     CHECK (plan_held BETWEEN 0 AND plan_credits),
     CHECK (top_up_held BETWEEN 0 AND top_up_credits)
-);
+) WITHOUT ROWID;
 
+CREATE INDEX accounts_by_period_end ON accounts (period_end);
+
+-- Those that are open, and those that expired and of which their node may have more to say. A hold that was settled or
+-- released is in the entries alone. So this table is small, is read whole by sweeps, and has no other index.
 CREATE TABLE holds (
     id               TEXT   NOT NULL PRIMARY KEY,
     account_id       TEXT   NOT NULL REFERENCES accounts (id),
@@ -38,29 +42,24 @@ CREATE TABLE holds (
     opened_at        BIGINT NOT NULL,
     period_start     BIGINT NOT NULL,
     period_number    BIGINT NOT NULL,
-    state            TEXT   NOT NULL
-                     CHECK (state = 'open' OR state = 'settled' OR state = 'released' OR state = 'expired'),
-    ended_at         BIGINT,
+    -- Null while it is open.
+    expired_at       BIGINT,
     plan_reserved    BIGINT NOT NULL CHECK (plan_reserved >= 0),
     top_up_reserved  BIGINT NOT NULL CHECK (top_up_reserved >= 0),
     checkpoint       BIGINT NOT NULL CHECK (checkpoint >= 0),
-    settled          BIGINT NOT NULL,
     plan_posted      BIGINT NOT NULL CHECK (plan_posted >= 0),
     top_up_posted    BIGINT NOT NULL CHECK (top_up_posted >= 0),
     overrun          BIGINT NOT NULL CHECK (overrun >= 0),
     -- What served the request so far, as JSON.
     usage            TEXT,
-    CHECK ((state = 'open') = (ended_at IS NULL)),
-    CHECK (state = 'open' OR plan_reserved + top_up_reserved = 0),
-    CHECK (state IN ('settled', 'expired') OR settled = 0),
-    CHECK (settled = plan_posted + top_up_posted + overrun)
-);
+    CHECK (expired_at IS NULL OR plan_reserved + top_up_reserved = 0),
+    CHECK (expired_at IS NOT NULL OR plan_posted + top_up_posted + overrun = 0)
+) WITHOUT ROWID;
 
-CREATE INDEX accounts_by_period_end ON accounts (period_end);
-CREATE INDEX open_holds_by_boot ON holds (boot_id) WHERE state = 'open';
-CREATE INDEX holds_by_request ON holds (request_id);
-
+-- Why balances change, and how holds end: never changed, and written at its end alone.
 CREATE TABLE entries (
+    -- Later entries have higher numbers, over all accounts.
+    number              INTEGER NOT NULL PRIMARY KEY,
     account_id          TEXT   NOT NULL REFERENCES accounts (id),
     -- From 1, without a gap.
     sequence            BIGINT NOT NULL CHECK (sequence > 0),
@@ -73,10 +72,15 @@ CREATE TABLE entries (
     -- Of a grant, a top-up or a refund: what was asked for, as JSON, under which id.
     operation_id        TEXT,
     operation           TEXT   CHECK ((operation IS NULL) = (operation_id IS NULL)),
-    hold_id             TEXT   REFERENCES holds (id),
+    -- Of the end of a hold: what the hold was opened for.
+    hold_id             TEXT,
+    request_id          TEXT,
+    parent_id           TEXT,
     source              TEXT,
     source_id           TEXT,
     model               TEXT,
+    amount              BIGINT,
+    -- What served the request, if anything did, and what it used.
     provider            TEXT,
     adapter_digest      TEXT,
     requests            BIGINT,
@@ -89,14 +93,18 @@ CREATE TABLE entries (
     provider_cost       BIGINT,
     latency_ms          BIGINT,
     estimated_at        BIGINT,
-    PRIMARY KEY (account_id, sequence),
-    CHECK (kind = 'settlement' OR kind = 'expiry' OR kind = 'late_settlement' OR kind = 'late_release'
+    CHECK (kind = 'settlement' OR kind = 'release' OR kind = 'expiry' OR kind = 'late_settlement' OR kind = 'late_release'
         OR kind = 'grant' OR kind = 'lapse' OR kind = 'top_up' OR kind = 'refund'),
-    CHECK ((kind = 'settlement' OR kind = 'expiry' OR kind = 'late_settlement' OR kind = 'late_release') = (hold_id IS NOT NULL)),
+    CHECK ((kind = 'settlement' OR kind = 'release' OR kind = 'expiry' OR kind = 'late_settlement' OR kind = 'late_release')
+        = (hold_id IS NOT NULL)),
     CHECK (kind <> 'settlement' OR (plan_delta <= 0 AND top_up_delta <= 0 AND overrun >= 0)),
+    CHECK (kind <> 'release' OR (plan_delta = 0 AND top_up_delta = 0 AND overrun = 0)),
     CHECK (kind NOT IN ('grant', 'top_up') OR (plan_delta >= 0 AND top_up_delta >= 0)),
     CHECK (kind NOT IN ('lapse', 'refund') OR (plan_delta <= 0 AND top_up_delta <= 0))
 );
+
+-- What tells that a hold has ended. The ids of holds are ordered by time, so that this grows near its edge.
+CREATE UNIQUE INDEX entries_by_hold ON entries (hold_id, kind) WHERE hold_id IS NOT NULL;
 
 -- Those of requests have none.
 CREATE UNIQUE INDEX entries_by_operation ON entries (operation_id) WHERE operation_id IS NOT NULL;
@@ -107,12 +115,28 @@ BEGIN SELECT RAISE(ABORT, 'entries are append-only'); END;
 CREATE TRIGGER entries_are_not_deleted BEFORE DELETE ON entries
 BEGIN SELECT RAISE(ABORT, 'entries are append-only'); END;
 
--- What reports are made of: the sums of entries that have a provider.
+-- One row: up to which number entries are folded into the two tables below. Who wants exact figures adds those that come
+-- after it.
+CREATE TABLE entries_folded (
+    number  BIGINT NOT NULL
+);
+
+INSERT INTO entries_folded (number) VALUES (0);
+
+-- The entries of each account, in order.
+CREATE TABLE account_entries (
+    account_id  TEXT   NOT NULL,
+    sequence    BIGINT NOT NULL,
+    number      BIGINT NOT NULL,
+    PRIMARY KEY (account_id, sequence)
+) WITHOUT ROWID;
+
+-- The sums of entries that have a provider.
 CREATE TABLE usage_daily (
     account_id          TEXT   NOT NULL REFERENCES accounts (id),
     period_start        BIGINT NOT NULL,
-    -- In UTC, as YYYY-MM-DD.
-    day                 TEXT   NOT NULL,
+    -- Its first moment, in UTC.
+    day                 BIGINT NOT NULL,
     model               TEXT   NOT NULL,
     provider            TEXT   NOT NULL,
     source              TEXT   NOT NULL,
@@ -128,7 +152,7 @@ CREATE TABLE usage_daily (
     -- In nano-USD.
     provider_cost       BIGINT NOT NULL,
     PRIMARY KEY (account_id, period_start, day, model, provider, source)
-);
+) WITHOUT ROWID;
 
 CREATE INDEX usage_daily_by_day ON usage_daily (day);
 
@@ -139,13 +163,15 @@ CREATE TABLE node_leases (
     lease_until  BIGINT NOT NULL
 );
 
+-- Written where the hold of the first request with a key is opened, and where that request has ended.
 CREATE TABLE idempotency_keys (
     account_id      TEXT   NOT NULL,
     key             TEXT   NOT NULL CHECK (length(key) BETWEEN 1 AND 255),
     -- SHA-256 of method, path and body.
     request_digest  BLOB   NOT NULL CHECK (length(request_digest) = 32),
-    -- The first request, and the run of a node that serves it.
+    -- The first request, its hold, and the run of a node that serves it.
     request_id      TEXT   NOT NULL,
+    hold_id         TEXT   NOT NULL,
     boot_id         TEXT   NOT NULL,
     created_at      BIGINT NOT NULL,
     expires_at      BIGINT NOT NULL,

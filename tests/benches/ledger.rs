@@ -3,7 +3,8 @@
 //! `cargo bench -p tests --bench ledger` prints the rate on each database, spread over many accounts and all
 //! on one, and fails where it falls short. PostgreSQL is a server of its own that waits for the disk. Then, at the
 //! rate that each must reach on disk, how long an operation takes beside the disk's own `fsync`; and, on SQLite on disk,
-//! what a pair costs in processor time of the whole process at 32 requests at once and at one. Last, what a plain
+//! what a pair costs in processor time of the whole process at 32 requests at once and at one, and how many pages and rows
+//! it writes, as SQLite's log has them. Last, what a plain
 //! request to a gateway takes longer than the same one to its upstream.
 
 #![expect(clippy::print_stdout, reason = "a bench prints its figures")]
@@ -14,6 +15,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use sqlx::Row;
 use tests::client::Client;
 use tests::gateway::{USER, chat};
 use tests::ledger::create_users;
@@ -52,6 +54,9 @@ const PLAIN: usize = 1_000;
 const ACCOUNTS: usize = 200;
 
 const SECONDS: u64 = 5;
+
+/// Pairs over which it is counted what one of them writes.
+const PAIRS_COUNTED: usize = 2_000;
 
 /// Pairs a second, in memory and on disk.
 const IN_MEMORY: f64 = 10_000.0;
@@ -101,6 +106,11 @@ fn main() -> ExitCode {
                         "{name}, {connections} at once: {per_pair:.1?} of processor time a pair (limit \
                          {PROCESSOR_TIME:.0?} at {CONNECTIONS}), p99 of an opening {p99:.2?}, fsync {:.2?}",
                         percentile(&mut fsyncs(folder.path()), 50)
+                    );
+                    let (pages, rows) = written(&database, &ledger, connections).await;
+                    println!(
+                        "{name}, {connections} at once: a pair writes {pages:.2} pages and {rows:.2} rows, what is \
+                         folded behind it included"
                     );
                 }
             }
@@ -184,6 +194,47 @@ async fn measure(ledger: &Ledger, accounts: usize, concurrent: usize) -> Measure
         per_pair: (processor_time() - spent) / openings.len() as u32,
         p99: percentile(&mut openings, 99),
     }
+}
+
+/// How many pages a pair writes to SQLite's log, and how many rows it inserts, changes and deletes.
+async fn written(database: &Database, ledger: &Ledger, concurrent: usize) -> (f64, f64) {
+    let pairs = PAIRS_COUNTED / concurrent * concurrent;
+    // So that there is something in the log, and then that it is not begun anew.
+    pair(ledger, &AccountId("usr_0".to_owned())).await;
+    let mut reader = database.snapshot().await.expect("a snapshot");
+    let users = "SELECT CAST(COUNT(*) AS BIGINT) FROM users";
+    let _: i64 = sqlx::query_scalar(users)
+        .fetch_one(&mut *reader)
+        .await
+        .expect("a number");
+    let so_far = async || {
+        let log = sqlx::query("PRAGMA wal_checkpoint(PASSIVE)");
+        let log = log.fetch_one(database.writer()).await.expect("a log");
+        let turn = database.write_turn().expect("it is SQLite");
+        let rows = turn.native().await.expect("the turn").total_changes();
+        (log.get::<i64, _>(1), rows)
+    };
+    let before = so_far().await;
+    let mut requests = JoinSet::new();
+    for request in 0..concurrent {
+        let ledger = ledger.clone();
+        let account = AccountId(format!("usr_{}", request % ACCOUNTS));
+        requests.spawn(async move {
+            for _ in 0..pairs / concurrent {
+                pair(&ledger, &account).await;
+            }
+        });
+    }
+    requests.join_all().await;
+    // What the last of them have left to be folded.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let after = so_far().await;
+    reader.rollback().await.expect("an end");
+    let each = |count: f64| count / pairs as f64;
+    (
+        each((after.0 - before.0) as f64),
+        each((after.1 - before.1) as f64),
+    )
 }
 
 /// At [`ON_DISK`] pairs a second, of which none waits for another.

@@ -38,7 +38,7 @@ async fn charges(gateway: &Gateway) -> Vec<Charge> {
     type Row = (i64, String, Option<String>, String, i64, i64, Option<i64>);
     let rows: Vec<Row> = sqlx::query_as(
         "SELECT plan_delta + top_up_delta, source, source_id, provider, tokens_input, tokens_output, \
-         estimated_at FROM entries WHERE hold_id IS NOT NULL ORDER BY sequence",
+         estimated_at FROM entries WHERE hold_id IS NOT NULL AND kind <> 'release' ORDER BY number",
     )
     .fetch_all(gateway.app().database.reader())
     .await
@@ -76,7 +76,7 @@ async fn is_settled(gateway: &Gateway) {
     let violations = verify(&app.database, app.clock.now()).await;
     assert_eq!(violations.expect("an answer"), []);
     let open: i64 =
-        sqlx::query_scalar("SELECT CAST(COUNT(*) AS BIGINT) FROM holds WHERE state = 'open'")
+        sqlx::query_scalar("SELECT CAST(COUNT(*) AS BIGINT) FROM holds WHERE expired_at IS NULL")
             .fetch_one(app.database.reader())
             .await
             .expect("an answer");

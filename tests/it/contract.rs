@@ -147,7 +147,7 @@ async fn calls_that_an_upstream_interleaves_reach_a_client_interleaved_and_whole
 async fn charges(gateway: &Gateway) -> Vec<(i64, i64)> {
     let rows = sqlx::query_as(
         "SELECT plan_delta + top_up_delta, tokens_output FROM entries WHERE hold_id IS NOT NULL \
-         ORDER BY sequence",
+         AND kind <> 'release' ORDER BY number",
     );
     let rows: Vec<(i64, i64)> = rows
         .fetch_all(gateway.app().database.reader())

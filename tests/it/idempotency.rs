@@ -10,9 +10,13 @@ use tests::ledger::create_users;
 use tests::stores::{Postgres, each_database};
 use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat, patiently};
 use tokio::task::JoinSet;
-use weir_ledger::idempotency::{self, Claim, Claimed, ClaimedKey};
+use tokio::time::Instant;
+use weir_ledger::idempotency::ClaimedKey;
 use weir_ledger::verify::verify;
-use weir_ledger::{AccountId, Credits, LeaseSettings, Ledger};
+use weir_ledger::{
+    AccountId, Claim, Credits, HoldId, LeaseSettings, Ledger, LedgerError, Open, Refusal,
+    RequestSource, Served, Taken,
+};
 use weir_storage::clock::{Clock, ManualClock, Millis};
 use weir_storage::database::SqlDialect;
 use weir_storage::sealing::KeyRing;
@@ -48,8 +52,8 @@ fn is_replay(answer: &Answer) -> bool {
 /// How many requests were settled, and what was charged for them, in millionths of a credit.
 async fn charges(gateway: &Gateway) -> (i64, i64) {
     let row = sqlx::query(
-        "SELECT CAST(COUNT(*) AS BIGINT), CAST(COALESCE(SUM(plan_posted + top_up_posted), 0) AS BIGINT) \
-         FROM holds WHERE state = 'settled'",
+        "SELECT CAST(COUNT(*) AS BIGINT), CAST(COALESCE(-SUM(plan_delta + top_up_delta), 0) AS BIGINT) \
+         FROM entries WHERE kind = 'settlement'",
     )
     .fetch_one(gateway.app().database.reader())
     .await
@@ -446,39 +450,66 @@ async fn answers_outlive_the_change_to_a_new_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_was_torn_down_gives_its_key_back() {
+async fn the_key_of_a_request_that_was_torn_down_ends() {
     each_database(async |stores| {
         let (database, now) = (&stores.database, Millis::now());
         create_users(database, ["alice"].into_iter(), now.0).await;
         let clock = Clock::Manual(ManualClock::at(now));
-        let lease = LeaseSettings::default();
-        let ledger = Ledger::start(database.clone(), clock.clone(), lease).await;
+        let ledger = Ledger::start(database.clone(), clock, LeaseSettings::default()).await;
         let ledger = ledger.expect("a ledger");
-        let claim = |request_id: &str| Claim {
-            account: AccountId("alice".to_owned()),
+        let alice = AccountId("alice".to_owned());
+        let claim = Claim {
             key: "key-1".to_owned(),
             request_digest: [1; 32],
-            request_id: request_id.to_owned(),
-            boot_id: ledger.boot_id().clone(),
-            at: now,
         };
-        let ask = async || idempotency::claim(database, &claim("req_b")).await;
-        let first = idempotency::claim(database, &claim("req_a")).await;
-        assert_eq!(first.expect("an answer"), Claimed::New);
+        let deadline = || Instant::now() + Duration::from_secs(20);
+        let ask = async |request_id: &str| {
+            let open = Open {
+                hold: HoldId(format!("hold_{request_id}")),
+                amount: Credits::from_micro(9),
+                request_id: request_id.to_owned(),
+                parent: None,
+                source: RequestSource::Web,
+                source_id: None,
+                model: "m".to_owned(),
+            };
+            let claim = Some(claim.clone());
+            ledger.open_claiming(&alice, open, claim, deadline()).await
+        };
+        let at = ask("a").await.expect("a hold");
         let keys = KeyRing::of([(1, Key::new([1; 32]))]);
-        let key = ClaimedKey::new(database.clone(), keys, clock.clone(), claim("req_a"));
-        assert_eq!(ask().await.expect("an answer"), Claimed::InProgress);
+        let key = ClaimedKey::new(
+            ledger.clone(),
+            keys,
+            alice.clone(),
+            claim.clone(),
+            "a".to_owned(),
+            at,
+        );
+        let in_progress = Err(LedgerError::Refused(Refusal::KeyTaken(Taken::InProgress)));
+        assert_eq!(ask("b").await, in_progress);
+        ledger.abandon(&alice, HoldId("hold_a".to_owned()));
         let request = tokio::spawn(async move {
             let _key = key;
             panic!("a defect");
         });
         assert!(request.await.is_err());
+        let served = Served {
+            request_id: "a".to_owned(),
+            charged: Credits::ZERO,
+            answer: None,
+            expires_at: at.plus_days(1),
+        };
+        let served = Err(LedgerError::Refused(Refusal::KeyTaken(Taken::Served(
+            served,
+        ))));
         patiently(async {
-            while ask().await.expect("an answer") != Claimed::New {
+            while ask("b").await == in_progress {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         })
         .await;
+        assert_eq!(ask("b").await, served);
     })
     .await;
 }

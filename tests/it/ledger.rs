@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sqlx::Executor;
+use sqlx::{AssertSqlSafe, Executor};
 use tempfile::TempDir;
 use tests::ledger::create_users;
 use tests::ledger::oracle;
@@ -11,12 +11,13 @@ use tests::patiently;
 use tests::stores::{Durability, Postgres, Stores, each_database};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use weir_ledger::idempotency::{self, Claim, Claimed, Served};
+use weir_ledger::usage::to_date;
 use weir_ledger::verify::verify;
 use weir_ledger::{
-    Account, AccountId, Action, BootId, Checkpoint, Credits, Done, HoldId, LeaseSettings, Ledger,
-    LedgerError, Open, Operation, OperationId, Plan, Refusal, RequestSource, RequestUsage, Settle,
-    Settlement, Store, StoreError, TopUp, UsageCounts,
+    Account, AccountId, Action, BootId, Checkpoint, Claim, Credits, Done, EndKey, Fold, HoldId,
+    HoldState, LeaseSettings, Ledger, LedgerError, Open, Operation, OperationId, Plan, Refusal,
+    RequestSource, RequestUsage, Served, Settle, Settlement, Store, StoreError, Taken, TopUp,
+    UsageCounts,
 };
 use weir_storage::Database;
 use weir_storage::clock::{Clock, ManualClock, Millis};
@@ -244,6 +245,7 @@ async fn orphan(database: &Database, boot_id: &str, hold: &str, checkpoint: i64)
     let opening = Action::Open {
         open: open(hold, 1_000),
         boot_id: boot(boot_id),
+        claim: None,
     };
     let checkpoint = Checkpoint {
         hold: HoldId(hold.to_owned()),
@@ -395,6 +397,7 @@ fn opening(hold: &str) -> Operation {
         action: Action::Open {
             open: open(hold, 1_000),
             boot_id: boot("boot"),
+            claim: None,
         },
     }
 }
@@ -475,7 +478,11 @@ async fn what_a_hold_gives_back_its_parent_has() {
                 ..open(hold, 600)
             };
             let boot_id = boot("boot");
-            Action::Open { open, boot_id }
+            Action::Open {
+                open,
+                boot_id,
+                claim: None,
+            }
         };
         let release = |hold: &str| Action::Release {
             hold: HoldId(hold.to_owned()),
@@ -641,8 +648,7 @@ async fn entries_cannot_be_changed_and_a_changed_balance_is_found() {
         is_sound(database).await;
         for statement in [
             "UPDATE accounts SET plan_credits = plan_credits + 1",
-            "UPDATE holds SET plan_posted = plan_posted + 1, settled = settled + 1",
-            "UPDATE usage_daily SET credits = credits + 1",
+            "UPDATE accounts SET entries = entries + 1",
         ] {
             let before = verify(database, NOW).await.expect("an answer").len();
             database.writer().execute(statement).await.expect(statement);
@@ -701,103 +707,406 @@ async fn the_users_record_follows_the_plan() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idempotency_key_gives_one_outcome() {
     each_database(async |Stores { database, .. }| {
-        let ledger = start(database).await;
-        let claim = |request_id: &str, digest: &[u8; 32], at| Claim {
-            account: alice(),
-            key: "key-1".to_owned(),
-            request_digest: *digest,
-            request_id: request_id.to_owned(),
-            boot_id: ledger.boot_id().clone(),
-            at,
+        create_users(database, ["alice"].into_iter(), NOW.0).await;
+        let store = Store::new(database.clone());
+        let renew = async |at: Millis, until: i64| {
+            let until = Millis(at.0 + until);
+            let renewed = store.renew_lease(&boot("boot"), at, until).await;
+            renewed.expect("a lease");
         };
-        let ask = async |request_id, digest, now| {
-            let claimed = idempotency::claim(database, &claim(request_id, digest, now)).await;
-            claimed.expect("an answer")
+        renew(NOW, 30_000).await;
+        let submit = async |at, action| {
+            let operation = Operation {
+                account: alice(),
+                at,
+                action,
+            };
+            let outcomes = store.commit(&[operation]).await;
+            outcomes.expect("an answer").remove(0)
         };
-        let end = async |request_id, digest, answer| {
-            let ended =
-                idempotency::end(database, &claim(request_id, digest, NOW), answer, NOW).await;
-            ended.expect("an answer")
+        let ask = async |request: &str, digest: &[u8; 32], at| {
+            let claim = Claim {
+                key: "key-1".to_owned(),
+                request_digest: *digest,
+            };
+            let open = Action::Open {
+                open: open(request, 100),
+                boot_id: boot("boot"),
+                claim: Some(Box::new(claim)),
+            };
+            submit(at, open).await
         };
+        let end = async |request: &str, answer: Option<&[u8]>| {
+            let end = Action::EndKey(EndKey {
+                key: "key-1".to_owned(),
+                request_id: format!("req_{request}"),
+                answer: answer.map(<[u8]>::to_vec),
+            });
+            submit(NOW, end).await
+        };
+        let release = async |request: &str| {
+            let hold = HoldId(request.to_owned());
+            let released = submit(NOW, Action::Release { hold }).await;
+            assert_eq!(released, Ok(Done::Released));
+        };
+        let taken = |taken| Err(Refusal::KeyTaken(taken));
         let (one, two) = (&[1; 32], &[2; 32]);
-        assert_eq!(ask("req_a", one, NOW).await, Claimed::New);
-        assert_eq!(ask("req_b", one, NOW).await, Claimed::InProgress);
-        assert_eq!(ask("req_b", two, NOW).await, Claimed::OtherRequest);
-        // Nothing was settled for it.
-        assert!(end("req_b", one, None).await, "it is not its key");
-        assert_eq!(ask("req_b", one, NOW).await, Claimed::InProgress);
-        assert!(end("req_a", one, None).await);
-        assert_eq!(ask("req_c", two, NOW).await, Claimed::New);
+        for _ in 0..2 {
+            // Its own hold is no other request.
+            assert_eq!(ask("a", one, NOW).await, Ok(Done::Opened));
+        }
+        assert_eq!(ask("b", one, NOW).await, taken(Taken::InProgress));
+        assert_eq!(ask("b", two, NOW).await, taken(Taken::OtherRequest));
+        assert_eq!(held(&store).await, Credits::from_micro(100));
+        release("a").await;
+        assert_eq!(ask("c", two, NOW).await, Ok(Done::Opened));
+        assert_eq!(end("c", None).await, Err(Refusal::StillOpen));
+        // However long ago its node was heard of.
+        let later = Millis(NOW.0 + 3_600_000);
+        assert_eq!(ask("d", two, later).await, taken(Taken::InProgress));
 
         // Served, and then its node crashes before it can say so.
-        ledger
-            .open(&alice(), open("c", 100), soon())
-            .await
-            .expect("enough");
-        let later = Millis(NOW.0 + 3_600_000);
-        assert!(!end("req_c", two, None).await, "it is not known yet");
-        assert_eq!(ask("req_d", two, later).await, Claimed::InProgress);
-        ledger
-            .settle(&alice(), settle("c", 7), soon())
-            .await
-            .expect("it is open");
-        assert_eq!(ask("req_d", two, NOW).await, Claimed::InProgress);
-        let served = |answer: Option<&[u8]>| {
-            Claimed::Served(Served {
-                request_id: "req_c".to_owned(),
-                charged: Credits::from_micro(7),
-                answer: answer.map(<[u8]>::to_vec),
-                expires_at: NOW.plus_days(1),
-            })
+        let settled = submit(NOW, Action::Settle(settle("c", 7))).await;
+        assert!(settled.is_ok(), "{settled:?}");
+        assert_eq!(ask("d", two, NOW).await, taken(Taken::InProgress));
+        let served = |charged, answer: Option<&[u8]>| Served {
+            request_id: "req_c".to_owned(),
+            charged: Credits::from_micro(charged),
+            answer: answer.map(<[u8]>::to_vec),
+            expires_at: NOW.plus_days(1),
         };
-        assert_eq!(ask("req_d", two, later).await, served(None));
+        let lost = taken(Taken::Served(served(7, None)));
+        assert_eq!(ask("d", two, later).await, lost);
+        assert_eq!(end("b", Some(b"another's")).await, Ok(Done::KeyEnded));
+        for answer in [b"sealed", b"again "] {
+            assert_eq!(end("c", Some(answer)).await, Ok(Done::KeyEnded));
+            let kept = taken(Taken::Served(served(7, Some(b"sealed"))));
+            assert_eq!(ask("d", two, NOW).await, kept);
+        }
 
-        assert!(end("req_c", two, Some(b"sealed")).await);
-        assert_eq!(ask("req_d", two, later).await, served(Some(b"sealed")));
+        // Its node goes away before anything was delivered, and comes back.
         let tomorrow = NOW.plus_days(1);
-        assert_eq!(ask("req_e", one, tomorrow).await, Claimed::New);
-        // Its node's lease is over, and it has no hold: nothing was delivered.
-        assert_eq!(ask("req_f", one, tomorrow).await, Claimed::New);
-        // Its node is there, and would have a hold by now if it still served it.
-        let until = Millis(tomorrow.0 + 3_600_000);
-        let renewed = Store::new(database.clone())
-            .renew_lease(ledger.boot_id(), tomorrow, until)
-            .await;
-        renewed.expect("a lease");
+        assert_eq!(ask("e", one, tomorrow).await, Ok(Done::Opened));
+        let hold = HoldId("e".to_owned());
+        let expired = submit(NOW, Action::Expire { hold }).await;
+        assert!(expired.is_ok(), "{expired:?}");
+        let of_e = Served {
+            request_id: "req_e".to_owned(),
+            expires_at: tomorrow.plus_days(1),
+            ..served(0, None)
+        };
+        let taken_by_e = taken(Taken::Served(of_e));
+        assert_eq!(ask("f", one, tomorrow).await, taken_by_e);
+        release("e").await;
+        assert_eq!(ask("f", one, tomorrow).await, Ok(Done::Opened));
+        // Its node is there, and would have ended the key by now.
+        let settled = submit(NOW, Action::Settle(settle("f", 7))).await;
+        assert!(settled.is_ok(), "{settled:?}");
+        renew(tomorrow, 3_600_000).await;
         let quarter = Millis(tomorrow.0 + 15 * 60_000);
         let before = Millis(quarter.0 - 1);
-        assert_eq!(ask("req_g", one, before).await, Claimed::InProgress);
-        assert_eq!(ask("req_g", one, quarter).await, Claimed::New);
-        idempotency::forget(database, tomorrow.plus_days(2))
-            .await
-            .expect("an answer");
-        let left: i64 = sqlx::query_scalar("SELECT CAST(COUNT(*) AS BIGINT) FROM idempotency_keys")
-            .fetch_one(database.reader())
-            .await
-            .expect("an answer");
-        assert_eq!(left, 0);
+        assert_eq!(ask("g", one, before).await, taken(Taken::InProgress));
+        let over = ask("g", one, quarter).await;
+        assert!(
+            matches!(over, Err(Refusal::KeyTaken(Taken::Served(_)))),
+            "{over:?}"
+        );
+        is_sound(database).await;
+        let forgotten = store.forget_keys(tomorrow.plus_days(2)).await;
+        forgotten.expect("an answer");
+        assert_eq!(count(database, "idempotency_keys").await, 0);
     })
     .await;
 }
 
-/// What a sweep looks for is found by an index, however many holds there ever were.
-#[tokio::test]
-async fn sweeps_do_not_walk_all_holds() {
-    let database = Database::open(&SecretUrl::new("sqlite::memory:")).await;
-    let database = database.expect("a database");
-    let store = include_str!("../../host/ledger/src/store.rs");
-    let query = store
-        .split("pub async fn find_orphans")
-        .nth(1)
-        .expect("the query");
-    let query = query.split('"').nth(1).expect("a text").replace("\\\n", "");
-    let plan: Vec<(i64, i64, i64, String)> =
-        sqlx::query_as(sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {query}")))
-            .bind(0_i64)
-            .bind(1_i64)
-            .fetch_all(database.reader())
+async fn count(database: &Database, table: &str) -> i64 {
+    let count = format!("SELECT CAST(COUNT(*) AS BIGINT) FROM {table}");
+    sqlx::query_scalar(AssertSqlSafe(count))
+        .fetch_one(database.reader())
+        .await
+        .expect("a number")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_that_has_ended_is_in_the_entries_alone() {
+    each_database(async |Stores { database, .. }| {
+        create_users(database, ["alice"].into_iter(), NOW.0).await;
+        // Each knows nothing of what the others have done.
+        let submit = async |action: &Action| {
+            let operation = Operation {
+                account: alice(),
+                at: NOW,
+                action: action.clone(),
+            };
+            let outcomes = Store::new(database.clone()).commit(&[operation]).await;
+            outcomes.expect("an answer").remove(0)
+        };
+        let hold = |id: &str| HoldId(id.to_owned());
+        let open = |hold| opening(hold).action;
+        let checkpoint = |id: &str| {
+            Action::Checkpoint(Checkpoint {
+                hold: hold(id),
+                credits: Credits::from_micro(5),
+                usage: usage(),
+            })
+        };
+        let done = |charged| {
+            let charged = Credits::from_micro(charged);
+            let overrun = Credits::ZERO;
+            Ok(Done::Settled { charged, overrun })
+        };
+        let ended = |state| Err(Refusal::Ended(state));
+        let released = || Ok(Done::Released);
+        let release = |id: &str| Action::Release { hold: hold(id) };
+        let expire = |id: &str| Action::Expire { hold: hold(id) };
+        let settle = |id: &str, credits| Action::Settle(settle(id, credits));
+        let expired = || {
+            Ok(Done::Expired {
+                charged: Credits::from_micro(5),
+                overrun: Credits::ZERO,
+            })
+        };
+        for (action, outcome, kept) in [
+            (open("s"), Ok(Done::Opened), 1),
+            (settle("s", 7), done(7), 0),
+            (open("s"), Ok(Done::Opened), 0),
+            (release("s"), ended(HoldState::Settled), 0),
+            (settle("s", 8), Err(Refusal::Conflict), 0),
+            (open("r"), Ok(Done::Opened), 1),
+            (release("r"), released(), 0),
+            (settle("r", 7), ended(HoldState::Released), 0),
+            (open("e"), Ok(Done::Opened), 1),
+            (checkpoint("e"), Ok(Done::Checkpointed), 1),
+            (expire("e"), expired(), 1),
+            (checkpoint("e"), ended(HoldState::Expired), 1),
+            (settle("e", 3), done(3), 0),
+            (expire("e"), ended(HoldState::Settled), 0),
+            (open("l"), Ok(Done::Opened), 1),
+            (checkpoint("l"), Ok(Done::Checkpointed), 1),
+            (expire("l"), expired(), 1),
+            (release("l"), released(), 0),
+            (settle("l", 5), ended(HoldState::Released), 0),
+        ] {
+            for _ in 0..2 {
+                assert_eq!(submit(&action).await, outcome, "{action:?}");
+            }
+            assert_eq!(count(database, "holds").await, kept, "{action:?}");
+            is_sound(database).await;
+        }
+        assert_eq!(count(database, "entries").await, 1 + 2 + 2 + 2);
+    })
+    .await;
+}
+
+/// What all requests have cost, by account, model and provider, as reports have it.
+async fn figures(database: &Database) -> Vec<(String, String, i64, i64, i64)> {
+    let rows = sqlx::query_as(AssertSqlSafe(format!(
+        "SELECT account_id, model, {} FROM {} GROUP BY account_id, model ORDER BY account_id, model",
+        "CAST(SUM(requests) AS BIGINT), CAST(SUM(credits) AS BIGINT), CAST(SUM(tokens_output) AS BIGINT)",
+        to_date("day >= $1")
+    )));
+    let figures: Vec<_> = rows
+        .bind(0_i64)
+        .fetch_all(database.reader())
+        .await
+        .expect("figures");
+    let store = Store::new(database.clone());
+    for user in ["alice", "bob"] {
+        let usage = store.find_period_usage(&AccountId(user.to_owned())).await;
+        let usage = usage.expect("an answer").expect("an account");
+        let of_user =
+            |(account, model, requests, credits, tokens): &(String, String, i64, i64, i64)| {
+                (account == user).then(|| (model.clone(), *requests, *credits, *tokens))
+            };
+        let expected: Vec<_> = figures.iter().filter_map(of_user).collect();
+        let mut found: Vec<_> = usage
+            .by_model
+            .into_iter()
+            .map(|(model, sums)| {
+                let tokens = sums.counts.tokens_output;
+                (model, sums.requests, sums.credits.micro(), tokens)
+            })
+            .collect();
+        found.sort();
+        assert_eq!(found, expected);
+    }
+    figures
+}
+
+/// Requests of two accounts and two models, of which every fifth expires and is then settled for less.
+async fn serve_forty(database: &Database) {
+    create_users(database, ["alice", "bob"].into_iter(), NOW.0).await;
+    let store = Store::new(database.clone());
+    for number in 0..40_i64 {
+        let hold = format!("h{number}");
+        let mut opening = open(&hold, 1_000);
+        opening.model = ["m", "n"][number as usize % 2].to_owned();
+        let checkpoint = Checkpoint {
+            hold: HoldId(hold.clone()),
+            credits: Credits::from_micro(300),
+            usage: usage(),
+        };
+        let mut actions = vec![
+            Action::Open {
+                open: opening,
+                boot_id: boot("boot"),
+                claim: None,
+            },
+            Action::Checkpoint(checkpoint),
+            Action::Settle(settle(&hold, 100 + number)),
+        ];
+        if number % 5 == 0 {
+            let hold = HoldId(hold);
+            actions.insert(2, Action::Expire { hold });
+        }
+        let operations: Vec<_> = actions
+            .into_iter()
+            .map(|action| Operation {
+                account: AccountId(["alice", "bob"][number as usize / 2 % 2].to_owned()),
+                at: NOW,
+                action,
+            })
+            .collect();
+        let outcomes = store.commit(&operations).await.expect("an answer");
+        assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+    }
+}
+
+async fn folded(database: &Database) -> i64 {
+    sqlx::query_scalar("SELECT number FROM entries_folded")
+        .fetch_one(database.reader())
+        .await
+        .expect("a number")
+}
+
+/// Each step is another process's: the one before it has crashed.
+#[tokio::test(flavor = "multi_thread")]
+async fn figures_are_exact_wherever_folding_has_come_to() {
+    each_database(async |Stores { database, .. }| {
+        serve_forty(database).await;
+        let expected = figures(database).await;
+        let requests: i64 = expected.iter().map(|figures| figures.2).sum();
+        assert_eq!((expected.len(), requests), (4, 40));
+        let last = count(database, "entries").await;
+        let step = async || {
+            let mut fold = Fold::new(Store::new(database.clone()));
+            // PostgreSQL's waits for all transactions that are open, those of other tests, too.
+            patiently(async {
+                loop {
+                    match fold.step(7).await {
+                        Ok(0) => tokio::time::sleep(Duration::from_millis(2)).await,
+                        folded => return folded,
+                    }
+                }
+            })
             .await
-            .expect("a plan");
-    let plan = format!("{plan:?}");
-    assert!(plan.contains("open_holds_by_boot"), "{plan}");
+        };
+        assert_eq!(step().await, Ok(7));
+        assert_eq!(count(database, "account_entries").await, 7);
+        assert_eq!(figures(database).await, expected);
+        is_sound(database).await;
+
+        // One that fails midway leaves nothing behind.
+        let (refuse, allow) = match database.dialect() {
+            SqlDialect::Sqlite => (
+                "CREATE TRIGGER refuse BEFORE UPDATE ON entries_folded BEGIN SELECT RAISE(ABORT, 'refused'); END",
+                "DROP TRIGGER refuse",
+            ),
+            SqlDialect::Postgres => (
+                "ALTER TABLE entries_folded ADD CONSTRAINT refuse CHECK (number < 8)",
+                "ALTER TABLE entries_folded DROP CONSTRAINT refuse",
+            ),
+        };
+        database.writer().execute(refuse).await.expect("a rule");
+        let refused = step().await;
+        assert!(matches!(refused, Err(StoreError::Rejected(_))), "{refused:?}");
+        assert_eq!(figures(database).await, expected);
+        is_sound(database).await;
+        database.writer().execute(allow).await.expect("no rule");
+
+        while folded(database).await < last {
+            step().await.expect("an answer");
+            assert_eq!(figures(database).await, expected);
+            is_sound(database).await;
+        }
+        assert_eq!(count(database, "account_entries").await, last);
+        for statement in [
+            "UPDATE usage_daily SET credits = credits + 1",
+            "UPDATE account_entries SET number = number + 1",
+        ] {
+            let before = verify(database, NOW).await.expect("an answer").len();
+            database.writer().execute(statement).await.expect(statement);
+            let after = verify(database, NOW).await.expect("an answer");
+            assert!(after.len() > before, "{statement}: {after:?}");
+        }
+    })
+    .await;
+}
+
+/// PostgreSQL numbers entries before they are committed.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_that_is_committed_after_later_ones_is_folded_too() {
+    let url = Postgres::shared().create_database().await;
+    let database = Database::open(&url).await.expect("a database");
+    serve_forty(&database).await;
+    let before = figures(&database).await;
+    let mut slow = database.begin().await.expect("a transaction");
+    for statement in [
+        "UPDATE accounts SET entries = entries + 1 WHERE id = 'bob'",
+        "INSERT INTO entries (account_id, sequence, at, kind, plan_delta, top_up_delta, overrun, period_start, \
+         hold_id, request_id, source, model, amount, provider, adapter_digest, requests, tokens_input, \
+         tokens_cache_read, tokens_cache_write, tokens_output, images, provider_cost, latency_ms) \
+         SELECT id, entries, period_start, 'settlement', 0, 0, 0, period_start, 'slow', 'req_slow', 'web', 'm', 0, \
+         'demo', '', 1, 0, 0, 0, 0, 0, 0, 0 FROM accounts WHERE id = 'bob'",
+    ] {
+        slow.execute(statement).await.expect(statement);
+    }
+    let store = Store::new(database.clone());
+    let operations =
+        [opening("late").action, Action::Settle(settle("late", 0))].map(|action| Operation {
+            account: alice(),
+            at: NOW,
+            action,
+        });
+    let outcomes = store.commit(&operations).await.expect("an answer");
+    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+    let mut fold = Fold::new(store);
+    for _ in 0..3 {
+        assert_eq!(fold.step(1_000).await, Ok(0));
+    }
+    slow.commit().await.expect("a commit");
+    while fold.step(1_000).await.expect("an answer") == 0 {
+        tokio::task::yield_now().await;
+    }
+    let last: i64 = sqlx::query_scalar("SELECT MAX(number) FROM entries")
+        .fetch_one(database.reader())
+        .await
+        .expect("a number");
+    assert_eq!(folded(&database).await, last);
+    is_sound(&database).await;
+    let requests = |figures: &[(String, String, i64, i64, i64)]| -> i64 {
+        figures.iter().map(|figures| figures.2).sum()
+    };
+    let after = figures(&database).await;
+    assert_eq!(requests(&after), requests(&before) + 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_folds_its_entries_by_itself() {
+    each_database(async |Stores { database, .. }| {
+        serve_forty(database).await;
+        let expected = figures(database).await;
+        let ledger = another(database).await;
+        let entries = count(database, "entries").await;
+        patiently(async {
+            while folded(database).await < entries {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+        assert_eq!(figures(database).await, expected);
+        ledger.stop().await;
+        is_sound(database).await;
+    })
+    .await;
 }

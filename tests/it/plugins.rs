@@ -465,7 +465,7 @@ async fn charges_and_open_holds(gateway: &Gateway) -> (i64, i64) {
     };
     (
         count("SELECT CAST(COUNT(*) AS BIGINT) FROM entries WHERE kind = 'settlement'").await,
-        count("SELECT CAST(COUNT(*) AS BIGINT) FROM holds WHERE state = 'open'").await,
+        count("SELECT CAST(COUNT(*) AS BIGINT) FROM holds WHERE expired_at IS NULL").await,
     )
 }
 

@@ -41,6 +41,14 @@ pub(crate) fn model(name: &str) -> String {
     )
 }
 
+/// All holds that there ever were: those that are open, and those that entries tell of.
+const HOLDS: &str = "SELECT request_id, 'open' AS state, 0 AS credits, 0 AS overrun, 0 AS tokens FROM holds \
+     WHERE expired_at IS NULL UNION ALL SELECT MIN(request_id), \
+     CASE SUM(CASE kind WHEN 'expiry' THEN 1 WHEN 'late_settlement' THEN 2 WHEN 'late_release' THEN 4 \
+     WHEN 'release' THEN 8 ELSE 0 END) WHEN 0 THEN 'settled' WHEN 3 THEN 'settled' WHEN 1 THEN 'expired' \
+     ELSE 'released' END, CAST(-SUM(plan_delta + top_up_delta) AS BIGINT), CAST(SUM(overrun) AS BIGINT), \
+     CAST(COALESCE(SUM(tokens_output), 0) AS BIGINT) FROM entries WHERE hold_id IS NOT NULL GROUP BY hold_id";
+
 /// The ledger, as its tables have it.
 pub(crate) struct Books(Database);
 
@@ -76,10 +84,10 @@ impl Books {
             .row(
                 "SELECT CAST(COUNT(*) AS BIGINT), \
                  CAST(COALESCE(SUM(CASE WHEN state = 'open' THEN 1 ELSE 0 END), 0) AS BIGINT), \
-                 CAST(COALESCE(SUM(CASE WHEN plan_posted + top_up_posted > 0 THEN 1 ELSE 0 END), 0) AS BIGINT), \
+                 CAST(COALESCE(SUM(CASE WHEN credits > 0 THEN 1 ELSE 0 END), 0) AS BIGINT), \
                  CAST(COALESCE(SUM(CASE WHEN state = 'expired' THEN 1 ELSE 0 END), 0) AS BIGINT), \
-                 CAST(COALESCE(SUM(plan_posted + top_up_posted), 0) AS BIGINT), \
-                 CAST(COALESCE(SUM(overrun), 0) AS BIGINT) FROM holds",
+                 CAST(COALESCE(SUM(credits), 0) AS BIGINT), \
+                 CAST(COALESCE(SUM(overrun), 0) AS BIGINT) FROM (HOLDS) AS holds",
             )
             .await;
         Totals {
@@ -100,9 +108,8 @@ impl Books {
 
     /// What each request was charged that has been.
     pub(crate) async fn charges(&self) -> HashMap<String, Charge> {
-        let sql = "SELECT request_id, state, plan_posted + top_up_posted, COALESCE(tokens, 0) FROM holds \
-                   LEFT JOIN (SELECT hold_id, MAX(tokens_output) AS tokens FROM entries GROUP BY hold_id) e \
-                   ON hold_id = holds.id";
+        let sql = "SELECT request_id, state, credits, tokens FROM (HOLDS) AS holds";
+        let sql = AssertSqlSafe(sql.replace("HOLDS", HOLDS));
         let mut snapshot = self.snapshot().await;
         let rows = sqlx::query(sql).fetch_all(&mut *snapshot).await;
         rows.expect("the database answers")
@@ -120,8 +127,8 @@ impl Books {
 
     /// How long after its node's lease the last hold was settled by a sweep, in milliseconds.
     pub(crate) async fn latest_expiry_ms(&self) -> i64 {
-        let sql = "SELECT CAST(COALESCE(MAX(ended_at - lease_until), 0) AS BIGINT) FROM holds \
-                   JOIN node_leases ON node_leases.boot_id = holds.boot_id WHERE state = 'expired'";
+        let sql = "SELECT CAST(COALESCE(MAX(expired_at - lease_until), 0) AS BIGINT) FROM holds \
+                   JOIN node_leases ON node_leases.boot_id = holds.boot_id";
         self.row(sql).await.get(0)
     }
 
@@ -129,9 +136,8 @@ impl Books {
     pub(crate) async fn settled(&self, model: &str, credits: Credits, estimated: bool) -> i64 {
         let estimated = if estimated { "NOT NULL" } else { "NULL" };
         let sql = format!(
-            "SELECT CAST(COUNT(*) AS BIGINT) FROM holds JOIN entries ON hold_id = holds.id \
-             WHERE holds.model = '{model}' AND state = 'settled' AND settled = {} AND holds.overrun = 0 \
-             AND estimated_at IS {estimated}",
+            "SELECT CAST(COUNT(*) AS BIGINT) FROM entries WHERE model = '{model}' AND kind = 'settlement' \
+             AND -(plan_delta + top_up_delta) = {} AND overrun = 0 AND estimated_at IS {estimated}",
             credits.micro()
         );
         self.row(&sql).await.get(0)
@@ -148,7 +154,7 @@ impl Books {
     }
 
     async fn row(&self, sql: &str) -> sqlx::any::AnyRow {
-        sqlx::query(AssertSqlSafe(sql.to_owned()))
+        sqlx::query(AssertSqlSafe(sql.replace("HOLDS", HOLDS)))
             .fetch_one(&mut *self.snapshot().await)
             .await
             .expect("the database answers")

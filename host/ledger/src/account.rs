@@ -13,15 +13,15 @@
 //! To change the order in which credits are spent, edit [`Pools::take`] and [`Pools::take_back`].
 
 use std::collections::{BTreeMap, BTreeSet};
-
-use serde::{Deserialize, Serialize};
+use std::mem;
 
 use weir_storage::clock::Millis;
 
 use crate::credits::Credits;
+use crate::keys::{self, Fate, Key};
 use crate::operation::{
-    AccountId, Action, BootId, Checkpoint, Done, Grant, HoldId, HoldState, Open, Operation,
-    OperationId, Outcome, Pool, Refund, Refusal, RequestSource, Settle, TopUp,
+    AccountId, Action, Asked, BootId, Checkpoint, Claim, Done, EndKey, Grant, HoldId, HoldState,
+    Open, Operation, OperationId, Outcome, Pool, Refund, Refusal, Settle, TopUp,
 };
 use crate::plans::{Period, Plan};
 use crate::usage::{RequestUsage, UsageCounts};
@@ -54,10 +54,14 @@ pub struct Account {
     pub held: Pools,
     /// The number of its entries; the next one's number is one more.
     pub entries: i64,
-    /// The holds that were loaded, or opened since.
+    /// The open and the expired holds that were loaded, or opened since.
     pub holds: BTreeMap<HoldId, Hold>,
+    /// The holds that were loaded as settled or released, or are so since.
+    pub ended: BTreeMap<HoldId, Ended>,
     /// The grants, top-ups and refunds that were loaded, or done since.
     pub recorded: BTreeMap<OperationId, Recorded>,
+    /// The idempotency keys that were loaded, or claimed since.
+    pub keys: BTreeMap<String, Key>,
     /// The changes that are not written yet.
     pub journal: Journal,
 }
@@ -67,8 +71,10 @@ pub struct Account {
 pub struct Journal {
     /// Entries to append, in order.
     pub entries: Vec<Entry>,
-    /// Holds that are new or different.
+    /// Holds that are new or different, or that have ended.
     pub holds: BTreeSet<HoldId>,
+    /// Keys that are new or different.
+    pub keys: BTreeSet<String>,
     /// Whether balances, plan or period are different.
     pub account: bool,
 }
@@ -76,13 +82,15 @@ pub struct Journal {
 /// An operation that was done, as its entry keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
-    /// What the operation asks for, by [`Operation::content`].
-    pub content: String,
+    /// The account that it was asked for.
+    pub account: AccountId,
+    /// What it asks for.
+    pub asked: Asked,
     /// The answer that a repeat gets, too.
     pub outcome: Done,
 }
 
-/// Credits that are reserved for a request, and what became of them.
+/// Credits that are reserved for a request; or that were, and its node went away.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
     /// The request that it was opened for.
@@ -95,30 +103,42 @@ pub struct Hold {
     pub period_start: Millis,
     /// The number of that period.
     pub period_number: i64,
-    /// Whether it is open, or how it ended.
-    pub state: HoldState,
-    /// The moment at which its end was asked for; `None` while it is open.
-    pub ended_at: Option<Millis>,
-    /// The credits that it reserves now: nothing once it has ended, less than at first where others draw on it.
+    /// The moment at which its expiry was asked for; `None` while it is open.
+    pub expired_at: Option<Millis>,
+    /// The credits that it reserves now: nothing once it has expired, less than at first where others draw on it.
     pub reserved: Pools,
     /// The price of what was used so far, while it is open.
     pub checkpoint: Credits,
-    /// The price that it was settled for: posted and overrun together.
-    pub settled: Credits,
     /// The credits that were taken from the account.
     pub posted: Pools,
     /// The part of the price that could not be paid: our loss.
     pub overrun: Credits,
-    /// The request's usage, as of the checkpoint or the settlement.
+    /// The request's usage, as of the checkpoint.
+    pub usage: Option<RequestUsage>,
+}
+
+/// A hold that has come to its end, as its entries tell it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// The request that it was opened for.
+    pub open: Open,
+    /// How it ended.
+    pub state: HoldState,
+    /// The credits that were taken from the account.
+    pub posted: Pools,
+    /// The part of the price that could not be paid: our loss.
+    pub overrun: Credits,
+    /// What the request has used, if it was charged.
     pub usage: Option<RequestUsage>,
 }
 
 /// The reasons for which an account changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EntryKind {
     /// The price of what a request used.
     Settlement,
+    /// Nothing was used; the balance is as it was.
+    Release,
     /// The price of what a request had used by its last checkpoint.
     Expiry,
     /// The difference to an expiry, once the request's own word comes.
@@ -152,25 +172,12 @@ pub struct Entry {
     pub overrun: Credits,
     /// The start of the period that it belongs to.
     pub period_start: Millis,
-    /// The operation's id and content, where it is not about a hold.
-    pub recorded: Option<(OperationId, String)>,
-    /// The hold that it is about.
-    pub hold: Option<HoldContext>,
+    /// The operation, where it is one with an id.
+    pub recorded: Option<Asked>,
+    /// The hold that it is about, as it was opened.
+    pub hold: Option<Open>,
     /// What the reports count of the request: differences where an earlier entry said something else.
     pub usage: Option<UsageDelta>,
-}
-
-/// The part of a hold that its entries keep.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HoldContext {
-    /// Its id.
-    pub id: HoldId,
-    /// Where the request came from.
-    pub source: RequestSource,
-    /// The key or task, if any.
-    pub source_id: Option<String>,
-    /// The model that was asked for.
-    pub model: String,
 }
 
 /// An entry's part in the reports.
@@ -194,7 +201,11 @@ pub struct UsageDelta {
 pub fn apply(operation: &Operation, account: &mut Account) -> Outcome {
     let at = operation.at;
     match &operation.action {
-        Action::Open { open, boot_id } => account.open(open, boot_id, at),
+        Action::Open {
+            open,
+            boot_id,
+            claim,
+        } => account.open(open, boot_id, claim.as_deref(), at),
         Action::Settle(settle) => account.settle(settle, at),
         Action::Release { hold } => account.release(hold, at),
         Action::Expire { hold } => account.expire(hold, at),
@@ -212,6 +223,7 @@ pub fn apply(operation: &Operation, account: &mut Account) -> Outcome {
         Action::Refund(refund) => account.once(&refund.id, operation, |account, recorded| {
             account.refund(refund, at, recorded)
         }),
+        Action::EndKey(end) => account.end_key(end, at),
     }
 }
 
@@ -231,7 +243,9 @@ impl Account {
             held: Pools::default(),
             entries: 0,
             holds: BTreeMap::new(),
+            ended: BTreeMap::new(),
             recorded: BTreeMap::new(),
+            keys: BTreeMap::new(),
             journal: Journal::default(),
         }
     }
@@ -258,16 +272,25 @@ impl Account {
         self.begin_period(Plan::Free, period, Plan::Free.monthly_credits(), at, None);
     }
 
-    fn open(&mut self, open: &Open, boot_id: &BootId, at: Millis) -> Outcome {
-        if let Some(hold) = self.holds.get(&open.hold) {
-            return if hold.open == *open && hold.boot_id == *boot_id {
-                Ok(Done::Opened)
-            } else {
-                Err(Refusal::Conflict)
-            };
+    fn open(
+        &mut self,
+        open: &Open,
+        boot_id: &BootId,
+        claim: Option<&Claim>,
+        at: Millis,
+    ) -> Outcome {
+        let known = match self.holds.get(&open.hold) {
+            Some(hold) => Some(&hold.open),
+            None => self.ended.get(&open.hold).map(|ended| &ended.open),
+        };
+        match known {
+            Some(known) if known == open => return Ok(Done::Opened),
+            Some(_) => return Err(Refusal::Conflict),
+            None if !open.amount.is_in_range() => return Err(Refusal::OutOfRange),
+            None => {}
         }
-        if !open.amount.is_in_range() {
-            return Err(Refusal::OutOfRange);
+        if let Some(claim) = claim {
+            self.look_at_key(claim, at)?;
         }
         let (period_start, period_number, reserved) = match &open.parent {
             None => {
@@ -278,9 +301,10 @@ impl Account {
                 (self.period.start, self.period_number, reserved)
             }
             Some(id) => {
-                let parent = self.holds.get_mut(id).ok_or(Refusal::UnknownHold)?;
-                if parent.state != HoldState::Open {
-                    return Err(Refusal::Ended(parent.state));
+                let refusal = self.is_over(id);
+                let parent = self.holds.get_mut(id).ok_or(refusal)?;
+                if !parent.is_open() {
+                    return Err(Refusal::Ended(parent.state()));
                 }
                 let reserved = parent.reserved.take_all(open.amount)?;
                 parent.reserved = parent.reserved.minus(reserved);
@@ -288,25 +312,22 @@ impl Account {
                 (parent.period_start, parent.period_number, reserved)
             }
         };
-        self.journal.holds.insert(open.hold.clone());
-        self.holds.insert(
-            open.hold.clone(),
-            Hold {
-                open: open.clone(),
-                boot_id: boot_id.clone(),
-                opened_at: at,
-                period_start,
-                period_number,
-                state: HoldState::Open,
-                ended_at: None,
-                reserved,
-                checkpoint: Credits::ZERO,
-                settled: Credits::ZERO,
-                posted: Pools::default(),
-                overrun: Credits::ZERO,
-                usage: None,
-            },
-        );
+        if let Some(claim) = claim {
+            self.claim(claim, open, boot_id, at);
+        }
+        self.put(Hold {
+            open: open.clone(),
+            boot_id: boot_id.clone(),
+            opened_at: at,
+            period_start,
+            period_number,
+            expired_at: None,
+            reserved,
+            checkpoint: Credits::ZERO,
+            posted: Pools::default(),
+            overrun: Credits::ZERO,
+            usage: None,
+        });
         Ok(Done::Opened)
     }
 
@@ -314,82 +335,63 @@ impl Account {
         if !settle.credits.is_in_range() {
             return Err(Refusal::OutOfRange);
         }
-        let hold = self.find(&settle.hold)?;
         let usage = settle.usage.clone().bounded();
-        match hold.state {
-            HoldState::Open | HoldState::Expired => {
-                let hold = hold.clone();
-                let kind = if hold.state == HoldState::Open {
-                    EntryKind::Settlement
+        if let Some(hold) = self.holds.remove(&settle.hold) {
+            let kind = match hold.is_open() {
+                true => EntryKind::Settlement,
+                false => EntryKind::LateSettlement,
+            };
+            let hold = self.post_end(hold, kind, settle.credits, Some(&usage), at);
+            let (charged, overrun) = hold.charge();
+            self.end(hold, HoldState::Settled, Some(usage));
+            return Ok(Done::Settled { charged, overrun });
+        }
+        match self.ended.get(&settle.hold) {
+            Some(ended) if ended.state == HoldState::Settled => {
+                let (charged, overrun) = ended.charge();
+                let settled = charged.saturating_add(overrun);
+                if settled == settle.credits && ended.usage.as_ref() == Some(&usage) {
+                    Ok(Done::Settled { charged, overrun })
                 } else {
-                    EntryKind::LateSettlement
-                };
-                Ok(self
-                    .end(
-                        hold,
-                        HoldState::Settled,
-                        kind,
-                        settle.credits,
-                        Some(usage),
-                        at,
-                    )
-                    .settlement())
+                    Err(Refusal::Conflict)
+                }
             }
-            HoldState::Settled
-                if hold.settled == settle.credits && hold.usage.as_ref() == Some(&usage) =>
-            {
-                Ok(hold.settlement())
-            }
-            HoldState::Settled => Err(Refusal::Conflict),
-            HoldState::Released => Err(Refusal::Ended(HoldState::Released)),
+            _ => Err(self.is_over(&settle.hold)),
         }
     }
 
     fn release(&mut self, id: &HoldId, at: Millis) -> Outcome {
-        let hold = self.find(id)?;
-        match hold.state {
-            HoldState::Open => {
-                let mut hold = hold.clone();
-                let lapsed = self.free(&hold, hold.reserved);
-                hold.reserved = Pools::default();
-                hold.checkpoint = Credits::ZERO;
-                hold.state = HoldState::Released;
-                hold.ended_at = Some(at);
-                self.post_lapse(lapsed, hold.period_start, at);
-                self.put(hold);
-                Ok(Done::Released)
-            }
-            HoldState::Expired => {
-                let hold = hold.clone();
-                let kind = EntryKind::LateRelease;
-                self.end(hold, HoldState::Released, kind, Credits::ZERO, None, at);
-                Ok(Done::Released)
-            }
-            HoldState::Released => Ok(Done::Released),
-            HoldState::Settled => Err(Refusal::Ended(HoldState::Settled)),
+        let Some(mut hold) = self.holds.remove(id) else {
+            return match self.is_over(id) {
+                Refusal::Ended(HoldState::Released) => Ok(Done::Released),
+                refusal => Err(refusal),
+            };
+        };
+        if hold.is_open() {
+            let reserved = mem::take(&mut hold.reserved);
+            let lapsed = self.free(&hold, reserved);
+            let entry = self.post(EntryKind::Release, Pools::default(), at, hold.period_start);
+            entry.hold = Some(hold.open.clone());
+            self.post_lapse(lapsed, hold.period_start, at);
+        } else {
+            hold = self.post_end(hold, EntryKind::LateRelease, Credits::ZERO, None, at);
         }
+        self.end(hold, HoldState::Released, None);
+        Ok(Done::Released)
     }
 
     fn expire(&mut self, id: &HoldId, at: Millis) -> Outcome {
-        let hold = self.find(id)?;
-        match hold.state {
-            HoldState::Open => {
-                let hold = hold.clone();
-                let (credits, usage) = (hold.checkpoint, hold.usage.clone());
-                Ok(self
-                    .end(
-                        hold,
-                        HoldState::Expired,
-                        EntryKind::Expiry,
-                        credits,
-                        usage,
-                        at,
-                    )
-                    .expiry())
-            }
-            HoldState::Expired => Ok(hold.expiry()),
-            state => Err(Refusal::Ended(state)),
+        let Some(mut hold) = self.holds.get(id).cloned() else {
+            return Err(self.is_over(id));
+        };
+        if hold.is_open() {
+            let (credits, usage) = (hold.checkpoint, hold.usage.clone());
+            hold = self.post_end(hold, EntryKind::Expiry, credits, usage.as_ref(), at);
+            hold.expired_at = Some(at);
+            self.put(hold.clone());
         }
+        let (charged, overrun) = hold.charge();
+        Ok(Done::Expired { charged, overrun })
     }
 
     /// Checkpoints may overtake each other; the furthest one stands.
@@ -397,12 +399,10 @@ impl Account {
         if !checkpoint.credits.is_in_range() {
             return Err(Refusal::OutOfRange);
         }
-        let hold = self
-            .holds
-            .get_mut(&checkpoint.hold)
-            .ok_or(Refusal::UnknownHold)?;
-        if hold.state != HoldState::Open {
-            return Err(Refusal::Ended(hold.state));
+        let refusal = self.is_over(&checkpoint.hold);
+        let hold = self.holds.get_mut(&checkpoint.hold).ok_or(refusal)?;
+        if !hold.is_open() {
+            return Err(Refusal::Ended(hold.state()));
         }
         if checkpoint.credits >= hold.checkpoint {
             hold.checkpoint = checkpoint.credits;
@@ -412,7 +412,7 @@ impl Account {
         Ok(Done::Checkpointed)
     }
 
-    fn grant(&mut self, grant: &Grant, at: Millis, recorded: Content) -> Outcome {
+    fn grant(&mut self, grant: &Grant, at: Millis, recorded: Asked) -> Outcome {
         let Grant {
             id: _,
             plan,
@@ -425,11 +425,15 @@ impl Account {
         if period.end <= at {
             return Err(Refusal::Outdated);
         }
+        // Words of payments overtake each other. The free plan's period was not paid for.
+        if self.plan != Plan::Free && period.start < self.period.start {
+            return Err(Refusal::OlderPeriod);
+        }
         self.begin_period(plan, period, credits, at, Some(recorded));
         Ok(Done::Granted { credits })
     }
 
-    fn top_up(&mut self, top_up: &TopUp, at: Millis, recorded: Content) -> Outcome {
+    fn top_up(&mut self, top_up: &TopUp, at: Millis, recorded: Asked) -> Outcome {
         let credits = top_up.credits;
         if !credits.is_in_range() {
             return Err(Refusal::OutOfRange);
@@ -440,17 +444,12 @@ impl Account {
             plan: Credits::ZERO,
             top_up: credits,
         };
-        self.post(
-            EntryKind::TopUp,
-            bought,
-            at,
-            self.period.start,
-            Some(recorded),
-        );
+        let entry = self.post(EntryKind::TopUp, bought, at, self.period.start);
+        entry.recorded = Some(recorded);
         Ok(Done::ToppedUp { credits })
     }
 
-    fn refund(&mut self, refund: &Refund, at: Millis, recorded: Content) -> Outcome {
+    fn refund(&mut self, refund: &Refund, at: Millis, recorded: Asked) -> Outcome {
         if !refund.credits.is_in_range() {
             return Err(Refusal::OutOfRange);
         }
@@ -461,13 +460,8 @@ impl Account {
             Pool::TopUp => taken.top_up = refund.credits.min(available.top_up),
         }
         self.balance = self.balance.minus(taken);
-        self.post(
-            EntryKind::Refund,
-            taken.negated(),
-            at,
-            self.period.start,
-            Some(recorded),
-        );
+        let entry = self.post(EntryKind::Refund, taken.negated(), at, self.period.start);
+        entry.recorded = Some(recorded);
         Ok(Done::Refunded {
             credits: taken.total(),
         })
@@ -478,23 +472,83 @@ impl Account {
         &mut self,
         id: &OperationId,
         operation: &Operation,
-        act: impl FnOnce(&mut Self, Content) -> Outcome,
+        act: impl FnOnce(&mut Self, Asked) -> Outcome,
     ) -> Outcome {
-        let content = operation.content();
+        let Some(asked) = operation.asked() else {
+            unreachable!("what has an id is kept");
+        };
         if let Some(first) = self.recorded.get(id) {
-            return if first.content == content {
+            return if first.account == self.id && first.asked == asked {
                 Ok(first.outcome.clone())
             } else {
                 Err(Refusal::Conflict)
             };
         }
-        let outcome = act(self, (id.clone(), content.clone()))?;
+        let outcome = act(self, asked.clone())?;
         let recorded = Recorded {
-            content,
+            account: self.id.clone(),
+            asked,
             outcome: outcome.clone(),
         };
         self.recorded.insert(id.clone(), recorded);
         Ok(outcome)
+    }
+
+    /// Refuses a request whose key is taken.
+    fn look_at_key(&self, claim: &Claim, at: Millis) -> Result<(), Refusal> {
+        let taken = self.keys.get(&claim.key).and_then(|key| {
+            let fate = self.fate(&key.hold);
+            key.refuses(claim, at, fate)
+        });
+        taken.map_or(Ok(()), |taken| Err(Refusal::KeyTaken(taken)))
+    }
+
+    fn claim(&mut self, claim: &Claim, open: &Open, boot_id: &BootId, at: Millis) {
+        let key = Key {
+            name: claim.key.clone(),
+            request_digest: claim.request_digest,
+            request_id: open.request_id.clone(),
+            hold: open.hold.clone(),
+            boot_id: boot_id.clone(),
+            created_at: at,
+            expires_at: keys::expires_at(at),
+            completed_at: None,
+            answer: None,
+            leased_until: None,
+        };
+        self.keys.insert(claim.key.clone(), key);
+        self.journal.keys.insert(claim.key.clone());
+    }
+
+    fn end_key(&mut self, end: &EndKey, at: Millis) -> Outcome {
+        let key = self.keys.get(&end.key);
+        let is_its_own =
+            |key: &&Key| key.request_id == end.request_id && key.completed_at.is_none();
+        let Some(key) = key.filter(is_its_own) else {
+            return Ok(Done::KeyEnded);
+        };
+        match self.fate(&key.hold) {
+            Fate::Open => return Err(Refusal::StillOpen),
+            Fate::Nothing => return Ok(Done::KeyEnded),
+            Fate::Charged(_) => {}
+        }
+        if let Some(key) = self.keys.get_mut(&end.key) {
+            key.completed_at = Some(at);
+            key.answer.clone_from(&end.answer);
+        }
+        self.journal.keys.insert(end.key.clone());
+        Ok(Done::KeyEnded)
+    }
+
+    fn fate(&self, hold: &HoldId) -> Fate {
+        match (self.holds.get(hold), self.ended.get(hold)) {
+            (Some(hold), _) if hold.is_open() => Fate::Open,
+            (Some(hold), _) => Fate::Charged(hold.charge().0),
+            (None, Some(ended)) if ended.state != HoldState::Released => {
+                Fate::Charged(ended.charge().0)
+            }
+            (None, _) => Fate::Nothing,
+        }
     }
 
     /// Plan credits that nobody holds lapse; those that are held stay with their holds.
@@ -504,7 +558,7 @@ impl Account {
         period: Period,
         credits: Credits,
         at: Millis,
-        recorded: Option<Content>,
+        recorded: Option<Asked>,
     ) {
         let lapsed = self.available().plan;
         self.balance.plan = self.balance.plan.saturating_sub(lapsed);
@@ -517,22 +571,22 @@ impl Account {
             top_up: Credits::ZERO,
         };
         self.balance = self.balance.plus(granted);
-        self.post(EntryKind::Grant, granted, at, period.start, recorded);
+        let entry = self.post(EntryKind::Grant, granted, at, period.start);
+        entry.recorded = recorded;
     }
 
-    /// Ends a hold that is open or expired: what it is charged with now replaces what it was before.
-    fn end(
+    /// Charges a hold that is open or expired: what it is charged with now replaces what it was before.
+    fn post_end(
         &mut self,
         mut hold: Hold,
-        state: HoldState,
         kind: EntryKind,
         credits: Credits,
-        usage: Option<RequestUsage>,
+        usage: Option<&RequestUsage>,
         at: Millis,
     ) -> Hold {
         let (posted_before, overrun_before) = (hold.posted, hold.overrun);
         // What an expiry has posted already; an open hold has posted nothing.
-        let settled_before = hold.settled;
+        let settled_before = posted_before.total().saturating_add(overrun_before);
         let more = credits.saturating_sub(settled_before);
         let less = settled_before.saturating_sub(credits);
 
@@ -560,30 +614,30 @@ impl Account {
             plan: hold.posted.plan.since(posted_before.plan).negated(),
             top_up: hold.posted.top_up.since(posted_before.top_up).negated(),
         };
-        let counted = if kind == EntryKind::Expiry || kind == EntryKind::Settlement {
-            // A checkpoint was not reported yet.
-            None
-        } else {
-            hold.usage.take()
-        };
-        self.post(kind, delta, at, hold.period_start, None);
-        if let Some(entry) = self.journal.entries.last_mut() {
-            entry.overrun = hold.overrun.since(overrun_before);
-            entry.usage = UsageDelta::between(counted.as_ref(), usage.as_ref());
-            entry.hold = Some(HoldContext {
-                id: hold.open.hold.clone(),
-                source: hold.open.source,
-                source_id: hold.open.source_id.clone(),
-                model: hold.open.model.clone(),
-            });
-        }
+        // A checkpoint was not reported yet.
+        let is_first = kind == EntryKind::Expiry || kind == EntryKind::Settlement;
+        let counted = hold.usage.as_ref().filter(|_| !is_first);
+        let usage = UsageDelta::between(counted, usage);
+        let entry = self.post(kind, delta, at, hold.period_start);
+        entry.overrun = hold.overrun.since(overrun_before);
+        entry.usage = usage;
+        entry.hold = Some(hold.open.clone());
         self.post_lapse(lapsed, hold.period_start, at);
-        hold.usage = usage;
-        hold.settled = credits;
-        hold.state = state;
-        hold.ended_at = Some(at);
-        self.put(hold.clone());
         hold
+    }
+
+    /// Has a hold that was taken out be one that has come to its end.
+    fn end(&mut self, hold: Hold, state: HoldState, usage: Option<RequestUsage>) {
+        let id = hold.open.hold.clone();
+        self.journal.holds.insert(id.clone());
+        let ended = Ended {
+            open: hold.open,
+            state,
+            posted: hold.posted,
+            overrun: hold.overrun,
+            usage,
+        };
+        self.ended.insert(id, ended);
     }
 
     /// Frees credits that a hold has reserved: its parent has them again, if that is open, or the account.
@@ -628,15 +682,19 @@ impl Account {
 
     fn open_parent(&mut self, hold: &Hold) -> Option<&mut Hold> {
         let parent = self.holds.get_mut(hold.open.parent.as_ref()?)?;
-        (parent.state == HoldState::Open).then_some(parent)
+        parent.is_open().then_some(parent)
     }
 
     fn note_parent(&mut self, hold: &Hold) {
         self.journal.holds.extend(hold.open.parent.clone());
     }
 
-    fn find(&self, id: &HoldId) -> Result<&Hold, Refusal> {
-        self.holds.get(id).ok_or(Refusal::UnknownHold)
+    /// Why nothing can be done about a hold that is neither open nor expired.
+    fn is_over(&self, id: &HoldId) -> Refusal {
+        match self.ended.get(id) {
+            Some(ended) => Refusal::Ended(ended.state),
+            None => Refusal::UnknownHold,
+        }
     }
 
     fn put(&mut self, hold: Hold) {
@@ -650,7 +708,7 @@ impl Account {
                 plan: credits.negated(),
                 top_up: Credits::ZERO,
             };
-            self.post(EntryKind::Lapse, lapsed, at, period_start, None);
+            self.post(EntryKind::Lapse, lapsed, at, period_start);
         }
     }
 
@@ -661,11 +719,10 @@ impl Account {
         delta: Pools,
         at: Millis,
         period_start: Millis,
-        recorded: Option<Content>,
-    ) {
+    ) -> &mut Entry {
         self.entries += 1;
         self.journal.account = true;
-        self.journal.entries.push(Entry {
+        let entry = Entry {
             sequence: self.entries,
             at,
             kind,
@@ -673,29 +730,60 @@ impl Account {
             top_up_delta: delta.top_up,
             overrun: Credits::ZERO,
             period_start,
-            recorded,
+            recorded: None,
             hold: None,
             usage: None,
-        });
+        };
+        let entries = &mut self.journal.entries;
+        let place = entries.len();
+        entries.push(entry);
+        &mut entries[place]
     }
 }
 
-/// An operation's id and what it asks for.
-type Content = (OperationId, String);
-
 impl Hold {
-    fn settlement(&self) -> Done {
-        Done::Settled {
-            charged: self.posted.total(),
-            overrun: self.overrun,
+    /// Whether it reserves credits; else it has expired.
+    pub fn is_open(&self) -> bool {
+        self.expired_at.is_none()
+    }
+
+    fn state(&self) -> HoldState {
+        match self.is_open() {
+            true => HoldState::Open,
+            false => HoldState::Expired,
         }
     }
 
-    fn expiry(&self) -> Done {
-        Done::Expired {
-            charged: self.posted.total(),
-            overrun: self.overrun,
-        }
+    /// What the account paid, and what it could not pay.
+    fn charge(&self) -> (Credits, Credits) {
+        (self.posted.total(), self.overrun)
+    }
+}
+
+impl Ended {
+    /// Adds what a later one of its entries says.
+    pub(crate) fn add(&mut self, later: Self) {
+        self.state = later.state;
+        self.posted = self.posted.plus(later.posted);
+        self.overrun = self.overrun.saturating_add(later.overrun);
+    }
+
+    /// Adds what one of its entries has reported.
+    pub(crate) fn add_usage(&mut self, reported: UsageDelta) {
+        let before = self.usage.take().unwrap_or_default();
+        let latency_ms = before.latency_ms as i64 + reported.latency_ms;
+        self.usage = Some(RequestUsage {
+            provider: reported.provider,
+            adapter_digest: reported.adapter_digest,
+            counts: before.counts.plus(reported.counts),
+            latency_ms: latency_ms.max(0).unsigned_abs(),
+            estimated: reported.estimated,
+        });
+    }
+
+    /// What the account paid, and what it could not pay.
+    fn charge(&self) -> (Credits, Credits) {
+        (self.posted.total(), self.overrun)
     }
 }
 
@@ -704,6 +792,7 @@ impl EntryKind {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Settlement => "settlement",
+            Self::Release => "release",
             Self::Expiry => "expiry",
             Self::LateSettlement => "late_settlement",
             Self::LateRelease => "late_release",

@@ -8,7 +8,8 @@
 //! - Nothing was done ([`StoreError::Unavailable`]): again after a pause, in smaller batches.
 //! - The answer to the commit was lost ([`StoreError::Unknown`]): the whole batch again. Operations have
 //!   ids, so that what was done is not done twice.
-//! - The database refuses ([`StoreError::Rejected`]): one by one, so that only the one at fault fails.
+//! - The database refuses ([`StoreError::Rejected`]): each half by itself, so that the one at fault is soon alone, and only
+//!   that fails.
 //!
 //! **Invariant:** operations are done in the order in which they came.
 //! **Invariant:** an opened hold that nobody has taken over is released; one that nobody waits for any more
@@ -30,6 +31,9 @@ use crate::store::{Store, StoreError};
 
 /// Operations in one transaction.
 const BATCH: usize = 256;
+
+/// Bytes of answers in one transaction, beyond the first one.
+const BATCH_ANSWER_BYTES: usize = 4 << 20;
 
 /// The pause after a first failure; each one after it is twice as long.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -77,6 +81,8 @@ pub struct Committer<R> {
     /// Who waits for the operations of the batch.
     callers: Vec<Caller<R>>,
     failures: u32,
+    /// Halves of refused batches so far.
+    parts: u64,
 }
 
 #[derive(Debug)]
@@ -90,8 +96,18 @@ struct Caller<R> {
     reply: Option<R>,
     /// Whether a commit whose answer was lost may have done it.
     perhaps_done: bool,
-    /// Whether it is tried in a batch of its own, because the database refused one that it was in.
-    alone: bool,
+    /// The part of a batch which the database refused that it is tried in, with no others.
+    part: Option<u64>,
+}
+
+impl<R> Caller<R> {
+    fn new(reply: Option<R>) -> Self {
+        Self {
+            reply,
+            perhaps_done: false,
+            part: None,
+        }
+    }
 }
 
 impl<R> Default for Committer<R> {
@@ -101,6 +117,7 @@ impl<R> Default for Committer<R> {
             batch: Vec::new(),
             callers: Vec::new(),
             failures: 0,
+            parts: 0,
         }
     }
 }
@@ -115,11 +132,7 @@ impl<R: Reply> Committer<R> {
             match input {
                 Input::Submit(operation, reply) => self.queue.push_back(Waiting {
                     operation,
-                    caller: Caller {
-                        reply,
-                        perhaps_done: false,
-                        alone: false,
-                    },
+                    caller: Caller::new(reply),
                 }),
                 Input::Committed(result) => again |= self.conclude(result),
             }
@@ -155,11 +168,7 @@ impl<R: Reply> Committer<R> {
                     }
                 }
                 for operation in unwanted.into_iter().rev() {
-                    let caller = Caller {
-                        reply: None,
-                        perhaps_done: false,
-                        alone: false,
-                    };
+                    let caller = Caller::new(None);
                     self.queue.push_front(Waiting { operation, caller });
                 }
                 false
@@ -173,7 +182,7 @@ impl<R: Reply> Committer<R> {
             }
             Err(StoreError::Unavailable(error)) => {
                 self.fail(&error);
-                self.put_back(false);
+                self.put_back();
                 true
             }
             Err(StoreError::Rejected(error)) if self.batch.len() == 1 => {
@@ -187,9 +196,11 @@ impl<R: Reply> Committer<R> {
             Err(StoreError::Rejected(error)) => {
                 tracing::warn!(
                     error,
-                    "the database refuses a batch; its operations are tried alone"
+                    operations = self.batch.len(),
+                    "the database refuses a batch; each half is tried by itself"
                 );
-                self.put_back(true);
+                self.halve();
+                self.put_back();
                 false
             }
         }
@@ -205,10 +216,19 @@ impl<R: Reply> Committer<R> {
         );
     }
 
-    fn put_back(&mut self, alone: bool) {
+    fn halve(&mut self) {
+        let (first, second) = self.callers.split_at_mut(self.batch.len() / 2);
+        for half in [first, second] {
+            self.parts += 1;
+            for caller in half {
+                caller.part = Some(self.parts);
+            }
+        }
+    }
+
+    fn put_back(&mut self) {
         let batch = self.batch.drain(..).zip(self.callers.drain(..));
-        for (operation, mut caller) in batch.rev() {
-            caller.alone |= alone;
+        for (operation, caller) in batch.rev() {
             self.queue.push_front(Waiting { operation, caller });
         }
     }
@@ -216,12 +236,14 @@ impl<R: Reply> Committer<R> {
     fn next_batch(&mut self) {
         // What is too much for the database in one go may not be in two.
         let limit = BATCH >> self.failures.saturating_sub(1).min(8);
+        let mut answers = 0;
         while self.batch.len() < limit.max(1)
             && let Some(next) = self.queue.front()
         {
-            let is_alone =
-                next.caller.alone || self.callers.first().is_some_and(|first| first.alone);
-            if is_alone && !self.batch.is_empty() {
+            let is_of_part = |first: &Caller<R>| first.part == next.caller.part;
+            answers += answer_bytes(&next.operation);
+            let fits = answers <= BATCH_ANSWER_BYTES && self.callers.first().is_none_or(is_of_part);
+            if !fits && !self.batch.is_empty() {
                 break;
             }
             let Some(Waiting { operation, caller }) = self.queue.pop_front() else {
@@ -242,6 +264,13 @@ impl<R: Reply> Committer<R> {
     }
 }
 
+fn answer_bytes(operation: &Operation) -> usize {
+    match &operation.action {
+        Action::EndKey(end) => end.answer.as_ref().map_or(0, Vec::len),
+        _ => 0,
+    }
+}
+
 /// The operation that voids a hold which the given one has opened.
 pub(crate) fn release_of(operation: Operation) -> Option<Operation> {
     let Action::Open { open, .. } = operation.action else {
@@ -256,6 +285,7 @@ pub(crate) fn release_of(operation: Operation) -> Option<Operation> {
 
 /// What is on its way to the committer.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all of it are operations")]
 pub(crate) enum Submitted {
     /// An operation, and who waits for its outcome, if anybody does.
     Operation(Operation, Option<oneshot::Sender<Answer>>),
@@ -341,5 +371,91 @@ async fn run(store: Store, mut submitted: mpsc::Receiver<Submitted>, health: Arc
                 committer.step([Input::Committed(result)])
             }
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_storage::clock::Millis;
+
+    use super::*;
+    use crate::operation::{AccountId, HoldId};
+
+    struct Waiter(usize, std::rc::Rc<std::cell::RefCell<Vec<(usize, bool)>>>);
+
+    impl Reply for Waiter {
+        fn is_gone(&self) -> bool {
+            false
+        }
+
+        fn answer(self, answer: Answer) -> bool {
+            self.1.borrow_mut().push((self.0, answer.is_ok()));
+            true
+        }
+    }
+
+    fn release(hold: usize) -> Operation {
+        Operation {
+            account: AccountId("alice".to_owned()),
+            at: Millis(0),
+            action: Action::Release {
+                hold: HoldId(hold.to_string()),
+            },
+        }
+    }
+
+    fn names(operation: &Operation, poison: usize) -> bool {
+        operation.holds().any(|hold| hold.0 == poison.to_string())
+    }
+
+    /// What a database is asked to do that refuses all batches with one operation: transactions, and who was answered what.
+    fn commit_all(poison: usize) -> (usize, Vec<(usize, bool)>) {
+        let answers = std::rc::Rc::default();
+        let mut committer = Committer::default();
+        let all = (0..BATCH).map(|hold| {
+            let waiter = Waiter(hold, std::rc::Rc::clone(&answers));
+            Input::Submit(release(hold), Some(waiter))
+        });
+        let mut next = committer.step(all);
+        let mut transactions = 0;
+        while next != Next::Idle {
+            transactions += 1;
+            let batch = committer.batch();
+            let result = match batch.iter().any(|operation| names(operation, poison)) {
+                true => Err(StoreError::Rejected("poison".to_owned())),
+                false => Ok(vec![Ok(Done::Released); batch.len()]),
+            };
+            next = committer.step([Input::Committed(result)]);
+        }
+        drop(committer);
+        let answers = answers.borrow().clone();
+        (transactions, answers)
+    }
+
+    #[test]
+    fn the_operation_that_the_database_refuses_is_found_by_halving() {
+        for poison in [0, 77, BATCH - 1] {
+            let (transactions, answers) = commit_all(poison);
+            // All, then both halves of each that was refused.
+            assert_eq!(transactions, 1 + 2 * BATCH.ilog2() as usize, "{poison}");
+            let expected: Vec<_> = (0..BATCH).map(|hold| (hold, hold != poison)).collect();
+            assert_eq!(answers, expected, "in order, and each once");
+        }
+    }
+
+    #[test]
+    fn answers_to_keep_make_batches_small() {
+        let mut committer = Committer::<Waiter>::default();
+        let end = |_| {
+            let mut operation = release(0);
+            operation.action = Action::EndKey(crate::operation::EndKey {
+                key: "key".to_owned(),
+                request_id: "req".to_owned(),
+                answer: Some(vec![0; BATCH_ANSWER_BYTES / 2]),
+            });
+            Input::Submit(operation, None)
+        };
+        committer.step((0..3).map(end));
+        assert_eq!(committer.batch().len(), 2);
     }
 }

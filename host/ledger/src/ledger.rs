@@ -12,14 +12,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use weir_storage::Database;
-use weir_storage::clock::Clock;
+use weir_storage::clock::{Clock, Millis};
 
 use crate::account::Account;
 use crate::committer::{self, Answer, Submitted};
 use crate::credits::Credits;
 use crate::health::{Health, LedgerMetrics};
 use crate::operation::{
-    AccountId, Action, BootId, Checkpoint, Done, HoldId, Open, Operation, Refusal, Settle,
+    AccountId, Action, BootId, Checkpoint, Claim, Done, HoldId, Open, Operation, Refusal, Settle,
 };
 use crate::settings::LeaseSettings;
 use crate::store::{Store, StoreError};
@@ -33,7 +33,6 @@ pub struct Ledger(Arc<Inner>);
 
 struct Inner {
     submit: mpsc::Sender<Submitted>,
-    database: Database,
     store: Store,
     clock: Clock,
     boot_id: BootId,
@@ -81,11 +80,10 @@ impl Ledger {
     ) -> sqlx::Result<Self> {
         let (submit, submitted) = mpsc::channel(QUEUE);
         let dialect = database.dialect();
-        let store = Store::new(database.clone());
+        let store = Store::new(database);
         let health = Arc::new(Health::new());
         let ledger = Self(Arc::new(Inner {
             submit,
-            database,
             store: store.clone(),
             clock,
             boot_id: BootId::fresh(),
@@ -101,7 +99,12 @@ impl Ledger {
         let keeping = ledger.clone().keep_lease();
         let stopping = ledger.0.stopping.clone();
         tokio::spawn(stopping.clone().run_until_cancelled_owned(keeping));
-        tokio::spawn(stopping.run_until_cancelled_owned(ledger.clone().tidy()));
+        tokio::spawn(
+            stopping
+                .clone()
+                .run_until_cancelled_owned(ledger.clone().tidy()),
+        );
+        tokio::spawn(stopping.run_until_cancelled_owned(ledger.clone().fold()));
         Ok(ledger)
     }
 
@@ -137,6 +140,20 @@ impl Ledger {
         open: Open,
         deadline: Instant,
     ) -> Result<(), LedgerError> {
+        self.open_claiming(account, open, None, deadline)
+            .await
+            .map(drop)
+    }
+
+    /// The same for a request that may bring an idempotency key: it is claimed with the hold, or neither is done. Returns
+    /// the moment of it. If anything is charged, the caller must also [end the key](crate::idempotency::ClaimedKey).
+    pub async fn open_claiming(
+        &self,
+        account: &AccountId,
+        open: Open,
+        claim: Option<Claim>,
+        deadline: Instant,
+    ) -> Result<Millis, LedgerError> {
         if !self.is_leased() {
             // Others would take its holds for abandoned.
             match timeout_at(deadline, self.renew_lapsed_lease()).await {
@@ -149,7 +166,13 @@ impl Ledger {
             }
         }
         let boot_id = self.0.boot_id.clone();
-        let operation = self.operation(account, Action::Open { open, boot_id });
+        let action = Action::Open {
+            open,
+            boot_id,
+            claim: claim.map(Box::new),
+        };
+        let operation = self.operation(account, action);
+        let at = operation.at;
         let (reply, answer) = oneshot::channel();
         let mut opening = Opening {
             ledger: self,
@@ -165,7 +188,7 @@ impl Ledger {
         let answer = timeout_at(deadline, &mut opening.answer).await;
         let answer = answer.map_err(|_| LedgerError::Late)?;
         opening.release = None;
-        done(answer).map(drop)
+        done(answer).map(|_| at)
     }
 
     /// Ends a hold: so much was used. If the deadline passes, settling goes on.

@@ -8,7 +8,8 @@
 //! - [`operation`]: what can be asked of the ledger; [`account`]: what that does, as plain functions.
 //! - [`committer`]: many operations in one transaction; [`store`]: the SQL of it; [`verify`]: whether what is stored
 //!   is sound.
-//! - [`Ledger`] is what requests use; [`idempotency`]: one outcome for each key that they bring.
+//! - [`Ledger`] is what requests use; [`keys`]: one outcome for each idempotency key that they bring; [`idempotency`]: the
+//!   answers that are kept with them.
 //!
 //! **Invariant:** nothing outside this crate writes a row of the ledger.
 //! **Invariant:** whoever is told that something is done will find it done, whatever crashes.
@@ -35,6 +36,7 @@ pub mod credits;
 mod decimal;
 mod health;
 pub mod idempotency;
+pub mod keys;
 mod ledger;
 pub mod operation;
 pub mod plans;
@@ -50,10 +52,11 @@ pub use self::credits::Credits;
 pub use self::health::LedgerMetrics;
 pub use self::ledger::{Ledger, LedgerError, Settlement, commit_one};
 pub use self::operation::{
-    AccountId, Action, BootId, Checkpoint, Done, Grant, HoldId, HoldState, Open, Operation,
-    OperationId, Outcome, Payer, Pool, Refund, Refusal, RequestSource, Settle, TopUp,
+    AccountId, Action, Asked, BootId, Checkpoint, Claim, Done, EndKey, Grant, HoldId, HoldState,
+    MAX_KEY_BYTES, Open, Operation, OperationId, Outcome, Payer, Pool, Refund, Refusal,
+    RequestSource, Served, Settle, Taken, TopUp,
 };
 pub use self::plans::{Period, Plan};
 pub use self::settings::{LeaseSettings, LedgerSettings};
-pub use self::store::{Store, StoreError};
+pub use self::store::{Fold, Store, StoreError};
 pub use self::usage::{RequestUsage, TokenCounts, UsageCounts, UsageSums};

@@ -23,7 +23,7 @@ pub struct Operation {
 }
 
 /// What to do. Whoever asks names it, so that asking again is safe.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Reserve credits.
     Open {
@@ -31,6 +31,8 @@ pub enum Action {
         open: Open,
         /// The run of a node that will end the hold.
         boot_id: BootId,
+        /// The idempotency key of the request, to be claimed with it.
+        claim: Option<Box<Claim>>,
     },
     /// End a hold: so much was used.
     Settle(Settle),
@@ -54,10 +56,27 @@ pub enum Action {
     TopUp(TopUp),
     /// Take credits back, as far as they are there.
     Refund(Refund),
+    /// End an idempotency key whose request is over.
+    EndKey(EndKey),
+}
+
+/// What an entry keeps of a grant, a top-up or a refund, to tell a repeat from something else under the same id.
+///
+/// It is stored as JSON and read by later versions, and by earlier ones while nodes are upgraded: a field that is added
+/// has `#[serde(default)]`, a default that says what was done without it, and an earlier text in the test.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Asked {
+    /// A period that was paid for.
+    Grant(Grant),
+    /// Credits that were bought.
+    TopUp(TopUp),
+    /// Credits to be taken back.
+    Refund(Refund),
 }
 
 /// Reserves credits for a request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Open {
     /// The new hold's id, made up by the caller; see [`weir_storage::ids::hold_id`].
     pub hold: HoldId,
@@ -75,6 +94,53 @@ pub struct Open {
     pub model: String,
 }
 
+/// Bytes of an idempotency key.
+pub const MAX_KEY_BYTES: usize = 255;
+
+/// An idempotency key that a request brings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// The key, of 1 to [`MAX_KEY_BYTES`] bytes.
+    pub key: String,
+    /// SHA-256 of all that tells the request from another one.
+    pub request_digest: [u8; 32],
+}
+
+/// Why a request is not served: an earlier one has brought its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Taken {
+    /// The earlier request was another one.
+    OtherRequest,
+    /// The earlier one is still being served: worth asking again.
+    InProgress,
+    /// The earlier one was served.
+    Served(Served),
+}
+
+/// The first request of a key, which was served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Served {
+    /// The request's id.
+    pub request_id: String,
+    /// Its charge.
+    pub charged: Credits,
+    /// Its answer, sealed, if that is kept.
+    pub answer: Option<Vec<u8>>,
+    /// The moment at which the key lapses.
+    pub expires_at: Millis,
+}
+
+/// Ends an idempotency key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndKey {
+    /// The key.
+    pub key: String,
+    /// The request that has claimed it. The key of another one is left alone.
+    pub request_id: String,
+    /// The request's answer, sealed, if it is to be given again.
+    pub answer: Option<Vec<u8>>,
+}
+
 /// Who pays for a request, and through what it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Payer {
@@ -87,7 +153,7 @@ pub struct Payer {
 }
 
 /// Ends a hold: so much was used.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settle {
     /// The hold, open or expired.
     pub hold: HoldId,
@@ -98,7 +164,7 @@ pub struct Settle {
 }
 
 /// Notes what was used so far.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoint {
     /// The open hold.
     pub hold: HoldId,
@@ -109,7 +175,7 @@ pub struct Checkpoint {
 }
 
 /// Begins a period: what is left of the plan's credits lapses, and `credits` take its place.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// Unique for ever, e.g. made of subscription and period start.
     pub id: OperationId,
@@ -122,7 +188,7 @@ pub struct Grant {
 }
 
 /// Adds credits that were bought.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopUp {
     /// Unique for ever, e.g. the payment's id.
     pub id: OperationId,
@@ -131,7 +197,7 @@ pub struct TopUp {
 }
 
 /// Takes credits back, as far as they are there and not held.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refund {
     /// Unique for ever, e.g. the refund's id.
     pub id: OperationId,
@@ -164,8 +230,7 @@ pub enum RequestSource {
 }
 
 /// A hold is open once, and ends once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HoldState {
     /// It reserves credits.
     Open,
@@ -220,6 +285,8 @@ pub enum Done {
         /// The credits that were there to be taken.
         credits: Credits,
     },
+    /// The key says what became of its request, or is free again.
+    KeyEnded,
 }
 
 /// It is not done, and nothing has changed.
@@ -248,9 +315,29 @@ pub enum Refusal {
     /// The period is over.
     #[error("the period is over")]
     Outdated,
+    /// A later period was paid for already.
+    #[error("a later period was paid for already")]
+    OlderPeriod,
+    /// An earlier request has brought the idempotency key.
+    #[error("the idempotency key is taken")]
+    KeyTaken(Taken),
+    /// It is not known yet what becomes of the hold.
+    #[error("the hold is still open")]
+    StillOpen,
     /// The amount is negative, or more than anybody has; or the period has no days.
     #[error("the amount is out of range")]
     OutOfRange,
+}
+
+impl Asked {
+    /// The id that it was asked for under.
+    pub fn id(&self) -> &OperationId {
+        match self {
+            Self::Grant(grant) => &grant.id,
+            Self::TopUp(top_up) => &top_up.id,
+            Self::Refund(refund) => &refund.id,
+        }
+    }
 }
 
 impl Operation {
@@ -277,14 +364,28 @@ impl Operation {
         hold.into_iter().chain(parent)
     }
 
-    /// What it asks for and of whom, as text that differs wherever that differs.
-    pub fn content(&self) -> String {
-        serde_json::to_string(&(&self.account, &self.action)).expect("plain structs serialize")
+    /// What an entry keeps of it, if it has an id.
+    pub(crate) fn asked(&self) -> Option<Asked> {
+        match &self.action {
+            Action::Grant(grant) => Some(Asked::Grant(grant.clone())),
+            Action::TopUp(top_up) => Some(Asked::TopUp(top_up.clone())),
+            Action::Refund(refund) => Some(Asked::Refund(refund.clone())),
+            _ => None,
+        }
+    }
+
+    /// The idempotency key that it names.
+    pub(crate) fn key(&self) -> Option<&str> {
+        match &self.action {
+            Action::Open { claim, .. } => claim.as_ref().map(|claim| &*claim.key),
+            Action::EndKey(end) => Some(&end.key),
+            _ => None,
+        }
     }
 }
 
 impl HoldState {
-    /// Its name in the database.
+    /// Its name, for people.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -292,13 +393,6 @@ impl HoldState {
             Self::Released => "released",
             Self::Expired => "expired",
         }
-    }
-
-    /// The state of this name.
-    pub fn of(name: &str) -> Option<Self> {
-        [Self::Open, Self::Settled, Self::Released, Self::Expired]
-            .into_iter()
-            .find(|state| state.name() == name)
     }
 }
 
@@ -331,8 +425,7 @@ pub struct AccountId(pub String);
 pub struct HoldId(pub String);
 
 /// A run of a node, from its start to its end. Never empty.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BootId(String);
 
 /// A grant, a top-up or a refund.
@@ -366,5 +459,50 @@ impl fmt::Display for AccountId {
 impl fmt::Display for HoldId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_entries_have_stored_stays_readable() {
+        let grant = Asked::Grant(Grant {
+            id: OperationId("sub_1:1".to_owned()),
+            plan: Plan::Guru,
+            period: Period {
+                start: Millis(1),
+                end: Millis(2),
+            },
+            credits: Credits::from_micro(10_000_500_000),
+        });
+        let top_up = Asked::TopUp(TopUp {
+            id: OperationId("pay_1".to_owned()),
+            credits: Credits::from_micro(1),
+        });
+        let refund = Asked::Refund(Refund {
+            id: OperationId("re_1".to_owned()),
+            pool: Pool::TopUp,
+            credits: Credits::whole(5),
+        });
+        for (asked, stored) in [
+            (
+                grant,
+                r#"{"grant":{"id":"sub_1:1","plan":"guru","period":{"start":1,"end":2},"credits":10000.5}}"#,
+            ),
+            (top_up, r#"{"top_up":{"id":"pay_1","credits":0.000001}}"#),
+            (
+                refund,
+                r#"{"refund":{"id":"re_1","pool":"top_up","credits":5}}"#,
+            ),
+        ] {
+            assert_eq!(serde_json::from_str::<Asked>(stored).unwrap(), asked);
+            assert_eq!(serde_json::to_string(&asked).unwrap(), stored);
+            // What a later version has stored, while nodes are upgraded.
+            let later = stored.replace("}}", r#","reason":"gift"}}"#);
+            assert_eq!(serde_json::from_str::<Asked>(&later).unwrap(), asked);
+        }
     }
 }

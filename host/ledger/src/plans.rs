@@ -8,6 +8,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -144,6 +145,15 @@ pub fn day(moment: Millis) -> String {
         .to_string()
 }
 
+/// The first moments of the first and of the last day of a calendar month in UTC, which is written as `YYYY-MM`.
+pub fn days_of_month(month: &str) -> Option<[Millis; 2]> {
+    let first: Date = format!("{month}-01").parse().ok()?;
+    Some([first, first.last_of_month()].map(|day| {
+        let since = day.duration_since(Date::constant(1970, 1, 1));
+        Millis(since.as_secs() * 1_000)
+    }))
+}
+
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
@@ -196,6 +206,16 @@ mod tests {
             };
             assert_eq!(Period::monthly(anchor, at(now)), period, "{now}");
         }
+    }
+
+    #[test]
+    fn a_month_has_a_first_and_a_last_day() {
+        let days = ["2024-02-01T00:00:00Z", "2024-02-29T00:00:00Z"].map(at);
+        assert_eq!(days_of_month("2024-02"), Some(days));
+        for day in days {
+            assert!(super::day(day).starts_with("2024-02-"));
+        }
+        assert_eq!(days_of_month("2024-13"), None);
     }
 
     #[test]

@@ -2,13 +2,19 @@
 //!
 //! - [`rows`]: the tables; [`postgres`] and [`sqlite`]: how a batch gets into each of the databases. What it
 //!   loads and what it writes is the same for both, and here.
+//! - [`fold`]: what a batch does not write: sums of usage, and the entries of each account.
+//!
+//! **What a request writes:** its account's row, a hold's row that is there from opening to end, and an entry for that
+//! end, with the one index that tells repeats. Everything else that is asked about entries is folded from them.
 
+mod fold;
 mod postgres;
 mod rows;
 mod sqlite;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::btree_map::Entry as Slot;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Row as _};
@@ -16,17 +22,23 @@ use sqlx::{AssertSqlSafe, Row as _};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
+pub use self::fold::Fold;
 use self::rows::{ACCOUNTS, Row, Unreadable, list, read_account};
-use crate::account::{Account, Entry, EntryKind, Hold, Recorded, apply};
+use crate::account::{Account, Ended, Entry, EntryKind, Hold, Recorded, UsageDelta, apply};
 use crate::credits::Credits;
-use crate::operation::{
-    AccountId, Action, BootId, HoldId, Operation, Outcome, Refusal, RequestSource,
-};
-use crate::plans::{GRACE_DAYS, day};
-use crate::usage::UsageSums;
+use crate::keys::Key;
+use crate::operation::{AccountId, Action, BootId, HoldId, Operation, Outcome, Refusal};
+use crate::plans::GRACE_DAYS;
+use crate::usage::{UsageSums, to_date};
 
 /// How long the lease of a run that is over is kept, for those who look into what happened.
 const LEASE_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Idempotency keys that are deleted by one statement.
+const FORGOTTEN: i64 = 1_000;
+
+/// Such statements in one round: others want to write, too.
+const MOST_ROUNDS: u32 = 50;
 
 /// The ledger in the database. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -84,13 +96,18 @@ impl Store {
         match self.database.write_turn() {
             Some(turn) => {
                 let mut native = turn.native().await.map_err(Failure::from)?;
-                let remembered = self.remembered.lock();
-                // A batch that panics leaves nothing there.
-                let mut remembered = remembered.unwrap_or_else(PoisonError::into_inner);
-                sqlite::commit(&mut native, &mut remembered, operations)
+                sqlite::commit(&mut native, &mut self.remembered(), operations)
             }
             None => postgres::commit(&self.database, operations).await,
         }
+    }
+
+    /// To be asked for in one's turn.
+    fn remembered(&self) -> MutexGuard<'_, sqlite::Remembered> {
+        // A batch that panics leaves nothing there.
+        self.remembered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether nothing can be committed any more.
@@ -142,7 +159,7 @@ impl Store {
     /// How many holds of a run are open.
     pub async fn count_open_holds(&self, boot_id: &BootId) -> sqlx::Result<i64> {
         let count =
-            "SELECT CAST(COUNT(*) AS BIGINT) FROM holds WHERE boot_id = $1 AND state = 'open'";
+            "SELECT CAST(COUNT(*) AS BIGINT) FROM holds WHERE boot_id = $1 AND expired_at IS NULL";
         sqlx::query_scalar(count)
             .bind(boot_id.as_str())
             .fetch_one(self.database.reader())
@@ -188,6 +205,26 @@ impl Store {
             .map(drop)
     }
 
+    /// Forgets idempotency keys that have been kept long enough, some at a time.
+    pub async fn forget_keys(&self, now: Millis) -> sqlx::Result<()> {
+        for _ in 0..MOST_ROUNDS {
+            let forgotten = sqlx::query(
+                "DELETE FROM idempotency_keys WHERE (account_id, key) IN \
+                 (SELECT account_id, key FROM idempotency_keys WHERE expires_at <= $1 \
+                 ORDER BY expires_at LIMIT $2)",
+            )
+            .bind(now.0)
+            .bind(FORGOTTEN)
+            .execute(self.database.writer())
+            .await?
+            .rows_affected();
+            if forgotten < FORGOTTEN as u64 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Accounts whose next period is due, at most so many.
     pub async fn find_due_accounts(&self, now: Millis, limit: u32) -> sqlx::Result<Vec<AccountId>> {
         // Paid plans have a grace, in which their next period may still be paid for.
@@ -204,13 +241,12 @@ impl Store {
         Ok(ids.into_iter().map(AccountId).collect())
     }
 
-    /// Open holds that no run's valid lease covers, at most so many. In the order of the index on open holds: in that of
-    /// their ids, SQLite would walk all that ever were.
+    /// Open holds that no run's valid lease covers, at most so many.
     pub async fn find_orphans(&self, now: Millis, limit: u32) -> sqlx::Result<Vec<Orphan>> {
         let rows = sqlx::query(
-            "SELECT id, account_id FROM holds WHERE state = 'open' AND NOT EXISTS \
+            "SELECT id, account_id FROM holds WHERE expired_at IS NULL AND NOT EXISTS \
              (SELECT 1 FROM node_leases WHERE node_leases.boot_id = holds.boot_id AND lease_until > $1) \
-             ORDER BY boot_id LIMIT $2",
+             ORDER BY id LIMIT $2",
         )
         .bind(now.0)
         .bind(i64::from(limit))
@@ -231,8 +267,10 @@ impl Store {
 #[derive(Default)]
 struct Loaded {
     accounts: BTreeMap<AccountId, Account>,
-    /// The holds that are there, and whose they are.
+    /// The holds that are known, and whose they are.
     owners: BTreeMap<HoldId, AccountId>,
+    /// Those of them that have a row.
+    stored: BTreeSet<HoldId>,
 }
 
 impl Loaded {
@@ -241,6 +279,7 @@ impl Loaded {
         if let Some(account) = self.accounts.get_mut(&owner) {
             account.holds.insert(id.clone(), hold);
         }
+        self.stored.insert(id.clone());
         self.owners.insert(id, owner);
     }
 
@@ -251,9 +290,40 @@ impl Loaded {
             return false;
         };
         for id in std::iter::once(id).chain(&hold.open.parent) {
-            self.owners.insert(id.clone(), account.clone());
+            if known.is_some_and(|account| account.holds.contains_key(id)) {
+                self.stored.insert(id.clone());
+                self.owners.insert(id.clone(), account.clone());
+            }
         }
         true
+    }
+
+    /// Adds an entry about a hold that has no row, in the order of their numbers.
+    fn add_end(&mut self, owner: AccountId, end: Ended, reported: Option<UsageDelta>) {
+        let id = end.open.hold.clone();
+        if let Some(account) = self.accounts.get_mut(&owner) {
+            let ended = match account.ended.entry(id.clone()) {
+                Slot::Vacant(slot) => slot.insert(end),
+                Slot::Occupied(slot) => {
+                    let ended = slot.into_mut();
+                    ended.add(end);
+                    ended
+                }
+            };
+            if let Some(reported) = reported {
+                ended.add_usage(reported);
+            }
+        }
+        self.owners.insert(id, owner);
+    }
+
+    /// Returns the key's hold.
+    fn add_key(&mut self, owner: &AccountId, key: Key) -> HoldId {
+        let hold = key.hold.clone();
+        if let Some(account) = self.accounts.get_mut(owner) {
+            account.keys.insert(key.name.clone(), key);
+        }
+        hold
     }
 
     fn add_recorded(&mut self, operation: &Operation, first: Recorded) {
@@ -265,7 +335,9 @@ impl Loaded {
     }
 
     fn apply(&mut self, operations: &[Operation]) -> Vec<Outcome> {
-        let Self { accounts, owners } = self;
+        let Self {
+            accounts, owners, ..
+        } = self;
         let each = operations.iter().map(|operation| {
             let Some(account) = accounts.get_mut(&operation.account) else {
                 return Err(Refusal::UnknownAccount);
@@ -292,11 +364,23 @@ impl Loaded {
             if journal.account {
                 changes.accounts.push((id, account));
             }
-            let holds = journal.holds.iter().filter_map(|id| account.holds.get(id));
-            changes.holds.extend(holds.map(|hold| (id, hold)));
+            for hold in &journal.holds {
+                let is_stored = self.stored.contains(hold);
+                match account.holds.get(hold) {
+                    Some(hold) if is_stored => changes.holds.push((id, hold)),
+                    Some(hold) => changes.new_holds.push((id, hold)),
+                    None if is_stored => changes.ended_holds.push((id, hold)),
+                    // Opened and ended within these operations.
+                    None => {}
+                }
+            }
+            let keys = journal
+                .keys
+                .iter()
+                .filter_map(|name| account.keys.get(name));
+            changes.keys.extend(keys.map(|key| (id, key)));
             for entry in &journal.entries {
                 changes.entries.push((id, entry));
-                changes.add_usage(id, entry);
             }
             if journal
                 .entries
@@ -316,75 +400,12 @@ struct Changes<'a> {
     accounts: Vec<Row<'a, Account>>,
     /// Those of them of which a period has begun.
     begun: Vec<Row<'a, Account>>,
+    new_holds: Vec<Row<'a, Hold>>,
     holds: Vec<Row<'a, Hold>>,
+    /// Whose rows are to go.
+    ended_holds: Vec<Row<'a, HoldId>>,
     entries: Vec<Row<'a, Entry>>,
-    usage: Vec<(&'a AccountId, DailyUsage)>,
-}
-
-/// What an account has used on a day, of one model at one provider.
-struct DailyUsage {
-    period_start: Millis,
-    day: String,
-    model: String,
-    provider: String,
-    source: RequestSource,
-    sums: UsageSums,
-    overrun: Credits,
-}
-
-impl<'a> Changes<'a> {
-    fn usage_rows(&self) -> Vec<Row<'_, DailyUsage>> {
-        let rows = self.usage.iter();
-        rows.map(|(account, usage)| (*account, usage)).collect()
-    }
-
-    /// Adds an entry to the sums of its day. An expiry without a checkpoint says nothing of a provider, and is
-    /// not reported.
-    fn add_usage(&mut self, account: &'a AccountId, entry: &Entry) {
-        let (Some(hold), Some(usage)) = (&entry.hold, &entry.usage) else {
-            return;
-        };
-        let day = day(entry.at);
-        // PostgreSQL does not add to one row twice in a statement. Those of this account are few, and the last.
-        let of_account = self.usage.iter_mut().rev();
-        let mut of_account = of_account.take_while(|(of, _)| *of == account);
-        let known = of_account.find(|(_, known)| {
-            known.period_start == entry.period_start
-                && known.day == day
-                && known.model == hold.model
-                && known.provider == usage.provider
-                && known.source == hold.source
-        });
-        let daily = match known {
-            Some((_, known)) => known,
-            None => {
-                let new = DailyUsage {
-                    period_start: entry.period_start,
-                    day,
-                    model: hold.model.clone(),
-                    provider: usage.provider.clone(),
-                    source: hold.source,
-                    sums: UsageSums::default(),
-                    overrun: Credits::ZERO,
-                };
-                self.usage.push((account, new));
-                let Some((_, new)) = self.usage.last_mut() else {
-                    return;
-                };
-                new
-            }
-        };
-        let paid = entry
-            .plan_delta
-            .saturating_add(entry.top_up_delta)
-            .negated();
-        daily.overrun = daily.overrun.saturating_add(entry.overrun);
-        daily.sums = daily.sums.plus(UsageSums {
-            requests: usage.requests,
-            credits: paid,
-            counts: usage.counts,
-        });
-    }
+    keys: Vec<Row<'a, Key>>,
 }
 
 /// What went wrong before a commit was asked for, so that nothing was done.
@@ -459,15 +480,16 @@ fn find_account() -> String {
 fn period_usage() -> String {
     let account = list(ACCOUNTS.columns(), |name| format!("accounts.{name}"));
     let sums = UsageSums::columns();
+    let of_period = "account_id = $1 \
+                     AND period_start = (SELECT period_start FROM accounts WHERE id = $1)";
+    let usage = to_date(of_period);
     format!(
-        "SELECT {account}, accounts.created_at, usage_daily.model, {sums}, \
+        "SELECT {account}, accounts.created_at, model, {sums}, \
          CAST(CASE WHEN accounts.plan_held = 0 THEN 0 ELSE \
-         (SELECT COALESCE(SUM(holds.plan_reserved), 0) FROM holds WHERE holds.state = 'open' \
-         AND holds.account_id = accounts.id AND holds.period_number < accounts.period_number) \
-         END AS BIGINT) AS plan_held_before \
-         FROM accounts LEFT JOIN usage_daily ON usage_daily.account_id = accounts.id \
-         AND usage_daily.period_start = accounts.period_start \
-         WHERE accounts.id = $1 GROUP BY accounts.id, usage_daily.model"
+         (SELECT COALESCE(SUM(holds.plan_reserved), 0) FROM holds WHERE holds.account_id = accounts.id \
+         AND holds.period_number < accounts.period_number) END AS BIGINT) AS plan_held_before \
+         FROM accounts LEFT JOIN {usage} ON account_id = accounts.id \
+         WHERE accounts.id = $1 GROUP BY accounts.id, model"
     )
 }
 

@@ -96,6 +96,8 @@ const fn count(column: &'static str, field: fn(&mut UsageCounts) -> &mut i64) ->
 
 /// What served a request and what it used, for the reports. Holds no content of messages.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+// What was stored before a field was added lacks it.
+#[serde(default)]
 pub struct RequestUsage {
     /// The upstream that answered.
     pub provider: String,
@@ -126,6 +128,10 @@ impl Count {
     /// This one of them.
     pub fn of(&self, mut counts: UsageCounts) -> i64 {
         *(self.field)(&mut counts)
+    }
+
+    pub(crate) fn set(&self, counts: &mut UsageCounts, value: i64) {
+        *(self.field)(counts) = value;
     }
 }
 
@@ -227,6 +233,25 @@ impl UsageSums {
     }
 }
 
+/// What all requests have used up to this moment, as a table of a `SELECT`: rows of `usage_daily`, and those of the entries
+/// that are not folded into it yet. The condition is on the columns of `usage_daily`; its parameters may be repeated.
+pub fn to_date(condition: &str) -> String {
+    let counts: Vec<_> = COUNTS.iter().map(|count| count.column).collect();
+    let counts = counts.join(", ");
+    // That there is a highest number keeps PostgreSQL from believing that a third of all entries come after the last
+    // one that is folded.
+    format!(
+        "(SELECT account_id, period_start, day, model, provider, source, requests, credits, overrun, {counts} \
+         FROM usage_daily WHERE {condition} UNION ALL SELECT * FROM (SELECT {ENTRY_USAGE}, {counts} FROM entries \
+         WHERE number > (SELECT number FROM entries_folded) AND number < 9223372036854775807 \
+         AND provider IS NOT NULL) AS tail WHERE {condition}) AS usage_to_date"
+    )
+}
+
+/// An entry's part in the sums, but for the counts: as the columns of `usage_daily`, in this order.
+pub(crate) const ENTRY_USAGE: &str = "account_id, period_start, at - at % 86400000 AS day, model, provider, source, requests, \
+     -(plan_delta + top_up_delta) AS credits, overrun";
+
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
@@ -295,6 +320,12 @@ mod tests {
         let earlier = stored.replace(r#""images":5,"#, "");
         let usage: RequestUsage = serde_json::from_str(&earlier).unwrap();
         assert_eq!(usage.counts.images, 0);
+        // Before anything but who answered was, and by a later version while nodes are upgraded.
+        let first: RequestUsage = serde_json::from_str(r#"{"provider":"p"}"#).unwrap();
+        assert_eq!((&*first.provider, first.estimated), ("p", false));
+        let later = stored.replace("}", r#","region":"eu"}"#);
+        let later: RequestUsage = serde_json::from_str(&later).unwrap();
+        assert_eq!(later, expected);
     }
 
     #[test]

@@ -27,7 +27,8 @@ const LISTED: i64 = 100;
 const SWEEP_ALLOWANCE_MS: i64 = 15_000;
 
 /// Invariant, what is wrong, and a query for the subjects. `$NOW` is the moment before which no lease with
-/// an open hold may have lapsed; the other names are filled in from the columns of what is counted in usage.
+/// an open hold may have lapsed; `$ENDS` are the holds that entries tell of, with what each tells in all; the other names
+/// are filled in from the columns of what is counted in usage.
 const CHECKS: &[(&str, &str, &str)] = &[
     (
         "I1",
@@ -44,11 +45,18 @@ const CHECKS: &[(&str, &str, &str)] = &[
          WHERE COALESCE(e.n, 0) <> a.entries OR COALESCE(e.last, 0) <> a.entries",
     ),
     (
+        "I1",
+        "an account's index of entries is not that of its entries",
+        "SELECT COALESCE(e.account_id, i.account_id) FROM \
+         (SELECT account_id, sequence, number FROM entries WHERE number <= (SELECT number FROM entries_folded)) e \
+         FULL JOIN account_entries i ON i.account_id = e.account_id AND i.sequence = e.sequence \
+         WHERE i.number IS NULL OR e.number IS NULL OR i.number <> e.number",
+    ),
+    (
         "I2",
         "what is held is not the sum of the open holds",
         "SELECT a.id FROM accounts a LEFT JOIN (SELECT account_id, CAST(SUM(plan_reserved) AS BIGINT) AS plan, \
-         CAST(SUM(top_up_reserved) AS BIGINT) AS top_up FROM holds WHERE state = 'open' GROUP BY account_id) h \
-         ON h.account_id = a.id \
+         CAST(SUM(top_up_reserved) AS BIGINT) AS top_up FROM holds GROUP BY account_id) h ON h.account_id = a.id \
          WHERE COALESCE(h.plan, 0) <> a.plan_held OR COALESCE(h.top_up, 0) <> a.top_up_held",
     ),
     (
@@ -60,70 +68,77 @@ const CHECKS: &[(&str, &str, &str)] = &[
     (
         "I3",
         "what a hold posted is not the sum of its entries",
-        "SELECT h.id FROM holds h LEFT JOIN (SELECT hold_id, CAST(SUM(plan_delta) AS BIGINT) AS plan, \
-         CAST(SUM(top_up_delta) AS BIGINT) AS top_up, CAST(SUM(overrun) AS BIGINT) AS overrun \
-         FROM entries WHERE hold_id IS NOT NULL GROUP BY hold_id) e ON e.hold_id = h.id \
+        "SELECT h.id FROM holds h LEFT JOIN $ENDS e ON e.hold_id = h.id \
          WHERE COALESCE(-e.plan, 0) <> h.plan_posted OR COALESCE(-e.top_up, 0) <> h.top_up_posted \
          OR COALESCE(e.overrun, 0) <> h.overrun",
     ),
     (
         "I3",
         "a hold within its amount has an overrun",
-        "SELECT h.id FROM holds h LEFT JOIN (SELECT DISTINCT parent_id FROM holds WHERE parent_id IS NOT NULL) c \
-         ON c.parent_id = h.id LEFT JOIN (SELECT DISTINCT hold_id FROM entries WHERE kind = 'expiry') e \
-         ON e.hold_id = h.id WHERE h.overrun > 0 AND h.settled <= h.amount \
-         AND c.parent_id IS NULL AND e.hold_id IS NULL",
+        "SELECT e.hold_id FROM $ENDS e LEFT JOIN (SELECT parent_id FROM entries WHERE parent_id IS NOT NULL \
+         UNION SELECT parent_id FROM holds WHERE parent_id IS NOT NULL) c ON c.parent_id = e.hold_id \
+         WHERE e.overrun > 0 AND e.overrun - e.plan - e.top_up <= e.amount AND e.expiries = 0 AND c.parent_id IS NULL",
     ),
     (
         "I4",
-        "a hold ended more than once, or without an entry",
-        "SELECT h.id FROM holds h LEFT JOIN (SELECT hold_id, \
-         CAST(SUM(CASE WHEN kind IN ('settlement', 'expiry') THEN 1 ELSE 0 END) AS BIGINT) AS ends, \
-         CAST(SUM(CASE WHEN kind = 'settlement' THEN 1 ELSE 0 END) AS BIGINT) AS settlements, \
-         CAST(SUM(CASE WHEN kind IN ('late_settlement', 'late_release') THEN 1 ELSE 0 END) AS BIGINT) AS late \
-         FROM entries WHERE hold_id IS NOT NULL GROUP BY hold_id) e ON e.hold_id = h.id \
-         WHERE CASE h.state WHEN 'open' THEN COALESCE(e.ends + e.late, 0) <> 0 \
-         WHEN 'settled' THEN COALESCE(e.ends, 0) <> 1 OR e.late + e.settlements <> 1 \
-         WHEN 'expired' THEN COALESCE(e.ends, 0) <> 1 OR e.settlements + e.late <> 0 \
-         ELSE COALESCE(e.ends, 0) <> COALESCE(e.late, 0) OR COALESCE(e.ends, 0) > 1 \
-         OR COALESCE(e.settlements, 0) <> 0 END",
+        "a hold ended more than once",
+        "SELECT hold_id FROM $ENDS e WHERE ends <> 1 OR late > expiries",
+    ),
+    (
+        "I4",
+        "a hold is kept that ended, or expired without an entry",
+        "SELECT h.id FROM holds h LEFT JOIN $ENDS e ON e.hold_id = h.id \
+         WHERE CASE WHEN h.expired_at IS NULL THEN e.hold_id IS NOT NULL \
+         ELSE COALESCE(e.expiries, 0) <> 1 OR e.late <> 0 END",
     ),
     (
         "I4",
         "a request was charged under more than one hold of its own",
-        "SELECT request_id FROM holds WHERE parent_id IS NULL AND settled > 0 \
+        "SELECT request_id FROM $ENDS e WHERE parent_id IS NULL AND overrun - plan - top_up > 0 \
          GROUP BY account_id, request_id HAVING COUNT(*) > 1",
     ),
     (
         "I5",
         "an idempotency key names a request of another account",
-        "SELECT k.account_id FROM idempotency_keys k JOIN holds h ON h.request_id = k.request_id \
-         WHERE h.account_id <> k.account_id",
+        "SELECT k.account_id FROM idempotency_keys k LEFT JOIN holds h ON h.id = k.hold_id \
+         LEFT JOIN $ENDS e ON e.hold_id = k.hold_id \
+         WHERE h.account_id <> k.account_id OR e.account_id <> k.account_id",
     ),
     (
         "I6",
-        "an entry is in another period than its hold",
-        "SELECT h.id FROM entries e JOIN holds h ON h.id = e.hold_id \
-         WHERE e.period_start <> h.period_start OR e.account_id <> h.account_id",
+        "entries of a hold are of different periods or accounts",
+        "SELECT e.hold_id FROM $ENDS e LEFT JOIN holds h ON h.id = e.hold_id WHERE e.differ > 0 \
+         OR h.period_start <> e.period_start OR h.account_id <> e.account_id",
     ),
     (
         "I6",
         "a period's usage is not the sum of its entries",
         "SELECT account_id FROM (\
-         SELECT account_id, period_start, model, provider, source, credits, overrun, requests, $COUNTS \
+         SELECT account_id, period_start, day, model, provider, source, credits, overrun, requests, $COUNTS \
          FROM usage_daily UNION ALL \
-         SELECT account_id, period_start, model, provider, source, plan_delta + top_up_delta, -overrun, \
-         -requests, $LESS_COUNTS FROM entries WHERE provider IS NOT NULL) sums \
-         GROUP BY account_id, period_start, model, provider, source \
+         SELECT account_id, period_start, at - at % 86400000, model, provider, source, plan_delta + top_up_delta, \
+         -overrun, -requests, $LESS_COUNTS FROM entries \
+         WHERE number <= (SELECT number FROM entries_folded) AND provider IS NOT NULL) sums \
+         GROUP BY account_id, period_start, day, model, provider, source \
          HAVING SUM(credits) <> 0 OR SUM(overrun) <> 0 OR SUM(requests) <> 0 OR $COUNTS_DIFFER",
     ),
     (
         "I7",
         "an open hold has outlived its node's lease",
-        "SELECT id FROM holds WHERE state = 'open' AND opened_at < $NOW AND NOT EXISTS \
+        "SELECT id FROM holds WHERE expired_at IS NULL AND opened_at < $NOW AND NOT EXISTS \
          (SELECT 1 FROM node_leases l WHERE l.boot_id = holds.boot_id AND l.lease_until > $NOW)",
     ),
 ];
+
+const ENDS: &str = "(SELECT hold_id, MIN(account_id) AS account_id, MIN(request_id) AS request_id, \
+     MIN(parent_id) AS parent_id, MAX(amount) AS amount, MIN(period_start) AS period_start, \
+     CASE WHEN MIN(account_id) = MAX(account_id) AND MIN(period_start) = MAX(period_start) THEN 0 ELSE 1 END AS differ, \
+     CAST(SUM(plan_delta) AS BIGINT) AS plan, CAST(SUM(top_up_delta) AS BIGINT) AS top_up, \
+     CAST(SUM(overrun) AS BIGINT) AS overrun, \
+     CAST(SUM(CASE WHEN kind IN ('settlement', 'release', 'expiry') THEN 1 ELSE 0 END) AS BIGINT) AS ends, \
+     CAST(SUM(CASE WHEN kind = 'expiry' THEN 1 ELSE 0 END) AS BIGINT) AS expiries, \
+     CAST(SUM(CASE WHEN kind IN ('late_settlement', 'late_release') THEN 1 ELSE 0 END) AS BIGINT) AS late \
+     FROM entries WHERE hold_id IS NOT NULL GROUP BY hold_id)";
 
 /// Everything that is wrong with a ledger, at most 100 of each kind.
 pub async fn verify(database: &Database, now: Millis) -> sqlx::Result<Vec<Violation>> {
@@ -139,6 +154,7 @@ pub async fn verify(database: &Database, now: Millis) -> sqlx::Result<Vec<Violat
     let mut violations = Vec::new();
     for &(invariant, what, query) in CHECKS {
         let query = query
+            .replace("$ENDS", ENDS)
             .replace("$NOW", &lapsed_before)
             .replace("$COUNTS_DIFFER", &differ)
             .replace("$LESS_COUNTS", &less_counts)

@@ -54,7 +54,12 @@ pub async fn hold(app: &App, request: Served<'_>) -> HoldId {
         source_id: None,
         model: request.model.to_owned(),
     };
-    commit(app, request.user, Action::Open { open, boot_id }).await;
+    let open = Action::Open {
+        open,
+        boot_id,
+        claim: None,
+    };
+    commit(app, request.user, open).await;
     id
 }
 

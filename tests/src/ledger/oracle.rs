@@ -31,8 +31,8 @@ const REMEMBERED: usize = 24;
 #[derive(Default)]
 struct Oracle {
     accounts: BTreeMap<String, Lots>,
-    /// Grants, top-ups and refunds by id: what was asked for, and the answer.
-    done: HashMap<String, (String, Done)>,
+    /// Grants, top-ups and refunds by id: what was asked for and of whom, and the answer.
+    done: HashMap<String, (AccountId, Action, Done)>,
 }
 
 #[derive(Clone)]
@@ -164,9 +164,9 @@ impl Oracle {
     fn answer(&mut self, operation: &Operation) -> Outcome {
         if let Some(id) = operation.id()
             && self.accounts.contains_key(&operation.account.0)
-            && let Some((content, done)) = self.done.get(&id.0)
+            && let Some((account, action, done)) = self.done.get(&id.0)
         {
-            return if *content == operation.content() {
+            return if (account, action) == (&operation.account, &operation.action) {
                 Ok(done.clone())
             } else {
                 Err(Refusal::Conflict)
@@ -193,6 +193,14 @@ impl Oracle {
                 Err(Refusal::OutOfRange)
             }
             Action::Grant(grant) if grant.period.end <= at => Err(Refusal::Outdated),
+            Action::Grant(grant)
+                if account.plan != Plan::Free
+                    && account
+                        .period
+                        .is_some_and(|paid| grant.period.start < paid.start) =>
+            {
+                Err(Refusal::OlderPeriod)
+            }
             Action::Grant(Grant {
                 plan,
                 period,
@@ -221,12 +229,14 @@ impl Oracle {
                 })
             }
             Action::TopUp(_) | Action::Refund(_) => Err(Refusal::OutOfRange),
+            Action::EndKey(_) => unreachable!("no request has a key"),
         };
         if let Some(id) = operation.id()
             && let Ok(done) = &outcome
         {
+            let first = (operation.account.clone(), operation.action.clone());
             self.done
-                .insert(id.0.clone(), (operation.content(), done.clone()));
+                .insert(id.0.clone(), (first.0, first.1, done.clone()));
         }
         outcome
     }
@@ -482,7 +492,11 @@ impl Generator {
             model: ["m", "n"][self.random.below(2)].to_owned(),
         };
         let boot_id = boot();
-        Action::Open { open, boot_id }
+        Action::Open {
+            open,
+            boot_id,
+            claim: None,
+        }
     }
 
     /// Of a settlement or checkpoint: within the hold mostly, now and then all of it, or more than all.

@@ -10,7 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use weir_ledger::account::{Entry, EntryKind, Pools, apply};
+use weir_ledger::account::{Entry, EntryKind, Hold, Pools, apply};
 use weir_ledger::committer::{Answer, Committer, Input, Next, Reply};
 use weir_ledger::{
     Account, AccountId, Action, BootId, Checkpoint, Credits, Done, HoldId, HoldState, Open,
@@ -138,13 +138,22 @@ impl Shared {
                     .ok_or(Refusal::UnknownAccount)?;
                 if self.plant == Plant::DoubleSettle
                     && let Action::Settle(settle) = &operation.action
-                    && let Some(hold) = account.holds.get_mut(&settle.hold)
-                    && hold.state == HoldState::Settled
+                    && let Some(ended) = account.ended.remove(&settle.hold)
                 {
-                    hold.state = HoldState::Open;
-                    hold.settled = Credits::ZERO;
-                    hold.posted = Pools::default();
-                    hold.overrun = Credits::ZERO;
+                    let hold = Hold {
+                        open: ended.open,
+                        boot_id: BootId::of("boot").expect("a name"),
+                        opened_at: operation.at,
+                        period_start: account.period.start,
+                        period_number: account.period_number,
+                        expired_at: None,
+                        reserved: Pools::default(),
+                        checkpoint: Credits::ZERO,
+                        posted: Pools::default(),
+                        overrun: Credits::ZERO,
+                        usage: None,
+                    };
+                    account.holds.insert(settle.hold.clone(), hold);
                 }
                 apply(operation, account)
             })
@@ -251,7 +260,12 @@ impl Simulation {
         let gone = request.gone.clone();
         let boot_id = request.boot.clone();
         self.requests.push(request);
-        self.ask(node, account, Action::Open { open, boot_id }, Some(gone));
+        let open = Action::Open {
+            open,
+            boot_id,
+            claim: None,
+        };
+        self.ask(node, account, open, Some(gone));
     }
 
     /// A request whose hold is open has a checkpoint, or ends.
@@ -455,7 +469,7 @@ impl Simulation {
         let mut orphans = Vec::new();
         for account in self.shared.accounts.values() {
             for hold in account.holds.values() {
-                if hold.state == HoldState::Open && boots.contains(&hold.boot_id) {
+                if hold.is_open() && boots.contains(&hold.boot_id) {
                     orphans.push((account.id.clone(), hold.open.hold.clone()));
                 }
             }
@@ -551,39 +565,17 @@ impl Simulation {
                     account.held
                 ));
             }
-            for (hold_id, hold) in &account.holds {
-                let of_hold = || {
-                    entries
-                        .iter()
-                        .filter(|entry| entry.hold.as_ref().is_some_and(|hold| hold.id == *hold_id))
+            let expired = account.holds.iter().map(|(hold_id, hold)| {
+                let state = match hold.is_open() {
+                    true => HoldState::Open,
+                    false => HoldState::Expired,
                 };
-                let posted: i64 = of_hold()
-                    .map(|entry| -entry.plan_delta.micro() - entry.top_up_delta.micro())
-                    .sum();
-                let ends = |kinds: &[EntryKind]| {
-                    of_hold()
-                        .filter(|entry| kinds.contains(&entry.kind))
-                        .count()
-                };
-                let first = ends(&[EntryKind::Settlement, EntryKind::Expiry]);
-                let late = ends(&[EntryKind::LateSettlement, EntryKind::LateRelease]);
-                let sound = match hold.state {
-                    HoldState::Open => return Err(format!("I7: {hold_id} is open")),
-                    HoldState::Settled => first == 1 && late <= 1,
-                    HoldState::Expired => first == 1 && late == 0,
-                    HoldState::Released => first == late && late <= 1,
-                };
-                if !sound {
-                    return Err(format!(
-                        "I4: {hold_id} is {:?} and ended {first} + {late} times",
-                        hold.state
-                    ));
-                }
-                if posted != hold.posted.total().micro()
-                    || hold.settled.micro() != posted + hold.overrun.micro()
-                {
-                    return Err(format!("I3: {hold_id} posted {posted}, and says {hold:?}"));
-                }
+                (hold_id, state, hold.posted)
+            });
+            let ended = account.ended.iter();
+            let ended = ended.map(|(hold_id, ended)| (hold_id, ended.state, ended.posted));
+            for (hold_id, state, posted) in expired.chain(ended) {
+                hold_is_sound(entries, hold_id, state, posted)?;
             }
         }
         self.told.iter().try_for_each(|told| self.is_true(told))
@@ -600,17 +592,24 @@ impl Simulation {
         let Ok(done) = outcome else {
             return Ok(());
         };
-        let hold = operation_hold(operation).and_then(|hold| account.holds.get(hold));
-        match (done, hold) {
+        let Some(hold) = operation_hold(operation) else {
+            return Ok(());
+        };
+        match (done, account.ended.get(hold)) {
             (Done::Opened, Some(_)) => Ok(()),
-            (Done::Released, Some(hold)) if hold.state == HoldState::Released => Ok(()),
-            (Done::Settled { charged, overrun }, Some(hold))
-                if hold.state == HoldState::Settled
-                    && hold.posted.total() == *charged
-                    && hold.overrun == *overrun =>
+            (Done::Opened, None) if account.holds.contains_key(hold) => Ok(()),
+            (Done::Released, Some(ended)) if ended.state == HoldState::Released => Ok(()),
+            (Done::Settled { charged, overrun }, Some(ended))
+                if ended.state == HoldState::Settled
+                    && ended.posted.total() == *charged
+                    && ended.overrun == *overrun =>
             {
                 match &operation.action {
-                    Action::Settle(settle) if settle.credits == hold.settled => Ok(()),
+                    Action::Settle(settle)
+                        if settle.credits == charged.saturating_add(*overrun) =>
+                    {
+                        Ok(())
+                    }
                     _ => lie(),
                 }
             }
@@ -618,6 +617,52 @@ impl Simulation {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether a hold has ended as often as it should, and its entries say what it has posted.
+fn hold_is_sound(
+    entries: &[Entry],
+    hold_id: &HoldId,
+    state: HoldState,
+    posted: Pools,
+) -> Result<(), String> {
+    let of_hold = || {
+        let is_its_own = |entry: &&Entry| {
+            let of = entry.hold.as_ref();
+            of.is_some_and(|open| open.hold == *hold_id)
+        };
+        entries.iter().filter(is_its_own)
+    };
+    let sum: i64 = of_hold()
+        .map(|entry| -entry.plan_delta.micro() - entry.top_up_delta.micro())
+        .sum();
+    let ends = |kinds: &[EntryKind]| {
+        of_hold()
+            .filter(|entry| kinds.contains(&entry.kind))
+            .count()
+    };
+    let [settled, released, expired, late] = [
+        ends(&[EntryKind::Settlement]),
+        ends(&[EntryKind::Release]),
+        ends(&[EntryKind::Expiry]),
+        ends(&[EntryKind::LateSettlement, EntryKind::LateRelease]),
+    ];
+    let sound = match state {
+        HoldState::Open => return Err(format!("I7: {hold_id} is open")),
+        HoldState::Settled => settled + expired == 1 && late == expired && released == 0,
+        HoldState::Expired => expired == 1 && settled + released + late == 0,
+        HoldState::Released => released + expired == 1 && late == expired && settled == 0,
+    };
+    if !sound {
+        return Err(format!(
+            "I4: {hold_id} is {state:?}; it was settled {settled}, released {released}, and expired {expired} times, \
+             and then ended {late} times"
+        ));
+    }
+    if sum != posted.total().micro() {
+        return Err(format!("I3: {hold_id} posted {sum}, and says {posted:?}"));
+    }
+    Ok(())
 }
 
 fn share_accounts(some: &[Operation], others: &[Operation]) -> bool {

@@ -1,6 +1,7 @@
 //! What operations do, case by case. Whole histories are compared with an oracle in `tests/it/ledger.rs`.
 
 use super::*;
+use crate::operation::RequestSource;
 
 const BORN: Millis = Millis(1_700_000_000_000);
 
@@ -36,7 +37,11 @@ fn opening(hold: &str, amount: i64, parent: Option<&str>) -> Action {
         model: "m".into(),
     };
     let boot_id = BootId::of("boot").expect("a name");
-    Action::Open { open, boot_id }
+    Action::Open {
+        open,
+        boot_id,
+        claim: None,
+    }
 }
 
 fn usage(tokens_input: i64) -> RequestUsage {
@@ -126,17 +131,14 @@ fn check(account: &Account) {
     let open = account
         .holds
         .values()
-        .filter(|hold| hold.state == HoldState::Open)
+        .filter(|hold| hold.is_open())
         .fold(Pools::default(), |sum, hold| sum.plus(hold.reserved));
     assert_eq!(account.held, open, "held is the sum of open holds");
     assert!(account.held.plan <= account.balance.plan);
     assert!(account.held.top_up <= account.balance.top_up);
     for hold in account.holds.values() {
-        assert_eq!(
-            hold.settled.micro(),
-            hold.posted.total().micro() + hold.overrun.micro()
-        );
-        assert!(hold.state == HoldState::Open || hold.reserved == Pools::default());
+        assert!(hold.is_open() || hold.reserved == Pools::default());
+        assert!(!account.ended.contains_key(&hold.open.hold));
     }
     for (index, entry) in account.journal.entries.iter().enumerate() {
         assert_eq!(entry.sequence, index as i64 + 1);
@@ -274,7 +276,9 @@ fn a_hold_ends_once_and_a_repeat_returns_the_first_outcome() {
         Err(Refusal::UnknownHold)
     );
     assert_eq!(pools(&account), [0, 4, 0, 0]);
-    assert_eq!(account.journal.entries.len(), 1);
+    let kinds: Vec<_> = account.journal.entries.iter().map(|e| e.kind).collect();
+    assert_eq!(kinds, [EntryKind::Settlement, EntryKind::Release]);
+    assert_eq!(account.holds.len(), 0);
 }
 
 #[test]
@@ -463,6 +467,38 @@ fn a_grant_sets_the_plan_credits_once() {
         (Plan::Free, true)
     );
     assert!(account.period.start >= end);
+}
+
+#[test]
+fn a_grant_of_an_older_period_than_the_paid_one_is_refused() {
+    let grant = |id: &str, plan, start: i64| {
+        let start = Millis(now().0 + start);
+        Action::Grant(Grant {
+            id: OperationId(id.into()),
+            plan,
+            period: Period {
+                start,
+                end: start.plus_days(30),
+            },
+            credits: Credits::from_micro(100),
+        })
+    };
+    let granted = Ok(Done::Granted {
+        credits: Credits::from_micro(100),
+    });
+    let mut account = account(0, 0);
+    // Nothing was paid for the free plan's period, whenever that began.
+    assert_eq!(run(&mut account, grant("old", Plan::Guru, -9)), granted);
+    assert_eq!(run(&mut account, grant("new", Plan::Pro, 0)), granted);
+    let before = pools(&account);
+    let late = run(&mut account, grant("late", Plan::Guru, -1));
+    assert_eq!(late, Err(Refusal::OlderPeriod));
+    assert_eq!((account.plan, pools(&account)), (Plan::Pro, before));
+    // Told again, it is what it was; and the same period may be of another plan.
+    assert_eq!(run(&mut account, grant("old", Plan::Guru, -9)), granted);
+    assert_eq!(account.plan, Plan::Pro);
+    assert_eq!(run(&mut account, grant("same", Plan::Guru, 0)), granted);
+    assert_eq!(account.plan, Plan::Guru);
 }
 
 #[test]

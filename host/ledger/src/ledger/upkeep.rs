@@ -1,15 +1,17 @@
 //! What a node does for the ledger by itself: it keeps its lease, ends what nodes that went away have left open,
-//! begins periods that are due, and forgets what is old.
+//! begins periods that are due, folds entries, and forgets what is old.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, MissedTickBehavior};
 use weir_storage::clock::Millis;
 
 use super::{Ledger, LedgerError};
-use crate::idempotency;
 use crate::operation::{Action, Done, Refusal};
+use crate::store::Fold;
 
 /// Holds that a sweep settles in one go.
 const SWEPT: u32 = 256;
@@ -22,6 +24,12 @@ const TROUBLED_RENEWAL: Duration = Duration::from_secs(1);
 
 /// Renewals between two rounds of beginning periods and forgetting what is old: a minute, by default.
 const RENEWALS_PER_TIDYING: u32 = 12;
+
+/// How often entries are folded, where fewer come than are folded in one go.
+const FOLD_EVERY: Duration = Duration::from_secs(1);
+
+/// Entries that are folded in one transaction: others want to write, too.
+const FOLDED: u32 = 1_000;
 
 impl Ledger {
     /// Settles the open holds of runs that are over, and returns how many there were.
@@ -130,9 +138,35 @@ impl Ledger {
                 if let Err(error) = self.0.store.forget_leases(now).await {
                     tracing::warn!(%error, "forgetting old leases");
                 }
-                if let Err(error) = idempotency::forget(&self.0.database, now).await {
+                if let Err(error) = self.0.store.forget_keys(now).await {
                     tracing::warn!(%error, "forgetting old idempotency keys");
                 }
+            }
+        }
+    }
+
+    /// Folds entries into the sums and indexes that are made of them, in batches, for as long as there are any.
+    pub(super) async fn fold(self) {
+        let mut ticks = tokio::time::interval(FOLD_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut fold = Fold::new(self.0.store.clone());
+        loop {
+            ticks.tick().await;
+            // SQLite blocks whoever waits for the disk.
+            let runtime = Handle::current();
+            let folding = spawn_blocking(move || {
+                let folded = runtime.block_on(fold.step(FOLDED));
+                (fold, folded)
+            });
+            let Ok((returned, folded)) = folding.await else {
+                tracing::error!("folding the ledger's entries has panicked; readers add them up");
+                return;
+            };
+            fold = returned;
+            match folded {
+                Ok(folded) if folded == u64::from(FOLDED) => ticks.reset_immediately(),
+                Ok(_) => {}
+                Err(error) => tracing::warn!(%error, "folding the ledger's entries"),
             }
         }
     }

@@ -12,12 +12,12 @@ use weir_storage::Database;
 use weir_storage::database::Transaction;
 
 use super::rows::{
-    ACCOUNTS, ENTRIES, HOLDS, RECORDED, Row, Table, USAGE_DAILY, json, json_of, list, read_account,
-    read_hold, read_recorded,
+    ACCOUNTS, ENTRIES, HOLDS, KEYS, RECORDED, Row, Table, end_columns, find_keys, json, json_of,
+    list, read_account, read_end, read_hold, read_key, read_recorded,
 };
 use super::{Changes, Failure, Loaded, MAKE_ACCOUNTS, StoreError, find_account};
 use crate::account::Account;
-use crate::operation::{AccountId, Operation, Outcome};
+use crate::operation::{AccountId, HoldId, Operation, Outcome};
 
 pub(super) async fn commit(
     database: &Database,
@@ -37,9 +37,10 @@ async fn run(
 ) -> Result<Vec<Outcome>, Failure> {
     let mut loaded = Loaded {
         accounts: load_accounts(transaction, operations).await?,
-        owners: BTreeMap::new(),
+        ..Loaded::default()
     };
-    load_holds(transaction, operations, &mut loaded).await?;
+    let of_keys = load_keys(transaction, operations, &mut loaded).await?;
+    load_holds(transaction, operations, &of_keys, &mut loaded).await?;
     load_recorded(transaction, operations, &mut loaded).await?;
     let outcomes = loaded.apply(operations);
     write(transaction, &loaded.changes()).await?;
@@ -84,13 +85,41 @@ async fn lock_accounts(
         .collect()
 }
 
-/// Loads the holds that operations name, and their parents.
-async fn load_holds(
+/// Loads the idempotency keys that operations name, and returns their holds.
+async fn load_keys(
     transaction: &mut Transaction,
     operations: &[Operation],
     loaded: &mut Loaded,
+) -> Result<Vec<HoldId>, Failure> {
+    let keys = operations
+        .iter()
+        .filter_map(|operation| operation.key().map(|key| (&operation.account, key)));
+    let wanted: BTreeSet<_> = keys.collect();
+    if wanted.is_empty() {
+        return Ok(Vec::new());
+    }
+    let wanted: Vec<_> = wanted.iter().map(|(of, key)| [&*of.0, *key]).collect();
+    let rows = sqlx::query(STATEMENTS.load_keys.clone())
+        .bind(json(&wanted))
+        .fetch_all(&mut *transaction)
+        .await?;
+    let mut holds = Vec::new();
+    for row in &rows {
+        let (account, key) = read_key(row)?;
+        holds.push(loaded.add_key(&account, key));
+    }
+    Ok(holds)
+}
+
+/// Loads the holds that operations or their keys name, and their parents.
+async fn load_holds(
+    transaction: &mut Transaction,
+    operations: &[Operation],
+    of_keys: &[HoldId],
+    loaded: &mut Loaded,
 ) -> Result<(), Failure> {
-    let wanted: BTreeSet<_> = operations.iter().flat_map(Operation::holds).collect();
+    let named = operations.iter().flat_map(Operation::holds);
+    let mut wanted: BTreeSet<_> = named.chain(of_keys).collect();
     if wanted.is_empty() {
         return Ok(());
     }
@@ -101,6 +130,18 @@ async fn load_holds(
     for row in &rows {
         let (account, hold) = read_hold(row)?;
         loaded.add_hold(account, hold);
+    }
+    wanted.retain(|id| !loaded.stored.contains(*id));
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let rows = sqlx::query(STATEMENTS.load_ends.clone())
+        .bind(json(&wanted))
+        .fetch_all(&mut *transaction)
+        .await?;
+    for row in &rows {
+        let (account, end, reported) = read_end(row)?;
+        loaded.add_end(account, end, reported);
     }
     Ok(())
 }
@@ -133,8 +174,6 @@ async fn load_recorded(
 
 async fn write(transaction: &mut Transaction, changes: &Changes<'_>) -> Result<(), Failure> {
     let statements = &*STATEMENTS;
-    // Entries refer to holds, and holds to accounts.
-    let usage = changes.usage_rows();
     write_rows(
         transaction,
         &statements.write_accounts,
@@ -142,7 +181,18 @@ async fn write(transaction: &mut Transaction, changes: &Changes<'_>) -> Result<(
         &changes.accounts,
     )
     .await?;
-    write_rows(transaction, &statements.write_holds, &HOLDS, &changes.holds).await?;
+    let holds = [&*changes.new_holds, &changes.holds].concat();
+    write_rows(transaction, &statements.write_holds, &HOLDS, &holds).await?;
+    if !changes.ended_holds.is_empty() {
+        let ended = changes.ended_holds.iter();
+        let ended: Vec<_> = ended.map(|(of, id)| [&*of.0, &*id.0]).collect();
+        let deleted = sqlx::query(statements.delete_holds.clone())
+            .bind(json(&ended))
+            .execute(&mut *transaction)
+            .await?
+            .rows_affected();
+        Failure::unless_all(deleted, ended.len())?;
+    }
     write_rows(
         transaction,
         &statements.write_entries,
@@ -150,7 +200,7 @@ async fn write(transaction: &mut Transaction, changes: &Changes<'_>) -> Result<(
         &changes.entries,
     )
     .await?;
-    write_rows(transaction, &statements.write_usage, &USAGE_DAILY, &usage).await?;
+    write_rows(transaction, &statements.write_keys, &KEYS, &changes.keys).await?;
     if !changes.begun.is_empty() {
         sqlx::query(statements.write_plans.clone())
             .bind(json_of(&ACCOUNTS, &changes.begun))
@@ -181,18 +231,23 @@ async fn write_rows<T>(
 struct Statements {
     lock_accounts: SqlStr,
     make_accounts: SqlStr,
+    load_keys: SqlStr,
     load_holds: SqlStr,
+    load_ends: SqlStr,
     load_recorded: SqlStr,
     write_accounts: SqlStr,
     write_holds: SqlStr,
+    delete_holds: SqlStr,
     write_entries: SqlStr,
-    write_usage: SqlStr,
+    write_keys: SqlStr,
     write_plans: SqlStr,
 }
 
 static STATEMENTS: LazyLock<Statements> = LazyLock::new(|| {
     let text = |text: String| AssertSqlSafe(text).into_sql_str();
     let ids = "SELECT value FROM jsonb_array_elements_text(CAST($1 AS TEXT)::jsonb) AS ids (value)";
+    // Pairs of an account and an id.
+    let pairs = "SELECT value ->> 0, value ->> 1 FROM jsonb_array_elements(CAST($1 AS TEXT)::jsonb) AS pairs (value)";
     Statements {
         lock_accounts: text(format!(
             "{} IN ({ids}) ORDER BY id FOR UPDATE OF accounts",
@@ -206,6 +261,14 @@ static STATEMENTS: LazyLock<Statements> = LazyLock::new(|| {
              (SELECT id FROM wanted UNION SELECT h.parent_id FROM holds h JOIN wanted w ON w.id = h.id \
              WHERE h.parent_id IS NOT NULL)",
             HOLDS.names()
+        )),
+        load_keys: text(format!(
+            "{} WHERE (account_id, key) IN ({pairs}) FOR UPDATE OF keys",
+            find_keys()
+        )),
+        load_ends: text(format!(
+            "SELECT {} FROM entries WHERE hold_id IN ({ids}) ORDER BY number",
+            end_columns()
         )),
         load_recorded: text(format!(
             "SELECT {RECORDED} FROM entries WHERE operation_id IN ({ids})"
@@ -223,13 +286,14 @@ static STATEMENTS: LazyLock<Statements> = LazyLock::new(|| {
             list(HOLDS.changing, |name| format!("{name} = excluded.{name}"))
         )),
         write_entries: text(insert(&ENTRIES)),
-        write_usage: text(format!(
+        write_keys: text(format!(
             "{} ON CONFLICT ({}) DO UPDATE SET {}",
-            insert(&USAGE_DAILY),
-            list(USAGE_DAILY.key, str::to_owned),
-            list(USAGE_DAILY.added(), |name| {
-                format!("{name} = usage_daily.{name} + excluded.{name}")
-            }),
+            insert(&KEYS),
+            list(KEYS.key, str::to_owned),
+            list(KEYS.changing, |name| format!("{name} = excluded.{name}"))
+        )),
+        delete_holds: text(format!(
+            "DELETE FROM holds WHERE (account_id, id) IN ({pairs})"
         )),
         write_plans: text(format!(
             "UPDATE users SET plan = new.plan FROM {} WHERE users.id = new.id AND users.plan <> new.plan",

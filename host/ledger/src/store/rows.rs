@@ -11,12 +11,13 @@ use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
 use weir_storage::clock::Millis;
+use weir_storage::ids::Hex;
 
-use super::DailyUsage;
-use crate::account::{Account, Entry, Hold, Pools, Recorded};
+use crate::account::{Account, Ended, Entry, Hold, Pools, Recorded, UsageDelta};
 use crate::credits::Credits;
+use crate::keys::Key;
 use crate::operation::{
-    AccountId, BootId, Done, HoldId, HoldState, Open, OperationId, RequestSource,
+    AccountId, Asked, BootId, Done, HoldId, HoldState, Open, OperationId, RequestSource,
 };
 use crate::plans::Period;
 use crate::usage::{COUNTS, Count, RequestUsage, UsageCounts};
@@ -78,6 +79,13 @@ pub(super) enum Value<'a> {
     Null,
     Integer(i64),
     Text(Cow<'a, str>),
+    #[serde(serialize_with = "as_hex")]
+    Bytes(&'a [u8]),
+}
+
+/// As PostgreSQL reads bytes from text.
+fn as_hex<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("\\x{}", Hex(bytes)))
 }
 
 /// A row is not as it was written.
@@ -129,12 +137,12 @@ pub(super) const HOLDS: Table<Hold> = Table {
         integer("period_number", |(_, hold)| hold.period_number.into()),
     ],
     changing: &[
-        text("state", |(_, hold)| hold.state.name().into()),
-        integer("ended_at", |(_, hold)| hold.ended_at.map(|at| at.0).into()),
+        integer("expired_at", |(_, hold)| {
+            hold.expired_at.map(|at| at.0).into()
+        }),
         integer("plan_reserved", |(_, hold)| hold.reserved.plan.into()),
         integer("top_up_reserved", |(_, hold)| hold.reserved.top_up.into()),
         integer("checkpoint", |(_, hold)| hold.checkpoint.into()),
-        integer("settled", |(_, hold)| hold.settled.into()),
         integer("plan_posted", |(_, hold)| hold.posted.plan.into()),
         integer("top_up_posted", |(_, hold)| hold.posted.top_up.into()),
         integer("overrun", |(_, hold)| hold.overrun.into()),
@@ -146,6 +154,7 @@ pub(super) const HOLDS: Table<Hold> = Table {
     counts: &[],
 };
 
+/// Their numbers are the database's own.
 pub(super) const ENTRIES: Table<Entry> = Table {
     name: "entries",
     key: &[
@@ -160,27 +169,29 @@ pub(super) const ENTRIES: Table<Entry> = Table {
         integer("overrun", |(_, entry)| entry.overrun.into()),
         integer("period_start", |(_, entry)| entry.period_start.0.into()),
         text("operation_id", |(_, entry)| {
-            entry.recorded.as_ref().map(|(id, _)| &*id.0).into()
+            entry.recorded.as_ref().map(|asked| &*asked.id().0).into()
         }),
-        text("operation", |(_, entry)| {
-            entry.recorded.as_ref().map(|(_, text)| &**text).into()
+        text("operation", |(_, entry)| match &entry.recorded {
+            None => Value::Null,
+            Some(asked) => Value::Text(json(asked).into()),
         }),
-        text("hold_id", |(_, entry)| {
-            entry.hold.as_ref().map(|hold| &*hold.id.0).into()
+        text("hold_id", |row| of_hold(row, |hold| (&*hold.hold.0).into())),
+        text("request_id", |row| {
+            of_hold(row, |hold| (&*hold.request_id).into())
         }),
-        text("source", |(_, entry)| {
-            entry.hold.as_ref().map(|hold| hold.source.name()).into()
+        text("parent_id", |row| {
+            of_hold(row, |hold| {
+                hold.parent.as_ref().map(|parent| &*parent.0).into()
+            })
         }),
-        text("source_id", |(_, entry)| {
-            entry
-                .hold
-                .as_ref()
-                .and_then(|hold| hold.source_id.as_deref())
-                .into()
+        text("source", |row| {
+            of_hold(row, |hold| hold.source.name().into())
         }),
-        text("model", |(_, entry)| {
-            entry.hold.as_ref().map(|hold| &*hold.model).into()
+        text("source_id", |row| {
+            of_hold(row, |hold| hold.source_id.as_deref().into())
         }),
+        text("model", |row| of_hold(row, |hold| (&*hold.model).into())),
+        integer("amount", |row| of_hold(row, |hold| hold.amount.into())),
         text("provider", |(_, entry)| {
             entry.usage.as_ref().map(|usage| &*usage.provider).into()
         }),
@@ -206,25 +217,36 @@ pub(super) const ENTRIES: Table<Entry> = Table {
     counts: &counts(|entry: &Entry| entry.usage.as_ref().map(|usage| usage.counts)),
 };
 
-/// The sums are what a row adds.
-pub(super) const USAGE_DAILY: Table<DailyUsage> = Table {
-    name: "usage_daily",
+pub(super) const KEYS: Table<Key> = Table {
+    name: "idempotency_keys",
     key: &[
         text("account_id", |(account, _)| (&*account.0).into()),
-        integer("period_start", |(_, usage)| usage.period_start.0.into()),
-        text("day", |(_, usage)| (&*usage.day).into()),
-        text("model", |(_, usage)| (&*usage.model).into()),
-        text("provider", |(_, usage)| (&*usage.provider).into()),
-        text("source", |(_, usage)| usage.source.name().into()),
+        text("key", |(_, key)| (&*key.name).into()),
     ],
     fixed: &[],
     changing: &[
-        integer("requests", |(_, usage)| usage.sums.requests.into()),
-        integer("credits", |(_, usage)| usage.sums.credits.into()),
-        integer("overrun", |(_, usage)| usage.overrun.into()),
+        bytes("request_digest", |(_, key)| {
+            Value::Bytes(&key.request_digest)
+        }),
+        text("request_id", |(_, key)| (&*key.request_id).into()),
+        text("hold_id", |(_, key)| (&*key.hold.0).into()),
+        text("boot_id", |(_, key)| key.boot_id.as_str().into()),
+        integer("created_at", |(_, key)| key.created_at.0.into()),
+        integer("expires_at", |(_, key)| key.expires_at.0.into()),
+        integer("completed_at", |(_, key)| {
+            key.completed_at.map(|at| at.0).into()
+        }),
+        bytes("answer", |(_, key)| match &key.answer {
+            None => Value::Null,
+            Some(answer) => Value::Bytes(answer),
+        }),
     ],
-    counts: &counts(|usage: &DailyUsage| Some(usage.sums.counts)),
+    counts: &[],
 };
+
+fn of_hold<'a>((_, entry): &Row<'a, Entry>, value: fn(&'a Open) -> Value<'a>) -> Value<'a> {
+    entry.hold.as_ref().map_or(Value::Null, value)
+}
 
 const fn text<T>(name: &'static str, value: ValueOf<T>) -> Column<T> {
     Column {
@@ -238,6 +260,14 @@ const fn integer<T>(name: &'static str, value: ValueOf<T>) -> Column<T> {
     Column {
         name,
         kind: "BIGINT",
+        value: Get::Value(value),
+    }
+}
+
+const fn bytes<T>(name: &'static str, value: ValueOf<T>) -> Column<T> {
+    Column {
+        name,
+        kind: "BYTEA",
         value: Get::Value(value),
     }
 }
@@ -265,8 +295,8 @@ impl<T> Table<T> {
         self.key.iter().chain(self.fixed).chain(self.added())
     }
 
-    /// The columns that a new row of sums is added to, where there is one already.
-    pub(super) fn added(&self) -> impl Iterator<Item = &'static Column<T>> {
+    /// The columns that often change.
+    fn added(&self) -> impl Iterator<Item = &'static Column<T>> {
         self.changing.iter().chain(self.counts)
     }
 
@@ -352,6 +382,7 @@ impl<'a> From<Option<&'a str>> for Value<'a> {
 pub(super) trait Stored {
     fn text(&self, column: usize) -> Result<Option<&str>, Unreadable>;
     fn integer(&self, column: usize) -> Result<Option<i64>, Unreadable>;
+    fn bytes(&self, column: usize) -> Result<Option<Vec<u8>>, Unreadable>;
 }
 
 impl Stored for AnyRow {
@@ -360,6 +391,10 @@ impl Stored for AnyRow {
     }
 
     fn integer(&self, column: usize) -> Result<Option<i64>, Unreadable> {
+        self.try_get(column).map_err(Unreadable::because)
+    }
+
+    fn bytes(&self, column: usize) -> Result<Option<Vec<u8>>, Unreadable> {
         self.try_get(column).map_err(Unreadable::because)
     }
 }
@@ -373,6 +408,12 @@ impl Stored for rusqlite::Row<'_> {
     fn integer(&self, column: usize) -> Result<Option<i64>, Unreadable> {
         let value = self.get_ref(column).map_err(Unreadable::because)?;
         value.as_i64_or_null().map_err(Unreadable::because)
+    }
+
+    fn bytes(&self, column: usize) -> Result<Option<Vec<u8>>, Unreadable> {
+        let value = self.get_ref(column).map_err(Unreadable::because)?;
+        let bytes = value.as_blob_or_null().map_err(Unreadable::because)?;
+        Ok(bytes.map(<[u8]>::to_vec))
     }
 }
 
@@ -419,6 +460,11 @@ impl<'r, R: Stored> Values<'r, R> {
 
     fn integer(&mut self) -> Result<i64, Unreadable> {
         self.integer_or_null()?.ok_or_else(|| self.missing())
+    }
+
+    fn bytes_or_null(&mut self) -> Result<Option<Vec<u8>>, Unreadable> {
+        self.next += 1;
+        self.row.bytes(self.next - 1)
     }
 
     fn credits(&mut self) -> Result<Credits, Unreadable> {
@@ -480,11 +526,9 @@ pub(super) fn read_hold(row: &impl Stored) -> Result<(AccountId, Hold), Unreadab
         opened_at: Millis(values.integer()?),
         period_start: Millis(values.integer()?),
         period_number: values.integer()?,
-        state: values.named(HoldState::of)?,
-        ended_at: values.integer_or_null()?.map(Millis),
+        expired_at: values.integer_or_null()?.map(Millis),
         reserved: values.pools()?,
         checkpoint: values.credits()?,
-        settled: values.credits()?,
         posted: values.pools()?,
         overrun: values.credits()?,
         usage: values
@@ -496,14 +540,71 @@ pub(super) fn read_hold(row: &impl Stored) -> Result<(AccountId, Hold), Unreadab
     Ok((account, hold))
 }
 
+/// The columns that [`read_end`] reads.
+pub(super) fn end_columns() -> String {
+    let counts = list(ENTRIES.counts, str::to_owned);
+    format!(
+        "account_id, hold_id, request_id, parent_id, source, source_id, model, amount, kind, plan_delta, \
+         top_up_delta, overrun, provider, adapter_digest, requests, latency_ms, estimated_at, {counts}"
+    )
+}
+
+/// What an entry says of its hold, whose that is, and what it has reported.
+pub(super) fn read_end(
+    row: &impl Stored,
+) -> Result<(AccountId, Ended, Option<UsageDelta>), Unreadable> {
+    let mut values = Values::of(row);
+    let account = AccountId(values.owned()?);
+    let open = Open {
+        hold: HoldId(values.owned()?),
+        request_id: values.owned()?,
+        parent: values.text_or_null()?.map(|id| HoldId(id.to_owned())),
+        source: values.named(RequestSource::of)?,
+        source_id: values.text_or_null()?.map(str::to_owned),
+        model: values.owned()?,
+        amount: values.credits()?,
+    };
+    let state = values.named(|kind| match kind {
+        "settlement" | "late_settlement" => Some(HoldState::Settled),
+        "release" | "late_release" => Some(HoldState::Released),
+        "expiry" => Some(HoldState::Expired),
+        _ => None,
+    })?;
+    let delta = values.pools()?;
+    let ended = Ended {
+        open,
+        state,
+        posted: delta.negated(),
+        overrun: values.credits()?,
+        usage: None,
+    };
+    let Some(provider) = values.text_or_null()?.map(str::to_owned) else {
+        return Ok((account, ended, None));
+    };
+    let mut usage = UsageDelta {
+        provider,
+        adapter_digest: values.owned()?,
+        requests: values.integer()?,
+        latency_ms: values.integer()?,
+        estimated: values.integer_or_null()?.is_some(),
+        counts: UsageCounts::default(),
+    };
+    for count in &COUNTS {
+        count.set(&mut usage.counts, values.integer()?);
+    }
+    Ok((account, ended, Some(usage)))
+}
+
 /// The columns that [`read_recorded`] reads.
-pub(super) const RECORDED: &str = "operation_id, operation, kind, plan_delta, top_up_delta";
+pub(super) const RECORDED: &str =
+    "operation_id, account_id, operation, kind, plan_delta, top_up_delta";
 
 /// An operation's id and how it was done, from a row that has the columns of [`RECORDED`].
 pub(super) fn read_recorded(row: &impl Stored) -> Result<(OperationId, Recorded), Unreadable> {
     let mut values = Values::of(row);
     let id = OperationId(values.owned()?);
-    let content = values.owned()?;
+    let account = AccountId(values.owned()?);
+    let asked = serde_json::from_str::<Asked>(values.text()?).map_err(Unreadable::because)?;
     let kind = values.text()?;
     let delta = values.pools()?;
     let outcome = match kind {
@@ -517,5 +618,40 @@ pub(super) fn read_recorded(row: &impl Stored) -> Result<(OperationId, Recorded)
             credits: delta.negated().total(),
         },
     };
-    Ok((id, Recorded { content, outcome }))
+    let recorded = Recorded {
+        account,
+        asked,
+        outcome,
+    };
+    Ok((id, recorded))
+}
+
+/// What reads keys, with the lease of the run that serves the request of each; a condition follows.
+pub(super) fn find_keys() -> String {
+    let columns = list(KEYS.columns(), |name| format!("keys.{name}"));
+    format!(
+        "SELECT {columns}, lease_until FROM idempotency_keys AS keys \
+         LEFT JOIN node_leases ON node_leases.boot_id = keys.boot_id"
+    )
+}
+
+/// A key from a row that [`find_keys`] finds, and whose it is.
+pub(super) fn read_key(row: &impl Stored) -> Result<(AccountId, Key), Unreadable> {
+    let mut values = Values::of(row);
+    let account = AccountId(values.owned()?);
+    let name = values.owned()?;
+    let digest = values.bytes_or_null()?.unwrap_or_default();
+    let key = Key {
+        name,
+        request_digest: digest.try_into().map_err(|_| values.missing())?,
+        request_id: values.owned()?,
+        hold: HoldId(values.owned()?),
+        boot_id: values.named(BootId::of)?,
+        created_at: Millis(values.integer()?),
+        expires_at: Millis(values.integer()?),
+        completed_at: values.integer_or_null()?.map(Millis),
+        answer: values.bytes_or_null()?,
+        leased_until: values.integer_or_null()?.map(Millis),
+    };
+    Ok((account, key))
 }

@@ -3,7 +3,7 @@
 //! Whoever writes is alone, so nothing needs to be locked, and no row can change between two statements. Most often nobody
 //! else has written since the last batch either: then what that one has left in memory is not read again.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::mem;
 use std::sync::LazyLock;
 
@@ -11,12 +11,12 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, ToSql, Transaction, TransactionBehavior};
 
 use super::rows::{
-    ACCOUNTS, Column, ENTRIES, HOLDS, RECORDED, Row, Table, USAGE_DAILY, Value, list, read_account,
-    read_hold, read_recorded,
+    ACCOUNTS, Column, ENTRIES, HOLDS, KEYS, RECORDED, Row, Table, Value, end_columns, find_keys,
+    list, read_account, read_end, read_hold, read_key, read_recorded,
 };
 use super::{Changes, Failure, Loaded, MAKE_ACCOUNTS, StoreError, find_account};
 use crate::account::{Account, Journal};
-use crate::operation::{AccountId, HoldId, HoldState, Operation, Outcome};
+use crate::operation::{AccountId, HoldId, Operation, Outcome};
 
 /// Accounts that are remembered at most.
 const REMEMBERED: usize = 4_096;
@@ -32,7 +32,7 @@ pub(super) struct Remembered {
 }
 
 /// Changes with every write: SQLite's `data_version` with those of other connections, `total_changes` with this one's.
-type Version = (i64, u64);
+pub(super) type Version = (i64, u64);
 
 /// Rolls back whatever goes wrong before the commit, a panic too.
 pub(super) fn commit(
@@ -45,7 +45,7 @@ pub(super) fn commit(
         .map_err(Failure::from)?;
     // Forgotten, should anything go wrong.
     let mut before = mem::take(remembered);
-    let version = version(&transaction).map_err(Failure::from)?;
+    let version = Remembered::version(&transaction).map_err(Failure::from)?;
     if before.as_of != Some(version) {
         before.accounts.clear();
     }
@@ -66,13 +66,20 @@ pub(super) fn commit(
     }
 }
 
-fn version(connection: &Connection) -> rusqlite::Result<Version> {
-    let mut statement = connection.prepare_cached("PRAGMA data_version")?;
-    let by_others = statement.query_row([], |row| row.get(0))?;
-    Ok((by_others, connection.total_changes()))
-}
-
 impl Remembered {
+    pub(super) fn version(connection: &Connection) -> rusqlite::Result<Version> {
+        let mut statement = connection.prepare_cached("PRAGMA data_version")?;
+        let by_others = statement.query_row([], |row| row.get(0))?;
+        Ok((by_others, connection.total_changes()))
+    }
+
+    /// Notes that whoever wrote in between has written nothing of what is remembered.
+    pub(super) fn keep_since(&mut self, before: Version, after: Version) {
+        if self.as_of == Some(before) {
+            self.as_of = Some(after);
+        }
+    }
+
     fn with(mut self, loaded: Loaded, as_of: Version) -> Self {
         if self.accounts.len() + loaded.accounts.len() > REMEMBERED {
             self.accounts.clear();
@@ -80,9 +87,9 @@ impl Remembered {
         for (id, mut account) in loaded.accounts {
             account.journal = Journal::default();
             account.recorded.clear();
-            account
-                .holds
-                .retain(|_, hold| hold.state == HoldState::Open);
+            account.ended.clear();
+            account.keys.clear();
+            account.holds.retain(|_, hold| hold.is_open());
             self.accounts.insert(id, account);
         }
         self.as_of = Some(as_of);
@@ -97,10 +104,11 @@ fn run(
 ) -> Result<(Loaded, Vec<Outcome>), Failure> {
     let mut loaded = Loaded::default();
     load_accounts(transaction, before, operations, &mut loaded)?;
-    load_holds(transaction, operations, &mut loaded)?;
+    let of_keys = load_keys(transaction, operations, &mut loaded)?;
+    load_holds(transaction, operations, &of_keys, &mut loaded)?;
     load_recorded(transaction, operations, &mut loaded)?;
     let outcomes = loaded.apply(operations);
-    write(transaction, &loaded, &loaded.changes())?;
+    write(transaction, &loaded.changes())?;
     Ok((loaded, outcomes))
 }
 
@@ -135,44 +143,74 @@ fn make_account(transaction: &Transaction<'_>, id: &str) -> Result<bool, Failure
     Ok(make.execute([id])? > 0)
 }
 
-/// Loads the holds that operations name, and their parents.
-fn load_holds(
+/// Loads the idempotency keys that operations name; returns their holds, and whose they are.
+fn load_keys(
     transaction: &Transaction<'_>,
     operations: &[Operation],
     loaded: &mut Loaded,
+) -> Result<Vec<(AccountId, HoldId)>, Failure> {
+    let mut holds = Vec::new();
+    for operation in operations {
+        let Some(key) = operation.key() else {
+            continue;
+        };
+        let mut find = transaction.prepare_cached(&STATEMENTS.find_key)?;
+        let mut rows = find.query([&*operation.account.0, key])?;
+        if let Some(row) = rows.next()? {
+            let (account, key) = read_key(row)?;
+            let hold = loaded.add_key(&account, key);
+            holds.push((account, hold));
+        }
+    }
+    Ok(holds)
+}
+
+/// Loads the holds that operations or their keys name, and their parents.
+fn load_holds(
+    transaction: &Transaction<'_>,
+    operations: &[Operation],
+    of_keys: &[(AccountId, HoldId)],
+    loaded: &mut Loaded,
 ) -> Result<(), Failure> {
-    let mut find = transaction.prepare_cached(&STATEMENTS.find_hold)?;
-    let mut asked = HashSet::new();
+    let mut asked = BTreeSet::new();
     let named = operations.iter().flat_map(|operation| {
         let holds = operation.holds();
-        holds.map(move |id| (operation, id))
+        holds.map(move |id| (&operation.account, id))
     });
-    for (operation, id) in named {
-        if !asked.insert(id) || loaded.recall_hold(&operation.account, id) {
+    let named = named.chain(of_keys.iter().map(|(account, id)| (account, id)));
+    for (account, id) in named {
+        if !asked.insert(id) || loaded.recall_hold(account, id) {
             continue;
         }
-        let parent = load_hold(&mut find, id, loaded)?;
+        let parent = load_hold(transaction, id, loaded)?;
         if let Some(parent) = parent
             && !loaded.owners.contains_key(&parent)
         {
-            load_hold(&mut find, &parent, loaded)?;
+            load_hold(transaction, &parent, loaded)?;
         }
     }
     Ok(())
 }
 
-/// Returns the hold's parent.
+/// Returns the hold's parent, if it is open or expired.
 fn load_hold(
-    find: &mut CachedStatement<'_>,
+    transaction: &Transaction<'_>,
     id: &HoldId,
     loaded: &mut Loaded,
 ) -> Result<Option<HoldId>, Failure> {
-    let Some((account, hold)) = read(find, &id.0, |row| Ok(read_hold(row)?))? else {
-        return Ok(None);
-    };
-    let parent = hold.open.parent.clone();
-    loaded.add_hold(account, hold);
-    Ok(parent)
+    let mut find = transaction.prepare_cached(&STATEMENTS.find_hold)?;
+    if let Some((account, hold)) = read(&mut find, &id.0, |row| Ok(read_hold(row)?))? {
+        let parent = hold.open.parent.clone();
+        loaded.add_hold(account, hold);
+        return Ok(parent);
+    }
+    let mut find = transaction.prepare_cached(&STATEMENTS.find_ends)?;
+    let mut rows = find.query([&id.0])?;
+    while let Some(row) = rows.next()? {
+        let (account, end, reported) = read_end(row)?;
+        loaded.add_end(account, end, reported);
+    }
+    Ok(None)
 }
 
 /// Loads what was done under the ids that operations bring.
@@ -202,13 +240,8 @@ fn read<T>(
     rows.next()?.map(read).transpose()
 }
 
-fn write(
-    transaction: &Transaction<'_>,
-    loaded: &Loaded,
-    changes: &Changes<'_>,
-) -> Result<(), Failure> {
+fn write(transaction: &Transaction<'_>, changes: &Changes<'_>) -> Result<(), Failure> {
     let statements = &*STATEMENTS;
-    // Entries refer to holds, and holds to accounts.
     let period = || ACCOUNTS.fixed.iter().chain(ACCOUNTS.key);
     let balances = || ACCOUNTS.changing.iter().chain(ACCOUNTS.key);
     // Most often the period is the same, and so its index.
@@ -224,19 +257,26 @@ fn write(
         balances,
         &changes.accounts,
     )?;
-    let (known, new): (Vec<_>, Vec<_>) = changes
-        .holds
-        .iter()
-        .partition(|(_, hold)| loaded.owners.contains_key(&hold.open.hold));
-    let columns = || HOLDS.changing.iter().chain(HOLDS.key);
+    // Rows that go make room for those that come.
+    for (account, id) in &changes.ended_holds {
+        let mut delete = transaction.prepare_cached(DELETE_HOLD)?;
+        let deleted = delete.execute([&account.0, &id.0])?;
+        Failure::unless_all(deleted as u64, 1)?;
+    }
     write_rows(
         transaction,
         &statements.write_new_holds,
         || HOLDS.columns(),
-        &new,
+        &changes.new_holds,
     )?;
-    write_rows(transaction, &statements.write_holds, columns, &known)?;
-    let (entries, usage) = (&changes.entries, &changes.usage_rows());
+    let columns = || HOLDS.changing.iter().chain(HOLDS.key);
+    write_rows(
+        transaction,
+        &statements.write_holds,
+        columns,
+        &changes.holds,
+    )?;
+    let entries = &changes.entries;
     write_rows(
         transaction,
         &statements.write_entries,
@@ -245,13 +285,13 @@ fn write(
     )?;
     write_rows(
         transaction,
-        &statements.write_usage,
-        || USAGE_DAILY.columns(),
-        usage,
+        &statements.write_keys,
+        || KEYS.columns(),
+        &changes.keys,
     )?;
     for (_, account) in &changes.begun {
         transaction
-            .prepare_cached(statements.write_plan)?
+            .prepare_cached(WRITE_PLAN)?
             .execute([account.plan.name(), &account.id.0])?;
     }
     Ok(())
@@ -283,43 +323,51 @@ impl ToSql for Value<'_> {
             Self::Null => ValueRef::Null,
             Self::Integer(integer) => ValueRef::Integer(*integer),
             Self::Text(text) => ValueRef::Text(text.as_bytes()),
+            Self::Bytes(bytes) => ValueRef::Blob(bytes),
         }))
     }
 }
+
+const DELETE_HOLD: &str = "DELETE FROM holds WHERE account_id = ?1 AND id = ?2";
+
+const WRITE_PLAN: &str = "UPDATE users SET plan = ?1 WHERE id = ?2 AND plan <> ?1";
 
 struct Statements {
     find_account: String,
     make_account: String,
     find_hold: String,
+    find_ends: String,
+    find_key: String,
     find_recorded: String,
     write_periods: String,
     write_balances: String,
     write_new_holds: String,
     write_holds: String,
     write_entries: String,
-    write_usage: String,
-    write_plan: &'static str,
+    write_keys: String,
 }
 
 static STATEMENTS: LazyLock<Statements> = LazyLock::new(|| Statements {
     find_account: format!("{} = ?1", find_account()),
     make_account: format!("{MAKE_ACCOUNTS} = ?1"),
     find_hold: format!("SELECT {} FROM holds WHERE id = ?1", HOLDS.names()),
+    find_ends: format!(
+        "SELECT {} FROM entries WHERE hold_id = ?1 ORDER BY number",
+        end_columns()
+    ),
+    find_key: format!("{} WHERE account_id = ?1 AND key = ?2", find_keys()),
     find_recorded: format!("SELECT {RECORDED} FROM entries WHERE operation_id = ?1"),
     write_periods: update(&ACCOUNTS, ACCOUNTS.fixed),
     write_balances: update(&ACCOUNTS, ACCOUNTS.changing),
     write_new_holds: insert(&HOLDS),
     write_holds: update(&HOLDS, HOLDS.changing),
     write_entries: insert(&ENTRIES),
-    write_usage: format!(
+    write_keys: format!(
         "{} ON CONFLICT ({}) DO UPDATE SET {}",
-        insert(&USAGE_DAILY),
-        list(USAGE_DAILY.key, str::to_owned),
-        list(USAGE_DAILY.added(), |name| format!(
-            "{name} = {name} + excluded.{name}"
-        )),
+        insert(&KEYS),
+        list(KEYS.key, str::to_owned),
+        list(KEYS.changing, |name| format!("{name} = excluded.{name}")),
     ),
-    write_plan: "UPDATE users SET plan = ?1 WHERE id = ?2 AND plan <> ?1",
 });
 
 fn insert<T>(table: &Table<T>) -> String {
@@ -393,7 +441,8 @@ mod tests {
             &statements.write_new_holds,
             &statements.write_holds,
             &statements.write_entries,
-            &statements.write_usage,
+            &statements.write_keys,
+            &DELETE_HOLD.to_owned(),
         ] {
             let mut explain = native.prepare(&format!("EXPLAIN {statement}")).unwrap();
             let steps = explain.raw_query().mapped(|row| row.get::<_, String>(1));
@@ -419,22 +468,17 @@ mod tests {
     async fn rows_with_names_that_nobody_knows_are_refused() {
         let native = open().await;
         native.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
-        let hold = |source: &str, state: &str| {
-            let ended = if state == "open" { "NULL" } else { "0" };
+        let hold = |source: &str| {
             let insert = format!(
-                "INSERT INTO holds VALUES ('h', 'a', 'r', 'b', NULL, '{source}', NULL, 'm', 0, 0, 0, 0, \
-                 '{state}', {ended}, 0, 0, 0, 0, 0, 0, 0, NULL)"
+                "INSERT INTO holds VALUES ('h', 'a', 'r', 'b', NULL, '{source}', NULL, 'm', 0, 0, 0, 0, NULL, \
+                 0, 0, 0, 0, 0, 0, NULL)"
             );
             is_written(&native, &insert)
         };
         for source in ["web", "api_key", "agent"] {
-            assert!(hold(source, "open"), "{source}");
+            assert!(hold(source), "{source}");
         }
-        for state in ["settled", "released", "expired"] {
-            assert!(hold("web", state), "{state}");
-        }
-        assert!(!hold("phone", "open"));
-        assert!(!hold("web", "lost"));
+        assert!(!hold("phone"));
 
         let entry = |kind: &str, hold: &str| {
             let insert = format!(
@@ -443,7 +487,13 @@ mod tests {
             );
             is_written(&native, &insert)
         };
-        for kind in ["settlement", "expiry", "late_settlement", "late_release"] {
+        for kind in [
+            "settlement",
+            "release",
+            "expiry",
+            "late_settlement",
+            "late_release",
+        ] {
             assert!(entry(kind, "'h'") && !entry(kind, "NULL"), "{kind}");
         }
         for kind in ["grant", "lapse", "top_up", "refund"] {

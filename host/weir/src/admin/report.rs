@@ -29,9 +29,10 @@ impl Month {
         Self(day)
     }
 
-    /// What its days are between as texts, both included. Not every month has the second one.
-    pub(super) fn days(&self) -> [String; 2] {
-        [format!("{self}-01"), format!("{self}-31")]
+    /// The first moments of its first and of its last day.
+    pub(super) fn days(&self) -> [Millis; 2] {
+        let days = plans::days_of_month(&self.0);
+        days.expect("it was read as a month")
     }
 }
 

@@ -1,4 +1,4 @@
-//! The sums that reports are made of, over the accounts' daily ones.
+//! The sums that reports are made of, over the accounts' daily ones and what is not folded into them yet.
 //!
 //! A month of many accounts takes longer than a request may otherwise wait, so these have a time-out of their
 //! own; and all statements of a report see one moment, so that its figures agree.
@@ -7,8 +7,10 @@ use std::io;
 use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Executor, Row};
-use weir_ledger::UsageSums;
+use weir_ledger::usage::to_date;
+use weir_ledger::{UsageSums, plans};
 use weir_storage::Database;
+use weir_storage::clock::Millis;
 use weir_storage::database::{Snapshot, SqlDialect};
 
 use super::report::{Month, Sums};
@@ -45,18 +47,18 @@ pub(super) async fn sums_and_users(
 async fn find_sums(snapshot: &mut Snapshot, month: &Month) -> sqlx::Result<Vec<Sums>> {
     let [first, last] = month.days();
     let rows = sqlx::query(AssertSqlSafe(format!(
-        "SELECT day, model, provider, {} FROM usage_daily \
-         WHERE day BETWEEN $1 AND $2 GROUP BY day, model, provider",
-        UsageSums::columns()
+        "SELECT day, model, provider, {} FROM {} GROUP BY day, model, provider",
+        UsageSums::columns(),
+        to_date("day BETWEEN $1 AND $2")
     )))
-    .bind(first)
-    .bind(last)
+    .bind(first.0)
+    .bind(last.0)
     .fetch_all(&mut **snapshot)
     .await?;
     rows.iter()
         .map(|row| {
             Ok(Sums {
-                day: row.try_get("day")?,
+                day: plans::day(Millis(row.try_get("day")?)),
                 model: row.try_get("model")?,
                 provider: row.try_get("provider")?,
                 used: UsageSums::read(|column| row.try_get(column))?,
@@ -67,12 +69,13 @@ async fn find_sums(snapshot: &mut Snapshot, month: &Month) -> sqlx::Result<Vec<S
 
 async fn count_users(snapshot: &mut Snapshot, month: &Month) -> sqlx::Result<i64> {
     let [first, last] = month.days();
-    sqlx::query_scalar(
-        "SELECT CAST(COUNT(*) AS BIGINT) FROM (SELECT account_id FROM usage_daily \
-         WHERE day BETWEEN $1 AND $2 GROUP BY account_id HAVING SUM(requests) > 0) AS active",
-    )
-    .bind(first)
-    .bind(last)
+    sqlx::query_scalar(AssertSqlSafe(format!(
+        "SELECT CAST(COUNT(*) AS BIGINT) FROM (SELECT account_id FROM {} \
+         GROUP BY account_id HAVING SUM(requests) > 0) AS active",
+        to_date("day BETWEEN $1 AND $2")
+    )))
+    .bind(first.0)
+    .bind(last.0)
     .fetch_one(&mut **snapshot)
     .await
 }

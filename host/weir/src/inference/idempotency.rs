@@ -1,6 +1,6 @@
 //! The `Idempotency-Key` header: what a request that brings one is answered, if it is not the first.
 //!
-//! The keys themselves are [`weir_ledger::idempotency`]'s.
+//! The keys themselves are [`weir_ledger::keys`]'.
 
 use std::time::Duration;
 
@@ -13,8 +13,9 @@ use sha2::{Digest, Sha256};
 use crate::app::App;
 use crate::context::RequestContext;
 use crate::error::ApiError;
-use weir_ledger::AccountId;
-use weir_ledger::idempotency::{self, Claim, Claimed, ClaimedKey, MAX_KEY_BYTES, Served};
+use weir_ledger::idempotency::{ClaimedKey, open_answer};
+use weir_ledger::{AccountId, Claim, MAX_KEY_BYTES, Served, Taken};
+use weir_storage::clock::Millis;
 
 const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 
@@ -32,10 +33,7 @@ pub struct IdempotencyHeader {
 }
 
 /// A key and the request that it came with.
-pub struct KeyedRequest {
-    key: String,
-    digest: [u8; 32],
-}
+pub struct KeyedRequest(Claim);
 
 /// What a request is answered that is not the first of its key.
 pub enum Instead {
@@ -122,51 +120,48 @@ impl IdempotencyHeader {
         digest.update(self.path);
         digest.update("\n");
         digest.update(body);
-        let digest = digest.finalize().into();
-        Some(KeyedRequest { key, digest })
+        Some(KeyedRequest(Claim {
+            key,
+            request_digest: digest.finalize().into(),
+        }))
     }
 }
 
 impl KeyedRequest {
-    /// Claims the key, unless it is taken. Not to be dropped midway: its caller must outlive the client.
-    pub async fn claim(
+    /// The claim to be made with the request's hold.
+    pub fn claim(&self) -> &Claim {
+        &self.0
+    }
+
+    /// The key, after it was claimed at this moment.
+    pub fn claimed(
         self,
         app: &App,
         account: AccountId,
         context: &RequestContext,
-    ) -> Result<ClaimedKey, Instead> {
-        let claim = Claim {
-            account,
-            key: self.key,
-            request_digest: self.digest,
-            request_id: context.id().to_owned(),
-            boot_id: app.ledger.boot_id().clone(),
-            at: app.clock.now(),
+        at: Millis,
+    ) -> ClaimedKey {
+        let (ledger, sealing_keys) = (app.ledger.clone(), app.sealing_keys.clone());
+        let request_id = context.id().to_owned();
+        ClaimedKey::new(ledger, sealing_keys, account, self.0, request_id, at)
+    }
+
+    /// What the request is answered where the key is taken.
+    pub fn instead(&self, app: &App, account: &AccountId, taken: Taken) -> Instead {
+        let served = match taken {
+            Taken::OtherRequest => return Instead::Refuse(reused()),
+            Taken::InProgress => return Instead::Refuse(in_progress()),
+            Taken::Served(served) => served,
         };
-        let claimed = |claim| {
-            let (database, keys) = (app.database.clone(), app.sealing_keys.clone());
-            ClaimedKey::new(database, keys, app.clock.clone(), claim)
-        };
-        match idempotency::claim(&app.database, &claim).await {
-            Ok(Claimed::New) => Ok(claimed(claim)),
-            Ok(Claimed::OtherRequest) => Err(Instead::Refuse(reused())),
-            Ok(Claimed::InProgress) => Err(Instead::Refuse(in_progress())),
-            Ok(Claimed::Served(served)) => match claim.open_answer(&app.sealing_keys, &served) {
-                Some(Ok(answer)) => Err(match KeptAnswer::from_bytes(answer) {
-                    Some(answer) => Instead::Replay(answer),
-                    None => Instead::Refuse(not_kept(&served)),
-                }),
-                None => Err(Instead::Refuse(not_kept(&served))),
-                Some(Err(error)) => {
-                    tracing::error!(request_id = served.request_id, %error, "a kept answer does not open");
-                    Err(Instead::Refuse(not_kept(&served)))
-                }
+        match open_answer(&app.sealing_keys, account, &self.0, &served) {
+            Some(Ok(answer)) => match KeptAnswer::from_bytes(answer) {
+                Some(answer) => Instead::Replay(answer),
+                None => Instead::Refuse(not_kept(&served)),
             },
-            Err(error) => {
-                tracing::error!(%error, "claiming an idempotency key");
-                // The claim may have been written all the same; nobody would end it.
-                drop(claimed(claim));
-                Err(Instead::Refuse(unavailable()))
+            None => Instead::Refuse(not_kept(&served)),
+            Some(Err(error)) => {
+                tracing::error!(request_id = served.request_id, %error, "a kept answer does not open");
+                Instead::Refuse(not_kept(&served))
             }
         }
     }
@@ -203,15 +198,6 @@ fn not_kept(served: &Served) -> ApiError {
     .with_detail("charged_credits", served.charged.to_json())
 }
 
-fn unavailable() -> ApiError {
-    ApiError::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "IDEMPOTENCY_UNAVAILABLE",
-        "The idempotency key could not be looked up; try again.",
-    )
-    .with_retry_after(Duration::from_secs(1))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -241,7 +227,7 @@ mod tests {
         let none = read(&[]).await.expect("it is legal");
         assert!(none.with_body(b"{}").is_none());
         let one = read(&["a"]).await.expect("it is legal").with_body(b"{}");
-        assert_eq!(one.expect("a key").key, "a");
+        assert_eq!(one.expect("a key").claim().key, "a");
         for values in [&["a", "b"], &["a", "a"]] {
             let error = read(values).await.err().expect("it is refused");
             assert_eq!(

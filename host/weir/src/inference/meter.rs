@@ -27,10 +27,11 @@ use weir_ledger::price::{Price, PriceFactors};
 use weir_ledger::pricing::{self, Bound, Charge};
 use weir_ledger::usage::Billable;
 use weir_ledger::{
-    Checkpoint, Credits, HoldId, Ledger, LedgerError, Open, Payer, Refusal, RequestUsage, Settle,
-    UsageCounts,
+    Checkpoint, Claim, Credits, HoldId, Ledger, LedgerError, Open, Payer, Refusal, RequestUsage,
+    Settle, UsageCounts,
 };
 use weir_storage::Cache;
+use weir_storage::clock::Millis;
 use weir_storage::ids;
 
 use super::dialect::Billed;
@@ -131,11 +132,13 @@ impl Meter {
         }
     }
 
-    /// Holds the most that the request can cost at any of these prices. When it returns `Ok`, the hold is durable.
+    /// Holds the most that the request can cost at any of these prices, and claims its idempotency key, if it brings one.
+    /// When it returns `Ok`, with the moment of it, both are durable.
     pub async fn open<'a>(
         &mut self,
         prices: impl Iterator<Item = &'a Price>,
-    ) -> Result<(), ApiError> {
+        claim: Option<Claim>,
+    ) -> Result<Millis, LedgerError> {
         let Metered { size, limits, .. } = &self.metered;
         let bound = Bound {
             input_tokens: size.max_input_tokens(limits),
@@ -154,12 +157,12 @@ impl Meter {
             model: self.metered.model.clone(),
         };
         let deadline = Instant::now() + OPEN_TIMEOUT;
-        self.ledger
-            .open(&self.payer.account, open, deadline)
-            .await
-            .map_err(refused)?;
+        let at = self
+            .ledger
+            .open_claiming(&self.payer.account, open, claim, deadline)
+            .await?;
         self.state = State::Open;
-        Ok(())
+        Ok(at)
     }
 
     /// The request is sent to another upstream, or once more to the same; what came before does not count.
@@ -339,7 +342,7 @@ fn billable(checked: &CheckedUsage) -> Billable {
 }
 
 /// Why nothing could be held, as the client is told.
-fn refused(error: LedgerError) -> ApiError {
+pub fn refused(error: LedgerError) -> ApiError {
     match error {
         LedgerError::Refused(Refusal::Insufficient {
             required,

@@ -3,13 +3,13 @@
 //! 1. **Identify** ([`crate::identity`]): who calls.
 //! 2. **Admit** ([`admission`]): a turn, or 503.
 //! 3. **Resolve** ([`resolve`]): the model, its upstreams, its limits; each violation its own 400.
-//! 4. **Claim** ([`idempotency`]): a request that brings an `Idempotency-Key` is served once.
-//! 5. **Hold** ([`meter`]): the most that it can cost is reserved, durably.
-//! 6. **Exchange** ([`exchange`]): a fresh adapter instance translates, the host does the I/O.
-//! 7. **Relay** ([`relay`]): events become the client's dialect, with backpressure.
-//! 8. **Settle**: the actual price is charged, durably, and then the end of the answer goes out.
+//! 4. **Hold** ([`meter`]): the most that it can cost is reserved, durably; with it, its `Idempotency-Key` is claimed, if it
+//!    brings one ([`idempotency`]).
+//! 5. **Exchange** ([`exchange`]): a fresh adapter instance translates, the host does the I/O.
+//! 6. **Relay** ([`relay`]): events become the client's dialect, with backpressure.
+//! 7. **Settle**: the actual price is charged, durably, and then the end of the answer goes out.
 //!
-//! All from the claim on runs in a task of their own, registered with the gateway so that shutdown waits for it. It
+//! All from the hold on runs in a task of their own, registered with the gateway so that shutdown waits for it. It
 //! outlives the client's connection: when a client hangs up, the answer is read on for a while.
 //!
 //! **Invariant:** an attempt is repeated only if it cannot have been served: the connection failed, or the
@@ -59,7 +59,7 @@ use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind, Request, Ta
 
 use crate::plugins::Component;
 use crate::plugins::counters::Ended;
-use weir_ledger::{AccountId, Payer};
+use weir_ledger::{AccountId, LedgerError, Payer, Refusal};
 use weir_storage::ids;
 
 /// How often one upstream is tried for one request.
@@ -134,17 +134,21 @@ async fn serve(
     context: RequestContext,
     key: Option<(KeyedRequest, AccountId)>,
 ) {
-    if let Some((key, account)) = key {
-        match key.claim(&app, account, &context).await {
-            Ok(key) => relay.keep(key),
-            Err(Instead::Replay(answer)) => return relay.replay(answer),
-            Err(Instead::Refuse(error)) => return relay.refuse(error).await,
-        }
-    }
     let model = resolved.model.clone();
     let prices = model.candidates.iter().map(|candidate| &candidate.price);
-    if let Err(error) = relay.meter().open(prices).await {
-        return relay.refuse(error).await;
+    let claim = key.as_ref().map(|(key, _)| key.claim().clone());
+    match (relay.meter().open(prices, claim).await, key) {
+        (Ok(at), Some((key, account))) => relay.keep(key.claimed(&app, account, &context, at)),
+        (Ok(_), None) => {}
+        (Err(LedgerError::Refused(Refusal::KeyTaken(taken))), Some((key, account))) => {
+            return match key.instead(&app, &account, taken) {
+                Instead::Replay(answer) => relay.replay(answer),
+                Instead::Refuse(error) => relay.refuse(error).await,
+            };
+        }
+        (Err(error), _) => {
+            return relay.refuse(meter::refused(error)).await;
+        }
     }
     let outcome = match attempt_all(&app, resolved, &bounds, &mut relay).await {
         Err(ExchangeError::Spent) => relay.stop().await,

@@ -325,10 +325,11 @@ impl Relay {
         if self.is_owed(&error) {
             // The client is told why the answer ended, whatever becomes of the charge.
             let _ = self.settle().await;
+            end_key(self.key.take()).await;
         } else {
+            // Which frees its key, too.
             self.meter.release().await;
         }
-        end_key(self.key.take()).await;
         if !matches!(error, ExchangeError::Abandoned) {
             let mut error = ApiError::from(error);
             if error.code() == "CONTEXT_LENGTH_EXCEEDED" {
@@ -351,8 +352,7 @@ impl Relay {
     }
 
     /// Tells the client that nothing was begun.
-    pub async fn refuse(mut self, error: ApiError) {
-        end_key(self.key.take()).await;
+    pub async fn refuse(self, error: ApiError) {
         self.tell(error).await;
     }
 

@@ -1,0 +1,237 @@
+//! What batches leave out: the sums of usage and the entries of each account, made of the entries behind them.
+//!
+//! A *watermark* says up to which number entries are folded; it moves with what is folded, in one transaction, so that
+//! an entry is in the sums or after the watermark, whatever crashes. One folds at a time. In PostgreSQL numbers are taken
+//! before transactions end, so that one may appear below another that is there already: the watermark goes no further than
+//! to numbers that were there before all transactions that are still open.
+
+use std::sync::LazyLock;
+
+use rusqlite::TransactionBehavior;
+use sqlx::{AssertSqlSafe, Row as _, SqlSafeStr, SqlStr};
+use weir_storage::Database;
+use weir_storage::database::WriteTurn;
+
+use super::sqlite::Remembered;
+use super::{Failure, Store, StoreError};
+use crate::usage::{COUNTS, ENTRY_USAGE};
+
+/// Who folds entries, and up to where it will soon be able to.
+#[derive(Debug)]
+pub struct Fold {
+    store: Store,
+    /// In PostgreSQL.
+    mark: Option<Mark>,
+}
+
+/// A number that was there, and a transaction that was begun after it: those that were begun before both and may still
+/// bring lower numbers are older.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    number: i64,
+    transaction: i64,
+}
+
+/// What is to be folded next, on one database.
+#[derive(Debug, Clone, Copy)]
+struct Range {
+    after: i64,
+    up_to: i64,
+}
+
+impl Fold {
+    /// For a task that folds again and again.
+    pub fn new(store: Store) -> Self {
+        Self { store, mark: None }
+    }
+
+    /// Folds the next entries, at most so many; returns how many there were. In SQLite, it blocks the thread.
+    pub async fn step(&mut self, limit: u32) -> Result<u64, StoreError> {
+        let database = &self.store.database;
+        match database.write_turn() {
+            Some(turn) => fold_sqlite(turn, &self.store, limit).await,
+            None => {
+                let folded = fold_postgres(database, self.mark, limit).await?;
+                if folded == 0 {
+                    self.mark = mark(database).await?;
+                }
+                Ok(folded)
+            }
+        }
+    }
+}
+
+async fn fold_sqlite(turn: &WriteTurn, store: &Store, limit: u32) -> Result<u64, StoreError> {
+    let mut native = turn.native().await.map_err(Failure::from)?;
+    let mut remembered = store.remembered();
+    let version = Remembered::version(&native).map_err(Failure::from)?;
+    let range = {
+        let mut find = native
+            .prepare_cached(&STATEMENTS.next)
+            .map_err(Failure::from)?;
+        find.query_row([i64::MAX, i64::from(limit)], |row| {
+            Ok(Range {
+                after: row.get(0)?,
+                up_to: row.get(1)?,
+            })
+        })
+        .map_err(Failure::from)?
+    };
+    if range.up_to <= range.after {
+        return Ok(0);
+    }
+    let transaction = native
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(Failure::from)?;
+    let folded = (|| {
+        let bounds = [range.after, range.up_to];
+        let folded = transaction
+            .prepare_cached(&STATEMENTS.index)?
+            .execute(bounds)?;
+        transaction
+            .prepare_cached(&STATEMENTS.sums)?
+            .execute(bounds)?;
+        transaction.prepare_cached(MOVE)?.execute([range.up_to])?;
+        Ok::<_, rusqlite::Error>(folded)
+    })();
+    let folded = folded.map_err(Failure::from)?;
+    transaction.commit().map_err(Failure::from)?;
+    // It has touched nothing that is remembered.
+    remembered.keep_since(
+        version,
+        Remembered::version(&native).map_err(Failure::from)?,
+    );
+    Ok(folded as u64)
+}
+
+async fn fold_postgres(
+    database: &Database,
+    mark: Option<Mark>,
+    limit: u32,
+) -> Result<u64, StoreError> {
+    let Some(mark) = mark else {
+        return Ok(0);
+    };
+    let mut transaction = database.begin().await.map_err(Failure::from)?;
+    // Whoever comes second leaves it to the first.
+    let watermark = sqlx::query_scalar(
+        "SELECT number FROM entries_folded WHERE \
+         CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS TEXT) AS BIGINT) >= $1 FOR UPDATE SKIP LOCKED",
+    )
+    .bind(mark.transaction)
+    .fetch_optional(&mut transaction)
+    .await
+    .map_err(Failure::from)?;
+    let Some(watermark): Option<i64> = watermark else {
+        return Ok(0);
+    };
+    let row = sqlx::query(STATEMENTS.next_sql.clone())
+        .bind(mark.number)
+        .bind(i64::from(limit))
+        .fetch_one(&mut transaction)
+        .await
+        .map_err(Failure::from)?;
+    let range = Range {
+        after: watermark,
+        up_to: row.try_get(1).map_err(Failure::from)?,
+    };
+    if range.up_to <= range.after {
+        return Ok(0);
+    }
+    let mut folded = 0;
+    for statement in [&STATEMENTS.sums_sql, &STATEMENTS.index_sql] {
+        let done = sqlx::query(statement.clone())
+            .bind(range.after)
+            .bind(range.up_to)
+            .execute(&mut transaction)
+            .await
+            .map_err(Failure::from)?;
+        folded = done.rows_affected();
+    }
+    sqlx::query(MOVE)
+        .bind(range.up_to)
+        .execute(&mut transaction)
+        .await
+        .map_err(Failure::from)?;
+    let committed = transaction.commit().await;
+    committed.map_err(|error| StoreError::Unknown(error.to_string()))?;
+    Ok(folded)
+}
+
+/// Marks what is there, if anything is not folded. The number is of the statement's snapshot, and so before its own
+/// transaction has a number.
+async fn mark(database: &Database) -> Result<Option<Mark>, StoreError> {
+    let last: Option<i64> = sqlx::query_scalar(
+        "SELECT MAX(number) FROM entries WHERE number > (SELECT number FROM entries_folded)",
+    )
+    .fetch_one(database.reader())
+    .await
+    .map_err(Failure::from)?;
+    let Some(number) = last else {
+        return Ok(None);
+    };
+    let transaction =
+        sqlx::query_scalar("SELECT CAST(CAST(pg_current_xact_id() AS TEXT) AS BIGINT)")
+            .fetch_one(database.writer())
+            .await
+            .map_err(Failure::from)?;
+    Ok(Some(Mark {
+        number,
+        transaction,
+    }))
+}
+
+struct Statements {
+    next: String,
+    sums: String,
+    index: String,
+    next_sql: SqlStr,
+    sums_sql: SqlStr,
+    index_sql: SqlStr,
+}
+
+const MOVE: &str = "UPDATE entries_folded SET number = $1";
+
+// Parameters are in order: to SQLite they are names, which it numbers as they come.
+static STATEMENTS: LazyLock<Statements> = LazyLock::new(|| {
+    let next = "SELECT folded.number, COALESCE((SELECT MAX(number) FROM (SELECT entries.number AS number FROM entries \
+                WHERE entries.number > folded.number AND entries.number <= $1 \
+                ORDER BY entries.number LIMIT $2) AS coming), folded.number) FROM entries_folded AS folded"
+        .to_owned();
+    let counts: Vec<_> = COUNTS.iter().map(|count| count.column).collect();
+    let added = ["requests", "credits", "overrun"]
+        .into_iter()
+        .chain(counts.iter().copied());
+    let key = "account_id, period_start, day, model, provider, source";
+    let names: Vec<_> = added.clone().collect();
+    let sums: Vec<_> = added
+        .clone()
+        .map(|name| format!("CAST(SUM({name}) AS BIGINT)"))
+        .collect();
+    let add: Vec<_> = added
+        .map(|name| format!("{name} = usage_daily.{name} + excluded.{name}"))
+        .collect();
+    let range = "number > $1 AND number <= $2";
+    let sums = format!(
+        "INSERT INTO usage_daily ({key}, {}) SELECT {key}, {} FROM (SELECT {ENTRY_USAGE}, {} FROM entries \
+         WHERE {range} AND provider IS NOT NULL) AS tail WHERE TRUE GROUP BY {key} ORDER BY {key} \
+         ON CONFLICT ({key}) DO UPDATE SET {}",
+        names.join(", "),
+        sums.join(", "),
+        counts.join(", "),
+        add.join(", ")
+    );
+    let index = format!(
+        "INSERT INTO account_entries (account_id, sequence, number) \
+         SELECT account_id, sequence, number FROM entries WHERE {range}"
+    );
+    let sql = |text: &String| AssertSqlSafe(text.clone()).into_sql_str();
+    Statements {
+        next_sql: sql(&next),
+        sums_sql: sql(&sums),
+        index_sql: sql(&index),
+        next,
+        sums,
+        index,
+    }
+});

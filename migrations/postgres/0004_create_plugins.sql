@@ -52,7 +52,7 @@ CREATE TABLE plugin_events (
     at               BIGINT NOT NULL,
     slot             TEXT   NOT NULL,
     kind             TEXT   NOT NULL
-        CHECK (kind IN ('installed', 'activated', 'rolled_back', 'removed', 'quarantined')),
+        CHECK (kind IN ('installed', 'activated', 'rolled_back', 'removed', 'quarantined', 'quarantine_withheld')),
     -- What it was about, and what served before.
     digest           TEXT,
     previous_digest  TEXT,

@@ -203,7 +203,7 @@ async fn chunks(
 }
 
 async fn begun(adapter: &Adapter, request: &contract::Request, configuration: &[u8]) -> Begun {
-    let begun = GuestExchange::begin(adapter, request, configuration).await;
+    let begun = GuestExchange::begin(adapter, request, 0, configuration).await;
     begun.expect("no failure")
 }
 

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use http::Method;
-use serde_json::json;
-use tests::{Gateway, chat};
+use serde_json::{Value, json};
+use tests::{Gateway, Reply, Upstream, chat};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test]
@@ -250,6 +250,75 @@ async fn a_bad_body_is_refused_with_the_field_that_is_wrong() {
         let error = post(body).await.error(400, "INVALID_REQUEST");
         assert_eq!(error["param"], param, "{body}: {error}");
     }
+}
+
+/// Whatever a client controls the size of is bounded by itself, or together with its like: no request takes many times
+/// its size, here or in a component.
+#[tokio::test]
+async fn ids_names_and_lists_are_bounded_and_the_field_is_named() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("served"));
+    let gateway = Gateway::builder()
+        .upstream("scripted", &upstream)
+        .tables("[plugins]\nquarantine_traps = 1")
+        .start()
+        .await;
+    let long = "x".repeat(9_000_000);
+    let user = json!({ "role": "user", "content": "x" });
+    let of = |message: Value| json!({ "messages": [user, message] });
+    let call = |id: &str, name: &str| {
+        let function = json!({ "name": name, "arguments": "{}" });
+        let call = json!({ "id": id, "type": "function", "function": function });
+        of(json!({ "role": "assistant", "tool_calls": [call] }))
+    };
+    let parts = |message: usize, count: usize| {
+        let content = json!(vec![json!({ "type": "text", "text": "" }); count]);
+        json!({ "messages": vec![json!({ "role": "user", "content": content }); message] })
+    };
+    let tool = json!({ "type": "function", "function": { "name": "f" } });
+    let file = json!({ "type": "file", "file": { "file_id": "f", "filename": long } });
+    let detail = json!({ "type": "reasoning.summary", "summary": "x", "id": long });
+    for (fields, param) in [
+        (
+            of(json!({ "role": "tool", "tool_call_id": long, "content": "x" })),
+            "messages[1].tool_call_id",
+        ),
+        (call(&long, "f"), "messages[1].tool_calls[0].id"),
+        (call("c", &long), "messages[1].tool_calls[0].function.name"),
+        (
+            of(json!({ "role": "assistant", "content": "x", "reasoning_details": [detail] })),
+            "messages[1].reasoning_details[0].id",
+        ),
+        (
+            of(json!({ "role": "user", "content": [file] })),
+            "messages[1].content[0].file.filename",
+        ),
+        (json!({ "user": long }), "user"),
+        (json!({ "stop": long }), "stop"),
+        (
+            json!({ "response_format": { "type": "json_schema", "json_schema": { "name": long, "schema": {} } } }),
+            "response_format.json_schema.name",
+        ),
+        (parts(300, 1_000), "messages[32].content"),
+        (parts(1, 1_025), "messages[0].content"),
+        (json!({ "messages": vec![user.clone(); 8_193] }), "messages"),
+        (json!({ "tools": vec![tool.clone(); 513] }), "tools"),
+    ] {
+        let mut body = chat("scripted", "x");
+        for (name, value) in fields.as_object().expect("fields") {
+            body[name] = value.clone();
+        }
+        let error = gateway.client().post("/chat", &body).await;
+        let error = error.error(400, "INVALID_REQUEST");
+        assert_eq!(error["param"], param, "{error}");
+    }
+    assert_eq!(upstream.count(), 0);
+    // As much of it as is taken is served.
+    let mut body = parts(32, 1_000);
+    body["model"] = "scripted".into();
+    body["tools"] = json!(vec![tool; 500]);
+    let answer = gateway.client().post("/chat", &body).await;
+    assert_eq!(answer.content(), "served");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tests::sandbox::{load, sandbox};
 use tests::scripts::{block, end, finish, start, text};
-use tests::{Answer, Client, Gateway, Reply, Upstream, chat, guests};
+use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat, guests};
 use weir_sandbox::compiler::{CompileError, CompileLimits, Compiler};
 use weir_sandbox::loading::{self, Arrived};
 use weir_sandbox::{GuestError, GuestLimits, LoadError};
@@ -634,6 +634,45 @@ async fn a_guest_gets_no_more_randomness_than_it_can_use() {
     .await;
 }
 
+/// A list may name one thing any number of times, and the host goes through it all within a tick of the guest's.
+#[tokio::test]
+async fn a_guest_polls_no_more_at_once_than_it_can_hold() {
+    let gateway = gateway("").await;
+    let few = json!({ "behave": "poll", "entries": 200 }).to_string();
+    assert_eq!(gateway.chat("hostile", &few).await.content(), "ok");
+    assert_contained(&gateway, json!({ "behave": "poll", "entries": 100_000 })).await;
+}
+
+#[tokio::test]
+async fn what_all_guests_may_have_of_memory_is_shared_and_given_back() {
+    let upstream = Upstream::start().await;
+    let gate = Gate::new();
+    upstream.will(Reply::chat("x").after_gate(&gate));
+    upstream.always(Reply::chat("x"));
+    let gateway = Gateway::builder()
+        .guest("hostile", guests::misbehaving(), Some(&upstream))
+        .tables("[plugins]\nquarantine_traps = 0\nall_memory_mib = 48")
+        .start()
+        .await;
+    let greedy = json!({ "behave": "send", "keep": 24 << 20 }).to_string();
+    let client = gateway.client();
+    let first = {
+        let (client, request) = (client.clone(), chat("hostile", &greedy));
+        tokio::spawn(async move { client.post("/chat", &request).await })
+    };
+    gate.reached().await;
+    // A second one finds no room for its appetite, but others do.
+    let second = gateway.chat("hostile", &greedy);
+    let served = gateway.chat("hostile", "hello");
+    let (second, served) = tokio::join!(second, served);
+    second.error(503, "OVERLOADED");
+    assert!(second.headers.contains_key("retry-after"));
+    assert_eq!(served.content(), "ok");
+    gate.open();
+    assert_eq!(first.await.expect("no panic").status, 200);
+    assert_eq!(gateway.chat("hostile", &greedy).await.status, 200);
+}
+
 #[tokio::test]
 async fn an_exchange_that_never_ends_is_ended() {
     let gateway = gateway("").await;
@@ -725,9 +764,11 @@ async fn components_that_ask_for_more_than_they_are_given_are_refused_by_name() 
     ] {
         let error = refusal(name).await;
         assert!(
-            matches!(&error, LoadError::Import(named) if named.starts_with(import)),
+            matches!(&error, LoadError::Imports { refused, .. } if refused[0].starts_with(import)),
             "{error:?}"
         );
+        let allowed = "weir:plugin/log@0.2.*, wasi:cli/*@0.2.*";
+        assert!(error.to_string().contains(allowed), "{error}");
     }
     let error = refusal("no-exports").await;
     assert!(matches!(error, LoadError::World { .. }), "{error:?}");
@@ -738,14 +779,23 @@ async fn what_is_no_component_is_refused() {
     let sandbox = sandbox(1);
     let load = async |bytes: &[u8]| load(&sandbox, "x", bytes).await.err();
     let module = wat::parse_str("(module)").expect("a module");
-    for bytes in [
-        &b""[..],
-        b"\0asm",
-        b"not wasm",
-        &module,
-        &guests::wat_guest("healthy")[..200],
+    for (bytes, complaint) in [
+        (&b""[..], "begins with \"\""),
+        (b"\0asm", "not a WebAssembly component that can be compiled"),
+        (
+            b"#!/bin/sh\necho hello",
+            r##"begins with "#!/bin/sh\necho h""##,
+        ),
+        (b"\x7fELF\x02", r#"begins with "\x7fELF\x02""#),
+        (&module, "a core module: build it for `wasm32-wasip2`"),
+        (
+            &guests::wat_guest("healthy")[..200],
+            "not a WebAssembly component that can be compiled",
+        ),
     ] {
-        assert!(matches!(load(bytes).await, Some(LoadError::Parse(_))));
+        let error = load(bytes).await.expect("it is refused");
+        assert_eq!(error.step(), "parse");
+        assert!(error.to_string().contains(complaint), "{error}");
     }
     let heavy = guests::with_custom_section(&guests::wat_guest("healthy"), 33 << 20);
     assert!(matches!(

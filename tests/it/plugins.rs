@@ -199,7 +199,7 @@ async fn what_fails_a_load_step_is_refused_by_name_and_changes_nothing() {
             b"no component".to_vec(),
             422,
             "parse",
-            "not a WebAssembly component",
+            "it begins with \"no component\"",
         ),
         (
             guests::wat_guest("unknown-import"),
@@ -410,32 +410,52 @@ async fn a_slot_of_its_own_serves_after_a_restart_with_a_provider_and_goes_with_
     assert_eq!(slot(&admin, "acme").await["active"], *other);
 }
 
-/// A component that traps when it is told to, and answers "ok" otherwise.
-async fn trap(gateway: &Gateway) -> Answer {
-    let command = json!({ "behave": "unreachable" }).to_string();
-    gateway.chat("greeter", &command).await
+/// A component that fails by this command, and answers "ok" to anything else.
+async fn fail(client: &Client, command: Value) -> Answer {
+    let request = chat("greeter", &command.to_string());
+    client.post("/chat", &request).await
 }
 
-#[tokio::test]
-async fn five_traps_in_a_minute_bring_back_what_served_before() {
-    let gateway = greeter()
-        .tables("[plugins]\nquarantine_traps = 5")
-        .start()
-        .await;
-    let admin = gateway.admin("olivia").await;
-    swap(&admin, "greeter", &guests::answering("bb")).await;
-    let culprit = swap(&admin, "greeter", guests::misbehaving()).await;
-    for _ in 0..4 {
-        trap(&gateway).await.error(502, "ADAPTER_FAILED");
-    }
-    assert_eq!(greeting(&gateway).await, "ok", "not yet");
-    trap(&gateway).await.error(502, "ADAPTER_FAILED");
+async fn trap(client: &Client) {
+    let answer = fail(client, json!({ "behave": "unreachable" })).await;
+    answer.error(502, "ADAPTER_FAILED");
+}
+
+/// Its events make no answer, which is no trap.
+async fn talk_nonsense(client: &Client) {
+    let command = json!({ "behave": "script", "steps": [{ "Emit": [{ "BlockEnd": 7 }] }] });
+    fail(client, command).await.error(502, "ADAPTER_FAILED");
+}
+
+async fn until_greeted_with(gateway: &Gateway, greeted: &str) {
     patiently(async {
-        while greeting(&gateway).await != "bb" {
+        while greeting(gateway).await != greeted {
             tokio::task::yield_now().await;
         }
     })
     .await;
+}
+
+/// A slot `greeter` of the component that fails, with one that answers "bb" before it. Returns the digest of the former.
+async fn failing_greeter(admin: &Client) -> String {
+    swap(admin, "greeter", &guests::answering("bb")).await;
+    swap(admin, "greeter", guests::misbehaving()).await
+}
+
+const FIVE_TRAPS: &str = "[plugins]\nquarantine_traps = 5";
+
+#[tokio::test]
+async fn five_traps_in_a_minute_on_requests_of_two_accounts_bring_back_what_served_before() {
+    let gateway = greeter().tables(FIVE_TRAPS).start().await;
+    let admin = gateway.admin("olivia").await;
+    let culprit = failing_greeter(&admin).await;
+    let (alice, bob) = (gateway.client(), gateway.web("bob"));
+    for client in [&alice, &alice, &bob, &alice] {
+        trap(client).await;
+    }
+    assert_eq!(greeting(&gateway).await, "ok", "not yet");
+    trap(&alice).await;
+    until_greeted_with(&gateway, "bb").await;
     let slot = slot(&admin, "greeter").await;
     assert_eq!(plugin(&slot, &culprit)["state"], "quarantined");
     assert_eq!(plugin(&slot, &culprit)["traps"], 5);
@@ -458,6 +478,100 @@ async fn five_traps_in_a_minute_bring_back_what_served_before() {
     assert_eq!(greeting(&gateway).await, "ok");
 }
 
+#[tokio::test]
+async fn one_account_alone_takes_no_component_from_the_others() {
+    let gateway = greeter().tables(FIVE_TRAPS).start().await;
+    let admin = gateway.admin("olivia").await;
+    failing_greeter(&admin).await;
+    for _ in 0..20 {
+        trap(&gateway.client()).await;
+        talk_nonsense(&gateway.client()).await;
+    }
+    gateway.app().tasks.close();
+    patiently(gateway.app().tasks.wait()).await;
+    assert_eq!(greeting(&gateway).await, "ok");
+    let listed = events(&admin, "/admin/plugins/greeter/events").await;
+    assert!(
+        listed.iter().all(|(kind, _)| kind != "quarantined"),
+        "{listed:?}"
+    );
+}
+
+/// Nonsense and refused destinations are faults of the component, too: no trap is needed.
+#[tokio::test]
+async fn a_component_that_fails_half_of_its_exchanges_is_taken_out_of_service() {
+    let nonsense = json!({ "behave": "script", "steps": [{ "Emit": [{ "BlockEnd": 7 }] }] });
+    for command in [
+        nonsense,
+        json!({ "behave": "send", "path": "//elsewhere/" }),
+        json!({ "behave": "never-done" }),
+    ] {
+        let gateway = greeter().tables(FIVE_TRAPS).start().await;
+        let admin = gateway.admin("olivia").await;
+        let culprit = failing_greeter(&admin).await;
+        let clients = [gateway.client(), gateway.web("bob")];
+        for exchange in 0..20 {
+            assert_eq!(
+                slot(&admin, "greeter").await["active"],
+                *culprit,
+                "{command}: not after {exchange}"
+            );
+            let answer = match exchange % 2 {
+                0 => gateway.chat("greeter", "hello").await,
+                _ => fail(&clients[exchange / 2 % 2], command.clone()).await,
+            };
+            assert_eq!(answer.status, [200, 502][exchange % 2], "{command}");
+        }
+        until_greeted_with(&gateway, "bb").await;
+        let listed = admin.get("/admin/plugins/greeter/events").await.json();
+        assert_eq!(
+            listed["events"][0]["detail"],
+            "10 of 20 exchanges within a minute failed by its fault"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_last_sound_component_of_a_slot_goes_on_with_an_event_and_a_metric() {
+    let gateway = Gateway::builder()
+        .guest("greeter", guests::misbehaving(), None)
+        .tables(FIVE_TRAPS)
+        .start()
+        .await;
+    let admin = gateway.admin("olivia").await;
+    let digest = Digest::of(guests::misbehaving()).to_string();
+    let clients = [gateway.client(), gateway.web("bob")];
+    for round in 1..=3 {
+        for trapped in 0..5 {
+            trap(&clients[trapped % 2]).await;
+        }
+        let metric = format!(
+            "weir_plugin_quarantines_withheld_total{{slot=\"greeter\",digest=\"{digest}\"}} {round}"
+        );
+        patiently(async {
+            // Without a port for other services, it is on the public one.
+            while !gateway
+                .stranger()
+                .get("/metrics")
+                .await
+                .text()
+                .contains(&metric)
+            {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        assert_eq!(greeting(&gateway).await, "ok");
+    }
+    let shown = slot(&admin, "greeter").await;
+    assert_eq!(plugin(&shown, &digest)["state"], "active");
+    // Once an hour is enough for the log of events.
+    assert_eq!(
+        events(&admin, "/admin/plugins/greeter/events").await,
+        [("quarantine_withheld".to_owned(), "weir".to_owned())]
+    );
+}
+
 async fn charges_and_open_holds(gateway: &Gateway) -> (i64, i64) {
     let count = async |text: &'static str| -> i64 {
         let row = sqlx::query_scalar(text).fetch_one(gateway.app().database.reader());
@@ -469,39 +583,54 @@ async fn charges_and_open_holds(gateway: &Gateway) -> (i64, i64) {
     )
 }
 
-#[tokio::test]
-async fn a_slot_without_anything_sound_refuses_until_an_operator_mends_it() {
-    let gateway = Gateway::builder()
-        .guest("greeter", guests::misbehaving(), None)
-        .tables("[plugins]\nquarantine_traps = 5")
-        .start()
+/// What is written of a component is no longer what it says of itself: it does not load.
+async fn spoil(gateway: &Gateway, digest: &str) {
+    let spoiled = sqlx::query("UPDATE plugins SET description = '{}' WHERE digest = $1")
+        .bind(digest.to_owned())
+        .execute(gateway.app().database.writer())
         .await;
+    assert_eq!(spoiled.expect("the database").rows_affected(), 1);
+}
+
+#[tokio::test]
+async fn a_node_that_cannot_load_what_is_activated_is_not_ready_and_serves_nothing_else_in_its_place()
+ {
+    let gateway = greeter().start().await;
     let admin = gateway.admin("olivia").await;
-    for _ in 0..5 {
-        trap(&gateway).await.error(502, "ADAPTER_FAILED");
+    let digest = swap(&admin, "greeter", &guests::answering("bb")).await;
+    spoil(&gateway, &digest).await;
+    // One that serves it already goes on, whatever else changes.
+    swap(&admin, "acme", &guests::answering("cc")).await;
+    gateway
+        .app()
+        .plugins
+        .sync(&gateway.app().database)
+        .await
+        .expect("the database");
+    assert_eq!(greeting(&gateway).await, "bb");
+    assert_eq!(gateway.stranger().get("/health/ready").await.status, 200);
+
+    let gateway = greeter().folder(gateway.stop().await).start().await;
+    let admin = gateway.admin("olivia").await;
+    let ready = gateway.stranger().get("/health/ready").await;
+    let error = ready.error(503, "NOT_READY");
+    let why = error["message"].as_str().expect("a text");
+    for part in ["greeter", &*digest, "it says something else of itself"] {
+        assert!(why.contains(part), "{why}");
     }
-    let refused = patiently(async {
-        loop {
-            let answer = gateway.chat("greeter", "hello").await;
-            if answer.status != 200 {
-                break answer;
-            }
-        }
-    })
-    .await;
+    let before = charges_and_open_holds(&gateway).await;
+    let refused = gateway.chat("greeter", "hello").await;
     refused.error(503, "ADAPTER_UNAVAILABLE");
     assert!(refused.headers.contains_key("retry-after"));
-    assert_eq!(slot(&admin, "greeter").await["active"], Value::Null);
-    // Without a port for other services, it is on the public one.
-    assert_eq!(gateway.stranger().get("/metrics").await.status, 200);
-    assert_eq!(gateway.chat("demo", "hi").await.content(), "You said: hi");
-    let before = charges_and_open_holds(&gateway).await;
-    let answer = gateway.chat("greeter", "hello").await;
-    answer.error(503, "ADAPTER_UNAVAILABLE");
     assert_eq!(charges_and_open_holds(&gateway).await, before);
     assert_eq!(before.1, 0);
-    swap(&admin, "greeter", &guests::answering("bb")).await;
-    assert_eq!(greeting(&gateway).await, "bb");
+    assert_eq!(gateway.chat("demo", "hi").await.content(), "You said: hi");
+
+    let bundled = Digest::of(&guests::answering("aa")).to_string();
+    let answer = activate(&admin, "greeter", &bundled).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(greeting(&gateway).await, "aa");
+    assert_eq!(gateway.stranger().get("/health/ready").await.status, 200);
 }
 
 #[tokio::test]
@@ -608,16 +737,20 @@ async fn requests_too_large_for_a_component_do_not_put_it_into_quarantine() {
     let text = "\u{1}".repeat(1_400_000);
     for _ in 0..4 {
         let answer = gateway.chat("scripted", &text).await;
-        answer.error(502, "ADAPTER_FAILED");
+        let error = answer.error(413, "PAYLOAD_TOO_LARGE");
+        assert_eq!(error["param"], "messages");
     }
+    assert_eq!(upstream.count(), 0);
     assert_eq!(gateway.chat("scripted", "hello").await.content(), "four");
+    let metrics = gateway.stranger().get("/metrics").await;
+    assert!(!metrics.text().contains("trap"), "{}", metrics.text());
 }
 
 #[tokio::test]
 async fn what_served_before_the_binarys_own_is_gone_back_to() {
     let gateway = Gateway::builder()
         .guest("greeter", guests::misbehaving(), None)
-        .tables("[plugins]\nquarantine_traps = 5")
+        .tables(FIVE_TRAPS)
         .start()
         .await;
     let admin = gateway.admin("olivia").await;
@@ -629,15 +762,12 @@ async fn what_served_before_the_binarys_own_is_gone_back_to() {
     assert_eq!(roll_back(&admin, "greeter").await.status, 200);
     assert_eq!(greeting(&gateway).await, "bb");
     activate(&admin, "greeter", &bundled).await;
-    for _ in 0..5 {
-        trap(&gateway).await.error(502, "ADAPTER_FAILED");
+    let bob = gateway.web("bob");
+    for _ in 0..4 {
+        trap(&gateway.client()).await;
     }
-    patiently(async {
-        while greeting(&gateway).await != "bb" {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    trap(&bob).await;
+    until_greeted_with(&gateway, "bb").await;
 }
 
 #[tokio::test]

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use tests::{Gateway, Reply, Upstream, chat};
+use serde_json::json;
+use tests::{Gateway, Reply, Upstream, chat, guests};
 
 /// A gateway whose model `both` is served by two upstreams, the first preferred.
 async fn both(first: &Upstream, second: &Upstream) -> Gateway {
@@ -96,6 +97,37 @@ async fn an_upstream_that_cannot_be_reached_gives_way_to_the_next() {
         .chat("alone", "x")
         .await
         .error(503, "UPSTREAM_UNAVAILABLE");
+}
+
+#[tokio::test]
+async fn a_component_that_fails_before_anything_was_sent_gives_way_to_the_next_upstream() {
+    let (first, second) = (Upstream::start().await, Upstream::start().await);
+    first.always(Reply::chat("from the first"));
+    second.always(Reply::chat("from the second"));
+    let gateway = Gateway::builder()
+        .guest("hostile", guests::misbehaving(), Some(&first))
+        .provider("second", "openai", Some(&second))
+        .model("both", &["hostile", "second"])
+        .start()
+        .await;
+    for command in [
+        json!({ "behave": "unreachable", "in": "begin" }),
+        json!({ "behave": "spin", "in": "begin" }),
+        json!({ "behave": "utf8" }),
+        json!({ "behave": "send", "path": "//elsewhere/" }),
+        json!({ "behave": "script", "steps": [{ "Emit": [{ "BlockEnd": 7 }] }] }),
+    ] {
+        let answer = gateway.chat("both", &command.to_string()).await;
+        assert_eq!(answer.content(), "from the second", "{command}");
+    }
+    assert_eq!((first.count(), second.count()), (0, 5));
+    // What was sent may have been served.
+    for place in ["head", "body"] {
+        let command = json!({ "behave": "unreachable", "in": place }).to_string();
+        let answer = gateway.chat("both", &command).await;
+        answer.error(502, "ADAPTER_FAILED");
+    }
+    assert_eq!((first.count(), second.count()), (2, 5));
 }
 
 #[tokio::test]

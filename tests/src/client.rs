@@ -113,8 +113,13 @@ impl Client {
 
     /// Posts JSON to a gateway that may go away: `None` if there is no answer, or not the whole of it.
     pub async fn try_post(&self, path: &str, body: &Value) -> Option<Answer> {
+        self.try_post_bytes(path, body.to_string().into()).await
+    }
+
+    /// The same with JSON that is written already.
+    pub async fn try_post_bytes(&self, path: &str, body: Bytes) -> Option<Answer> {
         let json = Some("application/json");
-        let request = self.request(Method::POST, path, json, body.to_string().into());
+        let request = self.request(Method::POST, path, json, body);
         patiently(async {
             let (head, body) = self.http.request(request).await.ok()?.into_parts();
             Some(Answer {

@@ -4,11 +4,15 @@ use serde_json::Value;
 use weir::inference::dialect;
 use weir_sandbox::adapter::bindings::adapter::{Request, Task};
 use weir_sandbox::adapter::{Adapter, ProviderWorld};
-use weir_sandbox::{Engine, GuestLimits, LoadError, Sandbox, loading};
+use weir_sandbox::{Engine, GuestLimits, LoadError, Room, Sandbox, loading};
 
 /// A sandbox for adapters with room for so many guests.
 pub fn sandbox(instances: u32) -> Sandbox<ProviderWorld> {
-    let engine = Engine::start(instances).expect("the engine starts");
+    let room = Room {
+        guests: instances,
+        memory_bytes: 4 << 30,
+    };
+    let engine = Engine::start(room).expect("the engine starts");
     Sandbox::new(&engine).expect("the imports are linked")
 }
 

@@ -121,7 +121,7 @@ fn past_the_budget(behave: &str) -> Vec<f64> {
 async fn begin(adapter: &Adapter, behave: &str) -> GuestError {
     let command = json!({ "behave": behave, "in": "begin" });
     let request = asking(&command.to_string());
-    match GuestExchange::begin(adapter, &request, &[]).await {
+    match GuestExchange::begin(adapter, &request, 0, &[]).await {
         Err(CallError::Guest(error)) => error,
         _ => panic!("it never returns"),
     }

@@ -152,7 +152,7 @@ fn point(random: &mut Random) -> Duration {
 
 /// An exchange whose upstream answers at once.
 async fn exchange(adapter: &Adapter, command: &str) -> Result<(), CallError> {
-    let begun = GuestExchange::begin(adapter, &asking(command), &[]).await?;
+    let begun = GuestExchange::begin(adapter, &asking(command), 0, &[]).await?;
     let (mut guest, mut step) = (begun.exchange, begun.step);
     loop {
         match step {
@@ -179,7 +179,7 @@ async fn exchange(adapter: &Adapter, command: &str) -> Result<(), CallError> {
 async fn free_slots(adapter: &Adapter) -> usize {
     let mut guests = Vec::new();
     loop {
-        match GuestExchange::begin(adapter, &asking("hello"), &[]).await {
+        match GuestExchange::begin(adapter, &asking("hello"), 0, &[]).await {
             Ok(begun) => guests.push(begun.exchange),
             Err(CallError::Guest(GuestError::NoRoom)) => return guests.len(),
             Err(error) => panic!("{error}"),

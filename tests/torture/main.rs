@@ -23,13 +23,14 @@ mod neighbours;
 mod postgres;
 mod process;
 mod redis;
+mod sizes;
 mod strangers;
 mod swaps;
 mod wipe;
 
 use std::process::ExitCode;
 
-const ROWS: [(&str, &str); 16] = [
+const ROWS: [(&str, &str); 18] = [
     (
         "W-A",
         "twenty kinds of hostile guests against one gateway: each ends alone, and leaves no memory behind",
@@ -87,6 +88,14 @@ const ROWS: [(&str, &str); 16] = [
         "clients that hang up, at four points 250 times each: all are charged, by usage or by an estimate",
     ),
     (
+        "N1",
+        "one free key sends everything whose size it controls, to have an adapter put into quarantine: nobody notices",
+    ),
+    (
+        "N5",
+        "one free key sends prompts of 9 MB at its rate limit, to use up guests' memory and time: nobody notices",
+    ),
+    (
         "N4",
         "strangers try to shut others out: bad keys and expired tokens from their address, 250,000 addresses",
     ),
@@ -122,6 +131,8 @@ fn main() -> ExitCode {
             "L7" => redis::run(),
             "L9" => wipe::run(),
             "L10" => disconnect::run(),
+            "N1" => sizes::quarantine(),
+            "N5" => sizes::appetite(),
             "N4" => strangers::shut_out(),
             "N6" => strangers::fill(),
             _ => {

@@ -300,13 +300,14 @@ pub(crate) fn request(stream: bool) -> Value {
     request
 }
 
-/// The release binary beside this program, built once.
+/// The binary beside this program, in the same profile, built once.
 static BINARY: LazyLock<PathBuf> = LazyLock::new(|| {
     let program = std::env::current_exe().expect("a program has a path");
-    let target = program.ancestors().nth(2).expect("target/release");
+    let target = program.ancestors().nth(2).expect("target/PROFILE");
     let built = Command::new(env!("CARGO"))
         // Beside this package, so that weir is built with the features that this program has it with.
-        .args(["build", "--release", "--bin", "weir"])
+        .args(["build", "--bin", "weir"])
+        .args((!cfg!(debug_assertions)).then_some("--release"))
         .args(["--package", "weir", "--package", "tests"])
         .arg("--target-dir")
         .arg(target)

@@ -1,8 +1,8 @@
 //! The Wasm engine: how guests are compiled, allocated, interrupted and linked.
 //!
 //! **Invariant:** a guest that never returns costs its neighbours at most a tick at a time: epochs make it yield
-//! every 10 ms, and past the first tick of a call it waits for a turn before each. All guests that are that far take a
-//! fifth of the machine together, one after another, however many they are.
+//! every 10 ms, and past the ticks of a call that run at full speed (one, and one for each 256 KiB that it was handed) it
+//! waits for a turn before each. All guests that are that far take a fifth of the machine together, one after another, however many they are.
 //! **Invariant:** WASI is linked with an empty context: clocks and randomness, no environment,
 //! arguments, files or sockets. It goes through the *async* linker; the synchronous one blocks the
 //! runtime and panics when a guest merely prints.
@@ -12,11 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, anyhow};
-use wasmtime::component::{Component, Linker};
+use wasmtime::component::{Component, HasData, Linker};
 use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig, Store};
+use wasmtime_wasi_io::bindings::wasi::io::poll;
 
-use crate::guest::Guest;
+use crate::guest::{Guest, Polls};
 use crate::limits::{GuestLimits, MAX_MEMORY_BYTES, TICK};
+use crate::memory_budget::MemoryBudget;
 use crate::slow_lane::SlowLane;
 
 /// What a component may consist of; the Python toolchain links dozens of core modules.
@@ -32,16 +34,26 @@ const SPARE_INSTANCES: u32 = 16;
 pub struct Engine {
     pub(crate) wasm: wasmtime::Engine,
     pub(crate) slow_lane: Arc<SlowLane>,
+    pub(crate) memory: Arc<MemoryBudget>,
     _ticker: Arc<Ticker>,
 }
 
+/// How much room there is for guests.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    /// Guests at once, beside some for plugins that are being loaded.
+    pub guests: u32,
+    /// Bytes of memories and tables that all of them may have together.
+    pub memory_bytes: u64,
+}
+
 impl Engine {
-    /// Starts an engine with room for `instances` guests at once.
+    /// Starts an engine.
     ///
-    /// Memory is reserved, not used, for all of them. Where the kernel refuses that much address
+    /// Address space is reserved for all guests, and memory used by none. Where the kernel refuses that much address
     /// space, guests are allocated one by one instead, which costs some 10 µs each.
-    pub fn start(instances: u32) -> anyhow::Result<Self> {
-        let wasm = match wasmtime::Engine::new(&config(Some(instances + SPARE_INSTANCES))) {
+    pub fn start(room: Room) -> anyhow::Result<Self> {
+        let wasm = match wasmtime::Engine::new(&config(Some(room.guests + SPARE_INSTANCES))) {
             Ok(engine) => engine,
             Err(error) => {
                 tracing::warn!(%error, "no pooled memory for plugins; allocating on demand");
@@ -52,6 +64,7 @@ impl Engine {
         Ok(Self {
             _ticker: Arc::new(Ticker::start(wasm.clone())?),
             slow_lane: Arc::new(SlowLane::new()),
+            memory: Arc::new(MemoryBudget::new(room.memory_bytes)),
             wasm,
         })
     }
@@ -79,6 +92,9 @@ impl Engine {
     pub(crate) fn linker<H: Send + 'static>(&self) -> wasmtime::Result<Linker<Guest<H>>> {
         let mut linker = Linker::new(&self.wasm);
         wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+        linker.allow_shadowing(true);
+        poll::add_to_linker::<_, HasPolls>(&mut linker, Guest::polls)?;
+        linker.allow_shadowing(false);
         Ok(linker)
     }
 
@@ -89,13 +105,19 @@ impl Engine {
         limits: &GuestLimits,
     ) -> Store<Guest<H>> {
         let mut store = Store::new(&self.wasm, guest);
-        store.limiter(|guest| &mut guest.allowance);
+        store.limiter_async(|guest| &mut guest.allowance);
         store.set_hostcall_fuel(limits.call_bytes.get());
         store.set_max_component_handles(limits.handles.get());
         store.epoch_deadline_callback(|mut store| store.data_mut().tick());
         store.set_epoch_deadline(1);
         store
     }
+}
+
+enum HasPolls {}
+
+impl HasData for HasPolls {
+    type Data<'a> = Polls<'a>;
 }
 
 /// Compiles a component for an engine of another process. Compiled code does not depend on how instances are

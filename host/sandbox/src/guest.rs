@@ -10,18 +10,21 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use wasmtime::component::ResourceTable;
+use wasmtime::component::{Resource, ResourceTable};
 use wasmtime::{PoolConcurrencyLimitError, Store, Trap, UpdateDeadline};
+use wasmtime_wasi::p2::DynPollable;
 use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+use wasmtime_wasi_io::bindings::wasi::io::poll;
 
 use crate::guest_log::GuestLog;
 use crate::last_words::LastWords;
-use crate::limits::{Allowance, BYTES_PER_TICK, GuestLimits};
+use crate::limits::{Allowance, BYTES_PER_TICK, GuestLimits, Refused};
+use crate::memory_budget::MemoryBudget;
 use crate::printable::printable;
 use crate::slow_lane::SlowLane;
 
-/// How many ticks one call into a guest may run at full speed. A translation takes 20 µs, so that a call
-/// that is still running after these is about a large answer at best.
+/// How many ticks one call into a guest may run at full speed, beside those for what it is handed. A translation takes
+/// 20 µs, so that a call that is still running after these has no good reason to.
 const TICKS_AT_FULL_SPEED: u64 = 1;
 
 /// Why a guest was given up. Each is the plugin's fault, but for the last.
@@ -39,10 +42,13 @@ pub enum GuestError {
     /// It trapped, e.g. by a panic.
     #[error("the plugin trapped: {0}")]
     Trap(&'static str),
-    /// What it returned cannot be read: too much data, a bad pointer, text that is not UTF-8.
+    /// One call handed over more than a call may.
+    #[error("the plugin handed over too much data in one call")]
+    TooMuchData,
+    /// What it returned cannot be read: a bad pointer, text that is not UTF-8.
     #[error("the plugin returned nonsense: {0}")]
     Nonsense(String),
-    /// No room for another guest: admission should have prevented this.
+    /// No room for another guest, or for what this one needs: others have all the memory that guests may have.
     #[error("no room for another plugin instance")]
     NoRoom,
 }
@@ -65,9 +71,10 @@ pub struct Guest<H> {
     last_words: Option<LastWords>,
     pub(crate) allowance: Allowance,
     ticks_left: u64,
-    ticks_in_call: u64,
+    /// Ticks of the call that may still run at full speed.
+    full_speed_left: u64,
     slow_lane: Arc<SlowLane>,
-    /// Bytes of the upstream's answer that have not lengthened the processor time yet.
+    /// Bytes handed over that have not lengthened the processor time yet.
     bytes_handed: usize,
     handles: usize,
     pub(crate) log: GuestLog,
@@ -81,15 +88,16 @@ impl<H> Guest<H> {
         plugin: &Arc<str>,
         limits: &GuestLimits,
         slow_lane: &Arc<SlowLane>,
+        memory: &Arc<MemoryBudget>,
         host: H,
     ) -> Self {
         Self {
             wasi: None,
             table: None,
             last_words: None,
-            allowance: Allowance::new(limits.memory_bytes.get()),
+            allowance: Allowance::new(limits.memory_bytes.get(), memory),
             ticks_left: limits.cpu_ticks(),
-            ticks_in_call: 0,
+            full_speed_left: 0,
             slow_lane: slow_lane.clone(),
             bytes_handed: 0,
             handles: limits.handles.get(),
@@ -98,16 +106,13 @@ impl<H> Guest<H> {
         }
     }
 
-    /// A call into the guest begins. The clock went on since the last one, and that was not its doing.
-    pub(crate) fn enter(&mut self) {
-        self.ticks_in_call = 0;
-    }
-
-    /// Lengthens the processor time for bytes that the guest is about to be handed.
-    pub(crate) fn grant_for(&mut self, bytes: usize) {
-        self.bytes_handed += bytes;
-        self.ticks_left += (self.bytes_handed / BYTES_PER_TICK) as u64;
+    /// A call into the guest begins, with so many bytes: they lengthen its processor time.
+    fn enter(&mut self, handed_bytes: usize) {
+        self.bytes_handed += handed_bytes;
+        let granted = (self.bytes_handed / BYTES_PER_TICK) as u64;
         self.bytes_handed %= BYTES_PER_TICK;
+        self.ticks_left += granted;
+        self.full_speed_left = TICKS_AT_FULL_SPEED + granted;
     }
 
     /// Says in the log why it was given up, with what it has to say itself.
@@ -122,22 +127,65 @@ impl<H> Guest<H> {
 
     /// Runs when the epoch has moved on while the guest was running.
     pub(crate) fn tick(&mut self) -> wasmtime::Result<UpdateDeadline> {
-        self.ticks_in_call += 1;
         // The last tick of the budget ends it; one more would be beyond.
         self.ticks_left = self.ticks_left.saturating_sub(1);
         if self.ticks_left == 0 {
             return Err(Stopped::CpuBudget.into());
         }
-        if self.ticks_in_call <= TICKS_AT_FULL_SPEED {
+        if let Some(left) = self.full_speed_left.checked_sub(1) {
+            self.full_speed_left = left;
             return Ok(UpdateDeadline::YieldCustom(
                 1,
                 Box::pin(tokio::task::yield_now()),
             ));
         }
+        let slow_lane = self.slow_lane.clone();
         Ok(UpdateDeadline::YieldCustom(
             1,
-            Box::pin(tokio::time::sleep_until(self.slow_lane.next())),
+            Box::pin(async move { slow_lane.turn().await }),
         ))
+    }
+
+    /// What `wasi:io/poll` works on, and how many a list of it may have.
+    pub(crate) fn polls(&mut self) -> Polls<'_>
+    where
+        H: Send,
+    {
+        let max = self.handles;
+        let table = self.ctx().table;
+        Polls { table, max }
+    }
+}
+
+/// WASI's `poll`, of no more at once than a guest can hold: a list may name the same one any number of times, and the
+/// host would go through it all in what counts as one tick.
+pub(crate) struct Polls<'a> {
+    table: &'a mut ResourceTable,
+    max: usize,
+}
+
+impl poll::Host for Polls<'_> {
+    async fn poll(&mut self, list: Vec<Resource<DynPollable>>) -> wasmtime::Result<Vec<u32>> {
+        if list.len() > self.max {
+            return Err(wasmtime::Error::msg(
+                "a poll of more than a plugin can hold",
+            ));
+        }
+        poll::Host::poll(self.table, list).await
+    }
+}
+
+impl poll::HostPollable for Polls<'_> {
+    async fn ready(&mut self, one: Resource<DynPollable>) -> wasmtime::Result<bool> {
+        poll::HostPollable::ready(self.table, one).await
+    }
+
+    async fn block(&mut self, one: Resource<DynPollable>) -> wasmtime::Result<()> {
+        poll::HostPollable::block(self.table, one).await
+    }
+
+    fn drop(&mut self, one: Resource<DynPollable>) -> wasmtime::Result<()> {
+        poll::HostPollable::drop(self.table, one)
     }
 }
 
@@ -165,16 +213,17 @@ impl<H: Send> WasiView for Guest<H> {
     }
 }
 
-/// Runs one call into the guest under the wall clock and tells its errors apart.
+/// Runs one call into the guest, which is handed so many bytes, under the wall clock, and tells its errors apart.
 pub(crate) async fn enter<H: 'static, T>(
     store: &mut Store<Guest<H>>,
     timeout: Duration,
+    handed_bytes: usize,
     call: impl AsyncFnOnce(&mut Store<Guest<H>>) -> wasmtime::Result<T>,
 ) -> Result<T, GuestError> {
     let began = Instant::now();
     // Time since the last call was spent outside the guest and must not count against it.
     store.set_epoch_deadline(1);
-    store.data_mut().enter();
+    store.data_mut().enter(handed_bytes);
     let outcome = {
         let mut call = pin!(call(store));
         // Most calls are over in microseconds: only one that is not is worth a timer.
@@ -192,13 +241,13 @@ pub(crate) async fn enter<H: 'static, T>(
     };
     outcome.map_err(|error| {
         let guest = store.data();
-        let error = explain(&error, guest.allowance.exceeded);
+        let error = explain(&error, guest.allowance.refused);
         guest.report(&error);
         error
     })
 }
 
-fn explain(error: &wasmtime::Error, out_of_memory: bool) -> GuestError {
+fn explain(error: &wasmtime::Error, refused: Option<Refused>) -> GuestError {
     match error.downcast_ref() {
         Some(Stopped::CpuBudget) => return GuestError::CpuBudget,
         Some(Stopped::CallTimeout) => return GuestError::CallTimeout,
@@ -207,8 +256,10 @@ fn explain(error: &wasmtime::Error, out_of_memory: bool) -> GuestError {
     if error.is::<PoolConcurrencyLimitError>() {
         return GuestError::NoRoom;
     }
-    if out_of_memory {
-        return GuestError::Memory;
+    match refused {
+        Some(Refused::OwnLimit) => return GuestError::Memory,
+        Some(Refused::Budget) => return GuestError::NoRoom,
+        None => {}
     }
     if let Some(exit) = error.downcast_ref::<wasmtime_wasi::I32Exit>() {
         return GuestError::Trap(if exit.0 == 0 {
@@ -223,6 +274,10 @@ fn explain(error: &wasmtime::Error, out_of_memory: bool) -> GuestError {
         Some(Trap::MemoryOutOfBounds) => GuestError::Trap("memory access out of bounds"),
         Some(Trap::IntegerDivisionByZero) => GuestError::Trap("division by zero"),
         Some(_) => GuestError::Trap("an illegal operation"),
+        // wasmtime has no type for it that others can name.
+        None if error.root_cause().to_string().starts_with("too much data") => {
+            GuestError::TooMuchData
+        }
         None => GuestError::Nonsense(printable(&error.to_string(), 200)),
     }
 }

@@ -30,6 +30,7 @@ mod last_words;
 pub mod limits;
 mod load_error;
 pub mod loading;
+mod memory_budget;
 mod printable;
 #[cfg(test)]
 mod second_world;
@@ -37,7 +38,7 @@ mod slow_lane;
 pub mod world;
 
 pub use self::digest::{Digest, NoDigest};
-pub use self::engine::Engine;
+pub use self::engine::{Engine, Room};
 pub use self::guest::GuestError;
 pub use self::limits::GuestLimits;
 pub use self::loading::LoadError;

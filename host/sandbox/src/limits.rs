@@ -1,12 +1,17 @@
 //! What one guest may use, and how its use is counted.
 //!
-//! Every figure is per exchange: a guest lives in a store of its own, dropped after the exchange.
+//! Every figure is per exchange: a guest lives in a store of its own, dropped after the exchange. What all of them may
+//! have together is in [`crate::memory_budget`].
 
 use std::num::{NonZeroU64, NonZeroUsize};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
-use wasmtime::ResourceLimiter;
+use wasmtime::ResourceLimiterAsync;
+use wasmtime_wasi::async_trait;
+
+use crate::memory_budget::MemoryBudget;
 
 /// The period of the epoch clock: how long a guest can run before the host gets a say.
 pub const TICK: Duration = Duration::from_millis(10);
@@ -17,9 +22,9 @@ pub const COMPONENT_BYTES: usize = 32 << 20;
 /// Bytes that the pool has for one memory, whatever the limits say.
 pub const MAX_MEMORY_BYTES: u64 = 256 << 20;
 
-/// Bytes of an upstream's answer for which a guest gets another tick of processor time: 40 ns a byte,
-/// several times what translating takes. A fixed budget would cut the longest answers: 128,000 tokens in as
-/// many chunks take more than 300 ms.
+/// Bytes of a request or of an upstream's answer for which a guest gets another tick of processor time, at full speed:
+/// 40 ns a byte, several times what translating takes. A fixed budget would cut the longest answers: 128,000 tokens in
+/// as many chunks take more than 300 ms.
 pub(crate) const BYTES_PER_TICK: usize = 256 << 10;
 
 /// Bounds on one guest. Configured under `plugins.limits`.
@@ -30,7 +35,7 @@ pub struct GuestLimits {
     /// the host.
     pub memory_bytes: NonZeroU64,
     /// Milliseconds of processor time, counted in ticks of 10 ms inside guest calls only; lengthened by a
-    /// tick for each 256 KiB of an upstream's answer.
+    /// tick for each 256 KiB of the request and of an upstream's answer.
     pub cpu_ms: NonZeroU64,
     /// Milliseconds that a single call may take by the clock, waiting included.
     pub call_timeout_ms: NonZeroU64,
@@ -75,50 +80,71 @@ impl GuestLimits {
 pub(crate) struct Allowance {
     limit_bytes: u64,
     used_bytes: u64,
-    /// Whether anything was ever refused: a guest traps soon after, and this says why.
-    pub(crate) exceeded: bool,
+    /// What all guests may have together; this one's part of it goes back on drop.
+    budget: Arc<MemoryBudget>,
+    /// What it was refused last, if it ever was: a guest traps soon after, and this says why.
+    pub(crate) refused: Option<Refused>,
+}
+
+/// Why a guest got no more memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// It has what one may have.
+    OwnLimit,
+    /// All guests together have what they may have, and none gave any back in time.
+    Budget,
 }
 
 impl Allowance {
-    pub(crate) fn new(limit_bytes: u64) -> Self {
+    pub(crate) fn new(limit_bytes: u64, budget: &Arc<MemoryBudget>) -> Self {
         Self {
             limit_bytes,
             used_bytes: 0,
-            exceeded: false,
+            budget: budget.clone(),
+            refused: None,
         }
     }
 
-    fn grow(&mut self, current: u64, desired: u64) -> bool {
-        let used = self
-            .used_bytes
-            .saturating_add(desired.saturating_sub(current));
-        if used > self.limit_bytes {
-            self.exceeded = true;
+    async fn grow(&mut self, current: u64, desired: u64) -> bool {
+        let more = desired.saturating_sub(current);
+        if self.used_bytes.saturating_add(more) > self.limit_bytes {
+            self.refused = Some(Refused::OwnLimit);
             return false;
         }
-        self.used_bytes = used;
+        if !self.budget.take(more).await {
+            self.refused = Some(Refused::Budget);
+            return false;
+        }
+        self.used_bytes += more;
         true
     }
 }
 
-impl ResourceLimiter for Allowance {
-    fn memory_growing(
+impl Drop for Allowance {
+    fn drop(&mut self) {
+        self.budget.give_back(self.used_bytes);
+    }
+}
+
+#[async_trait]
+impl ResourceLimiterAsync for Allowance {
+    async fn memory_growing(
         &mut self,
         current: usize,
         desired: usize,
         _maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        Ok(self.grow(current as u64, desired as u64))
+        Ok(self.grow(current as u64, desired as u64).await)
     }
 
-    fn table_growing(
+    async fn table_growing(
         &mut self,
         current: usize,
         desired: usize,
         _maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
         let bytes = |elements: usize| (elements as u64).saturating_mul(size_of::<usize>() as u64);
-        Ok(self.grow(bytes(current), bytes(desired)))
+        Ok(self.grow(bytes(current), bytes(desired)).await)
     }
 }
 
@@ -126,14 +152,36 @@ impl ResourceLimiter for Allowance {
 mod tests {
     use super::*;
 
-    #[test]
-    fn memories_and_tables_draw_on_one_allowance() {
-        let mut allowance = Allowance::new(1_000);
-        assert!(allowance.memory_growing(0, 400, None).is_ok_and(|ok| ok));
-        assert!(allowance.memory_growing(0, 400, None).is_ok_and(|ok| ok));
-        assert!(allowance.table_growing(0, 25, None).is_ok_and(|ok| ok));
-        assert!(!allowance.exceeded);
-        assert!(allowance.memory_growing(400, 401, None).is_ok_and(|ok| !ok));
-        assert!(allowance.exceeded);
+    #[tokio::test]
+    async fn memories_and_tables_draw_on_one_allowance() {
+        let budget = Arc::new(MemoryBudget::new(2_000));
+        let mut allowance = Allowance::new(1_000, &budget);
+        assert!(grew(allowance.memory_growing(0, 400, None).await));
+        assert!(grew(allowance.memory_growing(0, 400, None).await));
+        assert!(grew(allowance.table_growing(0, 25, None).await));
+        assert_eq!(allowance.refused, None);
+        assert!(!grew(allowance.memory_growing(400, 401, None).await));
+        assert_eq!(allowance.refused, Some(Refused::OwnLimit));
+    }
+
+    #[tokio::test]
+    async fn all_allowances_draw_on_one_budget_and_give_back_what_they_had() {
+        let budget = Arc::new(MemoryBudget::new(1_000));
+        let mut first = Allowance::new(1_000, &budget);
+        let mut second = Allowance::new(1_000, &budget);
+        assert!(grew(first.memory_growing(0, 600, None).await));
+        assert!(!grew(second.memory_growing(0, 600, None).await));
+        assert_eq!(second.refused, Some(Refused::Budget));
+        assert!(grew(second.memory_growing(0, 400, None).await));
+        // Who waits gets what is given back meanwhile.
+        let (growing, ()) = tokio::join!(second.memory_growing(400, 900, None), async {
+            tokio::task::yield_now().await;
+            drop(first);
+        });
+        assert!(grew(growing));
+    }
+
+    fn grew(outcome: wasmtime::Result<bool>) -> bool {
+        outcome.is_ok_and(|grew| grew)
     }
 }

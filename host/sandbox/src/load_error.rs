@@ -16,12 +16,29 @@ pub enum LoadError {
     /// Not a component, or one that needs a Wasm feature that is off.
     #[error("parse: not a WebAssembly component that can be compiled: {0}")]
     Parse(String),
+    /// A core module, which toolchains make where they are not told otherwise.
+    #[error(
+        "parse: not a WebAssembly component but a core module: build it for `wasm32-wasip2`, or make it a component with \
+         `wasm-tools component new`"
+    )]
+    CoreModule,
+    /// Something else altogether.
+    #[error("parse: not a WebAssembly component: it begins with \"{0}\" instead of \"\\0asm\"")]
+    NoWasm(String),
     /// It could not be compiled within its limits.
     #[error("compile: {0}")]
     Compile(CompileError),
     /// It asks for something that plugins are not given.
-    #[error("imports: the component imports {0:?}, which plugins are not given")]
-    Import(String),
+    #[error(
+        "imports: the component imports what plugins are not given: {}; they may import: {}", .refused.join(", "),
+        .allowed.join(", ")
+    )]
+    Imports {
+        /// The names of what it is not given, in its order.
+        refused: Vec<String>,
+        /// What plugins of its world are given, by what the names begin with.
+        allowed: Vec<String>,
+    },
     /// It does not export its world, or exports it with other types.
     #[error("world: the component does not fit the world {world}: {why}")]
     World {
@@ -49,9 +66,9 @@ impl LoadError {
     pub fn step(&self) -> &'static str {
         match self {
             Self::TooLarge { .. } => "size",
-            Self::Parse(_) => "parse",
+            Self::Parse(_) | Self::CoreModule | Self::NoWasm(_) => "parse",
             Self::Compile(_) => "compile",
-            Self::Import(_) => "imports",
+            Self::Imports { .. } => "imports",
             Self::World { .. } => "world",
             Self::Describe(_) | Self::Description(_) | Self::NameOfAnother(_) => "describe",
             Self::SelfTest(_) => "self-test",

@@ -28,6 +28,12 @@ const IMPORTS: [&str; 6] = [
     "wasi:sockets/",
 ];
 
+/// What stands in the names of all of these.
+const WASI_VERSION: &str = "@0.2.";
+
+/// At most so many imports are named in an error.
+const LISTED_IMPORTS: usize = 20;
+
 /// Runs every load step on a component of the binary's own, and compiles it in this process.
 pub async fn load<W: World>(
     sandbox: &Sandbox<W>,
@@ -36,7 +42,7 @@ pub async fn load<W: World>(
     name: &str,
     bytes: &[u8],
 ) -> Result<W::Plugin, LoadError> {
-    check_size(bytes)?;
+    check_form(bytes)?;
     let engine = sandbox.engine();
     let digest = Digest::of(bytes);
     let component = match cache.and_then(|cache| cache.load(engine, &digest)) {
@@ -64,7 +70,7 @@ pub async fn load_arrived<W: World>(
     name: &str,
     arrived: Arrived,
 ) -> Result<W::Plugin, LoadError> {
-    check_size(&arrived.bytes)?;
+    check_form(&arrived.bytes)?;
     let engine = sandbox.engine();
     let digest = arrived.digest;
     let cached = match cache.cloned() {
@@ -132,10 +138,20 @@ pub async fn compile(
     Ok(code)
 }
 
-fn check_size(bytes: &[u8]) -> Result<(), LoadError> {
-    match bytes.len() {
-        0..=COMPONENT_BYTES => Ok(()),
-        bytes => Err(LoadError::TooLarge { bytes }),
+/// Looks at a component from outside, so that what is none is told so in plain words.
+fn check_form(bytes: &[u8]) -> Result<(), LoadError> {
+    const MAGIC: &[u8] = b"\0asm";
+    const CORE_VERSION: [u8; 4] = [1, 0, 0, 0];
+    if bytes.len() > COMPONENT_BYTES {
+        return Err(LoadError::TooLarge { bytes: bytes.len() });
+    }
+    match bytes.strip_prefix(MAGIC) {
+        Some(rest) if rest.starts_with(&CORE_VERSION) => Err(LoadError::CoreModule),
+        Some(_) => Ok(()),
+        None => {
+            let first = &bytes[..bytes.len().min(16)];
+            Err(LoadError::NoWasm(first.escape_ascii().to_string()))
+        }
     }
 }
 
@@ -152,16 +168,7 @@ async fn finish<W: World>(
     component: Component,
 ) -> Result<W::Plugin, LoadError> {
     let engine = sandbox.engine();
-    for (import, _) in component.component_type().imports(&engine.wasm) {
-        let is_wasi = IMPORTS.iter().any(|allowed| import.starts_with(allowed));
-        let allowed = match is_wasi {
-            true => import.contains("@0.2."),
-            false => W::IMPORTS.iter().any(|allowed| import.starts_with(allowed)),
-        };
-        if !allowed {
-            return Err(LoadError::Import(printable(import, 200)));
-        }
-    }
+    check_imports::<W>(engine, &component)?;
     let contract = contract_of::<W>(engine, &component);
     let component = sandbox
         .prepare(&component)
@@ -171,6 +178,34 @@ async fn finish<W: World>(
         })?;
     let program = Program::new(name, digest, contract, component, limits, engine);
     W::admit(program).await
+}
+
+fn check_imports<W: World>(engine: &Engine, component: &Component) -> Result<(), LoadError> {
+    let component = component.component_type();
+    let imports = component.imports(&engine.wasm).map(|(name, _)| name);
+    let mut refused: Vec<_> = imports
+        .filter(|import| {
+            let is_wasi = IMPORTS.iter().any(|allowed| import.starts_with(allowed));
+            let is_own = W::IMPORTS.iter().any(|allowed| import.starts_with(allowed));
+            !(is_own || is_wasi && import.contains(WASI_VERSION))
+        })
+        .map(|import| printable(import, 200))
+        .collect();
+    if refused.is_empty() {
+        return Ok(());
+    }
+    if refused.len() > LISTED_IMPORTS {
+        let more = refused.split_off(LISTED_IMPORTS).len();
+        refused.push(format!("and {more} more"));
+    }
+    let own = W::IMPORTS.iter().map(|import| format!("{import}*"));
+    let wasi = IMPORTS
+        .iter()
+        .map(|import| format!("{import}*{WASI_VERSION}*"));
+    Err(LoadError::Imports {
+        refused,
+        allowed: own.chain(wasi).collect(),
+    })
 }
 
 /// The version of the contract that a component was built for, e.g. `0.2.0`; empty if it exports none.

@@ -134,10 +134,13 @@ impl<W: World> Program<W> {
 
     /// Makes a fresh instance for one piece of work.
     pub(crate) async fn start(&self, host: W::Host) -> Result<Instance<W>, GuestError> {
-        let guest = Guest::new(&self.name, &self.limits, &self.engine.slow_lane, host);
+        let Engine {
+            slow_lane, memory, ..
+        } = &self.engine;
+        let guest = Guest::new(&self.name, &self.limits, slow_lane, memory, host);
         let mut store = self.engine.store(guest, &self.limits);
         let call_timeout = self.limits.call_timeout();
-        let exports = guest::enter(&mut store, call_timeout, async |store| {
+        let exports = guest::enter(&mut store, call_timeout, 0, async |store| {
             W::instantiate(&self.component, store).await
         })
         .await?;
@@ -162,15 +165,19 @@ impl<W: World> Instance<W> {
         &mut self,
         call: impl AsyncFnOnce(&W::Exports, &mut Store<Guest<W::Host>>) -> wasmtime::Result<T>,
     ) -> Result<T, GuestError> {
-        let exports = &self.exports;
-        guest::enter(&mut self.store, self.call_timeout, async |store| {
+        self.call_with(0, call).await
+    }
+
+    /// The same for a call that hands over so many bytes: they lengthen the processor time.
+    pub(crate) async fn call_with<T>(
+        &mut self,
+        handed_bytes: usize,
+        call: impl AsyncFnOnce(&W::Exports, &mut Store<Guest<W::Host>>) -> wasmtime::Result<T>,
+    ) -> Result<T, GuestError> {
+        let (exports, timeout) = (&self.exports, self.call_timeout);
+        guest::enter(&mut self.store, timeout, handed_bytes, async |store| {
             call(exports, store).await
         })
         .await
-    }
-
-    /// Lengthens the processor time for bytes that it is about to be handed.
-    pub(crate) fn grant_for(&mut self, bytes: usize) {
-        self.store.data_mut().grant_for(bytes);
     }
 }

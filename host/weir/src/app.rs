@@ -25,7 +25,7 @@ use crate::plugins::{Loader, Plugins};
 use weir_ledger::Ledger;
 use weir_sandbox::code_cache::CodeCache;
 use weir_sandbox::compiler::Compiler;
-use weir_sandbox::{Engine, Sandbox};
+use weir_sandbox::{Engine, Room, Sandbox};
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::file_lock::FileLock;
 use weir_storage::sealing::KeyRing;
@@ -193,7 +193,10 @@ pub async fn load_plugins(
         config.data_dir.join("cache/plugins"),
         Key::load_or_create(&config.data_dir.join("keys/plugin-cache"))?,
     ));
-    let engine = Engine::start(config.limits.admission.concurrent_requests.get())?;
+    let engine = Engine::start(Room {
+        guests: config.limits.admission.concurrent_requests.get(),
+        memory_bytes: config.plugins.all_memory_bytes(),
+    })?;
     let loader = Loader {
         sandbox: Sandbox::new(&engine)?,
         cache: cache.clone(),

@@ -15,8 +15,8 @@ pub async fn get_health() -> Json<Value> {
     Json(json!({ "status": "ok" }))
 }
 
-/// `GET /health/ready`: requests can be served. 503 while the gateway stops, a store is away,
-/// or nothing can be charged.
+/// `GET /health/ready`: requests can be served. 503 while the gateway stops, a store is away, nothing can be charged, or
+/// what is activated in a slot does not load here.
 pub async fn get_readiness(State(app): State<App>) -> Result<Json<Value>, ApiError> {
     let not_ready = |message: &str| {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "NOT_READY", message)
@@ -34,6 +34,9 @@ pub async fn get_readiness(State(app): State<App>) -> Result<Json<Value>, ApiErr
     }
     if app.cache.ping().await.is_err() {
         return Err(not_ready("The cache does not answer."));
+    }
+    if let Some(why) = app.plugins.not_loaded().first() {
+        return Err(not_ready(why));
     }
     // Plugins are loaded before the gateway listens; their number is here for people.
     Ok(Json(

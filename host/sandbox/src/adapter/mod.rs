@@ -187,7 +187,7 @@ impl Adapter {
             Err(ConfigureError::Refused { .. }) => return Ok(()),
             Err(error) => return Err(error.to_string()),
         };
-        let begun = GuestExchange::begin(self, &stock_request(), &configuration).await;
+        let begun = GuestExchange::begin(self, &stock_request(), 0, &configuration).await;
         let step = match begun {
             Ok(begun) => begun.step,
             Err(CallError::Guest(error)) => return Err(error.to_string()),
@@ -232,15 +232,17 @@ pub struct Begun {
 }
 
 impl GuestExchange {
-    /// Makes a fresh instance and begins an exchange in it. The configuration is what [`Adapter::configure`] returned.
+    /// Makes a fresh instance and begins an exchange in it. `request_bytes` is how large the request is, more or less:
+    /// it gets processor time for that. The configuration is what [`Adapter::configure`] returned.
     pub async fn begin(
         adapter: &Adapter,
         request: &Request,
+        request_bytes: usize,
         configuration: &[u8],
     ) -> Result<Begun, CallError> {
         let mut instance = adapter.program.start(()).await?;
         let begun = instance
-            .call(async |exports, store| {
+            .call_with(request_bytes, async |exports, store| {
                 let exchange = exports.weir_plugin_adapter().exchange();
                 exchange.call_begin(store, request, configuration).await
             })
@@ -278,12 +280,13 @@ impl GuestExchange {
 
     /// Hands it the next bytes of the upstream's answer.
     pub async fn body(&mut self, bytes: &[u8]) -> Result<Progress, GuestError> {
-        self.instance.grant_for(bytes.len());
         let handle = self.handle;
-        let progress = self.instance.call(async |exports, store| {
-            let exchange = exports.weir_plugin_adapter().exchange();
-            exchange.call_body(store, handle, bytes).await
-        });
+        let progress = self
+            .instance
+            .call_with(bytes.len(), async |exports, store| {
+                let exchange = exports.weir_plugin_adapter().exchange();
+                exchange.call_body(store, handle, bytes).await
+            });
         progress.await
     }
 

@@ -29,6 +29,9 @@ pub enum ExchangeError {
     /// The adapter itself failed.
     #[error(transparent)]
     Guest(#[from] GuestError),
+    /// The adapter could not translate a request of this size within its limits: nothing was sent.
+    #[error("the request is more than the adapter can translate: {0}")]
+    TooLargeToTranslate(GuestError),
     /// The adapter wanted to send what it may not.
     #[error("the adapter's request is refused: {0}")]
     Destination(#[from] DestinationError),
@@ -127,6 +130,27 @@ impl ExchangeError {
             _ => Retry::Never,
         }
     }
+
+    /// Whether the component failed, and not its upstream or the gateway. Before anything was sent, another one may do
+    /// better.
+    pub fn is_of_component(&self) -> bool {
+        match self {
+            Self::Guest(error) => *error != GuestError::NoRoom,
+            Self::Destination(error) => *error != DestinationError::NoBaseUrl,
+            Self::TooLargeToTranslate(_) | Self::OutOfOrder(_) | Self::TooManySteps => true,
+            _ => false,
+        }
+    }
+
+    /// Whether a request's size alone can bring it about in a component that is sound.
+    pub fn can_be_of_size(&self) -> bool {
+        use GuestError as G;
+        matches!(
+            self,
+            Self::Guest(G::CpuBudget | G::CallTimeout | G::Memory | G::TooMuchData)
+                | Self::Destination(DestinationError::TooLarge)
+        )
+    }
 }
 
 /// What may be done about a failed attempt.
@@ -152,6 +176,12 @@ impl From<ExchangeError> for ApiError {
                 "Too many requests are being served; try again shortly.",
             )
             .with_retry_after(Duration::from_secs(1)),
+            ExchangeError::TooLargeToTranslate(_) => new(
+                S::PAYLOAD_TOO_LARGE,
+                "PAYLOAD_TOO_LARGE",
+                "The request is more than the adapter for this model's provider can translate.",
+            )
+            .with_param("messages"),
             ExchangeError::Guest(_)
             | ExchangeError::Destination(_)
             | ExchangeError::OutOfOrder(_)

@@ -51,6 +51,8 @@ pub struct Exchange<'a> {
     pub adapter: &'a Component,
     /// What is asked.
     pub request: &'a Request,
+    /// How many bytes of the client's body that is, more or less.
+    pub request_bytes: usize,
     /// The bytes that the request's attachments stand for.
     pub attachments: &'a [Attachment],
     /// Bytes of the largest answer.
@@ -69,7 +71,9 @@ impl Exchange<'_> {
                 return Err(ExchangeError::Misconfigured(error));
             }
         };
-        let begun = GuestExchange::begin(self.adapter, self.request, &configuration).await?;
+        let (adapter, request) = (self.adapter, self.request);
+        let begun =
+            GuestExchange::begin(adapter, request, self.request_bytes, &configuration).await?;
         let mut guest = begun.exchange;
         relay.ignore(&begun.ignored);
         let mut step = begun.step;

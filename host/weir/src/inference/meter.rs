@@ -27,8 +27,8 @@ use weir_ledger::price::{Price, PriceFactors};
 use weir_ledger::pricing::{self, Bound, Charge};
 use weir_ledger::usage::Billable;
 use weir_ledger::{
-    Checkpoint, Claim, Credits, HoldId, Ledger, LedgerError, Open, Payer, Refusal, RequestUsage,
-    Settle, UsageCounts,
+    AccountId, Checkpoint, Claim, Credits, HoldId, Ledger, LedgerError, Open, Payer, Refusal,
+    RequestUsage, Settle, UsageCounts,
 };
 use weir_storage::Cache;
 use weir_storage::clock::Millis;
@@ -163,6 +163,11 @@ impl Meter {
             .await?;
         self.state = State::Open;
         Ok(at)
+    }
+
+    /// Who pays.
+    pub fn account(&self) -> &AccountId {
+        &self.payer.account
     }
 
     /// The request is sent to another upstream, or once more to the same; what came before does not count.

@@ -12,8 +12,9 @@
 //! All from the hold on runs in a task of their own, registered with the gateway so that shutdown waits for it. It
 //! outlives the client's connection: when a client hangs up, the answer is read on for a while.
 //!
-//! **Invariant:** an attempt is repeated only if it cannot have been served: the connection failed, or the
-//! upstream itself declined, and nothing was told to the client. Never after a time-out.
+//! **Invariant:** an attempt is repeated only if it cannot have been served: its component failed before anything was
+//! sent, the connection failed, or the upstream itself declined, and nothing was told to the client. Never after a
+//! time-out.
 //! **Invariant:** no answer is delivered in full before its charge is durable, and every hold ends.
 //! **Invariant:** at most [`ATTEMPTS_PER_UPSTREAM`] attempts on each of a model's upstreams, all within
 //! the request's one deadline.
@@ -50,15 +51,14 @@ use self::idempotency::{Instead, KeyedRequest};
 use self::meter::{Attempt, Meter, Metered};
 use self::relay::{Bounds, Relay};
 use self::resolve::Resolved;
-use self::usage::{ModelLimits, RequestSize};
+use self::usage::ModelLimits;
 use crate::app::App;
 use crate::context::RequestContext;
 use crate::error::ApiError;
-use weir_sandbox::GuestError;
 use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind, Request, Task};
 
-use crate::plugins::Component;
 use crate::plugins::counters::Ended;
+use crate::plugins::{Component, Quarantined};
 use weir_ledger::{AccountId, LedgerError, Payer, Refusal};
 use weir_storage::ids;
 
@@ -68,8 +68,8 @@ const ATTEMPTS_PER_UPSTREAM: u32 = 2;
 /// The pause before a second attempt where the upstream names none.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a component can serve within its limits many times over.
-const LARGE_REQUEST_BYTES: u64 = 64 << 10;
+/// Bytes of a body that a component can serve within its limits many times over, whatever they say.
+const LARGE_REQUEST_BYTES: usize = 64 << 10;
 
 /// A longer pause than this is not waited for while another upstream can be asked.
 const LONGEST_PAUSE_BEFORE_FALLBACK: Duration = Duration::from_secs(1);
@@ -207,18 +207,28 @@ async fn attempt_all(
                 upstream,
                 adapter: &adapter,
                 request: &request,
+                request_bytes: resolved.text_bytes,
                 attachments: &attachments,
                 answer_bytes: app.config.limits.exchanges.answer_bytes.get(),
             };
             let outcome = exchange.run(relay).await;
-            note(app, &adapter, resolved.size, &outcome, started.elapsed());
+            let is_of_size = resolved.body_bytes > LARGE_REQUEST_BYTES
+                && outcome.as_ref().is_err_and(ExchangeError::can_be_of_size);
+            let ended = judge(&outcome, is_of_size);
+            let account = relay.meter().account();
+            note(app, &adapter, account, ended, started.elapsed());
+            let is_sent = relay.was_asked();
             let error = match outcome {
                 Ok(()) => return Ok(()),
+                Err(ExchangeError::Guest(error)) if is_of_size && !is_sent => {
+                    ExchangeError::TooLargeToTranslate(error)
+                }
                 Err(error) => error,
             };
             report(&upstream.name, &upstream.adapter, attempt, &error);
             let pause = match error.retry() {
                 _ if relay.has_begun() => return Err(error),
+                Retry::Never if error.is_of_component() && !is_sent => None,
                 Retry::Never => return Err(error),
                 Retry::Again(pause) => Some(pause.max(RETRY_PAUSE)),
                 Retry::Elsewhere => None,
@@ -263,7 +273,10 @@ fn report(upstream: &str, adapter: &str, attempt: u32, error: &ExchangeError) {
             ..
         }) => tracing::error!(upstream, attempt, %error, "attempt failed"),
         // What refused options is in the log already, and so is what gave a guest up, with its last words.
-        ExchangeError::Misconfigured(_) | ExchangeError::Guest(_) | ExchangeError::Spent => {}
+        ExchangeError::Misconfigured(_)
+        | ExchangeError::Guest(_)
+        | ExchangeError::TooLargeToTranslate(_)
+        | ExchangeError::Spent => {}
         ExchangeError::Destination(_)
         | ExchangeError::OutOfOrder(_)
         | ExchangeError::TooManySteps => {
@@ -273,43 +286,41 @@ fn report(upstream: &str, adapter: &str, attempt: u32, error: &ExchangeError) {
     }
 }
 
-/// Counts an exchange, and takes a component out of service that has trapped too often.
-fn note(
-    app: &App,
-    adapter: &Arc<Component>,
-    size: RequestSize,
-    outcome: &Result<(), ExchangeError>,
-    took: Duration,
-) {
-    let counters = adapter.counters();
-    let ended = match outcome {
+/// How an exchange ended, and by whose fault.
+fn judge(outcome: &Result<(), ExchangeError>, is_of_size: bool) -> Ended {
+    match outcome {
         Ok(())
         | Err(ExchangeError::Spent | ExchangeError::Abandoned | ExchangeError::ShuttingDown) => {
             Ended::Well
         }
-        // The gateway's own doing.
-        Err(ExchangeError::Guest(GuestError::NoRoom)) => Ended::InError,
-        Err(ExchangeError::Guest(GuestError::Trap(_))) => Ended::InTrap,
-        // What ran out may have done so for the request's size: no client may take a component from all others by that.
-        Err(ExchangeError::Guest(_)) if is_large(size) => Ended::InError,
+        // No client may take a component from all others by the size of what it sends.
+        Err(_) if is_of_size => Ended::InError,
+        Err(error) if !error.is_of_component() => Ended::InError,
         Err(ExchangeError::Guest(_)) => Ended::InTrap,
-        Err(_) => Ended::InError,
-    };
-    counters.exchange(ended, took);
-    app.metrics.exchange(adapter, ended, took);
-    let limit = app.config.plugins.quarantine_traps;
-    if ended == Ended::InTrap && counters.trapped(limit, std::time::Instant::now()) {
-        let (app, adapter) = (app.clone(), adapter.clone());
-        app.tasks.clone().spawn(async move {
-            let now = app.clock.now();
-            let plugins = &app.plugins;
-            if plugins.quarantine(app.stores(), &adapter, limit, now).await {
-                app.metrics.quarantine(&adapter);
-            }
-        });
+        Err(_) => Ended::InFault,
     }
 }
 
-fn is_large(size: RequestSize) -> bool {
-    size.text_bytes > LARGE_REQUEST_BYTES || size.has_files()
+/// Counts an exchange, and takes a component out of service that has failed too often.
+fn note(app: &App, adapter: &Arc<Component>, account: &AccountId, ended: Ended, took: Duration) {
+    let counters = adapter.counters();
+    counters.exchange(ended, took);
+    app.metrics.exchange(adapter, ended, took);
+    let limit = app.config.plugins.quarantine_traps;
+    let Some(suspicion) = counters.suspect(ended, account, limit, std::time::Instant::now()) else {
+        return;
+    };
+    let (app, adapter) = (app.clone(), adapter.clone());
+    app.tasks.clone().spawn(async move {
+        let now = app.clock.now();
+        let plugins = &app.plugins;
+        match plugins
+            .quarantine(app.stores(), &adapter, suspicion, now)
+            .await
+        {
+            Some(Quarantined::Instead(_)) => app.metrics.quarantine(&adapter),
+            Some(Quarantined::LastSound { .. }) => app.metrics.quarantine_withheld(&adapter),
+            None => {}
+        }
+    });
 }

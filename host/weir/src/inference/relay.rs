@@ -192,6 +192,11 @@ impl Relay {
         self.asked = true;
     }
 
+    /// Whether an upstream was sent the request in this attempt.
+    pub fn was_asked(&self) -> bool {
+        self.asked
+    }
+
     /// Whether a failed request is paid for: the client has some of the answer, or hung up while it was made.
     fn is_owed(&self, error: &ExchangeError) -> bool {
         let delivered = self.is_stream() && self.sequence.any_output();

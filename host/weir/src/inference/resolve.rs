@@ -26,12 +26,17 @@ pub struct Resolved {
     pub attachments: Vec<Attachment>,
     /// Who asks, as far as an upstream may care.
     pub client: Client,
-    /// How large it is.
+    /// How large it is to the model.
     pub size: RequestSize,
+    /// Bytes of the body that it came in.
+    pub body_bytes: usize,
+    /// Those of them that an adapter is handed, more or less.
+    pub text_bytes: usize,
 }
 
 /// Finds the model and checks the request against its limits. Each refusal has a code of its own.
 pub fn resolve(catalog: &Catalog, call: ChatCall) -> Result<Resolved, ApiError> {
+    let text_bytes = call.text_bytes();
     let mut request = call.request;
     let bad = |code, message: String| ApiError::new(StatusCode::BAD_REQUEST, code, message);
     let Some(model) = catalog.model(&request.model) else {
@@ -103,6 +108,8 @@ pub fn resolve(catalog: &Catalog, call: ChatCall) -> Result<Resolved, ApiError> 
         attachments: call.attachments,
         client: call.client,
         size,
+        body_bytes: call.body_bytes,
+        text_bytes,
     })
 }
 

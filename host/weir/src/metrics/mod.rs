@@ -33,6 +33,7 @@ pub struct Metrics {
     plugin_latency: Family<PluginLabels, Histogram, fn() -> Histogram>,
     plugin_quarantines: Family<PluginLabels, Counter>,
     ledger_open_holds: Gauge,
+    plugin_quarantines_withheld: Family<PluginLabels, Counter>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -45,7 +46,7 @@ struct PluginLabels {
 struct ExchangeLabels {
     slot: String,
     digest: String,
-    /// `ok`, `error` or `trap`.
+    /// `ok`, `error`, `fault` or `trap`.
     outcome: &'static str,
 }
 
@@ -77,8 +78,14 @@ impl Metrics {
         let plugin_quarantines = Family::default();
         registry.register(
             "plugin_quarantines",
-            "Components that this node has taken out of service for their traps",
+            "Components that this node has taken out of service for their faults",
             plugin_quarantines.clone(),
+        );
+        let plugin_quarantines_withheld = Family::default();
+        registry.register(
+            "plugin_quarantines_withheld",
+            "How often a component went on only since its slot has no other that is sound",
+            plugin_quarantines_withheld.clone(),
         );
         Self {
             registry,
@@ -86,6 +93,7 @@ impl Metrics {
             plugin_latency,
             plugin_quarantines,
             ledger_open_holds,
+            plugin_quarantines_withheld,
         }
     }
 
@@ -104,6 +112,7 @@ impl Metrics {
         let outcome = match ended {
             Ended::Well => "ok",
             Ended::InError => "error",
+            Ended::InFault => "fault",
             Ended::InTrap => "trap",
         };
         let exchanges = ExchangeLabels {
@@ -124,6 +133,13 @@ impl Metrics {
     /// Counts a component that was taken out of service.
     pub fn quarantine(&self, adapter: &Component) {
         self.plugin_quarantines
+            .get_or_create(&labels(adapter))
+            .inc();
+    }
+
+    /// Counts a component that would have been, if anything else were there to serve.
+    pub fn quarantine_withheld(&self, adapter: &Component) {
+        self.plugin_quarantines_withheld
             .get_or_create(&labels(adapter))
             .inc();
     }

@@ -1,15 +1,24 @@
 //! What a component has done in its slot: how often it was asked, how it fared, how long it took, what was
 //! charged for it. Counted in process, and added to the database every few seconds: a crash loses those.
+//!
+//! [`Counters::suspect`] says when a component has failed so often that it should not serve. No one account can bring
+//! that about alone.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use weir_ledger::Credits;
+use weir_ledger::{AccountId, Credits};
 
-/// Within which traps count together.
-const TRAPS_WITHIN: Duration = Duration::from_secs(60);
+/// Within which exchanges count together.
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// How finely that is kept, for what is counted as a share.
+const SLICE: Duration = Duration::from_secs(10);
+
+/// Of fewer exchanges than these, no share is taken.
+const EXCHANGES_FOR_A_SHARE: u32 = 20;
 
 /// Counts since they were last taken.
 #[derive(Debug, Default)]
@@ -20,7 +29,7 @@ pub struct Counters {
     latency_us: AtomicI64,
     credits: AtomicI64,
     clamps: AtomicI64,
-    recent_traps: Mutex<VecDeque<Instant>>,
+    recent: Mutex<Recent>,
 }
 
 /// How an exchange ended.
@@ -28,10 +37,59 @@ pub struct Counters {
 pub enum Ended {
     /// With an answer, or because its client or the gateway went away.
     Well,
-    /// With an error, whoever's.
+    /// With an error of somebody else: the upstream's, the client's, the gateway's.
     InError,
+    /// The component asked for what it may not, or its events make no answer.
+    InFault,
     /// The component trapped, ran out of a budget or returned nonsense.
     InTrap,
+}
+
+/// What speaks against a component, on requests of at least two accounts within a minute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Suspicion {
+    /// So many traps.
+    Traps(u32),
+    /// So many failures of its own, traps among them, of so many exchanges.
+    Faults(u32, u32),
+}
+
+impl std::fmt::Display for Suspicion {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Traps(traps) => write!(formatter, "{traps} traps within a minute"),
+            Self::Faults(faults, exchanges) => write!(
+                formatter,
+                "{faults} of {exchanges} exchanges within a minute failed by its fault"
+            ),
+        }
+    }
+}
+
+/// What has happened within the last minute.
+#[derive(Debug, Default)]
+struct Recent {
+    /// The latest traps, as many as there may be.
+    traps: VecDeque<Instant>,
+    trapped: LatestTwo,
+    /// Slices of time, the oldest first.
+    slices: VecDeque<Slice>,
+    at_fault: LatestTwo,
+}
+
+#[derive(Debug)]
+struct Slice {
+    began: Instant,
+    exchanges: u32,
+    faults: u32,
+}
+
+/// The two accounts on whose requests something happened last, each with the last time of it: enough to tell whether it
+/// happened to more than one of late.
+#[derive(Debug, Default)]
+struct LatestTwo {
+    latest: Option<(AccountId, Instant)>,
+    other: Option<(AccountId, Instant)>,
 }
 
 /// Sums.
@@ -83,20 +141,23 @@ impl Counters {
         self.clamps.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes a trap, and says whether there have been so many within a minute. They are forgotten then.
-    pub fn trapped(&self, limit: u32, now: Instant) -> bool {
-        let mut recent = self
-            .recent_traps
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        recent.retain(|&at| now.duration_since(at) < TRAPS_WITHIN);
-        recent.push_back(now);
-        let is_enough = limit > 0 && recent.len() >= limit as usize;
-        // Without a limit, nobody else would empty it.
-        if is_enough || limit == 0 {
-            recent.clear();
+    /// Notes how an exchange ended that this account asked for. Says so if the component has failed too often by now:
+    /// with `max_traps` traps, or by its own fault in half of the exchanges. They are forgotten then. Without a limit
+    /// there is no suspicion.
+    pub fn suspect(
+        &self,
+        ended: Ended,
+        account: &AccountId,
+        max_traps: u32,
+        now: Instant,
+    ) -> Option<Suspicion> {
+        if max_traps == 0 {
+            return None;
         }
-        is_enough
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let suspicion = recent.note(ended, account, max_traps, now)?;
+        *recent = Recent::default();
+        Some(suspicion)
     }
 
     /// What has been counted since this was last called.
@@ -140,24 +201,160 @@ impl Counters {
     }
 }
 
+impl Recent {
+    fn note(
+        &mut self,
+        ended: Ended,
+        account: &AccountId,
+        max_traps: u32,
+        now: Instant,
+    ) -> Option<Suspicion> {
+        let is_fault = matches!(ended, Ended::InFault | Ended::InTrap);
+        let (exchanges, faults) = self.count(is_fault, now);
+        if !is_fault {
+            return None;
+        }
+        self.at_fault.note(account, now);
+        if ended == Ended::InTrap {
+            self.trapped.note(account, now);
+            self.traps.push_back(now);
+        }
+        while self.traps.len() > max_traps as usize
+            || self.traps.front().is_some_and(|at| is_over(*at, now))
+        {
+            self.traps.pop_front();
+        }
+        if self.traps.len() == max_traps as usize && self.trapped.are_two(now) {
+            return Some(Suspicion::Traps(max_traps));
+        }
+        let is_share = exchanges >= EXCHANGES_FOR_A_SHARE && 2 * faults >= exchanges;
+        (is_share && self.at_fault.are_two(now)).then_some(Suspicion::Faults(faults, exchanges))
+    }
+
+    /// Counts an exchange. Returns how many there were within a minute, and how many failed.
+    fn count(&mut self, is_fault: bool, now: Instant) -> (u32, u32) {
+        while self
+            .slices
+            .front()
+            .is_some_and(|slice| is_over(slice.began, now))
+        {
+            self.slices.pop_front();
+        }
+        match self.slices.back_mut() {
+            Some(slice) if now.duration_since(slice.began) < SLICE => {
+                slice.exchanges = slice.exchanges.saturating_add(1);
+                slice.faults = slice.faults.saturating_add(is_fault.into());
+            }
+            _ => self.slices.push_back(Slice {
+                began: now,
+                exchanges: 1,
+                faults: is_fault.into(),
+            }),
+        }
+        self.slices
+            .iter()
+            .fold((0, 0), |(exchanges, faults), slice| {
+                (
+                    u32::saturating_add(exchanges, slice.exchanges),
+                    u32::saturating_add(faults, slice.faults),
+                )
+            })
+    }
+}
+
+impl LatestTwo {
+    fn note(&mut self, account: &AccountId, now: Instant) {
+        match &mut self.latest {
+            Some((latest, at)) if latest == account => *at = now,
+            latest => {
+                let before = latest.replace((account.clone(), now));
+                self.other = before;
+            }
+        }
+    }
+
+    fn are_two(&self, now: Instant) -> bool {
+        let mut both = [&self.latest, &self.other].into_iter().flatten();
+        both.clone().count() == 2 && both.all(|(_, at)| !is_over(*at, now))
+    }
+}
+
+fn is_over(at: Instant, now: Instant) -> bool {
+    now.duration_since(at) >= WITHIN
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn account(name: &str) -> AccountId {
+        AccountId(name.to_owned())
+    }
 
     #[test]
     fn traps_count_together_within_a_minute() {
         let counters = Counters::default();
         let start = Instant::now();
-        let at = |seconds| start + Duration::from_secs(seconds);
-        for second in [0, 20, 40, 59] {
-            assert!(!counters.trapped(5, at(second)), "{second}");
+        let trap = |seconds, name| {
+            let at = start + Duration::from_secs(seconds);
+            counters.suspect(Ended::InTrap, &account(name), 5, at)
+        };
+        for (second, name) in [(0, "a"), (20, "b"), (40, "a"), (59, "b")] {
+            assert_eq!(trap(second, name), None, "{second}");
         }
-        assert!(!counters.trapped(5, at(61)), "the first is too old");
-        assert!(counters.trapped(5, at(62)));
-        assert!(!counters.trapped(5, at(63)), "they begin anew");
+        assert_eq!(trap(61, "a"), None, "the first is too old");
+        assert_eq!(trap(62, "a"), Some(Suspicion::Traps(5)));
+        assert_eq!(trap(63, "b"), None, "they begin anew");
         for _ in 0..100 {
-            assert!(!counters.trapped(0, at(64)), "there is no limit");
+            let unlimited = counters.suspect(Ended::InTrap, &account("b"), 0, start);
+            assert_eq!(unlimited, None);
         }
+    }
+
+    #[test]
+    fn one_account_alone_raises_no_suspicion() {
+        let counters = Counters::default();
+        let start = Instant::now();
+        let ended = |ended, seconds, name| {
+            let at = start + Duration::from_secs(seconds);
+            counters.suspect(ended, &account(name), 5, at)
+        };
+        assert_eq!(ended(Ended::InTrap, 0, "other"), None);
+        for second in 60..90 {
+            assert_eq!(ended(Ended::InTrap, second, "one"), None, "{second}");
+            assert_eq!(ended(Ended::InFault, second, "one"), None, "{second}");
+        }
+        // Whoever it happened to in between.
+        assert_eq!(ended(Ended::Well, 90, "other"), None);
+        assert_eq!(
+            ended(Ended::InTrap, 91, "other"),
+            Some(Suspicion::Traps(5)),
+            "now there are two"
+        );
+    }
+
+    #[test]
+    fn a_component_that_fails_half_of_the_time_is_suspect_without_a_trap() {
+        let counters = Counters::default();
+        let start = Instant::now();
+        let ended = |ended, seconds, name| {
+            let at = start + Duration::from_secs(seconds);
+            counters.suspect(ended, &account(name), 5, at)
+        };
+        // Those of more than a minute ago do not count.
+        for _ in 0..100 {
+            assert_eq!(ended(Ended::Well, 0, "a"), None);
+        }
+        for exchange in 0..19 {
+            let how = [Ended::InFault, Ended::InError][exchange % 2];
+            let name = ["a", "a", "b", "b"][exchange % 4];
+            assert_eq!(ended(how, 70 + exchange as u64, name), None, "{exchange}");
+        }
+        assert_eq!(
+            ended(Ended::InFault, 89, "a"),
+            Some(Suspicion::Faults(11, 20))
+        );
+        assert_eq!(ended(Ended::InFault, 89, "b"), None, "they begin anew");
     }
 
     #[test]
@@ -165,14 +362,15 @@ mod tests {
         let counters = Counters::default();
         counters.exchange(Ended::Well, Duration::from_micros(3));
         counters.exchange(Ended::InError, Duration::from_micros(4));
-        counters.exchange(Ended::InTrap, Duration::from_micros(5));
+        counters.exchange(Ended::InFault, Duration::from_micros(5));
+        counters.exchange(Ended::InTrap, Duration::from_micros(6));
         counters.charge(Credits::from_micro(7));
         counters.clamp();
         let counts = Counts {
-            requests: 3,
-            errors: 2,
+            requests: 4,
+            errors: 3,
             traps: 1,
-            latency_us: 12,
+            latency_us: 18,
             credits: 7,
             clamps: 1,
         };

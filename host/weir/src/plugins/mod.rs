@@ -2,7 +2,7 @@
 //!
 //! What a component is, and how it is checked and run, is the [sandbox](weir_sandbox)'s. Which one serves in which
 //! [slot](slots) is in the database, and every node follows it while it runs: operators install, activate, roll back and
-//! remove through [`routes`], and a component that traps too often is taken out of service by itself.
+//! remove through [`routes`], and a component that fails too often is taken out of service by itself.
 //!
 //! **Invariant:** an exchange ends on the component that it began with, whatever its slot serves with by then.
 //!
@@ -26,6 +26,7 @@ use weir_sandbox::adapter::{Adapter, ConfigureError};
 use self::counters::Counters;
 pub use self::error::OperationError;
 pub use self::slots::{Loader, Plugins};
+pub use self::store::Quarantined;
 
 /// An adapter in its slot: what it has done there, and what it made of its providers' options.
 pub struct Component {

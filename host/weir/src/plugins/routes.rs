@@ -134,7 +134,7 @@ pub struct EventItem {
     pub at: String,
     /// The slot's name.
     pub slot: String,
-    /// `installed`, `activated`, `rolled_back`, `removed` or `quarantined`.
+    /// `installed`, `activated`, `rolled_back`, `removed`, `quarantined` or `quarantine_withheld`.
     pub kind: String,
     /// What it was about.
     pub digest: Option<String>,

@@ -1,5 +1,7 @@
 //! What plugins may use, and when one is taken out of service: `[plugins]`.
 
+use std::num::NonZeroU32;
+
 use serde::Deserialize;
 use weir_sandbox::GuestLimits;
 use weir_sandbox::compiler::CompileLimits;
@@ -13,7 +15,12 @@ pub struct PluginSettings {
     pub limits: GuestLimits,
     /// Bounds on compiling a plugin that arrives at run time: `[plugins.compile]`.
     pub compile: CompileLimits,
-    /// Traps within a minute for which a plugin is taken out of service; 0 for never. Default 5.
+    /// MiB of memory that the plugins of all exchanges may have together. One that finds none left waits for a second at
+    /// most; then its request gets 503. Default 2,048: for 512 exchanges of adapters in Rust, which have some 1.5 MiB
+    /// each, and for the appetite of a few large ones. Adapters in Python have 20 MiB and more.
+    pub all_memory_mib: NonZeroU32,
+    /// Traps within a minute, on requests of at least two accounts, for which a plugin is taken out of service; 0 for
+    /// never, whatever its faults. Default 5.
     pub quarantine_traps: u32,
 }
 
@@ -22,12 +29,18 @@ impl Default for PluginSettings {
         Self {
             limits: GuestLimits::default(),
             compile: CompileLimits::default(),
+            all_memory_mib: const { NonZeroU32::new(2_048).unwrap() },
             quarantine_traps: 5,
         }
     }
 }
 
 impl PluginSettings {
+    /// `all_memory_mib` in bytes.
+    pub fn all_memory_bytes(&self) -> u64 {
+        u64::from(self.all_memory_mib.get()) << 20
+    }
+
     /// What is wrong with the settings, beyond what types can say; each sentence names the setting.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
@@ -35,6 +48,13 @@ impl PluginSettings {
         if memory_bytes > MAX_MEMORY_BYTES {
             problems.push(format!(
                 "`plugins.limits.memory_bytes` is {memory_bytes}; a plugin can have {MAX_MEMORY_BYTES} at most"
+            ));
+        }
+        if memory_bytes > self.all_memory_bytes() {
+            problems.push(format!(
+                "`plugins.limits.memory_bytes` is {memory_bytes}; all plugins together may have {} MiB \
+                 (`plugins.all_memory_mib`)",
+                self.all_memory_mib
             ));
         }
         problems

@@ -18,6 +18,9 @@ use weir_storage::database::Transaction;
 /// Bytes of a component that are written in one statement.
 const PART_BYTES: usize = 1 << 20;
 
+/// How often it is written that a component goes on since nothing else is sound, in milliseconds.
+const WITHHELD_EVERY_MS: i64 = 3_600_000;
+
 /// A row of `slots`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SlotRow {
@@ -58,7 +61,7 @@ impl Wanted {
             .find(|candidate| !self.is_quarantined(slot, *candidate))
     }
 
-    /// Whether a component has trapped too often in a slot.
+    /// Whether a component has failed too often in a slot.
     pub(super) fn is_quarantined(&self, slot: &str, digest: Digest) -> bool {
         self.quarantined.contains(&(slot.to_owned(), digest))
     }
@@ -387,15 +390,27 @@ pub(super) async fn roll_back(
     Ok(target)
 }
 
-/// Takes a component out of service that traps too often, if it still is in service. Returns what serves instead,
-/// or `None` where nothing does; the outer `None` is for one that another node has taken out before.
+/// What became of a component that should not serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quarantined {
+    /// This one serves instead.
+    Instead(Digest),
+    /// It goes on: its slot has nothing else that is sound, and would refuse everybody.
+    LastSound {
+        /// Whether that was not written within the last hour.
+        is_news: bool,
+    },
+}
+
+/// Takes a component out of service that fails too often, if it still is in service and anything else is sound. `None`
+/// is for one that is out of service by now.
 pub(super) async fn quarantine(
     database: &Database,
     change: Change<'_>,
     culprit: Digest,
     bundled: Option<Digest>,
     detail: &str,
-) -> Result<Option<Option<Digest>>, OperationError> {
+) -> sqlx::Result<Option<Quarantined>> {
     let mut transaction = database.begin().await?;
     let number = raise_generation(&mut transaction).await?;
     let before = find_slot(&mut transaction, change.slot)
@@ -405,6 +420,10 @@ pub(super) async fn quarantine(
         Some(active) => active == culprit,
         None => bundled == Some(culprit),
     };
+    let target = last_good(&mut transaction, change.slot, &before, bundled).await?;
+    if is_active && target.is_none() {
+        return withhold(transaction, number, change, culprit, detail).await;
+    }
     let newly = sqlx::query(
         "INSERT INTO plugin_quarantines (slot, digest, at) VALUES ($1, $2, $3) \
          ON CONFLICT (slot, digest) DO NOTHING",
@@ -415,11 +434,10 @@ pub(super) async fn quarantine(
     .execute(&mut transaction)
     .await?
     .rows_affected();
-    if !is_active || newly == 0 {
+    let Some(target) = target.filter(|_| is_active && newly > 0) else {
         return Ok(None);
-    }
-    let target = last_good(&mut transaction, change.slot, &before, bundled).await?;
-    let active = target.filter(|target| Some(*target) != bundled);
+    };
+    let active = Some(target).filter(|target| Some(*target) != bundled);
     write_slot(&mut transaction, change, active, None).await?;
     let event = Event {
         kind: "quarantined",
@@ -429,7 +447,39 @@ pub(super) async fn quarantine(
     };
     write_event(&mut transaction, number, change, event).await?;
     transaction.commit().await?;
-    Ok(Some(target))
+    Ok(Some(Quarantined::Instead(target)))
+}
+
+/// Writes that a component goes on since nothing else is sound, unless that was written a short while ago: whoever brings
+/// it about could do so all day.
+async fn withhold(
+    mut transaction: Transaction,
+    number: i64,
+    change: Change<'_>,
+    culprit: Digest,
+    detail: &str,
+) -> sqlx::Result<Option<Quarantined>> {
+    let written: i64 = sqlx::query_scalar(
+        "SELECT CAST(COUNT(*) AS BIGINT) FROM plugin_events \
+         WHERE slot = $1 AND digest = $2 AND kind = 'quarantine_withheld' AND at > $3",
+    )
+    .bind(change.slot)
+    .bind(culprit.to_string())
+    .bind(change.at.0 - WITHHELD_EVERY_MS)
+    .fetch_one(&mut transaction)
+    .await?;
+    let is_news = written == 0;
+    if is_news {
+        let event = Event {
+            kind: "quarantine_withheld",
+            digest: Some(culprit),
+            previous: None,
+            detail: Some(detail),
+        };
+        write_event(&mut transaction, number, change, event).await?;
+        transaction.commit().await?;
+    }
+    Ok(Some(Quarantined::LastSound { is_news }))
 }
 
 /// Forgets a component that its slot does not serve with. A slot that nothing is left of goes with it.

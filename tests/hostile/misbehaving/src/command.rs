@@ -89,6 +89,8 @@ pub(crate) enum Fault {
     },
     /// Asks for so many random bytes in one call.
     Random { bytes: u64 },
+    /// Polls a clock that is due, in a list that names it so many times.
+    Poll { entries: usize },
 }
 
 /// A way to answer.
@@ -112,8 +114,10 @@ pub(crate) enum Answer {
     /// Sends this request so many times, then answers with a JSON object for each response:
     /// `status`, `headers`, `body` (as text) and `pieces` (the length of each piece that `body` was
     /// given). What is sent is `body`, then `parts`: `{"Bytes": []}`, `{"Base64Of": 0}` and
-    /// `{"Attached": 0}`, where the numbers are attachments.
+    /// `{"Attached": 0}`, where the numbers are attachments. Takes `keep` bytes of memory before.
     Send {
+        #[serde(default)]
+        keep: usize,
         #[serde(default = "post")]
         method: String,
         #[serde(default = "completions")]

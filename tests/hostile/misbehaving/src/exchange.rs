@@ -166,6 +166,7 @@ impl Script {
                     ..Self::plain(steps)
                 },
                 Answer::Send {
+                    keep,
                     method,
                     path,
                     headers,
@@ -173,6 +174,7 @@ impl Script {
                     mut parts,
                     times,
                 } => {
+                    fault::keep(keep);
                     if !body.is_empty() {
                         parts.insert(0, BodyPart::Bytes(body.into_bytes()));
                     }

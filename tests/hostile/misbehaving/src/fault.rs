@@ -3,7 +3,9 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use crate::bindings::random::wasi::random::random::get_random_bytes;
+use crate::bindings::wasi::wasi::clocks::monotonic_clock::subscribe_duration;
+use crate::bindings::wasi::wasi::io::poll;
+use crate::bindings::wasi::wasi::random::random::get_random_bytes;
 use crate::bindings::weir::plugin::log;
 use crate::command::Fault;
 
@@ -28,12 +30,21 @@ pub(crate) fn commit(fault: &Fault) {
         Fault::Random { bytes } => {
             black_box(get_random_bytes(*bytes));
         }
+        Fault::Poll { entries } => {
+            let clock = subscribe_duration(0);
+            black_box(poll::poll(&vec![&clock; *entries]));
+        }
     }
 }
 
 /// How much linear memory the guest has.
 pub(crate) fn memory_bytes() -> usize {
     core::arch::wasm32::memory_size::<0>() * PAGE_BYTES
+}
+
+/// Takes so much memory, touches it, and keeps it.
+pub(crate) fn keep(bytes: usize) {
+    black_box(vec![1_u8; bytes].leak());
 }
 
 fn spin() {

@@ -31,14 +31,38 @@ mod bindings {
         additional_derives_ignore: ["begun"],
     });
 
-    /// The standard library never asks for many random bytes at once; [`crate::fault`] does.
-    pub(crate) mod random {
+    /// What the standard library never asks for, such as many random bytes at once; [`crate::fault`] does.
+    pub(crate) mod wasi {
         wit_bindgen::generate!({
             inline: "
                 package hostile:misbehaving;
 
                 world guest {
                     import wasi:random/random@0.2.0;
+                    import wasi:io/poll@0.2.0;
+                    import wasi:clocks/monotonic-clock@0.2.0;
+                }
+
+                package wasi:io@0.2.0 {
+                    interface poll {
+                        resource pollable {
+                            ready: func() -> bool;
+                            block: func();
+                        }
+                        poll: func(in: list<borrow<pollable>>) -> list<u32>;
+                    }
+                }
+
+                package wasi:clocks@0.2.0 {
+                    interface monotonic-clock {
+                        use wasi:io/poll@0.2.0.{pollable};
+                        type instant = u64;
+                        type duration = u64;
+                        now: func() -> instant;
+                        resolution: func() -> duration;
+                        subscribe-instant: func(when: instant) -> pollable;
+                        subscribe-duration: func(when: duration) -> pollable;
+                    }
                 }
 
                 package wasi:random@0.2.0 {

@@ -27,7 +27,7 @@ use weir_sandbox::adapter::bindings::chat::Event;
 use weir_sandbox::adapter::{GuestExchange, ProviderWorld, description};
 use weir_sandbox::compiler::Compiler;
 use weir_sandbox::loading::{self, Arrived};
-use weir_sandbox::{Engine, Sandbox};
+use weir_sandbox::{Engine, Room, Sandbox};
 use weir_storage::secrets::Secret;
 
 /// Stands for any upstream's credential.
@@ -116,6 +116,7 @@ impl Trial<'_> {
                 let known = self.component.description.options.join(", ");
                 anyhow!("the adapter does not take its options: {error}; it has: {known}")
             })?;
+        let text_bytes = call.text_bytes();
         let attachments = call.attachments;
         let request = Request {
             task: Task::Chat(call.request),
@@ -124,7 +125,7 @@ impl Trial<'_> {
             attempt: 1,
             deadline_ms: DEADLINE_MS,
         };
-        let begun = GuestExchange::begin(self.component, &request, &configuration)
+        let begun = GuestExchange::begin(self.component, &request, text_bytes, &configuration)
             .await
             .map_err(ExchangeError::from)?;
         if !begun.ignored.is_empty() {
@@ -230,7 +231,11 @@ impl Trial<'_> {
 async fn load(config: &Config, file: &Path) -> anyhow::Result<Component> {
     let bytes = read(file)?;
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
-    let sandbox = Sandbox::<ProviderWorld>::new(&Engine::start(1)?)?;
+    let engine = Engine::start(Room {
+        guests: 1,
+        memory_bytes: config.plugins.all_memory_bytes(),
+    })?;
+    let sandbox = Sandbox::<ProviderWorld>::new(&engine)?;
     let compiler = Compiler::new(config.plugins.compile.clone());
     let limits = &config.plugins.limits;
     let arrived = Arrived::new(bytes.into()).await;

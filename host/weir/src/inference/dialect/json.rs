@@ -7,9 +7,12 @@
 //! **Invariant:** null is as absent wherever it stands, and a field that is given twice is refused.
 //! **Invariant:** a value that is handed on unread nests at most [`MAX_RAW_DEPTH`] levels deep, so that whoever reads it
 //! can recurse.
-//! **Invariant:** every list has a bound, and so have the number of unknown fields and the length of their names.
+//! **Invariant:** every list has a bound, and so have the number of unknown fields and the length of their names; all of
+//! them together have one, too ([`MAX_ITEMS`]): an empty item takes three bytes of a body and hundreds in memory, here and
+//! in a guest.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -31,6 +34,16 @@ const MAX_NAME_BYTES: usize = 64;
 /// which must stay within the 128 levels that serde_json reads, here and there.
 const MAX_RAW_DEPTH: usize = 100;
 const MAX_URL_BYTES: usize = 8_192;
+/// The longest id that a client may send back, e.g. of a tool call; vendors' have some dozen characters.
+pub(crate) const MAX_ID_CHARS: usize = 512;
+/// Items that all lists of a body may have together, unknown fields counted as such. Long conversations have some
+/// thousands.
+const MAX_ITEMS: usize = 32_768;
+
+thread_local! {
+    /// What is left of [`MAX_ITEMS`] for the body that is being read: a `Deserialize` has no other way to know.
+    static ITEMS_LEFT: Cell<usize> = const { Cell::new(MAX_ITEMS) };
+}
 
 /// Encoders disagree on padding; both forms name the same bytes.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -104,6 +117,7 @@ pub(crate) use object;
 ///
 /// 400 `INVALID_REQUEST`, with the path of the field as `param` unless the body is not JSON.
 pub(crate) fn read<'de, Body: Deserialize<'de>>(body: &'de [u8]) -> Result<Body, ApiError> {
+    ITEMS_LEFT.set(MAX_ITEMS);
     serde_json::from_slice(body).map_err(|error| explain::<Body>(body, &error))
 }
 
@@ -160,6 +174,7 @@ impl<T, const MAX: usize> List<T, MAX> {
                     "must not have more than {MAX} items"
                 )));
             }
+            count_item()?;
             items.push(item);
         }
         Ok(Self(items))
@@ -184,6 +199,16 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for List<T, MA
 
         deserializer.deserialize_seq(Items(PhantomData))
     }
+}
+
+fn count_item<E: de::Error>() -> Result<(), E> {
+    let left = ITEMS_LEFT.get().checked_sub(1).ok_or_else(|| {
+        E::custom(format_args!(
+            "must have fewer items: all lists of a request may have {MAX_ITEMS} together"
+        ))
+    })?;
+    ITEMS_LEFT.set(left);
+    Ok(())
 }
 
 /// The items of a list; none if it is absent.
@@ -285,6 +310,7 @@ impl<'de, const MAX: usize> Extra<'de, MAX> {
                  {MAX_NAME_BYTES} bytes"
             )));
         }
+        count_item()?;
         self.0.push((name, value));
         Ok(())
     }
@@ -392,6 +418,24 @@ pub(crate) fn check_length(text: &str, max_chars: usize, field: &str) -> Result<
         ));
     }
     Ok(())
+}
+
+/// Checks that a text, which may be empty, has not more than so many characters.
+pub(crate) fn check_at_most(text: &str, max_chars: usize, field: &str) -> Result<(), Fault> {
+    // No text has more characters than bytes, and few are near their bound.
+    if text.len() > max_chars && text.chars().count() > max_chars {
+        return Err(Fault::new(
+            field,
+            format!("must have at most {max_chars} characters"),
+        ));
+    }
+    Ok(())
+}
+
+/// Checks that an id is there and is not longer than any is.
+pub(crate) fn check_id(id: &str, field: &str) -> Result<(), Fault> {
+    check_not_empty(id, field)?;
+    check_at_most(id, MAX_ID_CHARS, field)
 }
 
 /// Checks that valid JSON, which begins with its value, is an object.
@@ -595,6 +639,7 @@ fn predicate(message: &str) -> String {
 
 /// The path at which reading the body fails, e.g. `messages[0].content[1].image_url.url`.
 fn locate<'de, Body: Deserialize<'de>>(body: &'de [u8]) -> String {
+    ITEMS_LEFT.set(MAX_ITEMS);
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let Err(error) = serde_path_to_error::deserialize::<_, Body>(&mut deserializer) else {
         return String::new();

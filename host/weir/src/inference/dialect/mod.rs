@@ -33,6 +33,8 @@ pub struct ChatCall {
     pub request: ChatRequest,
     /// The bytes that the request's images, recordings and documents are in, by their index.
     pub attachments: Vec<Attachment>,
+    /// Bytes of the body that it came in.
+    pub body_bytes: usize,
     /// Who asks, as far as an upstream may care.
     pub client: Client,
     /// The client's own limit on output tokens, at least 1.
@@ -52,6 +54,17 @@ pub struct Attachment {
     pub media_type: String,
     /// The bytes, decoded.
     pub data: Bytes,
+}
+
+impl ChatCall {
+    /// Bytes of the body without what is now in attachments: what an adapter is handed, more or less.
+    pub fn text_bytes(&self) -> usize {
+        let attached = self.attachments.iter();
+        let in_base64 = attached
+            .map(|attachment| attachment.data.len() / 3 * 4)
+            .sum();
+        self.body_bytes.saturating_sub(in_base64)
+    }
 }
 
 /// Collects the attachments that a body holds, as its reader comes across them.

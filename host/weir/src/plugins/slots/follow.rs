@@ -13,7 +13,7 @@ use weir_sandbox::{Digest, loading};
 use weir_storage::{Cache, Database};
 
 use super::wanted::{fetch, wanted};
-use super::{Inner, Loader, Plugins, Target, digest_of};
+use super::{Inner, Loader, NotLoaded, Plugins, Target, digest_of};
 use crate::plugins::OperationError;
 use crate::plugins::store::{self, Wanted};
 
@@ -96,7 +96,10 @@ impl Plugins {
         let failed = match target {
             Target::Component(digest) => {
                 let key = (slot.to_owned(), digest);
-                self.lock_synced().failed.get(&key).copied()
+                self.lock_synced()
+                    .failed
+                    .get(&key)
+                    .map(|failed| failed.again)
             }
             Target::Nothing => None,
         };
@@ -169,10 +172,18 @@ impl Plugins {
             Err(OperationError::Database(error)) => return Err(error),
             Err(error) => {
                 tracing::error!(slot, digest = %target, %error, "the slot's component does not load here");
-                let again = Instant::now() + RETRY_AFTER;
-                self.lock_synced().failed.insert(key, again);
+                let not_loaded = NotLoaded {
+                    why: error.to_string(),
+                    again: Instant::now() + RETRY_AFTER,
+                };
+                let is_first = {
+                    let mut synced = self.lock_synced();
+                    synced.failed.insert(key, not_loaded);
+                    !synced.slots.contains_key(slot)
+                };
                 let serving = self.adapter(slot).map(|component| component.digest());
-                if serving.is_none_or(|serving| wanted.is_quarantined(slot, serving)) {
+                // What the binary brings has not served here: it was there before the database was looked at.
+                if is_first || serving.is_none_or(|serving| wanted.is_quarantined(slot, serving)) {
                     self.swap(slot, None, wanted.generation);
                 }
             }

@@ -6,14 +6,15 @@
 //! keep the component that they began with, and it is freed with the last of them.
 //!
 //! **Invariant:** nothing serves that has not passed every load step on this node, and describes itself here as it did
-//! where it was installed. Where the wanted component does not load here, what serves goes on serving, unless that is in
-//! quarantine.
+//! where it was installed. Where the wanted component does not load here, this node is [not ready](Plugins::not_loaded);
+//! what served before goes on serving, unless that is in quarantine, and nothing takes its place.
 //! **Invariant:** a slot that is changed is never empty for a moment, unless that is the change.
 //! **Invariant:** a change of one slot waits for no other's: what has to be compiled first is compiled while nothing is
 //! locked, by a task of that change alone.
 //!
-//! A component that traps too often on one node goes into quarantine: its slot goes back to what served before, or else
-//! to what the binary brings, or else refuses. Only an operator who activates it brings it back.
+//! A component that fails too often on one node, for more than one account, goes into quarantine: its slot goes back to
+//! what served before, or else to what the binary brings. Only an operator who activates it brings it back. Where neither
+//! is sound, it goes on: a slot that refuses everybody would serve whoever has it fail.
 //!
 //! What operators change is in [`operate`], what they see in [`overview`], what components have done in [`counts`]. A
 //! share of callers on a second digest has its place in the row that `store::activate` writes, and signatures of
@@ -104,8 +105,14 @@ struct Synced {
     prepared: BTreeSet<(String, Digest)>,
     /// Those that tasks are bringing into service.
     being_brought: BTreeSet<(String, Target)>,
-    /// Those that do not load here, and when they are tried again.
-    failed: BTreeMap<(String, Digest), Instant>,
+    /// Those that do not load here.
+    failed: BTreeMap<(String, Digest), NotLoaded>,
+}
+
+/// Why a component does not load here, and when it is tried again.
+struct NotLoaded {
+    why: String,
+    again: Instant,
 }
 
 impl Synced {
@@ -120,7 +127,7 @@ impl Synced {
     /// Whether nothing is left to do at a generation.
     fn is_at(&self, generation: i64) -> bool {
         let now = Instant::now();
-        self.generation == Some(generation) && self.failed.values().all(|at| *at > now)
+        self.generation == Some(generation) && self.failed.values().all(|failed| failed.again > now)
     }
 }
 
@@ -185,6 +192,19 @@ impl Plugins {
     /// What the binary brings for a slot.
     pub fn bundled(&self, slot: &str) -> Option<&Arc<Component>> {
         self.0.bundled.get(slot)
+    }
+
+    /// Slots whose components do not load on this node, and why, as a sentence about each.
+    pub fn not_loaded(&self) -> Vec<String> {
+        let synced = self.lock_synced();
+        let failed = synced.failed.iter();
+        failed
+            .map(|((slot, digest), NotLoaded { why, .. })| {
+                format!(
+                    "What is activated in the slot {slot} ({digest}) does not load here: {why}."
+                )
+            })
+            .collect()
     }
 
     /// Whether operators have changed a slot, or installed anything in it.

@@ -9,7 +9,8 @@ use weir_storage::{Cache, Database};
 
 use super::Plugins;
 use super::wanted::wanted;
-use crate::plugins::store::{self, Change, NewPlugin};
+use crate::plugins::counters::Suspicion;
+use crate::plugins::store::{self, Change, NewPlugin, Quarantined};
 use crate::plugins::{Component, OperationError};
 
 /// The actor of what nobody has asked for.
@@ -155,40 +156,41 @@ impl Plugins {
         Ok(())
     }
 
-    /// Takes a component out of service that has trapped so often. Returns whether it was in service yet.
+    /// Takes a component out of service that has failed too often, unless nothing else is sound. `None` if it is out of
+    /// service by now, or nothing could be written: then it goes on serving, and its next failures try again.
     pub async fn quarantine(
         &self,
         Stores { database, cache }: Stores<'_>,
         culprit: &Component,
-        traps: u32,
+        suspicion: Suspicion,
         at: Millis,
-    ) -> bool {
-        let slot = &**culprit.name();
+    ) -> Option<Quarantined> {
+        let (slot, digest) = (&**culprit.name(), culprit.digest());
         let bundled = self.bundled_digest(slot);
         let change = Change {
             slot,
             actor: ITSELF,
             at,
         };
-        let detail = format!("{traps} traps within a minute");
-        let outcome = store::quarantine(database, change, culprit.digest(), bundled, &detail).await;
-        self.after_change(database, cache, slot).await;
+        let detail = suspicion.to_string();
+        let outcome = store::quarantine(database, change, digest, bundled, &detail).await;
+        let outcome = outcome.unwrap_or_else(|error| {
+            tracing::error!(slot, %error, "putting a plugin into quarantine");
+            None
+        });
         match outcome {
-            Ok(None) => false,
-            Ok(Some(target)) => {
-                tracing::error!(
-                    slot,
-                    digest = %culprit.digest(),
-                    instead = target.map(|target| target.to_string()),
-                    "a plugin has trapped too often and is in quarantine"
-                );
-                true
+            Some(Quarantined::Instead(instead)) => {
+                tracing::error!(slot, %digest, %instead, "a plugin is in quarantine: {suspicion}");
             }
-            // It goes on serving; its next traps try again.
-            Err(error) => {
-                tracing::error!(slot, %error, "putting a plugin into quarantine");
-                false
-            }
+            Some(Quarantined::LastSound { is_news: true }) => tracing::error!(
+                slot,
+                %digest,
+                "a plugin should be in quarantine, but nothing else is sound in its slot: {suspicion}"
+            ),
+            Some(Quarantined::LastSound { is_news: false }) => return outcome,
+            None => {}
         }
+        self.after_change(database, cache, slot).await;
+        outcome
     }
 }

@@ -7,13 +7,18 @@ use weir_sandbox::adapter::bindings::chat::{
 
 use super::wire;
 use crate::inference::dialect::json::{
-    Fault, Text, base64_data, check_belongs, check_https_url, check_is_object, check_length,
-    check_not_empty, data_url, each, is_media_type_name, items, presentable, required,
+    Fault, MAX_ID_CHARS, Text, base64_data, check_at_most, check_belongs, check_https_url,
+    check_id, check_is_object, check_length, check_not_empty, data_url, each, is_media_type_name,
+    items, presentable, required,
 };
 use crate::inference::dialect::{Attachment, Attachments};
 
 const MAX_NAME_CHARS: usize = 64;
 const MAX_FILE_ID_CHARS: usize = 256;
+/// Of a file.
+const MAX_FILE_NAME_CHARS: usize = 1_024;
+/// Of what an earlier answer called; the tools of the request have shorter ones.
+const MAX_CALLED_NAME_CHARS: usize = 256;
 
 /// A message, whose files go to the attachments.
 pub(super) fn message(
@@ -194,6 +199,9 @@ fn reasoning_detail(detail: wire::ReasoningDetail<'_>) -> Result<Part, Fault> {
         }
     };
     check_belongs(given, own, "an entry")?;
+    if let Some(id) = &id {
+        check_at_most(id, MAX_ID_CHARS, "id")?;
+    }
     Ok(Part {
         signature: signature.filter(|signature| !signature.is_empty()),
         provider: provider_name(provider)?,
@@ -265,7 +273,7 @@ fn tool_call(call: wire::ToolCall<'_>) -> Result<Part, Fault> {
         Some(_) => return Err(Fault::new("type", "must be one of function, custom")),
     };
     let id = required(call.id, "id")?;
-    check_not_empty(&id, "id")?;
+    check_id(&id, "id")?;
     check_belongs(given, field, "a call")?;
     let (name, arguments) = match kind {
         CallKind::Function => called_function(required(call.function, field)?),
@@ -281,15 +289,20 @@ fn tool_call(call: wire::ToolCall<'_>) -> Result<Part, Fault> {
 }
 
 fn called_function(function: wire::CalledFunction<'_>) -> Result<(String, String), Fault> {
-    let name = required(function.name, "name")?;
-    check_not_empty(&name, "name")?;
+    let name = called_name(function.name)?;
     Ok((name, required(function.arguments, "arguments")?))
 }
 
 fn called_custom(custom: wire::CalledCustom<'_>) -> Result<(String, String), Fault> {
-    let name = required(custom.name, "name")?;
-    check_not_empty(&name, "name")?;
+    let name = called_name(custom.name)?;
     Ok((name, required(custom.input, "input")?))
+}
+
+fn called_name(name: Option<String>) -> Result<String, Fault> {
+    let name = required(name, "name")?;
+    check_not_empty(&name, "name")?;
+    check_at_most(&name, MAX_CALLED_NAME_CHARS, "name")?;
+    Ok(name)
 }
 
 fn tool_result(
@@ -298,7 +311,7 @@ fn tool_result(
     attachments: &mut Attachments,
 ) -> Result<Part, Fault> {
     let call_id = required(message.tool_call_id, "tool_call_id")?;
-    check_not_empty(&call_id, "tool_call_id")?;
+    check_id(&call_id, "tool_call_id")?;
     let parts = match required(message.content, "content")? {
         wire::Content::Text(text) => vec![plain(Content::Text(text))],
         wire::Content::Parts(parts) => each(parts.0, "content", |part| {
@@ -423,6 +436,9 @@ fn image_detail(detail: Option<&Text<'_>>) -> Result<Option<String>, Fault> {
 }
 
 fn document(file: wire::File<'_>, attachments: &mut Attachments) -> Result<File, Fault> {
+    if let Some(name) = &file.filename {
+        check_at_most(name, MAX_FILE_NAME_CHARS, "filename")?;
+    }
     let (source, media_type) = match (file.file_id, file.file_data) {
         (Some(_), Some(_)) => {
             return Err(Fault::new(

@@ -11,12 +11,17 @@ use super::tools::{tool, tool_choice};
 use super::{NAME, Preferences, wire};
 use crate::error::ApiError;
 use crate::inference::dialect::json::{
-    self, Fault, Text, between, check_is_object, check_length, check_not_empty, each, items,
-    required,
+    self, Fault, Text, between, check_at_most, check_is_object, check_length, check_not_empty,
+    each, items, required,
 };
 use crate::inference::dialect::{Attachments, ChatCall, Dialect};
 
 const MAX_MODEL_CHARS: usize = 256;
+/// Of a response format's schema.
+const MAX_SCHEMA_NAME_CHARS: usize = 256;
+const MAX_STOP_CHARS: usize = 1_024;
+/// Of the id of an end user.
+const MAX_USER_CHARS: usize = 512;
 
 /// Reads a Chat Completions request.
 ///
@@ -24,11 +29,12 @@ const MAX_MODEL_CHARS: usize = 256;
 ///
 /// 400 `INVALID_REQUEST`, with the path of the field as `param` unless the body is not JSON.
 pub fn read(body: &[u8]) -> Result<ChatCall, ApiError> {
+    let body_bytes = body.len();
     let body = json::read(body)?;
-    Ok(chat(body)?)
+    Ok(chat(body, body_bytes)?)
 }
 
-fn chat(body: wire::Body<'_>) -> Result<ChatCall, Fault> {
+fn chat(body: wire::Body<'_>, body_bytes: usize) -> Result<ChatCall, Fault> {
     check_single_text_answer(&body)?;
     let model = required(body.model, "model")?.into_string();
     check_length(&model, MAX_MODEL_CHARS, "model")?;
@@ -75,9 +81,10 @@ fn chat(body: wire::Body<'_>) -> Result<ChatCall, Fault> {
         stream: body.stream == Some(true),
     };
     Ok(ChatCall {
-        client: client(&request),
+        client: client(&request)?,
         request,
         attachments: attachments.into_vec(),
+        body_bytes,
         output_limit,
         output_limit_param,
         needs_tools: false,
@@ -99,13 +106,17 @@ fn says_nothing(name: &str, json: &str) -> bool {
     }
 }
 
-fn client(request: &ChatRequest) -> Client {
+fn client(request: &ChatRequest) -> Result<Client, Fault> {
     let user = request.extra.iter().find(|(name, _)| name == "user");
-    Client {
+    let end_user: Option<String> = user.and_then(|(_, json)| serde_json::from_str(json).ok());
+    if let Some(user) = &end_user {
+        check_at_most(user, MAX_USER_CHARS, "user")?;
+    }
+    Ok(Client {
         dialect: NAME.into(),
         headers: Vec::new(),
-        end_user: user.and_then(|(_, json)| serde_json::from_str(json).ok()),
-    }
+        end_user,
+    })
 }
 
 /// An answer is one choice, of text, without probabilities.
@@ -178,6 +189,10 @@ fn response_format(format: Option<wire::ResponseFormat<'_>>) -> Result<ResponseF
             let wanted = required(format.json_schema, "response_format.json_schema")?;
             let schema = required(wanted.schema, "response_format.json_schema.schema")?.0;
             check_is_object(schema, "response_format.json_schema.schema")?;
+            if let Some(name) = &wanted.name {
+                let field = "response_format.json_schema.name";
+                check_at_most(name, MAX_SCHEMA_NAME_CHARS, field)?;
+            }
             Ok(ResponseFormat::JsonSchema(JsonSchema {
                 name: wanted.name,
                 description: wanted.description,
@@ -221,12 +236,17 @@ fn stop(stop: Option<wire::Stop>) -> Result<Vec<String>, Fault> {
     match stop {
         None => Ok(Vec::new()),
         Some(wire::Stop::One(text)) => {
-            check_not_empty(&text, "stop")?;
+            check_stop(&text, "stop")?;
             Ok(vec![text])
         }
         Some(wire::Stop::Many(list)) => each(list.0, "stop", |text| {
-            check_not_empty(&text, "")?;
+            check_stop(&text, "")?;
             Ok(text)
         }),
     }
+}
+
+fn check_stop(text: &str, field: &str) -> Result<(), Fault> {
+    check_not_empty(text, field)?;
+    check_at_most(text, MAX_STOP_CHARS, field)
 }

@@ -462,6 +462,7 @@ fn a_minimal_request_leaves_everything_else_to_the_upstream() {
                 stream: false,
             },
             attachments: vec![],
+            body_bytes: with(json!({})).to_string().len(),
             client: Client {
                 dialect: "openai-chat".into(),
                 headers: vec![],

@@ -1,0 +1,273 @@
+//! N1 and N5: what one free key can do to others by the size of what it sends, at default limits. A neighbour who asks the
+//! same model must be served within two seconds throughout.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tests::{Answer, Client, Reply, Upstream, chat};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::process::{Node, Stores};
+use crate::runtime;
+
+/// The model that both ask, of the bundled adapter `openai`.
+const MODEL: &str = "wide";
+
+/// The rate of the plan `free`.
+const ATTACKS_EVERY: Duration = Duration::from_secs(1);
+const NEIGHBOUR_EVERY: Duration = Duration::from_millis(100);
+
+/// How often each kind is sent in N1: as often as it takes to put a component into quarantine.
+const TIMES: usize = 5;
+
+/// Prompts of N5.
+const PROMPTS: usize = 60;
+
+const SERVED_WITHIN: Duration = Duration::from_secs(2);
+
+/// Bytes of what is to be too large: less than a body may have.
+const HUGE: usize = 9_000_000;
+
+/// N1: everything that a client controls the size of.
+pub(crate) fn quarantine() -> bool {
+    let kinds = kinds();
+    let attacks = (0..TIMES).flat_map(|_| kinds.iter().cloned());
+    let what = format!("{} kinds of requests {TIMES} times", kinds.len());
+    runtime(2).block_on(beside_a_neighbour("N1", &what, attacks))
+}
+
+/// N5: prompts that are as long as a body can be, and as long as an adapter can serve.
+pub(crate) fn appetite() -> bool {
+    let prompts = [HUGE, 7_500_000].map(|bytes| said(chat(MODEL, &"word ".repeat(bytes / 5))));
+    let attacks = (0..PROMPTS).map(|prompt| prompts[prompt % 2].clone());
+    let what = format!("{PROMPTS} prompts of 9 and 7.5 MB");
+    runtime(2).block_on(beside_a_neighbour("N5", &what, attacks))
+}
+
+async fn beside_a_neighbour(row: &str, what: &str, attacks: impl Iterator<Item = Bytes>) -> bool {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("served"));
+    let mut node = Node::new(&Stores::default(), &model(&upstream));
+    node.start();
+    let (mallory, neighbour) = (key(&node, "mallory"), key(&node, "neighbour"));
+    let (_, upgraded) = node.run(&["user", "set-plan", "--user", "neighbour", "--plan", "pro"]);
+    assert!(upgraded, "the neighbour pays");
+    let before = node.resident_kib() >> 10;
+    let (stop, stopped) = watch::channel(false);
+    let asking = tokio::spawn(ask_until(stopped, neighbour));
+    let (mut sent, mut resident) = (JoinSet::new(), before);
+    let mut clock = tokio::time::interval(ATTACKS_EVERY);
+    for attack in attacks {
+        clock.tick().await;
+        let mallory = mallory.clone();
+        sent.spawn(async move { mallory.try_post_bytes("/chat", attack).await });
+        resident = resident.max(node.resident_kib() >> 10);
+    }
+    let answers = sent.join_all().await;
+    stop.send_replace(true);
+    let neighbour = asking.await.expect("no panic");
+    let shown = node.operator().get("/admin/plugins/openai").await.json();
+    let traps = &shown["plugins"][0]["traps"];
+    let is_active = shown["plugins"][0]["state"] == "active";
+    println!(
+        "{row}: {what}: {}; the neighbour: {} of {} served, the slowest in {:.0?} (limit {SERVED_WITHIN:.0?}); \
+         openai: {traps} traps, {}; resident {before} MiB, then {resident} MiB at most, {} panics",
+        count(&answers),
+        neighbour.served,
+        neighbour.asked,
+        neighbour.slowest,
+        if is_active {
+            "in service"
+        } else {
+            "out of service"
+        },
+        node.panics(),
+    );
+    is_active
+        && *traps == 0
+        && neighbour.served == neighbour.asked
+        && neighbour.slowest <= SERVED_WITHIN
+        && node.panics() == 0
+}
+
+/// What a neighbour's requests came to.
+#[derive(Default)]
+struct Neighbour {
+    asked: usize,
+    served: usize,
+    slowest: Duration,
+}
+
+/// Asks at a fixed rate, whether the earlier requests are answered or not.
+async fn ask_until(stopped: watch::Receiver<bool>, client: Client) -> Neighbour {
+    let mut requests = JoinSet::new();
+    let mut clock = tokio::time::interval(NEIGHBOUR_EVERY);
+    while !*stopped.borrow() {
+        clock.tick().await;
+        let client = client.clone();
+        requests.spawn(async move {
+            let asked = Instant::now();
+            let answer = client.try_post("/chat", &chat(MODEL, "hello")).await;
+            let is_served = answer.is_some_and(|answer| answer.status == 200);
+            (is_served, asked.elapsed())
+        });
+    }
+    let answers = requests.join_all().await;
+    Neighbour {
+        asked: answers.len(),
+        served: answers.iter().filter(|(is_served, _)| *is_served).count(),
+        slowest: answers
+            .iter()
+            .map(|(_, took)| *took)
+            .max()
+            .unwrap_or_default(),
+    }
+}
+
+/// How many answers there were of each kind.
+fn count(answers: &[Option<Answer>]) -> String {
+    let mut kinds = BTreeMap::new();
+    for answer in answers {
+        let kind = match answer {
+            None => "closed".to_owned(),
+            Some(answer) if answer.status == 200 => "200".to_owned(),
+            Some(answer) => {
+                let code = &answer.json()["error"]["code"];
+                format!(
+                    "{} {}",
+                    answer.status.as_u16(),
+                    code.as_str().unwrap_or("?")
+                )
+            }
+        };
+        *kinds.entry(kind).or_insert(0) += 1;
+    }
+    let counted = kinds
+        .iter()
+        .map(|(kind, times)| format!("{times} × {kind}"));
+    counted.collect::<Vec<_>>().join(", ")
+}
+
+fn key(node: &Node, user: &str) -> Client {
+    let (key, made) = node.run(&["key", "create", "--user", user]);
+    assert!(made, "a key is made");
+    Client::new(node.address()).with_key(&key)
+}
+
+/// A model whose context holds any body, at a price that any account can pay.
+fn model(upstream: &Upstream) -> String {
+    format!(
+        "[providers.{MODEL}]\nadapter = \"openai\"\nbase_url = \"{}\"\n\
+         [models.{MODEL}]\ncontext_window = 8000000\nmax_output_tokens = 1000\n\
+         default_output_tokens = 1000\nmax_image_tokens = 100\nsupports_tools = true\nsupports_vision = true\n\
+         upstreams = [{{ provider = {MODEL:?} }}]\nprice = {{ input = 0.0001, output = 0.0001 }}\n",
+        upstream.base_url()
+    )
+}
+
+/// A body for each thing that a client controls the size of.
+fn kinds() -> Vec<Bytes> {
+    let long = "x".repeat(HUGE);
+    let escaped = "\u{1}".repeat(HUGE / 6);
+    let user = json!({ "role": "user", "content": "x" });
+    let after = |message: Value| json!({ "messages": [user, message] });
+    let assistant = |fields: Value| {
+        let mut message = json!({ "role": "assistant", "content": "x" });
+        merge(&mut message, fields);
+        after(message)
+    };
+    let call = |id: &str, name: &str, arguments: &str| json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } });
+    let tool = |description: &str| json!({ "type": "function", "function": { "name": "f", "description": description } });
+    let part = json!({ "type": "text", "text": "" });
+    let parts = |messages, count| {
+        let content = json!(vec![part.clone(); count]);
+        json!({ "messages": vec![json!({ "role": "user", "content": content }); messages] })
+    };
+    let content = |part: Value| after(json!({ "role": "user", "content": [part] }));
+    let detail = |fields: Value| assistant(json!({ "reasoning_details": [fields] }));
+    let image =
+        json!({ "type": "image_url", "image_url": { "url": "data:image/png;base64,AQID" } });
+    let base64 = "A".repeat(HUGE / 4 * 4);
+    let schema = |name: &str, value: &str| json!({ "response_format": { "type": "json_schema", "json_schema": { "name": name, "schema": { "a": value } } } });
+    let many_fields: Value = (0..400_000)
+        .map(|field| (format!("f{field}"), json!(1)))
+        .collect();
+    let fields = [
+        json!({ "messages": [{ "role": "user", "content": long }] }),
+        json!({ "messages": [{ "role": "user", "content": escaped }] }),
+        json!({ "messages": vec![json!({ "role": "user", "content": "" }); 8_192] }),
+        json!({ "messages": vec![user.clone(); 200_000] }),
+        parts(300, 1_000),
+        parts(32, 1_000),
+        parts(1, 300_000),
+        after(json!({ "role": "tool", "tool_call_id": long, "content": "x" })),
+        after(json!({ "role": "user", "name": long, "content": "x" })),
+        assistant(json!({ "tool_calls": [call(&long, "f", "{}")] })),
+        assistant(json!({ "tool_calls": [call("c", &long, "{}")] })),
+        assistant(json!({ "tool_calls": [call("c", "f", &long)] })),
+        assistant(json!({ "tool_calls": vec![call("c", "f", "{}"); 1_000] })),
+        assistant(json!({ "reasoning_content": long })),
+        assistant(json!({ "refusal": long })),
+        detail(json!({ "type": "reasoning.text", "text": "x", "signature": long })),
+        detail(json!({ "type": "reasoning.encrypted", "data": long })),
+        detail(json!({ "type": "reasoning.summary", "summary": "x", "id": long })),
+        assistant(
+            json!({ "provider_specific_fields": { "blocks": [{ "kind": "k", "block": { "a": long } }] } }),
+        ),
+        assistant(json!({ "annotations": long })),
+        content(
+            json!({ "type": "image_url", "image_url": { "url": format!("https://a.example/{long}") } }),
+        ),
+        content(
+            json!({ "type": "image_url", "image_url": { "url": format!("data:image/png;base64,{base64}") } }),
+        ),
+        content(json!({ "type": "file", "file": { "file_id": "f", "filename": long } })),
+        content(
+            json!({ "type": "input_audio", "input_audio": { "data": base64, "format": "wav" } }),
+        ),
+        after(json!({ "role": "user", "content": vec![image; 1_000] })),
+        json!({ "tools": vec![tool(""); 500] }),
+        json!({ "tools": vec![tool(&"x".repeat(HUGE / 500)); 500] }),
+        json!({ "tools": vec![tool(""); 100_000] }),
+        schema("n", &long),
+        schema(&long, "x"),
+        json!({ "user": long }),
+        json!({ "metadata": long }),
+        json!({ "logit_bias": many_fields }),
+        many_fields.clone(),
+        json!({ "stop": vec!["x".repeat(1_000); 16] }),
+        json!({ "stop": long }),
+        json!({ "model": long }),
+    ];
+    let mut kinds: Vec<_> = fields
+        .into_iter()
+        .map(|fields| {
+            let mut body = chat(MODEL, "x");
+            merge(&mut body, fields);
+            said(body)
+        })
+        .collect();
+    // Arrays in one another, as many as a body holds, and many times that.
+    for megabytes in [9, 64] {
+        kinds.push(Bytes::from("[".repeat(megabytes << 20)));
+        let half = (megabytes << 20) / 2;
+        let nested = format!("{}{}", "[".repeat(half), "]".repeat(half));
+        kinds.push(Bytes::from(format!(
+            "{{\"model\":{MODEL:?},\"messages\":[{user}],\"extra\":{nested}}}"
+        )));
+    }
+    kinds
+}
+
+fn merge(object: &mut Value, fields: Value) {
+    if let (Value::Object(object), Value::Object(fields)) = (object, fields) {
+        object.extend(fields);
+    }
+}
+
+fn said(body: Value) -> Bytes {
+    body.to_string().into()
+}

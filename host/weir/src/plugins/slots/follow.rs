@@ -167,7 +167,9 @@ impl Plugins {
             Ok(component) => {
                 tracing::info!(slot, digest = %target, "the slot serves with another component");
                 self.swap(slot, Some(component), wanted.generation);
-                self.lock_synced().failed.remove(&key);
+                // Nor is anything else waited for that the slot was to serve with.
+                let mut synced = self.lock_synced();
+                synced.failed.retain(|(failed, _), _| failed != slot);
             }
             Err(OperationError::Database(error)) => return Err(error),
             Err(error) => {

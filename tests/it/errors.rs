@@ -313,8 +313,8 @@ async fn ids_names_and_lists_are_bounded_and_the_field_is_named() {
         assert_eq!(error["param"], param, "{error}");
     }
     assert_eq!(upstream.count(), 0);
-    // As much of it as is taken is served.
-    let mut body = parts(32, 1_000);
+    // Much of each is served.
+    let mut body = parts(4, 1_000);
     body["model"] = "scripted".into();
     body["tools"] = json!(vec![tool; 500]);
     let answer = gateway.client().post("/chat", &body).await;

@@ -1,8 +1,11 @@
 CREATE TABLE audit_events (
+    number   BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at       BIGINT NOT NULL,
     -- The same event, so many times from then on within a second.
     count    BIGINT NOT NULL CHECK (count > 0),
     kind     TEXT   NOT NULL,
+    -- Who brought it about, where that is known, such as user:usr_… or local:0.
+    actor    TEXT,
     method   TEXT,
     reason   TEXT,
     user_id  TEXT,

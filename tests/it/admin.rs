@@ -1,5 +1,6 @@
 //! What administrators are shown: the platform by calendar months, and what models cost and earn.
 
+use serde_json::{Value, json};
 use tests::gateway::{USER, at, on_each_database};
 use tests::ledger::{Served, hold, serve, settle};
 use tests::{Client, Gateway};
@@ -7,6 +8,21 @@ use weir::identity::store;
 use weir_storage::clock::ManualClock;
 
 const REPORTS: [&str; 2] = ["/admin/usage", "/admin/model-economics"];
+
+/// What only administrators may ask for, beside reports.
+const OPERATED: [(&str, &str); 11] = [
+    ("GET", "/admin/users"),
+    ("GET", "/admin/users/alice"),
+    ("POST", "/admin/users/alice/disable"),
+    ("POST", "/admin/users/alice/enable"),
+    ("POST", "/admin/users/alice/plan"),
+    ("POST", "/admin/users/alice/top-up"),
+    ("POST", "/admin/users/alice/grant-admin"),
+    ("POST", "/admin/users/alice/revoke-admin"),
+    ("GET", "/admin/keys"),
+    ("DELETE", "/admin/keys/key_0123456789abcdef"),
+    ("GET", "/admin/audit"),
+];
 
 const LARGE: Served<'static> = Served {
     user: USER,
@@ -184,4 +200,167 @@ async fn a_malformed_period_is_refused_by_name() {
         }
         report(&admin, &format!("{path}?other=1")).await;
     }
+}
+
+/// A list of an administrator's, part by part.
+async fn parts(admin: &Client, path: &str, items: &str, id: &str, cursor: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut next = Some(String::new());
+    while let Some(after) = next {
+        let sign = if path.contains('?') { '&' } else { '?' };
+        let after = match &*after {
+            "" => String::new(),
+            after => format!("&{cursor}={after}"),
+        };
+        let part = admin.get(&format!("{path}{sign}limit=2{after}")).await;
+        assert_eq!(part.status, 200, "{}", part.text());
+        let part = part.json();
+        let listed = part[items].as_array().expect("a list");
+        assert!((1..=2).contains(&listed.len()), "{part}");
+        let text = |item: &Value| {
+            item[id]
+                .as_str()
+                .map_or_else(|| item[id].to_string(), str::to_owned)
+        };
+        found.extend(listed.iter().map(text));
+        next = part["next"].as_str().map(str::to_owned);
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_and_keys_are_listed_part_by_part_without_their_secrets() {
+    each(async |gateway, _| {
+        let admin = gateway.admin("root").await;
+        let root = gateway.web_user_id("root").await;
+        let mut made = Vec::new();
+        for user in ["bob", "bob", "carol", "bob", "a/b?c"] {
+            let new = json!({ "user_id": user, "name": "n" });
+            let created = admin.post("/admin/keys", &new).await;
+            assert_eq!(created.status, 201, "{}", created.text());
+            made.push(created.json());
+        }
+        let raw = made[0]["api_key"].as_str().expect("a key");
+        let models = gateway.stranger().with_key(raw).get("/models").await;
+        assert_eq!(models.status, 200, "{}", models.text());
+
+        let users = parts(&admin, "/admin/users", "users", "user_id", "after").await;
+        let mut sorted = vec!["a/b?c", USER, "bob", "carol", &root];
+        sorted.sort_unstable();
+        let mut found = users.clone();
+        found.sort_unstable();
+        assert_eq!(found, sorted, "each once");
+        let admins = parts(
+            &admin,
+            "/admin/users?admin=true",
+            "users",
+            "user_id",
+            "after",
+        )
+        .await;
+        assert_eq!(admins, [&*root]);
+
+        let keys = parts(&admin, "/admin/keys?user_id=bob", "keys", "key_id", "after").await;
+        assert_eq!(keys.len(), 3, "{keys:?}");
+        let all = parts(&admin, "/admin/keys", "keys", "key_id", "after").await;
+        assert_eq!(all.len(), 6, "each once: {all:?}");
+        let listed = admin.get("/admin/keys").await.text();
+        for key in &made {
+            let raw = key["api_key"].as_str().expect("a key");
+            assert!(
+                listed.contains(&raw[..10]) && !listed.contains(&raw[..14]),
+                "{listed}"
+            );
+        }
+        let gone = admin.delete(&format!("/admin/keys/{}", keys[1])).await;
+        assert_eq!(gone.status, 204);
+        let active = parts(
+            &admin,
+            "/admin/keys?user_id=bob&active=true",
+            "keys",
+            "key_id",
+            "after",
+        );
+        assert_eq!(active.await, [keys[0].clone(), keys[2].clone()]);
+
+        let path = "/admin/users/a%2Fb%3Fc";
+        let shown = admin.get(path).await.json();
+        assert_eq!(shown["user_id"], "a/b?c");
+        assert_eq!(shown["account"]["available_credits"], 500);
+        let topped_up = admin
+            .post(&format!("{path}/top-up"), &json!({ "credits": 1.25 }))
+            .await;
+        assert_eq!(topped_up.json()["account"]["available_credits"], 501.25);
+
+        let by = format!("/admin/audit?actor=user:{root}");
+        let events = parts(&admin, &by, "events", "kind", "before").await;
+        let mut expected = vec!["user.topped_up", "api_key.revoked"];
+        expected.extend(["api_key.created"; 5]);
+        assert_eq!(events, expected);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_and_keys_are_for_administrators_and_mistakes_are_named() {
+    let gateway = Gateway::start().await;
+    let admin = gateway.admin("root").await;
+    for (method, path) in OPERATED {
+        let ask = async |client: Client| {
+            let method = method.parse().expect("a method");
+            client.send(method, path, None, "{}".into()).await
+        };
+        ask(gateway.client()).await.error(401, "UNAUTHENTICATED");
+        ask(gateway.stranger()).await.error(401, "UNAUTHENTICATED");
+        ask(gateway.web("bob")).await.error(403, "FORBIDDEN");
+    }
+    for (path, param) in [
+        ("users?limit=0", "limit"),
+        ("users?limit=1001", "limit"),
+        ("users?plan=gold", "plan"),
+        ("users?admin=1", "admin"),
+        ("users?disabled=", "disabled"),
+        ("users?disable=true", "disable"),
+        ("keys?active=maybe", "active"),
+        ("keys?user=bob", "user"),
+        ("keys?after=a&after=b", "after"),
+        ("audit?before=-1", "before"),
+        ("audit?limit=x", "limit"),
+    ] {
+        let refused = admin.get(&format!("/admin/{path}")).await;
+        let error = refused.error(400, "INVALID_REQUEST");
+        assert_eq!(error["param"], param, "{error}");
+    }
+    for (path, body, param) in [
+        ("alice/plan", json!({ "plan": "gold" }), "plan"),
+        (
+            "alice/plan",
+            json!({ "plan": "pro", "months": 3 }),
+            "months",
+        ),
+        ("alice/top-up", json!({ "credits": 0 }), "credits"),
+        ("alice/top-up", json!({ "credits": "5" }), "credits"),
+        ("alice/top-up", json!({ "credits": 0.000_000_1 }), "credits"),
+        ("alice/top-up", json!({ "credits": 1, "id": "" }), "id"),
+    ] {
+        let refused = admin.post(&format!("/admin/users/{path}"), &body).await;
+        let error = refused.error(400, "INVALID_REQUEST");
+        assert_eq!(error["param"], param, "{error}");
+    }
+    let long = json!({ "plan": "x".repeat(65 << 10) });
+    let refused = admin.post("/admin/users/alice/plan", &long).await;
+    refused.error(413, "PAYLOAD_TOO_LARGE");
+    for (path, body) in [
+        ("enable", json!({})),
+        ("plan", json!({ "plan": "pro" })),
+        ("top-up", json!({ "credits": 1 })),
+        ("grant-admin", json!({})),
+    ] {
+        let refused = admin
+            .post(&format!("/admin/users/nobody/{path}"), &body)
+            .await;
+        assert_eq!(refused.error(404, "UNKNOWN_USER")["param"], "user_id");
+    }
+    let refused = admin.delete("/admin/keys/key_0123456789abcdef").await;
+    assert_eq!(refused.error(404, "NOT_FOUND")["param"], "key_id");
 }

@@ -542,7 +542,7 @@ fn operators_change_plans_and_credits_and_look_into_the_ledger() {
     for (arguments, message) in [
         (
             ["user", "top-up", "--user", "bob", "--credits", "1"],
-            "there is no user bob",
+            "There is no user bob",
         ),
         (
             ["user", "top-up", "--user", "alice", "--credits", "0"],
@@ -595,7 +595,7 @@ fn an_operator_makes_and_unmakes_an_administrator() {
         text(&unknown.stderr)
     );
     let unknown = user(&["grant-admin", "--user", "usr_0"]);
-    assert!(text(&unknown.stderr).contains("there is no user usr_0"));
+    assert!(text(&unknown.stderr).contains("There is no user usr_0"));
     assert!(!user(&["grant-admin"]).status.success());
 
     curl(

@@ -9,6 +9,7 @@ use tests::gateway::USER;
 use tests::issuer::key_set;
 use tests::stores::{Postgres, Redis};
 use tests::{Client, Gateway, Reply, SigningKey, Upstream, chat};
+use weir::audit::Actor;
 use weir::identity::api_key::RawKey;
 use weir::identity::{self, store};
 use weir_storage::clock::{ManualClock, Millis};
@@ -352,7 +353,7 @@ async fn a_key_in_use_stays_known_while_its_address_is_locked_out() {
     }
     assert!(refused > 600, "{refused}");
     let id = RawKey::parse(gateway.key()).expect("a key");
-    identity::revoke(gateway.app(), USER, id.id())
+    identity::revoke(gateway.app(), USER, id.id(), &Actor::user(USER))
         .await
         .expect("it is revoked");
     for _ in 0..12 {
@@ -419,7 +420,7 @@ async fn what_is_genuine_and_good_no_more_does_not_count() {
     let revoked = identity::replace_key(app, USER, "revoked")
         .await
         .expect("a key");
-    identity::revoke(app, USER, revoked.id())
+    identity::revoke(app, USER, revoked.id(), &Actor::user(USER))
         .await
         .expect("it is revoked");
     let outdated = [
@@ -524,8 +525,9 @@ async fn a_disabled_user_can_do_nothing_on_any_node_until_enabled_again() {
             assert_eq!(other.status, 200, "{}", other.text());
         }
     };
+    let by = Actor::local(0);
     let set = async |user: &str, disabled: bool| {
-        let set = identity::users::set_disabled(first.app(), user, disabled).await;
+        let set = identity::users::set_disabled(first.app(), user, disabled, &by).await;
         set.expect("the stores answer")
     };
     ask(0, 200).await;
@@ -540,7 +542,7 @@ async fn a_disabled_user_can_do_nothing_on_any_node_until_enabled_again() {
     // A key that was revoked meanwhile stays so.
     assert!(set(&alice, true).await);
     let id = keys[1]["key_id"].as_str().expect("an id");
-    identity::revoke(first.app(), &alice, id)
+    identity::revoke(first.app(), &alice, id, &by)
         .await
         .expect("it is revoked");
     assert!(set(&alice, false).await);

@@ -28,6 +28,13 @@ impl FileLock {
         Self::locked(file, locked, path)
     }
 
+    /// A share of the lock, unless somebody else has all of it.
+    pub fn try_shared(path: &Path) -> anyhow::Result<Option<Self>> {
+        let file = open(path)?;
+        let locked = file.try_lock_shared();
+        Self::locked(file, locked, path)
+    }
+
     fn locked(
         file: File,
         locked: Result<(), TryLockError>,

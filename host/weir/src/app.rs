@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{Context, anyhow};
+use axum::extract::FromRef;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -36,24 +37,31 @@ use weir_storage::{Cache, Database, database};
 #[derive(Clone)]
 pub struct App(Arc<Shared>);
 
-/// The fields behind [`App`].
-pub struct Shared {
-    /// The settings it was started with.
-    pub config: Config,
+/// What is known of users, and what operators change about them: as much of a gateway as a command has while none runs.
+/// Cheap to clone.
+#[derive(Clone)]
+pub struct Core {
     /// The database: what must last.
     pub database: Database,
     /// The cache: key checks, rates and lockouts.
     pub cache: Cache,
-    /// Verifiers of web users' and services' tokens.
-    pub verifiers: Verifiers,
     /// The queue of security events.
     pub audit: Audit,
+    /// The clock, which tests set.
+    pub clock: Clock,
+}
+
+/// The fields behind [`App`], beside those of its [`Core`].
+pub struct Shared {
+    core: Core,
+    /// The settings it was started with.
+    pub config: Config,
+    /// Verifiers of web users' and services' tokens.
+    pub verifiers: Verifiers,
     /// The accounts and their credits.
     pub ledger: Ledger,
     /// The times of keys' last uses, to be written.
     pub last_used: LastUsed,
-    /// The clock, which tests set.
-    pub clock: Clock,
     /// The models that can be served.
     pub catalog: Catalog,
     /// The loaded adapters.
@@ -86,6 +94,46 @@ impl Deref for App {
 
     fn deref(&self) -> &Shared {
         &self.0
+    }
+}
+
+impl Deref for Shared {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.core
+    }
+}
+
+impl FromRef<App> for Core {
+    fn from_ref(app: &App) -> Self {
+        app.core.clone()
+    }
+}
+
+impl Core {
+    /// Opens the stores, and no more.
+    pub async fn open(config: &Config) -> anyhow::Result<Self> {
+        create_private_folder(&config.data_dir)?;
+        let clock = Clock::System;
+        let database_url = config.database_url();
+        let (database, cache) = tokio::join!(
+            Database::open(&database_url),
+            Cache::open(config.redis_url.as_ref(), &clock)
+        );
+        let database = database?;
+        Ok(Self {
+            audit: Audit::start(database.clone()),
+            database,
+            cache: cache?,
+            clock,
+        })
+    }
+
+    /// Writes what is to be written yet, and closes the database.
+    pub async fn close(&self) {
+        self.audit.flush().await;
+        self.database.close().await;
     }
 }
 
@@ -143,10 +191,8 @@ impl App {
         tokio::spawn(last_used.clone().write_behind(database.clone()));
         Ok(Self(Arc::new(Shared {
             verifiers,
-            audit: Audit::start(database.clone()),
             ledger,
             last_used,
-            clock,
             metrics,
             http,
             admission: Admission::new(&config.limits.admission),
@@ -163,9 +209,13 @@ impl App {
             shutdown: CancellationToken::new(),
             draining: CancellationToken::new(),
             started_at: Millis::now(),
+            core: Core {
+                audit: Audit::start(database.clone()),
+                database,
+                cache,
+                clock,
+            },
             config,
-            database,
-            cache,
             catalog,
             plugins,
             _serving: serving,

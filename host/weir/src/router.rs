@@ -1,15 +1,21 @@
 //! Every route on one page.
 
 use axum::Router;
-use axum::middleware;
+use axum::extract::{FromRef, FromRequestParts, Request, State};
+use axum::middleware::{self, Next};
+use axum::response::Response;
 use axum::routing::{delete, get, post};
-use http::{StatusCode, Uri};
+use http::{HeaderName, HeaderValue, StatusCode, Uri};
 
-use crate::app::App;
+use crate::admin::AdminCaller;
+use crate::app::{App, Core};
 use crate::error::ApiError;
 use crate::inference::dialect::openai_chat;
 use crate::surround::surround;
 use crate::{admin, billing, catalog, health, identity, inference, metrics, plugins};
+
+/// Where the gateway behind an admin socket keeps what lasts, for commands to say; passwords masked.
+pub const DATABASE: HeaderName = HeaderName::from_static("x-weir-database");
 
 /// The routes of the public service.
 pub fn public(app: App) -> Router {
@@ -57,7 +63,21 @@ pub fn internal(app: App) -> Router {
 /// The routes for whoever may open the admin socket.
 pub fn local(app: App) -> Router {
     let routes = admin_routes().merge(plugin_routes()).merge(metrics_route());
-    finish(routes, app)
+    let name_database = middleware::from_fn_with_state(app.clone(), name_database);
+    finish(routes, app).layer(name_database)
+}
+
+async fn name_database(State(app): State<App>, request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    if let Ok(url) = HeaderValue::try_from(app.config.database_url().to_string()) {
+        response.headers_mut().insert(DATABASE, url);
+    }
+    response
+}
+
+/// The routes for a command while no gateway runs. Errors are left as extensions of their responses.
+pub fn without_gateway(core: Core) -> Router {
+    user_and_key_routes().with_state(core)
 }
 
 fn metrics_route() -> Router<App> {
@@ -72,6 +92,41 @@ fn admin_routes() -> Router<App> {
             "/admin/model-economics",
             get(admin::routes::list_model_economics),
         )
+        .route("/admin/keys", post(admin::keys::create_key))
+        .merge(user_and_key_routes())
+}
+
+/// What administrators do to users and keys, and what they read of it: with a gateway or without.
+fn user_and_key_routes<S>() -> Router<S>
+where
+    S: Clone + Send + Sync + 'static,
+    Core: FromRef<S>,
+    AdminCaller: FromRequestParts<S, Rejection = ApiError>,
+{
+    Router::new()
+        .route("/admin/users", get(admin::users::list_users))
+        .route("/admin/users/{user_id}", get(admin::users::get_user))
+        .route(
+            "/admin/users/{user_id}/disable",
+            post(admin::users::disable_user),
+        )
+        .route(
+            "/admin/users/{user_id}/enable",
+            post(admin::users::enable_user),
+        )
+        .route("/admin/users/{user_id}/plan", post(admin::users::set_plan))
+        .route("/admin/users/{user_id}/top-up", post(admin::users::top_up))
+        .route(
+            "/admin/users/{user_id}/grant-admin",
+            post(admin::users::grant_admin),
+        )
+        .route(
+            "/admin/users/{user_id}/revoke-admin",
+            post(admin::users::revoke_admin),
+        )
+        .route("/admin/keys", get(admin::keys::list_keys))
+        .route("/admin/keys/{key_id}", delete(admin::keys::revoke_key))
+        .route("/admin/audit", get(admin::events::list_events))
 }
 
 /// What operators reach, administrators and other services, on either port.

@@ -177,13 +177,6 @@ impl MemoryCache {
         });
     }
 
-    pub(super) fn unbury(&self, tombstone: Tombstone<'_>) {
-        self.with(|tables, _| {
-            let (table, id) = tables.tombstones_of(tombstone);
-            table.remove(id);
-        });
-    }
-
     pub(super) fn count_failure(&self, address: &str, policy: LockoutPolicy) -> Option<Duration> {
         self.with(|tables, now| {
             let locked_out = tables.refuse_locked_out(address, now);

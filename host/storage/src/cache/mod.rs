@@ -233,17 +233,6 @@ impl Cache {
         }
     }
 
-    /// Takes a tombstone away: what it stood on is good again, in the database already.
-    pub async fn unbury(&self, tombstone: Tombstone<'_>) -> Result<(), CacheError> {
-        match self {
-            Self::Memory(memory) => {
-                memory.unbury(tombstone);
-                Ok(())
-            }
-            Self::Redis(redis) => redis.unbury(tombstone).await,
-        }
-    }
-
     /// Counts a failed proof of identity. Returns for how long its address is shut out, if it is now.
     ///
     /// Of more addresses than [`MAX_LOCKOUTS`], some are forgotten that are not shut out, and no more than these are

@@ -168,13 +168,6 @@ impl RedisCache {
             .await
     }
 
-    pub(super) async fn unbury(&self, tombstone: Tombstone<'_>) -> Result<(), CacheError> {
-        let mut command = redis::cmd("DEL");
-        command.arg(tombstone_key(tombstone));
-        self.call(async |connection| command.query_async(connection).await)
-            .await
-    }
-
     pub(super) async fn count_failure(
         &self,
         address: &str,

@@ -25,8 +25,9 @@ const KEPT_WARM: u32 = 2;
 const TRUSTED: Duration = Duration::from_secs(1);
 
 /// The server gives up on a statement when we do, so that what was abandoned does not go on, and on a
-/// transaction whose process is gone, so that its row locks do not stay.
-const SESSION: &str = "SET statement_timeout = 1000; \
+/// transaction whose process is gone, so that its row locks do not stay. What it merely remarks, such as that a table is
+/// there already, nobody needs to read.
+const SESSION: &str = "SET client_min_messages = warning; SET statement_timeout = 1000; \
                        SET idle_in_transaction_session_timeout = 5000";
 
 /// Parameters that sqlx understands. It logs others with their values, which may be secrets in a name

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use rusqlite::OpenFlags;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::{AnyPool, Executor, Row};
@@ -185,20 +185,36 @@ async fn move_log(pool: &AnyPool) -> sqlx::Result<(i64, i64)> {
     Ok((log.try_get(1)?, log.try_get(2)?))
 }
 
-/// Makes this process the one that serves from a SQLite file: two would each trust a cache of their own.
-/// The lock is held until what is returned is dropped, or the process ends.
+/// Somebody else is at work on a SQLite file.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "another weir is serving from {}, or a command is at work there; stop it, or give this one its own `data_dir`",
+    .0.display()
+)]
+pub struct InUse(PathBuf);
+
+/// Makes this process the one that serves from a SQLite file: two would each trust a cache of their own. The error is
+/// [`InUse`] if somebody else serves from it, or works on it. The lock is held until what is returned is dropped, or the
+/// process ends.
 pub fn lock_for_serving(url: &SecretUrl) -> anyhow::Result<Option<FileLock>> {
-    let Some(path) = file_of(url) else {
+    lock(url, FileLock::try_exclusive)
+}
+
+/// The same for a process that changes what a gateway keeps in its cache, as any number may while none serves.
+pub fn lock_for_working(url: &SecretUrl) -> anyhow::Result<Option<FileLock>> {
+    lock(url, FileLock::try_shared)
+}
+
+fn lock(
+    url: &SecretUrl,
+    take: impl Fn(&Path) -> anyhow::Result<Option<FileLock>>,
+) -> anyhow::Result<Option<FileLock>> {
+    let Some(database) = file_of(url) else {
         return Ok(None);
     };
-    let path = beside(&path, "serving");
-    match FileLock::try_exclusive(&path)? {
+    match take(&beside(&database, "serving"))? {
         Some(lock) => Ok(Some(lock)),
-        None => bail!(
-            "another weir is serving from {}, or a command is at work there; stop it, or give this one its own \
-             `data_dir`",
-            path.display()
-        ),
+        None => Err(InUse(database).into()),
     }
 }
 

@@ -1,7 +1,10 @@
-//! What administrators are shown: the platform's usage, and what each model costs and earns.
+//! What administrators are shown and what they change: the platform's usage, what each model costs and earns, users and
+//! their keys, security events.
 //!
+//! - [`users`], [`keys`] and [`events`]: endpoints that need no more than a [`Core`], so that commands have them while no
+//!   gateway runs.
 //! - [`report`]: the figures, as plain functions of sums by day, model and provider; [`store`]: those sums.
-//! - [`routes`]: the endpoints. A handler that takes an [`AdminCaller`] is open to administrators only: web users
+//! - [`routes`]: the endpoints of reports. A handler that takes an [`AdminCaller`] is open to administrators only: web users
 //!   whose record has the role, which `weir user grant-admin` gives, and whoever may open the admin socket.
 //!
 //! A report is about a calendar month in UTC, whatever the billing cycles of accounts are: a charge counts on
@@ -12,15 +15,19 @@
 //!
 //! To add a figure, add it to [`report`], and what it is made of to [`store`].
 
+pub mod events;
+pub mod keys;
 pub mod report;
+mod request;
 pub mod routes;
 mod store;
+pub mod users;
 
 use axum::extract::FromRequestParts;
 use http::StatusCode;
 use http::request::Parts;
 
-use crate::app::App;
+use crate::app::{App, Core};
 use crate::audit::Actor;
 use crate::context::RequestContext;
 use crate::error::ApiError;
@@ -45,12 +52,8 @@ impl FromRequestParts<App> for AdminCaller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
-        if let Some(LocalPeer { uid }) = parts.extensions.get() {
-            let actor = Actor::local(*uid);
-            if let Some(context) = parts.extensions.get::<RequestContext>() {
-                context.note_user(actor.as_str());
-            }
-            return Ok(Self { actor });
+        if let Some(local) = Self::local(parts) {
+            return Ok(local);
         }
         let WebCaller { user_id, admin } = WebCaller::from_request_parts(parts, app).await?;
         if !admin {
@@ -62,5 +65,25 @@ impl FromRequestParts<App> for AdminCaller {
         }
         let actor = Actor::user(&user_id);
         Ok(Self { actor })
+    }
+}
+
+/// Of a command while no gateway runs, which alone has a [`Core`] and nothing else.
+impl FromRequestParts<Core> for AdminCaller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Core) -> Result<Self, ApiError> {
+        Self::local(parts).ok_or_else(ApiError::unauthenticated)
+    }
+}
+
+impl AdminCaller {
+    fn local(parts: &Parts) -> Option<Self> {
+        let LocalPeer { uid } = parts.extensions.get()?;
+        let actor = Actor::local(*uid);
+        if let Some(context) = parts.extensions.get::<RequestContext>() {
+            context.note_user(actor.as_str());
+        }
+        Some(Self { actor })
     }
 }

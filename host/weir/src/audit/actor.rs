@@ -22,6 +22,11 @@ impl Actor {
         Self(format!("local:{uid}"))
     }
 
+    /// Whoever runs this process.
+    pub fn myself() -> Self {
+        Self::local(rustix::process::getuid().as_raw())
+    }
+
     /// The name.
     pub fn as_str(&self) -> &str {
         &self.0

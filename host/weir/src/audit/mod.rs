@@ -8,9 +8,12 @@
 //! **Invariant:** no personal data and no secrets: opaque user and key ids, never an address, a token or a
 //! key.
 //!
+//! What is kept is read through [`log`].
+//!
 //! To record another kind of event, add a variant to [`AuditEvent`].
 
 mod actor;
+pub mod log;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -85,6 +88,20 @@ pub enum AuditEvent {
         /// The user's id.
         user_id: String,
     },
+    /// A user was put on a plan.
+    PlanSet {
+        /// The user's id.
+        user_id: String,
+        /// The plan's name.
+        plan: &'static str,
+    },
+    /// A user was given credits.
+    ToppedUp {
+        /// The user's id.
+        user_id: String,
+        /// How many, and as which gift.
+        credits: String,
+    },
 }
 
 /// Takes events. Cheap to clone.
@@ -95,7 +112,7 @@ pub struct Audit {
 }
 
 enum Queued {
-    Event(Millis, AuditEvent),
+    Event(Millis, Occurrence),
     /// Somebody waits until all events before this one are written.
     Flush(oneshot::Sender<()>),
 }
@@ -109,13 +126,6 @@ impl Audit {
         Self { queue, dropped }
     }
 
-    /// Records one event for a command, which has no writer and ends when this is written, or lost.
-    pub async fn record_now(database: &Database, event: AuditEvent) {
-        let audit = Self::start(database.clone());
-        audit.record(event);
-        audit.flush().await;
-    }
-
     /// Waits until all events so far are written, or lost.
     pub async fn flush(&self) {
         let (done, written) = oneshot::channel();
@@ -124,20 +134,42 @@ impl Audit {
         }
     }
 
-    /// Records an event.
+    /// Records an event that nobody is known to have brought about.
     pub fn record(&self, event: AuditEvent) {
-        if self
-            .queue
-            .try_send(Queued::Event(Millis::now(), event))
-            .is_err()
-        {
+        self.send(Occurrence { event, actor: None });
+    }
+
+    /// Records what somebody did.
+    pub fn record_by(&self, actor: &Actor, event: AuditEvent) {
+        let actor = Some(actor.clone());
+        self.send(Occurrence { event, actor });
+    }
+
+    fn send(&self, occurrence: Occurrence) {
+        let queued = Queued::Event(Millis::now(), occurrence);
+        if self.queue.try_send(queued).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-/// Events that are alike: when the first came, and how many.
-type Gathered = HashMap<AuditEvent, (Millis, i64)>;
+/// An event, and who brought it about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Occurrence {
+    event: AuditEvent,
+    actor: Option<Actor>,
+}
+
+/// Events that are alike, each with all of them.
+type Gathered = HashMap<Occurrence, Alike>;
+
+struct Alike {
+    /// Which of all that were gathered came first: they are written in that order.
+    order: usize,
+    /// When the first came.
+    at: Millis,
+    count: i64,
+}
 
 async fn write(database: Database, mut waiting: mpsc::Receiver<Queued>, dropped: Arc<AtomicU64>) {
     while let Some(first) = waiting.recv().await {
@@ -170,8 +202,14 @@ async fn write(database: Database, mut waiting: mpsc::Receiver<Queued>, dropped:
 /// Adds an event to those gathered, or returns who waits for them to be written.
 fn gather(gathered: &mut Gathered, waiting: Queued) -> Option<oneshot::Sender<()>> {
     match waiting {
-        Queued::Event(at, event) => {
-            gathered.entry(event).or_insert((at, 0)).1 += 1;
+        Queued::Event(at, occurrence) => {
+            let order = gathered.len();
+            let first = Alike {
+                order,
+                at,
+                count: 0,
+            };
+            gathered.entry(occurrence).or_insert(first).count += 1;
             None
         }
         Queued::Flush(done) => Some(done),
@@ -183,15 +221,18 @@ async fn insert(database: &Database, events: &Gathered) -> sqlx::Result<()> {
         return Ok(());
     }
     let mut transaction = database.begin().await?;
-    for (event, (at, count)) in events {
+    let mut events: Vec<_> = events.iter().collect();
+    events.sort_unstable_by_key(|(_, alike)| alike.order);
+    for (Occurrence { event, actor }, Alike { at, count, .. }) in events {
         let columns = event.columns();
         sqlx::query(
-            "INSERT INTO audit_events (at, count, kind, method, reason, user_id, key_id) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7)",
+            "INSERT INTO audit_events (at, count, kind, actor, method, reason, user_id, key_id) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
         )
         .bind(at.0)
         .bind(*count)
         .bind(columns.kind)
+        .bind(actor.as_ref().map(Actor::as_str))
         .bind(columns.method)
         .bind(columns.reason)
         .bind(columns.user_id)
@@ -207,7 +248,7 @@ async fn insert(database: &Database, events: &Gathered) -> sqlx::Result<()> {
 struct EventColumns<'a> {
     kind: &'static str,
     method: Option<&'static str>,
-    reason: Option<&'static str>,
+    reason: Option<&'a str>,
     user_id: Option<&'a str>,
     key_id: Option<&'a str>,
 }
@@ -243,6 +284,14 @@ impl AuditEvent {
             Self::UserEnabled { user_id } => of("user.enabled", Some(user_id)),
             Self::AdminGranted { user_id } => of("user.admin_granted", Some(user_id)),
             Self::AdminRevoked { user_id } => of("user.admin_revoked", Some(user_id)),
+            Self::PlanSet { user_id, plan } => EventColumns {
+                reason: Some(plan),
+                ..of("user.plan_set", Some(user_id))
+            },
+            Self::ToppedUp { user_id, credits } => EventColumns {
+                reason: Some(credits),
+                ..of("user.topped_up", Some(user_id))
+            },
         }
     }
 }

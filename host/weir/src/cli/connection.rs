@@ -1,25 +1,35 @@
 //! The way from a command to a gateway: whom it asks, as whom, and what the answers say.
 //!
 //! A command of the machine that a gateway runs on goes through its admin socket, and needs no token: see
-//! [`Connection::local`]. Those that services may use go to any gateway's port, with a service's token.
+//! [`operate`]. While none runs, the command works on the stores itself, by the same routes, called in this process. Those that services may use go to any gateway's port, with a service's token.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
+use axum::Router;
 use bytes::Bytes;
-use http::{Method, header};
-use reqwest::Body;
+use http::{Method, Request, StatusCode, header};
+use http_body_util::BodyExt;
+use reqwest::{Body, RequestBuilder};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::net::UnixStream;
+use tower_service::Service;
 use url::Url;
 
+use crate::admin::LocalPeer;
+use crate::app::{App, Core};
 use crate::config::Config;
+use crate::error::ApiError;
 use crate::identity::dev_issuer::{DevAudience, SERVICE_EMAIL};
 use crate::outgoing::{self, Client};
+use crate::plugins::bundled;
+use crate::{router, server};
 use weir_storage::clock::Millis;
+use weir_storage::database::{self, InUse};
+use weir_storage::file_lock::FileLock;
 use weir_storage::secrets::Secret;
 
 /// The time that connecting may take.
@@ -27,6 +37,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The time that an answer may take: as long as compiling may, and some.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+
+/// How long a gateway may take that is starting or stopping, until it answers or is gone.
+const GATEWAY_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The arguments that name a gateway elsewhere, and the token to ask it with.
 #[derive(clap::Args)]
@@ -70,22 +83,51 @@ impl<T> GatewayAnswer<T> {
     }
 }
 
-/// A client of one gateway's `/admin`.
+/// What a command needs of a gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Needs {
+    /// Users, keys and what is recorded.
+    Stores,
+    /// Slots, and what can be loaded into them, too.
+    Plugins,
+}
+
+/// A client of one gateway's `/admin`; or, while none runs, what answers in its place.
 pub(super) struct Connection {
-    http: Client,
-    base: String,
-    /// What proves who asks; nothing at the admin socket.
-    token: Option<Secret>,
+    way: Way,
     /// What errors call the gateway.
     place: String,
+}
+
+enum Way {
+    Http {
+        http: Client,
+        base: String,
+        /// What proves who asks; nothing at the admin socket.
+        token: Option<Secret>,
+    },
+    InProcess(InProcess),
+}
+
+/// What a command works with while no gateway runs.
+struct InProcess {
+    routes: Router,
+    running: Running,
+    /// Keeps gateways off a SQLite file: one that begins to serve would not hear of what is changed.
+    _working: Option<FileLock>,
+}
+
+enum Running {
+    Core(Core),
+    App(App),
 }
 
 impl Remote {
     /// Settles whom to ask: whoever the arguments name, or else the gateway that runs here. Whether one answers at a URL
     /// shows with the first call.
-    pub(super) async fn connect(&self, config: &Config) -> anyhow::Result<Connection> {
+    async fn connect(&self, config: &Config) -> anyhow::Result<Connection> {
         if self.url.is_none() && self.token_file.is_none() {
-            return Connection::local(config).await;
+            return Connection::open(config, Needs::Plugins).await;
         }
         let base = match &self.url {
             Some(url) => url.trim_end_matches('/').to_owned(),
@@ -106,44 +148,120 @@ impl Remote {
             }
         };
         Ok(Connection {
-            http: outgoing::client(CONNECT_TIMEOUT)?,
             place: base.clone(),
-            base,
-            token: Some(token),
+            way: Way::Http {
+                http: outgoing::client(CONNECT_TIMEOUT)?,
+                base,
+                token: Some(token),
+            },
         })
+    }
+
+    /// Runs a command on the gateway that the arguments name.
+    pub(super) async fn operate(
+        &self,
+        config: &Config,
+        command: impl AsyncFnOnce(&Connection) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        self.connect(config).await?.run(command).await
     }
 }
 
+/// Runs a command on the gateway that runs here or, while none does, on its stores.
+pub(super) async fn operate(
+    config: &Config,
+    needs: Needs,
+    command: impl AsyncFnOnce(&Connection) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    Connection::open(config, needs).await?.run(command).await
+}
+
 impl Connection {
-    /// The gateway that runs on this configuration's data folder, through its admin socket.
-    pub(super) async fn local(config: &Config) -> anyhow::Result<Self> {
-        let folder = config.data_dir.display();
-        let path = config.admin_socket_path().with_context(|| {
-            "the admin socket is off (`admin_socket = false`), and there is no other way for this command"
-        })?;
-        match UnixStream::connect(&path).await {
-            Ok(_) => Self::at_socket(&path),
-            Err(error) => match error.kind() {
-                ErrorKind::NotFound | ErrorKind::ConnectionRefused => bail!(
-                    "no gateway runs on the data folder {folder}: start one with `weir serve`, or name the \
-                     configuration of the one that runs with --config"
-                ),
-                ErrorKind::PermissionDenied => bail!(
-                    "{} is not yours to open: run this as the user whom the gateway runs as",
-                    path.display()
-                ),
-                _ => Err(error).with_context(|| format!("connecting to {}", path.display())),
-            },
+    /// The gateway that runs here or, while none does, what answers in its place.
+    async fn open(config: &Config, needs: Needs) -> anyhow::Result<Self> {
+        let path = config.admin_socket_path();
+        let until = Instant::now() + GATEWAY_PATIENCE;
+        loop {
+            if let Some(path) = &path
+                && let Some(connection) = Self::at_socket(path).await?
+            {
+                return Ok(connection);
+            }
+            match InProcess::open(config, needs).await {
+                // A gateway that starts or stops, most likely.
+                Err(error) if error.is::<InUse>() && path.is_some() && Instant::now() < until => {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                Err(error) if error.is::<InUse>() => {
+                    let url = config.database_url();
+                    bail!(match &path {
+                        Some(path) => format!(
+                            "a gateway serves from {url}, and does not answer at {}: name its configuration with --config",
+                            path.display()
+                        ),
+                        None => format!(
+                            "a gateway serves from {url}, and its admin socket is off: set `admin_socket = true`, or \
+                             stop it first"
+                        ),
+                    });
+                }
+                in_process => {
+                    return Ok(Self {
+                        way: Way::InProcess(in_process?),
+                        place: config.database_url().to_string(),
+                    });
+                }
+            }
         }
     }
 
-    fn at_socket(path: &Path) -> anyhow::Result<Self> {
-        Ok(Self {
-            http: outgoing::socket_client(path)?,
-            base: "http://localhost".into(),
-            token: None,
+    /// Whoever listens at an admin socket; `None` if nobody does.
+    async fn at_socket(path: &Path) -> anyhow::Result<Option<Self>> {
+        let connected = UnixStream::connect(path).await;
+        match connected.map_err(|error| (error.kind(), error)) {
+            Ok(_) => {}
+            Err((ErrorKind::NotFound | ErrorKind::ConnectionRefused, _)) => return Ok(None),
+            Err((ErrorKind::PermissionDenied, _)) => bail!(
+                "{} is not yours to open: run this as the user whom the gateway runs as",
+                path.display()
+            ),
+            Err((_, error)) => {
+                return Err(error).with_context(|| format!("connecting to {}", path.display()));
+            }
+        }
+        Ok(Some(Self {
+            way: Way::Http {
+                http: outgoing::socket_client(path)?,
+                base: "http://localhost".into(),
+                token: None,
+            },
             place: path.display().to_string(),
-        })
+        }))
+    }
+
+    async fn run(
+        self,
+        command: impl AsyncFnOnce(&Self) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let outcome = command(&self).await;
+        if let Way::InProcess(InProcess { running, .. }) = &self.way {
+            match running {
+                Running::Core(core) => core.close().await,
+                Running::App(app) => server::close(app).await,
+            }
+        }
+        outcome
+    }
+
+    /// The stores, if no gateway runs.
+    pub(super) fn core(&self) -> Option<&Core> {
+        match &self.way {
+            Way::Http { .. } => None,
+            Way::InProcess(InProcess { running, .. }) => Some(match running {
+                Running::Core(core) => core,
+                Running::App(app) => app,
+            }),
+        }
     }
 
     /// Asks for something.
@@ -170,39 +288,50 @@ impl Connection {
     }
 
     /// Sends a request with its body's type and body, if it has one. An answer other than success is an error in the
-    /// gateway's words.
+    /// gateway's words. Of a change, says where it was made.
     pub(super) async fn send(
         &self,
         method: Method,
         path: &str,
         body: Option<(&'static str, Body)>,
     ) -> anyhow::Result<AnswerBody> {
-        let url = format!("{}{path}", self.base);
-        let url = Url::parse(&url).with_context(|| format!("{url} is no URL"))?;
-        let mut request = self.http.request(method, url).timeout(ANSWER_TIMEOUT);
-        if let Some(token) = &self.token {
-            request = request.bearer_auth(token.expose());
-        }
-        if let Some((content_type, body)) = body {
-            request = request
-                .header(header::CONTENT_TYPE, content_type)
-                .body(body);
-        }
-        let answer = async {
-            let response = request.send().await?;
-            let status = response.status();
-            Ok((status, response.bytes().await?))
+        let changes = method != Method::GET;
+        let body = match &self.way {
+            Way::Http { http, base, token } => {
+                let url = format!("{base}{path}");
+                let url = Url::parse(&url).with_context(|| format!("{url} is no URL"))?;
+                let mut request = http.request(method, url).timeout(ANSWER_TIMEOUT);
+                if let Some(token) = token {
+                    request = request.bearer_auth(token.expose());
+                }
+                if let Some((content_type, body)) = body {
+                    request = request
+                        .header(header::CONTENT_TYPE, content_type)
+                        .body(body);
+                }
+                let answered = receive(request).await;
+                let answered = answered.map_err(|error| self.explain(error))?;
+                if let Some(database) = answered.database
+                    && changes
+                {
+                    eprintln!("Done in {database}, by the gateway that serves from it.");
+                }
+                outcome_of(answered.status, answered.body)?
+            }
+            Way::InProcess(in_process) => {
+                let body = in_process.answer(method, path, body).await?;
+                if changes {
+                    self.say_where();
+                }
+                body
+            }
         };
-        let (status, body) = answer.await.map_err(|error| self.explain(error))?;
-        if status.is_success() {
-            return Ok(AnswerBody(body));
-        }
-        let json: Value = serde_json::from_slice(&body).unwrap_or_default();
-        let error = &json["error"];
-        match (error["code"].as_str(), error["message"].as_str()) {
-            (Some(code), Some(message)) => bail!("{code}: {message}"),
-            _ => bail!("the gateway answers with {status}"),
-        }
+        Ok(AnswerBody(body))
+    }
+
+    /// Says which database was changed while no gateway runs.
+    pub(super) fn say_where(&self) {
+        eprintln!("Done in {}; no gateway runs here.", self.place);
     }
 
     fn explain(&self, error: reqwest::Error) -> anyhow::Error {
@@ -213,6 +342,103 @@ impl Connection {
         } else {
             anyhow!(outgoing::root_cause(error)).context("the gateway broke off")
         }
+    }
+}
+
+impl InProcess {
+    async fn open(config: &Config, needs: Needs) -> anyhow::Result<Self> {
+        match needs {
+            Needs::Stores => {
+                let working = database::lock_for_working(&config.database_url())?;
+                let core = Core::open(config).await?;
+                Ok(Self {
+                    routes: router::without_gateway(core.clone()),
+                    running: Running::Core(core),
+                    _working: working,
+                })
+            }
+            Needs::Plugins => {
+                config.check_mode()?;
+                let app = App::start(config.clone(), &bundled::adapters()).await?;
+                Ok(Self {
+                    routes: router::local(app.clone()),
+                    running: Running::App(app),
+                    _working: None,
+                })
+            }
+        }
+    }
+
+    async fn answer(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(&'static str, Body)>,
+    ) -> anyhow::Result<Bytes> {
+        let (content_type, body) = match body {
+            Some((content_type, body)) => (Some(content_type), axum::body::Body::new(body)),
+            None => (None, axum::body::Body::empty()),
+        };
+        let mut request = Request::builder().method(method).uri(path);
+        if let Some(content_type) = content_type {
+            request = request.header(header::CONTENT_TYPE, content_type);
+        }
+        let uid = rustix::process::getuid().as_raw();
+        let request = request.extension(LocalPeer { uid }).body(body)?;
+        let Ok(response) = self.routes.clone().call(request).await;
+        if let Some(error) = response.extensions().get::<ApiError>() {
+            bail!("{}: {}", error.code(), error.message());
+        }
+        let status = response.status();
+        let body = response.into_body().collect().await?.to_bytes();
+        outcome_of(status, body)
+    }
+}
+
+struct Answered {
+    status: StatusCode,
+    database: Option<String>,
+    body: Bytes,
+}
+
+async fn receive(request: RequestBuilder) -> reqwest::Result<Answered> {
+    let response = request.send().await?;
+    let database = response.headers().get(router::DATABASE);
+    let database = database.map(|url| String::from_utf8_lossy(url.as_bytes()).into_owned());
+    Ok(Answered {
+        status: response.status(),
+        database: database.filter(|_| response.status().is_success()),
+        body: response.bytes().await?,
+    })
+}
+
+/// The body of a success; else an error in the gateway's words.
+fn outcome_of(status: StatusCode, body: Bytes) -> anyhow::Result<Bytes> {
+    if status.is_success() {
+        return Ok(body);
+    }
+    let json: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let error = &json["error"];
+    match (error["code"].as_str(), error["message"].as_str()) {
+        (Some(code), Some(message)) => bail!("{code}: {message}"),
+        _ => bail!("the gateway answers with {status}"),
+    }
+}
+
+/// A path of these segments, whatever they hold, and this query.
+pub(super) fn path(segments: &[&str], query: &[(&str, Option<String>)]) -> String {
+    let mut url = Url::parse("http://localhost").expect("a URL");
+    if let Ok(mut path) = url.path_segments_mut() {
+        path.extend(segments);
+    }
+    let query = query.iter();
+    let query = query.filter_map(|(name, value)| Some((name, value.as_ref()?)));
+    for (name, value) in query {
+        url.query_pairs_mut().append_pair(name, value);
+    }
+    match url.query() {
+        Some(query) => format!("{}?{query}", url.path()),
+        None => url.path().to_owned(),
     }
 }
 

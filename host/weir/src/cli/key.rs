@@ -1,11 +1,15 @@
-//! `weir key`: API keys for users.
+//! `weir key`: API keys of users.
 
-use crate::audit::{Audit, AuditEvent};
+use serde_json::json;
+
+use super::connection::{Connection, GatewayAnswer, Needs, operate, path};
+use super::table::{TextTable, optional};
+use crate::admin::keys::{CreatedKey, KeyList};
+use crate::audit::Actor;
 use crate::config::Config;
+use crate::identity;
+use crate::identity::api_key::LIFETIME_DAYS;
 use crate::identity::pepper::Peppers;
-use crate::identity::{api_key, store};
-use weir_storage::Database;
-use weir_storage::clock::Millis;
 
 #[derive(clap::Subcommand)]
 pub(super) enum Command {
@@ -18,10 +22,69 @@ pub(super) enum Command {
         #[arg(long, default_value = "Default")]
         name: String,
     },
+    /// List keys by user and age: their ids and first characters, never the keys themselves.
+    List {
+        /// Only this user's.
+        #[arg(long, value_name = "ID")]
+        user: Option<String>,
+        /// Only those that work: neither revoked nor expired.
+        #[arg(long)]
+        active: bool,
+        /// How many, at most 1000.
+        #[arg(long, default_value_t = 100)]
+        limit: u32,
+        /// Go on after the key of this id.
+        #[arg(long, value_name = "KEY_ID")]
+        after: Option<String>,
+        /// Print the gateway's answer as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Revoke a key: from now on no node accepts it.
+    Revoke {
+        /// The key's id, such as key_0123456789abcdef: see `weir key list`.
+        #[arg(value_name = "KEY_ID")]
+        key: String,
+    },
 }
 
 pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
-    let Command::Create { user, name } = command;
+    let operated = operate(&config, Needs::Stores, async |connection| match command {
+        Command::Create { user, name } => create(&config, connection, user, name).await,
+        Command::List {
+            user,
+            active,
+            limit,
+            after,
+            json,
+        } => {
+            let query = [
+                ("user_id", user),
+                ("active", active.then(|| "true".to_owned())),
+                ("limit", Some(limit.to_string())),
+                ("after", after),
+            ];
+            let keys = connection.get(&path(&["admin", "keys"], &query)).await?;
+            keys.show(json, print);
+            Ok(())
+        }
+        Command::Revoke { key } => {
+            connection
+                .delete(&path(&["admin", "keys", &key], &[]))
+                .await?;
+            println!("{key} is revoked.");
+            Ok(())
+        }
+    });
+    operated.await
+}
+
+async fn create(
+    config: &Config,
+    connection: &Connection,
+    user: String,
+    name: String,
+) -> anyhow::Result<()> {
     let fits = |text: &str| (1..=256).contains(&text.len()) && !text.contains(char::is_control);
     anyhow::ensure!(
         fits(&user),
@@ -31,21 +94,53 @@ pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> 
         fits(&name),
         "--name takes 1 to 256 bytes without control characters"
     );
-    config.check_mode()?;
-    let database = Database::open(&config.database_url()).await?;
-    let peppers = Peppers::open(&config.api_key_peppers, &config.own_pepper(), &database).await?;
-    let key = store::create_key(&database, &peppers, &user, &name, false, Millis::now()).await?;
-    let created = AuditEvent::KeyCreated {
-        user_id: user.clone(),
-        key_id: key.id().to_owned(),
+    let (key, id) = match connection.core() {
+        None => {
+            let new = json!({ "user_id": user, "name": name });
+            let created: GatewayAnswer<CreatedKey> = connection.post("/admin/keys", &new).await?;
+            (created.parsed.api_key, created.parsed.key_id)
+        }
+        Some(core) => {
+            config.check_mode()?;
+            let (configured, own) = (&config.api_key_peppers, config.own_pepper());
+            let peppers = Peppers::open(configured, &own, &core.database).await?;
+            let key = identity::create_key(core, &peppers, &user, &name, &Actor::myself()).await?;
+            connection.say_where();
+            (key.expose().to_owned(), key.id().to_owned())
+        }
     };
-    Audit::record_now(&database, created).await;
-    database.close().await;
-    println!("{}", key.expose());
+    println!("{key}");
     eprintln!(
-        "This is {} of user {user}; it works for {} days and is not shown again.",
-        key.id(),
-        api_key::LIFETIME_DAYS
+        "This is {id} of user {user}; it works for {LIFETIME_DAYS} days and is not shown again."
     );
     Ok(())
+}
+
+fn print(KeyList { keys, next }: &KeyList) {
+    let mut table = TextTable::new(&[
+        "KEY",
+        "USER",
+        "NAME",
+        "BEGINS",
+        "CREATED",
+        "LAST USED",
+        "EXPIRES",
+        "STATE",
+    ]);
+    for key in keys {
+        table.row([
+            key.key_id.clone(),
+            key.user_id.clone(),
+            key.name.clone(),
+            key.prefix.clone(),
+            key.created_at.clone(),
+            optional(&key.last_used_at),
+            key.expires_at.clone(),
+            key.state.clone(),
+        ]);
+    }
+    table.print();
+    if let Some(next) = next {
+        eprintln!("There are more: --after {next}");
+    }
 }

@@ -6,12 +6,14 @@
     reason = "commands answer on standard output and complain on standard error"
 )]
 
+mod audit;
 mod check;
 mod connection;
 mod key;
 mod ledger;
 mod plugin;
 mod serve;
+mod table;
 mod token;
 mod user;
 
@@ -39,7 +41,7 @@ struct Arguments {
 enum Command {
     /// Run the gateway. Without any configuration: development mode on 127.0.0.1:8080.
     Serve(serve::Arguments),
-    /// Make API keys.
+    /// Make, list and revoke users' API keys.
     #[command(subcommand)]
     Key(key::Command),
     /// Mint tokens of development mode's own issuer.
@@ -48,9 +50,11 @@ enum Command {
     /// Look into the ledger.
     #[command(subcommand)]
     Ledger(ledger::Command),
-    /// Change users.
+    /// List and change users: their plans, credits and rights.
     #[command(subcommand)]
     User(user::Command),
+    /// List security events, the newest first: who did what to users and keys, who failed to prove themselves.
+    Audit(audit::Arguments),
     /// Install, activate and look at plugins.
     #[command(subcommand)]
     Plugin(plugin::Command),
@@ -98,6 +102,7 @@ pub fn run() -> ExitCode {
             Command::Key(command) => key::run(config, command).await,
             Command::Token(command) => token::run(config, command).await,
             Command::User(command) => user::run(config, command).await,
+            Command::Audit(arguments) => audit::run(config, arguments).await,
             Command::Ledger(command) => ledger::run(config, command).await,
             Command::Plugin(command) => plugin::run(config, command).await,
             Command::Check => check::run(config).await,

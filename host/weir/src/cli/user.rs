@@ -1,21 +1,51 @@
-//! `weir user`: what operators change about users.
+//! `weir user`: users, and what operators change about them.
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+use weir_ledger::{Credits, Plan};
 
-use crate::audit::{Audit, AuditEvent};
+use super::connection::{Connection, GatewayAnswer, Needs, operate, path};
+use super::table::{TextTable, optional};
+use crate::admin::users::{CreditGift, PlanChange, UserItem, UserList};
 use crate::config::Config;
 use crate::identity::dev_issuer::{DevAudience, DevIssuer};
-use crate::identity::store;
-use weir_ledger::{
-    AccountId, Action, Credits, Grant, LedgerError, Operation, OperationId, Period, Plan, Refusal,
-    Store, TopUp,
-};
-use weir_storage::Database;
-use weir_storage::clock::Millis;
-use weir_storage::ids;
 
 #[derive(clap::Subcommand)]
 pub(super) enum Command {
+    /// List users by id.
+    List {
+        /// Only those on this plan: free, guru or pro.
+        #[arg(long)]
+        plan: Option<Plan>,
+        /// Only administrators.
+        #[arg(long)]
+        admin: bool,
+        /// Only those that are disabled.
+        #[arg(long)]
+        disabled: bool,
+        /// How many, at most 1000.
+        #[arg(long, default_value_t = 100)]
+        limit: u32,
+        /// Go on after the user of this id.
+        #[arg(long, value_name = "ID")]
+        after: Option<String>,
+        /// Print the gateway's answer as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show a user, and the credits that they have.
+    Show {
+        #[command(flatten)]
+        who: Who,
+        /// Print the gateway's answer as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Let a user do nothing any more, by key or in person: at once, like a revocation. Requests under way end as they
+    /// would.
+    Disable(Who),
+    /// Let a disabled user in again, with the keys that they had.
+    Enable(Who),
     /// Make a web user an administrator, from their next request on.
     GrantAdmin(Who),
     /// Make an administrator an ordinary user, from their next request on.
@@ -35,6 +65,10 @@ pub(super) enum Command {
         /// How many, such as 5000 or 0.5.
         #[arg(long)]
         credits: String,
+        /// A name for this gift, such as an invoice's number: however often the command is run with it, the credits are
+        /// given once.
+        #[arg(long, value_name = "NAME")]
+        id: Option<String>,
     },
 }
 
@@ -50,110 +84,157 @@ pub(super) struct Who {
     subject: Option<String>,
 }
 
+/// A command about users, on a gateway.
+struct Users<'a> {
+    config: &'a Config,
+    connection: &'a Connection,
+}
+
 pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
-    let database = Database::open(&config.database_url()).await?;
-    let done = change(&config, &database, command).await;
-    database.close().await;
-    println!("{}", done?);
-    Ok(())
+    let operated = operate(&config, Needs::Stores, async |connection| {
+        let users = Users {
+            config: &config,
+            connection,
+        };
+        users.run(command).await
+    });
+    operated.await
 }
 
-async fn change(config: &Config, database: &Database, command: Command) -> anyhow::Result<String> {
-    let (Command::GrantAdmin(who)
-    | Command::RevokeAdmin(who)
-    | Command::SetPlan { who, .. }
-    | Command::TopUp { who, .. }) = &command;
-    let user_id = who.find(config, database).await?;
-    match command {
-        Command::GrantAdmin(_) => set_admin(database, user_id, true).await,
-        Command::RevokeAdmin(_) => set_admin(database, user_id, false).await,
-        Command::SetPlan { plan, .. } => set_plan(database, user_id, plan).await,
-        Command::TopUp { credits, .. } => top_up(database, user_id, &credits).await,
+impl Users<'_> {
+    async fn run(&self, command: Command) -> anyhow::Result<()> {
+        match command {
+            Command::List {
+                plan,
+                admin,
+                disabled,
+                limit,
+                after,
+                json,
+            } => {
+                let only = |flag: bool| flag.then(|| "true".to_owned());
+                let query = [
+                    ("plan", plan.map(|plan| plan.to_string())),
+                    ("admin", only(admin)),
+                    ("disabled", only(disabled)),
+                    ("limit", Some(limit.to_string())),
+                    ("after", after),
+                ];
+                let users = path(&["admin", "users"], &query);
+                self.connection.get(&users).await?.show(json, print_list);
+            }
+            Command::Show { who, json } => {
+                let user = path(&["admin", "users", &self.find(who).await?], &[]);
+                self.connection.get(&user).await?.show(json, print_user);
+            }
+            Command::Disable(who) => {
+                let user = self.change(who, "disable", json!({})).await?;
+                println!("{} is disabled.", user.user_id);
+            }
+            Command::Enable(who) => {
+                let user = self.change(who, "enable", json!({})).await?;
+                println!("{} is enabled.", user.user_id);
+            }
+            Command::GrantAdmin(who) => {
+                let user = self.change(who, "grant-admin", json!({})).await?;
+                println!("{} is now an administrator.", user.user_id);
+            }
+            Command::RevokeAdmin(who) => {
+                let user = self.change(who, "revoke-admin", json!({})).await?;
+                println!("{} is not an administrator.", user.user_id);
+            }
+            Command::SetPlan { who, plan } => {
+                let body = serde_json::to_value(PlanChange { plan })?;
+                let user = self.change(who, "plan", body).await?;
+                println!(
+                    "{} is on the plan {plan}, with {} credits.",
+                    user.user_id,
+                    plan.monthly_credits()
+                );
+            }
+            Command::TopUp { who, credits, id } => {
+                let credits = Credits::parse(&credits)
+                    .filter(|credits| credits.is_in_range() && *credits > Credits::ZERO)
+                    .context("--credits takes a number of more than 0 with at most 6 decimals")?;
+                let body = serde_json::to_value(CreditGift { credits, id })?;
+                let user = self.change(who, "top-up", body).await?;
+                println!("{} has {credits} credits more.", user.user_id);
+            }
+        }
+        Ok(())
     }
-}
 
-async fn set_admin(database: &Database, user_id: String, admin: bool) -> anyhow::Result<String> {
-    let (found, event, now) = match admin {
-        true => (
-            store::grant_admin(database, &user_id, Millis::now()).await?,
-            AuditEvent::AdminGranted {
-                user_id: user_id.clone(),
-            },
-            "now",
-        ),
-        false => (
-            store::revoke_admin(database, &user_id).await?,
-            AuditEvent::AdminRevoked {
-                user_id: user_id.clone(),
-            },
-            "not",
-        ),
-    };
-    ensure!(found, "there is no user {user_id}");
-    Audit::record_now(database, event).await;
-    Ok(format!("{user_id} is {now} an administrator."))
-}
+    async fn change(&self, who: Who, what: &str, body: Value) -> anyhow::Result<UserItem> {
+        let user_id = self.find(who).await?;
+        let path = path(&["admin", "users", &user_id, what], &[]);
+        Ok(self.connection.post(&path, &body).await?.parsed)
+    }
 
-async fn set_plan(database: &Database, user_id: String, plan: Plan) -> anyhow::Result<String> {
-    let now = Millis::now();
-    let credits = plan.monthly_credits();
-    let action = Action::Grant(Grant {
-        id: OperationId(ids::operator_action_id()),
-        plan,
-        period: Period::monthly(now, now),
-        credits,
-    });
-    commit(database, &user_id, action, now).await?;
-    Ok(format!(
-        "{user_id} is on the plan {plan}, with {credits} credits."
-    ))
-}
-
-async fn top_up(database: &Database, user_id: String, credits: &str) -> anyhow::Result<String> {
-    let credits = Credits::parse(credits)
-        .filter(|credits| credits.is_in_range() && *credits > Credits::ZERO)
-        .context("--credits takes a number of more than 0 with at most 6 decimals")?;
-    let action = Action::TopUp(TopUp {
-        id: OperationId(ids::operator_action_id()),
-        credits,
-    });
-    commit(database, &user_id, action, Millis::now()).await?;
-    Ok(format!("{user_id} has {credits} credits more."))
-}
-
-async fn commit(
-    database: &Database,
-    user_id: &str,
-    action: Action,
-    at: Millis,
-) -> anyhow::Result<()> {
-    let operation = Operation {
-        account: AccountId(user_id.to_owned()),
-        at,
-        action,
-    };
-    let outcome = weir_ledger::commit_one(&Store::new(database.clone()), operation).await;
-    let is_unknown = outcome == Err(LedgerError::Refused(Refusal::UnknownAccount));
-    ensure!(!is_unknown, "there is no user {user_id}");
-    outcome.map(drop).context("changing the account")
-}
-
-impl Who {
-    async fn find(&self, config: &Config, database: &Database) -> anyhow::Result<String> {
-        let subject = match (&self.user, &self.subject) {
-            (Some(user), _) => return Ok(user.clone()),
+    async fn find(&self, who: Who) -> anyhow::Result<String> {
+        let subject = match (who.user, who.subject) {
+            (Some(user), _) => return Ok(user),
             (None, Some(subject)) => subject,
             (None, None) => unreachable!("the group is required"),
         };
-        let issuer = match &config.identity.web {
+        let issuer = match &self.config.identity.web {
             Some(web) => web.issuer.clone(),
-            None if config.is_dev() => DevIssuer::settings(DevAudience::Identity).issuer,
-            None => anyhow::bail!("there is no issuer of web users under `identity.web`"),
+            None if self.config.is_dev() => DevIssuer::settings(DevAudience::Identity).issuer,
+            None => bail!("there is no issuer of web users under `identity.web`"),
         };
-        let user = store::find_web_user(database.reader(), &issuer, subject).await?;
+        let query = [("subject", Some(subject.clone()))];
+        let named: GatewayAnswer<UserList> = self
+            .connection
+            .get(&path(&["admin", "users"], &query))
+            .await?;
+        let mut named = named.parsed.users.into_iter();
+        let user = named.find(|user| user.issuer.as_ref() == Some(&issuer));
         let user = user.with_context(|| {
             format!("{issuer} has named no {subject:?} yet; users appear with their first request")
         })?;
-        Ok(user.id)
+        Ok(user.user_id)
     }
+}
+
+fn print_list(UserList { users, next }: &UserList) {
+    let mut table = TextTable::new(&[
+        "USER",
+        "PLAN",
+        "SUBJECT",
+        "CREATED",
+        "ADMIN SINCE",
+        "DISABLED",
+    ]);
+    for user in users {
+        table.row([
+            user.user_id.clone(),
+            user.plan.clone(),
+            optional(&user.subject),
+            user.created_at.clone(),
+            optional(&user.admin_since),
+            optional(&user.disabled_at),
+        ]);
+    }
+    table.print();
+    if let Some(next) = next {
+        eprintln!("There are more: --after {next}");
+    }
+}
+
+fn print_user(user: &UserItem) {
+    let mut table = TextTable::new(&["USER", &user.user_id]);
+    let mut row = |name: &str, value: String| table.row([name.to_owned(), value]);
+    row("PLAN", user.plan.clone());
+    if let Some(account) = &user.account {
+        row("PLAN CREDITS", account.plan_credits_remaining.to_string());
+        row("BOUGHT CREDITS", account.topup_balance.to_string());
+        row("AVAILABLE", account.available_credits.to_string());
+        let cycle = format!("{} to {}", account.cycle_start, account.cycle_end);
+        row("CYCLE", cycle);
+    }
+    row("ISSUER", optional(&user.issuer));
+    row("SUBJECT", optional(&user.subject));
+    row("CREATED", user.created_at.clone());
+    row("ADMIN SINCE", optional(&user.admin_since));
+    row("DISABLED", optional(&user.disabled_at));
+    table.print();
 }

@@ -12,8 +12,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::client_address::ClientAddress;
-use crate::app::App;
-use crate::audit::AuditEvent;
+use crate::app::{App, Core};
+use crate::audit::{Actor, AuditEvent};
 use crate::error::ApiError;
 use weir_storage::cache::{CacheError, Lockout, LockoutPolicy};
 
@@ -41,16 +41,16 @@ pub(super) async fn count_failure(
 }
 
 /// The addresses that are shut out, those for longest yet first; so many at most.
-pub async fn list(app: &App, most: usize) -> Result<Vec<Lockout>, ApiError> {
-    app.cache.lockouts(most).await.map_err(not_now)
+pub async fn list(core: &Core, most: usize) -> Result<Vec<Lockout>, ApiError> {
+    core.cache.lockouts(most).await.map_err(not_now)
 }
 
 /// Lets an address in again. Returns whether it was shut out. Of an IPv6 client, any address will do.
-pub async fn clear(app: &App, address: IpAddr) -> Result<bool, ApiError> {
+pub async fn clear(core: &Core, address: IpAddr, by: &Actor) -> Result<bool, ApiError> {
     let address = ClientAddress::new(address).to_string();
-    let cleared = app.cache.clear_lockout(&address).await.map_err(not_now)?;
+    let cleared = core.cache.clear_lockout(&address).await.map_err(not_now)?;
     if cleared {
-        app.audit.record(AuditEvent::LockoutCleared);
+        core.audit.record_by(by, AuditEvent::LockoutCleared);
     }
     Ok(cleared)
 }

@@ -20,6 +20,7 @@
 pub mod api_key;
 pub mod client_address;
 pub mod dev_issuer;
+pub mod directory;
 mod fetch;
 pub mod jwks;
 pub mod jwt;
@@ -46,9 +47,10 @@ use serde::{Deserialize, Serialize};
 use self::api_key::{KeyVerdict, RawKey, StoredKey};
 use self::client_address::ClientAddress;
 use self::jwt::{TokenError, Verified};
+use self::pepper::Peppers;
 use self::rates::FailurePolicy;
-use crate::app::App;
-use crate::audit::AuditEvent;
+use crate::app::{App, Core};
+use crate::audit::{Actor, AuditEvent};
 use crate::context::RequestContext;
 use crate::error::ApiError;
 use weir_ledger::{AccountId, Payer, Plan, RequestSource};
@@ -576,32 +578,64 @@ fn store_failed(error: sqlx::Error) -> ApiError {
 }
 
 /// Revokes a user's key: from then on it is refused on every node, whatever they have cached.
-pub async fn revoke(app: &App, user_id: &str, key_id: &str) -> Result<(), ApiError> {
+pub async fn revoke(core: &Core, user_id: &str, key_id: &str, by: &Actor) -> Result<(), ApiError> {
     let exists = RawKey::is_id(key_id)
-        && store::has_key(&app.database, user_id, key_id)
+        && store::has_key(&core.database, user_id, key_id)
             .await
             .map_err(store_failed)?;
     if !exists {
-        return Err(ApiError::new(
-            StatusCode::NOT_FOUND,
-            "NOT_FOUND",
-            "There is no key of that id.",
-        )
-        .with_param("key_id"));
+        return Err(no_such_key());
     }
     // The tombstone first: a node that reads the key before the database is told cannot bring it back.
-    app.cache
+    core.cache
         .bury(Tombstone::Record(key_id), KEY_TTL)
         .await
         .map_err(|_| ApiError::cache_unavailable("The key could not be revoked; try again."))?;
-    store::disable_key(&app.database, key_id, app.clock.now())
+    store::disable_key(&core.database, key_id, core.clock.now())
         .await
         .map_err(store_failed)?;
-    app.audit.record(AuditEvent::KeyRevoked {
+    let revoked = AuditEvent::KeyRevoked {
         user_id: user_id.to_owned(),
         key_id: key_id.to_owned(),
-    });
+    };
+    core.audit.record_by(by, revoked);
     Ok(())
+}
+
+/// The same for whoever need not say whose key it is.
+pub async fn revoke_of_anybody(core: &Core, key_id: &str, by: &Actor) -> Result<(), ApiError> {
+    let owner = directory::find_owner(&core.database, key_id)
+        .await
+        .map_err(store_failed)?;
+    let owner = owner.ok_or_else(no_such_key)?;
+    revoke(core, &owner, key_id, by).await
+}
+
+fn no_such_key() -> ApiError {
+    ApiError::new(
+        StatusCode::NOT_FOUND,
+        "NOT_FOUND",
+        "There is no key of that id.",
+    )
+    .with_param("key_id")
+}
+
+/// Makes a key for a user, and the user if there is none of that id.
+pub async fn create_key(
+    core: &Core,
+    peppers: &Peppers,
+    user_id: &str,
+    name: &str,
+    by: &Actor,
+) -> sqlx::Result<RawKey> {
+    let now = core.clock.now();
+    let key = store::create_key(&core.database, peppers, user_id, name, false, now).await?;
+    let created = AuditEvent::KeyCreated {
+        user_id: user_id.to_owned(),
+        key_id: key.id().to_owned(),
+    };
+    core.audit.record_by(by, created);
+    Ok(key)
 }
 
 /// Makes a key for a user, and the user if there is none of that id; their keys of the same name end.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::WebCaller;
 use super::store::{self, KeyItem, NewKey};
 use crate::app::App;
-use crate::audit::AuditEvent;
+use crate::audit::{Actor, AuditEvent};
 use crate::error::ApiError;
 use crate::request::JsonBody;
 use weir_storage::clock::Millis;
@@ -62,10 +62,12 @@ pub async fn create_api_key(
             return Err(refused(format!("A user makes at most {most} keys a day.")));
         }
     };
-    app.audit.record(AuditEvent::KeyCreated {
+    let by = Actor::user(&caller.user_id);
+    let created = AuditEvent::KeyCreated {
         user_id: caller.user_id,
         key_id: key.id().to_owned(),
-    });
+    };
+    app.audit.record_by(&by, created);
     let created = json!({
         "key_id": key.id(),
         "api_key": key.expose(),
@@ -94,7 +96,8 @@ pub async fn revoke_api_key(
     caller: WebCaller,
     Path(key_id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    super::revoke(&app, &caller.user_id, &key_id).await?;
+    let by = Actor::user(&caller.user_id);
+    super::revoke(&app, &caller.user_id, &key_id, &by).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -3,43 +3,60 @@
 use http::StatusCode;
 
 use super::{KEY_TTL, store};
-use crate::app::App;
-use crate::audit::AuditEvent;
+use crate::app::{App, Core};
+use crate::audit::{Actor, AuditEvent};
 use crate::error::ApiError;
 use weir_storage::cache::Tombstone;
 
 /// Disables a user, or enables them again, at once on every node. Returns whether there is such a user.
 ///
 /// Requests that are under way go on to their end.
-pub async fn set_disabled(app: &App, user_id: &str, disabled: bool) -> Result<bool, ApiError> {
-    let tombstone = Tombstone::User(user_id);
+pub async fn set_disabled(
+    core: &Core,
+    user_id: &str,
+    disabled: bool,
+    by: &Actor,
+) -> Result<bool, ApiError> {
     let user_id = user_id.to_owned();
     let event = if disabled {
-        if find(app, &user_id).await?.is_none() {
+        if find(core, &user_id).await?.is_none() {
             return Ok(false);
         }
         // The tombstone first: a node that reads the user before the database is told cannot bring their keys back.
-        app.cache
-            .bury(tombstone, KEY_TTL)
+        core.cache
+            .bury(Tombstone::User(&user_id), KEY_TTL)
             .await
             .map_err(|_| not_now())?;
-        store::disable_user(&app.database, &user_id, app.clock.now())
+        store::disable_user(&core.database, &user_id, core.clock.now())
             .await
             .map_err(super::store_failed)?;
         AuditEvent::UserDisabled { user_id }
     } else {
-        let found = store::enable_user(&app.database, &user_id)
+        let found = store::enable_user(&core.database, &user_id)
             .await
             .map_err(super::store_failed)?;
         if !found {
             return Ok(false);
         }
-        // Once the database says so: who reads it from now on may fill the cache.
-        app.cache.unbury(tombstone).await.map_err(|_| not_now())?;
+        // A tombstone that stands yet only has the database asked. What it stands on may be older than a change of plan.
         AuditEvent::UserEnabled { user_id }
     };
-    app.audit.record(event);
+    core.audit.record_by(by, event);
     Ok(true)
+}
+
+/// Makes a change of a user's plan, and has all nodes see it at once: their rates are kept with their keys.
+pub async fn change_plan<T>(
+    core: &Core,
+    user_id: &str,
+    change: impl Future<Output = Result<T, ApiError>>,
+) -> Result<T, ApiError> {
+    // Until all records of before are gone, the database is asked.
+    core.cache
+        .bury(Tombstone::User(user_id), KEY_TTL)
+        .await
+        .map_err(|_| not_now())?;
+    change.await
 }
 
 /// Refuses a user whom another service names and for whom nothing may be done.
@@ -66,8 +83,8 @@ pub(super) fn disabled() -> ApiError {
     .with_no_retry()
 }
 
-async fn find(app: &App, user_id: &str) -> Result<Option<store::User>, ApiError> {
-    store::find_user(&app.database, user_id)
+async fn find(core: &Core, user_id: &str) -> Result<Option<store::User>, ApiError> {
+    store::find_user(&core.database, user_id)
         .await
         .map_err(super::store_failed)
 }

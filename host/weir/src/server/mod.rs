@@ -182,6 +182,11 @@ async fn drain(app: &App, connections: GracefulShutdown) {
         // They only have to say so to their clients; one whose client does not read is cut.
         let _ = tokio::time::timeout(LAST_WORDS, done).await;
     }
+    close(app).await;
+}
+
+/// Writes what is to be written yet, and closes the stores.
+pub async fn close(app: &App) {
     if tokio::time::timeout(LEDGER_STOP, app.ledger.stop())
         .await
         .is_err()

@@ -1,13 +1,13 @@
 //! `weir plugin install|list|show|activate|rollback|remove|events`: what operators do to the slots of a running gateway,
 //! through its `/admin/plugins`.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 
 use super::upload::upload;
 use crate::cli::connection::{Connection, GatewayAnswer, Remote};
+use crate::cli::table::{TextTable, optional};
 use crate::config::Config;
 use crate::plugins::routes::{
     EventList, InstalledItem, PluginItem, SLOT_NAMES, SlotItem, SlotList, is_slot_name,
@@ -78,143 +78,173 @@ pub(in crate::cli) struct Events {
 }
 
 pub(super) async fn list(config: &Config, gateway: Gateway) -> anyhow::Result<()> {
-    let connection = gateway.remote.connect(config).await?;
-    let slots: GatewayAnswer<SlotList> = connection.get("/admin/plugins").await?;
-    slots.show(gateway.json, |SlotList { slots }| {
-        let mut table = TextTable::new(&[
-            "SLOT", "ACTIVE", "NAME", "VERSION", "SOURCE", "REQUESTS", "ERRORS", "TRAPS",
-            "LATENCY", "CREDITS", "CLAMPS",
-        ]);
-        for slot in slots {
-            let active = slot
-                .plugins
-                .iter()
-                .find(|plugin| Some(&plugin.digest) == slot.active.as_ref());
-            match active {
-                Some(plugin) => table.row([
-                    slot.slot.clone(),
-                    short(&plugin.digest),
-                    plugin.name.clone(),
-                    plugin.version.clone(),
-                    plugin.source.clone(),
-                    plugin.requests.to_string(),
-                    plugin.errors.to_string(),
-                    plugin.traps.to_string(),
-                    latency(plugin),
-                    plugin.credits.to_string(),
-                    plugin.clamps.to_string(),
-                ]),
-                None => table.row([slot.slot.clone(), "none: it refuses".into()]),
-            }
-        }
-        table.print();
-    });
-    Ok(())
+    let remote = &gateway.remote;
+    remote
+        .operate(config, async |connection| {
+            let slots: GatewayAnswer<SlotList> = connection.get("/admin/plugins").await?;
+            slots.show(gateway.json, |SlotList { slots }| {
+                let mut table = TextTable::new(&[
+                    "SLOT", "ACTIVE", "NAME", "VERSION", "SOURCE", "REQUESTS", "ERRORS", "TRAPS",
+                    "LATENCY", "CREDITS", "CLAMPS",
+                ]);
+                for slot in slots {
+                    let active = slot
+                        .plugins
+                        .iter()
+                        .find(|plugin| Some(&plugin.digest) == slot.active.as_ref());
+                    match active {
+                        Some(plugin) => table.row([
+                            slot.slot.clone(),
+                            short(&plugin.digest),
+                            plugin.name.clone(),
+                            plugin.version.clone(),
+                            plugin.source.clone(),
+                            plugin.requests.to_string(),
+                            plugin.errors.to_string(),
+                            plugin.traps.to_string(),
+                            latency(plugin),
+                            plugin.credits.to_string(),
+                            plugin.clamps.to_string(),
+                        ]),
+                        None => table.row([slot.slot.clone(), "none: it refuses".into()]),
+                    }
+                }
+                table.print();
+            });
+            Ok(())
+        })
+        .await
 }
 
 pub(super) async fn show(config: &Config, show: Show) -> anyhow::Result<()> {
-    let connection = show.gateway.remote.connect(config).await?;
-    let slot: GatewayAnswer<SlotItem> = connection.get(&slot_path(&show.slot)).await?;
-    slot.show(show.gateway.json, print_slot);
-    Ok(())
+    let remote = &show.gateway.remote;
+    remote
+        .operate(config, async |connection| {
+            let slot: GatewayAnswer<SlotItem> = connection.get(&slot_path(&show.slot)).await?;
+            slot.show(show.gateway.json, print_slot);
+            Ok(())
+        })
+        .await
 }
 
 pub(super) async fn install(config: &Config, install: Install) -> anyhow::Result<()> {
     let bytes = read_component(&install.component)?;
-    let connection = install.gateway.remote.connect(config).await?;
-    // Whoever may not is told before the upload: a refusal during it breaks the connection.
-    let _: GatewayAnswer<SlotList> = connection.get("/admin/plugins").await?;
-    let query = if install.activate {
-        "?activate=true"
-    } else {
-        ""
-    };
-    let path = slot_path(&install.slot) + query;
-    let installed: GatewayAnswer<InstalledItem> = upload(&connection, &path, bytes.into()).await?;
-    installed.show(install.gateway.json, |installed| {
-        let InstalledItem {
-            slot,
-            digest,
-            name,
-            version,
-            active,
-        } = installed;
-        println!("Installed {name} {version} in the slot {slot}: {digest}");
-        match active {
-            true => println!("The slot serves with it."),
-            false => println!(
-                "To serve with it: weir plugin activate {slot} {}",
-                short(digest)
-            ),
-        }
-    });
-    Ok(())
+    let remote = &install.gateway.remote;
+    remote
+        .operate(config, async |connection| {
+            // Whoever may not is told before the upload: a refusal during it breaks the connection.
+            let _: GatewayAnswer<SlotList> = connection.get("/admin/plugins").await?;
+            let query = if install.activate {
+                "?activate=true"
+            } else {
+                ""
+            };
+            let path = slot_path(&install.slot) + query;
+            let installed: GatewayAnswer<InstalledItem> =
+                upload(connection, &path, bytes.into()).await?;
+            installed.show(install.gateway.json, |installed| {
+                let InstalledItem {
+                    slot,
+                    digest,
+                    name,
+                    version,
+                    active,
+                } = installed;
+                println!("Installed {name} {version} in the slot {slot}: {digest}");
+                match active {
+                    true => println!("The slot serves with it."),
+                    false => println!(
+                        "To serve with it: weir plugin activate {slot} {}",
+                        short(digest)
+                    ),
+                }
+            });
+            Ok(())
+        })
+        .await
 }
 
 pub(super) async fn activate(config: &Config, named: Named) -> anyhow::Result<()> {
-    let connection = named.gateway.remote.connect(config).await?;
-    let digest = find(&connection, &named).await?;
-    let body = serde_json::json!({ "digest": digest });
-    let slot: GatewayAnswer<SlotItem> = connection
-        .post(&(slot_path(&named.slot) + "/activate"), &body)
-        .await?;
-    slot.show(named.gateway.json, print_slot);
-    Ok(())
+    let remote = &named.gateway.remote;
+    remote
+        .operate(config, async |connection| {
+            let digest = find(connection, &named).await?;
+            let body = serde_json::json!({ "digest": digest });
+            let slot: GatewayAnswer<SlotItem> = connection
+                .post(&(slot_path(&named.slot) + "/activate"), &body)
+                .await?;
+            slot.show(named.gateway.json, print_slot);
+            Ok(())
+        })
+        .await
 }
 
 pub(super) async fn roll_back(config: &Config, show: Show) -> anyhow::Result<()> {
-    let connection = show.gateway.remote.connect(config).await?;
-    let slot: GatewayAnswer<SlotItem> = connection
-        .post(
-            &(slot_path(&show.slot) + "/rollback"),
-            &serde_json::json!({}),
-        )
-        .await?;
-    slot.show(show.gateway.json, print_slot);
-    Ok(())
+    let remote = &show.gateway.remote;
+    remote
+        .operate(config, async |connection| {
+            let slot: GatewayAnswer<SlotItem> = connection
+                .post(
+                    &(slot_path(&show.slot) + "/rollback"),
+                    &serde_json::json!({}),
+                )
+                .await?;
+            slot.show(show.gateway.json, print_slot);
+            Ok(())
+        })
+        .await
 }
 
 pub(super) async fn remove(config: &Config, named: Named) -> anyhow::Result<()> {
-    let connection = named.gateway.remote.connect(config).await?;
-    let digest = find(&connection, &named).await?;
-    connection
-        .delete(&format!("{}/{digest}", slot_path(&named.slot)))
-        .await?;
-    match named.gateway.json {
-        true => println!("{}", serde_json::json!({ "removed": digest })),
-        false => println!("Removed {} from the slot {}.", short(&digest), named.slot),
-    }
-    Ok(())
+    let remote = &named.gateway.remote;
+    remote
+        .operate(config, async |connection| {
+            let digest = find(connection, &named).await?;
+            connection
+                .delete(&format!("{}/{digest}", slot_path(&named.slot)))
+                .await?;
+            match named.gateway.json {
+                true => println!("{}", serde_json::json!({ "removed": digest })),
+                false => println!("Removed {} from the slot {}.", short(&digest), named.slot),
+            }
+            Ok(())
+        })
+        .await
 }
 
 pub(super) async fn events(config: &Config, events: Events) -> anyhow::Result<()> {
-    let connection = events.gateway.remote.connect(config).await?;
-    let path = match &events.slot {
-        Some(slot) => slot_path(slot) + "/events",
-        None => "/admin/plugins/events".to_owned(),
-    };
-    let list: GatewayAnswer<EventList> = connection
-        .get(&format!("{path}?limit={}", events.limit))
-        .await?;
-    list.show(events.gateway.json, |EventList { events }| {
-        let mut table =
-            TextTable::new(&["AT", "SLOT", "WHAT", "DIGEST", "BEFORE", "WHO", "DETAIL"]);
-        for event in events {
-            let digest =
-                |digest: &Option<String>| digest.as_deref().map_or_else(|| "-".to_owned(), short);
-            table.row([
-                event.at.clone(),
-                event.slot.clone(),
-                event.kind.clone(),
-                digest(&event.digest),
-                digest(&event.previous),
-                event.actor.clone(),
-                event.detail.clone().unwrap_or_default(),
-            ]);
-        }
-        table.print();
-    });
-    Ok(())
+    let remote = &events.gateway.remote;
+    remote
+        .operate(config, async |connection| {
+            let path = match &events.slot {
+                Some(slot) => slot_path(slot) + "/events",
+                None => "/admin/plugins/events".to_owned(),
+            };
+            let list: GatewayAnswer<EventList> = connection
+                .get(&format!("{path}?limit={}", events.limit))
+                .await?;
+            list.show(events.gateway.json, |EventList { events }| {
+                let mut table =
+                    TextTable::new(&["AT", "SLOT", "WHAT", "DIGEST", "BEFORE", "WHO", "DETAIL"]);
+                for event in events {
+                    let digest = |digest: &Option<String>| {
+                        digest.as_deref().map_or_else(|| "-".to_owned(), short)
+                    };
+                    table.row([
+                        event.at.clone(),
+                        event.slot.clone(),
+                        event.kind.clone(),
+                        digest(&event.digest),
+                        digest(&event.previous),
+                        event.actor.clone(),
+                        event.detail.clone().unwrap_or_default(),
+                    ]);
+                }
+                table.print();
+            });
+            Ok(())
+        })
+        .await
 }
 
 /// The whole digest that the arguments name the beginning of.
@@ -307,8 +337,8 @@ fn print_slot(slot: &SlotItem) {
             plugin.name.clone(),
             plugin.version.clone(),
             plugin.source.clone(),
-            optional(plugin.installed_at.clone().unwrap_or_default()),
-            optional(plugin.installed_by.clone().unwrap_or_default()),
+            optional(&plugin.installed_at),
+            optional(&plugin.installed_by),
             plugin.requests.to_string(),
             plugin.errors.to_string(),
             plugin.traps.to_string(),
@@ -326,51 +356,6 @@ fn latency(plugin: &PluginItem) -> String {
         .map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms"))
 }
 
-fn optional(text: String) -> String {
-    if text.is_empty() {
-        "-".to_owned()
-    } else {
-        text
-    }
-}
-
 fn short(digest: &str) -> String {
     digest.chars().take(SHOWN_DIGITS).collect()
-}
-
-/// Rows whose columns line up.
-struct TextTable {
-    rows: Vec<Vec<String>>,
-}
-
-impl TextTable {
-    fn new(headings: &[&str]) -> Self {
-        let headings = headings.iter().map(|heading| (*heading).to_owned());
-        Self {
-            rows: vec![headings.collect()],
-        }
-    }
-
-    fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().collect());
-    }
-
-    fn print(&self) {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
-        let width = |column: usize| {
-            let cells = self.rows.iter().filter_map(|row| row.get(column));
-            cells
-                .map(|cell| cell.chars().count())
-                .max()
-                .unwrap_or_default()
-        };
-        let widths: Vec<_> = (0..columns).map(width).collect();
-        for row in &self.rows {
-            let mut line = String::new();
-            for (cell, width) in row.iter().zip(&widths) {
-                let _ = write!(line, "{cell:width$}  ");
-            }
-            println!("{}", line.trim_end());
-        }
-    }
 }

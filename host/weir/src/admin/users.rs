@@ -1,0 +1,330 @@
+//! `/admin/users`: users, and what operators change about them.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use weir_ledger::{
+    Account, AccountId, Action, Credits, Grant, LedgerError, Operation, OperationId, Period, Plan,
+    Refusal, Store, TopUp,
+};
+use weir_storage::clock::Millis;
+use weir_storage::ids;
+
+use super::AdminCaller;
+use super::request::{AdminBody, ListQuery, cut};
+use crate::app::Core;
+use crate::audit::AuditEvent;
+use crate::billing;
+use crate::error::ApiError;
+use crate::identity::directory::{self, UserFilter, UserRecord};
+use crate::identity::{self, store};
+
+/// Characters of an operator's name for a top-up.
+const ID_CHARACTERS: usize = 200;
+
+/// A user.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct UserItem {
+    /// The user's id.
+    pub user_id: String,
+    /// The issuer whose tokens name the user; null for one who has API keys only.
+    pub issuer: Option<String>,
+    /// What that issuer calls them.
+    pub subject: Option<String>,
+    /// `free`, `guru` or `pro`.
+    pub plan: String,
+    /// Since when it is an administrator; null for an ordinary one.
+    pub admin_since: Option<String>,
+    /// Since when it is disabled; null for one that is not.
+    pub disabled_at: Option<String>,
+    /// When it was first seen.
+    pub created_at: String,
+    /// What it has; not in lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<AccountItem>,
+}
+
+/// What a user has, in the period that is due.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct AccountItem {
+    /// What is left of the plan's credits, held ones included.
+    pub plan_credits_remaining: Credits,
+    /// What is left of what was bought, held ones included.
+    pub topup_balance: Credits,
+    /// What of both no open request holds.
+    pub available_credits: Credits,
+    /// The first moment of the cycle.
+    pub cycle_start: String,
+    /// The first moment after it.
+    pub cycle_end: String,
+}
+
+/// A part of all users.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct UserList {
+    /// By id.
+    pub users: Vec<UserItem>,
+    /// The `after` of the next part; null if this is the last.
+    pub next: Option<String>,
+}
+
+/// The body that puts a user on a plan.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanChange {
+    /// The plan.
+    pub plan: Plan,
+}
+
+/// The body that gives a user credits.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CreditGift {
+    /// How many, more than 0.
+    pub credits: Credits,
+    /// What names this gift for ever: given again, it is given once.
+    #[serde(default)]
+    pub id: Option<String>,
+}
+
+/// `GET /admin/users`: all users, or those that `subject`, `plan`, `admin` and `disabled` say.
+pub async fn list_users(
+    State(core): State<Core>,
+    _: AdminCaller,
+    mut query: ListQuery,
+) -> Result<Json<UserList>, ApiError> {
+    let limit = query.limit()?;
+    let filter = UserFilter {
+        subject: query.text("subject")?,
+        plan: query.text("plan")?,
+        admin: query.flag("admin")?,
+        disabled: query.flag("disabled")?,
+        after: query.text("after")?,
+    };
+    query.finish()?;
+    if let Some(plan) = &filter.plan {
+        plan.parse::<Plan>()
+            .map_err(|_| ApiError::invalid_request("plan", "A plan is free, guru or pro."))?;
+    }
+    let mut users = directory::list_users(&core.database, &filter, limit + 1)
+        .await
+        .map_err(|error| ApiError::of_database(&error, "asked for users"))?;
+    let next = cut(&mut users, limit, |user| user.id.clone());
+    let users = users.into_iter().map(item).collect();
+    Ok(Json(UserList { users, next }))
+}
+
+/// `GET /admin/users/{user_id}`: one user, and what they have.
+pub async fn get_user(
+    State(core): State<Core>,
+    _: AdminCaller,
+    Path(user_id): Path<String>,
+) -> Result<Json<UserItem>, ApiError> {
+    find(&core, &user_id).await.map(Json)
+}
+
+/// `POST /admin/users/{user_id}/disable`: lets a user do nothing any more, at once on every node.
+pub async fn disable_user(
+    State(core): State<Core>,
+    AdminCaller { actor }: AdminCaller,
+    Path(user_id): Path<String>,
+) -> Result<Json<UserItem>, ApiError> {
+    let found = identity::users::set_disabled(&core, &user_id, true, &actor).await?;
+    changed(&core, &user_id, found).await
+}
+
+/// `POST /admin/users/{user_id}/enable`: lets a disabled user in again.
+pub async fn enable_user(
+    State(core): State<Core>,
+    AdminCaller { actor }: AdminCaller,
+    Path(user_id): Path<String>,
+) -> Result<Json<UserItem>, ApiError> {
+    let found = identity::users::set_disabled(&core, &user_id, false, &actor).await?;
+    changed(&core, &user_id, found).await
+}
+
+/// `POST /admin/users/{user_id}/grant-admin`: makes a web user an administrator.
+pub async fn grant_admin(
+    State(core): State<Core>,
+    AdminCaller { actor }: AdminCaller,
+    Path(user_id): Path<String>,
+) -> Result<Json<UserItem>, ApiError> {
+    let found = store::grant_admin(&core.database, &user_id, core.clock.now())
+        .await
+        .map_err(change_failed)?;
+    if found {
+        let user_id = user_id.clone();
+        core.audit
+            .record_by(&actor, AuditEvent::AdminGranted { user_id });
+    }
+    changed(&core, &user_id, found).await
+}
+
+/// `POST /admin/users/{user_id}/revoke-admin`: makes an administrator an ordinary user.
+pub async fn revoke_admin(
+    State(core): State<Core>,
+    AdminCaller { actor }: AdminCaller,
+    Path(user_id): Path<String>,
+) -> Result<Json<UserItem>, ApiError> {
+    let found = store::revoke_admin(&core.database, &user_id)
+        .await
+        .map_err(change_failed)?;
+    if found {
+        let user_id = user_id.clone();
+        core.audit
+            .record_by(&actor, AuditEvent::AdminRevoked { user_id });
+    }
+    changed(&core, &user_id, found).await
+}
+
+/// `POST /admin/users/{user_id}/plan`: puts a user on a plan for a month from now. Their rate is the plan's at once.
+pub async fn set_plan(
+    State(core): State<Core>,
+    AdminCaller { actor }: AdminCaller,
+    Path(user_id): Path<String>,
+    AdminBody(PlanChange { plan }): AdminBody<PlanChange>,
+) -> Result<Json<UserItem>, ApiError> {
+    let now = core.clock.now();
+    let grant = Grant {
+        id: OperationId(ids::operator_action_id()),
+        plan,
+        period: Period::monthly(now, now),
+        credits: plan.monthly_credits(),
+    };
+    let change = commit(&core, &user_id, Action::Grant(grant));
+    identity::users::change_plan(&core, &user_id, change).await?;
+    let event = AuditEvent::PlanSet {
+        user_id: user_id.clone(),
+        plan: plan.name(),
+    };
+    core.audit.record_by(&actor, event);
+    changed(&core, &user_id, true).await
+}
+
+/// `POST /admin/users/{user_id}/top-up`: gives a user credits that do not lapse; once, where the gift is named.
+pub async fn top_up(
+    State(core): State<Core>,
+    AdminCaller { actor }: AdminCaller,
+    Path(user_id): Path<String>,
+    AdminBody(CreditGift { credits, id }): AdminBody<CreditGift>,
+) -> Result<Json<UserItem>, ApiError> {
+    if !credits.is_in_range() || credits <= Credits::ZERO {
+        let what = "It is a number of more than 0 with at most 6 decimals.";
+        return Err(ApiError::invalid_request("credits", what));
+    }
+    let fits = |id: &String| {
+        (1..=ID_CHARACTERS).contains(&id.chars().count()) && !id.contains(char::is_control)
+    };
+    let (id, gift) = match id {
+        None => (ids::operator_action_id(), credits.to_string()),
+        // A name of its own kind, so that it is no payment's and none of those above.
+        Some(id) if fits(&id) => (format!("top_up:{id}"), format!("{credits} as {id}")),
+        Some(_) => {
+            let what = format!("An id has 1 to {ID_CHARACTERS} characters, no control characters.");
+            return Err(ApiError::invalid_request("id", what));
+        }
+    };
+    let id = OperationId(id);
+    commit(&core, &user_id, Action::TopUp(TopUp { id, credits })).await?;
+    let event = AuditEvent::ToppedUp {
+        user_id: user_id.clone(),
+        credits: gift,
+    };
+    core.audit.record_by(&actor, event);
+    changed(&core, &user_id, true).await
+}
+
+async fn commit(core: &Core, user_id: &str, action: Action) -> Result<(), ApiError> {
+    let account = AccountId(user_id.to_owned());
+    let operation = Operation {
+        account: account.clone(),
+        at: core.clock.now(),
+        action,
+    };
+    let store = Store::new(core.database.clone());
+    let outcome = weir_ledger::commit_one(&store, operation).await;
+    billing::usage::forget(&core.cache, &account).await;
+    match outcome {
+        Ok(_) => Ok(()),
+        Err(LedgerError::Refused(Refusal::UnknownAccount)) => Err(unknown_user(user_id)),
+        Err(LedgerError::Refused(Refusal::Conflict)) => Err(ApiError::new(
+            StatusCode::CONFLICT,
+            "ID_REUSED",
+            "Something else was done under this id.",
+        )
+        .with_param("id")),
+        Err(LedgerError::Refused(refusal)) => Err(ApiError::new(
+            StatusCode::CONFLICT,
+            "NOT_POSSIBLE",
+            format!("The account does not take it: {refusal}."),
+        )),
+        Err(error) => {
+            tracing::error!(%error, "changing an account");
+            Err(ApiError::store_unavailable())
+        }
+    }
+}
+
+/// The user that was changed, as it is now.
+async fn changed(core: &Core, user_id: &str, found: bool) -> Result<Json<UserItem>, ApiError> {
+    match found {
+        true => find(core, user_id).await.map(Json),
+        false => Err(unknown_user(user_id)),
+    }
+}
+
+async fn find(core: &Core, user_id: &str) -> Result<UserItem, ApiError> {
+    let failed = |error| ApiError::of_database(&error, "asked for a user");
+    let user = directory::find_user(&core.database, user_id)
+        .await
+        .map_err(failed)?;
+    let user = user.ok_or_else(|| unknown_user(user_id))?;
+    let account = AccountId(user_id.to_owned());
+    let found = Store::new(core.database.clone())
+        .find_account(&account)
+        .await
+        .map_err(failed)?;
+    let mut account = found.unwrap_or_else(|| Account::new(account, user.created_at));
+    account.begin_due_period(core.clock.now());
+    let available = account.available();
+    Ok(UserItem {
+        plan: account.plan.to_string(),
+        account: Some(AccountItem {
+            plan_credits_remaining: account.balance.plan,
+            topup_balance: account.balance.top_up,
+            available_credits: available.total(),
+            cycle_start: account.period.start.iso(),
+            cycle_end: account.period.end.iso(),
+        }),
+        ..item(user)
+    })
+}
+
+fn item(user: UserRecord) -> UserItem {
+    UserItem {
+        user_id: user.id,
+        issuer: user.issuer,
+        subject: user.subject,
+        plan: user.plan,
+        admin_since: user.admin_since.map(Millis::iso),
+        disabled_at: user.disabled_at.map(Millis::iso),
+        created_at: user.created_at.iso(),
+        account: None,
+    }
+}
+
+fn change_failed(error: sqlx::Error) -> ApiError {
+    ApiError::of_database(&error, "changing a user")
+}
+
+fn unknown_user(user_id: &str) -> ApiError {
+    ApiError::new(
+        StatusCode::NOT_FOUND,
+        "UNKNOWN_USER",
+        format!(
+            "There is no user {user_id}; users appear with their first request, or their first key."
+        ),
+    )
+    .with_param("user_id")
+}

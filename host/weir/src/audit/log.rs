@@ -1,0 +1,78 @@
+//! Reading what is kept, the newest first.
+
+use sqlx::Row;
+use weir_storage::Database;
+use weir_storage::clock::Millis;
+
+/// An event as it was kept.
+#[derive(Debug, Clone)]
+pub struct KeptEvent {
+    /// Its number; later ones have higher ones.
+    pub number: i64,
+    /// When it happened first.
+    pub at: Millis,
+    /// How often, within a second from then on.
+    pub count: i64,
+    /// What happened, e.g. `api_key.revoked`.
+    pub kind: String,
+    /// Who brought it about, where that is known.
+    pub actor: Option<String>,
+    /// How somebody tried to prove who they are.
+    pub method: Option<String>,
+    /// More of it: a reason, the plan, the credits.
+    pub reason: Option<String>,
+    /// The user whom it is about.
+    pub user_id: Option<String>,
+    /// The key that it is about.
+    pub key_id: Option<String>,
+}
+
+/// Which events; where a field is `None`, whatever they have there.
+#[derive(Debug, Clone, Default)]
+pub struct EventFilter {
+    /// What happened.
+    pub kind: Option<String>,
+    /// The user whom it is about.
+    pub user_id: Option<String>,
+    /// Who brought it about.
+    pub actor: Option<String>,
+    /// Those before the one of this number.
+    pub before: Option<i64>,
+}
+
+/// The latest events that fit, so many at most.
+pub async fn list(
+    database: &Database,
+    filter: &EventFilter,
+    limit: u32,
+) -> sqlx::Result<Vec<KeptEvent>> {
+    let mut snapshot = database.snapshot().await?;
+    let rows = sqlx::query(
+        "SELECT number, at, count, kind, actor, method, reason, user_id, key_id FROM audit_events \
+         WHERE number < $1 AND (CAST($2 AS TEXT) IS NULL OR kind = $2) \
+         AND (CAST($3 AS TEXT) IS NULL OR user_id = $3) AND (CAST($4 AS TEXT) IS NULL OR actor = $4) \
+         ORDER BY number DESC LIMIT $5",
+    )
+    .bind(filter.before.unwrap_or(i64::MAX))
+    .bind(filter.kind.as_deref())
+    .bind(filter.user_id.as_deref())
+    .bind(filter.actor.as_deref())
+    .bind(i64::from(limit))
+    .fetch_all(&mut *snapshot)
+    .await?;
+    rows.iter()
+        .map(|row| {
+            Ok(KeptEvent {
+                number: row.try_get("number")?,
+                at: Millis(row.try_get("at")?),
+                count: row.try_get("count")?,
+                kind: row.try_get("kind")?,
+                actor: row.try_get("actor")?,
+                method: row.try_get("method")?,
+                reason: row.try_get("reason")?,
+                user_id: row.try_get("user_id")?,
+                key_id: row.try_get("key_id")?,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,64 @@
+//! `weir audit`: security events.
+
+use super::connection::{Needs, operate, path};
+use super::table::{TextTable, optional};
+use crate::admin::events::AuditList;
+use crate::config::Config;
+
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// Only events of this kind, such as api_key.created, user.disabled or authentication.failed.
+    #[arg(long)]
+    kind: Option<String>,
+    /// Only events about this user.
+    #[arg(long, value_name = "ID")]
+    user: Option<String>,
+    /// Only what this one did: user:ID, service:E-MAIL, or local:UID for commands.
+    #[arg(long, value_name = "WHO")]
+    by: Option<String>,
+    /// How many, at most 1000.
+    #[arg(long, default_value_t = 50)]
+    limit: u32,
+    /// Go on before the event of this number.
+    #[arg(long, value_name = "NUMBER")]
+    before: Option<u64>,
+    /// Print the gateway's answer as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<()> {
+    let query = [
+        ("kind", arguments.kind),
+        ("user_id", arguments.user),
+        ("actor", arguments.by),
+        ("limit", Some(arguments.limit.to_string())),
+        ("before", arguments.before.map(|number| number.to_string())),
+    ];
+    let operated = operate(&config, Needs::Stores, async |connection| {
+        let events = connection.get(&path(&["admin", "audit"], &query)).await?;
+        events.show(arguments.json, print);
+        Ok(())
+    });
+    operated.await
+}
+
+fn print(AuditList { events, next }: &AuditList) {
+    let mut table = TextTable::new(&["AT", "TIMES", "WHAT", "USER", "KEY", "WHO", "HOW", "DETAIL"]);
+    for event in events {
+        table.row([
+            event.at.clone(),
+            event.count.to_string(),
+            event.kind.clone(),
+            optional(&event.user_id),
+            optional(&event.key_id),
+            optional(&event.actor),
+            optional(&event.method),
+            optional(&event.reason),
+        ]);
+    }
+    table.print();
+    if let Some(next) = next {
+        eprintln!("There are more: --before {next}");
+    }
+}

@@ -1,0 +1,157 @@
+//! Users and keys as operators look for them.
+//!
+//! Lists are in the order of an index, and go on after the last item of the part before: whatever has come or gone since,
+//! nothing is shown twice or skipped that was there all along.
+
+use sqlx::Row;
+use sqlx::any::AnyRow;
+use weir_storage::Database;
+use weir_storage::clock::Millis;
+
+use super::store::KeyItem;
+
+/// A user.
+#[derive(Debug, Clone)]
+pub struct UserRecord {
+    /// The user's id.
+    pub id: String,
+    /// The issuer whose tokens name the user, and what they call them: not of those who have API keys only.
+    pub issuer: Option<String>,
+    /// See `issuer`.
+    pub subject: Option<String>,
+    /// The plan's name.
+    pub plan: String,
+    /// Since when it is an administrator, if it is one.
+    pub admin_since: Option<Millis>,
+    /// Since when it is disabled, if it is.
+    pub disabled_at: Option<Millis>,
+    /// When it was first seen.
+    pub created_at: Millis,
+}
+
+/// Which users; where a field is `None`, all.
+#[derive(Debug, Clone, Default)]
+pub struct UserFilter {
+    /// What an issuer calls them.
+    pub subject: Option<String>,
+    /// The plan's name.
+    pub plan: Option<String>,
+    /// Whether they are administrators.
+    pub admin: Option<bool>,
+    /// Whether they are disabled.
+    pub disabled: Option<bool>,
+    /// Those after the one of this id.
+    pub after: Option<String>,
+}
+
+/// Which keys; where a field is `None`, all.
+#[derive(Debug, Clone, Default)]
+pub struct KeyFilter {
+    /// The user whose they are.
+    pub user_id: Option<String>,
+    /// Whether they work yet.
+    pub active: Option<bool>,
+    /// Those after the one of this id.
+    pub after: Option<String>,
+}
+
+const USER: &str =
+    "SELECT id, issuer, subject, plan, admin_since, disabled_at, created_at FROM users";
+
+/// The users that fit, by id, so many at most.
+pub async fn list_users(
+    database: &Database,
+    filter: &UserFilter,
+    limit: u32,
+) -> sqlx::Result<Vec<UserRecord>> {
+    let mut snapshot = database.snapshot().await?;
+    let sql = format!(
+        "{USER} WHERE id > $1 AND (CAST($2 AS TEXT) IS NULL OR subject = $2) \
+         AND (CAST($3 AS TEXT) IS NULL OR plan = $3) \
+         AND (CAST($4 AS BIGINT) IS NULL OR (CASE WHEN admin_since IS NULL THEN 0 ELSE 1 END) = $4) \
+         AND (CAST($5 AS BIGINT) IS NULL OR (CASE WHEN disabled_at IS NULL THEN 0 ELSE 1 END) = $5) \
+         ORDER BY id LIMIT $6"
+    );
+    let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+        .bind(filter.after.as_deref().unwrap_or_default())
+        .bind(filter.subject.as_deref())
+        .bind(filter.plan.as_deref())
+        .bind(filter.admin.map(i64::from))
+        .bind(filter.disabled.map(i64::from))
+        .bind(i64::from(limit))
+        .fetch_all(&mut *snapshot)
+        .await?;
+    rows.iter().map(read_user).collect()
+}
+
+/// The user of an id.
+pub async fn find_user(database: &Database, user_id: &str) -> sqlx::Result<Option<UserRecord>> {
+    let sql = format!("{USER} WHERE id = $1");
+    let row = sqlx::query(sqlx::AssertSqlSafe(sql))
+        .bind(user_id)
+        .fetch_optional(database.reader())
+        .await?;
+    row.as_ref().map(read_user).transpose()
+}
+
+fn read_user(row: &AnyRow) -> sqlx::Result<UserRecord> {
+    let time = |column| row.try_get::<Option<i64>, _>(column);
+    Ok(UserRecord {
+        id: row.try_get("id")?,
+        issuer: row.try_get("issuer")?,
+        subject: row.try_get("subject")?,
+        plan: row.try_get("plan")?,
+        admin_since: time("admin_since")?.map(Millis),
+        disabled_at: time("disabled_at")?.map(Millis),
+        created_at: Millis(row.try_get("created_at")?),
+    })
+}
+
+/// The keys that fit and their users' ids, by user and then by age, so many at most.
+pub async fn list_keys(
+    database: &Database,
+    filter: &KeyFilter,
+    limit: u32,
+    now: Millis,
+) -> sqlx::Result<Vec<(String, KeyItem)>> {
+    let mut snapshot = database.snapshot().await?;
+    let rows = sqlx::query(
+        "SELECT id, user_id, name, prefix, created_at, last_used_at, expires_at, disabled_at FROM api_keys \
+         WHERE (CAST($1 AS TEXT) IS NULL OR user_id = $1) \
+         AND (CAST($2 AS BIGINT) IS NULL \
+            OR (CASE WHEN disabled_at IS NULL AND expires_at > $3 THEN 1 ELSE 0 END) = $2) \
+         AND (CAST($4 AS TEXT) IS NULL OR (user_id, created_at, id) > \
+            (SELECT user_id, created_at, id FROM api_keys WHERE id = $4)) \
+         ORDER BY user_id, created_at, id LIMIT $5",
+    )
+    .bind(filter.user_id.as_deref())
+    .bind(filter.active.map(i64::from))
+    .bind(now.0)
+    .bind(filter.after.as_deref())
+    .bind(i64::from(limit))
+    .fetch_all(&mut *snapshot)
+    .await?;
+    rows.iter()
+        .map(|row| {
+            let time = |column| row.try_get::<Option<i64>, _>(column);
+            let item = KeyItem {
+                id: row.try_get("id")?,
+                name: row.try_get("name")?,
+                prefix: row.try_get("prefix")?,
+                created_at: Millis(row.try_get("created_at")?),
+                last_used_at: time("last_used_at")?.map(Millis),
+                expires_at: Millis(row.try_get("expires_at")?),
+                disabled: time("disabled_at")?.is_some(),
+            };
+            Ok((row.try_get("user_id")?, item))
+        })
+        .collect()
+}
+
+/// The user whose key it is.
+pub async fn find_owner(database: &Database, key_id: &str) -> sqlx::Result<Option<String>> {
+    sqlx::query_scalar("SELECT user_id FROM api_keys WHERE id = $1")
+        .bind(key_id)
+        .fetch_optional(database.reader())
+        .await
+}

@@ -3,6 +3,7 @@
 mod admin;
 mod billing;
 mod chat;
+mod checks;
 mod cli;
 mod code_cache;
 mod contract;

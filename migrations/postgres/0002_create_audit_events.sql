@@ -1,7 +1,7 @@
 CREATE TABLE audit_events (
     number   BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at       BIGINT NOT NULL,
-    -- The same event, so many times from then on within a second.
+    -- The same event, so many times from then on within a second, or within ten minutes where anybody can repeat it.
     count    BIGINT NOT NULL CHECK (count > 0),
     kind     TEXT   NOT NULL,
     -- Who brought it about, where that is known, such as user:usr_… or local:0.

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tests::gateway::share_compiled_plugins;
 use tests::{Client, guests, weir_program};
+use weir::identity::api_key::RawKey;
 use weir_sandbox::Digest;
 
 pub(crate) fn weir(folder: &Path) -> Command {
@@ -175,7 +177,6 @@ fn zero_configuration_prints_a_request_that_works() {
     );
     let (folder, key) = (served.folder.path().to_owned(), served.key());
     let mode = |path: std::path::PathBuf| {
-        use std::os::unix::fs::PermissionsExt;
         std::fs::metadata(path)
             .expect("it exists")
             .permissions()
@@ -218,6 +219,52 @@ fn a_second_gateway_on_the_same_folder_is_refused() {
     );
 }
 
+/// A client that still runs when the gateway is started again goes on working.
+#[test]
+fn the_development_key_is_the_same_in_one_data_folder_and_in_no_other() {
+    let folder = || {
+        let folder = tempfile::tempdir().expect("a folder");
+        share_compiled_plugins(&folder.path().join(".weir"));
+        folder
+    };
+    let shared = folder();
+    let serve = |path: &Path| {
+        let place = tempfile::tempdir().expect("a folder");
+        let mut command = weir(place.path());
+        command.env("WEIR_DATA_DIR", path.join(".weir"));
+        Served::start_as(command, place, &[])
+    };
+    let first = serve(shared.path());
+    let key = first.key();
+    drop(first);
+    let second = serve(shared.path());
+    assert_eq!(second.key(), key);
+    let log = std::fs::read_to_string(second.folder.path().join("log")).expect("a log");
+    assert!(!log.contains(&key[8..]), "{log}");
+    let file = shared.path().join(".weir/keys/development-api-key");
+    let mode = std::fs::metadata(&file)
+        .expect("a file")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let id = RawKey::parse(&key).expect("a key").id().to_owned();
+    let revoke = |served: &Served| {
+        let mut command = weir(served.folder.path());
+        command.env("WEIR_DATA_DIR", shared.path().join(".weir"));
+        command
+            .args(["key", "revoke", &id])
+            .output()
+            .expect("weir runs")
+    };
+    let revoked = revoke(&second);
+    assert!(revoked.status.success(), "{}", text(&revoked.stderr));
+    drop(second);
+    let third = serve(shared.path());
+    assert_ne!(third.key(), key, "what was revoked stays so");
+    let elsewhere = folder();
+    assert_ne!(serve(elsewhere.path()).key(), third.key());
+}
+
 #[test]
 fn development_mode_does_not_listen_for_others() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -254,7 +301,7 @@ fn check_says_what_is_wrong_and_where() {
     let elsewhere = check("[providers.a]\nadapter = \"acme\"\nbase_url = \"http://x\"\n");
     assert!(elsewhere.status.success(), "{}", text(&elsewhere.stderr));
     assert!(
-        text(&elsewhere.stdout).contains("provider a is left out: there is no adapter \"acme\""),
+        text(&elsewhere.stdout).contains("provider a is left out: no adapter \"acme\" is built in"),
         "{}",
         text(&elsewhere.stdout)
     );

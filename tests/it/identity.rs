@@ -9,7 +9,7 @@ use tests::gateway::USER;
 use tests::issuer::key_set;
 use tests::stores::{Postgres, Redis};
 use tests::{Client, Gateway, Reply, SigningKey, Upstream, chat};
-use weir::audit::Actor;
+use weir::audit::{Actor, retention};
 use weir::identity::api_key::RawKey;
 use weir::identity::{self, store};
 use weir_storage::clock::{ManualClock, Millis};
@@ -417,9 +417,17 @@ async fn what_is_genuine_and_good_no_more_does_not_count() {
     )
     .await
     .expect("a key");
-    let revoked = identity::replace_key(app, USER, "revoked")
-        .await
-        .expect("a key");
+    let now_millis = app.clock.now();
+    let revoked = store::create_key(
+        &app.database,
+        &app.key_peppers,
+        USER,
+        "revoked",
+        false,
+        now_millis,
+    )
+    .await
+    .expect("a key");
     identity::revoke(app, USER, revoked.id(), &Actor::user(USER))
         .await
         .expect("it is revoked");
@@ -696,6 +704,119 @@ async fn a_key_is_revoked_on_nodes_of_different_peppers() {
     for node in [&first, &second] {
         let refused = with_key(node, &key).get("/models").await;
         refused.error(401, "UNAUTHENTICATED");
+    }
+}
+
+/// Until the network's end, by one address of it; and what is not shut out cannot be cleared.
+#[tokio::test]
+async fn administrators_see_and_clear_lockouts() {
+    let gateway = Gateway::builder()
+        .settings("dev = false\ntrusted_proxies = [\"127.0.0.0/8\"]")
+        .start()
+        .await;
+    let from = |address: &str, key: &str| {
+        let client = gateway.stranger().with_key(key);
+        client.with_header("x-forwarded-for", address)
+    };
+    for address in ["203.0.113.7", "2001:db8:1:2:3:4:5:6"] {
+        for _ in 0..11 {
+            from(address, "inf_wrong").get("/models").await;
+        }
+    }
+    let app = gateway.app();
+    let by = Actor::local(0);
+    let listed = async || {
+        let found = identity::lockout::list(app, 10).await.expect("an answer");
+        let shown = found
+            .into_iter()
+            .map(|lockout| (lockout.address, lockout.failures));
+        shown.collect::<Vec<_>>()
+    };
+    let both = [
+        ("2001:db8:1:2::".to_owned(), 11),
+        ("203.0.113.7".to_owned(), 11),
+    ];
+    assert_eq!(listed().await, both);
+    for (address, is_cleared) in [("203.0.113.8", false), ("2001:db8:1:2::ff", true)] {
+        let address = address.parse().expect("an address");
+        let cleared = identity::lockout::clear(app, address, &by).await;
+        assert_eq!(cleared.expect("an answer"), is_cleared);
+    }
+    assert_eq!(listed().await, both[1..]);
+    let again = from("2001:db8:1:2::1", gateway.key()).get("/models").await;
+    assert_eq!(again.status, 200);
+    app.audit.flush().await;
+    let (out, cleared): (i64, Option<String>) = sqlx::query_as(
+        "SELECT (SELECT CAST(SUM(count) AS BIGINT) FROM audit_events WHERE kind = 'address.locked_out'), \
+         (SELECT actor FROM audit_events WHERE kind = 'address.lockout_cleared')",
+    )
+    .fetch_one(app.database.reader())
+    .await
+    .expect("the events can be read");
+    assert_eq!((out, cleared.as_deref()), (2, Some("local:0")));
+}
+
+/// Neither in the audit's table nor in time: one stranger or a thousand, the first is written and the rest summed up.
+#[tokio::test]
+async fn a_stranger_who_goes_on_leaves_a_row_of_each_kind() {
+    let gateway = Gateway::builder()
+        .settings("dev = false")
+        .tables("[rate_limits]\naddress = 40\n")
+        .start()
+        .await;
+    let app = gateway.app();
+    let count = async || -> (i64, i64) {
+        sqlx::query_as("SELECT CAST(COUNT(*) AS BIGINT), CAST(COALESCE(SUM(count), 0) AS BIGINT) FROM audit_events")
+            .fetch_one(app.database.reader())
+            .await
+            .expect("the events can be read")
+    };
+    let mut asked = 0;
+    // Seconds in which each would be a row of its own, were they not summed up.
+    for _ in 0..3 {
+        for _ in 0..30 {
+            gateway
+                .stranger()
+                .with_key("inf_wrong")
+                .get("/models")
+                .await;
+            asked += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(1_100)).await;
+    }
+    let (rows, written) = count().await;
+    assert!(
+        (1..=3).contains(&rows) && written < asked,
+        "{rows} rows of {written}"
+    );
+    app.audit.flush().await;
+    let (rows, written) = count().await;
+    assert!(rows <= 6, "{rows}");
+    // Ten failures, one lockout; what is refused after that is no event.
+    assert_eq!(written, 11);
+}
+
+#[tokio::test]
+async fn events_older_than_they_are_kept_go_and_others_stay() {
+    let postgres = Postgres::shared().create_database().await;
+    for builder in [Gateway::builder(), Gateway::builder().postgres(&postgres)] {
+        let gateway = builder.start().await;
+        let database = &gateway.app().database;
+        for at in 0..1_203_i64 {
+            sqlx::query("INSERT INTO audit_events (at, count, kind) VALUES ($1, 1, 'test')")
+                .bind(at)
+                .execute(database.writer())
+                .await
+                .expect("it is written");
+        }
+        let pruned = retention::prune(database, Millis(1_200)).await;
+        assert_eq!(pruned.expect("it is written"), 1_200);
+        let left: Vec<i64> =
+            sqlx::query_scalar("SELECT at FROM audit_events WHERE kind = 'test' ORDER BY at")
+                .fetch_all(database.reader())
+                .await
+                .expect("it can be read");
+        assert_eq!(left, [1_200, 1_201, 1_202]);
     }
 }
 

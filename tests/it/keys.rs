@@ -76,9 +76,10 @@ async fn a_replaced_key_ends() {
     let gateway = Gateway::start().await;
     let app = gateway.app();
     let make = async || {
-        identity::replace_key(app, "bob", "laptop")
-            .await
-            .expect("a key can be made")
+        let key = RawKey::generate();
+        let made = identity::replace_key(app, "bob", "laptop", &key).await;
+        made.expect("a key can be made");
+        key
     };
     let first = make().await;
     let client = |key: &RawKey| gateway.stranger().with_key(key.expose());

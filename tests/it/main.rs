@@ -3,7 +3,6 @@
 mod admin;
 mod billing;
 mod chat;
-mod checks;
 mod cli;
 mod code_cache;
 mod contract;

@@ -126,6 +126,11 @@ where
         )
         .route("/admin/keys", get(admin::keys::list_keys))
         .route("/admin/keys/{key_id}", delete(admin::keys::revoke_key))
+        .route("/admin/lockouts", get(admin::lockouts::list_lockouts))
+        .route(
+            "/admin/lockouts/{address}",
+            delete(admin::lockouts::clear_lockout),
+        )
         .route("/admin/audit", get(admin::events::list_events))
 }
 

@@ -17,6 +17,7 @@
 
 pub mod events;
 pub mod keys;
+pub mod lockouts;
 pub mod report;
 mod request;
 pub mod routes;

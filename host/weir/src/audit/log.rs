@@ -11,7 +11,7 @@ pub struct KeptEvent {
     pub number: i64,
     /// When it happened first.
     pub at: Millis,
-    /// How often, within a second from then on.
+    /// How often, within a second from then on, or ten minutes where anybody can repeat it.
     pub count: i64,
     /// What happened, e.g. `api_key.revoked`.
     pub kind: String,

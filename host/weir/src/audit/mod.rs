@@ -1,9 +1,9 @@
 //! Security events, kept: who failed to prove themselves, who was limited, whose keys came and went.
 //!
 //! Events are written behind: a request hands its event to a bounded queue and goes on. One task gathers what
-//! comes within a second, counts what is alike, and writes it in one transaction, so that a flood of failures is a row
-//! a second. One that outruns even that is counted in the log. Nothing removes events: how long they are kept
-//! is the operator's policy.
+//! comes within a second, counts what is alike, and writes it in one transaction. What anybody can bring about again and
+//! again is summed up for ten minutes ([`sums`]): no stranger fills the table, and the log has a line for such a row only.
+//! A flood that outruns even that is counted in the log. Events are kept for `audit_days` ([`retention`]).
 //!
 //! **Invariant:** no personal data and no secrets: opaque user and key ids, never an address, a token or a
 //! key.
@@ -14,6 +14,8 @@
 
 mod actor;
 pub mod log;
+pub mod retention;
+mod sums;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,6 +26,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 pub use self::actor::Actor;
+use self::sums::Sums;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
@@ -87,6 +90,11 @@ pub enum AuditEvent {
     AdminRevoked {
         /// The user's id.
         user_id: String,
+    },
+    /// A component was not taken into a slot.
+    PluginRefused {
+        /// The slot and the load step that it failed.
+        reason: String,
     },
     /// A user was put on a plan.
     PlanSet {
@@ -163,6 +171,10 @@ struct Occurrence {
 /// Events that are alike, each with all of them.
 type Gathered = HashMap<Occurrence, Alike>;
 
+/// Rows, in the order in which they are written.
+type Rows = Vec<(Occurrence, Alike)>;
+
+#[derive(Debug, Clone, Copy)]
 struct Alike {
     /// Which of all that were gathered came first: they are written in that order.
     order: usize,
@@ -172,7 +184,22 @@ struct Alike {
 }
 
 async fn write(database: Database, mut waiting: mpsc::Receiver<Queued>, dropped: Arc<AtomicU64>) {
-    while let Some(first) = waiting.recv().await {
+    let mut sums = Sums::default();
+    loop {
+        let first = match sums.next_due() {
+            None => waiting.recv().await,
+            Some(due) => match tokio::time::timeout_at(due, waiting.recv()).await {
+                Ok(first) => first,
+                Err(_) => {
+                    let rows = sums.take_due(Instant::now());
+                    insert_or_report(&database, &rows).await;
+                    continue;
+                }
+            },
+        };
+        let Some(first) = first else {
+            return;
+        };
         let mut gathered = Gathered::new();
         let mut flush = gather(&mut gathered, first);
         let until = Instant::now() + GATHER;
@@ -183,9 +210,11 @@ async fn write(database: Database, mut waiting: mpsc::Receiver<Queued>, dropped:
                 Ok(None) | Err(_) => break,
             }
         }
-        if let Err(error) = insert(&database, &gathered).await {
-            tracing::error!(%error, events = gathered.len(), "audit events are lost");
+        let mut rows = sums.add(gathered, Instant::now());
+        if flush.is_some() {
+            rows.extend(sums.take_all(Instant::now()));
         }
+        insert_or_report(&database, &rows).await;
         let dropped = dropped.swap(0, Ordering::Relaxed);
         if dropped > 0 {
             tracing::error!(
@@ -216,14 +245,25 @@ fn gather(gathered: &mut Gathered, waiting: Queued) -> Option<oneshot::Sender<()
     }
 }
 
-async fn insert(database: &Database, events: &Gathered) -> sqlx::Result<()> {
-    if events.is_empty() {
+async fn insert_or_report(database: &Database, rows: &Rows) {
+    let locked_out = rows.iter().filter_map(|(occurrence, alike)| {
+        (occurrence.event == AuditEvent::LockedOut).then_some(alike.count)
+    });
+    let addresses: i64 = locked_out.sum();
+    if addresses > 0 {
+        tracing::warn!(addresses, "locked out; `weir lockout list` shows them");
+    }
+    if let Err(error) = insert(database, rows).await {
+        tracing::error!(%error, events = rows.len(), "audit events are lost");
+    }
+}
+
+async fn insert(database: &Database, rows: &Rows) -> sqlx::Result<()> {
+    if rows.is_empty() {
         return Ok(());
     }
     let mut transaction = database.begin().await?;
-    let mut events: Vec<_> = events.iter().collect();
-    events.sort_unstable_by_key(|(_, alike)| alike.order);
-    for (Occurrence { event, actor }, Alike { at, count, .. }) in events {
+    for (Occurrence { event, actor }, Alike { at, count, .. }) in rows {
         let columns = event.columns();
         sqlx::query(
             "INSERT INTO audit_events (at, count, kind, actor, method, reason, user_id, key_id) \
@@ -254,6 +294,17 @@ struct EventColumns<'a> {
 }
 
 impl AuditEvent {
+    /// Whether anybody can bring it about as often as they like.
+    fn is_repeatable(&self) -> bool {
+        matches!(
+            self,
+            Self::AuthenticationFailed { .. }
+                | Self::LockedOut
+                | Self::RateLimited { .. }
+                | Self::PluginRefused { .. }
+        )
+    }
+
     fn columns(&self) -> EventColumns<'_> {
         let of = |kind, user_id| EventColumns {
             kind,
@@ -284,6 +335,10 @@ impl AuditEvent {
             Self::UserEnabled { user_id } => of("user.enabled", Some(user_id)),
             Self::AdminGranted { user_id } => of("user.admin_granted", Some(user_id)),
             Self::AdminRevoked { user_id } => of("user.admin_revoked", Some(user_id)),
+            Self::PluginRefused { reason } => EventColumns {
+                reason: Some(reason),
+                ..of("plugin.refused", None)
+            },
             Self::PlanSet { user_id, plan } => EventColumns {
                 reason: Some(plan),
                 ..of("user.plan_set", Some(user_id))

@@ -11,6 +11,7 @@ mod check;
 mod connection;
 mod key;
 mod ledger;
+mod lockout;
 mod plugin;
 mod serve;
 mod table;
@@ -53,6 +54,9 @@ enum Command {
     /// List and change users: their plans, credits and rights.
     #[command(subcommand)]
     User(user::Command),
+    /// See and lift lockouts of addresses that failed to prove themselves.
+    #[command(subcommand)]
+    Lockout(lockout::Command),
     /// List security events, the newest first: who did what to users and keys, who failed to prove themselves.
     Audit(audit::Arguments),
     /// Install, activate and look at plugins.
@@ -62,8 +66,8 @@ enum Command {
     ///
     /// Goes on only when a step finds nothing: the first error of the file's shape (its syntax, an
     /// unknown setting, a wrong type), then all values that are out of range, then everything that is
-    /// wrong with secrets and issuers, then with providers and models. `weir serve` starts on what is sound to it.
-    Check(check::Arguments),
+    /// wrong with providers and models.
+    Check,
     /// Compiles a component from standard input; `weir serve` runs this.
     #[command(hide = true, name = compiler::COMMAND)]
     CompilePlugin {
@@ -84,12 +88,7 @@ pub fn run() -> ExitCode {
     {
         return compiler::run_in_child(memory_mib, seconds);
     }
-    // A command says itself what it does.
-    let level = match arguments.command {
-        Command::Serve(_) => "info",
-        _ => "warn",
-    };
-    telemetry::start(Config::log_format(arguments.config.as_deref()), level);
+    telemetry::start(Config::log_format(arguments.config.as_deref()));
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -107,10 +106,11 @@ pub fn run() -> ExitCode {
             Command::Key(command) => key::run(config, command).await,
             Command::Token(command) => token::run(config, command).await,
             Command::User(command) => user::run(config, command).await,
+            Command::Lockout(command) => lockout::run(config, command).await,
             Command::Audit(arguments) => audit::run(config, arguments).await,
             Command::Ledger(command) => ledger::run(config, command).await,
             Command::Plugin(command) => plugin::run(config, command).await,
-            Command::Check(arguments) => check::run(config, arguments).await,
+            Command::Check => check::run(config).await,
             Command::CompilePlugin { .. } => unreachable!("it has been run above"),
         }
     });

@@ -59,6 +59,7 @@ use weir_storage::cache::{
 };
 use weir_storage::clock::Millis;
 use weir_storage::ids::Hex;
+use weir_storage::secrets::Key;
 
 /// How long a verified key is believed without asking the database, and how long a tombstone stands.
 const KEY_TTL: Duration = Duration::from_secs(15 * 60);
@@ -638,17 +639,38 @@ pub async fn create_key(
     Ok(key)
 }
 
-/// Makes a key for a user, and the user if there is none of that id; their keys of the same name end.
-pub async fn replace_key(app: &App, user_id: &str, name: &str) -> anyhow::Result<RawKey> {
+/// Has a user know a key, and makes the user if there is none of that id; their other keys of the same name end.
+pub async fn replace_key(app: &App, user_id: &str, name: &str, key: &RawKey) -> anyhow::Result<()> {
     let event = |key_id: &str| (user_id.to_owned(), key_id.to_owned());
     for key_id in store::active_keys(&app.database, user_id, name).await? {
         app.cache.bury(Tombstone::Record(&key_id), KEY_TTL).await?;
         let (user_id, key_id) = event(&key_id);
         app.audit.record(AuditEvent::KeyRevoked { user_id, key_id });
     }
-    let (database, peppers) = (&app.database, &app.key_peppers);
-    let key = store::create_key(database, peppers, user_id, name, true, app.clock.now()).await?;
+    let (peppers, now) = (&app.key_peppers, app.clock.now());
+    store::keep_key(&app.database, peppers, key, (user_id, name), true, now).await?;
     let (user_id, key_id) = event(key.id());
     app.audit.record(AuditEvent::KeyCreated { user_id, key_id });
+    Ok(())
+}
+
+/// The key that development mode prints: always the same in one data folder, so that a client which still runs goes on
+/// working. One that was revoked is replaced by another.
+pub async fn development_key(app: &App, user_id: &str) -> anyhow::Result<RawKey> {
+    let file = app.config.data_dir.join("keys/development-api-key");
+    let key = RawKey::derived(&Key::load_or_create(&file)?);
+    let key = match store::find_key(&app.database, key.id()).await? {
+        Some(stored) if stored.disabled_at.is_none() => {
+            let (database, peppers, now) = (&app.database, &app.key_peppers, app.clock.now());
+            store::renew_key(database, peppers, &key, now).await?;
+            return Ok(key);
+        }
+        Some(_) => {
+            std::fs::remove_file(&file)?;
+            RawKey::derived(&Key::load_or_create(&file)?)
+        }
+        None => key,
+    };
+    replace_key(app, user_id, "development", &key).await?;
     Ok(key)
 }

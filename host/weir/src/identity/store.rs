@@ -371,6 +371,20 @@ pub async fn create_key(
     now: Millis,
 ) -> sqlx::Result<RawKey> {
     let key = RawKey::generate();
+    keep_key(database, peppers, &key, (user_id, name), replace, now).await?;
+    Ok(key)
+}
+
+/// The same with a key that there is already; `owner` is its user's id and its name.
+pub async fn keep_key(
+    database: &Database,
+    peppers: &Peppers,
+    key: &RawKey,
+    owner: (&str, &str),
+    replace: bool,
+    now: Millis,
+) -> sqlx::Result<()> {
+    let (user_id, name) = owner;
     let mut transaction = database.begin().await?;
     sqlx::query("INSERT INTO users (id, created_at) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING")
         .bind(user_id)
@@ -388,17 +402,30 @@ pub async fn create_key(
         .execute(&mut transaction)
         .await?;
     }
-    insert_key(
-        &mut transaction,
-        &key,
-        peppers.current(),
-        user_id,
-        name,
-        now,
+    let pepper = peppers.current();
+    insert_key(&mut transaction, key, pepper, user_id, name, now).await?;
+    transaction.commit().await
+}
+
+/// Has a key that was not revoked be good from now on for as long as a new one, under the current pepper.
+pub async fn renew_key(
+    database: &Database,
+    peppers: &Peppers,
+    key: &RawKey,
+    now: Millis,
+) -> sqlx::Result<()> {
+    let pepper = peppers.current();
+    sqlx::query(
+        "UPDATE api_keys SET hash = $1, pepper_version = $2, expires_at = $3 \
+         WHERE id = $4 AND disabled_at IS NULL",
     )
-    .await?;
-    transaction.commit().await?;
-    Ok(key)
+    .bind(key.hash(&pepper.key).to_vec())
+    .bind(pepper.version)
+    .bind(now.plus_days(LIFETIME_DAYS).0)
+    .bind(key.id())
+    .execute(database.writer())
+    .await
+    .map(drop)
 }
 
 async fn insert_key(

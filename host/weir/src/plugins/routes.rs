@@ -15,7 +15,7 @@ use super::slots::{self, Origin, SlotOperation, Standing};
 use super::{OperationError, store};
 use crate::admin::{AdminCaller, LocalPeer};
 use crate::app::App;
-use crate::audit::Actor;
+use crate::audit::{Actor, AuditEvent};
 use crate::catalog::{self, Problem};
 use crate::error::ApiError;
 use crate::identity;
@@ -205,7 +205,7 @@ pub async fn install_plugin(
         ApiError::invalid_request("activate", "The only parameter is activate, true or false.")
     })?;
     check_slot(&slot)?;
-    let operation = operation(&app, slot, actor);
+    let operation = operation(&app, slot, actor.clone());
     // What is to serve must fit; what is only kept may fit once the configuration is changed.
     let fits = async |component: &Component| match query.activate {
         true => fits(&app, &operation, component).await,
@@ -214,7 +214,14 @@ pub async fn install_plugin(
     let installed = app
         .plugins
         .install(app.stores(), &operation, body.bytes, fits)
-        .await?;
+        .await
+        .inspect_err(|error| {
+            if let OperationError::Load(error) = error {
+                let reason = format!("{}: {}", operation.slot, error.step());
+                let refused = AuditEvent::PluginRefused { reason };
+                app.audit.record_by(&actor, refused);
+            }
+        })?;
     if query.activate {
         activate(&app, &operation, installed.digest).await?;
     }

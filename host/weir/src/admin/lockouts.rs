@@ -1,0 +1,73 @@
+//! `/admin/lockouts`: the addresses that failed proofs have shut out. For administrators.
+
+use std::net::IpAddr;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use super::AdminCaller;
+use super::request::ListQuery;
+use crate::app::Core;
+use crate::error::ApiError;
+use crate::identity::lockout;
+use weir_storage::clock::Millis;
+
+/// An address that is shut out.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct LockoutItem {
+    /// The client's address; of an IPv6 client, its network of 64 bits.
+    pub address: String,
+    /// The failures that shut it out, and what was refused from there since.
+    pub failures: u32,
+    /// When it is let in again, by ISO 8601.
+    pub until: String,
+}
+
+/// Addresses that are shut out.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct LockoutList {
+    /// Those for longest yet first.
+    pub lockouts: Vec<LockoutItem>,
+}
+
+/// `GET /admin/lockouts`: the addresses that are shut out.
+pub async fn list_lockouts(
+    State(core): State<Core>,
+    _: AdminCaller,
+    mut query: ListQuery,
+) -> Result<Json<LockoutList>, ApiError> {
+    let limit = query.limit()?;
+    query.finish()?;
+    let now = core.clock.now();
+    let lockouts = lockout::list(&core, limit as usize).await?;
+    let lockouts = lockouts.into_iter().map(|lockout| LockoutItem {
+        address: lockout.address,
+        failures: lockout.failures,
+        until: Millis(now.0 + lockout.left.as_millis() as i64).iso(),
+    });
+    Ok(Json(LockoutList {
+        lockouts: lockouts.collect(),
+    }))
+}
+
+/// `DELETE /admin/lockouts/{address}`: lets an address in again.
+pub async fn clear_lockout(
+    State(core): State<Core>,
+    AdminCaller { actor }: AdminCaller,
+    Path(address): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    let address: IpAddr = address.parse().map_err(|_| {
+        ApiError::invalid_request("address", "It is an IP address, such as 203.0.113.7.")
+    })?;
+    match lockout::clear(&core, address, &actor).await? {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(ApiError::new(
+            StatusCode::NOT_FOUND,
+            "NOT_FOUND",
+            "This address is not shut out.",
+        )
+        .with_param("address")),
+    }
+}

@@ -1,0 +1,51 @@
+//! How long events are kept: `audit_days`. What is older goes in the background, a little at a time, so that nobody who
+//! writes waits for it.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use weir_storage::Database;
+use weir_storage::clock::{Clock, Millis};
+
+/// How often is looked for what is too old.
+const EVERY: Duration = Duration::from_secs(3_600);
+
+/// Events that one statement removes, and the pause before the next one.
+const BATCH: i64 = 500;
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Removes what is older than so many days, for ever.
+pub async fn prune_for_ever(database: Database, clock: Clock, days: NonZeroU32) {
+    loop {
+        let before = clock.now().plus_days(-i64::from(days.get()));
+        match prune(&database, before).await {
+            Ok(0) => {}
+            Ok(events) => {
+                tracing::info!(events, "audit events older than `audit_days` are removed")
+            }
+            Err(error) => tracing::warn!(%error, "old audit events are not removed yet"),
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+/// Removes all events from before a moment, and says how many they were.
+pub async fn prune(database: &Database, before: Millis) -> sqlx::Result<u64> {
+    let mut all = 0;
+    loop {
+        let removed = sqlx::query(
+            "DELETE FROM audit_events WHERE number IN \
+             (SELECT number FROM audit_events WHERE at < $1 ORDER BY at LIMIT $2)",
+        )
+        .bind(before.0)
+        .bind(BATCH)
+        .execute(database.writer())
+        .await?
+        .rows_affected();
+        all += removed;
+        if removed < BATCH as u64 {
+            return Ok(all);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}

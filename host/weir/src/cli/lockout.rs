@@ -1,0 +1,61 @@
+//! `weir lockout`: addresses that failed proofs have shut out.
+
+use std::net::IpAddr;
+
+use super::connection::{Needs, operate, path};
+use super::table::TextTable;
+use crate::admin::lockouts::LockoutList;
+use crate::config::Config;
+
+#[derive(clap::Subcommand)]
+pub(super) enum Command {
+    /// List the addresses that are shut out, and until when.
+    List {
+        /// How many, at most 1000.
+        #[arg(long, default_value_t = 100)]
+        limit: u32,
+        /// Print the gateway's answer as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Let an address in again. Of an IPv6 client, any of its addresses will do.
+    Clear {
+        /// The address.
+        #[arg(value_name = "ADDRESS")]
+        address: IpAddr,
+    },
+}
+
+pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
+    let operated = operate(&config, Needs::Stores, async |connection| match command {
+        Command::List { limit, json } => {
+            let query = [("limit", Some(limit.to_string()))];
+            let lockouts = connection
+                .get(&path(&["admin", "lockouts"], &query))
+                .await?;
+            lockouts.show(json, print);
+            Ok(())
+        }
+        Command::Clear { address } => {
+            let address = address.to_string();
+            connection
+                .delete(&path(&["admin", "lockouts", &address], &[]))
+                .await?;
+            println!("{address} is let in again.");
+            Ok(())
+        }
+    });
+    operated.await
+}
+
+fn print(LockoutList { lockouts }: &LockoutList) {
+    let mut table = TextTable::new(&["ADDRESS", "FAILURES", "UNTIL"]);
+    for lockout in lockouts {
+        table.row([
+            lockout.address.clone(),
+            lockout.failures.to_string(),
+            lockout.until.clone(),
+        ]);
+    }
+    table.print();
+}

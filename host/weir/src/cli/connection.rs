@@ -44,8 +44,8 @@ const GATEWAY_PATIENCE: Duration = Duration::from_secs(5);
 /// The arguments that name a gateway elsewhere, and the token to ask it with.
 #[derive(clap::Args)]
 pub(super) struct Remote {
-    /// A gateway's public port, or its port for other services. Default: the gateway that runs here, through its admin
-    /// socket.
+    /// A gateway elsewhere, by its public port or its port for other services. Default: the one that runs here, through
+    /// its admin socket or, while none runs, its database.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
     /// A file with a service's token whose scope is plugins:write. Not needed at the admin socket, nor in development

@@ -27,9 +27,16 @@ use crate::config::Config;
 use crate::telemetry;
 use weir_sandbox::compiler;
 
+/// What the list of commands does not say.
+const AFTER_HELP: &str = "Begin with `weir serve`, which prints a request that works.
+
+Commands about keys, users, security events and plugins reach the gateway that runs on the configuration's data folder \
+through its admin socket, and need no key or token. While none runs, they work on its database themselves. \
+WEIR_LOG filters the log, as in WEIR_LOG=debug.";
+
 /// weir: an inference gateway whose provider adapters are sandboxed WebAssembly components.
 #[derive(Parser)]
-#[command(version, about, max_term_width = 100)]
+#[command(version, about, max_term_width = 100, after_help = AFTER_HELP)]
 struct Arguments {
     /// The configuration file; without it, weir.toml is read if it is there.
     #[arg(long, global = true, env = "WEIR_CONFIG", value_name = "FILE")]

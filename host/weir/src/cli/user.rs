@@ -41,8 +41,9 @@ pub(super) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Let a user do nothing any more, by key or in person: at once, like a revocation. Requests under way end as they
-    /// would.
+    /// Let a user do nothing any more, by key or in person, from now on.
+    ///
+    /// It is so at once on every node, as for a key that is revoked. Requests under way end as they would.
     Disable(Who),
     /// Let a disabled user in again, with the keys that they had.
     Enable(Who),

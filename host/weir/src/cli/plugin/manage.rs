@@ -1,4 +1,4 @@
-//! `weir plugin install|list|show|activate|rollback|remove|events`: what operators do to the slots of a running gateway,
+//! `weir plugin install|list|show|activate|rollback|remove|events`: what operators do to a gateway's slots,
 //! through its `/admin/plugins`.
 
 use std::path::{Path, PathBuf};

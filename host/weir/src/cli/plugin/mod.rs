@@ -24,7 +24,7 @@ pub(super) enum Command {
     ///
     /// Ends with 0 if the exchange went as it should, as far as there were recordings for it, and with 1 otherwise.
     Try(try_adapter::Arguments),
-    /// Upload a component to a running gateway, which checks it and keeps it, ready to be activated.
+    /// Have a gateway check a component and keep it, ready to be activated; or with --activate, serve with it.
     Install(manage::Install),
     /// List a gateway's slots, and what serves in each.
     List(manage::Gateway),

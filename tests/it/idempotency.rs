@@ -17,6 +17,7 @@ use weir_ledger::{
     AccountId, Claim, Credits, HoldId, LeaseSettings, Ledger, LedgerError, Open, Refusal,
     RequestSource, Served, Taken,
 };
+use weir_storage::Database;
 use weir_storage::clock::{Clock, ManualClock, Millis};
 use weir_storage::database::SqlDialect;
 use weir_storage::sealing::KeyRing;
@@ -539,4 +540,36 @@ async fn the_first_request_and_its_charge_are_named() {
         "first_request_id": first.to_str().expect("ASCII"),
     });
     assert_eq!(error, expected);
+}
+
+/// The database is away for longer than a finished answer waits for its charge: the client is told so, and asks again.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_whose_charge_was_late_is_kept_for_its_key() {
+    let upstream = Upstream::start().await;
+    let gate = Gate::new();
+    upstream.will(Reply::chat("late").after_gate(&gate));
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let client = keyed(&gateway, "key-1");
+    let asking = {
+        let client = client.clone();
+        tokio::spawn(async move { client.post("/chat", &question()).await })
+    };
+    gate.reached().await;
+    let other = Database::open(&gateway.app().config.database_url()).await;
+    let other = other.expect("a second process may open it");
+    let transaction = other.begin().await.expect("nobody else writes");
+    gate.open();
+    let told = asking.await.expect("no panic");
+    told.error(503, "SETTLEMENT_DELAYED");
+    drop(transaction);
+    until_idle(&gateway).await;
+    let again = client.post("/chat", &question()).await;
+    assert!(is_replay(&again));
+    assert_eq!(again.content(), "late");
+    let (settled, charged) = charges(&gateway).await;
+    assert_eq!(settled, 1);
+    let paid = again.json()["usage"]["credits"].as_f64().expect("a number");
+    assert_eq!((paid * 1e6).round() as i64, charged);
+    assert_eq!(upstream.count(), 1);
+    is_sound(&gateway).await;
 }

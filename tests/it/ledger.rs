@@ -339,6 +339,42 @@ async fn holds_of_a_node_that_went_away_are_settled_at_their_checkpoint() {
     .await;
 }
 
+/// Whatever became of the request: a hold must not outlast all that could end it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_ends_its_own_holds_that_are_older_than_a_request_can_be() {
+    each_database(async |stores| {
+        let database = &stores.database;
+        create_users(database, ["alice"].into_iter(), NOW.0).await;
+        let clock = ManualClock::at(NOW);
+        let lease = LeaseSettings {
+            longest_request: Duration::from_secs(10),
+            ..LeaseSettings::default()
+        };
+        let ledger = Ledger::start(database.clone(), Clock::Manual(clock.clone()), lease);
+        let ledger = ledger.await.expect("a ledger");
+        let opened = ledger.open(&alice(), open("old", 1_000), soon()).await;
+        opened.expect("enough credits");
+        let checkpoint = Checkpoint {
+            hold: HoldId("old".to_owned()),
+            credits: Credits::from_micro(30),
+            usage: usage(),
+        };
+        let noted = ledger.checkpoint(&alice(), checkpoint, soon()).await;
+        noted.expect("it is noted");
+        clock.advance(Duration::from_secs(9));
+        assert_eq!(ledger.sweep().await.expect("an answer"), 0);
+        let opened = ledger.open(&alice(), open("young", 1_000), soon()).await;
+        opened.expect("enough credits");
+        clock.advance(Duration::from_secs(2));
+        assert_eq!(ledger.sweep().await.expect("an answer"), 1);
+        let left = account(&ledger).await;
+        assert_eq!(left.balance.plan, Credits::from_micro(FREE - 30));
+        assert_eq!(left.held.plan, Credits::from_micro(1_000));
+        is_sound(database).await;
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_database_refuses_fails_alone() {
     each_database(async |stores| {

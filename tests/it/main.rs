@@ -4,6 +4,7 @@ mod admin;
 mod billing;
 mod chat;
 mod cli;
+mod clocks;
 mod code_cache;
 mod contract;
 mod destination;

@@ -218,10 +218,17 @@ impl Builder {
         self
     }
 
-    /// Has it go by another clock.
+    /// Has it go by another clock, which is its database's, too.
     #[must_use]
     pub fn clock(mut self, clock: &ManualClock) -> Self {
         self.clock = Clock::Manual(clock.clone());
+        self
+    }
+
+    /// Has it run on a machine whose clock is so many milliseconds off, and which nothing else shares.
+    #[must_use]
+    pub fn clock_off_by(mut self, ms: i64) -> Self {
+        self.clock = Clock::Off(ms);
         self
     }
 

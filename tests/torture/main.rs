@@ -10,10 +10,12 @@
 )]
 
 mod cap_race;
+mod clocks;
 mod contained;
 mod crash;
 mod cut;
 mod disconnect;
+mod disk;
 mod drops;
 mod ledger;
 mod load;
@@ -30,7 +32,7 @@ mod wipe;
 
 use std::process::ExitCode;
 
-const ROWS: [(&str, &str); 18] = [
+const ROWS: [(&str, &str); 20] = [
     (
         "W-A",
         "twenty kinds of hostile guests against one gateway: each ends alone, and leaves no memory behind",
@@ -103,6 +105,14 @@ const ROWS: [(&str, &str); 18] = [
         "N6",
         "strangers, and users beyond their rate, try to fill the log, the audit events and the disk",
     ),
+    (
+        "L11",
+        "two nodes on one PostgreSQL, the clock of one wrong: nothing of the other's expires, lapses or is forgotten",
+    ),
+    (
+        "L13",
+        "the disk full for 30 s under load: no answer without its charge, not ready meanwhile, and back within 5 s",
+    ),
 ];
 
 fn main() -> ExitCode {
@@ -135,6 +145,8 @@ fn main() -> ExitCode {
             "N5" => sizes::appetite(),
             "N4" => strangers::shut_out(),
             "N6" => strangers::fill(),
+            "L11" => clocks::run(),
+            "L13" => disk::run(),
             _ => {
                 eprintln!("there is no row {row:?}");
                 false

@@ -140,15 +140,40 @@ impl Node {
         Books::open(&self.database).await
     }
 
+    /// The folder that it keeps its data in, which is made if it is not there.
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        let folder = self.folder.path().join(".weir");
+        weir_storage::secrets::create_private_folder(&folder).expect("the folder can be written");
+        folder
+    }
+
     /// Starts it; returns when it listens.
     pub(crate) fn start(&mut self) {
+        self.spawn(self.weir());
+    }
+
+    /// The same on a machine whose clock is so far off, such as `+40s`: Debian's `faketime` says so. Its clock that
+    /// nobody sets is left alone.
+    pub(crate) fn start_with_clock(&mut self, off: &str) {
+        let mut weir = self.weir();
+        let library = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
+        assert!(
+            Path::new(library).exists(),
+            "Debian's package faketime is installed"
+        );
+        weir.env("LD_PRELOAD", library)
+            .env("FAKETIME", off)
+            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        self.spawn(weir);
+    }
+
+    fn spawn(&mut self, mut weir: Command) {
         let log = File::options()
             .create(true)
             .append(true)
             .open(self.log())
             .expect("the folder can be written");
-        let mut child = self
-            .weir()
+        let mut child = weir
             .arg("serve")
             .stdout(Stdio::piped())
             .stderr(log)

@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use weir_storage::Database;
 use weir_storage::clock::{Clock, Millis};
+use weir_storage::database::DatabaseClock;
 
 use crate::account::Account;
 use crate::committer::{self, Answer, Submitted};
@@ -34,7 +35,7 @@ pub struct Ledger(Arc<Inner>);
 struct Inner {
     submit: mpsc::Sender<Submitted>,
     store: Store,
-    clock: Clock,
+    time: DatabaseClock,
     boot_id: BootId,
     lease: LeaseSettings,
     /// Until when this node's lease is known to be valid, in milliseconds of the monotonic clock.
@@ -79,13 +80,14 @@ impl Ledger {
         lease: LeaseSettings,
     ) -> sqlx::Result<Self> {
         let (submit, submitted) = mpsc::channel(QUEUE);
+        let time = DatabaseClock::start(database.clone(), clock).await?;
         let dialect = database.dialect();
         let store = Store::new(database);
         let health = Arc::new(Health::new());
         let ledger = Self(Arc::new(Inner {
             submit,
             store: store.clone(),
-            clock,
+            time,
             boot_id: BootId::fresh(),
             lease,
             leased_until_ms: AtomicU64::new(0),
@@ -119,6 +121,16 @@ impl Ledger {
             return Some("its committer is gone, and only a new start mends that".to_owned());
         }
         self.0.health.trouble()
+    }
+
+    /// This moment by the database's clock, which decides about leases, periods and the life of keys.
+    pub fn now(&self) -> Millis {
+        self.0.time.now()
+    }
+
+    /// What is wrong with this node's own clock, in words; `None` if it shows what the database's does, more or less.
+    pub fn clock_trouble(&self) -> Option<String> {
+        self.0.time.trouble()
     }
 
     /// Its figures since the start.
@@ -284,7 +296,7 @@ impl Ledger {
                 .map(|since| Account::new(id.clone(), since)),
         };
         Ok(account.map(|mut account| {
-            account.begin_due_period(self.0.clock.now());
+            account.begin_due_period(self.0.time.now());
             account
         }))
     }
@@ -300,7 +312,7 @@ impl Ledger {
         if self.0.submit.send(Submitted::Flush(reply)).await.is_ok() {
             let _ = flushed.await;
         }
-        let now = self.0.clock.now();
+        let now = self.0.time.now();
         if let Err(error) = self.0.store.end_lease(&self.0.boot_id, now).await {
             tracing::warn!(%error, "giving up the ledger's lease; it lapses by itself");
         }
@@ -317,7 +329,7 @@ impl Ledger {
     fn operation(&self, account: &AccountId, action: Action) -> Operation {
         Operation {
             account: account.clone(),
-            at: self.0.clock.now(),
+            at: self.0.time.now(),
             action,
         }
     }

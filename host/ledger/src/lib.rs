@@ -19,8 +19,8 @@
 //! **Architecture invariant:** nothing here knows HTTP, a plugin, or a provider's wire format. Whoever serves a
 //! request counts what it used, and says so here; the ledger asks nobody.
 //!
-//! Nodes compare their clocks only through leases, which are renewed many times before they lapse: clocks
-//! that differ by some seconds do no harm, and one that is far off costs late settlements, not amounts.
+//! **Invariant:** leases, periods and the life of idempotency keys go by the database's clock, never by a node's. So a
+//! node whose clock is wrong ends nothing of the others'.
 //!
 //! | To … | touch |
 //! |---|---|

@@ -12,6 +12,8 @@ pub struct LeaseSettings {
     pub renew_every: Duration,
     /// How long it is valid from then. Default: 30 s.
     pub valid_for: Duration,
+    /// A hold that is older has no request any more: its node ends it. Default: 15 minutes.
+    pub longest_request: Duration,
 }
 
 impl Default for LeaseSettings {
@@ -19,6 +21,7 @@ impl Default for LeaseSettings {
         Self {
             renew_every: Duration::from_secs(5),
             valid_for: Duration::from_secs(30),
+            longest_request: Duration::from_secs(15 * 60),
         }
     }
 }
@@ -39,6 +42,7 @@ impl Default for LedgerSettings {
         let LeaseSettings {
             renew_every,
             valid_for,
+            ..
         } = LeaseSettings::default();
         let ms = |duration: Duration| {
             NonZeroU64::new(duration.as_millis() as u64).expect("a lease takes some time")
@@ -56,6 +60,7 @@ impl LedgerSettings {
         LeaseSettings {
             renew_every: Duration::from_millis(self.renew_ms.get()),
             valid_for: Duration::from_millis(self.lease_ms.get()),
+            ..LeaseSettings::default()
         }
     }
 

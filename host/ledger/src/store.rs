@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row as _};
 
 use weir_storage::Database;
@@ -62,7 +63,7 @@ pub enum StoreError {
     Rejected(String),
 }
 
-/// An open hold of a run whose lease is over.
+/// An open hold that nobody will end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Orphan {
     /// The account that it reserves credits of.
@@ -252,15 +253,36 @@ impl Store {
         .bind(i64::from(limit))
         .fetch_all(self.database.reader())
         .await?;
-        rows.iter()
-            .map(|row| {
-                Ok(Orphan {
-                    hold: HoldId(row.try_get(0)?),
-                    account: AccountId(row.try_get(1)?),
-                })
-            })
-            .collect()
+        read_orphans(&rows)
     }
+
+    /// Open holds of a run that were opened before this moment, at most so many.
+    pub async fn find_overdue(
+        &self,
+        boot_id: &BootId,
+        opened_before: Millis,
+        limit: u32,
+    ) -> sqlx::Result<Vec<Orphan>> {
+        let rows = sqlx::query(
+            "SELECT id, account_id FROM holds WHERE expired_at IS NULL AND boot_id = $1 AND opened_at < $2 LIMIT $3",
+        )
+        .bind(boot_id.as_str())
+        .bind(opened_before.0)
+        .bind(i64::from(limit))
+        .fetch_all(self.database.reader())
+        .await?;
+        read_orphans(&rows)
+    }
+}
+
+fn read_orphans(rows: &[AnyRow]) -> sqlx::Result<Vec<Orphan>> {
+    let read = |row: &AnyRow| {
+        Ok(Orphan {
+            hold: HoldId(row.try_get(0)?),
+            account: AccountId(row.try_get(1)?),
+        })
+    };
+    rows.iter().map(read).collect()
 }
 
 /// What operations need, as far as it is there.

@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 pub enum Clock {
     /// The system.
     System,
+    /// The system, so many milliseconds off, as the clock of a machine that nobody has set: for tests.
+    Off(i64),
     /// A test.
     Manual(ManualClock),
 }
@@ -32,6 +34,7 @@ impl Clock {
     pub fn now(&self) -> Millis {
         match self {
             Self::System => Millis::now(),
+            Self::Off(by) => Millis(Millis::now().0 + by),
             Self::Manual(clock) => Millis((clock.0.load(Ordering::SeqCst) / 1_000) as i64),
         }
     }
@@ -41,7 +44,7 @@ impl Clock {
     pub fn monotonic(&self) -> Duration {
         static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
         match self {
-            Self::System => ORIGIN.elapsed(),
+            Self::System | Self::Off(_) => ORIGIN.elapsed(),
             Self::Manual(clock) => Duration::from_micros(clock.0.load(Ordering::SeqCst)),
         }
     }

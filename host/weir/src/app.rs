@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow};
 use axum::extract::FromRef;
@@ -23,7 +23,7 @@ use crate::outgoing;
 use crate::plugins::bundled::Bundled;
 use crate::plugins::slots::Stores;
 use crate::plugins::{Loader, Plugins};
-use weir_ledger::Ledger;
+use weir_ledger::{LeaseSettings, Ledger};
 use weir_sandbox::code_cache::CodeCache;
 use weir_sandbox::compiler::Compiler;
 use weir_sandbox::{Engine, Room, Sandbox};
@@ -32,6 +32,9 @@ use weir_storage::file_lock::FileLock;
 use weir_storage::sealing::KeyRing;
 use weir_storage::secrets::{Key, create_private_folder};
 use weir_storage::{Cache, Database, database};
+
+/// What a request may take beyond its time-out, to hold and to settle.
+const REQUEST_MARGIN: Duration = Duration::from_secs(60);
 
 /// Everything that requests share. Cheap to clone.
 #[derive(Clone)]
@@ -182,7 +185,11 @@ impl App {
         let outgoing = config.identity.outgoing.as_ref();
         let service_tokens =
             ServiceTokenSource::new(outgoing, dev_issuer.as_ref(), &issuers, &clock)?;
-        let lease = config.ledger.lease();
+        let longest = config.timeouts.total() + config.limits.exchanges.hang_up_drain();
+        let lease = LeaseSettings {
+            longest_request: longest + REQUEST_MARGIN,
+            ..config.ledger.lease()
+        };
         let ledger = Ledger::start(database.clone(), clock.clone(), lease)
             .await
             .context("starting the ledger")?;

@@ -15,8 +15,8 @@ pub async fn get_health() -> Json<Value> {
     Json(json!({ "status": "ok" }))
 }
 
-/// `GET /health/ready`: requests can be served. 503 while the gateway stops, a store is away, nothing can be charged, or
-/// what is activated in a slot does not load here.
+/// `GET /health/ready`: requests can be served. 503 while the gateway stops, a store is away, nothing can be charged, the
+/// clock is wrong, or what is activated in a slot does not load here.
 pub async fn get_readiness(State(app): State<App>) -> Result<Json<Value>, ApiError> {
     let not_ready = |message: &str| {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "NOT_READY", message)
@@ -30,6 +30,10 @@ pub async fn get_readiness(State(app): State<App>) -> Result<Json<Value>, ApiErr
     }
     if let Some(trouble) = app.ledger.trouble() {
         let message = format!("The ledger can charge nothing: {trouble}.");
+        return Err(not_ready(&message));
+    }
+    if let Some(trouble) = app.ledger.clock_trouble() {
+        let message = format!("The time is wrong: {trouble}. Have it set by NTP.");
         return Err(not_ready(&message));
     }
     if app.cache.ping().await.is_err() {

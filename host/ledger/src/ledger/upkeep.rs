@@ -32,12 +32,19 @@ const FOLD_EVERY: Duration = Duration::from_secs(1);
 const FOLDED: u32 = 1_000;
 
 impl Ledger {
-    /// Settles the open holds of runs that are over, and returns how many there were.
+    /// Settles the open holds of runs that are over, and those of this one that are older than any request; returns how
+    /// many there were.
     pub async fn sweep(&self) -> sqlx::Result<usize> {
         let mut swept = 0;
         loop {
-            let now = self.0.clock.now();
-            let orphans = self.0.store.find_orphans(now, SWEPT).await?;
+            let now = self.0.time.ask().await?;
+            let mut orphans = self.0.store.find_orphans(now, SWEPT).await?;
+            let longest = self.0.lease.longest_request.as_millis() as i64;
+            let overdue =
+                self.0
+                    .store
+                    .find_overdue(&self.0.boot_id, Millis(now.0 - longest), SWEPT);
+            orphans.extend(overdue.await?);
             let deadline = Instant::now() + SWEEP_TIMEOUT;
             let found = orphans.len();
             let ended = orphans.into_iter().map(|orphan| async move {
@@ -45,13 +52,13 @@ impl Ledger {
                 let action = Action::Expire { hold: orphan.hold };
                 match self.submit(&orphan.account, action, deadline).await {
                     Ok(Done::Expired { charged, overrun }) => {
-                        tracing::info!(%hold, %charged, %overrun, "a hold whose node went away is settled");
+                        tracing::info!(%hold, %charged, %overrun, "a hold that nobody will end is settled");
                         true
                     }
                     // Its node has settled it after all.
                     Err(LedgerError::Refused(Refusal::Ended(_))) => true,
                     other => {
-                        tracing::warn!(%hold, ?other, "settling a hold whose node went away");
+                        tracing::warn!(%hold, ?other, "settling a hold that nobody will end");
                         false
                     }
                 }
@@ -72,7 +79,7 @@ impl Ledger {
             let due = self
                 .0
                 .store
-                .find_due_accounts(self.0.clock.now(), SWEPT)
+                .find_due_accounts(self.0.time.ask().await?, SWEPT)
                 .await?;
             let deadline = Instant::now() + SWEEP_TIMEOUT;
             let found = due.len();
@@ -92,9 +99,17 @@ impl Ledger {
         }
     }
 
+    /// Forgets leases and idempotency keys that have been kept for long enough.
+    pub async fn forget_old(&self) -> sqlx::Result<()> {
+        let now = self.0.time.ask().await?;
+        self.0.store.forget_leases(now).await?;
+        self.0.store.forget_keys(now).await
+    }
+
     /// Renews the lease for as long as the committer is there, whatever else takes its time.
     pub(super) async fn keep_lease(self) {
         let mut ticks = self.ticks();
+        let mut was_wrong = false;
         while !self.0.submit.is_closed() {
             if self.0.health.trouble().is_none() {
                 ticks.tick().await;
@@ -105,6 +120,16 @@ impl Ledger {
             if let Err(error) = self.renew_lease().await {
                 tracing::warn!(%error, "renewing the ledger's lease");
             }
+            let trouble = self.clock_trouble();
+            if trouble.is_some() != was_wrong {
+                match &trouble {
+                    Some(trouble) => {
+                        tracing::error!("{trouble}; the node is not ready until it is set")
+                    }
+                    None => tracing::info!("this machine's clock is right again"),
+                }
+            }
+            was_wrong = trouble.is_some();
         }
         tracing::error!(
             "the ledger's committer is gone; the lease lapses, and others end what it held"
@@ -134,12 +159,8 @@ impl Ledger {
                 if let Err(error) = self.begin_due_periods().await {
                     tracing::warn!(%error, "beginning the periods that are due");
                 }
-                let now = self.0.clock.now();
-                if let Err(error) = self.0.store.forget_leases(now).await {
-                    tracing::warn!(%error, "forgetting old leases");
-                }
-                if let Err(error) = self.0.store.forget_keys(now).await {
-                    tracing::warn!(%error, "forgetting old idempotency keys");
+                if let Err(error) = self.forget_old().await {
+                    tracing::warn!(%error, "forgetting old leases and idempotency keys");
                 }
             }
         }
@@ -172,7 +193,7 @@ impl Ledger {
     }
 
     pub(super) fn is_leased(&self) -> bool {
-        let now_ms = self.0.clock.monotonic().as_millis() as u64;
+        let now_ms = self.0.time.monotonic().as_millis() as u64;
         now_ms < self.0.leased_until_ms.load(Ordering::Acquire)
     }
 
@@ -187,11 +208,14 @@ impl Ledger {
 
     pub(super) async fn renew_lease(&self) -> sqlx::Result<()> {
         let inner = &*self.0;
-        // Both clocks are read before the database writes: the node's own view ends first.
-        let leased_until = inner.clock.monotonic() + inner.lease.valid_for;
-        let now = inner.clock.now();
-        let until = Millis(now.0 + inner.lease.valid_for.as_millis() as i64);
-        let renewed = inner.store.renew_lease(&inner.boot_id, now, until).await;
+        // Its own clock is read before the database's, and both before it writes: the node's own view ends first.
+        let leased_until = inner.time.monotonic() + inner.lease.valid_for;
+        let renewed = async {
+            let now = inner.time.ask().await?;
+            let until = Millis(now.0 + inner.lease.valid_for.as_millis() as i64);
+            inner.store.renew_lease(&inner.boot_id, now, until).await
+        };
+        let renewed = renewed.await;
         inner.health.wrote(&renewed);
         renewed?;
         let leased_until_ms = leased_until.as_millis() as u64;

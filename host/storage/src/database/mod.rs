@@ -14,6 +14,7 @@
 mod connections;
 mod postgres;
 mod sqlite;
+mod time;
 mod write_turn;
 
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use sqlx::{AnyPool, Executor, SqlSafeStr};
 
 pub use self::connections::{Connections, Snapshot, Transaction};
 pub use self::sqlite::{InUse, lock_for_serving, lock_for_working};
+pub use self::time::DatabaseClock;
 pub use self::write_turn::{Native, WriteTurn};
 use crate::secrets::SecretUrl;
 

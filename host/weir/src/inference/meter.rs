@@ -28,7 +28,7 @@ use weir_ledger::pricing::{self, Bound, Charge};
 use weir_ledger::usage::Billable;
 use weir_ledger::{
     AccountId, Checkpoint, Claim, Credits, HoldId, Ledger, LedgerError, Open, Payer, Refusal,
-    RequestUsage, Settle, UsageCounts,
+    RequestUsage, Settle, Settlement, TokenCounts, UsageCounts,
 };
 use weir_storage::Cache;
 use weir_storage::clock::Millis;
@@ -47,6 +47,9 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a finished answer is kept back until its settlement is durable.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long an answer whose settlement is late is kept for its idempotency key, while settling goes on.
+const LATE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long a failed request waits until what was held for it is free again.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -102,6 +105,8 @@ pub struct Meter {
     checkpointed_bytes: u64,
     checkpointed_at: Instant,
     state: State,
+    /// The settlement that was asked for, and was not done in time.
+    late: Option<(Settle, TokenCounts)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -129,6 +134,7 @@ impl Meter {
             checkpointed_bytes: 0,
             checkpointed_at: now,
             state: State::New,
+            late: None,
         }
     }
 
@@ -241,26 +247,10 @@ impl Meter {
         let deadline = Instant::now() + SETTLE_TIMEOUT;
         match self
             .ledger
-            .settle(&self.payer.account, settle, deadline)
+            .settle(&self.payer.account, settle.clone(), deadline)
             .await
         {
-            Ok(settlement) => {
-                billing::usage::forget(&self.cache, &self.payer.account).await;
-                if let Some(attempt) = &self.attempt {
-                    attempt.adapter.counters().charge(settlement.charged);
-                }
-                if settlement.overrun > Credits::ZERO {
-                    tracing::warn!(
-                        request_id = self.metered.request_id,
-                        overrun = %settlement.overrun,
-                        "a request used more than its account could pay"
-                    );
-                }
-                Ok(Billed {
-                    tokens: checked.tokens,
-                    credits: settlement.charged,
-                })
-            }
+            Ok(settlement) => Ok(self.settled(checked.tokens, settlement).await),
             Err(error @ (LedgerError::Refused(_) | LedgerError::Rejected(_))) => {
                 tracing::error!(request_id = self.metered.request_id, %error, "settling a request");
                 self.ledger.abandon(&self.payer.account, self.hold.clone());
@@ -268,6 +258,7 @@ impl Meter {
             }
             Err(error) => {
                 tracing::error!(request_id = self.metered.request_id, %error, "settling a request");
+                self.late = Some((settle, checked.tokens));
                 Err(ApiError::new(
                     StatusCode::SERVICE_UNAVAILABLE,
                     "SETTLEMENT_DELAYED",
@@ -275,6 +266,39 @@ impl Meter {
                 )
                 .with_no_retry())
             }
+        }
+    }
+
+    /// Waits for a settlement that was late, no longer than is worth while.
+    pub async fn settle_late(&mut self) -> Option<Billed> {
+        let (settle, tokens) = self.late.take()?;
+        let deadline = Instant::now() + LATE_TIMEOUT;
+        // Asked for once more, it is done once, and has the first one's outcome.
+        let settling = self.ledger.settle(&self.payer.account, settle, deadline);
+        match settling.await {
+            Ok(settlement) => Some(self.settled(tokens, settlement).await),
+            Err(error) => {
+                tracing::warn!(request_id = self.metered.request_id, %error, "an answer is not kept for its key");
+                None
+            }
+        }
+    }
+
+    async fn settled(&self, tokens: TokenCounts, settlement: Settlement) -> Billed {
+        billing::usage::forget(&self.cache, &self.payer.account).await;
+        if let Some(attempt) = &self.attempt {
+            attempt.adapter.counters().charge(settlement.charged);
+        }
+        if settlement.overrun > Credits::ZERO {
+            tracing::warn!(
+                request_id = self.metered.request_id,
+                overrun = %settlement.overrun,
+                "a request used more than its account could pay"
+            );
+        }
+        Billed {
+            tokens,
+            credits: settlement.charged,
         }
     }
 

@@ -274,7 +274,7 @@ impl Relay {
         let billed = match self.settle().await {
             Ok(billed) => billed,
             Err(error) => {
-                self.tell(error).await;
+                self.finish_late(error).await;
                 return Ok(());
             }
         };
@@ -301,6 +301,31 @@ impl Relay {
             }));
         }
         Ok(())
+    }
+
+    /// Tells the client that the charge for its answer is late. A plain answer is kept for its key when it is charged, so
+    /// that the client has it when it asks again.
+    async fn finish_late(mut self, error: ApiError) {
+        match (self.key.take(), self.client) {
+            (Some(key), Client::Plain { answer, reply }) => {
+                let _ = reply.send(Err(error));
+                let billed = tokio::select! {
+                    billed = self.meter.settle_late() => billed,
+                    () = self.bounds.shutdown.cancelled() => None,
+                };
+                let answer = billed.map(|billed| KeptAnswer {
+                    body: answer.into_body(&billed).into(),
+                    ignored: self.ignored,
+                });
+                key.end(answer.map(|answer| answer.to_bytes())).await;
+            }
+            (key, client) => {
+                // It ends when its settlement has, without this request.
+                drop(key);
+                self.client = client;
+                self.tell(error).await;
+            }
+        }
     }
 
     async fn settle(&mut self) -> Result<Billed, ApiError> {

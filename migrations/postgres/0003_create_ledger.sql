@@ -69,7 +69,7 @@ CREATE TABLE entries (
     -- Of a grant, a top-up or a refund: what was asked for, as JSON, under which id.
     operation_id        TEXT,
     operation           TEXT   CHECK ((operation IS NULL) = (operation_id IS NULL)),
-    -- Of the end of a hold: what the hold was opened for.
+    -- Of the end of a hold: what the hold was opened for. Of an opening, the amount is how many entries it stands for.
     hold_id             TEXT,
     request_id          TEXT,
     parent_id           TEXT,
@@ -90,7 +90,7 @@ CREATE TABLE entries (
     provider_cost       BIGINT,
     latency_ms          BIGINT,
     estimated_at        BIGINT,
-    CHECK (kind IN ('settlement', 'release', 'expiry', 'late_settlement', 'late_release', 'grant', 'lapse', 'top_up', 'refund')),
+    CHECK (kind IN ('settlement', 'release', 'expiry', 'late_settlement', 'late_release', 'grant', 'lapse', 'top_up', 'refund', 'opening')),
     CHECK ((kind IN ('settlement', 'release', 'expiry', 'late_settlement', 'late_release')) = (hold_id IS NOT NULL)),
     CHECK (kind <> 'settlement' OR (plan_delta <= 0 AND top_up_delta <= 0 AND overrun >= 0)),
     CHECK (kind <> 'release' OR (plan_delta = 0 AND top_up_delta = 0 AND overrun = 0)),
@@ -101,6 +101,9 @@ CREATE TABLE entries (
 -- What tells that a hold has ended. The ids of holds are ordered by time, so that this grows near its edge.
 CREATE UNIQUE INDEX entries_by_hold ON entries (hold_id, kind) WHERE hold_id IS NOT NULL;
 
+-- One for each account of which entries are archived.
+CREATE UNIQUE INDEX entries_by_opening ON entries (account_id) WHERE kind = 'opening';
+
 -- Those of requests have none.
 CREATE UNIQUE INDEX entries_by_operation ON entries (operation_id) WHERE operation_id IS NOT NULL;
 
@@ -110,8 +113,47 @@ BEGIN
 END
 $$;
 
-CREATE TRIGGER entries_are_not_changed BEFORE UPDATE OR DELETE OR TRUNCATE ON entries
+CREATE TRIGGER entries_are_not_changed BEFORE UPDATE OR TRUNCATE ON entries
 FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+-- One row: up to which number entries may be replaced by openings, and the first day, in UTC, that has all of its entries.
+CREATE TABLE entries_archived (
+    number  BIGINT NOT NULL,
+    day     BIGINT NOT NULL
+);
+
+INSERT INTO entries_archived (number, day) VALUES (0, 0);
+
+-- One row: up to which number entries were verified. From the first moment of the day on, in UTC, usage is verified anew:
+-- from entries that come after the other number.
+CREATE TABLE entries_verified (
+    number      BIGINT NOT NULL,
+    day         BIGINT NOT NULL,
+    day_number  BIGINT NOT NULL
+);
+
+INSERT INTO entries_verified (number, day, day_number) VALUES (0, 0, 0);
+
+-- What the verified entries of each account add up to.
+CREATE TABLE verified_accounts (
+    account_id      TEXT   NOT NULL PRIMARY KEY,
+    entries         BIGINT NOT NULL,
+    plan_credits    BIGINT NOT NULL,
+    top_up_credits  BIGINT NOT NULL
+);
+
+-- What is archived leaves.
+CREATE FUNCTION refuse_deletion() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF OLD.operation_id IS NOT NULL OR OLD.number > (SELECT number FROM entries_archived) THEN
+        RAISE EXCEPTION 'entries are append-only' USING ERRCODE = 'restrict_violation';
+    END IF;
+    RETURN OLD;
+END
+$$;
+
+CREATE TRIGGER entries_are_not_deleted BEFORE DELETE ON entries
+FOR EACH ROW EXECUTE FUNCTION refuse_deletion();
 
 -- One row: up to which number entries are folded into the two tables below. Who wants exact figures adds those that come
 -- after it.

@@ -72,7 +72,7 @@ CREATE TABLE entries (
     -- Of a grant, a top-up or a refund: what was asked for, as JSON, under which id.
     operation_id        TEXT,
     operation           TEXT   CHECK ((operation IS NULL) = (operation_id IS NULL)),
-    -- Of the end of a hold: what the hold was opened for.
+    -- Of the end of a hold: what the hold was opened for. Of an opening, the amount is how many entries it stands for.
     hold_id             TEXT,
     request_id          TEXT,
     parent_id           TEXT,
@@ -94,7 +94,7 @@ CREATE TABLE entries (
     latency_ms          BIGINT,
     estimated_at        BIGINT,
     CHECK (kind = 'settlement' OR kind = 'release' OR kind = 'expiry' OR kind = 'late_settlement' OR kind = 'late_release'
-        OR kind = 'grant' OR kind = 'lapse' OR kind = 'top_up' OR kind = 'refund'),
+        OR kind = 'grant' OR kind = 'lapse' OR kind = 'top_up' OR kind = 'refund' OR kind = 'opening'),
     CHECK ((kind = 'settlement' OR kind = 'release' OR kind = 'expiry' OR kind = 'late_settlement' OR kind = 'late_release')
         = (hold_id IS NOT NULL)),
     CHECK (kind <> 'settlement' OR (plan_delta <= 0 AND top_up_delta <= 0 AND overrun >= 0)),
@@ -106,14 +106,45 @@ CREATE TABLE entries (
 -- What tells that a hold has ended. The ids of holds are ordered by time, so that this grows near its edge.
 CREATE UNIQUE INDEX entries_by_hold ON entries (hold_id, kind) WHERE hold_id IS NOT NULL;
 
+-- One for each account of which entries are archived.
+CREATE UNIQUE INDEX entries_by_opening ON entries (account_id) WHERE kind = 'opening';
+
 -- Those of requests have none.
 CREATE UNIQUE INDEX entries_by_operation ON entries (operation_id) WHERE operation_id IS NOT NULL;
 
 CREATE TRIGGER entries_are_not_updated BEFORE UPDATE ON entries
 BEGIN SELECT RAISE(ABORT, 'entries are append-only'); END;
 
+-- What is archived leaves.
 CREATE TRIGGER entries_are_not_deleted BEFORE DELETE ON entries
+WHEN OLD.operation_id IS NOT NULL OR OLD.number > (SELECT number FROM entries_archived)
 BEGIN SELECT RAISE(ABORT, 'entries are append-only'); END;
+
+-- One row: up to which number entries may be replaced by openings, and the first day, in UTC, that has all of its entries.
+CREATE TABLE entries_archived (
+    number  BIGINT NOT NULL,
+    day     BIGINT NOT NULL
+);
+
+INSERT INTO entries_archived (number, day) VALUES (0, 0);
+
+-- One row: up to which number entries were verified. From the first moment of the day on, in UTC, usage is verified anew:
+-- from entries that come after the other number.
+CREATE TABLE entries_verified (
+    number      BIGINT NOT NULL,
+    day         BIGINT NOT NULL,
+    day_number  BIGINT NOT NULL
+);
+
+INSERT INTO entries_verified (number, day, day_number) VALUES (0, 0, 0);
+
+-- What the verified entries of each account add up to.
+CREATE TABLE verified_accounts (
+    account_id      TEXT   NOT NULL PRIMARY KEY,
+    entries         BIGINT NOT NULL,
+    plan_credits    BIGINT NOT NULL,
+    top_up_credits  BIGINT NOT NULL
+);
 
 -- One row: up to which number entries are folded into the two tables below. Who wants exact figures adds those that come
 -- after it.

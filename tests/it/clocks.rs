@@ -96,5 +96,6 @@ async fn a_node_whose_clock_is_wrong_ends_nothing_of_the_others_and_is_not_ready
         for stream in streams {
             assert!(stream.is_whole().await);
         }
+        wrong.stop().await;
     }
 }

@@ -1,6 +1,7 @@
 //! weir's integration tests: one binary, a module for each feature, over real sockets and real Wasm.
 
 mod admin;
+mod archive;
 mod billing;
 mod chat;
 mod cli;

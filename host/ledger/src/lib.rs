@@ -8,6 +8,7 @@
 //! - [`operation`]: what can be asked of the ledger; [`account`]: what that does, as plain functions.
 //! - [`committer`]: many operations in one transaction; [`store`]: the SQL of it; [`verify`]: whether what is stored
 //!   is sound.
+//! - [`archive`]: how old entries leave the database.
 //! - [`Ledger`] is what requests use; [`keys`]: one outcome for each idempotency key that they bring; [`idempotency`]: the
 //!   answers that are kept with them.
 //!
@@ -31,6 +32,7 @@
 //! | add an operation | a variant of [`operation::Action`], what it does in [`account`]; a migration if it posts an entry of a new kind |
 
 pub mod account;
+pub mod archive;
 pub mod committer;
 pub mod credits;
 mod decimal;

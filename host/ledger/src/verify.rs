@@ -1,11 +1,15 @@
 //! Whether what is stored is sound: each balance from its entries, each hold from its own.
 //!
-//! Reads the whole ledger in some long statements, so it is for operators and tests. They see one moment, so
-//! that it may be in use meanwhile.
+//! Reads the whole ledger in some long statements, or what is new since it was last found sound, so it is for operators and
+//! tests. They see one moment, so that it may be in use meanwhile.
+//!
+//! Entries do not change. So what those add up to that were verified is kept for each account, and the next look begins
+//! after them; usage is looked at again from the first moment of that day on.
 
 use sqlx::{AssertSqlSafe, Row};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
+use weir_storage::database::SqlDialect;
 
 use crate::usage::COUNTS;
 
@@ -20,36 +24,64 @@ pub struct Violation {
     pub subject: String,
 }
 
+const DAY_MS: i64 = 86_400_000;
+
 /// Violations that are listed of each kind.
 const LISTED: i64 = 100;
 
 /// How long after its node's lease an open hold may still wait for a sweep.
 const SWEEP_ALLOWANCE_MS: i64 = 15_000;
 
+/// Entries whose sums are kept in one transaction.
+const KEPT: i64 = 5_000;
+
+/// How much is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// Every entry that is in the database.
+    All,
+    /// What came after the last verified entry.
+    New,
+}
+
+/// What was found.
+#[derive(Debug)]
+pub struct Findings {
+    /// Everything that is wrong, at most 100 of each kind.
+    pub violations: Vec<Violation>,
+    /// Entries that were looked at.
+    pub entries: i64,
+    /// The number of the last of them that nothing can come before any more.
+    last: i64,
+    /// The first moment of the day, in UTC.
+    day: Millis,
+}
+
 /// Invariant, what is wrong, and a query for the subjects. `$NOW` is the moment before which no lease with
-/// an open hold may have lapsed; `$ENDS` are the holds that entries tell of, with what each tells in all; the other names
-/// are filled in from the columns of what is counted in usage.
+/// an open hold may have lapsed; `$NEW` are the entries that are looked at, `$SUMS` what they and those before them add to
+/// each account; `$ENDS` are the holds that they tell of, with what each tells in all; the other names are filled in from
+/// the columns of what is counted in usage.
 const CHECKS: &[(&str, &str, &str)] = &[
     (
         "I1",
         "the balance is not the sum of the entries",
-        "SELECT a.id FROM accounts a LEFT JOIN (SELECT account_id, CAST(SUM(plan_delta) AS BIGINT) AS plan, \
-         CAST(SUM(top_up_delta) AS BIGINT) AS top_up FROM entries GROUP BY account_id) e ON e.account_id = a.id \
+        "SELECT a.id FROM accounts a LEFT JOIN (SELECT account_id, CAST(SUM(plan) AS BIGINT) AS plan, \
+         CAST(SUM(top_up) AS BIGINT) AS top_up FROM $SUMS s GROUP BY account_id) e ON e.account_id = a.id \
          WHERE COALESCE(e.plan, 0) <> a.plan_credits OR COALESCE(e.top_up, 0) <> a.top_up_credits",
     ),
     (
         "I1",
         "entries are missing",
-        "SELECT a.id FROM accounts a LEFT JOIN (SELECT account_id, CAST(COUNT(*) AS BIGINT) AS n, \
-         MAX(sequence) AS last FROM entries GROUP BY account_id) e ON e.account_id = a.id \
+        "SELECT a.id FROM accounts a LEFT JOIN (SELECT account_id, CAST(SUM(n) AS BIGINT) AS n, \
+         MAX(last) AS last FROM $SUMS s GROUP BY account_id) e ON e.account_id = a.id \
          WHERE COALESCE(e.n, 0) <> a.entries OR COALESCE(e.last, 0) <> a.entries",
     ),
     (
         "I1",
         "an account's index of entries is not that of its entries",
         "SELECT COALESCE(e.account_id, i.account_id) FROM \
-         (SELECT account_id, sequence, number FROM entries WHERE number <= (SELECT number FROM entries_folded)) e \
-         FULL JOIN account_entries i ON i.account_id = e.account_id AND i.sequence = e.sequence \
+         (SELECT account_id, sequence, number FROM $NEW n WHERE number <= (SELECT number FROM entries_folded)) e \
+         FULL JOIN (SELECT * FROM account_entries WHERE number > $AFTER) i ON i.account_id = e.account_id AND i.sequence = e.sequence \
          WHERE i.number IS NULL OR e.number IS NULL OR i.number <> e.number",
     ),
     (
@@ -115,10 +147,11 @@ const CHECKS: &[(&str, &str, &str)] = &[
         "a period's usage is not the sum of its entries",
         "SELECT account_id FROM (\
          SELECT account_id, period_start, day, model, provider, source, credits, overrun, requests, $COUNTS \
-         FROM usage_daily UNION ALL \
+         FROM usage_daily WHERE day >= $DAY UNION ALL \
          SELECT account_id, period_start, at - at % 86400000, model, provider, source, plan_delta + top_up_delta, \
          -overrun, -requests, $LESS_COUNTS FROM entries \
-         WHERE number <= (SELECT number FROM entries_folded) AND provider IS NOT NULL) sums \
+         WHERE number > $FIRST AND number <= (SELECT number FROM entries_folded) AND at >= $DAY \
+         AND provider IS NOT NULL) sums \
          GROUP BY account_id, period_start, day, model, provider, source \
          HAVING SUM(credits) <> 0 OR SUM(overrun) <> 0 OR SUM(requests) <> 0 OR $COUNTS_DIFFER",
     ),
@@ -138,10 +171,30 @@ const ENDS: &str = "(SELECT hold_id, MIN(account_id) AS account_id, MIN(request_
      CAST(SUM(CASE WHEN kind IN ('settlement', 'release', 'expiry') THEN 1 ELSE 0 END) AS BIGINT) AS ends, \
      CAST(SUM(CASE WHEN kind = 'expiry' THEN 1 ELSE 0 END) AS BIGINT) AS expiries, \
      CAST(SUM(CASE WHEN kind IN ('late_settlement', 'late_release') THEN 1 ELSE 0 END) AS BIGINT) AS late \
-     FROM entries WHERE hold_id IS NOT NULL GROUP BY hold_id)";
+     FROM entries WHERE hold_id IS NOT NULL AND $TOLD GROUP BY hold_id)";
+
+/// An entry for each account, or for each of its entries that are looked at.
+const SUMS: &str = "(SELECT account_id, CASE kind WHEN 'opening' THEN amount ELSE 1 END AS n, sequence AS last, \
+     plan_delta AS plan, top_up_delta AS top_up FROM entries WHERE number > $AFTER UNION ALL \
+     SELECT account_id, entries, entries, plan_credits, top_up_credits FROM verified_accounts WHERE $AFTER > 0)";
+
+/// Holds that entries tell of which are looked at, and those that something else names.
+const TOLD: &str = "hold_id IN (SELECT hold_id FROM entries WHERE number > $AFTER AND hold_id IS NOT NULL UNION \
+     SELECT id FROM holds UNION SELECT hold_id FROM idempotency_keys)";
 
 /// Everything that is wrong with a ledger, at most 100 of each kind.
 pub async fn verify(database: &Database, now: Millis) -> sqlx::Result<Vec<Violation>> {
+    let findings = look(database, now, Extent::All, |_| {}).await?;
+    Ok(findings.violations)
+}
+
+/// Looks for everything that is wrong. `progress` hears what is looked for next.
+pub async fn look(
+    database: &Database,
+    now: Millis,
+    extent: Extent,
+    mut progress: impl FnMut(&'static str),
+) -> sqlx::Result<Findings> {
     let lapsed_before = (now.0 - SWEEP_ALLOWANCE_MS).to_string();
     let columns = |each: fn(&str) -> String, separator| {
         let columns: Vec<_> = COUNTS.iter().map(|count| each(count.column)).collect();
@@ -151,10 +204,36 @@ pub async fn verify(database: &Database, now: Millis) -> sqlx::Result<Vec<Violat
     let less_counts = columns(|column| format!("-{column}"), ", ");
     let differ = columns(|column| format!("SUM({column}) <> 0"), " OR ");
     let mut snapshot = database.snapshot().await?;
+    let marks = sqlx::query(
+        "SELECT v.number, v.day, v.day_number, a.day, f.number, \
+         (SELECT CAST(COUNT(*) AS BIGINT) FROM entries WHERE number > CASE WHEN $1 > 0 THEN v.number ELSE 0 END) \
+         FROM entries_verified v, entries_archived a, entries_folded f",
+    )
+    .bind(i64::from(extent == Extent::New))
+    .fetch_one(&mut *snapshot)
+    .await?;
+    let mark = |index| marks.try_get::<i64, _>(index);
+    // Usage of what is in the archive has no entries any more.
+    let (after, first, day) = match extent {
+        Extent::All => (0, 0, mark(3)?),
+        Extent::New => (mark(0)?, mark(2)?, mark(1)?.max(mark(3)?)),
+    };
+    let new = format!("(SELECT * FROM entries WHERE number > {after})");
+    let told = match extent {
+        Extent::All => "1 = 1",
+        Extent::New => TOLD,
+    };
     let mut violations = Vec::new();
     for &(invariant, what, query) in CHECKS {
+        progress(what);
         let query = query
             .replace("$ENDS", ENDS)
+            .replace("$TOLD", told)
+            .replace("$SUMS", SUMS)
+            .replace("$NEW", &new)
+            .replace("$AFTER", &after.to_string())
+            .replace("$FIRST", &first.to_string())
+            .replace("$DAY", &day.to_string())
             .replace("$NOW", &lapsed_before)
             .replace("$COUNTS_DIFFER", &differ)
             .replace("$LESS_COUNTS", &less_counts)
@@ -168,6 +247,65 @@ pub async fn verify(database: &Database, now: Millis) -> sqlx::Result<Vec<Violat
             });
         }
     }
+    let findings = Findings {
+        violations,
+        entries: mark(5)?,
+        last: mark(4)?,
+        day: Millis(now.0 - now.0.rem_euclid(DAY_MS)),
+    };
     snapshot.rollback().await?;
-    Ok(violations)
+    Ok(findings)
+}
+
+/// Has the next look begin after what was found sound. `progress` hears up to which entry that is done.
+pub async fn keep(
+    database: &Database,
+    sound: &Findings,
+    mut progress: impl FnMut(i64),
+) -> sqlx::Result<()> {
+    let lock = match database.dialect() {
+        SqlDialect::Sqlite => "SELECT number FROM entries_verified",
+        SqlDialect::Postgres => "SELECT number FROM entries_verified FOR UPDATE",
+    };
+    loop {
+        let mut transaction = database.begin().await?;
+        let verified: i64 = sqlx::query_scalar(lock).fetch_one(&mut transaction).await?;
+        let next = sound.last.min(verified.saturating_add(KEPT));
+        if next <= verified {
+            break;
+        }
+        sqlx::query(
+            "INSERT INTO verified_accounts (account_id, entries, plan_credits, top_up_credits) \
+             SELECT account_id, CAST(COUNT(*) AS BIGINT), CAST(SUM(plan_delta) AS BIGINT), \
+             CAST(SUM(top_up_delta) AS BIGINT) FROM entries WHERE number > $1 AND number <= $2 GROUP BY account_id \
+             ON CONFLICT (account_id) DO UPDATE SET entries = verified_accounts.entries + excluded.entries, \
+             plan_credits = verified_accounts.plan_credits + excluded.plan_credits, \
+             top_up_credits = verified_accounts.top_up_credits + excluded.top_up_credits",
+        )
+        .bind(verified)
+        .bind(next)
+        .execute(&mut transaction)
+        .await?;
+        sqlx::query("UPDATE entries_verified SET number = $1")
+            .bind(next)
+            .execute(&mut transaction)
+            .await?;
+        transaction.commit().await?;
+        progress(next);
+    }
+    let mut snapshot = database.snapshot().await?;
+    let first: i64 = sqlx::query_scalar(
+        "SELECT COALESCE((SELECT e.number - 1 FROM entries e WHERE e.at >= $1 AND e.number > v.day_number \
+         AND e.number <= v.number ORDER BY e.number LIMIT 1), v.number) FROM entries_verified v",
+    )
+    .bind(sound.day.0)
+    .fetch_one(&mut *snapshot)
+    .await?;
+    snapshot.rollback().await?;
+    sqlx::query("UPDATE entries_verified SET day = $1, day_number = $2 WHERE day < $1")
+        .bind(sound.day.0)
+        .bind(first)
+        .execute(database.writer())
+        .await
+        .map(drop)
 }

@@ -7,9 +7,9 @@
 //! sets. So that a node whose time of day is wrong, or is set while it runs, still knows the time.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::{Database, SqlDialect};
+use super::{Database, START_TIMEOUT, SqlDialect};
 use crate::clock::{Clock, Millis};
 
 /// How far a node's clock may be off before that node is not to serve: what it signs, checks and logs goes by its own.
@@ -45,7 +45,13 @@ impl DatabaseClock {
             }),
             own,
         };
-        clock.ask().await?;
+        let begun = Instant::now();
+        // Nobody waits for it as a request would.
+        while let Err(error) = clock.ask().await {
+            if !matches!(error, sqlx::Error::PoolTimedOut) || begun.elapsed() > START_TIMEOUT {
+                return Err(error);
+            }
+        }
         Ok(clock)
     }
 

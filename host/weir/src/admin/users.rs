@@ -9,6 +9,7 @@ use weir_ledger::{
     Refusal, Store, TopUp,
 };
 use weir_storage::clock::Millis;
+use weir_storage::database::DatabaseClock;
 use weir_storage::ids;
 
 use super::AdminCaller;
@@ -185,7 +186,7 @@ pub async fn set_plan(
     Path(user_id): Path<String>,
     AdminBody(PlanChange { plan }): AdminBody<PlanChange>,
 ) -> Result<Json<UserItem>, ApiError> {
-    let now = core.clock.now();
+    let now = ledger_time(&core).await?;
     let grant = Grant {
         id: OperationId(ids::operator_action_id()),
         plan,
@@ -235,11 +236,18 @@ pub async fn top_up(
     changed(&core, &user_id, true).await
 }
 
+/// Periods go by the database's clock, whatever this machine's shows.
+async fn ledger_time(core: &Core) -> Result<Millis, ApiError> {
+    let clock = DatabaseClock::start(core.database.clone(), core.clock.clone());
+    let clock = clock.await.map_err(change_failed)?;
+    Ok(clock.now())
+}
+
 async fn commit(core: &Core, user_id: &str, action: Action) -> Result<(), ApiError> {
     let account = AccountId(user_id.to_owned());
     let operation = Operation {
         account: account.clone(),
-        at: core.clock.now(),
+        at: ledger_time(core).await?,
         action,
     };
     let store = Store::new(core.database.clone());

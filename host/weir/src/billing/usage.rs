@@ -109,7 +109,7 @@ pub async fn summary(app: &App, account: &AccountId) -> Result<Vec<u8>, UsageErr
         // Whether anybody is served without the cache was decided when they were identified.
         Err(_) => None,
     };
-    let now = app.clock.now();
+    let now = app.ledger.now();
     let found = find(&app.database, account, now).await?;
     let account = &found.account;
     let left_ms = account.plan.lapses_at(account.period).0 - now.0;
@@ -135,7 +135,7 @@ pub async fn forget(cache: &Cache, account: &AccountId) {
 
 /// What an account has at this moment; its period is begun if it is due, and its summary forgotten.
 pub async fn sync(app: &App, id: &AccountId) -> Result<Balances, UsageError> {
-    let now = app.clock.now();
+    let now = app.ledger.now();
     if !find(&app.database, id, now).await?.is_begun {
         let deadline = Instant::now() + SYNC_TIMEOUT;
         app.ledger.submit(id, Action::ResetPeriod, deadline).await?;

@@ -1,34 +1,113 @@
-//! `weir ledger`: looks into the ledger.
+//! `weir ledger`: looks into the ledger, and moves what is old out of it.
 
-use anyhow::bail;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
 
 use crate::config::Config;
-use weir_ledger::verify::verify;
+use weir_ledger::archive::archive;
+use weir_ledger::plans::days_of_month;
+use weir_ledger::verify::{Extent, keep, look};
 use weir_storage::Database;
-use weir_storage::clock::Millis;
+use weir_storage::clock::{Clock, Millis};
+use weir_storage::database::DatabaseClock;
+use weir_storage::secrets::create_private_folder;
 
 #[derive(clap::Subcommand)]
 pub(super) enum Command {
     /// Recompute every balance from its entries and every hold from its own, and list what is not sound.
     ///
-    /// The gateway may be running. Fails if anything is found.
-    Verify,
+    /// Begins after the last entry that was found sound, and reads the usage of that day again. The gateway may be
+    /// running. Fails if anything is found; the next time begins where this one did, then.
+    Verify {
+        /// Read every entry, as if none had been verified.
+        #[arg(long)]
+        all: bool,
+    },
+    /// Move the entries of past months into files, so that the database does not grow for ever.
+    ///
+    /// Verifies first, and moves nothing if anything is found. A line of JSON for each entry is appended to
+    /// entries-YYYY-MM.jsonl; in the database an opening entry for each account carries their sum, so that balances are
+    /// still the sums of entries. Sums of usage stay, and so does what tells repeats of payments. The gateway may be
+    /// running. If it is stopped midway, run it again; an entry may then stand twice in a file, under one number.
+    Archive {
+        /// The first month that stays; at least its first 30 days must be over.
+        #[arg(long, value_name = "YYYY-MM")]
+        before: String,
+        /// Where the files are written; `archive` in the data folder unless given.
+        #[arg(long, value_name = "FOLDER")]
+        to: Option<PathBuf>,
+    },
 }
 
 pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
-    let Command::Verify = command;
     let database = Database::open(&config.database_url()).await?;
-    let violations = verify(&database, Millis::now()).await?;
+    let done = match command {
+        Command::Verify { all } => verify(&database, all).await,
+        Command::Archive { before, to } => {
+            let folder = to.unwrap_or_else(|| config.data_dir.join("archive"));
+            move_before(&database, &before, &folder).await
+        }
+    };
     database.close().await;
-    for violation in &violations {
+    println!("{}", done?);
+    Ok(())
+}
+
+async fn verify(database: &Database, all: bool) -> anyhow::Result<String> {
+    let extent = if all { Extent::All } else { Extent::New };
+    let entries = find_sound(database, extent, now(database).await?).await?;
+    Ok(format!("The ledger is sound; {entries} entries were read."))
+}
+
+async fn move_before(database: &Database, month: &str, folder: &Path) -> anyhow::Result<String> {
+    let [before, _] = days_of_month(month).context("--before takes a month, such as 2026-01")?;
+    let now = now(database).await?;
+    find_sound(database, Extent::New, now).await?;
+    create_private_folder(folder)?;
+    let progress = |moved| eprintln!("{moved} entries are in the archive");
+    let moved = archive(database, folder, before, now, every(10_000, progress)).await?;
+    Ok(format!(
+        "{moved} entries from before {month} are in {}.",
+        folder.display()
+    ))
+}
+
+/// Fails with a list of what is not sound.
+async fn find_sound(database: &Database, extent: Extent, now: Millis) -> anyhow::Result<i64> {
+    let findings = look(database, now, extent, |what| {
+        eprintln!("looking whether {what}");
+    });
+    let findings = findings.await?;
+    for violation in &findings.violations {
         println!(
             "{} {}: {}",
             violation.invariant, violation.subject, violation.what
         );
     }
-    if violations.is_empty() {
-        println!("The ledger is sound.");
-        return Ok(());
+    if !findings.violations.is_empty() {
+        bail!(
+            "the ledger is not sound: {} findings",
+            findings.violations.len()
+        );
     }
-    bail!("the ledger is not sound: {} findings", violations.len());
+    let progress = |number| eprintln!("verified up to entry {number}");
+    keep(database, &findings, every(100_000, progress)).await?;
+    Ok(findings.entries)
+}
+
+/// Passes on a number that has come so much further than the one that was passed on before.
+fn every(step: i64, mut progress: impl FnMut(i64)) -> impl FnMut(i64) {
+    let mut next = step;
+    move |number| {
+        if number >= next {
+            next = number + step;
+            progress(number);
+        }
+    }
+}
+
+async fn now(database: &Database) -> anyhow::Result<Millis> {
+    let clock = DatabaseClock::start(database.clone(), Clock::System).await?;
+    Ok(clock.now())
 }

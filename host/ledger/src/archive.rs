@@ -1,0 +1,292 @@
+//! What grows for ever leaves the database: old entries go into files, a month each, and an opening entry takes their place.
+//!
+//! An account's *opening* has the sums of all its entries that are in the archive, the number and the place of the last of
+//! them, and says how many they are. So that a balance is still the sum of the entries. What tells repeats stays: entries of
+//! operations with an id, and those of holds that are not forgotten.
+//!
+//! **Invariant:** an entry is in its file, on disk, before it leaves the database. After a crash it may be in both, or twice
+//! in the file: its number tells.
+//! **Invariant:** only what was verified is archived.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+use sqlx::any::AnyRow;
+use sqlx::{Column as _, Row as _};
+use weir_storage::Database;
+use weir_storage::clock::Millis;
+use weir_storage::database::{SqlDialect, Transaction};
+
+use crate::plans::day;
+
+/// Entries that leave the database in one transaction: others want to write, too.
+const MOVED: i64 = 500;
+
+/// Days of entries that stay: a hold's end may be followed by a late one, and users ask about their last month.
+pub const KEPT_DAYS: i64 = 30;
+
+/// Why nothing is archived, or no more.
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveError {
+    /// The month is not over for long enough.
+    #[error("entries of the last {KEPT_DAYS} days stay; name an earlier month")]
+    TooEarly,
+    /// The database does not do it.
+    #[error(transparent)]
+    Database(#[from] sqlx::Error),
+    /// The files cannot be written.
+    #[error("writing the archive: {0}")]
+    File(#[from] io::Error),
+    /// Others have changed what was to be moved; nothing of it was.
+    #[error("the entries have changed meanwhile; run it again")]
+    Changed,
+}
+
+/// An account's opening, as it will be.
+#[derive(Debug, Default)]
+struct Opening {
+    number: i64,
+    sequence: i64,
+    at: i64,
+    period_start: i64,
+    /// Entries that it stands for.
+    entries: i64,
+    plan_delta: i64,
+    top_up_delta: i64,
+    overrun: i64,
+}
+
+/// Moves entries from before the first moment of a month to files in a folder, as lines of JSON; returns how many there
+/// were. Those that are not verified stay. `progress` hears how many are done.
+pub async fn archive(
+    database: &Database,
+    folder: &Path,
+    before: Millis,
+    now: Millis,
+    mut progress: impl FnMut(i64),
+) -> Result<i64, ArchiveError> {
+    if before > now.plus_days(-KEPT_DAYS) {
+        return Err(ArchiveError::TooEarly);
+    }
+    let last = allow(database, before).await?;
+    let (mut moved, mut after) = (0, 0);
+    loop {
+        let rows = next(database, after, last).await?;
+        let Some(end) = rows.last() else {
+            return Ok(moved);
+        };
+        after = end.try_get("number")?;
+        write(folder, &rows)?;
+        replace(database, &rows, last).await?;
+        moved += rows.len() as i64;
+        progress(moved);
+    }
+}
+
+/// Lets entries be deleted that are verified, and older than all that are from this moment or later; returns the number
+/// of the last one.
+async fn allow(database: &Database, before: Millis) -> sqlx::Result<i64> {
+    let mut snapshot = database.snapshot().await?;
+    let kept: Option<i64> =
+        sqlx::query_scalar("SELECT number FROM entries WHERE at >= $1 ORDER BY number LIMIT 1")
+            .bind(before.0)
+            .fetch_optional(&mut *snapshot)
+            .await?;
+    snapshot.rollback().await?;
+    let mut transaction = database.begin().await?;
+    sqlx::query(
+        "UPDATE entries_archived SET day = CASE WHEN day < $1 THEN $1 ELSE day END, number = \
+         (SELECT CASE WHEN v.number < $2 THEN v.number ELSE $2 END FROM entries_verified v) \
+         WHERE number < (SELECT CASE WHEN v.number < $2 THEN v.number ELSE $2 END FROM entries_verified v)",
+    )
+    .bind(before.0)
+    .bind(kept.map_or(i64::MAX, |kept| kept - 1))
+    .execute(&mut transaction)
+    .await?;
+    let last = sqlx::query_scalar("SELECT number FROM entries_archived")
+        .fetch_one(&mut transaction)
+        .await?;
+    transaction.commit().await?;
+    Ok(last)
+}
+
+/// The next entries to be moved.
+async fn next(database: &Database, after: i64, last: i64) -> sqlx::Result<Vec<AnyRow>> {
+    let mut snapshot = database.snapshot().await?;
+    let rows = sqlx::query(
+        "SELECT * FROM entries WHERE number > $1 AND number <= $2 AND operation_id IS NULL AND kind <> 'opening' \
+         AND (hold_id IS NULL OR hold_id NOT IN (SELECT id FROM holds)) ORDER BY number LIMIT $3",
+    )
+    .bind(after)
+    .bind(last)
+    .bind(MOVED)
+    .fetch_all(&mut *snapshot)
+    .await?;
+    snapshot.rollback().await?;
+    Ok(rows)
+}
+
+/// Appends entries to the files of their months, and waits until they are on disk.
+fn write(folder: &Path, rows: &[AnyRow]) -> Result<(), ArchiveError> {
+    let mut months: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    for row in rows {
+        let mut month = day(Millis(row.try_get("at")?));
+        month.truncate("YYYY-MM".len());
+        let lines = months.entry(month).or_default();
+        let line = Value::Object(fields(row)?).to_string();
+        lines.extend_from_slice(line.as_bytes());
+        lines.push(b'\n');
+    }
+    for (month, lines) in months {
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(folder.join(format!("entries-{month}.jsonl")));
+        let mut file = file?;
+        file.write_all(&lines)?;
+        file.sync_all()?;
+    }
+    // The names of new files are on disk when their folder is.
+    Ok(File::open(folder)?.sync_all()?)
+}
+
+/// All columns that are not null.
+fn fields(row: &AnyRow) -> sqlx::Result<Map<String, Value>> {
+    let mut fields = Map::new();
+    for column in row.columns() {
+        let index = column.ordinal();
+        let value = match row.try_get::<Option<i64>, _>(index) {
+            Ok(number) => number.map(Value::from),
+            Err(_) => row.try_get::<Option<String>, _>(index)?.map(Value::from),
+        };
+        fields.extend(value.map(|value| (column.name().to_owned(), value)));
+    }
+    Ok(fields)
+}
+
+/// Puts openings in the place of entries.
+async fn replace(database: &Database, rows: &[AnyRow], last: i64) -> Result<(), ArchiveError> {
+    let mut openings: BTreeMap<String, Opening> = BTreeMap::new();
+    let (mut numbers, mut places) = (Vec::new(), Vec::new());
+    let mut transaction = database.begin().await?;
+    for row in rows {
+        let account: String = row.try_get("account_id")?;
+        if !openings.contains_key(&account) {
+            let earlier = take_opening(&mut transaction, &account).await?;
+            openings.insert(account.clone(), earlier.unwrap_or_default());
+        }
+        let Some(opening) = openings.get_mut(&account) else {
+            continue;
+        };
+        if opening.number > 0 {
+            places.push((account, opening.sequence));
+        }
+        opening.add(row)?;
+        numbers.push(opening.number);
+    }
+    let deleted = sqlx::query(match database.dialect() {
+        SqlDialect::Sqlite => {
+            "DELETE FROM entries WHERE number IN (SELECT value FROM json_each($1))"
+        }
+        SqlDialect::Postgres => {
+            "DELETE FROM entries WHERE number IN \
+             (SELECT CAST(value AS BIGINT) FROM jsonb_array_elements_text(CAST($1 AS JSONB)))"
+        }
+    })
+    .bind(Value::from(numbers).to_string())
+    .execute(&mut transaction)
+    .await?;
+    if deleted.rows_affected() != rows.len() as u64 {
+        return Err(ArchiveError::Changed);
+    }
+    sqlx::query(match database.dialect() {
+        SqlDialect::Sqlite => {
+            "DELETE FROM account_entries WHERE (account_id, sequence) IN \
+             (SELECT value ->> 0, value ->> 1 FROM json_each($1))"
+        }
+        SqlDialect::Postgres => {
+            "DELETE FROM account_entries WHERE (account_id, sequence) IN \
+             (SELECT value ->> 0, CAST(value ->> 1 AS BIGINT) FROM jsonb_array_elements(CAST($1 AS JSONB)))"
+        }
+    })
+    .bind(serde_json::to_string(&places).unwrap_or_default())
+    .execute(&mut transaction)
+    .await?;
+    for (account, opening) in &openings {
+        opening.insert(&mut transaction, account).await?;
+    }
+    debug_assert!(openings.values().all(|opening| opening.number <= last));
+    transaction.commit().await?;
+    Ok(())
+}
+
+/// Takes an account's opening out, if it has one.
+async fn take_opening(
+    transaction: &mut Transaction,
+    account: &str,
+) -> sqlx::Result<Option<Opening>> {
+    let row = sqlx::query(
+        "SELECT number, sequence, at, period_start, amount, plan_delta, top_up_delta, overrun FROM entries \
+         WHERE account_id = $1 AND kind = 'opening'",
+    )
+    .bind(account)
+    .fetch_optional(&mut *transaction)
+    .await?;
+    let Some(row) = row else {
+        return Ok(None);
+    };
+    let opening = Opening {
+        number: row.try_get("number")?,
+        sequence: row.try_get("sequence")?,
+        at: row.try_get("at")?,
+        period_start: row.try_get("period_start")?,
+        entries: row.try_get("amount")?,
+        plan_delta: row.try_get("plan_delta")?,
+        top_up_delta: row.try_get("top_up_delta")?,
+        overrun: row.try_get("overrun")?,
+    };
+    sqlx::query("DELETE FROM entries WHERE number = $1")
+        .bind(opening.number)
+        .execute(transaction)
+        .await?;
+    Ok(Some(opening))
+}
+
+impl Opening {
+    /// Adds a later entry.
+    fn add(&mut self, row: &AnyRow) -> sqlx::Result<()> {
+        self.number = row.try_get("number")?;
+        self.sequence = row.try_get("sequence")?;
+        self.at = row.try_get("at")?;
+        self.period_start = row.try_get("period_start")?;
+        self.entries += 1;
+        self.plan_delta += row.try_get::<i64, _>("plan_delta")?;
+        self.top_up_delta += row.try_get::<i64, _>("top_up_delta")?;
+        self.overrun += row.try_get::<i64, _>("overrun")?;
+        Ok(())
+    }
+
+    async fn insert(&self, transaction: &mut Transaction, account: &str) -> sqlx::Result<()> {
+        sqlx::query(
+            "INSERT INTO entries (number, account_id, sequence, at, kind, plan_delta, top_up_delta, overrun, \
+             period_start, amount) VALUES ($1, $2, $3, $4, 'opening', $5, $6, $7, $8, $9)",
+        )
+        .bind(self.number)
+        .bind(account)
+        .bind(self.sequence)
+        .bind(self.at)
+        .bind(self.plan_delta)
+        .bind(self.top_up_delta)
+        .bind(self.overrun)
+        .bind(self.period_start)
+        .bind(self.entries)
+        .execute(transaction)
+        .await
+        .map(drop)
+    }
+}

@@ -1,0 +1,226 @@
+//! What grows leaves the database, and the books stay sound: verified step by step, archived by month.
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::Value;
+use sqlx::Executor as _;
+use tests::gateway::at;
+use tests::ledger::create_users;
+use tests::stores::{Stores, each_database};
+use tokio::time::Instant;
+use weir_ledger::archive::{ArchiveError, archive};
+use weir_ledger::verify::{Extent, Violation, keep, look, verify};
+use weir_ledger::{
+    AccountId, Action, Credits, Done, Fold, HoldId, LeaseSettings, Ledger, Open, OperationId,
+    RequestSource, RequestUsage, Settle, Store, TopUp,
+};
+use weir_storage::Database;
+use weir_storage::clock::{Clock, ManualClock, Millis};
+
+const USERS: [&str; 3] = ["alice", "bob", "carol"];
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(20)
+}
+
+/// A settled request.
+async fn spend(ledger: &Ledger, user: &str, hold: &str, credits: i64) {
+    let account = AccountId(user.to_owned());
+    let open = Open {
+        hold: HoldId(hold.to_owned()),
+        amount: Credits::from_micro(credits),
+        request_id: format!("req_{hold}"),
+        parent: None,
+        source: RequestSource::ApiKey,
+        source_id: None,
+        model: "demo".to_owned(),
+    };
+    ledger.open(&account, open, soon()).await.expect("enough");
+    let settle = Settle {
+        hold: HoldId(hold.to_owned()),
+        credits: Credits::from_micro(credits),
+        usage: RequestUsage {
+            provider: "demo".to_owned(),
+            ..RequestUsage::default()
+        },
+    };
+    ledger.settle(&account, settle, soon()).await.expect("held");
+}
+
+async fn top_up(ledger: &Ledger, id: &str) -> Done {
+    let top_up = Action::TopUp(TopUp {
+        id: OperationId(id.to_owned()),
+        credits: Credits::whole(1),
+    });
+    let account = AccountId("alice".to_owned());
+    ledger.submit(&account, top_up, soon()).await.expect("done")
+}
+
+async fn fold(database: &Database) {
+    let mut fold = Fold::new(Store::new(database.clone()));
+    let last = count(database, "SELECT MAX(number) FROM entries").await;
+    while count(database, "SELECT number FROM entries_folded").await < last {
+        fold.step(1_000).await.expect("an answer");
+    }
+}
+
+async fn count(database: &Database, what: &'static str) -> i64 {
+    let counted = sqlx::query_scalar(what).fetch_one(database.reader()).await;
+    counted.expect("an answer")
+}
+
+/// Looks at what is new, and keeps it if it is sound; returns how many entries were read.
+async fn look_on(database: &Database, now: Millis) -> Result<i64, Vec<Violation>> {
+    let findings = look(database, now, Extent::New, |_| {}).await;
+    let findings = findings.expect("an answer");
+    if !findings.violations.is_empty() {
+        return Err(findings.violations);
+    }
+    let kept = keep(database, &findings, |_| {}).await;
+    kept.expect("an answer");
+    Ok(findings.entries)
+}
+
+/// Has each user spend something twenty times in a month.
+async fn a_month(ledger: &Ledger, clock: &ManualClock, month: &str) {
+    for number in 0..20 {
+        clock.set(at(&format!("{month}-{:02}T12:00:00Z", number + 1)));
+        for user in USERS {
+            spend(
+                ledger,
+                user,
+                &format!("{month}-{user}-{number}"),
+                7 + number,
+            )
+            .await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn verification_goes_on_where_it_ended() {
+    each_database(async |Stores { database, .. }| {
+        let clock = ManualClock::at(at("2026-01-01T00:00:00Z"));
+        create_users(database, USERS.into_iter(), at("2026-01-01T00:00:00Z").0).await;
+        let time = Clock::Manual(clock.clone());
+        let ledger = Ledger::start(database.clone(), time.clone(), LeaseSettings::default());
+        let ledger = ledger.await.expect("a ledger");
+        a_month(&ledger, &clock, "2026-01").await;
+        fold(database).await;
+        let all = count(database, "SELECT CAST(COUNT(*) AS BIGINT) FROM entries").await;
+        assert_eq!(look_on(database, time.now()).await, Ok(all));
+        assert_eq!(look_on(database, time.now()).await, Ok(0));
+        spend(&ledger, "bob", "later", 5).await;
+        fold(database).await;
+        assert_eq!(look_on(database, time.now()).await, Ok(1));
+        clock.set(at("2026-01-25T00:00:00Z"));
+        spend(&ledger, "bob", "tomorrow", 5).await;
+        assert_eq!(look_on(database, time.now()).await, Ok(1), "not folded yet");
+        fold(database).await;
+        ledger.stop().await;
+
+        for (tampered, mended) in [
+            ("plan_credits = plan_credits + 1", "plan_credits = plan_credits - 1"),
+            ("entries = entries + 1", "entries = entries - 1"),
+        ] {
+            let change = async |what: &str| {
+                let change = format!("UPDATE accounts SET {what} WHERE id = 'bob'");
+                let changed = database.writer().execute(sqlx::AssertSqlSafe(change)).await;
+                changed.expect("an account can be changed");
+            };
+            change(tampered).await;
+            let found = look_on(database, time.now()).await.expect_err(tampered);
+            assert_eq!((found[0].invariant, &*found[0].subject), ("I1", "bob"));
+            change(mended).await;
+        }
+        let usage = "UPDATE usage_daily SET credits = credits + 1 WHERE day = (SELECT MAX(day) FROM usage_daily)";
+        database.writer().execute(usage).await.expect("sums");
+        let found = look_on(database, time.now()).await.expect_err("usage");
+        assert_eq!(found[0].invariant, "I6");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn archived_entries_leave_their_sum_and_nothing_is_done_twice() {
+    each_database(async |Stores { database, .. }| {
+        let clock = ManualClock::at(at("2026-01-01T00:00:00Z"));
+        create_users(database, USERS.into_iter(), at("2026-01-01T00:00:00Z").0).await;
+        let time = Clock::Manual(clock.clone());
+        let ledger = Ledger::start(database.clone(), time.clone(), LeaseSettings::default());
+        let ledger = ledger.await.expect("a ledger");
+        let bought = top_up(&ledger, "payment-1").await;
+        for month in ["2026-01", "2026-02", "2026-03"] {
+            a_month(&ledger, &clock, month).await;
+        }
+        fold(database).await;
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let entries = "SELECT CAST(COUNT(*) AS BIGINT) FROM entries";
+        let before = count(database, entries).await;
+        let archive = async |month: &str| {
+            let before = at(&format!("{month}-01T00:00:00Z"));
+            archive(database, folder.path(), before, time.now(), |_| {}).await
+        };
+        assert_eq!(
+            archive("2026-02").await.expect("an answer"),
+            0,
+            "nothing is verified"
+        );
+        assert_eq!(look_on(database, time.now()).await, Ok(before));
+        let early = archive("2026-03").await;
+        assert!(matches!(early, Err(ArchiveError::TooEarly)), "{early:?}");
+
+        clock.set(at("2026-04-15T00:00:00Z"));
+        let mut moved = 0;
+        for (month, files) in [("2026-02", 1), ("2026-03", 2)] {
+            moved += archive(month).await.expect("it is verified");
+            assert_eq!(archive(month).await.expect("an answer"), 0, "once");
+            assert_eq!(verify(database, time.now()).await.expect("an answer"), []);
+            assert_eq!(look_on(database, time.now()).await, Ok(0));
+            let names = fs::read_dir(folder.path()).expect("a folder");
+            assert_eq!(names.count(), files);
+        }
+        // For each user an opening, and what has an id.
+        assert_eq!(count(database, entries).await, before - moved + 3);
+        assert!(moved >= 120, "{moved}");
+        let january = fs::read_to_string(folder.path().join("entries-2026-01.jsonl"));
+        let january = january.expect("a file");
+        let read = |line| serde_json::from_str::<Value>(line).expect("JSON");
+        let spent: i64 = january
+            .lines()
+            .map(read)
+            .filter(|entry| entry["account_id"] == "bob" && entry["kind"] == "settlement")
+            .map(|entry| entry["plan_delta"].as_i64().expect("a number"))
+            .sum();
+        assert_eq!(spent, -(0..20).map(|number| 7 + number).sum::<i64>());
+
+        // What was done before is known still, and more can be done.
+        assert_eq!(top_up(&ledger, "payment-1").await, bought);
+        spend(&ledger, "bob", "after", 5).await;
+        fold(database).await;
+        assert_eq!(verify(database, time.now()).await.expect("an answer"), []);
+        assert!(look_on(database, time.now()).await.is_ok());
+        for statement in [
+            "DELETE FROM entries WHERE number > (SELECT number FROM entries_archived)",
+            "DELETE FROM entries WHERE operation_id = 'payment-1'",
+            "UPDATE entries SET plan_delta = 0",
+        ] {
+            let refused = database.writer().execute(statement).await;
+            assert!(refused.is_err(), "{statement}");
+        }
+        let opening = "DELETE FROM entries WHERE kind = 'opening' AND account_id = 'bob'";
+        database
+            .writer()
+            .execute(opening)
+            .await
+            .expect("what is archived may go");
+        let found = verify(database, time.now()).await.expect("an answer");
+        assert!(
+            found.iter().any(|found| found.subject == "bob"),
+            "{found:?}"
+        );
+        ledger.stop().await;
+    })
+    .await;
+}

@@ -281,3 +281,40 @@ fn explain(error: &wasmtime::Error, refused: Option<Refused>) -> GuestError {
         None => GuestError::Nonsense(printable(&error.to_string(), 200)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a tick lets the guest go on at once, rather than wait for its turn.
+    async fn is_at_full_speed(guest: &mut Guest<()>) -> bool {
+        let Ok(UpdateDeadline::YieldCustom(_, mut turn)) = guest.tick() else {
+            panic!("its time is not up");
+        };
+        // A turn takes many times as long as it takes to look ten times.
+        for _ in 0..10 {
+            let looked = std::future::poll_fn(|context| Poll::Ready(turn.as_mut().poll(context)));
+            if looked.await.is_ready() {
+                return true;
+            }
+            tokio::task::yield_now().await;
+        }
+        false
+    }
+
+    #[tokio::test]
+    async fn a_call_runs_at_full_speed_as_long_as_what_it_was_handed_takes() {
+        let budget = Arc::new(MemoryBudget::new(0));
+        let slow_lane = Arc::new(SlowLane::new());
+        let limits = GuestLimits::default();
+        let mut guest = Guest::new(&"some".into(), &limits, &slow_lane, &budget, ());
+        for (handed_bytes, ticks) in [(0, 1), (BYTES_PER_TICK, 2), (0, 1), (9 << 20, 37)] {
+            guest.enter(handed_bytes);
+            let mut at_full_speed = 0;
+            while is_at_full_speed(&mut guest).await {
+                at_full_speed += 1;
+            }
+            assert_eq!(at_full_speed, ticks, "{handed_bytes} bytes");
+        }
+    }
+}

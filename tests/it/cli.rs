@@ -451,6 +451,27 @@ fn no_error_in_a_configuration_quotes_what_may_be_a_secret() {
             "{toml}{told}"
         );
     }
+    // A secret where the name of its variable or its file belongs.
+    for (toml, arguments) in [
+        (
+            "api_key_peppers = [{ version = 1, pepper = { env = \"sk-canary-sk-canary-sk-canary-sk\" } }]\n",
+            &["serve", "--listen", "127.0.0.1:0"][..],
+        ),
+        (
+            "sealing_keys = [{ id = 1, key = { file = \"canary0123456789canary0123456789\" } }]\n",
+            &["serve", "--listen", "127.0.0.1:0"],
+        ),
+        (
+            "[providers.openai]\ncredential = { env = \"sk-canary\" }\n",
+            &["check"],
+        ),
+    ] {
+        std::fs::write(&file, toml).expect("the file can be written");
+        let output = run(folder.path(), arguments);
+        let told = text(&output.stdout) + &text(&output.stderr);
+        assert!(told.contains("may be the secret"), "{toml}{told}");
+        assert!(!told.contains("canary"), "{toml}{told}");
+    }
     std::fs::write(&file, "").expect("the file can be written");
     for (name, value) in [
         ("WEIR_API_KEY_PEPPERS", "canary"),

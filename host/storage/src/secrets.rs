@@ -171,19 +171,49 @@ impl SecretSource {
     ///
     /// # Errors
     ///
-    /// Says in a few words why there is none: it is not set, cannot be read, or is empty.
+    /// Says in a few words why there is none: it is not set, cannot be read, or is empty. A name that does not look like
+    /// one is not repeated: it may be the secret, written in the place of its name.
     pub fn read(&self, environment: impl Fn(&str) -> Option<String>) -> Result<Secret, String> {
         let text = match self {
-            Self::Env(name) => environment(name)
-                .ok_or_else(|| format!("the environment variable {name} is not set"))?,
-            Self::File(path) => std::fs::read_to_string(path)
-                .map_err(|error| format!("the file {} cannot be read: {error}", path.display()))?,
+            Self::Env(name) => environment(name).ok_or_else(|| {
+                if is_variable(name) {
+                    format!("the environment variable {name} is not set")
+                } else {
+                    "the environment variable is not set; `env` takes its name, in capitals as a rule, which is \
+                     not shown here since it may be the secret"
+                        .to_owned()
+                }
+            })?,
+            Self::File(path) => std::fs::read_to_string(path).map_err(|error| {
+                if is_path(path) {
+                    format!("the file {} cannot be read: {error}", path.display())
+                } else {
+                    format!(
+                        "the file cannot be read: {error}; `file` takes its path, which is not shown here since \
+                         it may be the secret"
+                    )
+                }
+            })?,
         };
         match text.trim() {
             "" => Err("it is empty".into()),
             text => Ok(Secret::new(text.to_owned())),
         }
     }
+}
+
+/// Whether this looks like the name of an environment variable, and like no secret: keys have small letters.
+fn is_variable(name: &str) -> bool {
+    let is_legal = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
+    name.bytes().all(is_legal) && name.contains(|letter: char| letter.is_ascii_uppercase())
+}
+
+/// Whether this looks like a path, and like no secret.
+fn is_path(path: &Path) -> bool {
+    path.is_absolute()
+        || path.starts_with(".")
+        || path.starts_with("..")
+        || path.extension().is_some()
 }
 
 /// An environment variable of this process, if it is set and is text.
@@ -263,6 +293,21 @@ mod tests {
     fn secrets_print_masked() {
         assert_eq!(format!("{:?}", Secret::new("sk-1".into())), "Secret(****)");
         assert_eq!(format!("{:?}", Key::new([7; 32])), "Key(****)");
+    }
+
+    #[test]
+    fn a_secret_in_the_place_of_its_name_is_not_repeated() {
+        let why = |source: SecretSource| source.read(|_| None).expect_err("there is none");
+        let env = |name: &str| why(SecretSource::Env(name.to_owned()));
+        let file = |path: &str| why(SecretSource::File(path.into()));
+        assert!(env("WEIR_PEPPER_2").contains("WEIR_PEPPER_2 is not set"));
+        for shown in ["/none/key", "./none/key", "../none", "none/key.txt"] {
+            assert!(file(shown).contains(shown));
+        }
+        let hex = "0123456789abcdef".repeat(4);
+        for secret in [&hex, "sk-proj-ABC123", "Zm9vYmFyYmF6cXV4", "12345678"] {
+            assert!(!env(secret).contains(secret) && !file(secret).contains(secret));
+        }
     }
 
     #[test]

@@ -26,8 +26,8 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use weir_ledger::verify::verify;
 use weir_ledger::{
-    AccountId, Credits, HoldId, LeaseSettings, Ledger, Open, RequestSource, RequestUsage, Settle,
-    UsageCounts,
+    AccountId, Action, Claim, Credits, EndKey, HoldId, LeaseSettings, Ledger, Open, RequestSource,
+    RequestUsage, Settle, UsageCounts,
 };
 use weir_storage::Database;
 use weir_storage::clock::{Clock, Millis};
@@ -54,6 +54,9 @@ const PLAIN: usize = 1_000;
 const ACCOUNTS: usize = 200;
 
 const SECONDS: u64 = 5;
+
+/// How many times as long requests take that bring an idempotency key.
+const KEYED: f64 = 1.5;
 
 /// Pairs over which it is counted what one of them writes.
 const PAIRS_COUNTED: usize = 2_000;
@@ -113,6 +116,9 @@ fn main() -> ExitCode {
                          folded behind it included"
                     );
                 }
+            }
+            if name == "SQLite on disk" {
+                sound &= keyed(&ledger).await;
             }
             ledger.stop().await;
             let violations = verify(&database, Millis::now()).await.expect("an answer");
@@ -194,6 +200,37 @@ async fn measure(ledger: &Ledger, accounts: usize, concurrent: usize) -> Measure
         per_pair: (processor_time() - spent) / openings.len() as u32,
         p99: percentile(&mut openings, 99),
     }
+}
+
+/// What requests with an idempotency key take beside those without, [`CONCURRENT`] at once.
+async fn keyed(ledger: &Ledger) -> bool {
+    let began = Instant::now();
+    let mut took = [Duration::ZERO; 2];
+    // In turns, so that both have the same machine.
+    for round in 0..10 {
+        let began = Instant::now();
+        let mut requests = JoinSet::new();
+        for request in 0..CONCURRENT {
+            let ledger = ledger.clone();
+            let account = AccountId(format!("usr_{}", request % ACCOUNTS));
+            requests.spawn(async move {
+                match round % 2 {
+                    0 => drop(pair(&ledger, &account).await),
+                    _ => pair_with_key(&ledger, &account).await,
+                }
+            });
+        }
+        requests.join_all().await;
+        took[round % 2] += began.elapsed();
+    }
+    let [without, with] = took;
+    let ratio = with.as_secs_f64() / without.as_secs_f64();
+    println!(
+        "SQLite on disk, {CONCURRENT} at once with an idempotency key: {ratio:.2} x the time of those without (limit \
+         {KEYED:.1} x), {:.1?} in all",
+        began.elapsed()
+    );
+    ratio <= KEYED
 }
 
 /// How many pages a pair writes to SQLite's log, and how many rows it inserts, changes and deletes.
@@ -286,20 +323,53 @@ fn fsyncs(folder: &Path) -> Vec<Duration> {
 /// Opens and settles; returns how long the first took.
 async fn pair(ledger: &Ledger, account: &AccountId) -> Duration {
     let began = Instant::now();
-    let hold = HoldId(weir_storage::ids::hold_id());
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
-    let open = Open {
-        hold: hold.clone(),
+    let open = opening();
+    let hold = open.hold.clone();
+    let opened = ledger.open(account, open, deadline()).await;
+    opened.expect("credits for all");
+    let opening = began.elapsed();
+    settle(ledger, account, hold).await;
+    opening
+}
+
+/// The same for a request with an idempotency key, whose answer is kept.
+async fn pair_with_key(ledger: &Ledger, account: &AccountId) {
+    let open = opening();
+    let (hold, request_id) = (open.hold.clone(), open.request_id.clone());
+    let claim = Claim {
+        key: request_id.clone(),
+        request_digest: [7; 32],
+    };
+    let key = claim.key.clone();
+    let opened = ledger.open_claiming(account, open, Some(claim), deadline());
+    opened.await.expect("credits for all");
+    settle(ledger, account, hold).await;
+    let end = Action::EndKey(EndKey {
+        key,
+        request_id,
+        answer: Some(vec![7; 600]),
+    });
+    let ended = ledger.submit(account, end, deadline()).await;
+    ended.expect("an end");
+}
+
+fn deadline() -> tokio::time::Instant {
+    tokio::time::Instant::now() + Duration::from_secs(10)
+}
+
+fn opening() -> Open {
+    Open {
+        hold: HoldId(weir_storage::ids::hold_id()),
         amount: Credits::from_micro(100),
         request_id: weir_storage::ids::request_id(),
         parent: None,
         source: RequestSource::ApiKey,
         source_id: Some("4a1f7c0e9b7d4d53a5f0c6a1d2e3f405".to_owned()),
         model: "gpt-4o-mini".to_owned(),
-    };
-    let opened = ledger.open(account, open, deadline).await;
-    opened.expect("credits for all");
-    let opening = began.elapsed();
+    }
+}
+
+async fn settle(ledger: &Ledger, account: &AccountId, hold: HoldId) {
     let usage = RequestUsage {
         provider: "openai".to_owned(),
         adapter_digest: "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
@@ -313,16 +383,11 @@ async fn pair(ledger: &Ledger, account: &AccountId) -> Duration {
         latency_ms: 900,
         ..RequestUsage::default()
     };
-    let credits = Credits::from_micro(1);
-    let settled = ledger.settle(
-        account,
-        Settle {
-            hold,
-            credits,
-            usage,
-        },
-        deadline,
-    );
-    settled.await.expect("a settlement");
-    opening
+    let settle = Settle {
+        hold,
+        credits: Credits::from_micro(1),
+        usage,
+    };
+    let settled = ledger.settle(account, settle, deadline()).await;
+    settled.expect("a settlement");
 }

@@ -52,7 +52,7 @@ impl Served {
         Self::start_as(weir(folder.path()), folder, arguments)
     }
 
-    fn start_as(mut command: Command, folder: TempDir, arguments: &[&str]) -> Self {
+    pub(crate) fn start_as(mut command: Command, folder: TempDir, arguments: &[&str]) -> Self {
         // A file, since nobody would empty a pipe while it runs.
         let log = File::create(folder.path().join("log")).expect("a file");
         let mut child = command
@@ -66,7 +66,8 @@ impl Served {
         let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
         while !greeting.contains("curl ") {
             let read = stdout.read_line(&mut greeting).expect("text");
-            assert!(read > 0, "it ended: {greeting}");
+            let log = || std::fs::read_to_string(folder.path().join("log"));
+            assert!(read > 0, "it ended: {greeting}{:?}", log());
         }
         Self {
             child,
@@ -119,7 +120,7 @@ impl Served {
         .await
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         let curl = self.curl();
         let from = curl.find("http://").expect("an address");
         curl[from..]
@@ -129,11 +130,17 @@ impl Served {
             .to_owned()
     }
 
+    /// Sends a signal, such as `STOP`.
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let signal = format!("-{name}");
+        let signalled = Command::new("kill").args([&signal, &pid]).status();
+        assert!(signalled.expect("kill runs").success());
+    }
+
     /// Sends SIGTERM.
     pub(crate) fn terminate(&self) {
-        let pid = self.child.id().to_string();
-        let killed = Command::new("kill").args(["-TERM", &pid]).status();
-        assert!(killed.expect("kill runs").success());
+        self.signal("TERM");
     }
 
     /// Whether it has ended.

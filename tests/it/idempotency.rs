@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sqlx::Row;
+use sqlx::{Executor, Row};
 use tempfile::TempDir;
 use tests::gateway::{Builder, USER, top_up};
 use tests::ledger::create_users;
@@ -14,14 +14,16 @@ use tokio::time::Instant;
 use weir_ledger::idempotency::ClaimedKey;
 use weir_ledger::verify::verify;
 use weir_ledger::{
-    AccountId, Claim, Credits, HoldId, LeaseSettings, Ledger, LedgerError, Open, Refusal,
-    RequestSource, Served, Taken,
+    AccountId, Action, Claim, Credits, Done, EndKey, HoldId, LeaseSettings, Ledger, LedgerError,
+    Open, Refusal, RequestSource, RequestUsage, Settle, Taken,
 };
 use weir_storage::Database;
 use weir_storage::clock::{Clock, ManualClock, Millis};
 use weir_storage::database::SqlDialect;
 use weir_storage::sealing::KeyRing;
-use weir_storage::secrets::Key;
+use weir_storage::secrets::{Key, SecretUrl, create_private_folder};
+
+use crate::cli::{Served, weir};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
@@ -390,6 +392,147 @@ async fn nodes_replay_the_answers_of_one_another() {
     assert_eq!(upstream.count(), 1);
 }
 
+/// A node that knows what `first` knows, as a process of its own; its lease is over soon.
+fn start_node(first: &Gateway, postgres: &SecretUrl, upstream: &Upstream) -> Served {
+    let folder = tempfile::tempdir().expect("a folder");
+    let keys = folder.path().join(".weir/keys");
+    create_private_folder(&folder.path().join(".weir")).expect("a folder");
+    create_private_folder(&keys).expect("a folder");
+    for secret in ["api-key-pepper", "sealing"] {
+        let from = first.data_dir().join("keys").join(secret);
+        std::fs::copy(from, keys.join(secret)).expect("it was made");
+    }
+    let model = "context_window = 100000\nmax_output_tokens = 1000\ndefault_output_tokens = 1000\n\
+                 price = { input = 1, output = 2 }\nupstreams = [{ provider = \"scripted\" }]\n";
+    let config = format!(
+        "dev = true\ndatabase_url = {:?}\n[ledger]\nrenew_ms = 100\nlease_ms = 300\n\
+         [providers.scripted]\nadapter = \"openai\"\nbase_url = {:?}\n[models.scripted]\n{model}",
+        postgres.expose(),
+        upstream.base_url()
+    );
+    std::fs::write(folder.path().join("weir.toml"), config).expect("a file");
+    Served::start_as(weir(folder.path()), folder, &[])
+}
+
+/// The node waits for its account, which somebody has locked, to claim the key and open the hold; it is frozen until its
+/// lease is over and another node has served the key.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_was_frozen_before_its_hold_serves_nothing_twice() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("fine"));
+    let postgres = Postgres::shared().create_database().await;
+    let node = Gateway::builder().postgres(&postgres);
+    let node = node.upstream("scripted", &upstream).start().await;
+    let frozen = start_node(&node, &postgres, &upstream);
+    let address = frozen.url().replace("http://", "");
+    let client = keyed(&node, "key-1");
+    let of_frozen = client.at(address.parse().expect("an address"));
+    assert!(!is_replay(
+        &keyed(&node, "key-0").post("/chat", &question()).await
+    ));
+
+    let database = &node.app().database;
+    let count = async |query: &'static str| -> i64 {
+        let count = sqlx::query_scalar(query).fetch_one(database.writer()).await;
+        count.expect("a number")
+    };
+    let waiting = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() \
+                   AND wait_event_type = 'Lock'";
+    let mut account = database.begin().await.expect("a transaction");
+    account
+        .execute("SELECT 1 FROM accounts WHERE id = 'alice' FOR UPDATE")
+        .await
+        .expect("it is there");
+    let request = tokio::spawn(async move { of_frozen.try_post("/chat", &question()).await });
+    patiently(async { while count(waiting).await == 0 {} }).await;
+    frozen.signal("STOP");
+    // The database gives up what it was asked for last, and its lease passes.
+    patiently(async { while count(waiting).await > 0 {} }).await;
+    drop(account);
+    let served = client.post("/chat", &question()).await;
+    assert!(!is_replay(&served));
+    let leased = "SELECT COUNT(*) FROM node_leases WHERE lease_until - started_at < 30000 \
+                  AND lease_until > CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
+    patiently(async { while count(leased).await > 0 {} }).await;
+
+    frozen.signal("CONT");
+    // It may be too late to hold anything.
+    let answer = request.await.expect("no panic").expect("an answer");
+    if answer.status == 200 {
+        assert!(is_replay(&answer) && answer.body == served.body);
+    } else {
+        answer.error(503, "LEDGER_UNAVAILABLE");
+    }
+    let settled = charges(&node).await.0;
+    assert_eq!((upstream.count(), settled), (2, 2));
+    is_sound(&node).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn five_hundred_keys_at_once_are_claimed_and_ended_in_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = format!("sqlite:{}", folder.path().join("weir.db").display());
+    let database = Database::open(&SecretUrl::new(url)).await;
+    let database = database.expect("a database");
+    let users: Vec<_> = (0..512).map(|number| format!("usr_{number}")).collect();
+    create_users(&database, users.iter().map(|user| &**user), 0).await;
+    let lease = LeaseSettings::default();
+    let ledger = Ledger::start(database.clone(), Clock::System, lease).await;
+    let ledger = ledger.expect("a ledger");
+    let mut requests = JoinSet::new();
+    for user in users {
+        let ledger = ledger.clone();
+        requests.spawn(async move {
+            // As long as a request waits for its hold.
+            let deadline = Instant::now() + Duration::from_secs(2);
+            let claim = Claim {
+                key: "key-1".to_owned(),
+                request_digest: [1; 32],
+            };
+            let open = Open {
+                hold: HoldId(format!("hold_{user}")),
+                amount: Credits::from_micro(9),
+                request_id: format!("req_{user}"),
+                parent: None,
+                source: RequestSource::Web,
+                source_id: None,
+                model: "m".to_owned(),
+            };
+            let (hold, request_id) = (open.hold.clone(), open.request_id.clone());
+            let account = AccountId(user);
+            let opened = ledger.open_claiming(&account, open, Some(claim), deadline);
+            opened.await.expect("in time");
+            let settle = Settle {
+                hold,
+                credits: Credits::from_micro(5),
+                usage: RequestUsage::default(),
+            };
+            let settled = ledger.settle(&account, settle, deadline + Duration::from_secs(8));
+            settled.await.expect("in time");
+            let end = Action::EndKey(EndKey {
+                key: "key-1".to_owned(),
+                request_id,
+                answer: Some(vec![0; 2_000]),
+            });
+            let ended = ledger.submit(&account, end, deadline + Duration::from_secs(8));
+            assert_eq!(ended.await, Ok(Done::KeyEnded));
+        });
+    }
+    requests.join_all().await;
+    let completed: i64 = sqlx::query_scalar(
+        "SELECT CAST(COUNT(*) AS BIGINT) FROM idempotency_keys WHERE answer IS NOT NULL",
+    )
+    .fetch_one(database.reader())
+    .await
+    .expect("a number");
+    assert_eq!(completed, 512);
+    ledger.stop().await;
+    assert_eq!(
+        verify(&database, Millis::now()).await.expect("an answer"),
+        []
+    );
+}
+
 /// A sealing key in a file, as the settings name it.
 fn sealing_key(folder: &TempDir, id: u32, text: &str) -> String {
     let path = folder.path().join(text);
@@ -495,7 +638,7 @@ async fn the_key_of_a_request_that_was_torn_down_ends() {
             panic!("a defect");
         });
         assert!(request.await.is_err());
-        let served = Served {
+        let served = weir_ledger::Served {
             request_id: "a".to_owned(),
             charged: Credits::ZERO,
             answer: None,

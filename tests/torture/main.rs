@@ -17,6 +17,7 @@ mod cut;
 mod disconnect;
 mod disk;
 mod drops;
+mod frozen;
 mod ledger;
 mod load;
 mod lockout;
@@ -32,7 +33,7 @@ mod wipe;
 
 use std::process::ExitCode;
 
-const ROWS: [(&str, &str); 20] = [
+const ROWS: [(&str, &str); 21] = [
     (
         "W-A",
         "twenty kinds of hostile guests against one gateway: each ends alone, and leaves no memory behind",
@@ -90,6 +91,10 @@ const ROWS: [(&str, &str); 20] = [
         "clients that hang up, at four points 250 times each: all are charged, by usage or by an estimate",
     ),
     (
+        "L12",
+        "a node frozen 100 times past its lease while another serves the same keys: nothing is served or charged twice",
+    ),
+    (
         "N1",
         "one free key sends everything whose size it controls, to have an adapter put into quarantine: nobody notices",
     ),
@@ -143,6 +148,7 @@ fn main() -> ExitCode {
             "L10" => disconnect::run(),
             "N1" => sizes::quarantine(),
             "N5" => sizes::appetite(),
+            "L12" => frozen::run(),
             "N4" => strangers::shut_out(),
             "N6" => strangers::fill(),
             "L11" => clocks::run(),

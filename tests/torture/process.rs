@@ -208,6 +208,16 @@ impl Node {
         }
     }
 
+    /// Sends it a signal, such as `STOP`.
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.child.as_ref().expect("it runs").id().to_string();
+        let signalled = Command::new("kill")
+            .args([&format!("-{name}"), &id])
+            .status()
+            .expect("kill runs");
+        assert!(signalled.success());
+    }
+
     /// Runs a command of `weir` beside it and returns what it prints, and whether it ends well.
     pub(crate) fn run(&self, arguments: &[&str]) -> (String, bool) {
         let output = self.weir().args(arguments).output().expect("weir runs");

@@ -7,8 +7,9 @@ use std::time::Duration;
 use weir_storage::Database;
 use weir_storage::clock::{Clock, Millis};
 
-/// How often is looked for what is too old.
+/// How often is looked for what is too old, and how long after the start first: it can wait, and requests cannot.
 const EVERY: Duration = Duration::from_secs(3_600);
+const FIRST_AFTER: Duration = Duration::from_secs(60);
 
 /// Events that one statement removes, and the pause before the next one.
 const BATCH: i64 = 500;
@@ -16,6 +17,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Removes what is older than so many days, for ever.
 pub async fn prune_for_ever(database: Database, clock: Clock, days: NonZeroU32) {
+    tokio::time::sleep(FIRST_AFTER).await;
     loop {
         let before = clock.now().plus_days(-i64::from(days.get()));
         match prune(&database, before).await {

@@ -7,6 +7,7 @@ mod chat;
 mod cli;
 mod clocks;
 mod code_cache;
+mod connections;
 mod contract;
 mod destination;
 mod errors;

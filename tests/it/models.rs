@@ -112,3 +112,27 @@ async fn a_provider_without_its_credential_is_left_out_with_its_models() {
         Some(&["orphan".to_owned()][..])
     );
 }
+
+#[tokio::test]
+async fn the_demo_model_is_for_development_unless_it_is_configured() {
+    for (settings, tables, is_there) in [
+        ("", "", true),
+        ("dev = false", "", false),
+        (
+            "dev = false",
+            "[providers.demo]\nadapter = \"demo\"\n",
+            true,
+        ),
+        ("dev = false", "[models.demo]\nname = \"For tests\"\n", true),
+    ] {
+        let gateway = Gateway::builder().settings(settings).tables(tables);
+        let gateway = gateway.start().await;
+        let answer = gateway.chat("demo", "hello").await;
+        assert_eq!(
+            answer.status == 200,
+            is_there,
+            "{tables}: {}",
+            answer.text()
+        );
+    }
+}

@@ -26,6 +26,7 @@ mod neighbours;
 mod postgres;
 mod process;
 mod redis;
+mod shares;
 mod sizes;
 mod strangers;
 mod swaps;
@@ -33,7 +34,7 @@ mod wipe;
 
 use std::process::ExitCode;
 
-const ROWS: [(&str, &str); 21] = [
+const ROWS: [(&str, &str); 23] = [
     (
         "W-A",
         "twenty kinds of hostile guests against one gateway: each ends alone, and leaves no memory behind",
@@ -118,6 +119,14 @@ const ROWS: [(&str, &str); 21] = [
         "L13",
         "the disk full for 30 s under load: no answer without its charge, not ready meanwhile, and back within 5 s",
     ),
+    (
+        "N2",
+        "1,100 requests at once of one free key, to a model that answers slowly and to an upstream that stalls, beside another user's",
+    ),
+    (
+        "N3",
+        "80 bodies that drip, 4,000 connections that say nothing, heads that drip, beside another user's requests",
+    ),
 ];
 
 fn main() -> ExitCode {
@@ -149,6 +158,8 @@ fn main() -> ExitCode {
             "N1" => sizes::quarantine(),
             "N5" => sizes::appetite(),
             "L12" => frozen::run(),
+            "N2" => shares::turns(),
+            "N3" => shares::bodies_and_connections(),
             "N4" => strangers::shut_out(),
             "N6" => strangers::fill(),
             "L11" => clocks::run(),

@@ -191,6 +191,7 @@ impl Config {
     }
 
     fn extract(settings: Figment) -> anyhow::Result<Self> {
+        let lists_demo = settings.contains("providers.demo") || settings.contains("models.demo");
         let all = if settings
             .extract_inner::<bool>("default_catalog")
             .unwrap_or(true)
@@ -199,10 +200,15 @@ impl Config {
         } else {
             settings
         };
-        let config: Self = all
+        let mut config: Self = all
             .extract()
             .map_err(|error| anyhow!(in_our_words(error)))
             .context("the configuration does not fit")?;
+        // It does what it is asked, as slowly as it is asked: not for strangers, unless an operator says so.
+        if !config.is_dev() && !lists_demo {
+            config.providers.remove("demo");
+            config.models.remove("demo");
+        }
         config.check()?;
         Ok(config)
     }

@@ -34,5 +34,6 @@ pub mod plugins;
 pub mod request;
 pub mod router;
 pub mod server;
+pub mod shares;
 pub mod surround;
 pub mod telemetry;

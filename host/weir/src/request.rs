@@ -1,26 +1,23 @@
 //! What handlers may take of a request's body: JSON text, or a component.
 
-use axum::body::Body;
 use axum::extract::{FromRequest, Request};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, StatusCode, header};
 use http_body::Body as _;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
-use tokio::sync::OwnedSemaphorePermit;
+use http_body_util::BodyExt;
 
 use crate::app::App;
 use crate::error::ApiError;
+use crate::inference::admission::HeldRoom;
+use weir_ledger::AccountId;
 use weir_sandbox::limits::COMPONENT_BYTES;
-
-/// How many times its limit a body may be that is read to be refused.
-const DISCARDED: usize = 4;
 
 /// The body of a request that says it is JSON, within the limits of size and time.
 pub struct JsonBody {
     /// The text, whole.
     pub bytes: Bytes,
     /// Its share of the room for bodies; kept for as long as a copy of the body is.
-    pub room: OwnedSemaphorePermit,
+    pub room: HeldRoom,
 }
 
 /// A WebAssembly component as a request's body, within the limits of a component's size and a body's time.
@@ -28,7 +25,7 @@ pub struct ComponentBody {
     /// The component, whole.
     pub bytes: Bytes,
     /// Its share of the room for bodies.
-    pub room: OwnedSemaphorePermit,
+    pub room: HeldRoom,
 }
 
 impl FromRequest<App> for ComponentBody {
@@ -74,13 +71,14 @@ impl FromRequest<App> for JsonBody {
     }
 }
 
-/// Reads a body of at most so many bytes, in the time that it may take.
+/// Reads a body of at most so many bytes, in the time that it may take. What is refused is left unread: the connection sees
+/// to it.
 async fn read(
     request: Request,
     app: &App,
     limit: usize,
     too_large: fn(usize) -> ApiError,
-) -> Result<(Bytes, OwnedSemaphorePermit), ApiError> {
+) -> Result<(Bytes, HeldRoom), ApiError> {
     let headers = request.headers();
     let encoding = headers.get(header::CONTENT_ENCODING);
     if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
@@ -92,48 +90,46 @@ async fn read(
     }
     let length = headers
         .get(header::CONTENT_LENGTH)
-        .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    let timeout = app.config.limits.bodies.body_timeout();
-    if length.is_some_and(|length| length > limit as u64) {
-        // Who has announced the body and waits for a word needs none of it taken.
-        if !headers.contains_key(header::EXPECT) {
-            let _ = tokio::time::timeout(timeout, discard(request.into_body(), limit)).await;
-        }
+        .and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    if length.is_some_and(|length| length > limit) {
         return Err(too_large(limit));
     }
-    // A body of unknown length is taken for one of the greatest.
-    let room = app
-        .admission
-        .room_for_body(length.unwrap_or(limit as u64))
-        .await?;
-    let body = Limited::new(request.into_body(), limit).collect();
-    match tokio::time::timeout(timeout, body).await {
-        Ok(Ok(body)) => Ok((body.to_bytes(), room)),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(limit)),
-        Ok(Err(_)) => Err(ApiError::new(
-            StatusCode::BAD_REQUEST,
-            "INVALID_REQUEST",
-            "The body broke off.",
-        )),
-        Err(_) => Err(ApiError::new(
+    let account = request.extensions().get::<AccountId>().cloned();
+    let mut room = app.admission.body_room(account.as_ref());
+    let mut body = request.into_body();
+    let all = async {
+        let mut bytes = BytesMut::with_capacity(length.unwrap_or_default());
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame.map_err(|_| broke_off())?.into_data() else {
+                continue;
+            };
+            let length = bytes.len() + data.len();
+            if length > limit {
+                return Err(too_large(limit));
+            }
+            // As it arrives: who says that much will come, and has it come slowly, must not keep room from others.
+            room.grow_to(length).await?;
+            bytes.extend_from_slice(&data);
+        }
+        Ok(bytes.freeze())
+    };
+    let timeout = app.config.limits.bodies.body_timeout();
+    let bytes = tokio::time::timeout(timeout, all).await.map_err(|_| {
+        ApiError::new(
             StatusCode::REQUEST_TIMEOUT,
             "REQUEST_TIMEOUT",
             "The body took too long to arrive.",
-        )),
-    }
+        )
+    })??;
+    Ok((bytes, room.held()))
 }
 
-/// Reads what is refused, up to some times the limit: a client that still sends when the connection closes would see
-/// that instead of the answer.
-async fn discard(mut body: Body, limit: usize) {
-    let mut left = DISCARDED * limit;
-    while let Some(Ok(frame)) = body.frame().await {
-        let length = frame.data_ref().map_or(0, Bytes::len);
-        match left.checked_sub(length) {
-            Some(rest) => left = rest,
-            None => return,
-        }
-    }
+fn broke_off() -> ApiError {
+    ApiError::new(
+        StatusCode::BAD_REQUEST,
+        "INVALID_REQUEST",
+        "The body broke off.",
+    )
 }
 
 fn is_json(content_type: Option<&[u8]>) -> bool {

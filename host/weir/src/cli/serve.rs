@@ -12,7 +12,7 @@ use crate::app::App;
 use crate::config::Config;
 use crate::identity;
 use crate::plugins::bundled;
-use crate::server::{self, AdminSocket, Listeners};
+use crate::server::{self, AdminSocket, Listeners, descriptors};
 
 /// The user whose key development mode prints.
 const DEV_USER: &str = "dev";
@@ -35,6 +35,9 @@ pub(super) async fn run(mut config: Config, arguments: Arguments) -> anyhow::Res
     }
     config.check()?;
     config.check_mode()?;
+    let listeners = 1 + u64::from(config.internal_listen.is_some());
+    let upstream_calls = config.limits.admission.concurrent_requests.get().into();
+    descriptors::provide(&mut config.limits.connections, listeners, upstream_calls);
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let app = App::start(config, &bundled::adapters()).await?;

@@ -149,6 +149,8 @@ impl FromRequestParts<App> for Caller {
         if let Some(context) = parts.extensions.get::<RequestContext>() {
             context.note_user(&caller.user_id);
         }
+        // For who reads the body: its room is shared out by account.
+        parts.extensions.insert(AccountId(caller.user_id.clone()));
         Ok(caller)
     }
 }

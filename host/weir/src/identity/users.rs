@@ -6,6 +6,7 @@ use super::{KEY_TTL, store};
 use crate::app::{App, Core};
 use crate::audit::{Actor, AuditEvent};
 use crate::error::ApiError;
+use weir_ledger::Plan;
 use weir_storage::cache::Tombstone;
 
 /// Disables a user, or enables them again, at once on every node. Returns whether there is such a user.
@@ -59,8 +60,8 @@ pub async fn change_plan<T>(
     change.await
 }
 
-/// Refuses a user whom another service names and for whom nothing may be done.
-pub async fn require(app: &App, user_id: &str) -> Result<(), ApiError> {
+/// Refuses a user whom another service names and for whom nothing may be done. Returns the plan of others.
+pub async fn require(app: &App, user_id: &str) -> Result<Plan, ApiError> {
     match find(app, user_id).await? {
         None => Err(ApiError::new(
             StatusCode::NOT_FOUND,
@@ -69,7 +70,7 @@ pub async fn require(app: &App, user_id: &str) -> Result<(), ApiError> {
         )
         .with_param("user_id")),
         Some(user) if user.disabled_at.is_some() => Err(disabled().with_param("user_id")),
-        Some(_) => Ok(()),
+        Some(user) => Ok(super::plan_named(&user.plan)),
     }
 }
 

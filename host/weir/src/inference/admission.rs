@@ -1,4 +1,9 @@
 //! How much is served at once: a number of turns, a short queue, and 503 beyond it.
+//!
+//! Turns and the room for bodies are the node's, and shared out: an account, an upstream and a slot each have a most that they
+//! may hold at once. Whoever is slow, or asks too much, has all others left to be served.
+//!
+//! **Invariant:** no account, no upstream and no slot holds more than its share, whatever is configured for the node.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -8,8 +13,11 @@ use std::time::Duration;
 use http::StatusCode;
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use weir_ledger::{AccountId, Plan};
 
+use super::upstream::Upstream;
 use crate::error::ApiError;
+use crate::shares::{Share, Shares};
 
 /// Bounds on how much is served at once: a part of `[limits]`.
 #[derive(Debug, Clone, Deserialize)]
@@ -17,12 +25,32 @@ use crate::error::ApiError;
 pub struct AdmissionLimits {
     /// Requests that are worked on at once; also the number of plugin instances. Default 512.
     pub concurrent_requests: NonZeroU32,
+    /// Of these, one account's, by its plan; more get 429. Default `{ free = 8, guru = 32, pro = 128 }`.
+    pub requests_per_account: RequestsPerAccount,
+    /// Of these, one provider's; more are for the model's next one, or get 503. Default: half of them.
+    pub requests_per_upstream: Option<NonZeroU32>,
+    /// Of these, those of all providers whose adapter is in one slot; the same. Default: three quarters of them.
+    pub requests_per_slot: Option<NonZeroU32>,
     /// Requests that wait for their turn beyond those; more get 503. Default 512.
     pub queued_requests: u32,
     /// Milliseconds that a request waits for its turn before it gets 503. Default 2,000.
     pub queue_timeout_ms: u64,
     /// MiB of all requests' bodies together; more wait, then get 503. Default 512.
     pub all_bodies_mib: NonZeroU32,
+    /// Of these, one account's; more get 429. Default: a quarter of them.
+    pub bodies_per_account_mib: Option<NonZeroU32>,
+}
+
+/// Requests of one account at once, by its plan.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RequestsPerAccount {
+    /// On the plan `free`. Default 8.
+    pub free: NonZeroU32,
+    /// On the plan `guru`. Default 32.
+    pub guru: NonZeroU32,
+    /// On the plan `pro`. Default 128.
+    pub pro: NonZeroU32,
 }
 
 impl Default for AdmissionLimits {
@@ -30,9 +58,34 @@ impl Default for AdmissionLimits {
         let default = NonZeroU32::new(512).expect("not zero");
         Self {
             concurrent_requests: default,
+            requests_per_account: RequestsPerAccount::default(),
+            requests_per_upstream: None,
+            requests_per_slot: None,
             queued_requests: 512,
             queue_timeout_ms: 2_000,
             all_bodies_mib: default,
+            bodies_per_account_mib: None,
+        }
+    }
+}
+
+impl Default for RequestsPerAccount {
+    fn default() -> Self {
+        let requests = |requests| NonZeroU32::new(requests).expect("not zero");
+        Self {
+            free: requests(8),
+            guru: requests(32),
+            pro: requests(128),
+        }
+    }
+}
+
+impl RequestsPerAccount {
+    fn of(&self, plan: Plan) -> u32 {
+        match plan {
+            Plan::Free => self.free.get(),
+            Plan::Guru => self.guru.get(),
+            Plan::Pro => self.pro.get(),
         }
     }
 }
@@ -54,70 +107,177 @@ impl AdmissionLimits {
     }
 }
 
-/// The turns that requests take.
+/// The turns that requests take, and the room for their bodies.
 pub struct Admission {
+    limits: AdmissionLimits,
     turns: Arc<Semaphore>,
+    account_turns: Arc<Shares>,
+    upstream_turns: Arc<Shares>,
+    slot_turns: Arc<Shares>,
     queued: AtomicU32,
-    queue_length: u32,
-    queue_timeout: Duration,
     /// In KiB.
     body_room: Arc<Semaphore>,
-    body_room_kib: u32,
+    body_shares: Arc<Shares>,
 }
 
 /// The right to be served; a plugin instance is there for each. Dropped when the work is done.
-pub struct Turn(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit);
+pub struct Turn {
+    _turn: OwnedSemaphorePermit,
+    _share: Share,
+}
+
+/// The right to ask an upstream. Dropped when it has answered.
+pub struct Place {
+    _upstream: Share,
+    _slot: Share,
+}
+
+/// A body's part of the room for bodies: as much as has arrived of it. Dropped with the body.
+pub struct BodyRoom<'a> {
+    admission: &'a Admission,
+    held: HeldRoom,
+}
+
+/// The same, for as long as it takes.
+#[derive(Default)]
+pub struct HeldRoom {
+    room: Option<OwnedSemaphorePermit>,
+    share: Option<Share>,
+}
 
 impl Admission {
     /// As many turns and places in the queue as the limits say.
     pub fn new(limits: &AdmissionLimits) -> Self {
         Self {
             turns: Arc::new(Semaphore::new(limits.concurrent_requests.get() as usize)),
+            account_turns: Arc::default(),
+            upstream_turns: Arc::default(),
+            slot_turns: Arc::default(),
             queued: AtomicU32::new(0),
-            queue_length: limits.queued_requests,
-            queue_timeout: Duration::from_millis(limits.queue_timeout_ms),
             body_room: Arc::new(Semaphore::new(limits.all_bodies_mib.get() as usize * 1024)),
-            body_room_kib: limits.all_bodies_mib.get() * 1024,
+            body_shares: Arc::default(),
+            limits: limits.clone(),
         }
     }
 
-    /// Waits for room for a body of so many bytes; refuses when the wait is too long.
-    pub async fn room_for_body(&self, bytes: u64) -> Result<OwnedSemaphorePermit, ApiError> {
-        let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
-        let kib = kib.min(self.body_room_kib);
-        if let Ok(room) = self.body_room.clone().try_acquire_many_owned(kib) {
-            return Ok(room);
-        }
-        let room = self.body_room.clone().acquire_many_owned(kib);
-        match tokio::time::timeout(self.queue_timeout, room).await {
-            Ok(Ok(room)) => Ok(room),
-            Ok(Err(_)) | Err(_) => Err(overloaded()),
-        }
+    /// Waits for a turn of an account; refuses when it has its share already, the queue is full or the wait too long.
+    pub async fn enter(&self, account: &AccountId, plan: Plan) -> Result<Turn, ApiError> {
+        let most = self.limits.requests_per_account.of(plan);
+        let share = self.account_turns.take_one(&account.0, most);
+        let share = share.ok_or_else(|| {
+            too_many_at_once(format!(
+                "No more than {most} requests are served at once on the plan {plan}."
+            ))
+        })?;
+        Ok(Turn {
+            _turn: self.turn().await?,
+            _share: share,
+        })
     }
 
-    /// Waits for a turn; refuses when the queue is full or the wait too long.
-    pub async fn enter(&self) -> Result<Turn, ApiError> {
+    async fn turn(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         if let Ok(turn) = self.turns.clone().try_acquire_owned() {
-            return Ok(Turn(turn));
+            return Ok(turn);
         }
-        let place = Place::take(&self.queued);
-        if place.number >= self.queue_length {
+        let place = InQueue::take(&self.queued);
+        if place.number >= self.limits.queued_requests {
             return Err(overloaded());
         }
-        match tokio::time::timeout(self.queue_timeout, self.turns.clone().acquire_owned()).await {
-            Ok(Ok(turn)) => Ok(Turn(turn)),
+        self.in_time(self.turns.clone().acquire_owned()).await
+    }
+
+    /// Has a request ask an upstream, unless so many do that it or its adapter's slot has its share.
+    pub fn place(&self, upstream: &Upstream) -> Option<Place> {
+        let turns = self.limits.concurrent_requests.get();
+        let most = |limit: Option<NonZeroU32>, default: u32| {
+            limit.map_or(default.max(1), |limit| limit.get())
+        };
+        let at_upstream = most(self.limits.requests_per_upstream, turns / 2);
+        let in_slot = most(self.limits.requests_per_slot, turns / 4 * 3);
+        Some(Place {
+            _upstream: self.upstream_turns.take_one(&upstream.name, at_upstream)?,
+            _slot: self.slot_turns.take_one(&upstream.adapter, in_slot)?,
+        })
+    }
+
+    /// Room for a body of this account, or of nobody's: none of it is taken yet.
+    pub fn body_room(&self, account: Option<&AccountId>) -> BodyRoom<'_> {
+        let share = account.map(|account| self.body_shares.of(&account.0));
+        BodyRoom {
+            admission: self,
+            held: HeldRoom { room: None, share },
+        }
+    }
+
+    async fn in_time(
+        &self,
+        permit: impl Future<Output = Result<OwnedSemaphorePermit, tokio::sync::AcquireError>>,
+    ) -> Result<OwnedSemaphorePermit, ApiError> {
+        let timeout = Duration::from_millis(self.limits.queue_timeout_ms);
+        match tokio::time::timeout(timeout, permit).await {
+            Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) | Err(_) => Err(overloaded()),
         }
+    }
+}
+
+impl BodyRoom<'_> {
+    /// Has room for so many bytes in all. Waits for it; refuses when the wait is too long, or the account has its share.
+    pub async fn grow_to(&mut self, bytes: usize) -> Result<(), ApiError> {
+        let Self { admission, held } = self;
+        let all = admission.limits.all_bodies_mib.get() * 1024;
+        let quarter = (all / 4).max(1);
+        let of_account = admission.limits.bodies_per_account_mib;
+        let of_account = of_account.map_or(quarter, |mib| mib.get().saturating_mul(1024));
+        let most = if held.share.is_some() {
+            of_account.min(all)
+        } else {
+            all
+        };
+        // One body may take it all, and no more, however small the room is.
+        let wanted = u32::try_from(bytes.div_ceil(1024))
+            .unwrap_or(u32::MAX)
+            .min(most);
+        let has = held.room.as_ref().map_or(0, |room| room.num_permits());
+        let more = wanted.saturating_sub(u32::try_from(has).unwrap_or(u32::MAX));
+        if more == 0 {
+            return Ok(());
+        }
+        if held
+            .share
+            .as_mut()
+            .is_some_and(|share| !share.take(more, of_account))
+        {
+            return Err(too_many_at_once(format!(
+                "No more than {} MiB of an account's requests are taken at once.",
+                of_account / 1024
+            )));
+        }
+        let room = admission.body_room.clone();
+        let room = match room.clone().try_acquire_many_owned(more) {
+            Ok(room) => room,
+            Err(_) => admission.in_time(room.acquire_many_owned(more)).await?,
+        };
+        match &mut held.room {
+            Some(held) => held.merge(room),
+            none => *none = Some(room),
+        }
+        Ok(())
+    }
+
+    /// What it has, to be kept for as long as a copy of the body is.
+    pub fn held(self) -> HeldRoom {
+        self.held
     }
 }
 
 /// A place in the queue, given up on drop: also when the client goes away while it waits.
-struct Place<'a> {
+struct InQueue<'a> {
     queued: &'a AtomicU32,
     number: u32,
 }
 
-impl<'a> Place<'a> {
+impl<'a> InQueue<'a> {
     fn take(queued: &'a AtomicU32) -> Self {
         Self {
             number: queued.fetch_add(1, Ordering::Relaxed),
@@ -126,7 +286,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for InQueue<'_> {
     fn drop(&mut self) {
         self.queued.fetch_sub(1, Ordering::Relaxed);
     }
@@ -139,4 +299,9 @@ fn overloaded() -> ApiError {
         "Too many requests are being served; try again shortly.",
     )
     .with_retry_after(Duration::from_secs(1))
+}
+
+fn too_many_at_once(message: String) -> ApiError {
+    ApiError::new(StatusCode::TOO_MANY_REQUESTS, "TOO_MANY_AT_ONCE", message)
+        .with_retry_after(Duration::from_secs(1))
 }

@@ -17,6 +17,9 @@ pub(crate) const MAX_SENDS: u32 = 4;
 /// Steps other than requests that it may take.
 pub(crate) const MAX_OTHER_STEPS: u32 = 64;
 
+/// How long all its waits may take together.
+pub(crate) const MAX_WAITS: Duration = Duration::from_secs(30);
+
 /// Bytes of an upstream's code.
 const MAX_CODE_BYTES: usize = 64;
 
@@ -41,6 +44,12 @@ pub enum ExchangeError {
     /// The adapter went on and on.
     #[error("the adapter took more than {MAX_SENDS} requests or {MAX_OTHER_STEPS} other steps")]
     TooManySteps,
+    /// The adapter wanted to wait on and on.
+    #[error("the adapter asked for waits of more than {} s", MAX_WAITS.as_secs())]
+    WaitedTooLong,
+    /// So many requests are under way to the upstream that no more fit: nothing was sent.
+    #[error("too many requests are under way to the upstream, or through its adapter")]
+    NoPlace,
     /// Nothing serves in the upstream's slot: nothing was sent.
     #[error("no adapter is in service")]
     NoAdapter,
@@ -185,11 +194,18 @@ impl From<ExchangeError> for ApiError {
             ExchangeError::Guest(_)
             | ExchangeError::Destination(_)
             | ExchangeError::OutOfOrder(_)
-            | ExchangeError::TooManySteps => new(
+            | ExchangeError::TooManySteps
+            | ExchangeError::WaitedTooLong => new(
                 S::BAD_GATEWAY,
                 "ADAPTER_FAILED",
                 "The adapter for this model's provider failed.",
             ),
+            ExchangeError::NoPlace => new(
+                S::SERVICE_UNAVAILABLE,
+                "UPSTREAM_BUSY",
+                "Too many requests are under way to the model's provider; try again shortly.",
+            )
+            .with_retry_after(Duration::from_secs(1)),
             ExchangeError::NoAdapter | ExchangeError::Misconfigured(_) => new(
                 S::SERVICE_UNAVAILABLE,
                 "ADAPTER_UNAVAILABLE",

@@ -19,9 +19,10 @@ use hyper::body::Incoming;
 
 use super::destination;
 use super::dialect::Attachment;
-use super::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS, Phase};
+use super::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS, MAX_WAITS, Phase};
 use super::redact::Redactor;
 use super::relay::Relay;
+use super::reuse;
 use super::upstream::{HttpClient, Upstream};
 use weir_sandbox::adapter::bindings::adapter::{
     Description, Header, HttpRequest, HttpResponseHead, Progress, Request, Step,
@@ -32,6 +33,9 @@ use crate::plugins::Component;
 
 /// Bytes that are handed to the adapter in one call when more are there already.
 pub(crate) const COALESCED_BYTES: usize = 64 << 10;
+
+/// Connections that one request is tried on: all but the last were closed already.
+const MAX_CONNECTIONS: usize = 16;
 
 /// Response headers that every adapter may see, beside those that it asks for.
 const VISIBLE_HEADERS: [HeaderName; 4] = [
@@ -78,6 +82,7 @@ impl Exchange<'_> {
         relay.ignore(&begun.ignored);
         let mut step = begun.step;
         let (mut sends, mut others) = (0, 0);
+        let mut may_wait = MAX_WAITS;
         loop {
             match step {
                 Step::Send(request) => {
@@ -93,7 +98,12 @@ impl Exchange<'_> {
                 }
                 Step::Wait(milliseconds) => {
                     others += 1;
-                    let pause = tokio::time::sleep(Duration::from_millis(milliseconds.into()));
+                    let pause = Duration::from_millis(milliseconds.into());
+                    // At once: it would be waited for in vain.
+                    may_wait = may_wait
+                        .checked_sub(pause)
+                        .ok_or(ExchangeError::WaitedTooLong)?;
+                    let pause = tokio::time::sleep(pause);
                     relay.within(Duration::MAX, Phase::Total, pause).await?;
                 }
                 Step::Done => return Ok(relay.end()?),
@@ -124,21 +134,7 @@ impl Exchange<'_> {
             Duration::MAX
         };
         relay.ask();
-        let response = relay
-            .within(
-                first_byte,
-                Phase::FirstByte,
-                self.http.request(request.map(Full::new)),
-            )
-            .await?
-            .map_err(|error| {
-                // The error's own text may hold an address; its class is enough.
-                if error.is_connect() {
-                    ExchangeError::Connect
-                } else {
-                    ExchangeError::BrokenOff
-                }
-            })?;
+        let response = self.answer(request, first_byte, relay).await?;
         let credential = self
             .upstream
             .credential
@@ -158,6 +154,26 @@ impl Exchange<'_> {
             .await?;
         let progress = guest.end().await?;
         advance(relay, progress).await
+    }
+
+    /// Sends a request. A connection that turns out to have been closed before anything was sent on it is replaced.
+    async fn answer(
+        &self,
+        request: http::Request<Bytes>,
+        first_byte: Duration,
+        relay: &mut Relay,
+    ) -> Result<http::Response<Incoming>, ExchangeError> {
+        for _ in 0..MAX_CONNECTIONS {
+            let request = self.http.request(request.clone().map(Full::new));
+            match relay.within(first_byte, Phase::FirstByte, request).await? {
+                Ok(response) => return Ok(response),
+                Err(error) if reuse::is_unsent(&error) => {}
+                // The error's own text may hold an address; its class is enough.
+                Err(error) if error.is_connect() => return Err(ExchangeError::Connect),
+                Err(_) => return Err(ExchangeError::BrokenOff),
+            }
+        }
+        Err(ExchangeError::Connect)
     }
 
     async fn read(

@@ -1,7 +1,7 @@
 //! A request from start to finish.
 //!
 //! 1. **Identify** ([`crate::identity`]): who calls.
-//! 2. **Admit** ([`admission`]): a turn, or 503.
+//! 2. **Admit** ([`admission`]): a turn, or 429 or 503.
 //! 3. **Resolve** ([`resolve`]): the model, its upstreams, its limits; each violation its own 400.
 //! 4. **Hold** ([`meter`]): the most that it can cost is reserved, durably; with it, its `Idempotency-Key` is claimed, if it
 //!    brings one ([`idempotency`]).
@@ -31,6 +31,7 @@ pub mod redact;
 pub mod relay;
 mod reply;
 pub mod resolve;
+mod reuse;
 pub mod routes;
 pub mod sequence;
 pub mod settings;
@@ -44,6 +45,7 @@ use axum::response::Response;
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
+use self::admission::Place;
 use self::dialect::{AnswerHead, Attachment, ChatCall};
 use self::error::{ExchangeError, Phase, Retry};
 use self::exchange::Exchange;
@@ -53,6 +55,7 @@ use self::relay::{Bounds, Relay};
 use self::resolve::Resolved;
 use self::usage::ModelLimits;
 use crate::app::App;
+use crate::catalog::Model;
 use crate::context::RequestContext;
 use crate::error::ApiError;
 use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind, Request, Task};
@@ -76,7 +79,8 @@ const LONGEST_PAUSE_BEFORE_FALLBACK: Duration = Duration::from_secs(1);
 
 /// Serves a chat request; returns when the answer begins.
 ///
-/// `held` is dropped when the request is over: what it occupies, such as its turn.
+/// `held` is dropped before the client hears how the request ended: what it occupies, such as its turn. The client may ask
+/// again at once.
 pub async fn chat(
     app: &App,
     held: impl Send + 'static,
@@ -112,16 +116,13 @@ pub async fn chat(
     };
     let key = key.map(|key| (key, payer.account.clone()));
     let meter = Meter::new(app, payer, metered);
-    let (relay, reply) = if stream {
+    let (mut relay, reply) = if stream {
         Relay::stream(dialect, head, meter, bounds.clone(), context.clone())
     } else {
         Relay::plain(dialect, head, meter, bounds.clone(), context.clone())
     };
+    relay.occupy(held);
     let task = serve(app.clone(), resolved, bounds, relay, context.clone(), key);
-    let task = async move {
-        task.await;
-        drop(held);
-    };
     app.tasks.spawn(task.instrument(Span::current()));
     reply.response(&context).await
 }
@@ -135,6 +136,9 @@ async fn serve(
     key: Option<(KeyedRequest, AccountId)>,
 ) {
     let model = resolved.model.clone();
+    let Some(first) = first_place(&app, &model) else {
+        return relay.refuse(ExchangeError::NoPlace.into()).await;
+    };
     let prices = model.candidates.iter().map(|candidate| &candidate.price);
     let claim = key.as_ref().map(|(key, _)| key.claim().clone());
     match (relay.meter().open(prices, claim).await, key) {
@@ -150,7 +154,7 @@ async fn serve(
             return relay.refuse(meter::refused(error)).await;
         }
     }
-    let outcome = match attempt_all(&app, resolved, &bounds, &mut relay).await {
+    let outcome = match attempt_all(&app, resolved, first, &bounds, &mut relay).await {
         Err(ExchangeError::Spent) => relay.stop().await,
         outcome => outcome,
     };
@@ -164,10 +168,20 @@ async fn serve(
     }
 }
 
-/// Tries the model's upstreams in order until one answers.
+/// The first of a model's candidates whose upstream may be asked, and the place there.
+fn first_place(app: &App, model: &Model) -> Option<(usize, Place)> {
+    let mut candidates = model.candidates.iter().enumerate();
+    candidates.find_map(|(index, candidate)| {
+        let place = app.admission.place(&candidate.upstream)?;
+        Some((index, place))
+    })
+}
+
+/// Tries the model's upstreams in order until one answers, from the first that has a place.
 async fn attempt_all(
     app: &App,
     resolved: Resolved,
+    (first, place): (usize, Place),
     bounds: &Bounds,
     relay: &mut Relay,
 ) -> Result<(), ExchangeError> {
@@ -179,10 +193,17 @@ async fn attempt_all(
         attempt: 0,
         deadline_ms: 0,
     };
-    let mut candidates = resolved.model.candidates.iter().peekable();
+    let mut candidates = resolved.model.candidates[first..].iter().peekable();
+    let mut place = Some(place);
     let mut last = ExchangeError::Connect;
     while let Some(candidate) = candidates.next() {
         let upstream = &*candidate.upstream;
+        // Given back before the next one is looked at.
+        let place = place.take().or_else(|| app.admission.place(upstream));
+        let Some(_place) = place else {
+            last = ExchangeError::NoPlace;
+            continue;
+        };
         // Once for all attempts on it: an exchange ends on the component that it began with.
         let Some(adapter) = app.plugins.adapter(&upstream.adapter) else {
             last = ExchangeError::NoAdapter;

@@ -70,6 +70,8 @@ pub struct Relay {
     hung_up_at: Option<Instant>,
     bounds: Bounds,
     context: RequestContext,
+    /// What the request occupies, such as its turn.
+    held: Option<Box<dyn Send>>,
 }
 
 enum Client {
@@ -143,7 +145,13 @@ impl Relay {
             hung_up_at: None,
             bounds,
             context,
+            held: None,
         }
+    }
+
+    /// Holds what the request occupies until its client hears how it ended.
+    pub fn occupy(&mut self, held: impl Send + 'static) {
+        self.held = Some(Box::new(held));
     }
 
     /// Whether the client wants the answer as it is made.
@@ -279,6 +287,7 @@ impl Relay {
             }
         };
         let key = self.key.take();
+        self.held = None;
         if self.is_stream() {
             // Not after the client has read everything, which may take its time.
             end_key(key).await;
@@ -370,7 +379,8 @@ impl Relay {
     }
 
     /// Gives the client the answer of an earlier request that was the same.
-    pub fn replay(self, answer: KeptAnswer) {
+    pub fn replay(mut self, answer: KeptAnswer) {
+        self.held = None;
         // The same request is as plain as the earlier one, whose answer is not kept otherwise.
         if let Client::Plain { reply, .. } = self.client {
             let _ = reply.send(Ok(Begun {
@@ -387,7 +397,8 @@ impl Relay {
     }
 
     /// Tells the client of a failure: as the response, or as the stream's last event.
-    async fn tell(self, error: ApiError) {
+    async fn tell(mut self, error: ApiError) {
+        self.held = None;
         match self.client {
             Client::Plain { reply, .. }
             | Client::Stream {

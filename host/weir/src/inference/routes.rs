@@ -48,11 +48,12 @@ async fn complete(
     needs_tools: bool,
 ) -> Result<Response, ApiError> {
     // After the body: a client that sends slowly must not hold a turn meanwhile.
-    let turn = app.admission.enter().await?;
+    let (plan, payer) = (caller.plan, caller.payer());
+    let turn = app.admission.enter(&payer.account, plan).await?;
     let mut call = dialect::read_own(&body.bytes)?;
     call.needs_tools = needs_tools;
     let key = key.with_body(&body.bytes);
-    let (held, payer) = ((turn, body.room), caller.payer());
+    let held = (turn, body.room);
     super::chat(app, held, payer, context, call, key).await
 }
 
@@ -66,12 +67,13 @@ pub async fn create_agent_completion(
     body: JsonBody,
 ) -> Result<Response, ApiError> {
     service.require(Scope::ModelCall)?;
-    let turn = app.admission.enter().await?;
     let mut call = dialect::read_own(&body.bytes)?;
     call.needs_tools = true;
     let payer = take_payer(&mut call)?;
-    identity::users::require(&app, &payer.account.0).await?;
+    let plan = identity::users::require(&app, &payer.account.0).await?;
     context.note_user(&payer.account.0);
+    // Only the body says whose turn it takes.
+    let turn = app.admission.enter(&payer.account, plan).await?;
     let key = key.with_body(&body.bytes);
     super::chat(&app, (turn, body.room), payer, context, call, key).await
 }

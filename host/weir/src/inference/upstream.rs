@@ -17,6 +17,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 pub use super::destination::BaseUrl;
+use super::reuse::ReusableConnector;
 use crate::outgoing;
 use weir_sandbox::adapter::bindings::adapter::Setting;
 use weir_storage::secrets::Secret;
@@ -70,7 +71,7 @@ pub fn http_client(connect_timeout: Duration) -> anyhow::Result<HttpClient> {
         .with_tls_config(outgoing::tls_config()?)
         .https_or_http()
         .enable_http1()
-        .wrap_connector(tcp);
+        .wrap_connector(ReusableConnector(tcp));
     Ok(Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(Duration::from_secs(60))
@@ -84,12 +85,12 @@ pub fn http_client(connect_timeout: Duration) -> anyhow::Result<HttpClient> {
 /// and a server that accepts and stays silent would hold the request for all its time.
 #[derive(Debug, Clone)]
 pub struct Connector {
-    tls: HttpsConnector<HttpConnector>,
+    tls: HttpsConnector<ReusableConnector>,
     timeout: Duration,
 }
 
 impl tower_service::Service<Uri> for Connector {
-    type Response = <HttpsConnector<HttpConnector> as tower_service::Service<Uri>>::Response;
+    type Response = <HttpsConnector<ReusableConnector> as tower_service::Service<Uri>>::Response;
     type Error = Box<dyn std::error::Error + Send + Sync>;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 

@@ -1,39 +1,25 @@
-//! The accept loop, time-outs on connections, and the drain at the end.
-//!
-//! Our own loop rather than `axum::serve`: that sets no timer, without which hyper's time-out for request
-//! heads never fires. TCP_NODELAY is set on every socket: a streamed token must not wait for the one
-//! before it to be acknowledged.
+//! Connections: who gets one ([`connections`]), what of it reaches hyper ([`gate`]), and the drain at the end.
 
+mod accept;
 mod admin_socket;
+mod bodies;
+mod connections;
+pub mod descriptors;
+mod framing;
+mod gate;
 pub mod settings;
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use http::Request;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio_io_timeout::TimeoutStream;
+use tokio::net::TcpListener;
 
-use tower_service::Service;
-
+use self::accept::accept;
 pub use self::admin_socket::AdminSocket;
 use crate::app::App;
 use crate::router;
-use crate::surround::Peer;
-
-/// Bytes of a request's head, and of what is buffered of an answer.
-const BUFFER_BYTES: usize = 16 << 10;
-
-const MAX_HEADERS: usize = 100;
 
 /// How long the ledger may take to write what waits.
 const LEDGER_STOP: Duration = Duration::from_secs(5);
@@ -101,59 +87,6 @@ async fn stopped(app: &App, stop: impl Future<Output = ()>) {
         () = tokio::time::sleep(app.config.drain_delay()) => {}
         () = app.shutdown.cancelled() => {}
     }
-}
-
-/// Accepts connections for ever, so many at once.
-async fn accept(app: &App, listener: TcpListener, routes: Router, connections: &GracefulShutdown) {
-    let limits = &app.config.limits.connections;
-    let mut server = http1::Builder::new();
-    server
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.head_timeout())
-        .max_headers(MAX_HEADERS)
-        .max_buf_size(BUFFER_BYTES);
-    let write_timeout = limits.client_write_timeout();
-    let places = Arc::new(Semaphore::new(limits.connections.get() as usize));
-    loop {
-        // Without a place, clients wait in the kernel's queue.
-        let place = places.clone().acquire_owned().await;
-        let (stream, peer) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // Out of file descriptors, most likely: accepting again at once would spin.
-                tracing::warn!(%error, "accepting a connection");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            }
-        };
-        let io = match prepare(stream, write_timeout) {
-            Ok(stream) => TokioIo::new(Box::pin(stream)),
-            Err(_) => continue,
-        };
-        let routes = routes.clone();
-        let service = service_fn(move |mut request: Request<Incoming>| {
-            request.extensions_mut().insert(Peer(peer.ip()));
-            routes.clone().call(request)
-        });
-        let connection = server.serve_connection(io, service);
-        let connection = connections.watch(connection);
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "connection closed");
-            }
-            drop(place);
-        });
-    }
-}
-
-fn prepare(
-    stream: TcpStream,
-    write_timeout: Duration,
-) -> std::io::Result<TimeoutStream<TcpStream>> {
-    stream.set_nodelay(true)?;
-    let mut stream = TimeoutStream::new(stream);
-    stream.set_write_timeout(Some(write_timeout));
-    Ok(stream)
 }
 
 async fn drain(app: &App, connections: GracefulShutdown) {

@@ -9,11 +9,19 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConnectionLimits {
-    /// Connections of clients at once; more wait to be accepted. Default 4,096.
+    /// Connections of clients at once; one more takes the place of an idle one, or waits to be accepted. Default 4,096.
     pub connections: NonZeroU32,
-    /// Milliseconds in which the head of a request must arrive, and for which an idle connection is kept:
-    /// a load balancer in front should close its own idle connections sooner. Default 10,000.
+    /// Of these, those from one address, or from one /64 of IPv6; the same, but that one too many with a request under way on
+    /// each is refused. Trusted proxies may have all. Default 1,024.
+    pub connections_per_address: NonZeroU32,
+    /// Milliseconds in which the head of a request must arrive. Default 10,000.
     pub head_timeout_ms: NonZeroU64,
+    /// Milliseconds for which a connection is kept between requests: a load balancer in front should close its own idle
+    /// connections sooner. Default 75,000.
+    pub idle_timeout_ms: NonZeroU64,
+    /// Milliseconds after which a connection takes no further request, so that clients spread over nodes again. Default an
+    /// hour.
+    pub connection_age_ms: NonZeroU64,
     /// Milliseconds that a client may leave a streamed answer unread before weir takes it for gone.
     /// Default 30,000.
     pub client_write_timeout_ms: NonZeroU64,
@@ -38,7 +46,10 @@ impl Default for ConnectionLimits {
     fn default() -> Self {
         Self {
             connections: NonZeroU32::new(4_096).expect("not zero"),
+            connections_per_address: NonZeroU32::new(1_024).expect("not zero"),
             head_timeout_ms: NonZeroU64::new(10_000).expect("not zero"),
+            idle_timeout_ms: NonZeroU64::new(75_000).expect("not zero"),
+            connection_age_ms: NonZeroU64::new(3_600_000).expect("not zero"),
             client_write_timeout_ms: NonZeroU64::new(30_000).expect("not zero"),
             drain_delay_ms: None,
             shutdown_ms: 30_000,
@@ -59,6 +70,16 @@ impl ConnectionLimits {
     /// `head_timeout_ms`.
     pub fn head_timeout(&self) -> Duration {
         Duration::from_millis(self.head_timeout_ms.get())
+    }
+
+    /// `idle_timeout_ms`.
+    pub fn idle_timeout(&self) -> Duration {
+        Duration::from_millis(self.idle_timeout_ms.get())
+    }
+
+    /// `connection_age_ms`.
+    pub fn connection_age(&self) -> Duration {
+        Duration::from_millis(self.connection_age_ms.get())
     }
 
     /// `client_write_timeout_ms`.

@@ -26,7 +26,7 @@ I am weir's demo model. I repeat what you say, and I know these commands:
 /reason [TEXT] - think first, then answer TEXT
 /seal [TEXT] - the same, with the thought signed and sealed
 /long N - answer with N words (at most 20000)
-/slow N MS - answer with N words and MS milliseconds between them
+/slow N MS - answer with N words and MS milliseconds between them (at most 30 s in all)
 /tool [NAME [INPUT]] - call a tool of the request: the first one, or NAME, with INPUT, which is \
 JSON for a function
 /tools [JSON] - call all functions of the request at once, with JSON as arguments
@@ -43,6 +43,9 @@ const TOKEN_BYTES: usize = 4;
 
 /// The most words of `/long` and `/slow`.
 const MAX_WORDS: usize = 20_000;
+
+/// How long the pauses of an answer may take together: as long as the host allows.
+const MAX_PAUSES_MS: u64 = 30_000;
 
 /// In how many steps an answer comes at most. With a wait after each and the step that finishes,
 /// that stays below the 64 that the host allows.
@@ -78,7 +81,7 @@ impl Exchange for Demo {
         };
         let ignored = ignored(&chat)?;
         let mut exchange = Self {
-            plan: Reply::to(&chat)?.plan(&chat),
+            plan: Reply::to(&chat)?.plan(&chat)?,
         };
         Ok(Begun {
             step: exchange.next()?,
@@ -332,8 +335,8 @@ impl Reply {
         }
     }
 
-    /// The answer cut to its limits, and cut into steps.
-    fn plan(mut self, chat: &ChatRequest) -> VecDeque<Result<Step, Failure>> {
+    /// The answer cut to its limits, and cut into steps; refused if they would take too long.
+    fn plan(mut self, chat: &ChatRequest) -> Result<VecDeque<Result<Step, Failure>>, Failure> {
         if let Some((at, sequence)) = first_stop(&self.text, &chat.stop) {
             self.text.truncate(at);
             self.finish = FinishReason::StopSequence(sequence.to_owned());
@@ -359,6 +362,12 @@ impl Reply {
         // What says nothing but who answers need not be said before a failure.
         let says_something = output.events.len() > 1;
         let steps = steps(output.events, streams, self.pause_ms.is_some());
+        let pauses = steps.len().saturating_sub(1) as u64;
+        if pauses * u64::from(self.pause_ms.unwrap_or_default()) > MAX_PAUSES_MS {
+            return Err(Failure::rejected(
+                "/slow: the pauses take more than 30 s in all",
+            ));
+        }
         for events in steps.into_iter().filter(|_| says_something) {
             if let Some(pause_ms) = self.pause_ms
                 && !plan.is_empty()
@@ -383,7 +392,7 @@ impl Reply {
                 Event::Finish(finish),
             ])),
         });
-        plan
+        Ok(plan)
     }
 
     /// Writes all blocks. Says how many bytes there was room for, and how many of them are

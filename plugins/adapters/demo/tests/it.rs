@@ -284,6 +284,12 @@ fn waits_between_slow_words() {
         answer(chat("/slow 500 1")).text,
         answer(chat("/long 500")).text
     );
+    // Nobody holds a place for weeks.
+    assert!(steps(chat("/slow 31 1000")).is_ok());
+    for too_slow in ["/slow 32 1000", "/slow 2 4000000000"] {
+        let refused = steps(chat(too_slow)).expect_err("too slow");
+        assert_eq!(refused.kind, FailureKind::Rejected, "{too_slow}");
+    }
 }
 
 #[test]

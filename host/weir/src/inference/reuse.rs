@@ -1,0 +1,201 @@
+//! Connections to upstreams that are used again: whether they are still there.
+//!
+//! An upstream closes what has been idle for long enough. A request that is written to such a connection is lost, and may not be
+//! sent again, since nobody knows that it is. So it is looked at before anything is written to it, at the socket itself: what the
+//! runtime knows of it may be older.
+//!
+//! **Invariant:** a request that [was not sent](is_unsent) has had no byte of it written.
+
+use std::error::Error;
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http::Uri;
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::rt::TokioIo;
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tower_service::Service;
+
+/// Makes connections that are looked at before they are used again.
+#[derive(Debug, Clone)]
+pub struct ReusableConnector(pub HttpConnector);
+
+/// A connection to an upstream.
+#[derive(Debug)]
+pub struct Reusable {
+    stream: TcpStream,
+    /// All that was written has gone out.
+    is_flushed: bool,
+    /// And something came back: what is written next is another request.
+    is_answered: bool,
+}
+
+/// The connection was closed before anything of the request was written to it.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection was closed while it was idle")]
+struct ClosedWhileIdle;
+
+/// Whether an error says that nothing of the request was sent, although there was a connection.
+pub(super) fn is_unsent(error: &(dyn Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let io = error.downcast_ref::<io::Error>();
+        let inner = io.and_then(io::Error::get_ref);
+        if inner.is_some_and(|inner| inner.is::<ClosedWhileIdle>()) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+impl Service<Uri> for ReusableConnector {
+    type Response = TokioIo<Reusable>;
+    type Error = <HttpConnector as Service<Uri>>::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        let connecting = self.0.call(to);
+        Box::pin(async move {
+            Ok(TokioIo::new(Reusable {
+                stream: connecting.await?.into_inner(),
+                is_flushed: false,
+                is_answered: false,
+            }))
+        })
+    }
+}
+
+impl Reusable {
+    /// Fails if this begins another request and the peer has said anything since the last one: that it closes, most likely,
+    /// and nothing that is of use in any case.
+    fn look(&mut self) -> io::Result<()> {
+        let begins = self.is_flushed && self.is_answered;
+        (self.is_flushed, self.is_answered) = (false, false);
+        if !begins {
+            return Ok(());
+        }
+        match SockRef::from(&self.stream).peek(&mut [MaybeUninit::uninit()]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            _ => Err(io::Error::other(ClosedWhileIdle)),
+        }
+    }
+}
+
+impl Connection for Reusable {
+    fn connected(&self) -> Connected {
+        self.stream.connected()
+    }
+}
+
+impl AsyncRead for Reusable {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut this.stream).poll_read(context, buffer);
+        this.is_answered |= this.is_flushed && buffer.filled().len() > before;
+        read
+    }
+}
+
+impl AsyncWrite for Reusable {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        this.look()?;
+        Pin::new(&mut this.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        this.look()?;
+        Pin::new(&mut this.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let flushed = Pin::new(&mut this.stream).poll_flush(context);
+        this.is_flushed |= flushed.is_ready();
+        flushed
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use http::Request;
+    use http_body_util::{BodyExt, Full};
+
+    use super::*;
+    use crate::inference::upstream;
+
+    /// On one thread, the runtime does not hear of what happens while this test does not let it.
+    #[tokio::test]
+    async fn what_is_closed_unnoticed_is_seen_before_anything_is_sent() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let uri = format!("http://{}/", listener.local_addr().unwrap());
+        let (close, told_to_close) = mpsc::channel();
+        let (closed, told_of_close) = mpsc::channel();
+        let server = std::thread::spawn(move || {
+            let mut requests = 0;
+            for _ in 0..2 {
+                let (mut stream, _) = listener.accept().unwrap();
+                assert!(stream.read(&mut [0; 1_000]).unwrap() > 0);
+                requests += 1;
+                let answer = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi";
+                stream.write_all(answer.as_bytes()).unwrap();
+                told_to_close.recv().unwrap();
+                drop(stream);
+                closed.send(()).unwrap();
+            }
+            requests
+        });
+        let client = upstream::http_client(Duration::from_secs(5)).unwrap();
+        let ask = async || {
+            let request = Request::post(&*uri).body(Full::new(Bytes::from("x")));
+            let answer = client.request(request.unwrap()).await?;
+            Ok::<_, Box<dyn Error>>(answer.into_body().collect().await?.to_bytes())
+        };
+        assert_eq!(ask().await.unwrap(), "hi");
+        close.send(()).unwrap();
+        told_of_close.recv().unwrap();
+        let unsent = ask().await.unwrap_err();
+        assert!(is_unsent(&*unsent), "{unsent:?}");
+        assert_eq!(ask().await.unwrap(), "hi");
+        close.send(()).unwrap();
+        assert_eq!(server.join().unwrap(), 2);
+    }
+}

@@ -1,0 +1,278 @@
+//! The connections of a listener, and each address's share of them.
+//!
+//! Who has its share, or finds none left, takes the place of a connection that nothing is under way on: of its own address, or of
+//! any. So connections that say nothing keep nobody out, however many there are.
+//!
+//! **Invariant:** a request that has arrived is never given up for another connection.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use futures_util::task::AtomicWaker;
+use http::HeaderMap;
+use hyper::body::Incoming;
+use ipnet::IpNet;
+use tokio::time::Instant;
+
+use crate::identity::client_address::ClientAddress;
+
+/// The time at which a connection is idle on which something is under way.
+const BUSY: u64 = u64::MAX;
+
+/// The connections of a listener.
+pub(super) struct Connections {
+    per_address: usize,
+    trusted_proxies: Vec<IpNet>,
+    max_age: Duration,
+    started: Instant,
+    /// By address; those of trusted proxies, which have many clients, under none.
+    lines: Mutex<HashMap<Option<ClientAddress>, Vec<Arc<Line>>>>,
+}
+
+/// A connection's entry, which ends with it.
+pub(super) struct Entry {
+    connections: Arc<Connections>,
+    address: Option<ClientAddress>,
+    line: Arc<Line>,
+}
+
+/// What is known of one connection.
+pub(super) struct Line {
+    /// From when on it takes no further request.
+    pub expires_at: Instant,
+    /// The body of the request under way, if its handler has left some of it unread.
+    pub unread: Mutex<Option<Incoming>>,
+    /// Requests that have arrived and are not answered.
+    under_way: AtomicU32,
+    /// Whether any was answered.
+    has_served: AtomicBool,
+    /// Milliseconds of the listener's life, or [`BUSY`].
+    idle_since: AtomicU64,
+    is_evicted: AtomicBool,
+    waker: AtomicWaker,
+    started: Instant,
+}
+
+impl Connections {
+    pub(super) fn new(per_address: u32, max_age: Duration, trusted_proxies: &[IpNet]) -> Self {
+        Self {
+            per_address: per_address as usize,
+            trusted_proxies: trusted_proxies.to_vec(),
+            max_age,
+            started: Instant::now(),
+            lines: Mutex::default(),
+        }
+    }
+
+    /// Enters a connection. `None` if its address has its share already, with a request under way on each.
+    pub(super) fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Entry> {
+        let ip = peer.to_canonical();
+        let is_proxy = self.trusted_proxies.iter().any(|net| net.contains(&ip));
+        // What is behind no proxy has no hops to look at.
+        let address = (!is_proxy).then(|| ClientAddress::of(ip, &HeaderMap::new(), &[]));
+        let line = self.unlisted();
+        let mut all = self.lock();
+        let lines = all.entry(address).or_default();
+        if address.is_some() && lines.len() >= self.per_address {
+            let index = longest_idle(lines)?;
+            lines.swap_remove(index).evict();
+        }
+        lines.push(line.clone());
+        drop(all);
+        Some(Entry {
+            connections: self.clone(),
+            address,
+            line,
+        })
+    }
+
+    /// What a connection is known by that is not entered.
+    pub(super) fn unlisted(&self) -> Arc<Line> {
+        Arc::new(Line::new(self.started, self.max_age))
+    }
+
+    /// Has the connection end that is idle for longest, if any is idle, unless another one is about to.
+    pub(super) fn evict_one(&self) {
+        let all = self.lock();
+        if all.values().flatten().any(|line| line.is_leaving()) {
+            return;
+        }
+        let idle = all
+            .values()
+            .filter_map(|lines| longest_idle(lines).map(|index| &lines[index]));
+        if let Some(line) = idle.min_by_key(|line| line.order()) {
+            line.evict();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Option<ClientAddress>, Vec<Arc<Line>>>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The first to go: who has never been of use, then who has been idle for longest.
+fn longest_idle(lines: &[Arc<Line>]) -> Option<usize> {
+    let idle = lines.iter().enumerate().filter(|(_, line)| line.is_idle());
+    idle.min_by_key(|(_, line)| line.order())
+        .map(|(index, _)| index)
+}
+
+impl Entry {
+    pub(super) fn line(&self) -> &Arc<Line> {
+        &self.line
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let mut all = self.connections.lock();
+        if let Some(lines) = all.get_mut(&self.address) {
+            lines.retain(|line| !Arc::ptr_eq(line, &self.line));
+            if lines.is_empty() {
+                all.remove(&self.address);
+            }
+        }
+    }
+}
+
+impl Line {
+    fn new(started: Instant, max_age: Duration) -> Self {
+        let now = Instant::now();
+        Self {
+            expires_at: now + max_age,
+            unread: Mutex::default(),
+            under_way: AtomicU32::new(0),
+            has_served: AtomicBool::new(false),
+            idle_since: AtomicU64::new(millis(started, now)),
+            is_evicted: AtomicBool::new(false),
+            waker: AtomicWaker::new(),
+            started,
+        }
+    }
+
+    /// Requests have arrived.
+    pub(super) fn begin(&self, requests: u32) {
+        self.under_way.fetch_add(requests, Ordering::Relaxed);
+        self.idle_since.store(BUSY, Ordering::Relaxed);
+    }
+
+    /// One of them is answered, as far as its answer's body is concerned.
+    pub(super) fn end(&self) {
+        self.under_way.fetch_sub(1, Ordering::Relaxed);
+        self.has_served.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether all are.
+    pub(super) fn is_answered(&self) -> bool {
+        self.under_way.load(Ordering::Relaxed) == 0
+    }
+
+    /// All answers have gone out.
+    pub(super) fn rest(&self) {
+        let now = millis(self.started, Instant::now());
+        self.idle_since.store(now, Ordering::Relaxed);
+    }
+
+    /// Whether it has ever answered a request.
+    pub(super) fn has_served(&self) -> bool {
+        self.has_served.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is to end for another one; wakes this task when it is.
+    pub(super) fn is_evicted(&self, waker: &Waker) -> bool {
+        self.waker.register(waker);
+        self.is_evicted.load(Ordering::Acquire)
+    }
+
+    fn evict(&self) {
+        self.is_evicted.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    fn is_idle(&self) -> bool {
+        let is_evicted = self.is_evicted.load(Ordering::Relaxed);
+        !is_evicted && self.idle_since.load(Ordering::Relaxed) != BUSY
+    }
+
+    /// Whether it is evicted and has nothing to finish first.
+    fn is_leaving(&self) -> bool {
+        let is_evicted = self.is_evicted.load(Ordering::Relaxed);
+        is_evicted && self.idle_since.load(Ordering::Relaxed) != BUSY
+    }
+
+    fn order(&self) -> (bool, u64) {
+        (self.has_served(), self.idle_since.load(Ordering::Relaxed))
+    }
+}
+
+fn millis(since: Instant, now: Instant) -> u64 {
+    u64::try_from(now.saturating_duration_since(since).as_millis()).unwrap_or(BUSY - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    fn is_evicted(entry: &Entry) -> bool {
+        entry.line.is_evicted(Waker::noop())
+    }
+
+    #[test]
+    fn an_address_has_its_share_and_a_proxy_has_none() {
+        let proxies = ["10.0.0.0/8".parse().expect("a network")];
+        let connections = Arc::new(Connections::new(2, HOUR, &proxies));
+        let enter = |from: &str| connections.enter(ip(from));
+        let (first, second) = (enter("::ffff:192.0.2.1"), enter("192.0.2.1"));
+        let (first, second) = (first.expect("a place"), second.expect("a place"));
+        first.line.begin(1);
+        // In place of the one that is idle.
+        let third = enter("192.0.2.1").expect("a place");
+        assert!(is_evicted(&second) && !is_evicted(&first));
+        third.line.begin(1);
+        assert!(enter("192.0.2.1").is_none());
+        assert!(enter("192.0.2.2").is_some());
+        // Of one that has ended, another one takes the place.
+        drop(third);
+        assert!(enter("192.0.2.1").is_some());
+        // One network of IPv6 is one client.
+        let rows: Vec<_> = (1..=2).map(|n| enter(&format!("2001:db8::{n}"))).collect();
+        rows.iter().flatten().for_each(|entry| entry.line.begin(1));
+        assert!(enter("2001:db8::3").is_none() && enter("2001:db8:0:1::").is_some());
+        let many: Vec<_> = (0..9).filter_map(|_| enter("10.0.0.1")).collect();
+        assert_eq!(many.len(), 9);
+        drop((first, second, rows, many));
+        assert!(connections.lock().is_empty());
+    }
+
+    #[test]
+    fn who_was_of_use_stays_longer() {
+        let connections = Arc::new(Connections::new(9, HOUR, &[]));
+        let entries =
+            ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(|from| connections.enter(ip(from)));
+        let [served, silent, busy] = entries.map(|entry| entry.expect("a place"));
+        for line in [&served.line, &busy.line] {
+            line.begin(1);
+        }
+        served.line.end();
+        served.line.rest();
+        connections.evict_one();
+        connections.evict_one();
+        assert!(is_evicted(&silent) && !is_evicted(&served));
+        // One at a time.
+        drop(silent);
+        connections.evict_one();
+        drop(served);
+        connections.evict_one();
+        assert!(!is_evicted(&busy) && connections.lock().len() == 1);
+    }
+}

@@ -1,0 +1,52 @@
+//! The file descriptors that connections take.
+
+use std::num::NonZeroU32;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::settings::ConnectionLimits;
+
+/// What else has one: the database's files or connections, the log, listeners, compilers.
+const OTHERS: u64 = 256;
+
+/// The fewest connections that a gateway is of use with.
+const FEWEST: u64 = 16;
+
+/// Lets the process open as many files as so many listeners' connections and these calls to upstreams need, or else lowers the
+/// limit of connections.
+pub fn provide(limits: &mut ConnectionLimits, listeners: u64, upstream_calls: u64) {
+    let others = upstream_calls + OTHERS;
+    let wanted = u64::from(limits.connections.get()) * listeners + others;
+    let available = raise(wanted);
+    if available >= wanted {
+        return;
+    }
+    let connections = (available.saturating_sub(others) / listeners).max(FEWEST);
+    tracing::warn!(
+        available,
+        wanted,
+        connections,
+        "too few file descriptors for `limits.connections`: lowered; raise the limit of open files (`ulimit -n`, \
+         `LimitNOFILE=` of a systemd service)"
+    );
+    let connections = u32::try_from(connections).unwrap_or(u32::MAX);
+    limits.connections = NonZeroU32::new(connections).unwrap_or(limits.connections);
+}
+
+/// Has the process open as many files, if it may. Returns how many it may.
+pub fn raise(wanted: u64) -> u64 {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let now = current.unwrap_or(u64::MAX);
+    let possible = wanted.min(maximum.unwrap_or(u64::MAX));
+    if possible <= now {
+        return now;
+    }
+    let raised = Rlimit {
+        current: Some(possible),
+        maximum,
+    };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => possible,
+        Err(_) => now,
+    }
+}

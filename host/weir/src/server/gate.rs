@@ -1,0 +1,308 @@
+//! What stands between a client's socket and hyper: only whole, sound heads pass.
+//!
+//! hyper answers what it cannot read with a status and no body, lets two ways of framing a body stand beside each other,
+//! closes a connection under a client that still sends, and has one time-out for a head and for the time between requests. Here
+//! each of these is as it must be. To hyper, a connection that takes no more requests looks like one whose client has gone.
+//!
+//! **Invariant:** hyper sees that end only when every request that it was given is answered and flushed.
+//! **Invariant:** every wait for a client ends: for a head, between requests, and at the end.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, SystemTime};
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::StatusCode;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+use super::connections::Line;
+use super::framing::{Framing, HEAD_BYTES};
+use crate::error::ApiError;
+use weir_storage::ids;
+
+/// How long a client that still sends is listened to once it was answered, and how many bytes of it: who closes a connection
+/// with bytes unread takes the answer away from a client that has not read it yet.
+const LINGER: Duration = Duration::from_secs(5);
+const LINGER_BYTES: usize = 64 << 20;
+
+/// A client's socket. It is to be shut down, not only dropped.
+pub(super) struct Gate<S> {
+    stream: S,
+    line: Arc<Line>,
+    waits: Waits,
+    framing: Framing,
+    /// What has arrived and not passed: `vetted` bytes that may, then a head that is not whole.
+    held: BytesMut,
+    vetted: usize,
+    /// Why nothing more passes.
+    refusal: Option<ApiError>,
+    /// Whether an answer may not have gone out yet.
+    is_unflushed: bool,
+    /// Whether it was read from while that was so.
+    was_read: bool,
+    waiting: Option<Waiting>,
+    timer: Pin<Box<Sleep>>,
+    closing: Closing,
+}
+
+/// How long clients are waited for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Waits {
+    /// For the head of a request.
+    pub head: Duration,
+    /// For another request.
+    pub idle: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waiting {
+    Head,
+    Idle,
+}
+
+enum Closing {
+    NotYet,
+    Refusing(Bytes),
+    Ending,
+    Lingering { bytes_left: usize },
+}
+
+impl<S> Gate<S> {
+    pub(super) fn new(stream: S, line: Arc<Line>, waits: Waits) -> Self {
+        Self {
+            stream,
+            line,
+            waits,
+            framing: Framing::Head,
+            held: BytesMut::new(),
+            vetted: 0,
+            refusal: None,
+            is_unflushed: false,
+            was_read: false,
+            waiting: None,
+            timer: Box::pin(tokio::time::sleep(waits.head)),
+            closing: Closing::NotYet,
+        }
+    }
+
+    /// One that is closed with this error, whatever its client says.
+    pub(super) fn refusing(stream: S, line: Arc<Line>, waits: Waits, error: ApiError) -> Self {
+        Self {
+            refusal: Some(error),
+            ..Self::new(stream, line, waits)
+        }
+    }
+
+    /// Whether every request that has passed is answered, and the answers have gone out.
+    fn is_at_rest(&self) -> bool {
+        !self.is_unflushed && self.line.is_answered()
+    }
+
+    /// Waits for a head while nothing is under way; ready when it is waited for no longer.
+    fn poll_wait(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.line.is_evicted(context.waker()) {
+            return Poll::Ready(());
+        }
+        let waiting = match self.held.is_empty() && self.line.has_served() {
+            true => Waiting::Idle,
+            false => Waiting::Head,
+        };
+        if self.waiting != Some(waiting) {
+            self.waiting = Some(waiting);
+            let wait = match waiting {
+                Waiting::Head => self.waits.head,
+                Waiting::Idle => self.waits.idle,
+            };
+            let until = (Instant::now() + wait).min(self.line.expires_at);
+            self.timer.as_mut().reset(until);
+        }
+        ready!(self.timer.as_mut().poll(context));
+        if !self.held.is_empty() {
+            self.refusal = Some(ApiError::new(
+                StatusCode::REQUEST_TIMEOUT,
+                "REQUEST_TIMEOUT",
+                "The request's head took too long to arrive.",
+            ));
+        }
+        Poll::Ready(())
+    }
+
+    /// Judges what was read into `buffer` behind what was in it, and takes back what may not pass yet.
+    fn judge(&mut self, buffer: &mut ReadBuf<'_>, before: usize) {
+        let is_first = self.held.is_empty();
+        let followed = if is_first {
+            self.framing.follow(&buffer.filled()[before..])
+        } else {
+            self.held.extend_from_slice(&buffer.filled()[before..]);
+            self.framing.follow(&self.held)
+        };
+        if is_first {
+            let passed = before + followed.bytes;
+            self.held.extend_from_slice(&buffer.filled()[passed..]);
+            buffer.set_filled(passed);
+        } else {
+            self.vetted = followed.bytes;
+            buffer.set_filled(before);
+        }
+        self.refusal = followed.refusal;
+        if followed.heads > 0 {
+            self.line.begin(followed.heads);
+            self.is_unflushed = true;
+            self.waiting = None;
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Gate<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        this.was_read |= this.is_unflushed;
+        loop {
+            if this.vetted > 0 {
+                let bytes = this.vetted.min(buffer.remaining());
+                buffer.put_slice(&this.held[..bytes]);
+                this.held.advance(bytes);
+                this.vetted -= bytes;
+                return Poll::Ready(Ok(()));
+            }
+            let is_at_rest = this.is_at_rest();
+            if this.refusal.is_some() {
+                // What is still under way reads again when it is done.
+                return if is_at_rest {
+                    Poll::Ready(Ok(()))
+                } else {
+                    Poll::Pending
+                };
+            }
+            if is_at_rest && this.framing == Framing::Head && this.poll_wait(context).is_ready() {
+                return Poll::Ready(Ok(()));
+            }
+            let before = buffer.filled().len();
+            ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
+            if buffer.filled().len() == before {
+                return Poll::Ready(Ok(()));
+            }
+            this.judge(buffer, before);
+            if buffer.filled().len() > before {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Gate<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    /// hyper flushes when it has written all that it has.
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(Pin::new(&mut this.stream).poll_flush(context))?;
+        if this.is_unflushed && this.line.is_answered() {
+            this.is_unflushed = false;
+            this.line.rest();
+            if std::mem::take(&mut this.was_read) {
+                // It was told to wait for this.
+                context.waker().wake_by_ref();
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let mut stream = Pin::new(&mut this.stream);
+        loop {
+            match &mut this.closing {
+                Closing::NotYet => {
+                    this.closing = match &this.refusal {
+                        Some(error) => Closing::Refusing(written(error)),
+                        None => Closing::Ending,
+                    };
+                }
+                Closing::Refusing(bytes) => {
+                    while bytes.has_remaining() {
+                        let written = ready!(stream.as_mut().poll_write(context, bytes))?;
+                        if written == 0 {
+                            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+                        }
+                        bytes.advance(written);
+                    }
+                    ready!(stream.as_mut().poll_flush(context))?;
+                    this.closing = Closing::Ending;
+                }
+                Closing::Ending => {
+                    ready!(stream.as_mut().poll_shutdown(context))?;
+                    let has_read_all = this.framing == Framing::Head && this.held.is_empty();
+                    if has_read_all && this.refusal.is_none() {
+                        return Poll::Ready(Ok(()));
+                    }
+                    this.timer.as_mut().reset(Instant::now() + LINGER);
+                    this.closing = Closing::Lingering {
+                        bytes_left: LINGER_BYTES,
+                    };
+                }
+                Closing::Lingering { bytes_left } => {
+                    let is_over = this.line.is_evicted(context.waker())
+                        || this.timer.as_mut().poll(context).is_ready();
+                    if is_over || *bytes_left == 0 {
+                        return Poll::Ready(Ok(()));
+                    }
+                    let mut discarded = [std::mem::MaybeUninit::uninit(); HEAD_BYTES];
+                    let mut discarded = ReadBuf::uninit(&mut discarded);
+                    let read = ready!(stream.as_mut().poll_read(context, &mut discarded));
+                    let bytes = discarded.filled().len();
+                    // The client has hung up, one way or the other.
+                    if read.is_err() || bytes == 0 {
+                        return Poll::Ready(Ok(()));
+                    }
+                    *bytes_left = bytes_left.saturating_sub(bytes);
+                }
+            }
+        }
+    }
+}
+
+/// An error as it goes out where there is no request that it could answer.
+fn written(error: &ApiError) -> Bytes {
+    let request_id = ids::request_id();
+    let status = error.status();
+    let (code, route) = (error.code(), None::<&str>);
+    tracing::debug!(route, status = status.as_u16(), code, %request_id, "refused a connection's bytes");
+    let body = error.body(&request_id).to_string();
+    let retry_after = match status {
+        StatusCode::TOO_MANY_REQUESTS => "retry-after: 1\r\n",
+        _ => "",
+    };
+    let date = httpdate::fmt_http_date(SystemTime::now());
+    let length = body.len();
+    format!(
+        "HTTP/1.1 {status}\r\ndate: {date}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\
+         {retry_after}x-request-id: {request_id}\r\nconnection: close\r\n\r\n{body}"
+    )
+    .into()
+}

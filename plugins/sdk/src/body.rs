@@ -10,6 +10,7 @@ use std::io;
 use serde::{Serialize, Serializer};
 
 use crate::adapter::BodyPart;
+use crate::chat::{ChatRequest, Content, ToolContent, ToolKind};
 
 /// The places of attachments in a body that is being written.
 ///
@@ -163,6 +164,49 @@ impl io::Write for Counted<'_> {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Roughly how many bytes a request's body has, rather above than below: a buffer that grows holds
+/// its content twice. The bytes of attachments are not among them.
+pub fn estimated_bytes(chat: &ChatRequest) -> usize {
+    let part = |content: &Content| match content {
+        // A little more for what is escaped: line ends and quotes.
+        Content::Text(text) | Content::Refusal(text) => text.len() + text.len() / 16,
+        Content::Reasoning(reasoning) => reasoning.text.len(),
+        // Arguments are JSON in a JSON string: every quote is escaped.
+        Content::ToolCall(call) => call.arguments.len() + call.arguments.len() / 4,
+        Content::ToolResult(result) => result
+            .content
+            .iter()
+            .map(|content| match content {
+                ToolContent::Text(text) => text.len() + text.len() / 8,
+                ToolContent::Opaque(opaque) => opaque.json.len(),
+                ToolContent::Image(_) | ToolContent::File(_) => 0,
+            })
+            .sum(),
+        Content::Opaque(opaque) => opaque.json.len(),
+        // A URL or an id, or a place that the host fills.
+        Content::Image(_) | Content::Audio(_) | Content::File(_) => 256,
+    };
+    let messages: usize = chat
+        .messages
+        .iter()
+        .flat_map(|message| &message.parts)
+        .map(|content| part(&content.content) + 128)
+        .sum();
+    let tools: usize = chat
+        .tools
+        .iter()
+        .map(|tool| match &tool.kind {
+            ToolKind::Function(function) => {
+                function.input_schema.len() + function.description.as_ref().map_or(0, String::len)
+            }
+            ToolKind::Custom(custom) => custom.description.as_ref().map_or(0, String::len) + 256,
+            ToolKind::BuiltIn(tool) => tool.configuration.len(),
+        })
+        .map(|bytes| bytes + 128)
+        .sum();
+    messages + tools + 1024
 }
 
 #[cfg(test)]

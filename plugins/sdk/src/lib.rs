@@ -1,4 +1,5 @@
-//! What weir's own plugins share: the contract's types, bodies, blocks, fields, stream framing, failures.
+//! What weir's own plugins share: the contract's types, requests and bodies, blocks, fields, stream
+//! framing, failures.
 //!
 //! An adapter implements [`adapter::Exchange`] on a type of its own and hands it to
 //! [`export_adapter!`]. All of that is plain Rust that runs and is tested natively; only the
@@ -8,15 +9,21 @@
 //! adapter that uses only this gives the same events for the same bytes. (`HashMap`'s default
 //! hasher would ask the host for randomness: adapters have few keys, and use a `Vec`.)
 //!
-//! To frame another kind of stream, add a module beside [`sse`].
+//! To frame another kind of stream, add a module beside [`sse`] and [`lines`].
 
 pub mod adapter;
 #[doc(hidden)]
 pub mod bindings;
 pub mod blocks;
 pub mod body;
+pub mod custom;
 pub mod failure;
 pub mod fields;
+pub mod lines;
+pub mod response;
 pub mod sse;
+#[cfg(feature = "testing")]
+pub mod testing;
+pub mod wire;
 
 pub use bindings::weir::plugin::{chat, log};

@@ -8,6 +8,7 @@
 //! [event stream interpretation]: https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
 
 use crate::adapter::Failure;
+use crate::failure::MAX_ERROR_BODY_BYTES;
 
 /// The longest line and the largest event that are taken, in bytes.
 ///
@@ -45,6 +46,8 @@ pub struct Sse {
     has_data: bool,
     /// `name` and `data` are those of an event already handed out.
     dispatched: bool,
+    /// Lines that are of no stream.
+    stray: String,
 }
 
 /// One event.
@@ -107,6 +110,12 @@ impl Sse {
         Ok(due.then(|| self.dispatch()))
     }
 
+    /// Lines that no event stream has, with their line ends; the first [`MAX_ERROR_BODY_BYTES`] of
+    /// them. Some servers that fail in the midst of a stream write their error behind it as bare JSON.
+    pub fn stray(&self) -> &str {
+        &self.stray
+    }
+
     fn line_end(&mut self) -> Option<usize> {
         if self.after_carriage_return && self.line_start < self.pending.len() {
             self.after_carriage_return = false;
@@ -164,7 +173,12 @@ impl Sse {
                 self.name.clear();
                 self.name.push_str(&String::from_utf8_lossy(value));
             }
-            // A comment (which has no field name), `id`, `retry`, or something unknown.
+            // A comment has no field name.
+            b"" | b"id" | b"retry" => {}
+            _ if self.stray.len() + line.len() < MAX_ERROR_BODY_BYTES => {
+                self.stray.push_str(&String::from_utf8_lossy(line));
+                self.stray.push('\n');
+            }
             _ => {}
         }
         Ok(false)
@@ -297,6 +311,18 @@ mod tests {
             read([&b"data: a\xFFb\n"[..], b"\n"]),
             messages(&["a\u{FFFD}b"])
         );
+    }
+
+    #[test]
+    fn keeps_what_stands_outside_the_framing() {
+        let mut stream = Sse::default();
+        stream.push(b"id: 1\n: hello\ndata: a\n\n{\n  \"error\": {\"code\": 503}\n}");
+        while stream.next().expect("short").is_some() {}
+        assert_eq!(stream.finish(), Ok(None));
+        assert_eq!(stream.stray(), "{\n  \"error\": {\"code\": 503}\n}\n");
+        stream.push(&b"x\n".repeat(MAX_ERROR_BODY_BYTES));
+        assert_eq!(stream.next(), Ok(None));
+        assert!(stream.stray().len() <= MAX_ERROR_BODY_BYTES);
     }
 
     #[test]

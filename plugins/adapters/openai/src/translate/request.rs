@@ -19,11 +19,8 @@ use serde::ser::{Error as _, SerializeMap};
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use weir_sdk::adapter::{Attachment, BodyPart, Failure, Request};
-use weir_sdk::body::Splices;
-use weir_sdk::chat::{
-    ChatRequest, Content, ExtraField, JsonSchema, ReasoningEffort, ResponseFormat, ToolContent,
-    ToolKind,
-};
+use weir_sdk::body::{self, Splices};
+use weir_sdk::chat::{ChatRequest, ExtraField, JsonSchema, ReasoningEffort, ResponseFormat};
 use weir_sdk::fields::is_advisory;
 
 use super::DIALECT;
@@ -73,7 +70,7 @@ pub(super) fn write(
         chat,
         context: &context,
     };
-    match context.splices.write(&body, estimated_bytes(chat)) {
+    match context.splices.write(&body, body::estimated_bytes(chat)) {
         Ok(body) => Ok(Written {
             body,
             ignored: context.ignored.take(),
@@ -83,48 +80,6 @@ pub(super) fn write(
             .take()
             .unwrap_or_else(|| Failure::unsupported(error.to_string()))),
     }
-}
-
-/// Roughly the body's size, rather above than below: a buffer that grows holds its content twice.
-fn estimated_bytes(chat: &ChatRequest) -> usize {
-    let part = |content: &Content| match content {
-        // A little more for what is escaped: line ends and quotes.
-        Content::Text(text) | Content::Refusal(text) => text.len() + text.len() / 16,
-        Content::Reasoning(reasoning) => reasoning.text.len(),
-        // Arguments are JSON in a JSON string: every quote is escaped.
-        Content::ToolCall(call) => call.arguments.len() + call.arguments.len() / 4,
-        Content::ToolResult(result) => result
-            .content
-            .iter()
-            .map(|content| match content {
-                ToolContent::Text(text) => text.len() + text.len() / 8,
-                ToolContent::Opaque(opaque) => opaque.json.len(),
-                ToolContent::Image(_) | ToolContent::File(_) => 0,
-            })
-            .sum(),
-        Content::Opaque(opaque) => opaque.json.len(),
-        // A URL or an id, or a place that the host fills.
-        Content::Image(_) | Content::Audio(_) | Content::File(_) => 256,
-    };
-    let messages: usize = chat
-        .messages
-        .iter()
-        .flat_map(|message| &message.parts)
-        .map(|content| part(&content.content) + 128)
-        .sum();
-    let tools: usize = chat
-        .tools
-        .iter()
-        .map(|tool| match &tool.kind {
-            ToolKind::Function(function) => {
-                function.input_schema.len() + function.description.as_ref().map_or(0, String::len)
-            }
-            ToolKind::Custom(custom) => custom.description.as_ref().map_or(0, String::len) + 256,
-            ToolKind::BuiltIn(_) => 0,
-        })
-        .map(|bytes| bytes + 128)
-        .sum();
-    messages + tools + 1024
 }
 
 /// What writing needs beside the piece that is written, and what it finds out.

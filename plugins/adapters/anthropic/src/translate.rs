@@ -1,0 +1,149 @@
+//! Messages, in and out, as plain functions from bytes to bytes.
+//!
+//! What differs between the servers that speak this dialect is an option of the upstream:
+//!
+//! | option | values | |
+//! |---|---|---|
+//! | `thinking` | `auto` (default), `adaptive`, `budget` | how a model that has no other word for it is asked to reason with some effort: it decides for itself how long, or it gets a budget; `auto` goes by the model's name |
+//! | `betas` | names, separated by commas | betas to ask for beside those of a client that speaks this dialect |
+//! | `pass-fields` | names, separated by commas | fields to let through although they change the price: `speed`, `inference_geo`, `fallbacks` |
+//!
+//! The base URL ends where the dialect begins: `https://api.anthropic.com/v1`.
+//!
+//! **Invariant:** an answer that is streamed and one that is not yield the same blocks, and each
+//! ends with exactly one finish event, after all usage.
+//! **Invariant:** nothing is dropped that changes what is asked or what it costs; such a field is
+//! refused by name. What else is left out is named as ignored.
+//!
+//! To say something new to the upstream, edit `request`; to read something new, `answer`; to
+//! tell another refusal apart, `refusal`; to add an option, `options`.
+
+mod answer;
+mod options;
+mod refusal;
+mod request;
+
+use answer::Answer;
+use options::Options;
+use weir_sdk::adapter::{
+    Begun, CredentialSlot, Description, Event, Exchange, Failure, HttpRequest, HttpResponseHead,
+    RefusedSetting, Request, Setting, Step, Task,
+};
+use weir_sdk::response::{self, Refused, Whole};
+use weir_sdk::sse::Sse;
+
+/// What this dialect is called, here and by clients that speak it themselves.
+const DIALECT: &str = "anthropic-messages";
+
+/// The only path that is asked for.
+const PATH: &str = "/messages";
+
+/// One message.
+#[derive(Debug)]
+pub struct Anthropic {
+    asked_for_stream: bool,
+    response: Response,
+    answer: Answer,
+}
+
+/// What the response turned out to be.
+#[derive(Debug)]
+enum Response {
+    Whole(Whole),
+    Stream(Sse),
+    Refused(Refused),
+}
+
+impl Exchange for Anthropic {
+    fn describe() -> Description {
+        let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
+        Description {
+            name: "anthropic".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            dialect: DIALECT.to_owned(),
+            credential: CredentialSlot::Header("x-api-key".to_owned()),
+            capabilities: words(&["chat"]),
+            options: words(&options::NAMES),
+            request_headers: words(&["content-type", "anthropic-version", "anthropic-beta"]),
+            // What every adapter gets is enough.
+            response_headers: Vec::new(),
+            path_prefixes: words(&[PATH]),
+        }
+    }
+
+    fn configure(options: &[Setting]) -> Result<Vec<u8>, RefusedSetting> {
+        Ok(Options::from_settings(options)?.to_bytes())
+    }
+
+    fn begin(request: Request, configuration: &[u8]) -> Result<Begun<Self>, Failure> {
+        let Task::Chat(chat) = &request.task else {
+            return Err(Failure::unsupported("image requests"));
+        };
+        let options = Options::from_bytes(configuration)?;
+        let written = request::write(chat, &request, &options)?;
+        Ok(Begun {
+            exchange: Self {
+                asked_for_stream: chat.stream,
+                response: Response::Whole(Whole::default()),
+                answer: Answer::new(weir_sdk::custom::names(chat)),
+            },
+            step: Step::Send(HttpRequest {
+                method: "POST".to_owned(),
+                path: PATH.to_owned(),
+                headers: written.headers,
+                body: written.body,
+            }),
+            ignored: written.ignored,
+        })
+    }
+
+    fn next(&mut self) -> Result<Step, Failure> {
+        Ok(Step::Done)
+    }
+
+    fn head(&mut self, head: HttpResponseHead) -> Result<(), Failure> {
+        let content_type = response::content_type(&head);
+        self.response = if !(200..300).contains(&head.status) {
+            Response::Refused(Refused::new(head))
+        } else if content_type.contains("event-stream") {
+            Response::Stream(Sse::default())
+        } else if content_type.contains("html") {
+            return Err(response::html());
+        } else if content_type.contains("json") || !self.asked_for_stream {
+            Response::Whole(Whole::default())
+        } else {
+            Response::Stream(Sse::default())
+        };
+        Ok(())
+    }
+
+    fn body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
+        match &mut self.response {
+            Response::Whole(whole) => whole.push(bytes)?,
+            Response::Stream(stream) => {
+                stream.push(bytes);
+                while let Some(event) = stream.next()? {
+                    self.answer.read_event(event, events)?;
+                }
+            }
+            Response::Refused(refused) => refused.push(bytes),
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
+        match &mut self.response {
+            Response::Whole(whole) => self.answer.read_whole(&whole.text(), events)?,
+            Response::Stream(stream) => {
+                if let Some(event) = stream.finish()? {
+                    self.answer.read_event(event, events)?;
+                }
+                if let Some(failure) = refusal::behind_the_stream(stream.stray()) {
+                    return Err(failure);
+                }
+            }
+            Response::Refused(refused) => return Err(refusal::from_response(refused)),
+        }
+        self.answer.conclude(events)
+    }
+}

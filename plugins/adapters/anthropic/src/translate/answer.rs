@@ -1,0 +1,226 @@
+//! An answer in this dialect, whole or in events, as the contract's events.
+//!
+//! The two differ in shape only: each block of a whole answer is read as one that begins with all of
+//! its content and ends.
+
+mod blocks;
+mod usage;
+mod wire;
+
+use serde_json::value::RawValue;
+use weir_sdk::adapter::{Event, Failure};
+use weir_sdk::blocks::Blocks;
+use weir_sdk::chat::{Block, FinishReason, Started};
+use weir_sdk::response;
+use weir_sdk::sse::SseEvent;
+
+use super::refusal;
+use blocks::Open;
+use usage::Counted;
+use wire::{Message, Stop, StreamEvent};
+
+/// The most blocks that are open at once. Each is searched for by every delta; the upstream writes
+/// one after the other.
+const MAX_OPEN_BLOCKS: usize = 64;
+
+/// What of the answer has been read.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// The names of the tools that take free text.
+    custom_tools: Vec<String>,
+    is_started: bool,
+    blocks: Blocks,
+    /// Those that have not ended, by the upstream's number.
+    open: Vec<(u64, Open)>,
+    usage: Counted,
+    finish: Option<FinishReason>,
+    concluded: bool,
+}
+
+impl Answer {
+    pub(super) fn new(custom_tools: Vec<String>) -> Self {
+        Self {
+            custom_tools,
+            is_started: false,
+            blocks: Blocks::default(),
+            open: Vec::new(),
+            usage: Counted::default(),
+            finish: None,
+            concluded: false,
+        }
+    }
+
+    /// Reads one event of a stream.
+    pub(super) fn read_event(
+        &mut self,
+        event: SseEvent<'_>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        let data = event.data.trim();
+        if self.concluded || data.is_empty() || data == "[DONE]" {
+            return Ok(());
+        }
+        let read: StreamEvent<'_> = match serde_json::from_str(data) {
+            Ok(read) => read,
+            Err(_) if event.name == "error" => return Err(refusal::from_error(data)),
+            Err(error) => return Err(unreadable(&error)),
+        };
+        match read.kind.as_deref().unwrap_or(event.name) {
+            "error" => Err(refusal::from_error(data)),
+            "message_start" => match read.message {
+                Some(message) => self.read_message(message, events),
+                None => Err(Failure::malformed("the stream's start has no message")),
+            },
+            "content_block_start" => {
+                let index = read.index.unwrap_or_default();
+                match read.content_block {
+                    Some(block) => self.begin(index, block, events),
+                    None => Err(Failure::malformed("a block's start has no block")),
+                }
+            }
+            "content_block_delta" => {
+                let index = read.index.unwrap_or_default();
+                let open = self.open.iter_mut().find(|(known, _)| *known == index);
+                match (open, read.delta) {
+                    (Some((_, open)), Some(delta)) => open.add(delta, events),
+                    _ => Err(Failure::malformed("a delta of a block that is not open")),
+                }
+            }
+            "content_block_stop" => {
+                let index = read.index.unwrap_or_default();
+                self.end(|known| known == index, events)
+            }
+            "message_delta" => {
+                self.usage.add(read.usage, events);
+                if let Some(delta) = read.delta {
+                    let stop = serde_json::from_str(delta.get());
+                    self.stop(stop.map_err(|error| unreadable(&error))?, events);
+                }
+                Ok(())
+            }
+            "message_stop" => self.conclude(events),
+            // `ping`, and what newer versions bring.
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads an answer that is not streamed.
+    pub(super) fn read_whole(
+        &mut self,
+        body: &str,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        let message: Message<'_> =
+            serde_json::from_str(body).map_err(|error| unreadable(&error))?;
+        if message.kind.as_deref() == Some("error") {
+            return Err(refusal::from_error(body));
+        }
+        if message.content.is_none() {
+            return Err(Failure::malformed("the answer has no content"));
+        }
+        // Every answer says why it ended; a server that does not means this.
+        self.finish = Some(FinishReason::Stop);
+        self.read_message(message, events)
+    }
+
+    /// Emits what is still open, then the finish event. Does so once.
+    ///
+    /// # Errors
+    ///
+    /// [`FailureKind::Malformed`](weir_sdk::adapter::FailureKind::Malformed) for a stream that was
+    /// cut: it gave no reason for its end.
+    pub(super) fn conclude(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
+        if self.concluded {
+            return Ok(());
+        }
+        let finish = self.finish.take().ok_or_else(response::cut)?;
+        self.end(|_| true, events)?;
+        self.blocks.end_run(events);
+        self.concluded = true;
+        events.push(Event::Finish(finish));
+        Ok(())
+    }
+
+    fn read_message(
+        &mut self,
+        message: Message<'_>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        let text = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let (id, model) = (text(message.id), text(message.model));
+        if !self.is_started && (id.is_some() || model.is_some()) {
+            events.push(Event::Started(Started { id, model }));
+        }
+        self.is_started = true;
+        for (index, block) in (0..).zip(message.content.into_iter().flatten()) {
+            self.begin(index, block, events)?;
+            self.end(|known| known == index, events)?;
+        }
+        self.usage.add(message.usage, events);
+        let stop = Stop {
+            stop_reason: message.stop_reason,
+            stop_sequence: message.stop_sequence,
+            stop_details: message.stop_details,
+        };
+        self.stop(stop, events);
+        Ok(())
+    }
+
+    fn begin(
+        &mut self,
+        index: u64,
+        block: &RawValue,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        self.is_started = true;
+        if self.open.len() == MAX_OPEN_BLOCKS {
+            return Err(Failure::malformed(format!(
+                "the answer has more than {MAX_OPEN_BLOCKS} blocks open"
+            )));
+        }
+        let open = Open::begin(block, &self.custom_tools, &mut self.blocks, events)?;
+        self.open.push((index, open));
+        Ok(())
+    }
+
+    fn end(
+        &mut self,
+        is_due: impl Fn(u64) -> bool,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        while let Some(at) = self.open.iter().position(|(index, _)| is_due(*index)) {
+            let (_, open) = self.open.remove(at);
+            open.end(&mut self.blocks, events)?;
+        }
+        Ok(())
+    }
+
+    /// Takes why the answer ended, where that is said yet.
+    fn stop(&mut self, stop: Stop, events: &mut Vec<Event>) {
+        let Some(reason) = stop.stop_reason.filter(|reason| !reason.is_empty()) else {
+            return;
+        };
+        let finish = match reason.as_str() {
+            "end_turn" | "compaction" => FinishReason::Stop,
+            "stop_sequence" => match stop.stop_sequence {
+                Some(sequence) => FinishReason::StopSequence(sequence),
+                None => FinishReason::Stop,
+            },
+            "max_tokens" => FinishReason::Length,
+            "tool_use" => FinishReason::ToolCalls,
+            "refusal" => FinishReason::Refusal,
+            "pause_turn" => FinishReason::PauseTurn,
+            "model_context_window_exceeded" => FinishReason::ContextWindow,
+            _ => FinishReason::Other(reason),
+        };
+        let explanation = stop.stop_details.and_then(|details| details.explanation);
+        if let (FinishReason::Refusal, Some(explanation)) = (&finish, explanation) {
+            self.blocks.say(Block::Refusal, explanation, events);
+        }
+        self.finish = Some(finish);
+    }
+}
+
+fn unreadable(error: &serde_json::Error) -> Failure {
+    response::unreadable("a message", error)
+}

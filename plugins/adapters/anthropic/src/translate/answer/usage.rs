@@ -1,0 +1,212 @@
+//! What the upstream says that it counted. Nonsense is as good as nothing: the host then estimates,
+//! and the answer stands.
+//!
+//! Counts in a stream are totals so far: a later one replaces an earlier one. An answer for which the
+//! upstream first summed up the conversation lists that pass in `iterations` alone, though it is
+//! billed too.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use weir_sdk::adapter::Event;
+use weir_sdk::chat::{NamedCount, Usage};
+
+/// All that was said so far.
+#[derive(Debug, Default)]
+pub(super) struct Counted {
+    known: Counts,
+    told: Option<Usage>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Counts {
+    round: Round,
+    iterations: Vec<(String, Round)>,
+    thinking_tokens: Option<u64>,
+    web_searches: Option<u64>,
+    web_fetches: Option<u64>,
+}
+
+/// The tokens of one pass.
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    input: Option<u64>,
+    cache_read: Option<u64>,
+    cache_write: Option<u64>,
+    cache_write_long: Option<u64>,
+    output: Option<u64>,
+}
+
+#[derive(Default, Deserialize)]
+struct WireUsage<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Option<&'a RawValue>,
+    #[serde(borrow)]
+    input_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    cache_read_input_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    cache_creation_input_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    cache_creation: Option<&'a RawValue>,
+    #[serde(borrow)]
+    output_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    output_tokens_details: Option<&'a RawValue>,
+    #[serde(borrow)]
+    server_tool_use: Option<&'a RawValue>,
+    #[serde(borrow)]
+    iterations: Option<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+struct Details<'a> {
+    #[serde(borrow)]
+    ephemeral_1h_input_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    ephemeral_5m_input_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    thinking_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    web_search_requests: Option<&'a RawValue>,
+    #[serde(borrow)]
+    web_fetch_requests: Option<&'a RawValue>,
+}
+
+impl Counted {
+    /// Takes what a `usage` object says, and emits the totals if they are new.
+    pub(super) fn add(&mut self, raw: Option<&RawValue>, events: &mut Vec<Event>) {
+        let Some(read) = raw.and_then(|raw| serde_json::from_str::<WireUsage<'_>>(raw.get()).ok())
+        else {
+            return;
+        };
+        self.known.add(&read);
+        let total = self.known.total();
+        if self.told.as_ref() != Some(&total) {
+            events.push(Event::Usage(total.clone()));
+            self.told = Some(total);
+        }
+    }
+}
+
+impl Counts {
+    fn add(&mut self, read: &WireUsage<'_>) {
+        self.round.add(read);
+        let output = details(read.output_tokens_details);
+        let tools = details(read.server_tool_use);
+        replace(&mut self.thinking_tokens, output.thinking_tokens);
+        replace(&mut self.web_searches, tools.web_search_requests);
+        replace(&mut self.web_fetches, tools.web_fetch_requests);
+        let iterations = read
+            .iterations
+            .and_then(|raw| serde_json::from_str::<Vec<&RawValue>>(raw.get()).ok());
+        if let Some(iterations) = iterations {
+            self.iterations = iterations
+                .into_iter()
+                .filter_map(|raw| serde_json::from_str::<WireUsage<'_>>(raw.get()).ok())
+                .map(|read| {
+                    let mut round = Round::default();
+                    round.add(&read);
+                    let kind = read
+                        .kind
+                        .and_then(|raw| serde_json::from_str(raw.get()).ok());
+                    (kind.unwrap_or_default(), round)
+                })
+                .collect();
+        }
+    }
+
+    fn total(&self) -> Usage {
+        let rounds_of = |kinds: &[&str]| {
+            let rounds = self.iterations.iter();
+            rounds
+                .filter(|(kind, _)| kinds.contains(&kind.as_str()))
+                .map(|(_, round)| *round)
+                .reduce(Round::and)
+        };
+        let compacted = rounds_of(&["compaction"]).and(rounds_of(&["message", "compaction"]));
+        let round = compacted.unwrap_or(self.round);
+        // Another model's, at another price.
+        let advisor = rounds_of(&["advisor_message"]).unwrap_or_default();
+        let long = round.cache_write_long;
+        let other = [
+            ("web-searches", self.web_searches),
+            ("web-fetches", self.web_fetches),
+            ("advisor-input-tokens", advisor.all_input()),
+            ("advisor-output-tokens", advisor.output),
+        ];
+        Usage {
+            input_tokens: round.all_input(),
+            cache_read_tokens: round.cache_read,
+            cache_write_short_tokens: round
+                .cache_write
+                .map(|all| all.saturating_sub(long.unwrap_or_default())),
+            cache_write_long_tokens: long,
+            output_tokens: round.output,
+            reasoning_tokens: self.thinking_tokens,
+            images: None,
+            other: other
+                .into_iter()
+                .filter_map(|(name, count)| Some((name, count.filter(|count| *count > 0)?)))
+                .map(|(name, count)| NamedCount {
+                    name: name.to_owned(),
+                    count,
+                })
+                .collect(),
+        }
+    }
+}
+
+impl Round {
+    fn add(&mut self, read: &WireUsage<'_>) {
+        replace(&mut self.input, read.input_tokens);
+        replace(&mut self.cache_read, read.cache_read_input_tokens);
+        replace(&mut self.cache_write, read.cache_creation_input_tokens);
+        replace(&mut self.output, read.output_tokens);
+        let written = details(read.cache_creation);
+        let long = count(written.ephemeral_1h_input_tokens);
+        let short = count(written.ephemeral_5m_input_tokens);
+        if let Some(long) = long {
+            self.cache_write_long = Some(long);
+        }
+        if self.cache_write.is_none() {
+            self.cache_write = long.map_or(short, |long| long.checked_add(short.unwrap_or(0)));
+        }
+    }
+
+    /// All input tokens: the upstream counts cached ones apart.
+    fn all_input(self) -> Option<u64> {
+        let cached = plus(self.cache_read, self.cache_write);
+        self.input.and(plus(self.input, cached))
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            input: plus(self.input, other.input),
+            cache_read: plus(self.cache_read, other.cache_read),
+            cache_write: plus(self.cache_write, other.cache_write),
+            cache_write_long: plus(self.cache_write_long, other.cache_write_long),
+            output: plus(self.output, other.output),
+        }
+    }
+}
+
+fn plus(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.saturating_add(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+fn replace(known: &mut Option<u64>, raw: Option<&RawValue>) {
+    *known = count(raw).or(*known);
+}
+
+/// A number that can be a count: negative, broken and huge ones, and texts, are not.
+fn count(raw: Option<&RawValue>) -> Option<u64> {
+    raw?.get().parse().ok()
+}
+
+fn details(raw: Option<&RawValue>) -> Details<'_> {
+    raw.and_then(|raw| serde_json::from_str(raw.get()).ok())
+        .unwrap_or_default()
+}

@@ -1,0 +1,90 @@
+//! What the upstream writes. What is read only in part is kept as it came.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// One event of a stream, of any type.
+#[derive(Deserialize)]
+pub(super) struct StreamEvent<'a> {
+    #[serde(borrow, rename = "type")]
+    pub(super) kind: Option<Cow<'a, str>>,
+    pub(super) index: Option<u64>,
+    #[serde(borrow)]
+    pub(super) message: Option<Message<'a>>,
+    #[serde(borrow)]
+    pub(super) content_block: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) delta: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) usage: Option<&'a RawValue>,
+}
+
+/// An answer, or the beginning of one.
+#[derive(Deserialize)]
+pub(super) struct Message<'a> {
+    #[serde(borrow, rename = "type")]
+    pub(super) kind: Option<Cow<'a, str>>,
+    pub(super) id: Option<String>,
+    pub(super) model: Option<String>,
+    #[serde(borrow)]
+    pub(super) content: Option<Vec<&'a RawValue>>,
+    pub(super) stop_reason: Option<String>,
+    pub(super) stop_sequence: Option<String>,
+    pub(super) stop_details: Option<StopDetails>,
+    #[serde(borrow)]
+    pub(super) usage: Option<&'a RawValue>,
+}
+
+/// Why an answer ended.
+#[derive(Deserialize)]
+pub(super) struct Stop {
+    pub(super) stop_reason: Option<String>,
+    pub(super) stop_sequence: Option<String>,
+    pub(super) stop_details: Option<StopDetails>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct StopDetails {
+    pub(super) explanation: Option<String>,
+}
+
+/// The blocks that the vocabulary has.
+#[derive(Deserialize)]
+pub(super) struct KnownBlock<'a> {
+    pub(super) text: Option<String>,
+    #[serde(borrow)]
+    pub(super) citations: Option<Vec<&'a RawValue>>,
+    pub(super) thinking: Option<String>,
+    pub(super) signature: Option<String>,
+    pub(super) data: Option<String>,
+    pub(super) id: Option<String>,
+    pub(super) name: Option<String>,
+    #[serde(borrow)]
+    pub(super) input: Option<&'a RawValue>,
+}
+
+/// A piece of any block.
+#[derive(Deserialize)]
+pub(super) struct Delta<'a> {
+    #[serde(borrow, rename = "type")]
+    pub(super) kind: Cow<'a, str>,
+    pub(super) text: Option<String>,
+    pub(super) thinking: Option<String>,
+    pub(super) signature: Option<String>,
+    pub(super) partial_json: Option<String>,
+    #[serde(borrow)]
+    pub(super) citation: Option<&'a RawValue>,
+}
+
+/// A source, of any type.
+#[derive(Deserialize)]
+pub(super) struct Source {
+    pub(super) url: Option<String>,
+    pub(super) source: Option<String>,
+    pub(super) file_id: Option<String>,
+    pub(super) title: Option<String>,
+    pub(super) document_title: Option<String>,
+    pub(super) cited_text: Option<String>,
+}

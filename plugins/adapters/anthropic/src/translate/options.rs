@@ -1,0 +1,119 @@
+//! What an operator sets for an upstream that speaks this dialect.
+
+use weir_sdk::adapter::{Failure, RefusedSetting, Setting};
+
+/// The names of the options.
+pub(super) const NAMES: [&str; 3] = ["thinking", "betas", "pass-fields"];
+
+/// Fields that the option lets through: each changes what an answer costs.
+pub(super) const PRICED_FIELDS: [&str; 3] = ["speed", "inference_geo", "fallbacks"];
+
+/// How effort is asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Thinking {
+    /// By the model's name.
+    #[default]
+    Auto,
+    Adaptive,
+    Budget,
+}
+
+/// The options, each at what was set or its default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Options<'a> {
+    pub(super) thinking: Thinking,
+    /// Names, separated by commas.
+    betas: &'a str,
+    /// Names, separated by commas.
+    pass_fields: &'a str,
+}
+
+impl<'a> Options<'a> {
+    /// Reads what an operator set.
+    pub(super) fn from_settings(settings: &'a [Setting]) -> Result<Self, RefusedSetting> {
+        let mut options = Self::default();
+        for (name, value) in settings {
+            options.set(name, value).map_err(|why| RefusedSetting {
+                name: name.clone(),
+                why,
+            })?;
+        }
+        Ok(options)
+    }
+
+    /// A line of name and value for each that is set.
+    pub(super) fn to_bytes(self) -> Vec<u8> {
+        let mut lines = String::new();
+        let thinking = match self.thinking {
+            Thinking::Auto => "",
+            Thinking::Adaptive => "adaptive",
+            Thinking::Budget => "budget",
+        };
+        for (name, value) in NAMES.iter().zip([thinking, self.betas, self.pass_fields]) {
+            if !value.is_empty() {
+                lines.extend([name, " ", value, "\n"]);
+            }
+        }
+        lines.into_bytes()
+    }
+
+    /// Reads what [`to_bytes`](Self::to_bytes) wrote.
+    pub(super) fn from_bytes(configuration: &'a [u8]) -> Result<Self, Failure> {
+        let foreign = || Failure::malformed("this configuration is another adapter's");
+        let mut options = Self::default();
+        for line in str::from_utf8(configuration)
+            .map_err(|_| foreign())?
+            .lines()
+        {
+            let (name, value) = line.split_once(' ').ok_or_else(foreign)?;
+            options.set(name, value).map_err(|_| foreign())?;
+        }
+        Ok(options)
+    }
+
+    /// Whether the operator lets this field through.
+    pub(super) fn passes(&self, field: &str) -> bool {
+        names(self.pass_fields).any(|name| name == field)
+    }
+
+    pub(super) fn betas(&self) -> impl Iterator<Item = &'a str> {
+        names(self.betas)
+    }
+
+    /// The error completes a sentence whose subject is the option.
+    fn set(&mut self, name: &str, value: &'a str) -> Result<(), String> {
+        let on_one_line = |value: &'a str| {
+            if value.contains(['\n', '\r']) {
+                Err("must be names on one line".to_owned())
+            } else {
+                Ok(value)
+            }
+        };
+        match name {
+            "thinking" => {
+                self.thinking = match value {
+                    "auto" => Thinking::Auto,
+                    "adaptive" => Thinking::Adaptive,
+                    "budget" => Thinking::Budget,
+                    _ => return Err("must be auto, adaptive or budget".to_owned()),
+                }
+            }
+            "betas" => self.betas = on_one_line(value)?,
+            "pass-fields" => {
+                self.pass_fields = on_one_line(value)?;
+                let other = names(value).find(|name| !PRICED_FIELDS.contains(name));
+                if let Some(other) = other {
+                    let known = PRICED_FIELDS.join(", ");
+                    return Err(format!("can only let {known} through, not {other}"));
+                }
+            }
+            _ => return Err("is not an option of this adapter".to_owned()),
+        }
+        Ok(())
+    }
+}
+
+fn names(list: &str) -> impl Iterator<Item = &str> {
+    let names = list.split(',').map(str::trim);
+    names.filter(|name| !name.is_empty())
+}

@@ -1,0 +1,103 @@
+//! What the upstream says when it does not answer:
+//! `{"type": "error", "error": {"type", "message"}, "request_id"}`.
+
+use serde::Deserialize;
+use weir_sdk::adapter::{Failure, FailureKind};
+use weir_sdk::failure::{from_status, retry_after_ms, shortened};
+use weir_sdk::response::{Refused, content_type};
+
+#[derive(Debug, Default, Deserialize)]
+struct Envelope {
+    #[serde(default)]
+    error: Said,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Said {
+    #[serde(rename = "type")]
+    kind: String,
+    message: String,
+}
+
+/// The failure that a response other than a success stands for.
+pub(super) fn from_response(refused: &Refused) -> Failure {
+    let (status, headers) = (refused.head.status, &refused.head.headers);
+    let body = refused.text();
+    let Ok(Envelope { error }) = serde_json::from_str(&body) else {
+        // A proxy's own words; a page for people says nothing to a log.
+        let is_page = content_type(&refused.head).contains("html");
+        return from_status(status, headers, if is_page { "" } else { &body });
+    };
+    let failure = match error.kind() {
+        Some(kind) => Failure {
+            retry_after_ms: matches!(kind, FailureKind::RateLimited | FailureKind::Unavailable)
+                .then(|| retry_after_ms(headers))
+                .flatten(),
+            ..Failure::new(kind, error.text(kind))
+        },
+        None => from_status(status, headers, &error.message),
+    };
+    failure.with_code(error.kind).with_upstream_error(&body)
+}
+
+/// The failure that an error in a stream stands for. There is no status: it said 200 before this
+/// happened.
+pub(super) fn from_error(json: &str) -> Failure {
+    let Envelope { error } = serde_json::from_str(json).unwrap_or_default();
+    // What breaks in the midst of an answer is the upstream.
+    let kind = error.kind().unwrap_or(FailureKind::Unavailable);
+    let text = match error.text(kind) {
+        "" => "the stream ended with an error",
+        text => text,
+    };
+    Failure::new(kind, text)
+        .with_code(&error.kind)
+        .with_upstream_error(json)
+}
+
+/// The failure that bare JSON behind the events of a stream stands for.
+pub(super) fn behind_the_stream(stray: &str) -> Option<Failure> {
+    let stray = stray.trim();
+    let is_error = stray.starts_with('{') && stray.contains("\"error\"");
+    is_error.then(|| from_error(stray))
+}
+
+impl Said {
+    /// What the type says, and the wording where that says more.
+    fn kind(&self) -> Option<FailureKind> {
+        let says = |words: &str| self.message.contains(words);
+        Some(match self.kind.as_str() {
+            "invalid_request_error" => {
+                if says("prompt is too long") || says("exceed context limit") {
+                    FailureKind::ContextLength
+                } else if says("content filtering policy") {
+                    FailureKind::Filtered
+                } else if says("credit balance") {
+                    // The operator's account is empty, not the client's.
+                    FailureKind::Unavailable
+                } else {
+                    FailureKind::Rejected
+                }
+            }
+            "request_too_large" => FailureKind::Rejected,
+            "not_found_error" if self.message.starts_with("model") => FailureKind::ModelNotFound,
+            "not_found_error" => FailureKind::Rejected,
+            "authentication_error" | "permission_error" => FailureKind::Unauthorized,
+            "rate_limit_error" => FailureKind::RateLimited,
+            "overloaded_error" | "api_error" | "timeout_error" | "billing_error" => {
+                FailureKind::Unavailable
+            }
+            _ => return None,
+        })
+    }
+
+    fn text(&self, kind: FailureKind) -> &str {
+        // What is said of a key may quote a part of it.
+        if kind == FailureKind::Unauthorized || self.message.is_empty() {
+            &self.kind
+        } else {
+            shortened(&self.message)
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! A request in this dialect.
+//!
+//! Some things are left out on purpose, and named as ignored, since they change neither the
+//! question nor its price: reasoning that this upstream did not sign (it takes no other), how
+//! closely to look at an image, a schema's name, and other dialects' labels and hints.
+
+mod messages;
+mod thinking;
+mod tools;
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use weir_sdk::adapter::{Attachment, BodyPart, Failure, Header, Request};
+use weir_sdk::body::{self, Splices};
+use weir_sdk::chat::{CacheLifetime, ChatRequest, ExtraField, ResponseFormat};
+use weir_sdk::failure;
+use weir_sdk::wire::{self, Fields, Ignored, refuse};
+
+use super::DIALECT;
+use super::options::{Options, PRICED_FIELDS};
+use messages::{Content, Turn};
+use thinking::Thinking;
+use tools::{Tool, ToolChoice};
+
+/// The version of the API that this is written for.
+const VERSION: &str = "2023-06-01";
+
+/// What uploaded files need.
+const FILES_BETA: &str = "files-api-2025-04-14";
+
+/// What is written here, and can't be an extra field.
+const OWN_FIELDS: [&str; 12] = [
+    "model",
+    "max_tokens",
+    "system",
+    "messages",
+    "tools",
+    "tool_choice",
+    "thinking",
+    "temperature",
+    "top_p",
+    "top_k",
+    "stop_sequences",
+    "stream",
+];
+
+/// The same of `output_config`, and of `metadata`.
+const OUTPUT_FIELDS: [&str; 2] = ["effort", "format"];
+
+/// A request that can be sent.
+pub(super) struct Written {
+    pub(super) headers: Vec<Header>,
+    pub(super) body: Vec<BodyPart>,
+    /// The names of what was left out.
+    pub(super) ignored: Vec<String>,
+}
+
+/// Writes the request.
+///
+/// # Errors
+///
+/// [`FailureKind::Unsupported`](weir_sdk::adapter::FailureKind::Unsupported) with the name of what
+/// the dialect can't express.
+pub(super) fn write(
+    chat: &ChatRequest,
+    request: &Request,
+    options: &Options<'_>,
+) -> Result<Written, Failure> {
+    let splices = Splices::default();
+    let mut context = Context {
+        attachments: &request.attachments,
+        client_speaks_it: request.client.dialect == DIALECT,
+        splices: &splices,
+        ignored: Ignored::default(),
+        needs_files_beta: false,
+    };
+    let body = read(chat, request, options, &mut context)?;
+    let headers = headers(request, options, &context);
+    let body = splices
+        .write(&body, body::estimated_bytes(chat))
+        .map_err(|error| Failure::unsupported(error.to_string()))?;
+    Ok(Written {
+        headers,
+        body,
+        ignored: context.ignored.into_names(),
+    })
+}
+
+/// What translating needs beside the piece that is translated, and what it finds out.
+struct Context<'a> {
+    attachments: &'a [Attachment],
+    /// The client speaks this dialect: what the vocabulary has no word for goes on as it came.
+    client_speaks_it: bool,
+    splices: &'a Splices,
+    ignored: Ignored,
+    needs_files_beta: bool,
+}
+
+impl Context<'_> {
+    /// The fields that a client of this dialect wrote beside those of the vocabulary. `at` is where
+    /// they stand, `own` what is written here.
+    fn extra<'a>(
+        &self,
+        extra: &'a [ExtraField],
+        own: &[&str],
+        at: &str,
+    ) -> Result<Fields<'a>, Failure> {
+        if !self.client_speaks_it {
+            wire::refuse_extra(extra, at)?;
+        }
+        Fields::read(extra, own, at)
+    }
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    max_tokens: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    system: Option<Content<'a>>,
+    messages: Vec<Turn<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Tool<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<ToolChoice<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking: Option<Thinking>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_config: Option<OutputConfig<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_p: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_k: Option<u32>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    stop_sequences: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<Metadata<'a>>,
+    #[serde(skip_serializing_if = "is_false")]
+    stream: bool,
+    #[serde(flatten)]
+    extra: Fields<'a>,
+}
+
+#[derive(Serialize)]
+struct OutputConfig<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    effort: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    format: Option<Format<'a>>,
+    #[serde(flatten)]
+    extra: Fields<'a>,
+}
+
+#[derive(Serialize)]
+struct Format<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    schema: &'a RawValue,
+}
+
+#[derive(Serialize)]
+struct Metadata<'a> {
+    user_id: &'a str,
+}
+
+/// A mark behind which the upstream keeps what came before.
+#[derive(Clone, Copy, Serialize)]
+struct CacheControl {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ttl: Option<&'static str>,
+}
+
+impl CacheControl {
+    fn of(cache: Option<CacheLifetime>) -> Option<Self> {
+        cache.map(|lifetime| Self {
+            kind: "ephemeral",
+            ttl: match lifetime {
+                CacheLifetime::Short => None,
+                CacheLifetime::Long => Some("1h"),
+            },
+        })
+    }
+}
+
+fn read<'a>(
+    chat: &'a ChatRequest,
+    request: &'a Request,
+    options: &Options<'_>,
+    context: &mut Context<'a>,
+) -> Result<Body<'a>, Failure> {
+    refuse_what_has_no_place(chat)?;
+    let mut extra = extra(chat, options, context)?;
+    let (thinking, effort) = thinking::read(chat, options, context)?;
+    let output = extra.take("output_config");
+    let output_config = output_config(chat, effort, output, context)?;
+    let (system, messages) = messages::read(chat, context)?;
+    let (tools, tool_choice) = tools::read(chat, context)?;
+    let end_user = request.client.end_user.as_deref();
+    // A client of this dialect says it in its own metadata.
+    let metadata = end_user.filter(|_| !context.client_speaks_it);
+    Ok(Body {
+        model: &chat.model,
+        max_tokens: chat.max_output_tokens,
+        system,
+        messages,
+        tools,
+        tool_choice,
+        thinking,
+        output_config,
+        temperature: chat.temperature,
+        top_p: chat.top_p,
+        top_k: chat.top_k,
+        stop_sequences: &chat.stop,
+        metadata: metadata.map(|user_id| Metadata { user_id }),
+        stream: chat.stream,
+        extra,
+    })
+}
+
+fn refuse_what_has_no_place(chat: &ChatRequest) -> Result<(), Failure> {
+    if let Some(modality) = chat.modalities.iter().find(|name| *name != "text") {
+        return Err(refuse("modalities", format!("modalities: {modality}")));
+    }
+    // A penalty of 0 is none.
+    for (name, is_set) in [
+        (
+            "presence_penalty",
+            chat.presence_penalty.is_some_and(|penalty| penalty != 0.0),
+        ),
+        (
+            "frequency_penalty",
+            chat.frequency_penalty.is_some_and(|penalty| penalty != 0.0),
+        ),
+        ("seed", chat.seed.is_some()),
+    ] {
+        if is_set {
+            return Err(refuse(name, name));
+        }
+    }
+    Ok(())
+}
+
+/// The request's own extra fields: all of a client that speaks this dialect, but for those that
+/// change the price unless the operator lets them through; of others, none.
+fn extra<'a>(
+    chat: &'a ChatRequest,
+    options: &Options<'_>,
+    context: &mut Context<'a>,
+) -> Result<Fields<'a>, Failure> {
+    if context.client_speaks_it {
+        let priced = chat.extra.iter().map(|(name, _)| name.as_str());
+        let mut priced = priced.filter(|name| PRICED_FIELDS.contains(name));
+        if let Some(name) = priced.find(|name| !options.passes(name)) {
+            return Err(refuse(name, name));
+        }
+        return Fields::read(&chat.extra, &OWN_FIELDS, "");
+    }
+    for (name, json) in &chat.extra {
+        if !wire::is_advisory(name) {
+            return Err(refuse(name, name));
+        }
+        // A user that is a text is the end user, who is named.
+        context
+            .ignored
+            .add_if(name != "user" || !json.starts_with('"'), name);
+    }
+    Ok(Fields::default())
+}
+
+fn output_config<'a>(
+    chat: &'a ChatRequest,
+    effort: Option<&'static str>,
+    given: Option<&'a RawValue>,
+    context: &mut Context<'a>,
+) -> Result<Option<OutputConfig<'a>>, Failure> {
+    let format = match &chat.response_format {
+        ResponseFormat::Text => None,
+        // It needs to be told what the object looks like.
+        ResponseFormat::Json => {
+            let what = "response_format: a JSON object without a schema";
+            return Err(refuse("response_format", what));
+        }
+        ResponseFormat::JsonSchema(schema) => {
+            let name = "response_format.json_schema.name";
+            context.ignored.add_if(schema.name.is_some(), name);
+            let description = "response_format.json_schema.description";
+            context
+                .ignored
+                .add_if(schema.description.is_some(), description);
+            Some(Format {
+                kind: "json_schema",
+                schema: wire::object("response_format.json_schema.schema", &schema.schema)?,
+            })
+        }
+    };
+    let extra = match given {
+        None => Fields::default(),
+        Some(given) => {
+            // What is said twice is said in the vocabulary.
+            let own: &[&str] = match (effort, &format) {
+                (None, None) => &[],
+                (Some(_), None) => &OUTPUT_FIELDS[..1],
+                (None, Some(_)) => &OUTPUT_FIELDS[1..],
+                (Some(_), Some(_)) => &OUTPUT_FIELDS,
+            };
+            Fields::of_object(given.get(), own, "output_config")?
+        }
+    };
+    let is_there = effort.is_some() || format.is_some() || !extra.is_empty();
+    Ok(is_there.then_some(OutputConfig {
+        effort,
+        format,
+        extra,
+    }))
+}
+
+fn headers(request: &Request, options: &Options<'_>, context: &Context<'_>) -> Vec<Header> {
+    let client: &[Header] = if context.client_speaks_it {
+        &request.client.headers
+    } else {
+        &[]
+    };
+    let mut betas: Vec<&str> = Vec::new();
+    let asked = client
+        .iter()
+        .filter(|(name, _)| name.eq_ignore_ascii_case("anthropic-beta"))
+        .flat_map(|(_, value)| value.split(','));
+    let needed = context.needs_files_beta.then_some(FILES_BETA);
+    for beta in asked.chain(options.betas()).chain(needed) {
+        let beta = beta.trim();
+        if !beta.is_empty() && !betas.contains(&beta) {
+            betas.push(beta);
+        }
+    }
+    let version = failure::header(client, "anthropic-version").unwrap_or(VERSION);
+    let mut headers = vec![
+        ("content-type".to_owned(), "application/json".to_owned()),
+        ("anthropic-version".to_owned(), version.to_owned()),
+    ];
+    if !betas.is_empty() {
+        headers.push(("anthropic-beta".to_owned(), betas.join(",")));
+    }
+    headers
+}
+
+/// The id of a call as this upstream takes it: letters, digits, `_` and `-`.
+fn call_id(id: &str) -> Cow<'_, str> {
+    let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if id.chars().all(is_fine) {
+        Cow::Borrowed(id)
+    } else {
+        let replaced = id.chars().map(|c| if is_fine(c) { c } else { '_' });
+        Cow::Owned(replaced.collect())
+    }
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "what serde calls takes a reference"
+)]
+fn is_false(value: &bool) -> bool {
+    !value
+}

@@ -1,0 +1,412 @@
+//! The messages of a request, as turns of the user and the assistant.
+//!
+//! What the system says first stands apart. What it says later stands where it was said: as it is
+//! where the client speaks this dialect, since it knows which models take that, and else as a
+//! reminder in the user's turn, which every model takes.
+
+use std::borrow::Cow;
+
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+use weir_sdk::adapter::Failure;
+use weir_sdk::body::Base64;
+use weir_sdk::chat::{
+    self, CallKind, ChatRequest, File, Image, Message, Opaque, Part, Role, ToolCall, ToolContent,
+    ToolResult,
+};
+use weir_sdk::custom::Arguments;
+use weir_sdk::wire::{self, Fields, refuse};
+
+use super::{CacheControl, Context, call_id};
+
+/// What is written here of a message and of a part of one; extra fields can't be these.
+const MESSAGE_FIELDS: [&str; 2] = ["role", "content"];
+const PART_FIELDS: [&str; 13] = [
+    "type",
+    "text",
+    "source",
+    "cache_control",
+    "thinking",
+    "signature",
+    "data",
+    "id",
+    "name",
+    "input",
+    "tool_use_id",
+    "content",
+    "is_error",
+];
+
+#[derive(Serialize)]
+pub(super) struct Turn<'a> {
+    role: &'static str,
+    content: Content<'a>,
+    #[serde(flatten)]
+    extra: Fields<'a>,
+}
+
+/// Blocks; a text that is all of it and about which nothing else is said is written as such.
+pub(super) struct Content<'a>(Vec<Block<'a>>);
+
+impl Serialize for Content<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.0[..] {
+            [
+                Block {
+                    body: BlockBody::Text { text, .. },
+                    cache_control: None,
+                    extra,
+                },
+            ] if extra.is_empty() => text.serialize(serializer),
+            blocks => serializer.collect_seq(blocks),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Block<'a> {
+    #[serde(flatten)]
+    body: BlockBody<'a>,
+    #[serde(flatten)]
+    extra: Fields<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_control: Option<CacheControl>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum BlockBody<'a> {
+    Text {
+        text: Cow<'a, str>,
+    },
+    Image {
+        source: Source<'a>,
+    },
+    Document {
+        source: Source<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        title: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        context: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        citations: Option<Citations>,
+    },
+    Thinking {
+        thinking: &'a str,
+        signature: &'a str,
+    },
+    RedactedThinking {
+        data: &'a str,
+    },
+    ToolUse {
+        id: Cow<'a, str>,
+        name: &'a str,
+        input: Input<'a>,
+    },
+    ToolResult {
+        tool_use_id: Cow<'a, str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        content: Option<Content<'a>>,
+        #[serde(skip_serializing_if = "super::is_false")]
+        is_error: bool,
+    },
+    /// A whole block as the client wrote it, of which these are the fields.
+    #[serde(untagged)]
+    Opaque(Fields<'a>),
+}
+
+#[derive(Serialize)]
+struct Citations {
+    enabled: bool,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Input<'a> {
+    Object(&'a RawValue),
+    FreeText(Arguments<'a>),
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Source<'a> {
+    Base64 {
+        media_type: &'a str,
+        data: Base64<'a>,
+    },
+    Url {
+        url: &'a str,
+    },
+    File {
+        file_id: &'a str,
+    },
+}
+
+/// What the system says first, and the turns after it.
+pub(super) fn read<'a>(
+    chat: &'a ChatRequest,
+    context: &mut Context<'a>,
+) -> Result<(Option<Content<'a>>, Vec<Turn<'a>>), Failure> {
+    let mut system: Option<Content<'a>> = None;
+    let mut turns: Vec<Turn<'a>> = Vec::new();
+    for (index, message) in chat.messages.iter().enumerate() {
+        let at = At {
+            name: format!("messages[{index}]"),
+            message,
+        };
+        if message.name.is_some() && message.role != Role::Tool {
+            return Err(at.refuse("a name"));
+        }
+        let mut blocks = Vec::with_capacity(message.parts.len());
+        for part in &message.parts {
+            blocks.extend(at.block(part, context)?);
+        }
+        let extra = context.extra(&message.extra, &MESSAGE_FIELDS, &at.name)?;
+        if message.role == Role::System && turns.is_empty() && extra.is_empty() {
+            system.get_or_insert(Content(Vec::new())).0.extend(blocks);
+            continue;
+        }
+        let role = match message.role {
+            Role::Assistant => "assistant",
+            Role::System if context.client_speaks_it => "system",
+            Role::System => {
+                blocks.iter_mut().for_each(remind);
+                "user"
+            }
+            Role::User | Role::Tool => "user",
+        };
+        match turns.last_mut() {
+            // All results of a turn's calls must stand in one turn, and two of a kind are one.
+            Some(last) if last.role == role && last.extra.is_empty() && extra.is_empty() => {
+                last.content.0.extend(blocks);
+            }
+            _ if blocks.is_empty() && extra.is_empty() => {}
+            _ => turns.push(Turn {
+                role,
+                content: Content(blocks),
+                extra,
+            }),
+        }
+    }
+    Ok((system.filter(|system| !system.0.is_empty()), turns))
+}
+
+/// Marks a text of the system's within the user's turn.
+fn remind(block: &mut Block<'_>) {
+    if let BlockBody::Text { text } = &mut block.body {
+        *text = Cow::Owned(format!("<system-reminder>\n{text}\n</system-reminder>"));
+    }
+}
+
+/// A message and its name, so that a refusal can say where it is.
+struct At<'a> {
+    name: String,
+    message: &'a Message,
+}
+
+impl<'a> At<'a> {
+    fn refuse(&self, what: &str) -> Failure {
+        refuse(&self.name, format!("{}: {what}", self.name))
+    }
+
+    /// Refuses what the dialect has, but not for this role.
+    fn refuse_for_role(&self, what: &str) -> Failure {
+        let role = match self.message.role {
+            Role::System => "a system",
+            Role::User => "a user",
+            Role::Assistant => "an assistant",
+            Role::Tool => "a tool",
+        };
+        self.refuse(&format!("{what} in {role} message"))
+    }
+
+    /// The block that a part becomes, unless that is nothing.
+    fn block(
+        &self,
+        part: &'a Part,
+        context: &mut Context<'a>,
+    ) -> Result<Option<Block<'a>>, Failure> {
+        let Some(body) = self.body(part, context)? else {
+            context
+                .ignored
+                .add_if(part.cache.is_some(), "cache_control");
+            return Ok(None);
+        };
+        let is_marked = !matches!(
+            body,
+            BlockBody::Thinking { .. } | BlockBody::RedactedThinking { .. } | BlockBody::Opaque(_)
+        );
+        context
+            .ignored
+            .add_if(part.cache.is_some() && !is_marked, "cache_control");
+        if !matches!(body, BlockBody::Thinking { .. }) {
+            context
+                .ignored
+                .add_if(part.signature.is_some(), "signature");
+        }
+        Ok(Some(Block {
+            body,
+            extra: context.extra(&part.extra, &PART_FIELDS, &self.name)?,
+            cache_control: CacheControl::of(part.cache).filter(|_| is_marked),
+        }))
+    }
+
+    fn body(
+        &self,
+        part: &'a Part,
+        context: &mut Context<'a>,
+    ) -> Result<Option<BlockBody<'a>>, Failure> {
+        let role = self.message.role;
+        let is_from_user = matches!(role, Role::User | Role::Tool);
+        Ok(Some(match &part.content {
+            chat::Content::Text(text) | chat::Content::Refusal(text) => {
+                // The upstream refuses an empty one, which says nothing.
+                if text.is_empty() && !context.client_speaks_it {
+                    return Ok(None);
+                }
+                let text = Cow::Borrowed(text.as_str());
+                BlockBody::Text { text }
+            }
+            chat::Content::Image(image) if is_from_user => self.image(image, context)?,
+            chat::Content::File(file) if is_from_user => self.document(file, context)?,
+            chat::Content::Reasoning(reasoning) if role == Role::Assistant => {
+                match (&reasoning.sealed, &part.signature) {
+                    (Some(data), _) => BlockBody::RedactedThinking { data },
+                    (None, Some(signature)) => BlockBody::Thinking {
+                        thinking: &reasoning.text,
+                        signature,
+                    },
+                    (None, None) => {
+                        context.ignored.add("reasoning");
+                        return Ok(None);
+                    }
+                }
+            }
+            chat::Content::ToolCall(call) if role == Role::Assistant => self.call(call)?,
+            chat::Content::ToolResult(result) if is_from_user => self.result(result, context)?,
+            chat::Content::Opaque(opaque) => BlockBody::Opaque(self.opaque(opaque, context)?),
+            other => return Err(self.refuse_for_role(what(other))),
+        }))
+    }
+
+    fn image(&self, image: &'a Image, context: &mut Context<'a>) -> Result<BlockBody<'a>, Failure> {
+        context
+            .ignored
+            .add_if(image.detail.is_some(), "image_url.detail");
+        let source = self.source(&image.source, None, context)?;
+        Ok(BlockBody::Image { source })
+    }
+
+    fn document(
+        &self,
+        file: &'a File,
+        context: &mut Context<'a>,
+    ) -> Result<BlockBody<'a>, Failure> {
+        let given = file.media_type.as_deref();
+        if let chat::Source::Attachment(index) = file.source {
+            let attachments = context.attachments;
+            let media_type = wire::media_type(attachments, index, given, &self.name)?;
+            if media_type != "application/pdf" {
+                return Err(self.refuse(&format!("a file of type {media_type}")));
+            }
+        }
+        Ok(BlockBody::Document {
+            source: self.source(&file.source, given, context)?,
+            title: file.title.as_deref().or(file.name.as_deref()),
+            context: file.context.as_deref(),
+            citations: file.cite.map(|enabled| Citations { enabled }),
+        })
+    }
+
+    fn source(
+        &self,
+        source: &'a chat::Source,
+        given: Option<&'a str>,
+        context: &mut Context<'a>,
+    ) -> Result<Source<'a>, Failure> {
+        Ok(match source {
+            chat::Source::Url(url) => Source::Url { url },
+            chat::Source::Id(file_id) => {
+                context.needs_files_beta = true;
+                Source::File { file_id }
+            }
+            chat::Source::Attachment(index) => {
+                let attachments = context.attachments;
+                Source::Base64 {
+                    media_type: wire::media_type(attachments, *index, given, &self.name)?,
+                    data: context.splices.base64(*index),
+                }
+            }
+        })
+    }
+
+    fn call(&self, call: &'a ToolCall) -> Result<BlockBody<'a>, Failure> {
+        let input = match (call.kind, call.arguments.trim()) {
+            (CallKind::Custom, _) => Input::FreeText(Arguments {
+                input: &call.arguments,
+            }),
+            (CallKind::Function, "") => Input::Object(wire::raw(&self.name, "{}")?),
+            (CallKind::Function, arguments) => Input::Object(
+                wire::object(&self.name, arguments)
+                    .map_err(|_| self.refuse("arguments of a call that are no JSON object"))?,
+            ),
+        };
+        Ok(BlockBody::ToolUse {
+            id: call_id(&call.id),
+            name: &call.name,
+            input,
+        })
+    }
+
+    fn result(
+        &self,
+        result: &'a ToolResult,
+        context: &mut Context<'a>,
+    ) -> Result<BlockBody<'a>, Failure> {
+        let mut blocks = Vec::with_capacity(result.content.len());
+        for content in &result.content {
+            let body = match content {
+                ToolContent::Text(text) if text.is_empty() => continue,
+                ToolContent::Text(text) => BlockBody::Text {
+                    text: Cow::Borrowed(text),
+                },
+                ToolContent::Image(image) => self.image(image, context)?,
+                ToolContent::File(file) => self.document(file, context)?,
+                ToolContent::Opaque(opaque) => BlockBody::Opaque(self.opaque(opaque, context)?),
+            };
+            blocks.push(Block {
+                body,
+                extra: Fields::default(),
+                cache_control: None,
+            });
+        }
+        Ok(BlockBody::ToolResult {
+            tool_use_id: call_id(&result.call_id),
+            content: (!blocks.is_empty()).then_some(Content(blocks)),
+            is_error: result.is_error,
+        })
+    }
+
+    /// A block as this dialect writes it, if that is whose it is.
+    fn opaque(&self, opaque: &'a Opaque, context: &Context<'_>) -> Result<Fields<'a>, Failure> {
+        if context.client_speaks_it {
+            Fields::of_object(&opaque.json, &[], &self.name)
+        } else {
+            Err(self.refuse(&format!("a {} block", opaque.kind)))
+        }
+    }
+}
+
+fn what(content: &chat::Content) -> &'static str {
+    match content {
+        chat::Content::Text(_) => "text",
+        chat::Content::Image(_) => "an image",
+        chat::Content::Audio(_) => "audio",
+        chat::Content::File(_) => "a file",
+        chat::Content::Reasoning(_) => "reasoning",
+        chat::Content::Refusal(_) => "a refusal",
+        chat::Content::ToolCall(_) => "a tool call",
+        chat::Content::ToolResult(_) => "a tool result",
+        chat::Content::Opaque(_) => "an opaque block",
+    }
+}

@@ -1,0 +1,199 @@
+//! What adapters need to write a request: JSON that goes on as it came, refusals, and the names of
+//! what is left out.
+//!
+//! A request is translated into structs that borrow from it, with plain functions that may refuse,
+//! and then serialized once: no text is copied but into the body that is sent.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use crate::adapter::{Attachment, Failure};
+use crate::chat::ExtraField;
+
+/// JSON that arrived as text and leaves as it came. It is read over, so that no text can break out
+/// of its place in the body.
+///
+/// # Errors
+///
+/// A refusal that names the field, for what is not JSON.
+pub fn raw<'a>(field: &str, json: &'a str) -> Result<&'a RawValue, Failure> {
+    serde_json::from_str(json).map_err(|error| refuse(field, format!("{field}: {error}")))
+}
+
+/// The same for what must be an object.
+///
+/// # Errors
+///
+/// A refusal that names the field.
+pub fn object<'a>(field: &str, json: &'a str) -> Result<&'a RawValue, Failure> {
+    let raw = raw(field, json)?;
+    if raw.get().starts_with('{') {
+        Ok(raw)
+    } else {
+        Err(refuse(field, format!("{field}: not a JSON object")))
+    }
+}
+
+/// The refusal of something that the upstream can't express. `param` is the field to blame.
+pub fn refuse(param: &str, what: impl Into<String>) -> Failure {
+    Failure::unsupported(what).with_param(param)
+}
+
+/// The media type that the client gave, or else that of the attachment.
+///
+/// # Errors
+///
+/// A refusal that names the field, for an attachment that the request does not have.
+pub fn media_type<'a>(
+    attachments: &'a [Attachment],
+    index: u32,
+    given: Option<&'a str>,
+    field: &str,
+) -> Result<&'a str, Failure> {
+    match attachments.get(index as usize) {
+        Some(attached) => Ok(given.unwrap_or(&attached.media_type)),
+        None => Err(refuse(
+            field,
+            format!("{field}: an attachment that the request does not have"),
+        )),
+    }
+}
+
+/// What other dialects' clients say that changes nothing about an answer, or only how it is worded or
+/// kept: labels, cache hints, service tiers, housekeeping.
+const ADVISORY_FIELDS: [&str; 11] = [
+    "user",
+    "metadata",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "service_tier",
+    "store",
+    "verbosity",
+    "cache_control",
+    "context_management",
+    "client_metadata",
+];
+
+/// Whether a field of a request in another dialect may be left out, if that is named.
+pub fn is_advisory(field: &str) -> bool {
+    ADVISORY_FIELDS.contains(&field)
+}
+
+/// Fields beyond those of a struct, for `#[serde(flatten)]`.
+#[derive(Debug, Default)]
+pub struct Fields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'a> Fields<'a> {
+    /// The extra fields of something that the client of the upstream's own dialect wrote. `at` is
+    /// where they stand, `own` what the adapter writes itself.
+    ///
+    /// # Errors
+    ///
+    /// A refusal of one that is written already or is not JSON.
+    pub fn read(extra: &'a [ExtraField], own: &[&str], at: &str) -> Result<Self, Failure> {
+        let mut fields = Self::default();
+        for (name, json) in extra {
+            let field = join(at, name);
+            if own.contains(&name.as_str()) {
+                return Err(refuse(&field, &field));
+            }
+            fields.add(name, raw(&field, json)?);
+        }
+        Ok(fields)
+    }
+
+    /// The fields of a JSON object, but for those that the adapter writes itself.
+    ///
+    /// # Errors
+    ///
+    /// A refusal that names the field `at`, for what is no object.
+    pub fn of_object(json: &'a str, own: &[&str], at: &str) -> Result<Self, Failure> {
+        let object: BTreeMap<Cow<'a, str>, &'a RawValue> =
+            serde_json::from_str(json).map_err(|error| refuse(at, format!("{at}: {error}")))?;
+        let fields = object.into_iter();
+        Ok(Self(
+            fields
+                .filter(|(name, _)| !own.contains(&name.as_ref()))
+                .collect(),
+        ))
+    }
+
+    /// Adds one.
+    pub fn add(&mut self, name: &'a str, json: &'a RawValue) {
+        self.0.push((Cow::Borrowed(name), json));
+    }
+
+    /// Takes one out.
+    pub fn take(&mut self, name: &str) -> Option<&'a RawValue> {
+        let position = self.0.iter().position(|(known, _)| known == name)?;
+        Some(self.0.remove(position).1)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Serialize for Fields<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (name, json) in &self.0 {
+            map.serialize_entry(name, json)?;
+        }
+        map.end()
+    }
+}
+
+/// Refuses extra fields that the upstream knows nothing of, by the first one's name.
+///
+/// # Errors
+///
+/// The refusal.
+pub fn refuse_extra(extra: &[ExtraField], at: &str) -> Result<(), Failure> {
+    match extra.first() {
+        None => Ok(()),
+        Some((name, _)) => {
+            let field = join(at, name);
+            Err(refuse(&field, &field))
+        }
+    }
+}
+
+fn join(at: &str, name: &str) -> String {
+    if at.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{at}.{name}")
+    }
+}
+
+/// The names of what is left out, each once.
+#[derive(Debug, Default)]
+pub struct Ignored(Vec<String>);
+
+impl Ignored {
+    /// Names something.
+    pub fn add(&mut self, name: &str) {
+        if !self.0.iter().any(|known| known == name) {
+            self.0.push(name.to_owned());
+        }
+    }
+
+    /// Names something if it is there.
+    pub fn add_if(&mut self, is_there: bool, name: &str) {
+        if is_there {
+            self.add(name);
+        }
+    }
+
+    /// All of them, in the order in which they came.
+    pub fn into_names(self) -> Vec<String> {
+        self.0
+    }
+}

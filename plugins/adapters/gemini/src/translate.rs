@@ -1,0 +1,135 @@
+//! `generateContent`, in and out, as plain functions from bytes to bytes.
+//!
+//! The base URL ends where the models begin: `https://generativelanguage.googleapis.com/v1beta`.
+//!
+//! **Invariant:** an answer that is streamed and one that is not yield the same blocks, and each
+//! ends with exactly one finish event, after all usage.
+//! **Invariant:** nothing is dropped that changes what is asked or what it costs; such a field is
+//! refused by name. What else is left out is named as ignored.
+//!
+//! To say something new to the upstream, edit `request`; to read something new, `answer`; to
+//! tell another refusal apart, `refusal`.
+
+mod answer;
+mod refusal;
+mod request;
+
+use answer::Answer;
+use weir_sdk::adapter::{
+    Begun, CredentialSlot, Description, Event, Exchange, Failure, HttpRequest, HttpResponseHead,
+    Request, Step, Task,
+};
+use weir_sdk::response::{self, Refused, Whole};
+use weir_sdk::sse::Sse;
+
+/// What this dialect is called.
+const DIALECT: &str = "gemini-generate-content";
+
+/// What each path begins with; the model and the method follow.
+const PATH: &str = "/models/";
+
+/// One answer.
+#[derive(Debug)]
+pub struct Gemini {
+    asked_for_stream: bool,
+    response: Response,
+    answer: Answer,
+}
+
+/// What the response turned out to be.
+#[derive(Debug)]
+enum Response {
+    /// An answer, or (from servers that do not know `alt=sse`) a list of its chunks.
+    Whole(Whole),
+    Stream(Sse),
+    Refused(Refused),
+}
+
+impl Exchange for Gemini {
+    fn describe() -> Description {
+        let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
+        Description {
+            name: "gemini".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            dialect: DIALECT.to_owned(),
+            credential: CredentialSlot::Header("x-goog-api-key".to_owned()),
+            capabilities: words(&["chat"]),
+            options: Vec::new(),
+            request_headers: words(&["content-type"]),
+            // What every adapter gets is enough.
+            response_headers: Vec::new(),
+            path_prefixes: words(&[PATH]),
+        }
+    }
+
+    fn begin(request: Request, _configuration: &[u8]) -> Result<Begun<Self>, Failure> {
+        let Task::Chat(chat) = &request.task else {
+            return Err(Failure::unsupported("image requests"));
+        };
+        let written = request::write(chat, &request)?;
+        Ok(Begun {
+            exchange: Self {
+                asked_for_stream: chat.stream,
+                response: Response::Whole(Whole::default()),
+                answer: Answer::new(weir_sdk::custom::names(chat)),
+            },
+            step: Step::Send(HttpRequest {
+                method: "POST".to_owned(),
+                path: written.path,
+                headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+                body: written.body,
+            }),
+            ignored: written.ignored,
+        })
+    }
+
+    fn next(&mut self) -> Result<Step, Failure> {
+        Ok(Step::Done)
+    }
+
+    fn head(&mut self, head: HttpResponseHead) -> Result<(), Failure> {
+        let content_type = response::content_type(&head);
+        self.response = if !(200..300).contains(&head.status) {
+            Response::Refused(Refused::new(head))
+        } else if content_type.contains("event-stream") {
+            Response::Stream(Sse::default())
+        } else if content_type.contains("html") {
+            return Err(response::html());
+        } else if content_type.contains("json") || !self.asked_for_stream {
+            Response::Whole(Whole::default())
+        } else {
+            Response::Stream(Sse::default())
+        };
+        Ok(())
+    }
+
+    fn body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
+        match &mut self.response {
+            Response::Whole(whole) => whole.push(bytes)?,
+            Response::Stream(stream) => {
+                stream.push(bytes);
+                while let Some(event) = stream.next()? {
+                    self.answer.read_chunk(event.data, events)?;
+                }
+            }
+            Response::Refused(refused) => refused.push(bytes),
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
+        match &mut self.response {
+            Response::Whole(whole) => self.answer.read_whole(&whole.text(), events)?,
+            Response::Stream(stream) => {
+                if let Some(event) = stream.finish()? {
+                    self.answer.read_chunk(event.data, events)?;
+                }
+                if let Some(failure) = refusal::behind_the_stream(stream.stray()) {
+                    return Err(failure);
+                }
+            }
+            Response::Refused(refused) => return Err(refusal::from_response(refused)),
+        }
+        self.answer.conclude(events)
+    }
+}

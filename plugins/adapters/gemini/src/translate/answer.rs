@@ -1,0 +1,285 @@
+//! An answer in this dialect, whole or in chunks, as the contract's events.
+//!
+//! The two have one shape: a stream's chunks are answers that add up. Text and reasoning are runs;
+//! calls come whole, except from servers that write their arguments piece by piece.
+
+mod calls;
+mod sources;
+mod usage;
+mod wire;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+use serde_json::value::RawValue;
+use weir_sdk::adapter::{Event, Failure, FailureKind};
+use weir_sdk::blocks::Blocks;
+use weir_sdk::chat::{Block, FinishReason, Fragment, Media, Opaque, Started};
+use weir_sdk::response;
+
+use super::refusal;
+use calls::Calls;
+use sources::Sources;
+use usage::Counted;
+use wire::{Blob, Candidate, Chunk, Part};
+
+pub(super) use calls::MADE_UP_ID;
+
+/// What of the answer has been read.
+#[derive(Debug)]
+pub(super) struct Answer {
+    is_started: bool,
+    blocks: Blocks,
+    /// The open run that has its signature: another belongs to another.
+    signed: Option<u32>,
+    calls: Calls,
+    sources: Sources,
+    usage: Counted,
+    /// The upstream's word; the last one stands, since some servers say it in each chunk.
+    finish: Option<String>,
+    finish_message: Option<String>,
+    is_blocked: bool,
+    has_calls: bool,
+    concluded: bool,
+}
+
+impl Answer {
+    pub(super) fn new(custom_tools: Vec<String>) -> Self {
+        Self {
+            is_started: false,
+            blocks: Blocks::default(),
+            signed: None,
+            calls: Calls::new(custom_tools),
+            sources: Sources::default(),
+            usage: Counted::default(),
+            finish: None,
+            finish_message: None,
+            is_blocked: false,
+            has_calls: false,
+            concluded: false,
+        }
+    }
+
+    /// Reads a chunk of a stream.
+    pub(super) fn read_chunk(
+        &mut self,
+        data: &str,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        let data = data.trim();
+        if data.is_empty() || data == "[DONE]" {
+            return Ok(());
+        }
+        let chunk: Chunk<'_> = serde_json::from_str(data).map_err(|error| unreadable(&error))?;
+        if chunk.error.is_some() {
+            return Err(refusal::from_error(data));
+        }
+        // Some servers put each chunk into an envelope.
+        if let Some(inner) = chunk.response {
+            let inner: Chunk<'_> =
+                serde_json::from_str(inner.get()).map_err(|error| unreadable(&error))?;
+            return self.read(inner, events);
+        }
+        self.read(chunk, events)
+    }
+
+    /// Reads an answer that is not streamed, or a stream that is a list.
+    pub(super) fn read_whole(
+        &mut self,
+        body: &str,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        if !body.trim_start().starts_with('[') {
+            let whole: &RawValue =
+                serde_json::from_str(body).map_err(|error| unreadable(&error))?;
+            return self.read_chunk(whole.get(), events);
+        }
+        let chunks: Vec<&RawValue> =
+            serde_json::from_str(body).map_err(|error| unreadable(&error))?;
+        for chunk in chunks {
+            self.read_chunk(chunk.get(), events)?;
+        }
+        Ok(())
+    }
+
+    /// Emits what is still open, then the finish event. Does so once.
+    ///
+    /// # Errors
+    ///
+    /// [`FailureKind::Malformed`] for an answer that was cut, which gave no reason for its end, and
+    /// another kind for one that ended so that it is none.
+    pub(super) fn conclude(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
+        if self.concluded {
+            return Ok(());
+        }
+        let reason = self.finish.take().ok_or_else(response::cut)?;
+        let finish = if self.is_blocked {
+            FinishReason::ContentFilter
+        } else {
+            finish_of(&reason, self.finish_message.take())?
+        };
+        self.sources.cite(&mut self.blocks, events);
+        self.blocks.end_run(events);
+        self.has_calls |= self.calls.conclude(&mut self.blocks, events);
+        self.concluded = true;
+        events.push(Event::Finish(match finish {
+            // The upstream has no word of its own for this.
+            FinishReason::Stop if self.has_calls => FinishReason::ToolCalls,
+            finish => finish,
+        }));
+        Ok(())
+    }
+
+    fn read(&mut self, chunk: Chunk<'_>, events: &mut Vec<Event>) -> Result<(), Failure> {
+        self.calls.name_answer(chunk.response_id.as_deref());
+        if !self.is_started && (chunk.response_id.is_some() || chunk.model_version.is_some()) {
+            events.push(Event::Started(Started {
+                id: chunk.response_id,
+                model: chunk.model_version,
+            }));
+        }
+        self.is_started = true;
+        let block_reason = chunk.prompt_feedback.and_then(|read| read.block_reason);
+        if let Some(reason) = block_reason.filter(|reason| is_said(reason)) {
+            self.finish = Some(reason);
+            self.is_blocked = true;
+        }
+        let candidates = chunk.candidates.into_iter().flatten();
+        let mut first = candidates.filter(|candidate| candidate.index.unwrap_or(0) == 0);
+        if let Some(candidate) = first.next() {
+            self.read_candidate(candidate, events)?;
+        }
+        self.usage.add(chunk.usage_metadata, events);
+        Ok(())
+    }
+
+    fn read_candidate(
+        &mut self,
+        candidate: Candidate<'_>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        let content = candidate.content.unwrap_or_default();
+        for part in content.parts.into_iter().flatten() {
+            self.read_part(part, events)?;
+        }
+        self.sources
+            .keep(candidate.grounding_metadata, candidate.citation_metadata);
+        if let Some(reason) = candidate.finish_reason.filter(|reason| is_said(reason)) {
+            self.finish = Some(reason);
+            self.finish_message = candidate.finish_message;
+        }
+        Ok(())
+    }
+
+    fn read_part(&mut self, raw: &RawValue, events: &mut Vec<Event>) -> Result<(), Failure> {
+        let part: Part<'_> = serde_json::from_str(raw.get()).map_err(|error| unreadable(&error))?;
+        let signature = part.thought_signature.filter(|text| !text.is_empty());
+        let is_thought = part.thought == Some(true);
+        if let Some(call) = part.function_call {
+            let read = self.calls.read(call, signature, &mut self.blocks, events)?;
+            self.has_calls |= read;
+        } else if let Some(text) = part.text {
+            let block = if is_thought {
+                Block::Reasoning
+            } else {
+                Block::Text
+            };
+            self.say(block, text, signature, events);
+        } else if let Some(blob) = part.inline_data {
+            // An image that it tried out while thinking is no part of the answer.
+            if !is_thought {
+                events.push(media(blob)?);
+                self.usage.add_image();
+            }
+        } else if let Some(kind) = wire::kind_of(raw) {
+            self.blocks.opaque(
+                Opaque {
+                    kind,
+                    json: raw.get().to_owned(),
+                },
+                events,
+            );
+        } else if signature.is_some() {
+            self.say(Block::Text, String::new(), signature, events);
+        }
+        Ok(())
+    }
+
+    /// Adds to the run of this kind. A signature belongs to all of a run, which has one at most.
+    fn say(
+        &mut self,
+        block: Block,
+        text: String,
+        signature: Option<String>,
+        events: &mut Vec<Event>,
+    ) {
+        if text.is_empty() && signature.is_none() {
+            return;
+        }
+        let is_text = block == Block::Text;
+        let mut index = self.blocks.run(block.clone(), events);
+        if self.signed == Some(index) {
+            self.blocks.end_run(events);
+            index = self.blocks.run(block, events);
+        }
+        if is_text {
+            self.sources.follow(index, &text);
+        }
+        if !text.is_empty() {
+            events.push(Event::Fragment(Fragment { index, text }));
+        }
+        if let Some(text) = signature {
+            self.signed = Some(index);
+            events.push(Event::Signature(Fragment { index, text }));
+        }
+    }
+}
+
+/// Whether a reason is one, and not the word for none.
+fn is_said(reason: &str) -> bool {
+    !reason.is_empty() && !reason.ends_with("_UNSPECIFIED")
+}
+
+/// What a reason to finish means. Of some that is that there is no answer: the model wrote what
+/// can't be read, or made no image. Another attempt may go better.
+fn finish_of(reason: &str, message: Option<String>) -> Result<FinishReason, Failure> {
+    let failure = |kind| {
+        let text = message
+            .clone()
+            .unwrap_or_else(|| format!("finishReason {reason}"));
+        Err(Failure::new(kind, weir_sdk::failure::shortened(&text)).with_code(reason))
+    };
+    match reason {
+        "STOP" => Ok(FinishReason::Stop),
+        "MAX_TOKENS" => Ok(FinishReason::Length),
+        "SAFETY"
+        | "RECITATION"
+        | "LANGUAGE"
+        | "BLOCKLIST"
+        | "PROHIBITED_CONTENT"
+        | "SPII"
+        | "IMAGE_SAFETY"
+        | "IMAGE_PROHIBITED_CONTENT"
+        | "IMAGE_RECITATION"
+        | "MODEL_ARMOR" => Ok(FinishReason::ContentFilter),
+        // The request's history lacks what the upstream gave with its calls.
+        "MISSING_THOUGHT_SIGNATURE" => failure(FailureKind::Rejected),
+        // `MALFORMED_FUNCTION_CALL`, `UNEXPECTED_TOOL_CALL`, `NO_IMAGE`, `OTHER` and their like.
+        _ => failure(FailureKind::Unavailable),
+    }
+}
+
+fn media(blob: Blob<'_>) -> Result<Event, Failure> {
+    let data = blob.data.trim().as_bytes();
+    let data = STANDARD
+        .decode(data)
+        .or_else(|_| URL_SAFE.decode(data))
+        .map_err(|_| Failure::malformed("an image of the answer is not base64"))?;
+    Ok(Event::Media(Media {
+        media_type: blob.mime_type,
+        data,
+    }))
+}
+
+fn unreadable(error: &serde_json::Error) -> Failure {
+    response::unreadable("generated content", error)
+}

@@ -1,0 +1,240 @@
+//! The calls of an answer. Most come whole; some servers write the arguments of one piece by piece,
+//! each with the path where it goes, and end it with a piece that does not continue.
+
+use serde_json::{Map, Value};
+use weir_sdk::adapter::{Event, Failure};
+use weir_sdk::blocks::Blocks;
+use weir_sdk::chat::{Block, CallKind, Fragment, ToolCallStart};
+use weir_sdk::custom;
+
+use super::wire::{FunctionCall, PartialArg};
+
+/// What an id begins with that is made up here, since the upstream gave none.
+pub(in crate::translate) const MADE_UP_ID: &str = "gemini_";
+
+/// The longest list that pieces may build, and the deepest nesting: what a piece names is made up
+/// to there.
+const MAX_INDEX: usize = 1024;
+const MAX_DEPTH: usize = 32;
+
+/// The most that pieces may write into one call's arguments, in bytes.
+const MAX_ARGUMENTS_BYTES: usize = 1024 * 1024;
+
+#[derive(Debug)]
+pub(super) struct Calls {
+    /// The names of the tools that take free text.
+    custom_tools: Vec<String>,
+    /// The upstream's id of the answer, which makes up a call's.
+    answer: String,
+    count: usize,
+    /// One whose arguments continue.
+    pending: Option<Pending>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    id: Option<String>,
+    name: String,
+    signature: Option<String>,
+    arguments: Value,
+    written_bytes: usize,
+}
+
+impl Calls {
+    pub(super) fn new(custom_tools: Vec<String>) -> Self {
+        Self {
+            custom_tools,
+            answer: String::new(),
+            count: 0,
+            pending: None,
+        }
+    }
+
+    pub(super) fn name_answer(&mut self, id: Option<&str>) {
+        if let Some(id) = id.filter(|_| self.answer.is_empty()) {
+            self.answer = format!("{id}_");
+        }
+    }
+
+    /// Reads a call or a piece of one. Says whether that completes any.
+    pub(super) fn read(
+        &mut self,
+        call: FunctionCall<'_>,
+        signature: Option<String>,
+        blocks: &mut Blocks,
+        events: &mut Vec<Event>,
+    ) -> Result<bool, Failure> {
+        let continues = call.will_continue == Some(true);
+        let mut completed = false;
+        let pieces = call.partial_args.unwrap_or_default();
+        if let Some(name) = call.name.filter(|name| !name.is_empty()) {
+            // The one before ends where another begins.
+            completed = self.conclude(blocks, events);
+            let json = call.args.map_or("null", |args| args.get());
+            if !continues && pieces.is_empty() {
+                let arguments = if json == "null" { "{}" } else { json };
+                self.emit(
+                    call.id,
+                    name,
+                    signature,
+                    arguments.to_owned(),
+                    blocks,
+                    events,
+                );
+                return Ok(true);
+            }
+            self.pending = Some(Pending {
+                id: call.id,
+                name,
+                signature,
+                arguments: serde_json::from_str(json).unwrap_or_default(),
+                written_bytes: json.len(),
+            });
+        } else if let (Some(pending), Some(signature)) = (&mut self.pending, signature) {
+            pending.signature.get_or_insert(signature);
+        }
+        if let Some(pending) = &mut self.pending {
+            for piece in pieces {
+                pending.write(piece)?;
+            }
+        }
+        if !continues {
+            completed |= self.conclude(blocks, events);
+        }
+        Ok(completed)
+    }
+
+    /// Emits the call that has not ended, if there is one.
+    pub(super) fn conclude(&mut self, blocks: &mut Blocks, events: &mut Vec<Event>) -> bool {
+        let Some(pending) = self.pending.take() else {
+            return false;
+        };
+        let arguments = match &pending.arguments {
+            Value::Null => "{}".to_owned(),
+            arguments => arguments.to_string(),
+        };
+        self.emit(
+            pending.id,
+            pending.name,
+            pending.signature,
+            arguments,
+            blocks,
+            events,
+        );
+        true
+    }
+
+    fn emit(
+        &mut self,
+        id: Option<String>,
+        name: String,
+        signature: Option<String>,
+        arguments: String,
+        blocks: &mut Blocks,
+        events: &mut Vec<Event>,
+    ) {
+        let made_up = || format!("{MADE_UP_ID}{}{}", self.answer, self.count);
+        let id = id.filter(|id| !id.is_empty()).unwrap_or_else(made_up);
+        self.count += 1;
+        let kind = custom::kind_of(&self.custom_tools, &name);
+        let text = match kind {
+            CallKind::Function => arguments,
+            CallKind::Custom => custom::input(arguments),
+        };
+        let index = blocks.begin(Block::ToolCall(ToolCallStart { id, name, kind }), events);
+        events.push(Event::Fragment(Fragment { index, text }));
+        if let Some(text) = signature {
+            events.push(Event::Signature(Fragment { index, text }));
+        }
+        events.push(Event::BlockEnd(index));
+    }
+}
+
+impl Pending {
+    fn write(&mut self, piece: PartialArg<'_>) -> Result<(), Failure> {
+        let path = piece.json_path.as_deref().unwrap_or("$");
+        let value = match (piece.string_value, piece.number_value, piece.bool_value) {
+            (Some(text), _, _) => Value::String(text),
+            (None, Some(number), _) => Value::Number(number),
+            (None, None, Some(truth)) => Value::Bool(truth),
+            (None, None, None) if piece.null_value.is_some() => Value::Null,
+            (None, None, None) => return Ok(()),
+        };
+        self.written_bytes += path.len() + value.as_str().map_or(8, str::len);
+        if self.written_bytes > MAX_ARGUMENTS_BYTES {
+            return Err(Failure::malformed(format!(
+                "a call's arguments exceed {MAX_ARGUMENTS_BYTES} bytes"
+            )));
+        }
+        let strange = || Failure::malformed("a piece of a call's arguments has no place");
+        let steps = steps(path).ok_or_else(strange)?;
+        let place = place(&mut self.arguments, &steps).ok_or_else(strange)?;
+        match (place, value) {
+            (Value::String(known), Value::String(more)) => known.push_str(&more),
+            (place, value) => *place = value,
+        }
+        Ok(())
+    }
+}
+
+/// A step of a path: into an object, or into a list.
+enum JsonStep<'a> {
+    Key(&'a str),
+    Index(usize),
+}
+
+/// The steps of `$.a.b[0]` or `$['a'][0]`.
+fn steps(path: &str) -> Option<Vec<JsonStep<'_>>> {
+    let mut rest = path.strip_prefix('$')?;
+    let mut steps = Vec::new();
+    while !rest.is_empty() {
+        if steps.len() == MAX_DEPTH {
+            return None;
+        }
+        if let Some(named) = rest.strip_prefix('.') {
+            let end = named.find(['.', '[']).unwrap_or(named.len());
+            steps.push(JsonStep::Key(&named[..end]));
+            rest = &named[end..];
+        } else {
+            let (inner, after) = rest.strip_prefix('[')?.split_once(']')?;
+            let quoted = inner
+                .strip_prefix(['\'', '"'])
+                .and_then(|inner| inner.strip_suffix(['\'', '"']));
+            steps.push(match quoted {
+                Some(key) => JsonStep::Key(key),
+                None => JsonStep::Index(inner.parse().ok().filter(|index| *index < MAX_INDEX)?),
+            });
+            rest = after;
+        }
+    }
+    Some(steps)
+}
+
+/// The place at the end of a path, made where it is not there yet.
+fn place<'a>(root: &'a mut Value, steps: &[JsonStep<'_>]) -> Option<&'a mut Value> {
+    if root.is_null() {
+        *root = Value::Object(Map::new());
+    }
+    let mut place = root;
+    for step in steps {
+        match step {
+            JsonStep::Key(key) => {
+                if place.is_null() {
+                    *place = Value::Object(Map::new());
+                }
+                place = place.as_object_mut()?.entry(*key).or_insert(Value::Null);
+            }
+            JsonStep::Index(index) => {
+                if place.is_null() {
+                    *place = Value::Array(Vec::new());
+                }
+                let list = place.as_array_mut()?;
+                if list.len() <= *index {
+                    list.resize(index + 1, Value::Null);
+                }
+                place = list.get_mut(*index)?;
+            }
+        }
+    }
+    Some(place)
+}

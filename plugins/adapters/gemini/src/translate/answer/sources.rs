@@ -1,0 +1,209 @@
+//! The sources that stand behind an answer, which come beside it, most often at its end.
+//!
+//! They are told before the last text ends. Their stretches are counted in bytes of all text; the
+//! contract counts characters of a block.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use weir_sdk::adapter::Event;
+use weir_sdk::blocks::Blocks;
+use weir_sdk::chat::{Block, Citation, Span};
+
+/// The most citations that are told.
+const MAX_CITATIONS: usize = 512;
+
+#[derive(Debug, Default)]
+pub(super) struct Sources {
+    grounding: Option<String>,
+    citations: Option<String>,
+    /// The current text block, what it says, and how many bytes of text came before it.
+    block: Option<u32>,
+    said: String,
+    bytes_before: usize,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Grounding<'a> {
+    #[serde(borrow)]
+    grounding_chunks: Option<Vec<&'a RawValue>>,
+    grounding_supports: Option<Vec<Support>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Support {
+    segment: Option<Segment>,
+    grounding_chunk_indices: Option<Vec<usize>>,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Segment {
+    start_index: Option<usize>,
+    end_index: Option<usize>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GroundingChunk {
+    web: Option<Page>,
+    retrieved_context: Option<Page>,
+    maps: Option<Page>,
+}
+
+#[derive(Deserialize)]
+struct Page {
+    uri: Option<String>,
+    title: Option<String>,
+    text: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CitationMetadata<'a> {
+    #[serde(borrow, alias = "citations")]
+    citation_sources: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize)]
+struct CitationSource {
+    #[serde(flatten)]
+    segment: Segment,
+    uri: Option<String>,
+    title: Option<String>,
+}
+
+impl Sources {
+    /// Follows the text that sources may stand behind.
+    pub(super) fn follow(&mut self, block: u32, text: &str) {
+        if self.block != Some(block) {
+            self.block = Some(block);
+            self.bytes_before += self.said.len();
+            self.said.clear();
+        }
+        self.said.push_str(text);
+    }
+
+    /// Keeps what a chunk says of them; what a later one says replaces it.
+    pub(super) fn keep(&mut self, grounding: Option<&RawValue>, citations: Option<&RawValue>) {
+        let text = |raw: &RawValue| raw.get().to_owned();
+        if let Some(grounding) = grounding.filter(|raw| raw.get().contains("groundingChunks")) {
+            self.grounding = Some(text(grounding));
+        }
+        if let Some(citations) = citations {
+            self.citations = Some(text(citations));
+        }
+    }
+
+    /// Adds all of them to the text that is open; where there is none, to one that begins. They
+    /// stand beside the answer, so what can't be read is no reason to lose that.
+    pub(super) fn cite(&mut self, blocks: &mut Blocks, events: &mut Vec<Event>) {
+        let mut found = self.of_grounding();
+        found.extend(self.of_citations());
+        found.truncate(MAX_CITATIONS);
+        if found.is_empty() {
+            return;
+        }
+        let index = blocks.run(Block::Text, events);
+        self.follow(index, "");
+        for (source, segment) in found {
+            let span = segment.and_then(|segment| self.span(&segment));
+            events.push(Event::Citation(Citation {
+                index,
+                span,
+                ..source
+            }));
+        }
+    }
+
+    fn of_grounding(&self) -> Vec<(Citation, Option<Segment>)> {
+        let read = |text: &String| serde_json::from_str::<Grounding<'_>>(text).ok().map(cited);
+        self.grounding.as_ref().and_then(read).unwrap_or_default()
+    }
+
+    fn of_citations(&self) -> Vec<(Citation, Option<Segment>)> {
+        let Some(text) = &self.citations else {
+            return Vec::new();
+        };
+        let read = serde_json::from_str::<CitationMetadata<'_>>(text).ok();
+        let sources = read
+            .and_then(|read| read.citation_sources)
+            .into_iter()
+            .flatten();
+        sources
+            .filter_map(|raw| {
+                let source: CitationSource = serde_json::from_str(raw.get()).ok()?;
+                let page = Page {
+                    uri: source.uri,
+                    title: source.title,
+                    text: None,
+                };
+                Some((citation(page, raw), Some(source.segment)))
+            })
+            .collect()
+    }
+
+    /// The characters of the current block that these bytes of all text are.
+    fn span(&self, segment: &Segment) -> Option<Span> {
+        let at = |index: usize| {
+            let index = index.checked_sub(self.bytes_before)?;
+            let characters = self.said.get(..index)?.chars().count();
+            u32::try_from(characters).ok()
+        };
+        let (start, end) = (
+            at(segment.start_index.unwrap_or(0))?,
+            at(segment.end_index?)?,
+        );
+        (start < end).then_some(Span { start, end })
+    }
+}
+
+/// Each source with each stretch that it stands behind; one that stands behind none in particular
+/// by itself.
+fn cited(grounding: Grounding<'_>) -> Vec<(Citation, Option<Segment>)> {
+    let chunks = grounding.grounding_chunks.unwrap_or_default();
+    let read = |raw: &&RawValue| {
+        let chunk: GroundingChunk = serde_json::from_str(raw.get()).ok()?;
+        let page = chunk.web.or(chunk.retrieved_context).or(chunk.maps)?;
+        Some(citation(page, raw))
+    };
+    let supports = grounding.grounding_supports.unwrap_or_default();
+    let mut found = Vec::new();
+    for support in &supports {
+        for index in support.grounding_chunk_indices.iter().flatten() {
+            if let Some(source) = chunks.get(*index).and_then(read) {
+                found.push((source, support.segment.clone()));
+            }
+            if found.len() == MAX_CITATIONS {
+                return found;
+            }
+        }
+    }
+    let is_behind = |index: usize| {
+        let mut indexes = supports
+            .iter()
+            .flat_map(|s| s.grounding_chunk_indices.iter().flatten());
+        indexes.any(|known| *known == index)
+    };
+    for (index, chunk) in chunks.iter().enumerate().take(MAX_CITATIONS) {
+        if !is_behind(index)
+            && let Some(source) = read(chunk)
+        {
+            found.push((source, None));
+        }
+    }
+    found
+}
+
+fn citation(page: Page, raw: &RawValue) -> Citation {
+    let said = |text: Option<String>| text.filter(|text| !text.is_empty());
+    Citation {
+        index: 0,
+        source: said(page.uri),
+        title: said(page.title),
+        cited_text: said(page.text),
+        span: None,
+        json: Some(raw.get().to_owned()),
+    }
+}

@@ -1,0 +1,113 @@
+//! What the upstream says that it counted. Nonsense is as good as nothing: the host then estimates,
+//! and the answer stands.
+//!
+//! Each chunk may have all counts so far; the last that has any stands. Zeros are left out.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use weir_sdk::adapter::Event;
+use weir_sdk::chat::{NamedCount, Usage};
+
+#[derive(Debug, Default)]
+pub(super) struct Counted {
+    images: u32,
+    told: Option<Usage>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireUsage<'a> {
+    #[serde(borrow)]
+    prompt_token_count: Option<&'a RawValue>,
+    #[serde(borrow)]
+    cached_content_token_count: Option<&'a RawValue>,
+    #[serde(borrow)]
+    candidates_token_count: Option<&'a RawValue>,
+    #[serde(borrow)]
+    thoughts_token_count: Option<&'a RawValue>,
+    #[serde(borrow)]
+    tool_use_prompt_token_count: Option<&'a RawValue>,
+    #[serde(borrow)]
+    total_token_count: Option<&'a RawValue>,
+    #[serde(borrow)]
+    prompt_tokens_details: Option<&'a RawValue>,
+    #[serde(borrow)]
+    candidates_tokens_details: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OfModality {
+    modality: String,
+    token_count: Option<u64>,
+}
+
+impl Counted {
+    pub(super) fn add(&mut self, raw: Option<&RawValue>, events: &mut Vec<Event>) {
+        let read = raw.and_then(|raw| serde_json::from_str::<WireUsage<'_>>(raw.get()).ok());
+        let Some(usage) = read.and_then(|read| read.total(self.images)) else {
+            return;
+        };
+        if self.told.as_ref() != Some(&usage) {
+            events.push(Event::Usage(usage.clone()));
+            self.told = Some(usage);
+        }
+    }
+
+    pub(super) fn add_image(&mut self) {
+        self.images = self.images.saturating_add(1);
+    }
+}
+
+impl WireUsage<'_> {
+    fn total(&self, images: u32) -> Option<Usage> {
+        let (prompt, visible) = (self.prompt_token_count, self.candidates_token_count);
+        let thoughts = count(self.thoughts_token_count);
+        if [prompt, visible, self.total_token_count]
+            .iter()
+            .all(|raw| count(*raw).is_none())
+            && thoughts.is_none()
+        {
+            return None;
+        }
+        let sum = |one: Option<u64>, other: Option<u64>| {
+            Some(one.unwrap_or(0).saturating_add(other.unwrap_or(0)))
+        };
+        let (prompt_details, details) =
+            (self.prompt_tokens_details, self.candidates_tokens_details);
+        let other = [
+            ("audio-input-tokens", of_modality(prompt_details, "AUDIO")),
+            ("audio-output-tokens", of_modality(details, "AUDIO")),
+            ("image-output-tokens", of_modality(details, "IMAGE")),
+        ];
+        Some(Usage {
+            // What its own tools found is input too.
+            input_tokens: sum(count(prompt), count(self.tool_use_prompt_token_count)),
+            cache_read_tokens: count(self.cached_content_token_count),
+            cache_write_short_tokens: None,
+            cache_write_long_tokens: None,
+            output_tokens: sum(count(visible), thoughts),
+            reasoning_tokens: thoughts,
+            images: (images > 0).then_some(images),
+            other: other
+                .into_iter()
+                .filter_map(|(name, count)| Some((name, count.filter(|count| *count > 0)?)))
+                .map(|(name, count)| NamedCount {
+                    name: name.to_owned(),
+                    count,
+                })
+                .collect(),
+        })
+    }
+}
+
+fn of_modality(raw: Option<&RawValue>, modality: &str) -> Option<u64> {
+    let details: Vec<OfModality> = serde_json::from_str(raw?.get()).ok()?;
+    let found = details.into_iter().find(|of| of.modality == modality)?;
+    found.token_count
+}
+
+/// A number that can be a count: negative, broken and huge ones, and texts, are not.
+fn count(raw: Option<&RawValue>) -> Option<u64> {
+    raw?.get().parse().ok()
+}

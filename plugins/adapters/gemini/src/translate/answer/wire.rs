@@ -1,0 +1,113 @@
+//! What the upstream writes. What is read only in part is kept as it came.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// An answer, or a piece of one.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Chunk<'a> {
+    #[serde(borrow)]
+    pub(super) error: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) response: Option<&'a RawValue>,
+    pub(super) response_id: Option<String>,
+    pub(super) model_version: Option<String>,
+    #[serde(borrow)]
+    pub(super) candidates: Option<Vec<Candidate<'a>>>,
+    pub(super) prompt_feedback: Option<PromptFeedback>,
+    #[serde(borrow)]
+    pub(super) usage_metadata: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PromptFeedback {
+    pub(super) block_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Candidate<'a> {
+    pub(super) index: Option<u64>,
+    #[serde(borrow)]
+    pub(super) content: Option<Content<'a>>,
+    pub(super) finish_reason: Option<String>,
+    pub(super) finish_message: Option<String>,
+    #[serde(borrow)]
+    pub(super) grounding_metadata: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) citation_metadata: Option<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+pub(super) struct Content<'a> {
+    #[serde(borrow)]
+    pub(super) parts: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Part<'a> {
+    pub(super) text: Option<String>,
+    pub(super) thought: Option<bool>,
+    pub(super) thought_signature: Option<String>,
+    #[serde(borrow)]
+    pub(super) function_call: Option<FunctionCall<'a>>,
+    #[serde(borrow)]
+    pub(super) inline_data: Option<Blob<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Blob<'a> {
+    pub(super) mime_type: String,
+    /// Not copied: it may be most of a guest's memory.
+    #[serde(borrow)]
+    pub(super) data: Cow<'a, str>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct FunctionCall<'a> {
+    pub(super) id: Option<String>,
+    pub(super) name: Option<String>,
+    #[serde(borrow)]
+    pub(super) args: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) partial_args: Option<Vec<PartialArg<'a>>>,
+    pub(super) will_continue: Option<bool>,
+}
+
+/// A piece of a call's arguments, and where it goes.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PartialArg<'a> {
+    pub(super) json_path: Option<String>,
+    pub(super) string_value: Option<String>,
+    pub(super) number_value: Option<serde_json::Number>,
+    pub(super) bool_value: Option<bool>,
+    #[serde(borrow)]
+    pub(super) null_value: Option<&'a RawValue>,
+}
+
+/// The kind of a part that is none of the above: the name of its one field that says what it is.
+pub(super) fn kind_of(part: &RawValue) -> Option<String> {
+    let fields: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_str(part.get()).ok()?;
+    let mut kinds = fields.into_iter().filter(|(name, value)| {
+        let is_about = matches!(
+            name.as_ref(),
+            "thought"
+                | "thoughtSignature"
+                | "text"
+                | "videoMetadata"
+                | "mediaResolution"
+                | "partMetadata"
+        );
+        !is_about && value.get().starts_with('{')
+    });
+    kinds.next().map(|(name, _)| name.into_owned())
+}

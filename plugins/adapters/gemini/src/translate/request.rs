@@ -1,0 +1,191 @@
+//! A request in this dialect.
+//!
+//! Some things are left out on purpose, and named as ignored, since they change neither the
+//! question nor its price: reasoning that this upstream did not sign, how closely to look at an
+//! image, a schema's name, cache marks (it caches prefixes by itself), and other dialects' labels
+//! and hints; and that calls be made one at a time, which it can't be told and which no client can
+//! rely on with every model.
+
+mod messages;
+mod thinking;
+mod tools;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use weir_sdk::adapter::{Attachment, BodyPart, Failure, Request};
+use weir_sdk::body::{self, Splices};
+use weir_sdk::chat::{ChatRequest, ResponseFormat};
+use weir_sdk::wire::{self, Ignored, refuse};
+
+use super::PATH;
+use messages::Content;
+use thinking::ThinkingConfig;
+use tools::{ToolConfig, Tools};
+
+/// A request that can be sent.
+pub(super) struct Written {
+    pub(super) path: String,
+    pub(super) body: Vec<BodyPart>,
+    /// The names of what was left out.
+    pub(super) ignored: Vec<String>,
+}
+
+/// Writes the request.
+///
+/// # Errors
+///
+/// [`FailureKind::Unsupported`](weir_sdk::adapter::FailureKind::Unsupported) with the name of what
+/// the dialect can't express.
+pub(super) fn write(chat: &ChatRequest, request: &Request) -> Result<Written, Failure> {
+    let splices = Splices::default();
+    let mut context = Context {
+        attachments: &request.attachments,
+        splices: &splices,
+        ignored: Ignored::default(),
+    };
+    let body = read(chat, &mut context)?;
+    let body = splices
+        .write(&body, body::estimated_bytes(chat))
+        .map_err(|error| Failure::unsupported(error.to_string()))?;
+    Ok(Written {
+        path: path(chat)?,
+        body,
+        ignored: context.ignored.into_names(),
+    })
+}
+
+/// What translating needs beside the piece that is translated, and what it finds out.
+struct Context<'a> {
+    attachments: &'a [Attachment],
+    splices: &'a Splices,
+    ignored: Ignored,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Body<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    system_instruction: Option<Content<'a>>,
+    contents: Vec<Content<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<[Tools<'a>; 1]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_config: Option<ToolConfig<'a>>,
+    generation_config: GenerationConfig<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct GenerationConfig<'a> {
+    max_output_tokens: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_p: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_k: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    presence_penalty: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    frequency_penalty: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seed: Option<i32>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    stop_sequences: &'a [String],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    response_modalities: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response_mime_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response_json_schema: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking_config: Option<ThinkingConfig>,
+}
+
+fn read<'a>(chat: &'a ChatRequest, context: &mut Context<'a>) -> Result<Body<'a>, Failure> {
+    for (name, _) in &chat.extra {
+        if !wire::is_advisory(name) {
+            return Err(refuse(name, name));
+        }
+        context.ignored.add(name);
+    }
+    let (system_instruction, contents) = messages::read(chat, context)?;
+    let (tools, tool_config) = tools::read(chat, context)?;
+    Ok(Body {
+        system_instruction,
+        contents,
+        tools: tools.map(|tools| [tools]),
+        tool_config,
+        generation_config: generation_config(chat, context)?,
+    })
+}
+
+fn generation_config<'a>(
+    chat: &'a ChatRequest,
+    context: &mut Context<'a>,
+) -> Result<GenerationConfig<'a>, Failure> {
+    let seed = chat
+        .seed
+        .map(|seed| i32::try_from(seed).map_err(|_| refuse("seed", "seed: more than 32 bits")));
+    let (response_mime_type, response_json_schema) = match &chat.response_format {
+        ResponseFormat::Text => (None, None),
+        ResponseFormat::Json => (Some("application/json"), None),
+        ResponseFormat::JsonSchema(schema) => {
+            for (is_there, name) in [
+                (schema.name.is_some(), "response_format.json_schema.name"),
+                (
+                    schema.description.is_some(),
+                    "response_format.json_schema.description",
+                ),
+            ] {
+                context.ignored.add_if(is_there, name);
+            }
+            let name = "response_format.json_schema.schema";
+            let schema = wire::object(name, &schema.schema)?;
+            (Some("application/json"), Some(schema))
+        }
+    };
+    Ok(GenerationConfig {
+        max_output_tokens: chat.max_output_tokens,
+        temperature: chat.temperature,
+        top_p: chat.top_p,
+        top_k: chat.top_k,
+        presence_penalty: chat.presence_penalty,
+        frequency_penalty: chat.frequency_penalty,
+        seed: seed.transpose()?,
+        stop_sequences: &chat.stop,
+        response_modalities: modalities(chat)?,
+        response_mime_type,
+        response_json_schema,
+        thinking_config: thinking::read(chat, context),
+    })
+}
+
+/// What the answer consists of, in the upstream's words; text alone is its default.
+fn modalities(chat: &ChatRequest) -> Result<Vec<String>, Failure> {
+    if chat.modalities.iter().all(|name| name == "text") {
+        return Ok(Vec::new());
+    }
+    let known = |name: &String| match name.as_str() {
+        "text" | "image" => Ok(name.to_ascii_uppercase()),
+        _ => Err(refuse("modalities", format!("modalities: {name}"))),
+    };
+    chat.modalities.iter().map(known).collect()
+}
+
+fn path(chat: &ChatRequest) -> Result<String, Failure> {
+    let model = &chat.model;
+    let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@');
+    if model.is_empty() || !model.chars().all(is_fine) {
+        return Err(refuse(
+            "model",
+            "model: a name with other characters than letters, digits, -, _, . and @",
+        ));
+    }
+    let method = if chat.stream {
+        "streamGenerateContent?alt=sse"
+    } else {
+        "generateContent"
+    };
+    Ok(format!("{PATH}{model}:{method}"))
+}

@@ -1,0 +1,393 @@
+//! The messages of a request, as contents of the user and the model.
+//!
+//! What the system says first stands apart. What it says later stands where it was said, as a
+//! reminder in the user's turn: the dialect has no place for it.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use weir_sdk::adapter::Failure;
+use weir_sdk::body::Base64;
+use weir_sdk::chat::{
+    self, CallKind, ChatRequest, Message, Role, Source, ToolCall, ToolContent, ToolResult,
+};
+use weir_sdk::custom::Arguments;
+use weir_sdk::wire::{self, refuse};
+
+use super::Context;
+use super::thinking::is_before_3;
+use crate::translate::answer::MADE_UP_ID;
+
+/// What the upstream takes for a signature where there is none, for calls that another model made
+/// or whose client kept none.
+const NO_SIGNATURE: &str = "skip_thought_signature_validator";
+
+#[derive(Serialize)]
+pub(super) struct Content<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'static str>,
+    parts: Vec<Part<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Part<'a> {
+    #[serde(flatten)]
+    body: PartBody<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thought: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thought_signature: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+enum PartBody<'a> {
+    Text(Cow<'a, str>),
+    InlineData(Blob<'a>),
+    FileData(FileData<'a>),
+    FunctionCall(FunctionCall<'a>),
+    FunctionResponse(FunctionResponse<'a>),
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Blob<'a> {
+    mime_type: &'a str,
+    data: Base64<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FileData<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mime_type: Option<&'a str>,
+    file_uri: &'a str,
+}
+
+#[derive(Serialize)]
+struct FunctionCall<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    name: &'a str,
+    args: Args<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Args<'a> {
+    Object(&'a RawValue),
+    FreeText(Arguments<'a>),
+}
+
+#[derive(Serialize)]
+struct FunctionResponse<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    name: &'a str,
+    response: Response<'a>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    parts: Vec<Part<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+enum Response<'a> {
+    Output(Cow<'a, str>),
+    Error(Cow<'a, str>),
+}
+
+/// What the system says first, and what was said after it.
+pub(super) fn read<'a>(
+    chat: &'a ChatRequest,
+    context: &mut Context<'a>,
+) -> Result<(Option<Content<'a>>, Vec<Content<'a>>), Failure> {
+    let mut system: Vec<Part<'a>> = Vec::new();
+    let mut contents: Vec<Content<'a>> = Vec::new();
+    for (index, message) in chat.messages.iter().enumerate() {
+        let at = At {
+            name: format!("messages[{index}]"),
+            message,
+            before: &chat.messages[..index],
+        };
+        let mut parts = at.parts(context)?;
+        let role = match message.role {
+            Role::System if contents.is_empty() => {
+                system.extend(parts);
+                continue;
+            }
+            Role::System => {
+                parts.iter_mut().for_each(remind);
+                "user"
+            }
+            Role::User | Role::Tool => "user",
+            Role::Assistant => {
+                if !is_before_3(&chat.model) {
+                    sign_first_call(&mut parts);
+                }
+                "model"
+            }
+        };
+        match contents.last_mut() {
+            // The results of a turn's calls must stand in one turn.
+            Some(last) if last.role == Some(role) => last.parts.extend(parts),
+            _ if parts.is_empty() => {}
+            _ => contents.push(Content {
+                role: Some(role),
+                parts,
+            }),
+        }
+    }
+    let system = (!system.is_empty()).then_some(Content {
+        role: None,
+        parts: system,
+    });
+    Ok((system, contents))
+}
+
+/// Marks a text of the system's within the user's turn.
+fn remind(part: &mut Part<'_>) {
+    if let PartBody::Text(text) = &mut part.body {
+        *text = Cow::Owned(format!("<system-reminder>\n{text}\n</system-reminder>"));
+    }
+}
+
+/// The first of a turn's calls must be signed.
+fn sign_first_call(parts: &mut [Part<'_>]) {
+    let mut calls = parts.iter_mut();
+    let first = calls.find(|part| matches!(part.body, PartBody::FunctionCall(_)));
+    if let Some(first) = first {
+        first.thought_signature.get_or_insert(NO_SIGNATURE);
+    }
+}
+
+/// A message, its name, so that a refusal can say where it is, and what came before it.
+struct At<'a> {
+    name: String,
+    message: &'a Message,
+    before: &'a [Message],
+}
+
+impl<'a> At<'a> {
+    fn refuse(&self, what: &str) -> Failure {
+        refuse(&self.name, format!("{}: {what}", self.name))
+    }
+
+    fn parts(&self, context: &mut Context<'a>) -> Result<Vec<Part<'a>>, Failure> {
+        let message = self.message;
+        if message.name.is_some() && message.role != Role::Tool {
+            return Err(self.refuse("a name"));
+        }
+        wire::refuse_extra(&message.extra, &self.name)?;
+        let mut parts = Vec::with_capacity(message.parts.len());
+        for part in &message.parts {
+            wire::refuse_extra(&part.extra, &self.name)?;
+            context
+                .ignored
+                .add_if(part.cache.is_some(), "cache_control");
+            let signature = part.signature.as_deref();
+            let is_reasoning = matches!(part.content, chat::Content::Reasoning(_));
+            if let Some(body) = self.body(part, context)? {
+                parts.push(Part {
+                    body,
+                    thought: is_reasoning.then_some(true),
+                    thought_signature: signature,
+                });
+            }
+        }
+        Ok(parts)
+    }
+
+    fn body(
+        &self,
+        part: &'a chat::Part,
+        context: &mut Context<'a>,
+    ) -> Result<Option<PartBody<'a>>, Failure> {
+        let role = self.message.role;
+        let is_from_user = matches!(role, Role::User | Role::Tool);
+        let is_from_model = role == Role::Assistant;
+        Ok(Some(match &part.content {
+            chat::Content::Text(text) | chat::Content::Refusal(text) => {
+                if text.is_empty() && part.signature.is_none() {
+                    return Ok(None);
+                }
+                PartBody::Text(Cow::Borrowed(text))
+            }
+            chat::Content::Image(image) if is_from_user => {
+                context
+                    .ignored
+                    .add_if(image.detail.is_some(), "image_url.detail");
+                self.media(&image.source, None, context)?
+            }
+            chat::Content::Audio(audio) if is_from_user => {
+                self.media(&audio.source, None, context)?
+            }
+            chat::Content::File(file) if is_from_user => {
+                if file.cite == Some(true) {
+                    return Err(self.refuse("citations of a file"));
+                }
+                if file.context.is_some() {
+                    return Err(self.refuse("what a file is about"));
+                }
+                let is_called = file.title.is_some() || file.name.is_some();
+                context.ignored.add_if(is_called, "file.filename");
+                self.media(&file.source, file.media_type.as_deref(), context)?
+            }
+            chat::Content::Reasoning(reasoning) if is_from_model => {
+                // It takes its own alone.
+                if part.signature.is_none() || reasoning.sealed.is_some() {
+                    context.ignored.add("reasoning");
+                    return Ok(None);
+                }
+                PartBody::Text(Cow::Borrowed(&reasoning.text))
+            }
+            chat::Content::ToolCall(call) if is_from_model => {
+                PartBody::FunctionCall(self.call(call)?)
+            }
+            chat::Content::ToolResult(result) if is_from_user => {
+                PartBody::FunctionResponse(self.result(result, context)?)
+            }
+            other => return Err(self.refuse_for_role(other)),
+        }))
+    }
+
+    /// Bytes that the client sent, or where they are.
+    fn media(
+        &self,
+        source: &'a Source,
+        given: Option<&'a str>,
+        context: &mut Context<'a>,
+    ) -> Result<PartBody<'a>, Failure> {
+        Ok(match source {
+            Source::Attachment(index) => PartBody::InlineData(Blob {
+                mime_type: wire::media_type(context.attachments, *index, given, &self.name)?,
+                data: context.splices.base64(*index),
+            }),
+            Source::Url(file_uri) | Source::Id(file_uri) => PartBody::FileData(FileData {
+                mime_type: given.or_else(|| by_extension(file_uri)),
+                file_uri,
+            }),
+        })
+    }
+
+    fn call(&self, call: &'a ToolCall) -> Result<FunctionCall<'a>, Failure> {
+        let args = match (call.kind, call.arguments.trim()) {
+            (CallKind::Custom, _) => Args::FreeText(Arguments {
+                input: &call.arguments,
+            }),
+            (CallKind::Function, "") => Args::Object(wire::raw(&self.name, "{}")?),
+            (CallKind::Function, arguments) => Args::Object(
+                wire::object(&self.name, arguments)
+                    .map_err(|_| self.refuse("arguments of a call that are no JSON object"))?,
+            ),
+        };
+        Ok(FunctionCall {
+            id: own_id(&call.id),
+            name: &call.name,
+            args,
+        })
+    }
+
+    fn result(
+        &self,
+        result: &'a ToolResult,
+        context: &mut Context<'a>,
+    ) -> Result<FunctionResponse<'a>, Failure> {
+        let name = self.name_of(result);
+        let name = name.ok_or_else(|| self.refuse("the result of a call that was not made"))?;
+        let (mut texts, mut parts) = (Vec::new(), Vec::new());
+        for content in &result.content {
+            let (source, given) = match content {
+                ToolContent::Text(text) => {
+                    texts.push(text.as_str());
+                    continue;
+                }
+                ToolContent::Image(image) => (&image.source, None),
+                ToolContent::File(file) => (&file.source, file.media_type.as_deref()),
+                ToolContent::Opaque(opaque) => {
+                    return Err(self.refuse(&format!("a {} block", opaque.kind)));
+                }
+            };
+            parts.push(Part {
+                body: self.media(source, given, context)?,
+                thought: None,
+                thought_signature: None,
+            });
+        }
+        let text = match texts[..] {
+            [text] => Cow::Borrowed(text),
+            // A line between the parts keeps them apart.
+            _ => Cow::Owned(texts.join("\n")),
+        };
+        let response = if result.is_error {
+            Response::Error(text)
+        } else {
+            Response::Output(text)
+        };
+        Ok(FunctionResponse {
+            id: own_id(&result.call_id),
+            name,
+            response,
+            parts,
+        })
+    }
+
+    /// The function that a result is of, which the upstream knows it by.
+    fn name_of(&self, result: &'a ToolResult) -> Option<&'a str> {
+        let calls = self.before.iter().rev();
+        let calls = calls.flat_map(|message| message.parts.iter().rev());
+        let called = calls.filter_map(|part| match &part.content {
+            chat::Content::ToolCall(call) if call.id == result.call_id => Some(call.name.as_str()),
+            _ => None,
+        });
+        result.tool_name.as_deref().or_else(|| { called }.next())
+    }
+
+    fn refuse_for_role(&self, content: &chat::Content) -> Failure {
+        let what = match content {
+            chat::Content::Text(_) => "text",
+            chat::Content::Image(_) => "an image",
+            chat::Content::Audio(_) => "audio",
+            chat::Content::File(_) => "a file",
+            chat::Content::Reasoning(_) => "reasoning",
+            chat::Content::Refusal(_) => "a refusal",
+            chat::Content::ToolCall(_) => "a tool call",
+            chat::Content::ToolResult(_) => "a tool result",
+            chat::Content::Opaque(opaque) => {
+                return self.refuse(&format!("a {} block", opaque.kind));
+            }
+        };
+        let role = match self.message.role {
+            Role::System => "a system",
+            Role::User => "a user",
+            Role::Assistant => "an assistant",
+            Role::Tool => "a tool",
+        };
+        self.refuse(&format!("{what} in {role} message"))
+    }
+}
+
+/// The upstream's id of a call, which it need not have.
+fn own_id(id: &str) -> Option<&str> {
+    (!id.is_empty() && !id.starts_with(MADE_UP_ID)).then_some(id)
+}
+
+/// What a URL's ending says of what is there.
+fn by_extension(url: &str) -> Option<&'static str> {
+    let path = url.split(['?', '#']).next()?;
+    let (_, extension) = path.rsplit_once('.')?;
+    Some(match extension.to_ascii_lowercase().as_str() {
+        "png" => "image/png",
+        "jpg" | "jpeg" => "image/jpeg",
+        "webp" => "image/webp",
+        "gif" => "image/gif",
+        "heic" => "image/heic",
+        "pdf" => "application/pdf",
+        "txt" => "text/plain",
+        "mp3" => "audio/mp3",
+        "wav" => "audio/wav",
+        "mp4" => "video/mp4",
+        _ => return None,
+    })
+}

@@ -1,0 +1,73 @@
+//! How the model is asked to reason: from its third version on by a level, before that by a budget
+//! of tokens.
+
+use serde::Serialize;
+use weir_sdk::chat::{ChatRequest, ReasoningEffort};
+
+use super::Context;
+
+/// A budget that the model sets itself.
+const DYNAMIC: i64 = -1;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ThinkingConfig {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking_level: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking_budget: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    include_thoughts: Option<bool>,
+}
+
+/// Whether a model is of the versions that take a budget, and whose calls need no signature.
+pub(super) fn is_before_3(model: &str) -> bool {
+    ["gemini-1", "gemini-2", "gemini-flash-1", "gemini-pro-1"]
+        .iter()
+        .any(|known| model.starts_with(known))
+}
+
+pub(super) fn read(chat: &ChatRequest, context: &mut Context<'_>) -> Option<ThinkingConfig> {
+    let reasoning = &chat.reasoning;
+    let is_off = reasoning.effort == Some(ReasoningEffort::Off);
+    let summary = reasoning.summary.as_deref();
+    let is_hidden = is_off || matches!(summary, Some("omitted" | "none"));
+    let (thinking_level, thinking_budget) = match (reasoning.budget_tokens, reasoning.effort) {
+        (Some(budget), effort) if !is_off => {
+            // The upstream takes one of them, of which this is more exact.
+            context.ignored.add_if(effort.is_some(), "reasoning_effort");
+            (None, Some(i64::from(budget)))
+        }
+        (_, Some(effort)) if is_before_3(&chat.model) => (None, Some(budget_of(effort))),
+        (_, Some(effort)) => (Some(level_of(effort)), None),
+        (_, None) if reasoning.adaptive == Some(true) => (None, Some(DYNAMIC)),
+        (_, None) if reasoning.adaptive == Some(false) => (None, Some(0)),
+        (_, None) => (None, None),
+    };
+    let is_asked = thinking_level.is_some() || thinking_budget.is_some() || summary.is_some();
+    is_asked.then_some(ThinkingConfig {
+        thinking_level,
+        thinking_budget,
+        include_thoughts: (!is_hidden && thinking_budget != Some(0)).then_some(true),
+    })
+}
+
+/// None is the least that these models can do.
+fn level_of(effort: ReasoningEffort) -> &'static str {
+    match effort {
+        ReasoningEffort::Off | ReasoningEffort::Minimal => "minimal",
+        ReasoningEffort::Low => "low",
+        ReasoningEffort::Medium => "medium",
+        ReasoningEffort::High | ReasoningEffort::Highest => "high",
+    }
+}
+
+/// The upstream's own figures for these words in its OpenAI-compatible API.
+fn budget_of(effort: ReasoningEffort) -> i64 {
+    match effort {
+        ReasoningEffort::Off => 0,
+        ReasoningEffort::Minimal | ReasoningEffort::Low => 1024,
+        ReasoningEffort::Medium => 8192,
+        ReasoningEffort::High | ReasoningEffort::Highest => 24_576,
+    }
+}

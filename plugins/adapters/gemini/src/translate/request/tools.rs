@@ -1,0 +1,130 @@
+//! The tools of a request, and which of them the model may call.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use weir_sdk::adapter::Failure;
+use weir_sdk::chat::{ChatRequest, Tool, ToolChoice, ToolKind};
+use weir_sdk::custom;
+use weir_sdk::wire::{self, refuse};
+
+use super::Context;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Tools<'a> {
+    function_declarations: Vec<Function<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Function<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<Cow<'a, str>>,
+    parameters_json_schema: &'a RawValue,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ToolConfig<'a> {
+    function_calling_config: FunctionCalling<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FunctionCalling<'a> {
+    mode: &'static str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    allowed_function_names: Vec<&'a str>,
+}
+
+type Read<'a> = (Option<Tools<'a>>, Option<ToolConfig<'a>>);
+
+pub(super) fn read<'a>(
+    chat: &'a ChatRequest,
+    context: &mut Context<'a>,
+) -> Result<Read<'a>, Failure> {
+    let mut function_declarations = Vec::with_capacity(chat.tools.len());
+    let mut is_strict = false;
+    for (index, tool) in chat.tools.iter().enumerate() {
+        let at = format!("tools[{index}]");
+        let function = function(tool, &at, context)?;
+        // A choice among some that may be none can't be said: the others are not shown.
+        let is_shown = match &chat.tool_choice {
+            ToolChoice::Among(allowed) if !allowed.required => {
+                allowed.names.iter().any(|name| name == function.name)
+            }
+            _ => true,
+        };
+        if is_shown {
+            is_strict |= matches!(&tool.kind, ToolKind::Function(f) if f.strict == Some(true));
+            function_declarations.push(function);
+        }
+    }
+    if function_declarations.is_empty() {
+        return Ok((None, None));
+    }
+    context.ignored.add_if(
+        chat.parallel_tool_calls == Some(false),
+        "parallel_tool_calls",
+    );
+    let config = |mode, allowed_function_names| {
+        Some(ToolConfig {
+            function_calling_config: FunctionCalling {
+                mode,
+                allowed_function_names,
+            },
+        })
+    };
+    let config = match &chat.tool_choice {
+        ToolChoice::None => config("NONE", Vec::new()),
+        ToolChoice::Required => config("ANY", Vec::new()),
+        ToolChoice::Named(name) => config("ANY", vec![name.as_str()]),
+        ToolChoice::Among(allowed) if allowed.required => {
+            config("ANY", allowed.names.iter().map(String::as_str).collect())
+        }
+        // The mode that holds calls to their schemas, as the others do anyway.
+        ToolChoice::Auto | ToolChoice::Among(_) if is_strict => config("VALIDATED", Vec::new()),
+        ToolChoice::Auto | ToolChoice::Among(_) => None,
+    };
+    Ok((
+        Some(Tools {
+            function_declarations,
+        }),
+        config,
+    ))
+}
+
+fn function<'a>(
+    tool: &'a Tool,
+    at: &str,
+    context: &mut Context<'a>,
+) -> Result<Function<'a>, Failure> {
+    wire::refuse_extra(&tool.extra, at)?;
+    context
+        .ignored
+        .add_if(tool.cache.is_some(), "cache_control");
+    match &tool.kind {
+        ToolKind::Function(function) => Ok(Function {
+            name: &function.name,
+            description: function.description.as_deref().map(Cow::Borrowed),
+            parameters_json_schema: wire::object(
+                &format!("{at}.parameters"),
+                &function.input_schema,
+            )?,
+        }),
+        ToolKind::Custom(tool) => {
+            context
+                .ignored
+                .add_if(custom::has_grammar(tool), &format!("{at}.format"));
+            Ok(Function {
+                name: &tool.name,
+                description: Some(Cow::Owned(custom::description(tool))),
+                parameters_json_schema: wire::raw("", custom::SCHEMA)?,
+            })
+        }
+        ToolKind::BuiltIn(tool) => Err(refuse(at, format!("{at}: a tool of type {}", tool.kind))),
+    }
+}

@@ -1,0 +1,164 @@
+//! Ollama's chat, in and out, as plain functions from bytes to bytes.
+//!
+//! What differs between servers is an option of the upstream:
+//!
+//! | option | values | |
+//! |---|---|---|
+//! | `context-tokens` | a number; the server's own choice by default | how large a context a model is loaded with |
+//!
+//! The base URL ends where the API begins: `http://localhost:11434/api`. A server of one's own needs
+//! no credential.
+//!
+//! **Invariant:** an answer that is streamed and one that is not yield the same blocks, and each
+//! ends with exactly one finish event, after all usage.
+//! **Invariant:** nothing is dropped that changes what is asked; such a field is refused by name. What
+//! else is left out is named as ignored. The server is told to do likewise with what does not fit
+//! into its context, which it would cut in silence.
+//!
+//! To say something new to the upstream, edit `request`; to read something new, `answer`; to
+//! tell another refusal apart, `refusal`.
+
+mod answer;
+mod refusal;
+mod request;
+
+use answer::Answer;
+use weir_sdk::adapter::{
+    Begun, CredentialSlot, Description, Event, Exchange, Failure, HttpRequest, HttpResponseHead,
+    RefusedSetting, Request, Setting, Step, Task,
+};
+use weir_sdk::lines::Lines;
+use weir_sdk::response::{self, Refused, Whole};
+
+/// What this dialect is called.
+const DIALECT: &str = "ollama-chat";
+
+/// The only path that is asked for.
+const PATH: &str = "/chat";
+
+/// The only option.
+const CONTEXT_TOKENS: &str = "context-tokens";
+
+/// One answer.
+#[derive(Debug)]
+pub struct Ollama {
+    asked_for_stream: bool,
+    response: Response,
+    answer: Answer,
+}
+
+/// What the response turned out to be.
+#[derive(Debug)]
+enum Response {
+    /// One answer, or lines of a stream under another name.
+    Whole(Whole),
+    Stream(Lines),
+    Refused(Refused),
+}
+
+impl Exchange for Ollama {
+    fn describe() -> Description {
+        let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
+        Description {
+            name: "ollama".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            dialect: DIALECT.to_owned(),
+            credential: CredentialSlot::Bearer,
+            capabilities: words(&["chat"]),
+            options: words(&[CONTEXT_TOKENS]),
+            request_headers: words(&["content-type"]),
+            // What every adapter gets is enough.
+            response_headers: Vec::new(),
+            path_prefixes: words(&[PATH]),
+        }
+    }
+
+    fn configure(options: &[Setting]) -> Result<Vec<u8>, RefusedSetting> {
+        let mut configuration = Vec::new();
+        for (name, value) in options {
+            let why = match (name.as_str(), value.parse::<u32>()) {
+                (CONTEXT_TOKENS, Ok(1..)) => {
+                    configuration = value.clone().into_bytes();
+                    continue;
+                }
+                (CONTEXT_TOKENS, _) => "must be a number of tokens, at least 1",
+                _ => "is not an option of this adapter",
+            };
+            return Err(RefusedSetting {
+                name: name.clone(),
+                why: why.to_owned(),
+            });
+        }
+        Ok(configuration)
+    }
+
+    fn begin(request: Request, configuration: &[u8]) -> Result<Begun<Self>, Failure> {
+        let Task::Chat(chat) = &request.task else {
+            return Err(Failure::unsupported("image requests"));
+        };
+        let context_tokens = str::from_utf8(configuration).ok();
+        let context_tokens = context_tokens.and_then(|tokens| tokens.parse().ok());
+        let written = request::write(chat, &request, context_tokens)?;
+        Ok(Begun {
+            exchange: Self {
+                asked_for_stream: chat.stream,
+                response: Response::Whole(Whole::default()),
+                answer: Answer::new(weir_sdk::custom::names(chat)),
+            },
+            step: Step::Send(HttpRequest {
+                method: "POST".to_owned(),
+                path: PATH.to_owned(),
+                headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+                body: written.body,
+            }),
+            ignored: written.ignored,
+        })
+    }
+
+    fn next(&mut self) -> Result<Step, Failure> {
+        Ok(Step::Done)
+    }
+
+    fn head(&mut self, head: HttpResponseHead) -> Result<(), Failure> {
+        let content_type = response::content_type(&head);
+        self.response = if !(200..300).contains(&head.status) {
+            Response::Refused(Refused::new(head))
+        } else if content_type.contains("ndjson") {
+            Response::Stream(Lines::default())
+        } else if content_type.contains("html") {
+            return Err(response::html());
+        } else if content_type.contains("json") || !self.asked_for_stream {
+            Response::Whole(Whole::default())
+        } else {
+            Response::Stream(Lines::default())
+        };
+        Ok(())
+    }
+
+    fn body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
+        match &mut self.response {
+            Response::Whole(whole) => whole.push(bytes)?,
+            Response::Stream(lines) => {
+                lines.push(bytes);
+                while let Some(line) = lines.next()? {
+                    self.answer.read(&String::from_utf8_lossy(line), events)?;
+                }
+            }
+            Response::Refused(refused) => refused.push(bytes),
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
+        match &mut self.response {
+            Response::Whole(whole) => self.answer.read(&whole.text(), events)?,
+            Response::Stream(lines) => {
+                if let Some(line) = lines.finish() {
+                    self.answer.read(&String::from_utf8_lossy(line), events)?;
+                }
+            }
+            Response::Refused(refused) => return Err(refusal::from_response(refused)),
+        }
+        self.answer.conclude(events)
+    }
+}

@@ -1,0 +1,212 @@
+//! An answer in this dialect, whole or in lines, as the contract's events.
+//!
+//! The two have one shape: a stream's lines are answers that add up. Calls come whole.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::Deserializer;
+use serde_json::value::RawValue;
+use weir_sdk::adapter::{Event, Failure};
+use weir_sdk::blocks::Blocks;
+use weir_sdk::chat::{Block, CallKind, FinishReason, Fragment, Started, ToolCallStart, Usage};
+use weir_sdk::custom;
+use weir_sdk::response;
+
+use super::refusal;
+
+/// What of the answer has been read.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// The names of the tools that take free text.
+    custom_tools: Vec<String>,
+    is_started: bool,
+    /// When the answer began, in digits: what makes ids up that the server gives none.
+    began: String,
+    blocks: Blocks,
+    calls: usize,
+    finish: Option<FinishReason>,
+    concluded: bool,
+}
+
+/// An answer, or a line of one.
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+    model: Option<String>,
+    #[serde(borrow)]
+    created_at: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    message: Option<Message<'a>>,
+    done: Option<bool>,
+    done_reason: Option<String>,
+    #[serde(borrow)]
+    prompt_eval_count: Option<&'a RawValue>,
+    #[serde(borrow)]
+    eval_count: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Message<'a> {
+    content: Option<String>,
+    thinking: Option<String>,
+    #[serde(borrow)]
+    tool_calls: Option<Vec<Call<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct Call<'a> {
+    id: Option<String>,
+    #[serde(borrow)]
+    function: Function<'a>,
+}
+
+#[derive(Deserialize)]
+struct Function<'a> {
+    name: Option<String>,
+    #[serde(borrow)]
+    arguments: Option<&'a RawValue>,
+}
+
+impl Answer {
+    pub(super) fn new(custom_tools: Vec<String>) -> Self {
+        Self {
+            custom_tools,
+            is_started: false,
+            began: String::new(),
+            blocks: Blocks::default(),
+            calls: 0,
+            finish: None,
+            concluded: false,
+        }
+    }
+
+    /// Reads a line of a stream, or all of an answer, which may be lines too.
+    pub(super) fn read(&mut self, json: &str, events: &mut Vec<Event>) -> Result<(), Failure> {
+        for raw in Deserializer::from_str(json).into_iter::<&RawValue>() {
+            let raw = raw.map_err(|error| unreadable(&error))?;
+            let line: Line<'_> =
+                serde_json::from_str(raw.get()).map_err(|error| unreadable(&error))?;
+            if line.error.is_some() {
+                return Err(refusal::from_error(raw.get()));
+            }
+            self.read_line(line, events)?;
+        }
+        Ok(())
+    }
+
+    /// Emits the finish event. Does so once.
+    ///
+    /// # Errors
+    ///
+    /// [`FailureKind::Malformed`](weir_sdk::adapter::FailureKind::Malformed) for an answer that was
+    /// cut: it was not done.
+    pub(super) fn conclude(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
+        if self.concluded {
+            return Ok(());
+        }
+        let finish = self.finish.take().ok_or_else(response::cut)?;
+        self.blocks.end_run(events);
+        self.concluded = true;
+        events.push(Event::Finish(match finish {
+            // The upstream has no word of its own for this.
+            FinishReason::Stop if self.calls > 0 => FinishReason::ToolCalls,
+            finish => finish,
+        }));
+        Ok(())
+    }
+
+    fn read_line(&mut self, line: Line<'_>, events: &mut Vec<Event>) -> Result<(), Failure> {
+        if !std::mem::replace(&mut self.is_started, true) {
+            let created_at = line.created_at.unwrap_or_default();
+            self.began = created_at
+                .chars()
+                .filter(char::is_ascii_digit)
+                .take(32)
+                .collect();
+            if line.model.is_some() {
+                let (id, model) = (None, line.model);
+                events.push(Event::Started(Started { id, model }));
+            }
+        }
+        if let Some(message) = line.message {
+            for (block, said) in [
+                (Block::Reasoning, message.thinking),
+                (Block::Text, message.content),
+            ] {
+                if let Some(said) = said.filter(|said| !said.is_empty()) {
+                    self.blocks.say(block, said, events);
+                }
+            }
+            for call in message.tool_calls.into_iter().flatten() {
+                self.read_call(call, events)?;
+            }
+        }
+        if line.done == Some(true) {
+            let usage = Usage {
+                input_tokens: count(line.prompt_eval_count),
+                cache_read_tokens: None,
+                cache_write_short_tokens: None,
+                cache_write_long_tokens: None,
+                output_tokens: count(line.eval_count),
+                reasoning_tokens: None,
+                images: None,
+                other: Vec::new(),
+            };
+            if usage.input_tokens.is_some() || usage.output_tokens.is_some() {
+                events.push(Event::Usage(usage));
+            }
+            let reason = line.done_reason.unwrap_or_default();
+            self.finish = Some(match reason.as_str() {
+                "" | "stop" | "load" | "unload" => FinishReason::Stop,
+                "length" => FinishReason::Length,
+                "tool_calls" => FinishReason::ToolCalls,
+                _ => FinishReason::Other(reason),
+            });
+        }
+        Ok(())
+    }
+
+    fn read_call(&mut self, call: Call<'_>, events: &mut Vec<Event>) -> Result<(), Failure> {
+        let Some(name) = call.function.name.filter(|name| !name.is_empty()) else {
+            return Err(Failure::malformed("a tool call without a name"));
+        };
+        let made_up = || format!("call_{}_{}", self.began, self.calls);
+        let id = call.id.filter(|id| !id.is_empty()).unwrap_or_else(made_up);
+        self.calls += 1;
+        let arguments = match call.function.arguments.map_or("null", RawValue::get) {
+            "null" => "{}".to_owned(),
+            // A text that has the object in it.
+            text if text.starts_with('"') => {
+                let text: String =
+                    serde_json::from_str(text).map_err(|error| unreadable(&error))?;
+                if text.trim().is_empty() {
+                    "{}".to_owned()
+                } else {
+                    text
+                }
+            }
+            object => object.to_owned(),
+        };
+        let kind = custom::kind_of(&self.custom_tools, &name);
+        let text = match kind {
+            CallKind::Function => arguments,
+            CallKind::Custom => custom::input(arguments),
+        };
+        let start = ToolCallStart { id, name, kind };
+        let index = self.blocks.begin(Block::ToolCall(start), events);
+        events.push(Event::Fragment(Fragment { index, text }));
+        events.push(Event::BlockEnd(index));
+        Ok(())
+    }
+}
+
+/// A number that can be a count: negative, broken and huge ones, and texts, are not.
+fn count(raw: Option<&RawValue>) -> Option<u64> {
+    raw?.get().parse().ok()
+}
+
+fn unreadable(error: &serde_json::Error) -> Failure {
+    response::unreadable("a chat's answer", error)
+}

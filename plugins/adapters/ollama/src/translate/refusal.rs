@@ -1,0 +1,70 @@
+//! What the upstream says when it does not answer: `{"error": "…"}`. The text is what tells one
+//! refusal from another.
+
+use serde_json::Value;
+use weir_sdk::adapter::{Failure, FailureKind};
+use weir_sdk::failure::{from_status, retry_after_ms, shortened};
+use weir_sdk::response::{Refused, content_type};
+
+/// The failure that a response other than a success stands for.
+pub(super) fn from_response(refused: &Refused) -> Failure {
+    let (status, headers) = (refused.head.status, &refused.head.headers);
+    let body = refused.text();
+    let Some(message) = message_of(&body) else {
+        // A proxy's own words; a page for people says nothing to a log.
+        let is_page = content_type(&refused.head).contains("html");
+        return from_status(status, headers, if is_page { "" } else { &body });
+    };
+    let failure = match kind_of(status, &message) {
+        Some(kind) => Failure {
+            retry_after_ms: (kind == FailureKind::Unavailable)
+                .then(|| retry_after_ms(headers))
+                .flatten(),
+            ..Failure::new(kind, shortened(&message))
+        },
+        None => from_status(status, headers, &message),
+    };
+    failure.with_upstream_error(&body)
+}
+
+/// The failure that an error in an answer stands for. There is no status: it said 200 before this
+/// happened.
+pub(super) fn from_error(error: &str) -> Failure {
+    let message = message_of(error).unwrap_or_default();
+    let kind = kind_of(400, &message).unwrap_or(FailureKind::Unavailable);
+    let text = match shortened(&message) {
+        "" => "the stream ended with an error",
+        text => text,
+    };
+    Failure::new(kind, text).with_upstream_error(error)
+}
+
+/// What stands under `error`: a text, at times with another such object in it.
+fn message_of(json: &str) -> Option<String> {
+    let value: Value = serde_json::from_str(json).ok()?;
+    let error = value.get("error")?;
+    let message = match error {
+        Value::String(message) => message.clone(),
+        error => error.get("message")?.as_str()?.to_owned(),
+    };
+    // Nested once, by the runner behind the server.
+    let inner = serde_json::from_str::<Value>(&message).ok();
+    let inner = inner
+        .as_ref()
+        .and_then(|inner| inner.get("error")?.get("message")?.as_str());
+    Some(inner.map_or(message.clone(), str::to_owned))
+}
+
+fn kind_of(status: u16, message: &str) -> Option<FailureKind> {
+    if !(400..500).contains(&status) || matches!(status, 401 | 403 | 429) {
+        return None;
+    }
+    let says = |words: &str| message.contains(words);
+    if says("context size") || says("context length") {
+        Some(FailureKind::ContextLength)
+    } else if says("model") && says("not found") {
+        Some(FailureKind::ModelNotFound)
+    } else {
+        None
+    }
+}

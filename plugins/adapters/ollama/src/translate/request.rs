@@ -1,0 +1,490 @@
+//! A request in this dialect.
+//!
+//! Some things are left out on purpose, and named as ignored, since they change neither the
+//! question nor its price: cache marks, signatures, sealed reasoning, a budget of reasoning (the
+//! output limit bounds that, too), a schema's name, and other dialects' labels and hints; and that
+//! calls be made one at a time, which the upstream can't be told and which no client can rely on
+//! with every model.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use weir_sdk::adapter::{BodyPart, Failure, Request};
+use weir_sdk::body::{self, Base64, Splices};
+use weir_sdk::chat::{
+    self, CallKind, ChatRequest, Content, ReasoningEffort, ResponseFormat, Role, Source, ToolCall,
+    ToolChoice, ToolContent, ToolKind, ToolResult,
+};
+use weir_sdk::custom::{self, Arguments};
+use weir_sdk::wire::{self, Ignored, refuse};
+
+/// A request that can be sent.
+pub(super) struct Written {
+    pub(super) body: Vec<BodyPart>,
+    /// The names of what was left out.
+    pub(super) ignored: Vec<String>,
+}
+
+/// Writes the request.
+///
+/// # Errors
+///
+/// [`FailureKind::Unsupported`](weir_sdk::adapter::FailureKind::Unsupported) with the name of what
+/// the dialect can't express.
+pub(super) fn write(
+    chat: &ChatRequest,
+    request: &Request,
+    context_tokens: Option<u32>,
+) -> Result<Written, Failure> {
+    let splices = Splices::default();
+    let mut context = Context {
+        request,
+        splices: &splices,
+        ignored: Ignored::default(),
+    };
+    let body = Body {
+        model: &chat.model,
+        messages: messages(chat, &mut context)?,
+        tools: tools(chat, &mut context)?,
+        format: format(chat, &mut context)?,
+        think: think(chat, &mut context),
+        stream: chat.stream,
+        truncate: false,
+        shift: false,
+        options: options(chat, context_tokens, &mut context)?,
+    };
+    let body = splices
+        .write(&body, body::estimated_bytes(chat))
+        .map_err(|error| Failure::unsupported(error.to_string()))?;
+    Ok(Written {
+        body,
+        ignored: context.ignored.into_names(),
+    })
+}
+
+/// What translating needs beside the piece that is translated, and what it finds out.
+struct Context<'a> {
+    request: &'a Request,
+    splices: &'a Splices,
+    ignored: Ignored,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    messages: Vec<Message<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Tool<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    format: Option<Format<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    think: Option<Think>,
+    stream: bool,
+    /// Both off: what does not fit is an error, rather than cut in silence.
+    truncate: bool,
+    shift: bool,
+    options: Options<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Format<'a> {
+    Json(&'static str),
+    Schema(&'a RawValue),
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Think {
+    Switch(bool),
+    Level(&'static str),
+}
+
+#[derive(Serialize)]
+struct Options<'a> {
+    num_predict: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    num_ctx: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_p: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_k: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    presence_penalty: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    frequency_penalty: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seed: Option<i64>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    stop: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Message<'a> {
+    role: &'static str,
+    content: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    images: Vec<Base64<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<Call<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_call_id: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Call<'a> {
+    id: &'a str,
+    function: CalledFunction<'a>,
+}
+
+#[derive(Serialize)]
+struct CalledFunction<'a> {
+    name: &'a str,
+    arguments: Called<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Called<'a> {
+    Object(&'a RawValue),
+    FreeText(Arguments<'a>),
+}
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    function: Function<'a>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<Cow<'a, str>>,
+    parameters: &'a RawValue,
+}
+
+fn format<'a>(
+    chat: &'a ChatRequest,
+    context: &mut Context<'a>,
+) -> Result<Option<Format<'a>>, Failure> {
+    Ok(match &chat.response_format {
+        ResponseFormat::Text => None,
+        ResponseFormat::Json => Some(Format::Json("json")),
+        ResponseFormat::JsonSchema(schema) => {
+            for (is_there, name) in [
+                (schema.name.is_some(), "response_format.json_schema.name"),
+                (
+                    schema.description.is_some(),
+                    "response_format.json_schema.description",
+                ),
+            ] {
+                context.ignored.add_if(is_there, name);
+            }
+            let name = "response_format.json_schema.schema";
+            Some(Format::Schema(wire::object(name, &schema.schema)?))
+        }
+    })
+}
+
+/// Most models reason or do not; one family takes levels, and refuses nothing else.
+fn think(chat: &ChatRequest, context: &mut Context<'_>) -> Option<Think> {
+    let reasoning = &chat.reasoning;
+    for (is_there, name) in [
+        (reasoning.budget_tokens.is_some(), "reasoning.budget_tokens"),
+        (reasoning.summary.is_some(), "reasoning.summary"),
+    ] {
+        context.ignored.add_if(is_there, name);
+    }
+    let takes_levels = chat.model.contains("gpt-oss");
+    match reasoning.effort {
+        Some(ReasoningEffort::Off) => Some(Think::Switch(false)),
+        Some(effort) if takes_levels => Some(Think::Level(match effort {
+            ReasoningEffort::Off | ReasoningEffort::Minimal | ReasoningEffort::Low => "low",
+            ReasoningEffort::Medium => "medium",
+            ReasoningEffort::High | ReasoningEffort::Highest => "high",
+        })),
+        Some(_) => Some(Think::Switch(true)),
+        None if reasoning.budget_tokens.is_some() => Some(Think::Switch(true)),
+        None => reasoning.adaptive.map(Think::Switch),
+    }
+}
+
+fn options<'a>(
+    chat: &'a ChatRequest,
+    num_ctx: Option<u32>,
+    context: &mut Context<'a>,
+) -> Result<Options<'a>, Failure> {
+    if let Some(modality) = chat.modalities.iter().find(|name| *name != "text") {
+        return Err(refuse("modalities", format!("modalities: {modality}")));
+    }
+    for (name, _) in &chat.extra {
+        if !wire::is_advisory(name) {
+            return Err(refuse(name, name));
+        }
+        context.ignored.add(name);
+    }
+    Ok(Options {
+        num_predict: chat.max_output_tokens,
+        num_ctx,
+        temperature: chat.temperature,
+        top_p: chat.top_p,
+        top_k: chat.top_k,
+        presence_penalty: chat.presence_penalty,
+        frequency_penalty: chat.frequency_penalty,
+        seed: chat.seed,
+        stop: &chat.stop,
+    })
+}
+
+/// The tools that the model may call. That it must can't be said.
+fn tools<'a>(chat: &'a ChatRequest, context: &mut Context<'a>) -> Result<Vec<Tool<'a>>, Failure> {
+    let allowed: Option<&[String]> = match &chat.tool_choice {
+        ToolChoice::Auto => None,
+        ToolChoice::None => Some(&[]),
+        ToolChoice::Among(allowed) if !allowed.required => Some(&allowed.names),
+        ToolChoice::Required | ToolChoice::Named(_) | ToolChoice::Among(_) => {
+            return Err(refuse(
+                "tool_choice",
+                "tool_choice: a tool that must be called",
+            ));
+        }
+    };
+    let mut tools = Vec::with_capacity(chat.tools.len());
+    for (index, tool) in chat.tools.iter().enumerate() {
+        let function = function(tool, &format!("tools[{index}]"), context)?;
+        let is_allowed = |names: &[String]| names.iter().any(|name| name == function.name);
+        if allowed.is_none_or(is_allowed) {
+            let kind = "function";
+            tools.push(Tool { kind, function });
+        }
+    }
+    let is_one_by_one = chat.parallel_tool_calls == Some(false) && !tools.is_empty();
+    context.ignored.add_if(is_one_by_one, "parallel_tool_calls");
+    Ok(tools)
+}
+
+fn function<'a>(
+    tool: &'a chat::Tool,
+    at: &str,
+    context: &mut Context<'a>,
+) -> Result<Function<'a>, Failure> {
+    wire::refuse_extra(&tool.extra, at)?;
+    context
+        .ignored
+        .add_if(tool.cache.is_some(), "cache_control");
+    match &tool.kind {
+        ToolKind::Function(function) => {
+            // The server holds no call to its schema.
+            let strict = format!("{at}.strict");
+            context
+                .ignored
+                .add_if(function.strict == Some(true), &strict);
+            let parameters = format!("{at}.parameters");
+            Ok(Function {
+                name: &function.name,
+                description: function.description.as_deref().map(Cow::Borrowed),
+                parameters: wire::object(&parameters, &function.input_schema)?,
+            })
+        }
+        ToolKind::Custom(tool) => {
+            context
+                .ignored
+                .add_if(custom::has_grammar(tool), &format!("{at}.format"));
+            Ok(Function {
+                name: &tool.name,
+                description: Some(Cow::Owned(custom::description(tool))),
+                parameters: wire::raw("", custom::SCHEMA)?,
+            })
+        }
+        ToolKind::BuiltIn(tool) => Err(refuse(at, format!("{at}: a tool of type {}", tool.kind))),
+    }
+}
+
+fn messages<'a>(
+    chat: &'a ChatRequest,
+    context: &mut Context<'a>,
+) -> Result<Vec<Message<'a>>, Failure> {
+    let mut messages = Vec::with_capacity(chat.messages.len());
+    for (index, message) in chat.messages.iter().enumerate() {
+        let at = At {
+            name: format!("messages[{index}]"),
+            message,
+        };
+        at.add_to(&mut messages, context)?;
+    }
+    Ok(messages)
+}
+
+/// A message and its name, so that a refusal can say where it is.
+struct At<'a> {
+    name: String,
+    message: &'a chat::Message,
+}
+
+impl<'a> At<'a> {
+    fn refuse(&self, what: &str) -> Failure {
+        refuse(&self.name, format!("{}: {what}", self.name))
+    }
+
+    /// Here a message has one text, and each result is a message of its own.
+    fn add_to(
+        &self,
+        messages: &mut Vec<Message<'a>>,
+        context: &mut Context<'a>,
+    ) -> Result<(), Failure> {
+        let message = self.message;
+        if message.name.is_some() && message.role != Role::Tool {
+            return Err(self.refuse("a name"));
+        }
+        wire::refuse_extra(&message.extra, &self.name)?;
+        let (mut texts, mut thoughts) = (Vec::new(), Vec::new());
+        let (mut images, mut tool_calls, mut has_results) = (Vec::new(), Vec::new(), false);
+        for part in &message.parts {
+            wire::refuse_extra(&part.extra, &self.name)?;
+            context
+                .ignored
+                .add_if(part.cache.is_some(), "cache_control");
+            context
+                .ignored
+                .add_if(part.signature.is_some(), "signature");
+            let is_from_model = message.role == Role::Assistant;
+            match &part.content {
+                Content::Text(text) | Content::Refusal(text) => texts.push(text.as_str()),
+                Content::Image(image) if message.role == Role::User => {
+                    context
+                        .ignored
+                        .add_if(image.detail.is_some(), "image_url.detail");
+                    images.push(self.image(&image.source, context)?);
+                }
+                Content::Reasoning(reasoning) if is_from_model => {
+                    context
+                        .ignored
+                        .add_if(reasoning.sealed.is_some(), "reasoning");
+                    thoughts.push(reasoning.text.as_str());
+                }
+                Content::ToolCall(call) if is_from_model => tool_calls.push(self.call(call)?),
+                Content::ToolResult(result) if !is_from_model => {
+                    messages.push(self.result(result)?);
+                    has_results = true;
+                }
+                other => return Err(self.refuse_for_role(other)),
+            }
+        }
+        let thoughts = thoughts.join("\n");
+        let is_said = !texts.is_empty() || !images.is_empty() || !tool_calls.is_empty();
+        if is_said || !has_results {
+            messages.push(Message {
+                role: match message.role {
+                    Role::System => "system",
+                    Role::User | Role::Tool => "user",
+                    Role::Assistant => "assistant",
+                },
+                content: joined(&texts),
+                thinking: (!thoughts.is_empty()).then_some(thoughts),
+                images,
+                tool_calls,
+                tool_name: None,
+                tool_call_id: None,
+            });
+        }
+        Ok(())
+    }
+
+    fn image(&self, source: &Source, context: &Context<'a>) -> Result<Base64<'a>, Failure> {
+        let Source::Attachment(index) = *source else {
+            return Err(self.refuse("an image that is not in the request"));
+        };
+        let attachments = &context.request.attachments;
+        wire::media_type(attachments, index, None, &self.name)?;
+        Ok(context.splices.base64(index))
+    }
+
+    fn call(&self, call: &'a ToolCall) -> Result<Call<'a>, Failure> {
+        let arguments = match (call.kind, call.arguments.trim()) {
+            (CallKind::Custom, _) => Called::FreeText(Arguments {
+                input: &call.arguments,
+            }),
+            (CallKind::Function, "") => Called::Object(wire::raw(&self.name, "{}")?),
+            (CallKind::Function, arguments) => Called::Object(
+                wire::object(&self.name, arguments)
+                    .map_err(|_| self.refuse("arguments of a call that are no JSON object"))?,
+            ),
+        };
+        Ok(Call {
+            id: &call.id,
+            function: CalledFunction {
+                name: &call.name,
+                arguments,
+            },
+        })
+    }
+
+    fn result(&self, result: &'a ToolResult) -> Result<Message<'a>, Failure> {
+        // The dialect has no flag for an error, so the model is told in words.
+        let mut texts: Vec<&str> = result
+            .is_error
+            .then_some("The tool failed.")
+            .into_iter()
+            .collect();
+        for content in &result.content {
+            match content {
+                ToolContent::Text(text) => texts.push(text),
+                ToolContent::Image(_) => return Err(self.refuse("an image that a tool saw")),
+                ToolContent::File(_) => return Err(self.refuse("a file that a tool saw")),
+                ToolContent::Opaque(opaque) => {
+                    return Err(self.refuse(&format!("a {} block", opaque.kind)));
+                }
+            }
+        }
+        Ok(Message {
+            role: "tool",
+            content: joined(&texts),
+            thinking: None,
+            images: Vec::new(),
+            tool_calls: Vec::new(),
+            tool_name: result.tool_name.as_deref(),
+            tool_call_id: Some(&result.call_id),
+        })
+    }
+
+    fn refuse_for_role(&self, content: &Content) -> Failure {
+        let what = match content {
+            Content::Text(_) => "text",
+            Content::Image(_) => "an image",
+            Content::Audio(_) => "audio",
+            Content::File(_) => "a file",
+            Content::Reasoning(_) => "reasoning",
+            Content::Refusal(_) => "a refusal",
+            Content::ToolCall(_) => "a tool call",
+            Content::ToolResult(_) => "a tool result",
+            Content::Opaque(opaque) => {
+                return self.refuse(&format!("a {} block", opaque.kind));
+            }
+        };
+        let role = match self.message.role {
+            Role::System => "a system",
+            Role::User => "a user",
+            Role::Assistant => "an assistant",
+            Role::Tool => "a tool",
+        };
+        self.refuse(&format!("{what} in {role} message"))
+    }
+}
+
+/// A line between the texts keeps them apart.
+fn joined<'a>(texts: &[&'a str]) -> Cow<'a, str> {
+    match *texts {
+        [] => Cow::Borrowed(""),
+        [text] => Cow::Borrowed(text),
+        _ => Cow::Owned(texts.join("\n")),
+    }
+}

@@ -1,0 +1,4 @@
+//! The adapter as the host drives it: one exchange from the request to the end of its answer.
+
+mod answers;
+mod requests;

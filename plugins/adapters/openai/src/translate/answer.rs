@@ -190,6 +190,7 @@ impl Answer {
             refusal,
             reasoning_content,
             reasoning,
+            reasoning_details,
             annotations,
             tool_calls,
             function_call,
@@ -200,7 +201,11 @@ impl Answer {
         } else {
             reasoning_content
         };
-        for thought in [reasoning.text, content.reasoning] {
+        let reasoning = match (reasoning.text, reasoning_details) {
+            (text, Some(details)) if text.is_empty() => wire::readable_details(details),
+            (text, _) => text,
+        };
+        for thought in [reasoning, content.reasoning] {
             self.say(Block::Reasoning, thought, events);
         }
         self.say_text(content.text, events);

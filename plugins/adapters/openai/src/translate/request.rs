@@ -202,7 +202,7 @@ impl Body<'_> {
     fn write_reasoning<M: SerializeMap>(&self, body: &mut M) -> Result<(), M::Error> {
         let reasoning = &self.chat.reasoning;
         if reasoning.budget_tokens.is_some() {
-            return Err(self.context.refuse("", "reasoning budget in tokens"));
+            self.context.ignore("reasoning.budget_tokens");
         }
         if reasoning.summary.is_some() {
             self.context.ignore("reasoning.summary");
@@ -210,7 +210,13 @@ impl Body<'_> {
         if reasoning.adaptive.is_some() {
             self.context.ignore("reasoning.adaptive");
         }
-        let effort = reasoning.effort.map(|effort| match effort {
+        // A budget is no word of this dialect, and stands for an effort where none is named.
+        let meant = reasoning.budget_tokens.map(|tokens| match tokens {
+            0..2048 => ReasoningEffort::Low,
+            2048..8192 => ReasoningEffort::Medium,
+            8192.. => ReasoningEffort::High,
+        });
+        let effort = reasoning.effort.or(meant).map(|effort| match effort {
             ReasoningEffort::Off => "none",
             ReasoningEffort::Minimal => "minimal",
             ReasoningEffort::Low => "low",

@@ -728,3 +728,21 @@ fn says_usage_when_it_changes_and_before_it_finishes() {
         ]
     );
 }
+
+#[test]
+fn reads_reasoning_that_stands_in_details_alone() {
+    let message = r#"{"reasoning":null,"reasoning_details":[{"type":"reasoning.summary","summary":"Hm."},
+        {"type":"reasoning.encrypted","data":"x"},{"type":"reasoning.text","text":" So."}],"content":"a"}"#;
+    let reasoned = answer(
+        [(Block::Reasoning, "Hm. So."), (Block::Text, "a")],
+        FinishReason::Stop,
+    );
+    assert_eq!(whole(message, "\"stop\""), Ok(reasoned));
+    // Beside the text, they say the same again.
+    let message = message.replace("null", "\"Hm.\"");
+    let reasoned = answer(
+        [(Block::Reasoning, "Hm."), (Block::Text, "a")],
+        FinishReason::Stop,
+    );
+    assert_eq!(whole(&message, "\"stop\""), Ok(reasoned));
+}

@@ -358,11 +358,14 @@ fn names_each_reasoning_effort() {
         });
         assert_eq!(body(effort, &[])["reasoning_effort"], sent);
     }
-    let budget = with(ReasoningRequest {
-        budget_tokens: Some(1),
-        ..NO_REASONING
-    });
-    assert_eq!(refusal(budget, &[]), "reasoning budget in tokens");
+    for (tokens, meant) in [(1024, "low"), (4000, "medium"), (16_000, "high")] {
+        let budget = with(ReasoningRequest {
+            budget_tokens: Some(tokens),
+            ..NO_REASONING
+        });
+        assert_eq!(body(budget.clone(), &[])["reasoning_effort"], meant);
+        assert_eq!(ignored(budget, &[]), ["reasoning.budget_tokens"]);
+    }
     let shown = with(ReasoningRequest {
         summary: Some("auto".to_owned()),
         adaptive: Some(true),
@@ -891,6 +894,10 @@ fn passes_harmless_fields_leaves_out_advisory_ones_and_refuses_others_by_name() 
     }
     for field in ["web_search_options", "n", "max_tokens"] {
         assert_eq!(refusal(with_extra(field, "1"), &[]), field);
+    }
+    // What another dialect's clients mean by these changes nothing here.
+    for field in ["context_management", "cache_control"] {
+        assert_eq!(ignored(with_extra(field, "1"), &[]), [field]);
     }
     let request = ChatRequest {
         top_k: Some(1),

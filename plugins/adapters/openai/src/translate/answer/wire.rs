@@ -72,12 +72,29 @@ pub(super) struct Delta<'a> {
     pub(super) reasoning_content: Spoken,
     #[serde(default)]
     pub(super) reasoning: Spoken,
+    /// OpenRouter's, beside the above or alone.
+    #[serde(borrow)]
+    pub(super) reasoning_details: Option<&'a RawValue>,
     #[serde(borrow)]
     pub(super) annotations: Option<&'a RawValue>,
     #[serde(borrow)]
     pub(super) tool_calls: Option<Vec<CallDelta<'a>>>,
     #[serde(borrow)]
     pub(super) function_call: Option<FunctionDelta<'a>>,
+}
+
+/// What can be read of `reasoning_details`: texts and summaries, not what is encrypted.
+pub(super) fn readable_details(raw: &RawValue) -> String {
+    #[derive(Deserialize)]
+    struct Detail {
+        text: Option<String>,
+        summary: Option<String>,
+    }
+    let details: Vec<Detail> = serde_json::from_str(raw.get()).unwrap_or_default();
+    let texts = details
+        .into_iter()
+        .filter_map(|detail| detail.text.or(detail.summary));
+    texts.collect()
 }
 
 #[derive(Default, Deserialize)]

@@ -19,7 +19,10 @@ pub(crate) fn weir(folder: &Path) -> Command {
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WEIR_")) {
         command.env_remove(name);
     }
-    command.env_remove("OPENAI_API_KEY").current_dir(folder);
+    for name in ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"] {
+        command.env_remove(name);
+    }
+    command.current_dir(folder);
     command
 }
 

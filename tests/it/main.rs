@@ -1,5 +1,6 @@
 //! weir's integration tests: one binary, a module for each feature, over real sockets and real Wasm.
 
+mod adapters;
 mod admin;
 mod archive;
 mod billing;

@@ -1,0 +1,218 @@
+//! The adapters that weir brings beside `openai` and `demo`, each on a scripted upstream of its dialect.
+
+use serde_json::{Value, json};
+use tests::gateway::UPSTREAM_CREDENTIAL;
+use tests::{Gateway, Reply, Upstream};
+
+/// A provider's API, as far as one answer goes.
+struct Provider {
+    adapter: &'static str,
+    path: &'static str,
+    stream_path: &'static str,
+    /// The header that has the credential.
+    credential: &'static str,
+    /// Where in the request the picture is.
+    picture: &'static str,
+    whole: fn() -> Reply,
+    stream: fn() -> Reply,
+}
+
+const PROVIDERS: [Provider; 3] = [
+    Provider {
+        adapter: "anthropic",
+        path: "/messages",
+        stream_path: "/messages",
+        credential: "x-api-key",
+        picture: "/messages/0/content/1/source/data",
+        whole: || {
+            Reply::json(
+                200,
+                &json!({
+                    "id": "msg_1", "type": "message", "role": "assistant", "model": "m",
+                    "content": [
+                        { "type": "thinking", "thinking": "Hm.", "signature": "c2ln" },
+                        { "type": "text", "text": "Hi there" },
+                        { "type": "tool_use", "id": "t1", "name": "look", "input": { "at": 1 } },
+                    ],
+                    "stop_reason": "tool_use",
+                    "usage": { "input_tokens": 5, "cache_read_input_tokens": 3, "output_tokens": 7 },
+                }),
+            )
+        },
+        stream: || {
+            Reply::events([
+                r#"{"type":"message_start","message":{"id":"msg_1","model":"m","content":[],"usage":{"input_tokens":5,"cache_read_input_tokens":3,"output_tokens":1}}}"#,
+                r#"{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}"#,
+                r#"{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"Hm."}}"#,
+                r#"{"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"c2ln"}}"#,
+                r#"{"type":"content_block_stop","index":0}"#,
+                r#"{"type":"content_block_start","index":1,"content_block":{"type":"text","text":""}}"#,
+                r#"{"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"Hi "}}"#,
+                r#"{"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"there"}}"#,
+                r#"{"type":"content_block_stop","index":1}"#,
+                r#"{"type":"content_block_start","index":2,"content_block":{"type":"tool_use","id":"t1","name":"look","input":{}}}"#,
+                r#"{"type":"content_block_delta","index":2,"delta":{"type":"input_json_delta","partial_json":"{\"at\":1}"}}"#,
+                r#"{"type":"content_block_stop","index":2}"#,
+                r#"{"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"output_tokens":7}}"#,
+                r#"{"type":"message_stop"}"#,
+            ])
+        },
+    },
+    Provider {
+        adapter: "gemini",
+        path: "/models/scripted:generateContent",
+        stream_path: "/models/scripted:streamGenerateContent?alt=sse",
+        credential: "x-goog-api-key",
+        picture: "/contents/0/parts/1/inlineData/data",
+        whole: || {
+            Reply::json(
+                200,
+                &json!({
+                    "candidates": [{
+                        "content": { "parts": [
+                            { "text": "Hm.", "thought": true },
+                            { "text": "Hi there" },
+                            { "functionCall": { "id": "t1", "name": "look", "args": { "at": 1 } } },
+                        ] },
+                        "finishReason": "STOP",
+                    }],
+                    "usageMetadata": { "promptTokenCount": 8, "candidatesTokenCount": 5, "thoughtsTokenCount": 2 },
+                }),
+            )
+        },
+        stream: || {
+            Reply::events([
+                r#"{"candidates":[{"content":{"parts":[{"text":"Hm.","thought":true}]}}]}"#,
+                r#"{"candidates":[{"content":{"parts":[{"text":"Hi "}]}}]}"#,
+                r#"{"candidates":[{"content":{"parts":[{"text":"there"},{"functionCall":{"id":"t1","name":"look","args":{"at":1}}}]}}]}"#,
+                r#"{"candidates":[{"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":8,"candidatesTokenCount":5,"thoughtsTokenCount":2}}"#,
+            ])
+        },
+    },
+    Provider {
+        adapter: "ollama",
+        path: "/chat",
+        stream_path: "/chat",
+        credential: "authorization",
+        picture: "/messages/0/images/0",
+        whole: || {
+            Reply::json(
+                200,
+                &json!({
+                    "model": "m",
+                    "message": {
+                        "role": "assistant", "thinking": "Hm.", "content": "Hi there",
+                        "tool_calls": [{ "id": "t1", "function": { "name": "look", "arguments": { "at": 1 } } }],
+                    },
+                    "done": true, "done_reason": "stop", "prompt_eval_count": 8, "eval_count": 7,
+                }),
+            )
+        },
+        stream: || {
+            let lines = [
+                r#"{"model":"m","message":{"thinking":"Hm.","content":""},"done":false}"#,
+                r#"{"model":"m","message":{"content":"Hi "},"done":false}"#,
+                r#"{"model":"m","message":{"content":"there","tool_calls":[{"id":"t1","function":{"name":"look","arguments":{"at":1}}}]},"done":false}"#,
+                r#"{"model":"m","message":{"content":""},"done":true,"done_reason":"stop","prompt_eval_count":8,"eval_count":7}"#,
+            ];
+            Reply::new(200)
+                .header("content-type", "application/x-ndjson")
+                .body(lines.join("\n") + "\n")
+        },
+    },
+];
+
+/// A question with a picture, to a model that may call a tool.
+fn question() -> Value {
+    json!({
+        "model": "scripted",
+        "messages": [{ "role": "user", "content": [
+            { "type": "text", "text": "What is this?" },
+            { "type": "image_url", "image_url": { "url": "data:image/png;base64,iVBORw0KGgo=" } },
+        ] }],
+        "tools": [{ "type": "function", "function": { "name": "look", "parameters": { "type": "object" } } }],
+    })
+}
+
+async fn gateway(provider: &Provider, upstream: &Upstream) -> Gateway {
+    Gateway::builder()
+        .provider("scripted", provider.adapter, Some(upstream))
+        .model("scripted", &["scripted"])
+        .start()
+        .await
+}
+
+#[tokio::test]
+async fn each_provider_is_asked_in_its_dialect_and_answers_in_the_clients() {
+    for provider in &PROVIDERS {
+        let upstream = Upstream::start().await;
+        upstream.will((provider.whole)());
+        let gateway = gateway(provider, &upstream).await;
+        let answer = gateway.client().post("/chat", &question()).await;
+        assert_eq!(
+            answer.status,
+            200,
+            "{}: {}",
+            provider.adapter,
+            answer.text()
+        );
+        let json = answer.json();
+        let (message, usage) = (&json["choices"][0]["message"], &json["usage"]);
+        assert_eq!(message["content"], "Hi there");
+        assert_eq!(message["reasoning_content"], "Hm.");
+        let called = &message["tool_calls"][0];
+        assert_eq!(called["id"], "t1");
+        assert_eq!(called["function"]["name"], "look");
+        let arguments = called["function"]["arguments"].as_str().expect("a text");
+        assert_eq!(
+            serde_json::from_str::<Value>(arguments).expect("JSON"),
+            json!({ "at": 1 })
+        );
+        assert_eq!(json["choices"][0]["finish_reason"], "tool_calls");
+        assert_eq!(
+            (&usage["prompt_tokens"], &usage["completion_tokens"]),
+            (&json!(8), &json!(7))
+        );
+
+        let request = upstream.next_request().await;
+        assert!(request.path.ends_with(provider.path), "{}", request.path);
+        let credential = request.header(provider.credential);
+        assert!(credential.is_some_and(|value| value.ends_with(UPSTREAM_CREDENTIAL)));
+        let sent = request.json();
+        assert_eq!(
+            sent.pointer(provider.picture),
+            Some(&json!("iVBORw0KGgo=")),
+            "{sent}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn each_provider_streams() {
+    for provider in &PROVIDERS {
+        let upstream = Upstream::start().await;
+        upstream.will((provider.stream)().one_byte_at_a_time());
+        let gateway = gateway(provider, &upstream).await;
+        let stream = gateway.stream("scripted", "Hello").await;
+        assert_eq!(stream.content().await, "Hi there", "{}", provider.adapter);
+        let request = upstream.next_request().await;
+        assert!(
+            request.path.ends_with(provider.stream_path),
+            "{}",
+            request.path
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_its_provider_cuts_is_not_whole() {
+    for provider in &PROVIDERS {
+        let upstream = Upstream::start().await;
+        let stream = (provider.stream)();
+        let bytes = stream.whole_body().len() / 2;
+        upstream.will(stream.cut_after(bytes));
+        let gateway = gateway(provider, &upstream).await;
+        let stream = gateway.stream("scripted", "Hello").await;
+        assert!(!stream.is_whole().await, "{}", provider.adapter);
+    }
+}

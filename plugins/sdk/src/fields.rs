@@ -2,7 +2,7 @@
 
 /// Fields that label a request, or hint at how it may be served: none changes what is answered. An adapter whose
 /// upstream cannot be told one leaves it out and names it as ignored.
-const ADVISORY: [&str; 8] = [
+const ADVISORY: [&str; 12] = [
     "user",
     "safety_identifier",
     "metadata",
@@ -14,6 +14,12 @@ const ADVISORY: [&str; 8] = [
     "prediction",
     "prompt_cache_key",
     "prompt_cache_retention",
+    "cache_control",
+    // Which earlier turns the upstream may forget.
+    "context_management",
+    "client_metadata",
+    // How many words are made of the same answer.
+    "verbosity",
 ];
 
 /// Whether a field of a request is advisory: without it the answer is the same.

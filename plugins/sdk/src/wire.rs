@@ -63,27 +63,6 @@ pub fn media_type<'a>(
     }
 }
 
-/// What other dialects' clients say that changes nothing about an answer, or only how it is worded or
-/// kept: labels, cache hints, service tiers, housekeeping.
-const ADVISORY_FIELDS: [&str; 11] = [
-    "user",
-    "metadata",
-    "safety_identifier",
-    "prompt_cache_key",
-    "prompt_cache_retention",
-    "service_tier",
-    "store",
-    "verbosity",
-    "cache_control",
-    "context_management",
-    "client_metadata",
-];
-
-/// Whether a field of a request in another dialect may be left out, if that is named.
-pub fn is_advisory(field: &str) -> bool {
-    ADVISORY_FIELDS.contains(&field)
-}
-
 /// Fields beyond those of a struct, for `#[serde(flatten)]`.
 #[derive(Debug, Default)]
 pub struct Fields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);

@@ -16,6 +16,7 @@ use weir_sdk::adapter::{Attachment, BodyPart, Failure, Header, Request};
 use weir_sdk::body::{self, Splices};
 use weir_sdk::chat::{CacheLifetime, ChatRequest, ExtraField, ResponseFormat};
 use weir_sdk::failure;
+use weir_sdk::fields::is_advisory;
 use weir_sdk::wire::{self, Fields, Ignored, refuse};
 
 use super::DIALECT;
@@ -262,7 +263,7 @@ fn extra<'a>(
         return Fields::read(&chat.extra, &OWN_FIELDS, "");
     }
     for (name, json) in &chat.extra {
-        if !wire::is_advisory(name) {
+        if !is_advisory(name) {
             return Err(refuse(name, name));
         }
         // A user that is a text is the end user, who is named.

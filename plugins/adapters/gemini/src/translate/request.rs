@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 use weir_sdk::adapter::{Attachment, BodyPart, Failure, Request};
 use weir_sdk::body::{self, Splices};
 use weir_sdk::chat::{ChatRequest, ResponseFormat};
+use weir_sdk::fields::is_advisory;
 use weir_sdk::wire::{self, Ignored, refuse};
 
 use super::PATH;
@@ -104,7 +105,7 @@ struct GenerationConfig<'a> {
 
 fn read<'a>(chat: &'a ChatRequest, context: &mut Context<'a>) -> Result<Body<'a>, Failure> {
     for (name, _) in &chat.extra {
-        if !wire::is_advisory(name) {
+        if !is_advisory(name) {
             return Err(refuse(name, name));
         }
         context.ignored.add(name);

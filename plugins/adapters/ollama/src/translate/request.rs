@@ -17,6 +17,7 @@ use weir_sdk::chat::{
     ToolChoice, ToolContent, ToolKind, ToolResult,
 };
 use weir_sdk::custom::{self, Arguments};
+use weir_sdk::fields::is_advisory;
 use weir_sdk::wire::{self, Ignored, refuse};
 
 /// A request that can be sent.
@@ -227,7 +228,7 @@ fn options<'a>(
         return Err(refuse("modalities", format!("modalities: {modality}")));
     }
     for (name, _) in &chat.extra {
-        if !wire::is_advisory(name) {
+        if !is_advisory(name) {
             return Err(refuse(name, name));
         }
         context.ignored.add(name);

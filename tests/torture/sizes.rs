@@ -28,6 +28,9 @@ const PROMPTS: usize = 60;
 
 const SERVED_WITHIN: Duration = Duration::from_secs(2);
 
+/// How long an answer is waited for: what is later has not come.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// Bytes of what is to be too large: less than a body may have.
 const HUGE: usize = 9_000_000;
 
@@ -63,7 +66,10 @@ async fn beside_a_neighbour(row: &str, what: &str, attacks: impl Iterator<Item =
     for attack in attacks {
         clock.tick().await;
         let mallory = mallory.clone();
-        sent.spawn(async move { mallory.try_post_bytes("/chat", attack).await });
+        sent.spawn(async move {
+            let answer = mallory.try_post_bytes("/chat", attack);
+            tokio::time::timeout(PATIENCE, answer).await.ok()
+        });
         resident = resident.max(node.resident_kib() >> 10);
     }
     let answers = sent.join_all().await;
@@ -110,8 +116,9 @@ async fn ask_until(stopped: watch::Receiver<bool>, client: Client) -> Neighbour 
         let client = client.clone();
         requests.spawn(async move {
             let asked = Instant::now();
-            let answer = client.try_post("/chat", &chat(MODEL, "hello")).await;
-            let is_served = answer.is_some_and(|answer| answer.status == 200);
+            let request = chat(MODEL, "hello");
+            let answer = tokio::time::timeout(PATIENCE, client.try_post("/chat", &request)).await;
+            let is_served = matches!(answer, Ok(Some(answer)) if answer.status == 200);
             (is_served, asked.elapsed())
         });
     }
@@ -127,14 +134,15 @@ async fn ask_until(stopped: watch::Receiver<bool>, client: Client) -> Neighbour 
     }
 }
 
-/// How many answers there were of each kind.
-fn count(answers: &[Option<Answer>]) -> String {
+/// How many answers there were of each kind; no answer at all and a connection that was closed are two of them.
+fn count(answers: &[Option<Option<Answer>>]) -> String {
     let mut kinds = BTreeMap::new();
     for answer in answers {
         let kind = match answer {
-            None => "closed".to_owned(),
-            Some(answer) if answer.status == 200 => "200".to_owned(),
-            Some(answer) => {
+            None => format!("none within {PATIENCE:.0?}"),
+            Some(None) => "closed".to_owned(),
+            Some(Some(answer)) if answer.status == 200 => "200".to_owned(),
+            Some(Some(answer)) => {
                 let code = &answer.json()["error"]["code"];
                 format!(
                     "{} {}",

@@ -311,7 +311,7 @@ fn check_says_what_is_wrong_and_where() {
     let elsewhere = check("[providers.a]\nadapter = \"acme\"\nbase_url = \"http://x\"\n");
     assert!(elsewhere.status.success(), "{}", text(&elsewhere.stderr));
     assert!(
-        text(&elsewhere.stdout).contains("provider a is left out: no adapter \"acme\" is built in"),
+        text(&elsewhere.stdout).contains("provider a is left out: there is no adapter \"acme\""),
         "{}",
         text(&elsewhere.stdout)
     );

@@ -5,6 +5,7 @@ mod admin;
 mod archive;
 mod billing;
 mod chat;
+mod checks;
 mod cli;
 mod clocks;
 mod code_cache;

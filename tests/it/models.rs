@@ -64,7 +64,7 @@ async fn a_provider_with_too_short_a_credential_is_left_out_and_said_to_be() {
         .map(|left_out| {
             (
                 &*left_out.provider,
-                left_out.why.contains("fewer than 16 bytes"),
+                left_out.why.to_string().contains("fewer than 16 bytes"),
             )
         })
         .collect();

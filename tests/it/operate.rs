@@ -16,7 +16,7 @@ use weir_sandbox::Digest;
 use crate::cli::{run, text, weir};
 
 /// A `weir serve` that prints no greeting, in a folder whose configuration is there.
-struct Running {
+pub(crate) struct Running {
     child: Child,
     /// Where it listens.
     address: String,
@@ -25,7 +25,7 @@ struct Running {
 
 impl Running {
     /// Starts one, and waits until it is ready.
-    fn start(folder: &Path) -> Self {
+    pub(crate) fn start(folder: &Path) -> Self {
         let mut child = weir(folder)
             .args(["serve", "--listen", "127.0.0.1:0"])
             .stdout(Stdio::null())
@@ -61,6 +61,11 @@ impl Running {
         self.end();
     }
 
+    /// Ends it, and returns what it logged.
+    pub(crate) fn stop(mut self) -> String {
+        self.end()
+    }
+
     fn end(&mut self) -> String {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -76,7 +81,7 @@ impl Drop for Running {
 }
 
 /// A folder with a configuration in it.
-fn folder(toml: &str) -> TempDir {
+pub(crate) fn folder(toml: &str) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     share_compiled_plugins(&folder.path().join(".weir"));
     configure(folder.path(), toml);
@@ -88,14 +93,14 @@ fn configure(folder: &Path, toml: &str) {
 }
 
 /// Runs a command that must end well, and returns what it prints.
-fn succeed(folder: &Path, arguments: &[&str]) -> String {
+pub(crate) fn succeed(folder: &Path, arguments: &[&str]) -> String {
     let output = run(folder, arguments);
     assert!(output.status.success(), "{arguments:?}: {output:?}");
     text(&output.stdout)
 }
 
 /// Runs a command that must fail, and returns what it complains of.
-fn fail(folder: &Path, arguments: &[&str]) -> String {
+pub(crate) fn fail(folder: &Path, arguments: &[&str]) -> String {
     let output = run(folder, arguments);
     assert!(!output.status.success(), "{arguments:?}: {output:?}");
     complaint(&output)

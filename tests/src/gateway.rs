@@ -21,6 +21,7 @@ use weir::config::Config;
 use weir::identity::dev_issuer::{DevAudience, DevIssuer, SERVICE_EMAIL};
 use weir::identity::store;
 use weir::plugins::bundled::{self, Bundled};
+use weir::server::settings::ListenAddress;
 use weir::server::{self, AdminSocket, Listeners};
 use weir_ledger::{AccountId, Action, Credits, OperationId, TopUp};
 use weir_sandbox::compiler::Compiler;
@@ -374,8 +375,8 @@ impl Builder {
         if self.credits > 0 {
             top_up(&app, USER, Credits::whole(self.credits)).await;
         }
-        let (public, address) = listen(app.config.listen).await;
-        let (internal, internal_address) = match app.config.internal_listen {
+        let (public, address) = listen(&app.config.listen).await;
+        let (internal, internal_address) = match &app.config.internal_listen {
             Some(address) => {
                 let (listener, address) = listen(address).await;
                 (Some(listener), Some(address))
@@ -451,10 +452,9 @@ pub async fn top_up(app: &App, user: &str, credits: Credits) {
     done.await.expect("the ledger takes credits");
 }
 
-async fn listen(address: SocketAddr) -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind(address)
-        .await
-        .expect("the loopback interface has a free port");
+async fn listen(address: &ListenAddress) -> (TcpListener, SocketAddr) {
+    let listener = address.bind().await;
+    let listener = listener.expect("the loopback interface has a free port");
     let address = listener
         .local_addr()
         .expect("a bound socket has an address");

@@ -80,21 +80,19 @@ const HEAD_BYTES: usize = 5;
 const NONCE_BYTES: usize = 24;
 
 impl KeyRing {
-    /// Reads the configured keys, or without any the gateway's own, which is made on first use in the file `own`, and
-    /// compares them with those that the database's contents are sealed under.
-    pub async fn open(
-        configured: &[SealingKeySettings],
-        own: &Path,
-        database: &Database,
-    ) -> anyhow::Result<Self> {
-        let keys = if configured.is_empty() {
+    /// Reads the configured keys, or without any the gateway's own, which is made on first use in the file `own`.
+    pub fn read(configured: &[SealingKeySettings], own: &Path) -> anyhow::Result<Self> {
+        if configured.is_empty() {
             let key = Key::load_or_create(own)?;
-            vec![SealingKey { id: OWN_ID, key }]
-        } else {
-            let keys = configured.iter().map(SealingKey::read);
-            keys.collect::<anyhow::Result<_>>()?
-        };
-        for key in &keys {
+            return Ok(Self([SealingKey { id: OWN_ID, key }].into()));
+        }
+        let keys = configured.iter().map(SealingKey::read);
+        Ok(Self(keys.collect::<anyhow::Result<_>>()?))
+    }
+
+    /// Compares them with those that the database's contents are sealed under.
+    pub async fn compare(&self, database: &Database) -> anyhow::Result<()> {
+        for key in &*self.0 {
             let known = known_fingerprint(database, key)
                 .await
                 .context("comparing the sealing keys with the database's")?;
@@ -105,7 +103,7 @@ impl KeyRing {
                 key.id
             );
         }
-        Ok(Self(keys.into()))
+        Ok(())
     }
 
     /// These, the one that seals first, without asking a database; e.g. ones that a test chose.

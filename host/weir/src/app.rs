@@ -1,5 +1,7 @@
 //! `App`: everything that requests share, and how it is put together.
 
+mod prepared;
+
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -9,28 +11,26 @@ use axum::extract::FromRef;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use self::prepared::Prepared;
 use crate::audit::{Audit, retention};
-use crate::catalog::{self, AdapterSet, Catalog, Problem};
+use crate::catalog::{self, Catalog, LeftOut, Missing, Problem};
 use crate::config::Config;
 use crate::identity::last_used::LastUsed;
 use crate::identity::pepper::Peppers;
 use crate::identity::service_token::ServiceTokenSource;
 use crate::identity::verifiers::Verifiers;
 use crate::inference::admission::Admission;
-use crate::inference::upstream::{self, HttpClient};
+use crate::inference::upstream::HttpClient;
 use crate::metrics::Metrics;
-use crate::outgoing;
+use crate::plugins::Plugins;
 use crate::plugins::bundled::Bundled;
 use crate::plugins::slots::Stores;
-use crate::plugins::{Loader, Plugins};
 use weir_ledger::{LeaseSettings, Ledger};
-use weir_sandbox::code_cache::CodeCache;
 use weir_sandbox::compiler::Compiler;
-use weir_sandbox::{Engine, Room, Sandbox};
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::file_lock::FileLock;
 use weir_storage::sealing::KeyRing;
-use weir_storage::secrets::{Key, create_private_folder};
+use weir_storage::secrets::create_private_folder;
 use weir_storage::{Cache, Database, database};
 
 /// What a request may take beyond its time-out, to hold and to settle.
@@ -157,34 +157,45 @@ impl App {
         create_private_folder(&config.data_dir)?;
         let database_url = config.database_url();
         let serving = database::lock_for_serving(&database_url)?;
-        let (database, cache, plugins) = tokio::join!(
+        // What is wrong with the configuration is said at once, whatever the stores do.
+        let (prepared, database, cache) = tokio::try_join!(
+            Prepared::of(&config, adapters, &clock, compiler),
             Database::open(&database_url),
             Cache::open(config.redis_url.as_ref(), &clock),
-            load_plugins(&config, adapters, compiler)
-        );
-        let (database, cache, plugins) = (database?, cache?, plugins?);
+        )?;
+        let Prepared {
+            plugins,
+            key_peppers,
+            sealing_keys,
+            verifiers,
+            service_tokens,
+            http,
+        } = prepared;
+        key_peppers.compare(&database).await?;
+        sealing_keys.compare(&database).await?;
         plugins
             .sync(&database)
             .await
             .context("reading what plugins are installed")?;
         plugins.follow(database.clone(), cache.clone());
-        let catalog = build_catalog(&config, &plugins, AdapterSet::Complete).await?;
-        for left_out in &catalog.left_out {
-            tracing::info!(
-                provider = left_out.provider,
-                models = left_out.models.join(", "),
-                "provider left out: {}",
-                left_out.why
-            );
+        let catalog = build_catalog(&config, &plugins).await?;
+        for LeftOut {
+            provider,
+            why,
+            models,
+        } in &catalog.left_out
+        {
+            let models = models.join(", ");
+            match why {
+                Missing::Credential(_) => {
+                    tracing::info!(provider, models, "provider left out: {why}");
+                }
+                Missing::Adapter(_) => {
+                    tracing::error!(provider, models, "provider left out: {why}");
+                }
+            }
         }
-        let http = upstream::http_client(config.timeouts.connect())?;
-        let issuers = outgoing::client(config.timeouts.connect())?;
-        let dev_issuer = config.dev_issuer()?;
-        let verifiers = Verifiers::new(&config.identity, dev_issuer.as_ref(), &issuers, &clock)?;
         verifiers.warm_up();
-        let outgoing = config.identity.outgoing.as_ref();
-        let service_tokens =
-            ServiceTokenSource::new(outgoing, dev_issuer.as_ref(), &issuers, &clock)?;
         let longest = config.timeouts.total() + config.limits.exchanges.hang_up_drain();
         let lease = LeaseSettings {
             longest_request: longest + REQUEST_MARGIN,
@@ -208,14 +219,8 @@ impl App {
             metrics,
             http,
             admission: Admission::new(&config.limits.admission),
-            key_peppers: Peppers::open(&config.api_key_peppers, &config.own_pepper(), &database)
-                .await?,
-            sealing_keys: KeyRing::open(
-                &config.sealing_keys,
-                &config.data_dir.join("keys/sealing"),
-                &database,
-            )
-            .await?,
+            key_peppers,
+            sealing_keys,
             service_tokens,
             tasks: TaskTracker::new(),
             shutdown: CancellationToken::new(),
@@ -245,43 +250,10 @@ impl Shared {
     }
 }
 
-/// Loads the adapters that the binary brings, compiled code from the data folder where it is there.
-pub async fn load_plugins(
-    config: &Config,
-    adapters: &[Bundled],
-    compiler: Compiler,
-) -> anyhow::Result<Plugins> {
-    let cache = Arc::new(CodeCache::new(
-        config.data_dir.join("cache/plugins"),
-        Key::load_or_create(&config.data_dir.join("keys/plugin-cache"))?,
-    ));
-    let engine = Engine::start(Room {
-        guests: config.limits.admission.concurrent_requests.get(),
-        memory_bytes: config.plugins.all_memory_bytes(),
-    })?;
-    let loader = Loader {
-        sandbox: Sandbox::new(&engine)?,
-        cache: cache.clone(),
-        compiler,
-        limits: config.plugins.limits.clone(),
-    };
-    let plugins = Plugins::load(loader, adapters)
-        .await
-        .map_err(|(name, error)| anyhow!(error).context(format!("loading the plugin {name:?}")))?;
-    cache.remove_unused(SystemTime::now());
-    Ok(plugins)
-}
-
 /// Puts the catalog together; the error lists everything that is wrong with it.
-pub async fn build_catalog(
-    config: &Config,
-    plugins: &Plugins,
-    adapters: AdapterSet,
-) -> anyhow::Result<Catalog> {
+pub async fn build_catalog(config: &Config, plugins: &Plugins) -> anyhow::Result<Catalog> {
     let refused = catalog::check_options(&config.providers, plugins).await;
-    let built = Catalog::build(config.catalog(), plugins, adapters, |name| {
-        std::env::var(name).ok()
-    });
+    let built = Catalog::build(config.catalog(), plugins, |name| std::env::var(name).ok());
     let problems = match built {
         Ok(catalog) if refused.is_empty() => return Ok(catalog),
         Ok(_) => refused,

@@ -32,7 +32,7 @@ use crate::identity::settings::IdentitySettings;
 use crate::inference::admission::AdmissionLimits;
 use crate::inference::settings::{ExchangeLimits, TimeoutSettings};
 use crate::plugins::settings::PluginSettings;
-use crate::server::settings::{BodyLimits, ConnectionLimits};
+use crate::server::settings::{BodyLimits, ConnectionLimits, ListenAddress};
 use crate::telemetry::LogFormat;
 use weir_ledger::LedgerSettings;
 use weir_ledger::price::PriceFactors;
@@ -44,13 +44,13 @@ use weir_storage::secrets::SecretUrl;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The address of the public service. Default `127.0.0.1:8080`; port 0 picks a free one.
+    /// The address of the public service, or a name and a port. Default `127.0.0.1:8080`; port 0 picks a free one.
     #[serde(default = "default_listen")]
-    pub listen: SocketAddr,
+    pub listen: ListenAddress,
     /// The address of the paths under `/internal`, for other services only, e.g. `127.0.0.1:8081`. Default:
     /// nowhere.
     #[serde(default)]
-    pub internal_listen: Option<SocketAddr>,
+    pub internal_listen: Option<ListenAddress>,
     /// Development mode: loopback only, an API key of the data folder printed at the start, requests that came
     /// through a proxy refused. `true` unless set; must be set beside PostgreSQL, Redis or an issuer of
     /// tokens.
@@ -236,19 +236,24 @@ impl Config {
 
     fn address_problems(&self) -> Vec<String> {
         let listens = [
-            ("listen", Some(self.listen)),
-            ("internal_listen", self.internal_listen),
+            ("listen", Some(&self.listen)),
+            ("internal_listen", self.internal_listen.as_ref()),
         ];
         let mut problems = Vec::new();
         for (setting, address) in listens {
-            if let Some(address) = address
-                && self.is_dev()
-                && !address.ip().is_loopback()
-            {
-                problems.push(format!(
-                    "`{setting}` is {address}: development mode serves this machine only; set `dev = false` \
-                     to serve others",
-                ));
+            let Some(address) = address else {
+                continue;
+            };
+            match address.resolve() {
+                Err(error) => problems.push(format!("`{setting}` is {address}: {error}")),
+                Ok(resolved) => {
+                    if self.is_dev() && !resolved.iter().all(|address| address.ip().is_loopback()) {
+                        problems.push(format!(
+                            "`{setting}` is {address}: development mode serves this machine only; set `dev = false` \
+                             to serve others",
+                        ));
+                    }
+                }
             }
         }
         if let Some(path) = self.admin_socket_path()
@@ -364,6 +369,11 @@ impl Config {
         self.data_dir.join("keys/api-key-pepper")
     }
 
+    /// The file of the sealing key that the gateway makes for itself where none is configured.
+    pub fn own_sealing_key(&self) -> PathBuf {
+        self.data_dir.join("keys/sealing")
+    }
+
     /// The database's URL.
     pub fn database_url(&self) -> SecretUrl {
         self.database_url.clone().unwrap_or_else(|| {
@@ -469,8 +479,8 @@ fn field_names<T: DeserializeOwned>() -> &'static [&'static str] {
     }
 }
 
-fn default_listen() -> SocketAddr {
-    SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))
+fn default_listen() -> ListenAddress {
+    ListenAddress::from(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)))
 }
 
 fn default_data_dir() -> PathBuf {

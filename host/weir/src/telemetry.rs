@@ -20,9 +20,9 @@ pub enum LogFormat {
     Json,
 }
 
-/// Starts the log. Call once.
-pub fn start(format: LogFormat) {
-    let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+/// Starts the log, of this level unless `WEIR_LOG` says otherwise. Call once.
+pub fn start(format: LogFormat, level: &str) {
+    let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| EnvFilter::new(level));
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr);

@@ -200,6 +200,11 @@ impl Cache {
         })
     }
 
+    /// Reaches for a Redis once.
+    pub async fn probe(redis_url: &SecretUrl) -> anyhow::Result<()> {
+        RedisCache::probe(redis_url).await
+    }
+
     /// All that can be known of a request before it is let in, in one round trip.
     pub async fn identify(&self, request: &Identify<'_>) -> Result<Identified, CacheError> {
         match self {

@@ -103,6 +103,11 @@ impl RedisCache {
         })
     }
 
+    pub(super) async fn probe(url: &SecretUrl) -> anyhow::Result<()> {
+        Shared::new(url)?.connect().await?;
+        Ok(())
+    }
+
     pub(super) async fn identify(&self, request: &Identify<'_>) -> Result<Identified, CacheError> {
         let mut script = self.shared.identify.prepare_invoke();
         match request.address {

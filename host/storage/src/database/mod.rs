@@ -87,6 +87,15 @@ impl Database {
         .with_context(|| format!("opening the database {url}"))
     }
 
+    /// Reaches for a database without changing anything, and says what came of it.
+    pub async fn probe(url: &SecretUrl) -> anyhow::Result<String> {
+        sqlx::any::install_default_drivers();
+        match SqlDialect::of(url)? {
+            SqlDialect::Sqlite => sqlite::probe(url),
+            SqlDialect::Postgres => postgres::probe(url).await,
+        }
+    }
+
     /// Connections to read with.
     pub fn reader(&self) -> &Connections {
         &self.reader

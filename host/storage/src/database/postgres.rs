@@ -1,10 +1,11 @@
 //! PostgreSQL: a pool to read with, a pool to write with, and what the server enforces for us.
 
-use std::time::Duration;
+use std::io;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
-use sqlx::{AnyPool, Connection, Executor};
+use sqlx::{AnyConnection, AnyPool, Connection, Executor};
 
 use super::{
     Connections, Database, Migrations, START_TIMEOUT, STATEMENT_TIMEOUT, SqlDialect, migrate, warm,
@@ -55,6 +56,7 @@ const PARAMETERS: &[&str] = &[
 
 pub(super) async fn open(url: &SecretUrl) -> anyhow::Result<Database> {
     let options = connect_options(url)?;
+    wait_for_server(&options).await?;
     let writer = pool(WRITERS, false).connect_lazy_with(options.clone());
     let reader = pool(READERS, true).connect_lazy_with(options);
     migrate_patiently(&writer).await?;
@@ -67,6 +69,49 @@ pub(super) async fn open(url: &SecretUrl) -> anyhow::Result<Database> {
         turn: None,
         checkpoints: None,
     })
+}
+
+pub(super) async fn probe(url: &SecretUrl) -> anyhow::Result<String> {
+    let mut connection = connect(&connect_options(url)?).await?;
+    connection.ping().await?;
+    Ok("reached".into())
+}
+
+/// Waits for a server that is starting, as it may with this process. What keeps it from answering is said at once and,
+/// if it goes on, is the error: a pool would speak of its own time-out.
+async fn wait_for_server(options: &AnyConnectOptions) -> anyhow::Result<()> {
+    let until = Instant::now() + START_TIMEOUT;
+    let mut warned = false;
+    loop {
+        let error = match connect(options).await {
+            Ok(connection) => return Ok(connection.close().await?),
+            Err(error) => error,
+        };
+        if !is_starting(&error) || Instant::now() >= until {
+            return Err(error.into());
+        }
+        if !warned {
+            tracing::warn!(%error, "the database does not answer; trying for {} s", START_TIMEOUT.as_secs());
+            warned = true;
+        }
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+}
+
+async fn connect(options: &AnyConnectOptions) -> sqlx::Result<AnyConnection> {
+    let connecting = AnyConnection::connect_with(options);
+    let too_late = || io::Error::new(io::ErrorKind::TimedOut, "the database does not answer");
+    let connected = tokio::time::timeout(START_TIMEOUT, connecting).await;
+    connected.unwrap_or_else(|_| Err(too_late().into()))
+}
+
+/// Whether nobody listens yet, or the server says itself that it is starting: `cannot_connect_now`.
+fn is_starting(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(error) => error.kind() == io::ErrorKind::ConnectionRefused,
+        sqlx::Error::Database(error) => error.code().is_some_and(|code| code == "57P03"),
+        _ => false,
+    }
 }
 
 /// sqlx takes an advisory lock around migrations. Whoever waits for it, or for a large table to be

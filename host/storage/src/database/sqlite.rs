@@ -86,6 +86,19 @@ pub(super) async fn open(url: &SecretUrl) -> anyhow::Result<Database> {
     })
 }
 
+pub(super) fn probe(url: &SecretUrl) -> anyhow::Result<String> {
+    let Some(file) = file_of(url) else {
+        return Ok("in memory".into());
+    };
+    if !file.exists() {
+        return Ok("not there yet; a gateway makes it".into());
+    }
+    let read_only = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let native = rusqlite::Connection::open_with_flags(&file, read_only)?;
+    native.query_row("SELECT COUNT(*) FROM sqlite_schema", [], |_| Ok(()))?;
+    Ok("reached".into())
+}
+
 /// A name for a database in memory that more than one connection can open: what `memdb` knows under a name
 /// that begins with `/` belongs to the process, under any other to the connection. A shared cache would do the
 /// same, but for locks of its own on tables, for which nobody waits.

@@ -2,7 +2,7 @@
 //!
 //! The catalog is configuration with a [built-in default](DEFAULT). It is put together once, at the
 //! start: an upstream whose credential is absent is left out, and so is a model that no upstream is
-//! left for. [`Catalog::build`] reports everything that is wrong at once, by setting.
+//! left for. One whose adapter is not there yet is left out until that is installed. [`Catalog::build`] reports everything that is wrong at once, by setting.
 //!
 //! **Invariant:** a model of the catalog can be served: its upstreams have their credentials, and whatever serves in
 //! their adapters' slots takes their settings and serves what the model's price is for, chat or images
@@ -47,20 +47,36 @@ pub struct CatalogSettings<'a> {
 
 /// The models that can be served, by id.
 pub struct Catalog {
+    /// Those whose upstreams have their credentials. Their adapters may be missing yet.
     models: BTreeMap<String, Arc<Model>>,
-    /// Providers without their credential, for the log.
+    plugins: Plugins,
+    /// Providers that lack something, for the log.
     pub left_out: Vec<LeftOut>,
 }
 
-/// A provider that cannot be used for want of its credential.
+/// A provider that cannot be used.
 #[derive(Debug)]
 pub struct LeftOut {
     /// The provider's name under `providers`.
     pub provider: String,
-    /// What is wrong with its credential, e.g. `the environment variable OPENAI_API_KEY is not set`.
-    pub why: String,
+    /// What it lacks.
+    pub why: Missing,
     /// The models that nobody else serves.
     pub models: Vec<String>,
+}
+
+/// What a provider lacks that is left out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Missing {
+    /// Its credential, or a good one, e.g. `the environment variable OPENAI_API_KEY is not set`.
+    #[error("{0}")]
+    Credential(String),
+    /// The adapter in its slot, which may be installed while the gateway runs: the provider then comes in.
+    #[error(
+        "there is no adapter {0:?}; the provider comes in when one is installed: weir plugin install FILE --slot {0} \
+         --activate"
+    )]
+    Adapter(String),
 }
 
 /// A setting that makes no sense.
@@ -120,27 +136,16 @@ pub struct ModelItem<'a> {
     supports_vision: bool,
 }
 
-/// Whether the adapters at hand are all that there are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AdapterSet {
-    /// They are: those of the binary, and those that the database says are installed.
-    Complete,
-    /// Others may be installed in a database that has not been looked at.
-    BundledOnly,
-}
-
 impl Catalog {
     /// Puts the catalog together, or says everything that is wrong with its configuration.
     pub fn build(
         settings: CatalogSettings<'_>,
         plugins: &Plugins,
-        adapters: AdapterSet,
         environment: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, Vec<Problem>> {
         let mut builder = Builder {
             settings,
             plugins,
-            adapters,
             environment,
             problems: Vec::new(),
         };
@@ -150,17 +155,22 @@ impl Catalog {
             let problems_before = builder.problems.len();
             let upstream = builder.upstream(name, provider);
             builder.name_origin(problems_before, "providers", name);
-            match upstream {
+            let missing = match upstream {
+                None => None,
+                Some(Err(why)) => Some(Missing::Credential(why)),
                 Some(Ok(upstream)) => {
+                    let slot = &upstream.adapter;
+                    let has_slot = plugins.serving().contains_key(slot.as_str());
+                    let missing = (!has_slot).then(|| Missing::Adapter(slot.clone()));
                     upstreams.insert(name.as_str(), Arc::new(upstream));
+                    missing
                 }
-                Some(Err(why)) => left_out.push(LeftOut {
-                    provider: name.clone(),
-                    why,
-                    models: Vec::new(),
-                }),
-                None => {}
-            }
+            };
+            left_out.extend(missing.map(|why| LeftOut {
+                provider: name.clone(),
+                why,
+                models: Vec::new(),
+            }));
         }
         let mut models = BTreeMap::new();
         for (id, model) in settings.models {
@@ -170,30 +180,54 @@ impl Catalog {
             let Some(model) = model else {
                 continue;
             };
-            if !model.candidates.is_empty() {
-                models.insert(id.clone(), Arc::new(model));
-            } else if let Some(left_out) = left_out
-                .iter_mut()
-                .find(|left_out| settings.models[id].upstreams[0].provider == left_out.provider)
+            if !is_served(&model, plugins)
+                && let Some(left_out) = left_out
+                    .iter_mut()
+                    .find(|left_out| settings.models[id].upstreams[0].provider == left_out.provider)
             {
                 left_out.models.push(id.clone());
+            }
+            if !model.candidates.is_empty() {
+                models.insert(id.clone(), Arc::new(model));
             }
         }
         if !builder.problems.is_empty() {
             return Err(builder.problems);
         }
-        Ok(Self { models, left_out })
+        Ok(Self {
+            models,
+            plugins: plugins.clone(),
+            left_out,
+        })
     }
 
-    /// The model with this id.
+    /// The model with this id, if an adapter for it is there by now.
     pub fn model(&self, id: &str) -> Option<&Arc<Model>> {
-        self.models.get(id)
+        let model = self.models.get(id);
+        model.filter(|model| is_served(model, &self.plugins))
     }
 
-    /// All models, by id.
+    /// All models that an adapter is there for by now, by id.
     pub fn models(&self) -> impl Iterator<Item = &Model> {
-        self.models.values().map(|model| &**model)
+        let models = self.models.values().map(|model| &**model);
+        models.filter(|model| is_served(model, &self.plugins))
     }
+
+    /// The upstreams that models have, by name.
+    pub fn upstreams(&self) -> BTreeMap<&str, &Upstream> {
+        let candidates = self.models.values().flat_map(|model| &model.candidates);
+        let upstreams = candidates.map(|candidate| &*candidate.upstream);
+        upstreams
+            .map(|upstream| (&*upstream.name, upstream))
+            .collect()
+    }
+}
+
+/// Whether the slot of an upstream's adapter is there, whatever serves in it.
+fn is_served(model: &Model, plugins: &Plugins) -> bool {
+    let slots = plugins.serving();
+    let mut candidates = model.candidates.iter();
+    candidates.any(|candidate| slots.contains_key(candidate.upstream.adapter.as_str()))
 }
 
 impl Model {
@@ -282,6 +316,15 @@ fn provider_problems(
     if !answers_by_itself && provider.base_url.is_none() {
         problem("base_url".into(), "is missing".into());
     }
+    if let Some(base_url) = &provider.base_url {
+        let base_url = base_url.trim_end_matches('/');
+        let mut paths = description.path_prefixes.iter();
+        // What it sends goes there, appended: to …/chat/completions/chat/completions.
+        if let Some(path) = paths.find(|path| path.len() > 1 && base_url.ends_with(path.as_str())) {
+            let what = format!("ends in {path}, which the adapter appends itself: leave that out");
+            problem("base_url".into(), what);
+        }
+    }
     if answers_by_itself && provider.credential.is_some() {
         problem(
             "credential".into(),
@@ -365,7 +408,6 @@ fn other_kind(id: &str, upstream: usize, slot: &str) -> Problem {
 struct Builder<'a, E> {
     settings: CatalogSettings<'a>,
     plugins: &'a Plugins,
-    adapters: AdapterSet,
     environment: E,
     problems: Vec<Problem>,
 }
@@ -398,9 +440,7 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
     ) -> Option<Result<Upstream, String>> {
         let setting = format!("providers.{name}");
         let problems_before = self.problems.len();
-        if let Err(why) = self.check_slot(name, provider) {
-            return Some(Err(why));
-        }
+        self.check_slot(name, provider);
         let base = match provider.base_url.as_deref().map(BaseUrl::parse) {
             None => None,
             Some(Ok(base)) => Some(base),
@@ -452,46 +492,24 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
         }))
     }
 
-    /// Looks for the provider's adapter, and whether that takes its settings; the error says that one may yet be
-    /// installed.
-    fn check_slot(&mut self, name: &str, provider: &ProviderConfig) -> Result<(), String> {
-        let slots = self.plugins.serving();
-        match slots.get(provider.adapter.as_str()) {
-            None if self.adapters == AdapterSet::BundledOnly => {
-                return Err(format!(
-                    "no adapter {:?} is built in; one must be installed in the gateway",
-                    provider.adapter
-                ));
-            }
-            None => {
-                let slots: Vec<_> = slots.keys().map(|slot| &**slot).collect();
-                self.problem(
-                    format!("providers.{name}.adapter"),
-                    format!(
-                        "no adapter {:?}; there are: {}",
-                        provider.adapter,
-                        slots.join(", ")
-                    ),
+    /// Whether the provider's adapter takes its settings. One that is not there, or does not serve now, is asked when
+    /// it is activated.
+    fn check_slot(&mut self, name: &str, provider: &ProviderConfig) {
+        let Some(adapter) = self.plugins.adapter(&provider.adapter) else {
+            return;
+        };
+        let problems = provider_problems(name, provider, &adapter.description);
+        if self.plugins.is_operated(&provider.adapter) {
+            // A gateway that does not start is one in which nobody can activate another.
+            for Problem { setting, what } in problems {
+                tracing::error!(
+                    setting,
+                    "what serves does not fit the configuration: {what}"
                 );
             }
-            Some(Some(adapter)) => {
-                let problems = provider_problems(name, provider, &adapter.description);
-                if self.plugins.is_operated(&provider.adapter) {
-                    // A gateway that does not start is one in which nobody can activate another.
-                    for Problem { setting, what } in problems {
-                        tracing::error!(
-                            setting,
-                            "what serves does not fit the configuration: {what}"
-                        );
-                    }
-                } else {
-                    self.problems.extend(problems);
-                }
-            }
-            // Nothing serves there now; what will is asked when it is activated.
-            Some(None) => {}
+        } else {
+            self.problems.extend(problems);
         }
-        Ok(())
     }
 
     fn serves(&self, slot: &str, price: &Price) -> bool {

@@ -131,7 +131,7 @@ impl Remote {
         }
         let base = match &self.url {
             Some(url) => url.trim_end_matches('/').to_owned(),
-            None => default_url(config),
+            None => default_url(config)?,
         };
         let token = match &self.token_file {
             Some(file) => {
@@ -443,13 +443,16 @@ pub(super) fn path(segments: &[&str], query: &[(&str, Option<String>)]) -> Strin
 }
 
 /// Where the configuration has a gateway listen, as seen from this machine.
-fn default_url(config: &Config) -> String {
-    let mut address = config.listen;
+fn default_url(config: &Config) -> anyhow::Result<String> {
+    let addresses = config.listen.resolve();
+    let addresses = addresses.with_context(|| format!("`listen` is {}", config.listen))?;
+    let address = addresses.first().copied();
+    let mut address = address.with_context(|| format!("{} is no address", config.listen))?;
     if address.ip().is_unspecified() {
         address.set_ip(match address.is_ipv4() {
             true => std::net::Ipv4Addr::LOCALHOST.into(),
             false => std::net::Ipv6Addr::LOCALHOST.into(),
         });
     }
-    format!("http://{address}")
+    Ok(format!("http://{address}"))
 }

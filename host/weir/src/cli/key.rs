@@ -103,7 +103,8 @@ async fn create(
         Some(core) => {
             config.check_mode()?;
             let (configured, own) = (&config.api_key_peppers, config.own_pepper());
-            let peppers = Peppers::open(configured, &own, &core.database).await?;
+            let peppers = Peppers::read(configured, &own)?;
+            peppers.compare(&core.database).await?;
             let key = identity::create_key(core, &peppers, &user, &name, &Actor::myself()).await?;
             connection.say_where();
             (key.expose().to_owned(), key.id().to_owned())

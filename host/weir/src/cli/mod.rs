@@ -73,8 +73,8 @@ enum Command {
     ///
     /// Goes on only when a step finds nothing: the first error of the file's shape (its syntax, an
     /// unknown setting, a wrong type), then all values that are out of range, then everything that is
-    /// wrong with providers and models.
-    Check,
+    /// wrong with secrets and issuers, then with providers and models. `weir serve` starts on what is sound to it.
+    Check(check::Arguments),
     /// Compiles a component from standard input; `weir serve` runs this.
     #[command(hide = true, name = compiler::COMMAND)]
     CompilePlugin {
@@ -95,7 +95,12 @@ pub fn run() -> ExitCode {
     {
         return compiler::run_in_child(memory_mib, seconds);
     }
-    telemetry::start(Config::log_format(arguments.config.as_deref()));
+    // A command says itself what it does.
+    let level = match arguments.command {
+        Command::Serve(_) => "info",
+        _ => "warn",
+    };
+    telemetry::start(Config::log_format(arguments.config.as_deref()), level);
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -117,7 +122,7 @@ pub fn run() -> ExitCode {
             Command::Audit(arguments) => audit::run(config, arguments).await,
             Command::Ledger(command) => ledger::run(config, command).await,
             Command::Plugin(command) => plugin::run(config, command).await,
-            Command::Check => check::run(config).await,
+            Command::Check(arguments) => check::run(config, arguments).await,
             Command::CompilePlugin { .. } => unreachable!("it has been run above"),
         }
     });

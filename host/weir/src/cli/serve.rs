@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use anyhow::Context;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -12,6 +11,7 @@ use crate::app::App;
 use crate::config::Config;
 use crate::identity;
 use crate::plugins::bundled;
+use crate::server::settings::ListenAddress;
 use crate::server::{self, AdminSocket, Listeners, descriptors};
 
 /// The user whose key development mode prints.
@@ -20,8 +20,8 @@ const DEV_USER: &str = "dev";
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// Where to listen, instead of the configured address; port 0 picks a free one.
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    listen: Option<SocketAddr>,
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Option<ListenAddress>,
     /// Development mode, also beside a PostgreSQL or Redis that is configured.
     #[arg(long)]
     dev: bool,
@@ -41,9 +41,9 @@ pub(super) async fn run(mut config: Config, arguments: Arguments) -> anyhow::Res
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let app = App::start(config, &bundled::adapters()).await?;
-    let public = listen(app.config.listen).await?;
-    let internal = match app.config.internal_listen {
-        Some(address) => Some(listen(address).await?),
+    let public = app.config.listen.bind().await?;
+    let internal = match &app.config.internal_listen {
+        Some(address) => Some(address.bind().await?),
         None => None,
     };
     let admin = app.config.admin_socket_path();
@@ -83,12 +83,6 @@ pub(super) async fn run(mut config: Config, arguments: Arguments) -> anyhow::Res
     };
     server::serve(app, listeners, stop.cancelled_owned()).await;
     Ok(())
-}
-
-async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address)
-        .await
-        .with_context(|| format!("listening on {address}"))
 }
 
 /// Prints a request that works, with a key that is the same in every run.

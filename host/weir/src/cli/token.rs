@@ -96,6 +96,11 @@ async fn make_admin(config: &Config, user: &str, now: Millis) -> anyhow::Result<
     let user = store::find_or_create_web_user(&database, &issuer, user, now).await?;
     store::grant_admin(&database, &user.id, now).await?;
     database.close().await;
+    eprintln!(
+        "{} is an administrator in {}.",
+        user.id,
+        config.database_url()
+    );
     Ok(())
 }
 

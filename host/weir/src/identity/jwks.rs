@@ -194,6 +194,18 @@ impl KeySet {
         }
     }
 
+    /// Whether they are fetched.
+    pub fn is_remote(&self) -> bool {
+        !matches!(self.0.source, KeySource::Fixed)
+    }
+
+    /// Fetches them now, keeps none, and says how many there are.
+    pub async fn count(&self) -> Result<usize, String> {
+        let fetched = self.fetch().await;
+        let (keys, _) = fetched.map_err(|error| format!("{} {error}", self.0.source))?;
+        Ok(keys.len())
+    }
+
     async fn fetch_first(&self) {
         let turn = Arc::clone(&self.0.fetching).lock_owned().await;
         if let Some(fetching) = self.begin_fetch(turn) {

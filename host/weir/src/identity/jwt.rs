@@ -178,6 +178,16 @@ impl TokenVerifier {
         &self.issuer
     }
 
+    /// Whether the issuer's keys are fetched from it, rather than at hand.
+    pub fn is_remote(&self) -> bool {
+        self.keys.is_remote()
+    }
+
+    /// Fetches the issuer's keys, whatever is known of them, and says how many can be used; or what keeps it from that.
+    pub async fn count_keys(&self) -> Result<usize, String> {
+        self.keys.count().await
+    }
+
     /// Begins to fetch the issuer's keys, so that the first request need not wait for them.
     pub fn warm_up(&self) {
         self.keys.warm_up();

@@ -45,24 +45,20 @@ pub struct Pepper {
 pub struct Peppers(Vec<Pepper>);
 
 impl Peppers {
-    /// Reads the configured peppers, or without any the gateway's own, which is made on first use in the file `own`, and
-    /// compares them with those that the database's keys are stored under.
-    pub async fn open(
-        configured: &[PepperSettings],
-        own: &Path,
-        database: &Database,
-    ) -> anyhow::Result<Self> {
-        let peppers = if configured.is_empty() {
+    /// Reads the configured peppers, or without any the gateway's own, which is made on first use in the file `own`.
+    pub fn read(configured: &[PepperSettings], own: &Path) -> anyhow::Result<Self> {
+        if configured.is_empty() {
             let key = Key::load_or_create(own)?;
-            vec![Pepper {
-                version: OWN_VERSION,
-                key,
-            }]
-        } else {
-            let peppers = configured.iter().map(Pepper::read);
-            peppers.collect::<anyhow::Result<_>>()?
-        };
-        for pepper in &peppers {
+            let version = OWN_VERSION;
+            return Ok(Self(vec![Pepper { version, key }]));
+        }
+        let peppers = configured.iter().map(Pepper::read);
+        Ok(Self(peppers.collect::<anyhow::Result<_>>()?))
+    }
+
+    /// Compares them with those that the database's keys are stored under.
+    pub async fn compare(&self, database: &Database) -> anyhow::Result<()> {
+        for pepper in &self.0 {
             let known = known_fingerprint(database, pepper)
                 .await
                 .context("comparing the peppers of API keys with the database's")?;
@@ -73,7 +69,7 @@ impl Peppers {
                 pepper.version
             );
         }
-        Ok(Self(peppers))
+        Ok(())
     }
 
     /// These, the current one first, without asking a database; e.g. ones that a test chose.

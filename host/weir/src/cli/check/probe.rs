@@ -1,0 +1,116 @@
+//! `weir check --probe`: whether what a gateway needs can be reached, asked of all at once, without changing anything.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all};
+
+use crate::app::Prepared;
+use crate::catalog::Catalog;
+use crate::config::Config;
+use crate::outgoing::{self, Client};
+use weir_storage::{Cache, Database};
+
+/// How long each may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What is reached for, and what comes of it: a few words either way.
+type Probe<'a> = (String, BoxFuture<'a, Result<String, String>>);
+
+pub(super) async fn run(
+    config: &Config,
+    prepared: &Prepared,
+    catalog: &Catalog,
+) -> anyhow::Result<()> {
+    let http = outgoing::client(config.timeouts.connect())?;
+    let mut probes = stores(config);
+    probes.extend(issuers(prepared));
+    probes.extend(upstreams(catalog, &http));
+    let (names, probes): (Vec<_>, Vec<_>) = probes.into_iter().unzip();
+    let probes = probes.into_iter().map(|probe| async {
+        let outcome = tokio::time::timeout(TIMEOUT, probe).await;
+        outcome.unwrap_or_else(|_| Err(format!("no answer within {} s", TIMEOUT.as_secs())))
+    });
+    let outcomes = join_all(probes).await;
+    let mut failed = 0;
+    for (name, outcome) in names.iter().zip(outcomes) {
+        match outcome {
+            Ok(how) => println!("{name}: {how}"),
+            Err(why) => {
+                failed += 1;
+                println!("{name}: FAILED: {why}");
+            }
+        }
+    }
+    ensure!(failed == 0, "--probe: what cannot be reached: {failed}");
+    Ok(())
+}
+
+fn stores(config: &Config) -> Vec<Probe<'_>> {
+    let url = config.database_url();
+    let name = format!("database {url}");
+    let database = async move {
+        let reached = Database::probe(&url).await;
+        reached.map_err(|error| format!("{error:#}"))
+    };
+    let mut probes = vec![(name, database.boxed())];
+    if let Some(url) = &config.redis_url {
+        let cache = async move {
+            let reached = Cache::probe(url).await;
+            reached.map_err(|error| format!("{error:#}"))?;
+            Ok("reached".to_owned())
+        };
+        probes.push((format!("cache {url}"), cache.boxed()));
+    }
+    probes
+}
+
+fn issuers(prepared: &Prepared) -> Vec<Probe<'_>> {
+    let verifiers = &prepared.verifiers;
+    let mut probes: Vec<Probe<'_>> = Vec::new();
+    for (whose, verifier) in [
+        ("web users", &verifiers.identity),
+        ("attestations", &verifiers.attestation),
+        ("services", &verifiers.api),
+    ] {
+        // The local issuer of development mode is asked by nobody.
+        let Some(verifier) = verifier.as_ref().filter(|verifier| verifier.is_remote()) else {
+            continue;
+        };
+        let name = format!("issuer of {whose} {}", verifier.issuer());
+        let keys = async move {
+            let keys = verifier.count_keys().await?;
+            Ok(format!("reached; it has {keys} keys"))
+        };
+        probes.push((name, keys.boxed()));
+    }
+    if let Some(source) = &prepared.service_tokens {
+        let token = async move {
+            let token = source.token().await;
+            token.map_err(|error| error.to_string())?;
+            Ok("there".to_owned())
+        };
+        let name = "the token for other services".to_owned();
+        probes.push((name, token.boxed()));
+    }
+    probes
+}
+
+fn upstreams<'a>(catalog: &'a Catalog, http: &'a Client) -> Vec<Probe<'a>> {
+    let upstreams = catalog.upstreams().into_iter();
+    let reached = upstreams.filter_map(|(name, upstream)| {
+        let base = upstream.base.as_ref()?.to_string();
+        let name = format!("provider {name} {base}");
+        // Without its credential: what it answers is beside the point.
+        let request = http.get(base).send();
+        let answer = async move {
+            match request.await {
+                Ok(answer) => Ok(format!("reached; it answers {}", answer.status())),
+                Err(error) => Err(outgoing::root_cause(error)),
+            }
+        };
+        Some((name, answer.boxed()))
+    });
+    reached.collect()
+}

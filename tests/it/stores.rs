@@ -466,9 +466,19 @@ async fn a_users_tombstone_stands_on_all_of_their_records_and_on_nobody_elses() 
         let buried = Tombstone::User("alice");
         cache.bury(buried, MINUTE).await.expect("an answer");
         let found = look("first").await;
-        assert_eq!((found.record, found.user), (Lookup::Revoked, None));
-        assert!(!fill("first", "alice").await && !fill("second", "alice").await);
-        assert_eq!(look("second").await.record, Lookup::Missing);
+        assert_eq!((found.record, found.user), (Lookup::Doubtful, None));
+        // Whoever fills it now may have looked before.
+        assert!(fill("first", "alice").await && fill("second", "alice").await);
+        for key in ["first", "second"] {
+            assert_eq!(look(key).await.record, Lookup::Doubtful);
+        }
+        for _ in 0..10 {
+            let failed = cache.count_failure("192.0.2.1", POLICY).await;
+            failed.expect("an answer");
+        }
+        let from = Some(("192.0.2.1", rate(8)));
+        let known = identify(cache, from, Some("second")).await;
+        assert_eq!((known.locked_out, known.record), (None, Lookup::Doubtful));
         assert_eq!(
             look("other").await.record,
             Lookup::Found(record("bob", Some(60)))

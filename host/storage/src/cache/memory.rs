@@ -115,7 +115,7 @@ impl MemoryCache {
             let record = request
                 .record
                 .map_or(Lookup::Missing, |key| tables.look_up(key, now));
-            let is_known = matches!(record, Lookup::Found(_));
+            let is_known = matches!(record, Lookup::Found(_) | Lookup::Doubtful);
             let slots = if is_known { Slots::Own } else { Slots::All };
             if !is_known && let Some((address, _)) = request.address {
                 found.locked_out = tables.refuse_locked_out(address, now);
@@ -157,7 +157,7 @@ impl MemoryCache {
 
     pub(super) fn fill(&self, key: RecordKey<'_>, record: &Record, ttl: Duration) -> bool {
         self.with(|tables, now| {
-            if now < tables.fill_from_us || tables.is_buried(key.id, &record.user_id, now) {
+            if now < tables.fill_from_us || tables.is_buried(key.id, now) {
                 return false;
             }
             let (record, expires) = (record.clone(), now + micros(ttl));
@@ -289,19 +289,21 @@ impl Tables {
     }
 
     fn look_up(&self, key: RecordKey<'_>, now: u64) -> Lookup {
-        if self.tombstones.get(key.id, Slots::Own, now).is_some() {
+        if self.is_buried(key.id, now) {
             return Lookup::Revoked;
         }
-        match self.records.get(key.secret, Slots::Own, now) {
-            Some(record) if self.is_buried(key.id, &record.user_id, now) => Lookup::Revoked,
-            Some(record) => Lookup::Found(record.clone()),
-            None => Lookup::Missing,
+        let Some(record) = self.records.get(key.secret, Slots::Own, now) else {
+            return Lookup::Missing;
+        };
+        let user_tombstone = self.user_tombstones.get(&record.user_id, Slots::Own, now);
+        match user_tombstone {
+            Some(()) => Lookup::Doubtful,
+            None => Lookup::Found(record.clone()),
         }
     }
 
-    fn is_buried(&self, id: &str, user_id: &str, now: u64) -> bool {
+    fn is_buried(&self, id: &str, now: u64) -> bool {
         self.tombstones.get(id, Slots::Own, now).is_some()
-            || self.user_tombstones.get(user_id, Slots::Own, now).is_some()
     }
 
     fn tombstones_of<'a>(&mut self, tombstone: Tombstone<'a>) -> (&mut Table<()>, &'a str) {

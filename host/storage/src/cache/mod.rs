@@ -126,7 +126,7 @@ pub struct RecordKey<'a> {
 pub enum Tombstone<'a> {
     /// On all records of this id.
     Record(&'a str),
-    /// On all records of this user's.
+    /// On all records of this user's: they are no longer believed, but prove as before whose secret it is.
     User(&'a str),
 }
 
@@ -168,6 +168,8 @@ pub enum Lookup {
     Missing,
     /// Its id was buried: it is of no use, whatever a slow reader may have seen.
     Revoked,
+    /// There is a record, and something has changed about its user since: ask the database.
+    Doubtful,
     /// The record.
     Found(Record),
 }
@@ -213,7 +215,8 @@ impl Cache {
         }
     }
 
-    /// Keeps a record in the place of what stands there, unless that is a tombstone. Returns whether it did.
+    /// Keeps a record in the place of what stands there, unless that is a tombstone. Returns whether it did. Below a user's
+    /// tombstone it is kept, and in doubt.
     pub async fn fill(
         &self,
         key: RecordKey<'_>,

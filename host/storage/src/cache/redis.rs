@@ -128,7 +128,7 @@ impl RedisCache {
             .arg(request.address.map_or(0, |(_, rate)| rate.of_strangers()))
             .arg(bucket_key(Bucket::User("")))
             .arg(tombstone_key(Tombstone::User("")));
-        let (blocked_ms, address, record, user): (u64, _, Option<Vec<u8>>, _) =
+        let (blocked_ms, address, record, user, doubtful): (u64, _, Option<Vec<u8>>, _, bool) =
             self.run(&script).await?;
         Ok(Identified {
             locked_out: (blocked_ms > 0).then(|| Duration::from_millis(blocked_ms)),
@@ -136,6 +136,7 @@ impl RedisCache {
             record: match record {
                 None => Lookup::Missing,
                 Some(packed) if packed.is_empty() => Lookup::Revoked,
+                Some(_) if doubtful => Lookup::Doubtful,
                 Some(packed) => Lookup::Found(unpack(&packed).ok_or(CacheError::Unexpected)?),
             },
             user: Option::map(user, decision),
@@ -152,7 +153,6 @@ impl RedisCache {
         script
             .key(record_key(key))
             .key(tombstone_key(Tombstone::Record(key.id)))
-            .key(tombstone_key(Tombstone::User(&record.user_id)))
             .arg(pack(record))
             .arg(millis(ttl));
         self.run(&script).await

@@ -259,7 +259,7 @@ impl Identification<'_> {
             Lookup::Found(record) => serde_json::from_slice::<CachedKey>(&record.payload)
                 .ok()
                 .map(|cached| (record.user_id, cached)),
-            Lookup::Missing | Lookup::Revoked => None,
+            Lookup::Missing | Lookup::Revoked | Lookup::Doubtful => None,
         };
         if let Some((user_id, cached)) = &known {
             // Only the key itself finds its record.

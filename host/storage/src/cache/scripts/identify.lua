@@ -1,9 +1,10 @@
 -- KEYS: the address's lockout and bucket, the record and its tombstone; empty where nothing is asked for.
 -- ARGV: the address's requests per minute, how many of them at once are for those who are not known, what a user's
 -- bucket and a user's tombstone begin with.
--- Returns: milliseconds shut out, the address's decision, the record (empty if it is buried), the user's decision.
+-- Returns: milliseconds shut out, the address's decision, the record (empty if it is buried), the user's decision, 1 if
+-- the user's tombstone stands.
 
-local record, user_id, limit = false, nil, nil
+local record, user_id, limit, doubtful = false, nil, nil, 0
 if KEYS[3] ~= '' then
   if redis.call('EXISTS', KEYS[4]) == 1 then
     record = ''
@@ -15,16 +16,14 @@ if record and record ~= '' then
   local length, start
   limit, length, start = string.match(record, '^(%d+) (%d+) ()')
   user_id = string.sub(record, start, start + length - 1)
-  if redis.call('EXISTS', ARGV[4] .. user_id) == 1 then
-    record, user_id = '', nil
-  end
+  doubtful = redis.call('EXISTS', ARGV[4] .. user_id)
 end
 
 if KEYS[1] ~= '' and not user_id then
   local blocked = redis.call('PTTL', KEYS[1])
   if blocked > 0 then
     redis.call('INCR', KEYS[1])
-    return { blocked, false, false, false }
+    return { blocked, false, false, false, 0 }
   end
 end
 
@@ -34,21 +33,21 @@ if KEYS[2] ~= '' then
   local most = user_id and ARGV[1] or ARGV[2]
   address, address_arrival = decide(KEYS[2], tonumber(ARGV[1]), tonumber(most), now)
   if not address_arrival then
-    return { 0, address, false, false }
+    return { 0, address, false, false, 0 }
   end
 end
 
 local user = false
-if user_id and limit ~= '0' then
+if user_id and doubtful == 0 and limit ~= '0' then
   local bucket = ARGV[3] .. user_id
   local arrival
   user, arrival = decide(bucket, tonumber(limit), tonumber(limit), now)
   if not arrival then
-    return { 0, address, record, user }
+    return { 0, address, record, user, 0 }
   end
   count(bucket, arrival, now)
 end
 if address_arrival then
   count(KEYS[2], address_arrival, now)
 end
-return { 0, address, record, user }
+return { 0, address, record, user, doubtful }

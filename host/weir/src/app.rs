@@ -4,7 +4,7 @@ mod prepared;
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use axum::extract::FromRef;

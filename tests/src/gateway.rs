@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -335,8 +336,14 @@ impl Builder {
         } else {
             "[plugins]\nquarantine_traps = 0\n"
         };
+        // Outside development it is there only where it is configured.
+        let is_named = self.tables.contains("[providers.demo]");
+        let demo = match self.settings.contains("dev = false") && !is_named {
+            true => "[providers.demo]\nadapter = \"demo\"\n",
+            false => "",
+        };
         let toml = format!(
-            "listen = \"127.0.0.1:0\"\ndata_dir = {:?}\n{}\n{}\n{rates}{quarantine}",
+            "listen = \"127.0.0.1:0\"\ndata_dir = {:?}\n{}\n{}\n{rates}{quarantine}{demo}",
             self.folder.path().join("data"),
             self.settings,
             self.tables
@@ -345,6 +352,20 @@ impl Builder {
             Config::from_toml(&toml).unwrap_or_else(|error| panic!("{error:#}\n{toml}"));
         // No load balancer needs time to notice that one stops.
         config.limits.connections.drain_delay_ms.get_or_insert(0);
+        // One user asks as much as many do; tests that are about shares set their own.
+        let shares = &mut config.limits.admission;
+        if !self.tables.contains("requests_per_account") {
+            shares.requests_per_account.free = NonZeroU32::MAX;
+        }
+        let are_set = [
+            "concurrent_requests",
+            "requests_per_upstream",
+            "requests_per_slot",
+        ];
+        if !are_set.iter().any(|set| self.tables.contains(set)) {
+            shares.requests_per_upstream = Some(NonZeroU32::MAX);
+            shares.requests_per_slot = Some(NonZeroU32::MAX);
+        }
         config
     }
 

@@ -309,10 +309,12 @@ impl Providers {
         self.plain.count() + self.stream.count()
     }
 
-    /// The tables of a configuration that name them, and rates that nobody exceeds.
+    /// The tables of a configuration that name them, and rates and shares that nobody exceeds.
     pub(crate) fn tables(&self) -> String {
         format!(
-            "[rate_limits]\nfree = 1000000\naddress = 1000000\n{}{}",
+            "[rate_limits]\nfree = 1000000\naddress = 1000000\n\
+             [limits]\nrequests_per_account = {{ free = 1000000 }}\nrequests_per_upstream = 1000000\n\
+             requests_per_slot = 1000000\n{}{}",
             provider("plain", &self.plain),
             provider("stream", &self.stream)
         )

@@ -196,8 +196,17 @@ pub struct Absence(u64);
 impl Cache {
     /// Opens the cache: Redis if there is a URL, which must answer.
     pub async fn open(redis_url: Option<&SecretUrl>, clock: &Clock) -> anyhow::Result<Self> {
+        Self::open_with(redis_url, clock, redis::TIMEOUT).await
+    }
+
+    /// The same, for those who wait longer or less long for each of Redis's answers.
+    pub async fn open_with(
+        redis_url: Option<&SecretUrl>,
+        clock: &Clock,
+        timeout: Duration,
+    ) -> anyhow::Result<Self> {
         Ok(match redis_url {
-            Some(url) => Self::Redis(RedisCache::open(url).await?),
+            Some(url) => Self::Redis(RedisCache::open(url, timeout).await?),
             None => Self::Memory(MemoryCache::new(clock.clone())),
         })
     }

@@ -30,8 +30,8 @@ use super::{
 use crate::ids;
 use crate::secrets::SecretUrl;
 
-/// How long a command may take, with the loading of its script.
-const TIMEOUT: Duration = Duration::from_millis(250);
+/// How long a command may take by default, with the loading of its script.
+pub(super) const TIMEOUT: Duration = Duration::from_millis(250);
 
 /// How often Redis is tried while it does not answer.
 const PROBE_EVERY: Duration = Duration::from_millis(250);
@@ -57,6 +57,8 @@ pub struct RedisCache {
 
 struct Shared {
     url: SecretUrl,
+    /// How long a command may take.
+    timeout: Duration,
     client: Client,
     /// `None` while the breaker is open.
     connection: RwLock<Option<Numbered>>,
@@ -77,8 +79,9 @@ struct Numbered {
 }
 
 impl RedisCache {
-    pub(super) async fn open(url: &SecretUrl) -> anyhow::Result<Self> {
-        let shared = Shared::new(url).with_context(|| format!("opening the cache {url}"))?;
+    pub(super) async fn open(url: &SecretUrl, timeout: Duration) -> anyhow::Result<Self> {
+        let shared =
+            Shared::new(url, timeout).with_context(|| format!("opening the cache {url}"))?;
         let until = Instant::now() + START_TIMEOUT;
         let connection = loop {
             match shared.connect().await {
@@ -104,7 +107,7 @@ impl RedisCache {
     }
 
     pub(super) async fn probe(url: &SecretUrl) -> anyhow::Result<()> {
-        Shared::new(url)?.connect().await?;
+        Shared::new(url, TIMEOUT)?.connect().await?;
         Ok(())
     }
 
@@ -333,7 +336,7 @@ impl RedisAnnouncements {
     }
 
     async fn subscribe(&self) -> RedisResult<PubSubStream> {
-        in_time(async {
+        in_time(TIMEOUT, async {
             let mut connection = self.client.get_async_pubsub().await?;
             connection.subscribe(announcement_channel()).await?;
             Ok(connection.into_on_message())
@@ -349,7 +352,7 @@ impl fmt::Debug for RedisCache {
 }
 
 impl Shared {
-    fn new(url: &SecretUrl) -> RedisResult<Self> {
+    fn new(url: &SecretUrl, timeout: Duration) -> RedisResult<Self> {
         let info = url
             .expose()
             .into_connection_info()?
@@ -357,6 +360,7 @@ impl Shared {
         let script = |code: &str| Script::new(&[include_str!("scripts/rate.lua"), code].concat());
         Ok(Self {
             url: url.clone(),
+            timeout,
             client: Client::open(info)?,
             connection: RwLock::new(None),
             broken: Notify::new(),
@@ -381,7 +385,7 @@ impl Shared {
         else {
             return Err(CacheError::Unavailable);
         };
-        match in_time(command(&mut connection)).await {
+        match in_time(self.timeout, command(&mut connection)).await {
             Ok(answer) => Ok(answer),
             Err(error) if is_outage(&error) => {
                 self.open_breaker(number, &error);
@@ -401,7 +405,7 @@ impl Shared {
             // The time-outs are around whole calls, and there are no others.
             .set_connection_timeout(None)
             .set_response_timeout(None);
-        in_time(async {
+        in_time(self.timeout, async {
             let mut connection = self
                 .client
                 .get_multiplexed_async_connection_with_config(&config)
@@ -487,8 +491,8 @@ async fn keep_connected(shared: Weak<Shared>) {
     }
 }
 
-async fn in_time<T>(call: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
-    match tokio::time::timeout(TIMEOUT, call).await {
+async fn in_time<T>(time: Duration, call: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    match tokio::time::timeout(time, call).await {
         Ok(outcome) => outcome,
         Err(_) => Err(RedisError::from(std::io::Error::from(
             std::io::ErrorKind::TimedOut,

@@ -63,7 +63,6 @@ pub(super) async fn accept(
     let places = Arc::new(Semaphore::new(limits.connections.get() as usize));
     let refusals = Arc::new(Semaphore::new(REFUSALS_AT_ONCE));
     loop {
-        let place = take_place(&places, &connections).await;
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -76,6 +75,8 @@ pub(super) async fn accept(
         let Ok(stream) = prepare(stream, limits.client_write_timeout()) else {
             continue;
         };
+        // Only now: while nobody waits, nobody has to make way.
+        let place = take_place(&places, &connections).await;
         let Some(entry) = connections.enter(peer.ip()) else {
             // Not in a place: what is refused must not take one from others.
             drop(place);

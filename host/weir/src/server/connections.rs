@@ -20,6 +20,9 @@ use tokio::time::Instant;
 
 use crate::identity::client_address::ClientAddress;
 
+/// How long a client that has just connected has for its first bytes before it counts as silent.
+const GRACE: Duration = Duration::from_secs(1);
+
 /// The time at which a connection is idle on which something is under way.
 const BUSY: u64 = u64::MAX;
 
@@ -104,7 +107,8 @@ impl Connections {
         let idle = all
             .values()
             .filter_map(|lines| longest_idle(lines).map(|index| &lines[index]));
-        if let Some(line) = idle.min_by_key(|line| line.order()) {
+        let now = Instant::now();
+        if let Some(line) = idle.min_by_key(|line| line.order(now)) {
             line.evict();
         }
     }
@@ -114,10 +118,11 @@ impl Connections {
     }
 }
 
-/// The first to go: who has never been of use, then who has been idle for longest.
+/// The first to go: who has never been of use, then who has been idle for longest, and last who has only just connected.
 fn longest_idle(lines: &[Arc<Line>]) -> Option<usize> {
+    let now = Instant::now();
     let idle = lines.iter().enumerate().filter(|(_, line)| line.is_idle());
-    idle.min_by_key(|(_, line)| line.order())
+    idle.min_by_key(|(_, line)| line.order(now))
         .map(|(index, _)| index)
 }
 
@@ -204,8 +209,12 @@ impl Line {
         is_evicted && self.idle_since.load(Ordering::Relaxed) != BUSY
     }
 
-    fn order(&self) -> (bool, u64) {
-        (self.has_served(), self.idle_since.load(Ordering::Relaxed))
+    fn order(&self, now: Instant) -> (bool, bool, u64) {
+        let idle_since = self.idle_since.load(Ordering::Relaxed);
+        let idle_ms = millis(self.started, now).saturating_sub(idle_since);
+        let has_served = self.has_served();
+        let is_new = !has_served && u128::from(idle_ms) < GRACE.as_millis();
+        (is_new, has_served, idle_since)
     }
 }
 
@@ -254,8 +263,8 @@ mod tests {
         assert!(connections.lock().is_empty());
     }
 
-    #[test]
-    fn who_was_of_use_stays_longer() {
+    #[tokio::test(start_paused = true)]
+    async fn who_was_of_use_stays_longer() {
         let connections = Arc::new(Connections::new(9, HOUR, &[]));
         let entries =
             ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(|from| connections.enter(ip(from)));
@@ -265,13 +274,20 @@ mod tests {
         }
         served.line.end();
         served.line.rest();
+        tokio::time::advance(GRACE).await;
         connections.evict_one();
         connections.evict_one();
         assert!(is_evicted(&silent) && !is_evicted(&served));
         // One at a time.
         drop(silent);
+        // Who has just come is not silent yet.
+        let new = connections.enter(ip("192.0.2.4")).expect("a place");
         connections.evict_one();
+        assert!(is_evicted(&served) && !is_evicted(&new));
         drop(served);
+        connections.evict_one();
+        assert!(is_evicted(&new));
+        drop(new);
         connections.evict_one();
         assert!(!is_evicted(&busy) && connections.lock().len() == 1);
     }

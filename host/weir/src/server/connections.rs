@@ -263,9 +263,11 @@ mod tests {
         assert!(connections.lock().is_empty());
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn who_was_of_use_stays_longer() {
-        let connections = Arc::new(Connections::new(9, HOUR, &[]));
+    #[test]
+    fn who_was_of_use_stays_longer() {
+        let mut connections = Connections::new(9, HOUR, &[]);
+        connections.started -= 2 * GRACE;
+        let connections = Arc::new(connections);
         let entries =
             ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(|from| connections.enter(ip(from)));
         let [served, silent, busy] = entries.map(|entry| entry.expect("a place"));
@@ -274,7 +276,7 @@ mod tests {
         }
         served.line.end();
         served.line.rest();
-        tokio::time::advance(GRACE).await;
+        silent.line.idle_since.store(0, Ordering::Relaxed);
         connections.evict_one();
         connections.evict_one();
         assert!(is_evicted(&silent) && !is_evicted(&served));

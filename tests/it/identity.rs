@@ -802,21 +802,29 @@ async fn events_older_than_they_are_kept_go_and_others_stay() {
     for builder in [Gateway::builder(), Gateway::builder().postgres(&postgres)] {
         let gateway = builder.start().await;
         let database = &gateway.app().database;
-        for at in 0..1_203_i64 {
-            sqlx::query("INSERT INTO audit_events (at, count, kind) VALUES ($1, 1, 'test')")
-                .bind(at)
-                .execute(database.writer())
-                .await
-                .expect("it is written");
-        }
-        let pruned = retention::prune(database, Millis(1_200)).await;
-        assert_eq!(pruned.expect("it is written"), 1_200);
-        let left: Vec<i64> =
-            sqlx::query_scalar("SELECT at FROM audit_events WHERE kind = 'test' ORDER BY at")
+        for (write, read) in [
+            (
+                "INSERT INTO audit_events (at, count, kind) VALUES ($1, 1, 'test')",
+                "SELECT at FROM audit_events WHERE kind = 'test' ORDER BY at",
+            ),
+            (
+                "INSERT INTO plugin_events (number, at, slot, kind, actor) \
+                 VALUES ($1 + 1000, $1, 'test', 'installed', 'test')",
+                "SELECT at FROM plugin_events WHERE slot = 'test' ORDER BY at",
+            ),
+        ] {
+            for at in 0..1_203_i64 {
+                let written = sqlx::query(write).bind(at).execute(database.writer());
+                written.await.expect("it is written");
+            }
+            let pruned = retention::prune(database, Millis(1_200)).await;
+            assert_eq!(pruned.expect("it is written"), 1_200);
+            let left: Vec<i64> = sqlx::query_scalar(read)
                 .fetch_all(database.reader())
                 .await
                 .expect("it can be read");
-        assert_eq!(left, [1_200, 1_201, 1_202]);
+            assert_eq!(left, [1_200, 1_201, 1_202]);
+        }
     }
 }
 

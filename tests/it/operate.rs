@@ -26,8 +26,27 @@ pub(crate) struct Running {
 impl Running {
     /// Starts one, and waits until it is ready.
     pub(crate) fn start(folder: &Path) -> Self {
-        let mut child = weir(folder)
-            .args(["serve", "--listen", "127.0.0.1:0"])
+        Self::of(weir(folder).args(["serve", "--listen", "127.0.0.1:0"]))
+    }
+
+    /// Starts one that has so many file descriptors, as a shell's `ulimit` takes it.
+    fn with_descriptors(folder: &Path, limit: &str) -> Self {
+        let weir = weir(folder);
+        let script = format!("ulimit {limit} && exec \"$0\" serve --listen 127.0.0.1:0");
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(script).arg(weir.get_program());
+        shell.current_dir(folder);
+        for (name, value) in weir.get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        Self::of(&mut shell)
+    }
+
+    fn of(command: &mut Command) -> Self {
+        let mut child = command
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -290,6 +309,50 @@ fn what_an_operator_changes_is_so_at_once_for_a_key_that_the_gateway_knows() {
     assert_eq!(ask(&running, &key), (200, Some(1_000)));
     succeed(folder, &["key", "revoke", &id]);
     assert_eq!(ask(&running, &key).0, 401);
+}
+
+#[test]
+fn an_operator_lets_in_again_whom_failed_proofs_have_shut_out() {
+    let folder = folder("dev = false\ntrusted_proxies = []\n");
+    let folder = folder.path();
+    let running = Running::start(folder);
+    let (key, _) = create_key(folder, "alice");
+    let listed = || succeed(folder, &["lockout", "list"]);
+    assert!(!listed().contains("127.0.0.1"), "{}", listed());
+    let statuses: Vec<_> = (0..11).map(|_| ask(&running, "inf_wrong").0).collect();
+    assert_eq!(statuses, [[401; 10].as_slice(), &[429]].concat());
+    assert_eq!(ask(&running, &key).0, 429);
+    assert!(listed().contains("127.0.0.1"), "{}", listed());
+    let all = json(folder, &["lockout", "list"]);
+    assert_eq!(all["lockouts"][0]["address"], "127.0.0.1", "{all}");
+    let other = fail(folder, &["lockout", "clear", "127.0.0.2"]);
+    assert!(other.contains("This address is not shut out"), "{other}");
+    let cleared = succeed(folder, &["lockout", "clear", "127.0.0.1"]);
+    assert_eq!(cleared, "127.0.0.1 is let in again.\n");
+    assert_eq!(ask(&running, &key).0, 200);
+}
+
+#[test]
+fn a_gateway_takes_the_descriptors_that_it_needs_or_fewer_connections() {
+    let folder = folder("dev = false\n[limits]\nconnections = 1000\n");
+    let folder = folder.path();
+    let running = Running::with_descriptors(folder, "-Sn 100");
+    let limits = format!("/proc/{}/limits", running.child.id());
+    let limits = std::fs::read_to_string(limits).expect("it runs");
+    let files = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"));
+    let soft = files.and_then(|line| line.split_whitespace().nth(3)?.parse::<u64>().ok());
+    assert!(soft.is_some_and(|soft| soft > 1_000), "{files:?}");
+    assert!(!running.stop().contains("too few file descriptors"));
+
+    let running = Running::with_descriptors(folder, "-n 1100");
+    assert_eq!(ask(&running, "inf_wrong").0, 401);
+    let log = running.stop();
+    assert!(log.contains("too few file descriptors"), "{log}");
+    let connections = log.split("connections=").nth(1);
+    let connections = connections.and_then(|text| text.split_whitespace().next()?.parse().ok());
+    assert!(connections.is_some_and(|n: u32| n < 1_000), "{log}");
 }
 
 #[test]

@@ -246,6 +246,19 @@ async fn what_fails_a_load_step_is_refused_by_name_and_changes_nothing() {
     assert_eq!(events(&admin, "/admin/plugins/greeter/events").await, []);
     let slot = slot(&admin, "greeter").await;
     assert_eq!(slot["plugins"].as_array().map(Vec::len), Some(1), "{slot}");
+    gateway.app().audit.flush().await;
+    let refused = admin.get("/admin/audit?kind=plugin.refused").await.json();
+    let refused = refused["events"].as_array().expect("a list").iter();
+    let olivia = format!("user:{}", gateway.web_user_id("olivia").await);
+    let mut reasons = refused
+        .inspect(|event| assert_eq!(event["actor"], olivia))
+        .map(|event| event["reason"].as_str().expect("a text"))
+        .collect::<Vec<_>>();
+    reasons.sort_unstable();
+    reasons.dedup();
+    // What is too large has not been looked at.
+    let steps = ["describe", "imports", "parse", "self-test", "world"];
+    assert_eq!(reasons, steps.map(|step| format!("greeter: {step}")));
 }
 
 #[tokio::test]

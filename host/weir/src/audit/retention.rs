@@ -23,27 +23,44 @@ pub async fn prune_for_ever(database: Database, clock: Clock, days: NonZeroU32) 
         match prune(&database, before).await {
             Ok(0) => {}
             Ok(events) => {
-                tracing::info!(events, "audit events older than `audit_days` are removed")
+                tracing::info!(events, "events older than `audit_days` are removed")
             }
-            Err(error) => tracing::warn!(%error, "old audit events are not removed yet"),
+            Err(error) => tracing::warn!(%error, "old events are not removed yet"),
         }
         tokio::time::sleep(EVERY).await;
     }
 }
 
-/// Removes all events from before a moment, and says how many they were.
+/// Removes all events from before a moment, of plugins too, and says how many they were.
 pub async fn prune(database: &Database, before: Millis) -> sqlx::Result<u64> {
+    let audited = prune_batches(
+        database,
+        "DELETE FROM audit_events WHERE number IN \
+         (SELECT number FROM audit_events WHERE at < $1 ORDER BY at LIMIT $2)",
+        before,
+    );
+    let of_plugins = prune_batches(
+        database,
+        "DELETE FROM plugin_events WHERE number IN \
+         (SELECT number FROM plugin_events WHERE at < $1 LIMIT $2)",
+        before,
+    );
+    Ok(audited.await? + of_plugins.await?)
+}
+
+async fn prune_batches(
+    database: &Database,
+    statement: &'static str,
+    before: Millis,
+) -> sqlx::Result<u64> {
     let mut all = 0;
     loop {
-        let removed = sqlx::query(
-            "DELETE FROM audit_events WHERE number IN \
-             (SELECT number FROM audit_events WHERE at < $1 ORDER BY at LIMIT $2)",
-        )
-        .bind(before.0)
-        .bind(BATCH)
-        .execute(database.writer())
-        .await?
-        .rows_affected();
+        let removed = sqlx::query(statement)
+            .bind(before.0)
+            .bind(BATCH)
+            .execute(database.writer())
+            .await?
+            .rows_affected();
         all += removed;
         if removed < BATCH as u64 {
             return Ok(all);

@@ -613,3 +613,43 @@ async fn a_gateway_that_stops_leaves_nothing_held() {
     let charge = charges(&again).await.pop().expect("a charge");
     assert!(charge.estimated && charge.tokens_output >= 5, "{charge:?}");
 }
+
+/// So that little is lost of its charge should this process end now.
+#[tokio::test]
+async fn what_a_stream_has_used_is_noted_while_it_goes_on() {
+    let upstream = Upstream::start().await;
+    let (first, rest) = (Gate::new(), Gate::new());
+    let text = "text ".repeat(200);
+    let reply = Reply::chat_stream_with_usage([&*text, &*text, "end"], 50, 500);
+    upstream.will(
+        reply
+            .gate_before_piece(1, &first)
+            .gate_before_piece(2, &rest),
+    );
+    let gateway = Gateway::builder()
+        .upstream("scripted", &upstream)
+        .tables("[ledger]\ncheckpoint_ms = 300\n")
+        .start()
+        .await;
+    let started = Instant::now();
+    let mut stream = gateway.stream("scripted", "hello").await;
+    stream.next_chunk().await;
+    let noted = async || -> i64 {
+        sqlx::query_scalar("SELECT checkpoint FROM holds")
+            .fetch_one(gateway.app().database.reader())
+            .await
+            .expect("there is a hold")
+    };
+    tokio::time::sleep_until(started + Duration::from_millis(400)).await;
+    first.open();
+    patiently(async {
+        while noted().await == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert!(noted().await < price(50, 500), "{}", noted().await);
+    rest.open();
+    assert!(stream.is_whole().await);
+    is_settled(&gateway).await;
+}

@@ -28,13 +28,21 @@ const SWEEP_MARGIN: Duration = Duration::from_secs(1);
 /// How soon a node that was started serves.
 const SERVING: Duration = Duration::from_secs(2);
 
-/// A checkpoint is due after so many tokens, and written when the piece that makes it due is there.
-const CHECKPOINT_TOKENS: u64 = 256;
+/// A checkpoint is due after so long, and written when the next piece is there.
+const CHECKPOINT_EVERY: Duration = Duration::from_millis(100);
 
 /// A piece of a streamed answer: 150 tokens by its bytes.
 const PIECE_BYTES: usize = 600;
-const PIECES: usize = 6;
+const PIECE_TOKENS: u64 = PIECE_BYTES as u64 / BYTES_PER_TOKEN;
+const PIECES: usize = 12;
+const TOKENS: u64 = PIECES as u64 * PIECE_TOKENS;
 const BYTES_PER_TOKEN: u64 = 4;
+
+/// The time between two of them.
+const PAUSE: Duration = Duration::from_millis(40);
+
+/// Pieces by which a checkpoint is due.
+const CHECKPOINT_PIECES: u64 = CHECKPOINT_EVERY.as_millis().div_ceil(PAUSE.as_millis()) as u64;
 
 pub(crate) fn run() -> bool {
     let runtime = crate::runtime(2);
@@ -51,15 +59,16 @@ pub(crate) fn run() -> bool {
 fn kills(runtime: &tokio::runtime::Runtime, database: &str, stores: &Stores) -> bool {
     let piece = "word ".repeat(PIECE_BYTES / 5);
     let plain = Reply::chat_with_usage(&piece, money::TOKENS_INPUT, 150);
-    let stream = Reply::chat_stream_with_usage([&*piece; PIECES], money::TOKENS_INPUT, 900);
+    let stream = Reply::chat_stream_with_usage([&*piece; PIECES], money::TOKENS_INPUT, TOKENS);
     let providers = runtime.block_on(Providers::start(
         plain.after(Duration::from_millis(100)),
-        stream.pausing(Duration::from_millis(40)),
+        stream.pausing(PAUSE),
     ));
     let ledger = format!(
-        "[ledger]\nlease_ms = {}\nrenew_ms = {}\n",
+        "[ledger]\nlease_ms = {}\nrenew_ms = {}\ncheckpoint_ms = {}\n",
         LEASE.as_millis(),
-        SWEEP.as_millis()
+        SWEEP.as_millis(),
+        CHECKPOINT_EVERY.as_millis()
     );
     let mut node = Node::new(stores, &format!("{ledger}{}", providers.tables()));
     let client = node.client(TOP_UP);
@@ -142,13 +151,14 @@ impl Outcome {
             !of(heard).is_some_and(|it| it.is_settled && Some(it.credits) == heard.paid)
         });
         let cut = heard.iter().filter(|heard| {
-            heard.paid.is_none() && heard.bytes as u64 / BYTES_PER_TOKEN >= CHECKPOINT_TOKENS
+            let tokens = heard.bytes as u64 / BYTES_PER_TOKEN;
+            heard.paid.is_none() && tokens > CHECKPOINT_PIECES * PIECE_TOKENS
         });
         let short = cut.clone().map(|heard| {
             let charged = of(heard).map_or(0, |charge| charge.tokens_output);
             (heard.bytes as u64 / BYTES_PER_TOKEN).saturating_sub(charged as u64)
         });
-        let most = price(money::TOKENS_INPUT, 900);
+        let most = price(money::TOKENS_INPUT, TOKENS);
         Self {
             calls: providers.calls() as i64,
             totals: books.totals().await,
@@ -171,7 +181,7 @@ impl Outcome {
             overrun,
         } = self.totals;
         // One that was due when the process ended, and what came while it was being written.
-        let limit = 2 * CHECKPOINT_TOKENS + PIECE_BYTES as u64 / BYTES_PER_TOKEN;
+        let limit = (2 * CHECKPOINT_PIECES + 1) * PIECE_TOKENS;
         let latest = SWEEP + SWEEP_MARGIN;
         println!(
             "L4: {database}: {} requests, {holds} holds, {} upstream calls: {charged} charged ({} credits), {expired} \

@@ -35,6 +35,8 @@ pub struct LedgerSettings {
     pub renew_ms: NonZeroU64,
     /// Milliseconds that a lease is valid; at least twice `renew_ms`. Default 30,000.
     pub lease_ms: NonZeroU64,
+    /// Milliseconds between two checkpoints of a request under way: what a crash may lose of its charge. Default 2,000.
+    pub checkpoint_ms: NonZeroU64,
 }
 
 impl Default for LedgerSettings {
@@ -45,11 +47,12 @@ impl Default for LedgerSettings {
             ..
         } = LeaseSettings::default();
         let ms = |duration: Duration| {
-            NonZeroU64::new(duration.as_millis() as u64).expect("a lease takes some time")
+            NonZeroU64::new(duration.as_millis() as u64).expect("it takes some time")
         };
         Self {
             renew_ms: ms(renew_every),
             lease_ms: ms(valid_for),
+            checkpoint_ms: ms(Duration::from_secs(2)),
         }
     }
 }
@@ -62,6 +65,11 @@ impl LedgerSettings {
             valid_for: Duration::from_millis(self.lease_ms.get()),
             ..LeaseSettings::default()
         }
+    }
+
+    /// The time between two checkpoints of a request.
+    pub fn checkpoint_every(&self) -> Duration {
+        Duration::from_millis(self.checkpoint_ms.get())
     }
 
     /// What is wrong with the settings, beyond what types can say; each sentence names the setting.

@@ -54,12 +54,6 @@ const LATE_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a failed request waits until what was held for it is free again.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A checkpoint is written when so many estimated tokens have come since the last one …
-const CHECKPOINT_TOKENS: u64 = 256;
-
-/// … or so much time has passed, and anything has come.
-const CHECKPOINT_EVERY: Duration = Duration::from_secs(2);
-
 /// Bytes of output that a token is believed to have at most.
 const MAX_BYTES_PER_TOKEN: u64 = 8;
 
@@ -102,6 +96,9 @@ pub struct Meter {
     held: Credits,
     attempt: Option<Attempt>,
     started: Instant,
+    /// A checkpoint is written when so much time has passed and anything has come. By time alone: a fast stream's would
+    /// cost more than all else of it.
+    checkpoint_every: Duration,
     checkpointed_bytes: u64,
     checkpointed_at: Instant,
     state: State,
@@ -131,6 +128,7 @@ impl Meter {
             held: Credits::ZERO,
             attempt: None,
             started: now,
+            checkpoint_every: app.config.ledger.checkpoint_every(),
             checkpointed_bytes: 0,
             checkpointed_at: now,
             state: State::New,
@@ -186,11 +184,8 @@ impl Meter {
     /// whether it is too much.
     pub fn follow(&mut self, sequence: &Sequence) -> Result<(), Spent> {
         let bytes = sequence.received().bytes;
-        let tokens = bytes.saturating_sub(self.checkpointed_bytes) / usage::BYTES_PER_TOKEN;
-        let is_due = tokens >= CHECKPOINT_TOKENS
-            || bytes > self.checkpointed_bytes
-                && self.checkpointed_at.elapsed() >= CHECKPOINT_EVERY;
-        if is_due {
+        let has_more = bytes > self.checkpointed_bytes;
+        if has_more && self.checkpointed_at.elapsed() >= self.checkpoint_every {
             self.checkpointed_bytes = bytes;
             self.checkpointed_at = Instant::now();
             let (checked, charge) = self.price(sequence);

@@ -109,6 +109,7 @@ async fn whoever_has_an_answer_has_the_turn_back() {
 async fn an_upstream_that_stalls_leaves_turns_to_the_others() {
     let (stalled, second) = (Upstream::start().await, Upstream::start().await);
     let gate = Gate::new();
+    stalled.will(Reply::chat("kept"));
     stalled.always(Reply::chat("at last").after_gate(&gate));
     second.always(Reply::chat("from the second"));
     let gateway = Gateway::builder()
@@ -123,6 +124,12 @@ async fn an_upstream_that_stalls_leaves_turns_to_the_others() {
         let client = gateway.client();
         tokio::spawn(async move { client.post("/chat", &chat("alone", "x")).await })
     };
+    let keyed = async |key: &str| {
+        let client = gateway.client().with_header("idempotency-key", key);
+        client.post("/chat", &chat("alone", "x")).await
+    };
+    assert_eq!(keyed("first").await.content(), "kept");
+    stalled.next_request().await;
     // Half of the turns.
     let held = [ask(), ask()];
     for _ in &held {
@@ -131,14 +138,17 @@ async fn an_upstream_that_stalls_leaves_turns_to_the_others() {
     let refused = gateway.chat("alone", "x").await;
     refused.error(503, "UPSTREAM_BUSY");
     assert_eq!(refused.headers["retry-after"], "1");
+    // What was answered is answered again, and a key that found no place is free.
+    assert_eq!(keyed("first").await.content(), "kept");
+    keyed("second").await.error(503, "UPSTREAM_BUSY");
     assert_eq!(gateway.chat("both", "x").await.content(), "from the second");
     assert_eq!(gateway.chat("demo", "x").await.status, 200);
-    assert_eq!((stalled.count(), second.count()), (2, 1));
+    assert_eq!((stalled.count(), second.count()), (3, 1));
     gate.open();
     for answer in held {
         assert_eq!(answer.await.expect("no panic").content(), "at last");
     }
-    assert_eq!(gateway.chat("alone", "x").await.content(), "at last");
+    assert_eq!(keyed("second").await.content(), "at last");
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use weir_storage::Database;
 use weir_storage::clock::{Clock, Millis};
-use weir_storage::database::DatabaseClock;
+use weir_storage::database::{DatabaseClock, at_start};
 
 use crate::account::Account;
 use crate::committer::{self, Answer, Submitted};
@@ -96,7 +96,7 @@ impl Ledger {
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),
         }));
-        ledger.renew_lease().await?;
+        at_start(|| ledger.renew_lease()).await?;
         committer::start(store, submitted, dialect, health)?;
         let keeping = ledger.clone().keep_lease();
         let stopping = ledger.0.stopping.clone();

@@ -21,7 +21,7 @@ use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use serde::Deserialize;
 
-use crate::database::Database;
+use crate::database::{Database, at_start};
 use crate::secrets::{Key, SecretSource, random_bytes};
 
 /// What a value is sealed for: one that was sealed for something else does not open.
@@ -93,7 +93,7 @@ impl KeyRing {
     /// Compares them with those that the database's contents are sealed under.
     pub async fn compare(&self, database: &Database) -> anyhow::Result<()> {
         for key in &*self.0 {
-            let known = known_fingerprint(database, key)
+            let known = at_start(|| known_fingerprint(database, key))
                 .await
                 .context("comparing the sealing keys with the database's")?;
             ensure!(

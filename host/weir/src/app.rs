@@ -173,8 +173,7 @@ impl App {
         } = prepared;
         key_peppers.compare(&database).await?;
         sealing_keys.compare(&database).await?;
-        plugins
-            .sync(&database)
+        database::at_start(|| plugins.sync(&database))
             .await
             .context("reading what plugins are installed")?;
         plugins.follow(database.clone(), cache.clone());

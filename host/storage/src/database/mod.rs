@@ -217,6 +217,19 @@ pub fn is_outage(error: &sqlx::Error) -> bool {
     }
 }
 
+/// Takes a step of a start, again while the pool has no connection for it: nobody waits for it as a request would.
+pub async fn at_start<T, F: Future<Output = sqlx::Result<T>>>(
+    step: impl Fn() -> F,
+) -> sqlx::Result<T> {
+    let until = Instant::now() + START_TIMEOUT;
+    loop {
+        match step().await {
+            Err(sqlx::Error::PoolTimedOut) if Instant::now() < until => {}
+            outcome => return outcome,
+        }
+    }
+}
+
 /// Opens a pool's first connections and waits until they are there to be used, so that the first
 /// requests need not wait for new ones.
 async fn warm(pool: &AnyPool, connections: usize) -> sqlx::Result<()> {

@@ -7,9 +7,9 @@
 //! sets. So that a node whose time of day is wrong, or is set while it runs, still knows the time.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::{Database, START_TIMEOUT, SqlDialect};
+use super::{Database, SqlDialect, at_start};
 use crate::clock::{Clock, Millis};
 
 /// How far a node's clock may be off before that node is not to serve: what it signs, checks and logs goes by its own.
@@ -45,13 +45,7 @@ impl DatabaseClock {
             }),
             own,
         };
-        let begun = Instant::now();
-        // Nobody waits for it as a request would.
-        while let Err(error) = clock.ask().await {
-            if !matches!(error, sqlx::Error::PoolTimedOut) || begun.elapsed() > START_TIMEOUT {
-                return Err(error);
-            }
-        }
+        at_start(|| clock.ask()).await?;
         Ok(clock)
     }
 

@@ -14,6 +14,7 @@ use anyhow::{Context, ensure};
 use serde::Deserialize;
 
 use weir_storage::Database;
+use weir_storage::database::at_start;
 use weir_storage::secrets::Key;
 use weir_storage::secrets::SecretSource;
 
@@ -59,7 +60,7 @@ impl Peppers {
     /// Compares them with those that the database's keys are stored under.
     pub async fn compare(&self, database: &Database) -> anyhow::Result<()> {
         for pepper in &self.0 {
-            let known = known_fingerprint(database, pepper)
+            let known = at_start(|| known_fingerprint(database, pepper))
                 .await
                 .context("comparing the peppers of API keys with the database's")?;
             ensure!(

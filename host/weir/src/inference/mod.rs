@@ -136,9 +136,11 @@ async fn serve(
     key: Option<(KeyedRequest, AccountId)>,
 ) {
     let model = resolved.model.clone();
-    let Some(first) = first_place(&app, &model) else {
+    let first = first_place(&app, &model);
+    // A request with a key goes on: it may have been served already.
+    if first.is_none() && key.is_none() {
         return relay.refuse(ExchangeError::NoPlace.into()).await;
-    };
+    }
     let prices = model.candidates.iter().map(|candidate| &candidate.price);
     let claim = key.as_ref().map(|(key, _)| key.claim().clone());
     match (relay.meter().open(prices, claim).await, key) {
@@ -154,6 +156,9 @@ async fn serve(
             return relay.refuse(meter::refused(error)).await;
         }
     }
+    let Some(first) = first else {
+        return relay.fail(ExchangeError::NoPlace).await;
+    };
     let outcome = match attempt_all(&app, resolved, first, &bounds, &mut relay).await {
         Err(ExchangeError::Spent) => relay.stop().await,
         outcome => outcome,

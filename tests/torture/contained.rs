@@ -47,10 +47,10 @@ fn kinds() -> [(&'static str, Vec<Assault>); 20] {
     use Assault::{Answer, Ask, Beside, Load, Post, Tamper};
     let wat = guests::wat_guest;
     let fails = |command: Value| Ask(command, 502, "ADAPTER_FAILED");
-    let is_late = |command: Value| Ask(command, 504, "UPSTREAM_TIMEOUT");
     let deep = || format!("{}{}", "[".repeat(DEEP), "]".repeat(DEEP));
     let budget = "used up its processor time";
     let nonsense = "returned nonsense";
+    let too_much = "too much data";
     let everywhere = |behave: &str| {
         ["begin", "next"]
             .map(|place| fails(json!({ "behave": behave, "in": place })))
@@ -98,7 +98,7 @@ fn kinds() -> [(&'static str, Vec<Assault>); 20] {
             "W8",
             vec![
                 Load(wat("huge-string"), nonsense),
-                Load(wat("long-string"), nonsense),
+                Load(wat("long-string"), too_much),
                 Load(wat("huge-list"), nonsense),
                 Load(wat("wrapping-list"), nonsense),
                 Load(wat("unaligned-list"), nonsense),
@@ -106,7 +106,7 @@ fn kinds() -> [(&'static str, Vec<Assault>); 20] {
                 fails(json!({ "behave": "text", "bytes": 10_000_000 })),
             ],
         ),
-        ("W9", vec![Load(wat("shared-strings"), nonsense)]),
+        ("W9", vec![Load(wat("shared-strings"), too_much)]),
         ("W10", vec![Load(wat("many-resources"), nonsense)]),
         (
             "W11",
@@ -146,8 +146,9 @@ fn kinds() -> [(&'static str, Vec<Assault>); 20] {
             "W16",
             vec![
                 Answer(Reply::drip(Duration::from_secs(5)), 504, "UPSTREAM_TIMEOUT"),
-                is_late(json!({ "behave": "never-done", "wait": u32::MAX })),
-                is_late(json!({ "behave": "script", "steps": drips, "forever": true })),
+                // An exchange has only so much time for its waits.
+                fails(json!({ "behave": "never-done", "wait": u32::MAX })),
+                fails(json!({ "behave": "script", "steps": drips, "forever": true })),
             ],
         ),
         ("W17", vec![fails(json!({ "behave": "sleep" }))]),

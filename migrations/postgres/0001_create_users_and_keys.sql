@@ -32,6 +32,15 @@ CREATE TABLE api_keys (
 
 CREATE INDEX api_keys_by_user ON api_keys (user_id, created_at);
 
+-- Every hash that a key has had, under one pepper after another: what its charges name.
+CREATE TABLE api_key_hashes (
+    -- In hexadecimal.
+    hash    TEXT NOT NULL PRIMARY KEY,
+    key_id  TEXT NOT NULL REFERENCES api_keys (id)
+);
+
+CREATE INDEX api_key_hashes_by_key ON api_key_hashes (key_id);
+
 -- Which peppers the keys of this database are stored under: what tells one from another, not the peppers.
 CREATE TABLE api_key_peppers (
     version      BIGINT NOT NULL PRIMARY KEY CHECK (version > 0),

@@ -180,6 +180,8 @@ CREATE TABLE usage_daily (
     model               TEXT   NOT NULL,
     provider            TEXT   NOT NULL,
     source              TEXT   NOT NULL,
+    -- The hash of the API key; empty where there is none.
+    key_hash            TEXT   NOT NULL,
     requests            BIGINT NOT NULL,
     tokens_input        BIGINT NOT NULL,
     tokens_cache_read   BIGINT NOT NULL,
@@ -191,10 +193,12 @@ CREATE TABLE usage_daily (
     overrun             BIGINT NOT NULL,
     -- In nano-USD.
     provider_cost       BIGINT NOT NULL,
-    PRIMARY KEY (account_id, period_start, day, model, provider, source)
+    PRIMARY KEY (account_id, period_start, day, model, provider, source, key_hash)
 );
 
 CREATE INDEX usage_daily_by_day ON usage_daily (day);
+
+CREATE INDEX usage_daily_by_account ON usage_daily (account_id, day);
 
 -- A row for each run of a node: holds of a run whose lease is over are settled by the others.
 CREATE TABLE node_leases (

@@ -646,6 +646,11 @@ async fn keys_move_to_a_new_pepper_when_they_are_used() {
     let alice = gateway.web("alice");
     let used = new_key(&alice, "used").await;
     let unused = new_key(&alice, "unused").await;
+    let ask = async |gateway: &Gateway| {
+        let client = with_key(gateway, &used);
+        assert_eq!(client.post("/chat", &chat("demo", "x")).await.status, 200);
+    };
+    ask(&gateway).await;
 
     let both = format!("{new}{old}");
     let gateway = with_peppers(Some(gateway), &both).await.expect("it starts");
@@ -655,7 +660,12 @@ async fn keys_move_to_a_new_pepper_when_they_are_used() {
     }
 
     let gateway = with_peppers(Some(gateway), &new).await.expect("it starts");
-    assert_eq!(with_key(&gateway, &used).get("/models").await.status, 200);
+    ask(&gateway).await;
+    let usage = with_key(&gateway, &used).get("/usage/me?group=key").await;
+    let by_key = usage.json()["usage"].clone();
+    assert_eq!(by_key.as_array().map(Vec::len), Some(1), "{by_key}");
+    assert_eq!(by_key[0]["key_id"], used["key_id"], "under either pepper");
+    assert_eq!(by_key[0]["requests"], 2);
     with_key(&gateway, &unused)
         .get("/models")
         .await

@@ -19,7 +19,7 @@ enum Kind {
 }
 
 /// Every endpoint that tenants may call. What is shown for each kind is below.
-const CASES: [(&str, Kind); 14] = [
+const CASES: [(&str, Kind); 16] = [
     ("POST /chat", Kind::Own),
     ("POST /code", Kind::Own),
     ("POST /v1/chat/completions", Kind::Own),
@@ -33,6 +33,8 @@ const CASES: [(&str, Kind); 14] = [
     ("GET /api-keys", Kind::Own),
     ("DELETE /api-keys/{key_id}", Kind::OwnById),
     ("GET /usage/me", Kind::Own),
+    ("GET /usage/requests", Kind::Own),
+    ("GET /usage/requests/{request_id}", Kind::OwnById),
     ("POST /billing/sync-balance", Kind::Own),
 ];
 
@@ -222,12 +224,17 @@ async fn an_id_is_good_for_its_own_tenant_and_as_long_as_it_is_there() {
     let gateway = Gateway::start().await;
     let alice = Tenant::new(&gateway, "alice").await;
     let mallory = Tenant::new(&gateway, "mallory").await;
+    let asked = alice.client.post("/chat", &chat("demo", "x")).await;
+    let request_id = asked.headers["x-request-id"].to_str().expect("ASCII");
+    let own = format!("/usage/requests/{request_id}");
+    assert_eq!(alice.client.get(&own).await.json()["id"], request_id);
     let before = alice.state().await;
     for (endpoint, _) in CASES.iter().filter(|(_, kind)| *kind == Kind::OwnById) {
         let (method, path) = endpoint.split_once(' ').expect("a method and a path");
         let long = "x".repeat(4_000);
         let theirs = [
             &*alice.key_id,
+            request_id,
             &alice.raw_key,
             &alice.user_id,
             "alice",
@@ -241,8 +248,8 @@ async fn an_id_is_good_for_its_own_tenant_and_as_long_as_it_is_there() {
                 answer.text()
             );
             // Another's id is refused as one that nobody has.
-            if id == alice.key_id {
-                let nobodys = fill(path, &id.replace(&id[id.len() - 4..], "zzzz"));
+            if id == alice.key_id || id == request_id {
+                let nobodys = fill(path, &id.replace(&id[id.len() - 4..], "0000"));
                 let (theirs, nobodys) = (
                     answer.json(),
                     send(&mallory.web, method, &nobodys).await.json(),
@@ -250,6 +257,9 @@ async fn an_id_is_good_for_its_own_tenant_and_as_long_as_it_is_there() {
                 assert_eq!(theirs["error"]["message"], nobodys["error"]["message"]);
                 assert_eq!(theirs["error"]["code"], nobodys["error"]["code"]);
             }
+        }
+        if method == "GET" {
+            continue;
         }
         // Their own key is no proof of being them.
         let by_key = send(&alice.client, method, &fill(path, &alice.key_id)).await;
@@ -312,6 +322,30 @@ async fn an_answer_is_about_its_caller_and_charged_to_them() {
             .with_header("x-api-key", &alice.raw_key);
         let refused = two_proofs.post(path, &asked).await;
         refused.error(401, "UNAUTHENTICATED");
+    }
+    for report in ["/usage/requests", "/usage/me?group=key"] {
+        let answer = mallory.web.get(report).await;
+        assert_eq!(answer.status, 200);
+        assert!(answer.text().contains(&mallory.key_id));
+        assert!(!alice.is_in(&answer), "{}", answer.text());
+        let join = if report.contains('?') { '&' } else { '?' };
+        for named in [
+            format!("user_id={}", alice.user_id),
+            "user=alice".to_owned(),
+        ] {
+            let refused = mallory.web.get(&format!("{report}{join}{named}")).await;
+            refused.error(400, "INVALID_REQUEST");
+        }
+    }
+    // Another's key is no key, as one that nobody has.
+    for key in [&*alice.key_id, "key_0000000000000000"] {
+        let refused = mallory.web.get(&format!("/usage/requests?key={key}")).await;
+        let error = refused.error(400, "INVALID_REQUEST");
+        assert!(
+            error["message"]
+                .as_str()
+                .is_some_and(|text| text.starts_with("There is no such key"))
+        );
     }
     for path in ["/api-keys", "/usage/me"] {
         let answer = mallory.web.get(path).await;

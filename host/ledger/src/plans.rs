@@ -145,13 +145,21 @@ pub fn day(moment: Millis) -> String {
         .to_string()
 }
 
+/// The first moment of a day in UTC, which is written as `YYYY-MM-DD`.
+pub fn start_of_day(day: &str) -> Option<Millis> {
+    let day: Date = (day.len() == "YYYY-MM-DD".len()).then(|| day.parse().ok())??;
+    Some(first_moment(day))
+}
+
+fn first_moment(day: Date) -> Millis {
+    let since = day.duration_since(Date::constant(1970, 1, 1));
+    Millis(since.as_secs() * 1_000)
+}
+
 /// The first moments of the first and of the last day of a calendar month in UTC, which is written as `YYYY-MM`.
 pub fn days_of_month(month: &str) -> Option<[Millis; 2]> {
     let first: Date = format!("{month}-01").parse().ok()?;
-    Some([first, first.last_of_month()].map(|day| {
-        let since = day.duration_since(Date::constant(1970, 1, 1));
-        Millis(since.as_secs() * 1_000)
-    }))
+    Some([first, first.last_of_month()].map(first_moment))
 }
 
 #[cfg(test)]

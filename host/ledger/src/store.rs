@@ -3,11 +3,13 @@
 //! - [`rows`]: the tables; [`postgres`] and [`sqlite`]: how a batch gets into each of the databases. What it
 //!   loads and what it writes is the same for both, and here.
 //! - [`fold`]: what a batch does not write: sums of usage, and the entries of each account.
+//! - [`history`]: what an account is shown of those.
 //!
 //! **What a request writes:** its account's row, a hold's row that is there from opening to end, and an entry for that
 //! end, with the one index that tells repeats. Everything else that is asked about entries is folded from them.
 
 mod fold;
+pub mod history;
 mod postgres;
 mod rows;
 mod sqlite;

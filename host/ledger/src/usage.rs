@@ -241,15 +241,17 @@ pub fn to_date(condition: &str) -> String {
     // That there is a highest number keeps PostgreSQL from believing that a third of all entries come after the last
     // one that is folded.
     format!(
-        "(SELECT account_id, period_start, day, model, provider, source, requests, credits, overrun, {counts} \
+        "(SELECT account_id, period_start, day, model, provider, source, key_hash, requests, credits, overrun, {counts} \
          FROM usage_daily WHERE {condition} UNION ALL SELECT * FROM (SELECT {ENTRY_USAGE}, {counts} FROM entries \
          WHERE number > (SELECT number FROM entries_folded) AND number < 9223372036854775807 \
          AND provider IS NOT NULL) AS tail WHERE {condition}) AS usage_to_date"
     )
 }
 
-/// An entry's part in the sums, but for the counts: as the columns of `usage_daily`, in this order.
-pub(crate) const ENTRY_USAGE: &str = "account_id, period_start, at - at % 86400000 AS day, model, provider, source, requests, \
+/// An entry's part in the sums, but for the counts: as the columns of `usage_daily`, in this order. Agents' tasks have no
+/// sums of their own: each would be a row.
+pub(crate) const ENTRY_USAGE: &str = "account_id, period_start, at - at % 86400000 AS day, model, provider, source, \
+     CASE WHEN source = 'api_key' THEN COALESCE(source_id, '') ELSE '' END AS key_hash, requests, \
      -(plan_delta + top_up_delta) AS credits, overrun";
 
 #[cfg(test)]

@@ -146,13 +146,14 @@ const CHECKS: &[(&str, &str, &str)] = &[
         "I6",
         "a period's usage is not the sum of its entries",
         "SELECT account_id FROM (\
-         SELECT account_id, period_start, day, model, provider, source, credits, overrun, requests, $COUNTS \
+         SELECT account_id, period_start, day, model, provider, source, key_hash, credits, overrun, requests, $COUNTS \
          FROM usage_daily WHERE day >= $DAY UNION ALL \
-         SELECT account_id, period_start, at - at % 86400000, model, provider, source, plan_delta + top_up_delta, \
+         SELECT account_id, period_start, at - at % 86400000, model, provider, source, \
+         CASE WHEN source = 'api_key' THEN COALESCE(source_id, '') ELSE '' END, plan_delta + top_up_delta, \
          -overrun, -requests, $LESS_COUNTS FROM entries \
          WHERE number > $FIRST AND number <= (SELECT number FROM entries_folded) AND at >= $DAY \
          AND provider IS NOT NULL) sums \
-         GROUP BY account_id, period_start, day, model, provider, source \
+         GROUP BY account_id, period_start, day, model, provider, source, key_hash \
          HAVING SUM(credits) <> 0 OR SUM(overrun) <> 0 OR SUM(requests) <> 0 OR $COUNTS_DIFFER",
     ),
     (

@@ -88,6 +88,12 @@ impl Millis {
         Timestamp::from_millisecond(self.0).map_or_else(|_| String::new(), |at| at.to_string())
     }
 
+    /// Reads a moment by ISO 8601, with its offset from UTC.
+    pub fn parse(text: &str) -> Option<Self> {
+        let moment: Timestamp = text.parse().ok()?;
+        Some(Self(moment.as_millisecond()))
+    }
+
     /// Whole seconds, as OpenAI's `created` fields have them.
     pub fn seconds(self) -> i64 {
         self.0.div_euclid(1000)

@@ -19,9 +19,16 @@ pub fn user_id() -> String {
     prefixed("usr_")
 }
 
-/// An id for one hold of credits.
+/// An id for one hold of credits that no request of weir's has.
 pub fn hold_id() -> String {
     prefixed("hold_")
+}
+
+/// The id of the hold of a request, by which the request is found again; `None` if the request's id is not weir's.
+pub fn hold_of_request(request_id: &str) -> Option<String> {
+    let digits = request_id.strip_prefix("req_")?;
+    let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    (digits.len() == 32 && digits.bytes().all(is_hex)).then(|| format!("hold_{digits}"))
 }
 
 /// An id for one run of a node.

@@ -31,6 +31,7 @@ pub mod inference;
 pub mod metrics;
 pub mod outgoing;
 pub mod plugins;
+pub mod query;
 pub mod request;
 pub mod router;
 pub mod server;

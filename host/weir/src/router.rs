@@ -35,6 +35,11 @@ pub fn public(app: App) -> Router {
             delete(identity::routes::revoke_api_key),
         )
         .route("/usage/me", get(billing::routes::get_usage))
+        .route("/usage/requests", get(billing::routes::list_requests))
+        .route(
+            "/usage/requests/{request_id}",
+            get(billing::routes::get_request),
+        )
         .route("/billing/sync-balance", post(billing::routes::sync_balance))
         .merge(admin_routes())
         .merge(plugin_routes())
@@ -91,6 +96,18 @@ fn admin_routes() -> Router<App> {
         .route(
             "/admin/model-economics",
             get(admin::routes::list_model_economics),
+        )
+        .route(
+            "/admin/users/{user_id}/usage",
+            get(admin::user_usage::get_user_usage),
+        )
+        .route(
+            "/admin/users/{user_id}/usage/requests",
+            get(admin::user_usage::list_user_requests),
+        )
+        .route(
+            "/admin/users/{user_id}/usage/requests/{request_id}",
+            get(admin::user_usage::get_user_request),
         )
         .route("/admin/keys", post(admin::keys::create_key))
         .merge(user_and_key_routes())

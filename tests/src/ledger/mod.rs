@@ -43,12 +43,13 @@ pub struct Served<'a> {
 
 /// Opens a hold at this moment, before a request is served. Returns its id.
 pub async fn hold(app: &App, request: Served<'_>) -> HoldId {
-    let id = HoldId(ids::hold_id());
+    let request_id = ids::request_id();
+    let id = HoldId(ids::hold_of_request(&request_id).expect("an id of weir's"));
     let boot_id = BootId::of("boot").expect("a name");
     let open = Open {
         hold: id.clone(),
         amount: Credits::from_micro(request.credits),
-        request_id: ids::request_id(),
+        request_id,
         parent: None,
         source: RequestSource::ApiKey,
         source_id: None,

@@ -202,7 +202,7 @@ static STATEMENTS: LazyLock<Statements> = LazyLock::new(|| {
     let added = ["requests", "credits", "overrun"]
         .into_iter()
         .chain(counts.iter().copied());
-    let key = "account_id, period_start, day, model, provider, source";
+    let key = "account_id, period_start, day, model, provider, source, key_hash";
     let names: Vec<_> = added.clone().collect();
     let sums: Vec<_> = added
         .clone()

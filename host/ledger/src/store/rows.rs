@@ -418,6 +418,10 @@ impl Stored for rusqlite::Row<'_> {
 }
 
 impl Unreadable {
+    pub(super) fn unknown(name: &str) -> Self {
+        Self(format!("{name:?} is no name known here"))
+    }
+
     fn because(error: impl std::error::Error) -> Self {
         Self(error.to_string())
     }
@@ -479,7 +483,7 @@ impl<'r, R: Stored> Values<'r, R> {
 
     fn named<T>(&mut self, of: impl FnOnce(&str) -> Option<T>) -> Result<T, Unreadable> {
         let name = self.text()?;
-        of(name).ok_or_else(|| Unreadable(format!("{name:?} is no name known here")))
+        of(name).ok_or_else(|| Unreadable::unknown(name))
     }
 
     fn missing(&self) -> Unreadable {

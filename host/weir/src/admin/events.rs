@@ -5,10 +5,10 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 
 use super::AdminCaller;
-use super::request::{ListQuery, cut};
 use crate::app::Core;
 use crate::audit::log::{self, EventFilter, KeptEvent};
 use crate::error::ApiError;
+use crate::query::{ListQuery, cut};
 
 /// A security event.
 #[derive(Debug, Serialize, Deserialize)]

@@ -7,13 +7,14 @@ use serde::{Deserialize, Serialize};
 use weir_storage::clock::Millis;
 
 use super::AdminCaller;
-use super::request::{AdminBody, ListQuery, cut};
+use super::request::AdminBody;
 use crate::app::{App, Core};
 use crate::error::ApiError;
 use crate::identity;
 use crate::identity::api_key::LIFETIME_DAYS;
 use crate::identity::directory::{self, KeyFilter};
 use crate::identity::store::KeyItem;
+use crate::query::{ListQuery, cut};
 
 /// A key.
 #[derive(Debug, Serialize, Deserialize)]

@@ -8,10 +8,10 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::AdminCaller;
-use super::request::ListQuery;
 use crate::app::Core;
 use crate::error::ApiError;
 use crate::identity::lockout;
+use crate::query::ListQuery;
 use weir_storage::clock::Millis;
 
 /// An address that is shut out.

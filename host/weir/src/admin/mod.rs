@@ -10,6 +10,8 @@
 //! A report is about a calendar month in UTC, whatever the billing cycles of accounts are: a charge counts on
 //! the day that it was settled.
 //!
+//! - [`user_usage`]: what a user has used, as [`crate::billing::history`] has it for themselves.
+//!
 //! **Invariant:** a report reads sums, never entries, and names no user.
 //! **Invariant:** each figure is rounded once, from exact sums; none is made of another that was rounded.
 //!
@@ -22,6 +24,7 @@ pub mod report;
 mod request;
 pub mod routes;
 mod store;
+pub mod user_usage;
 pub mod users;
 
 use axum::extract::FromRequestParts;

@@ -13,13 +13,14 @@ use weir_storage::database::DatabaseClock;
 use weir_storage::ids;
 
 use super::AdminCaller;
-use super::request::{AdminBody, ListQuery, cut};
+use super::request::AdminBody;
 use crate::app::Core;
 use crate::audit::AuditEvent;
 use crate::billing;
 use crate::error::ApiError;
 use crate::identity::directory::{self, UserFilter, UserRecord};
 use crate::identity::{self, store};
+use crate::query::{ListQuery, cut};
 
 /// Characters of an operator's name for a top-up.
 const ID_CHARACTERS: usize = 200;
@@ -326,7 +327,7 @@ fn change_failed(error: sqlx::Error) -> ApiError {
     ApiError::of_database(&error, "changing a user")
 }
 
-fn unknown_user(user_id: &str) -> ApiError {
+pub(super) fn unknown_user(user_id: &str) -> ApiError {
     ApiError::new(
         StatusCode::NOT_FOUND,
         "UNKNOWN_USER",

@@ -5,7 +5,8 @@
 //!
 //! **Invariant:** nothing here writes a row of the ledger.
 //!
-//! To show users another figure of their account, edit [`usage`].
+//! To show users another figure of their account, edit [`usage`]; of what they have used, [`history`].
 
+pub mod history;
 pub mod routes;
 pub mod usage;

@@ -1,20 +1,58 @@
-//! `/usage/me` and `/billing`: what callers are shown of their accounts.
+//! `/usage` and `/billing`: what callers are shown of their accounts.
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::header;
 
+use super::history::{Asked, RequestItem, RequestList};
 use super::usage::{self, Balances, UsageError};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::identity::Caller;
+use crate::query::ListQuery;
 use weir_ledger::{AccountId, LedgerError};
 
-/// `GET /usage/me`: what the caller has left and what this cycle has cost, up to a minute late.
-pub async fn get_usage(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
+/// `GET /usage/me`: what the caller has left and what this cycle has cost, up to a minute late. With a `group`, what they
+/// have used from one day to another, as of now.
+pub async fn get_usage(
+    State(app): State<App>,
+    caller: Caller,
+    mut query: ListQuery,
+) -> Result<Response, ApiError> {
+    if query.has_any(&["group", "from", "to"]) {
+        let group = query.text("group")?;
+        let report = asked(&app, caller).usage(group, query).await?;
+        return Ok(Json(report).into_response());
+    }
     let summary = usage::summary(&app, &AccountId(caller.user_id)).await?;
     Ok(([(header::CONTENT_TYPE, "application/json")], summary).into_response())
+}
+
+/// `GET /usage/requests`: the caller's requests that have ended, the last one first.
+pub async fn list_requests(
+    State(app): State<App>,
+    caller: Caller,
+    query: ListQuery,
+) -> Result<Json<RequestList>, ApiError> {
+    asked(&app, caller).requests(query).await.map(Json)
+}
+
+/// `GET /usage/requests/{request_id}`: one of them.
+pub async fn get_request(
+    State(app): State<App>,
+    caller: Caller,
+    Path(request_id): Path<String>,
+) -> Result<Json<RequestItem>, ApiError> {
+    asked(&app, caller).request(&request_id).await.map(Json)
+}
+
+fn asked(app: &App, caller: Caller) -> Asked<'_> {
+    Asked {
+        database: &app.database,
+        account: AccountId(caller.user_id),
+        now: app.ledger.now(),
+    }
 }
 
 /// `POST /billing/sync-balance`: what the caller has left at this moment; the summary is made anew.

@@ -3,10 +3,13 @@
 //! Lists are in the order of an index, and go on after the last item of the part before: whatever has come or gone since,
 //! nothing is shown twice or skipped that was there all along.
 
+use std::collections::BTreeMap;
+
 use sqlx::Row;
 use sqlx::any::AnyRow;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
+use weir_storage::database::SqlDialect;
 
 use super::store::KeyItem;
 
@@ -154,4 +157,62 @@ pub async fn find_owner(database: &Database, key_id: &str) -> sqlx::Result<Optio
         .bind(key_id)
         .fetch_optional(database.reader())
         .await
+}
+
+/// What a key is known by.
+#[derive(Debug, Clone)]
+pub struct KeyName {
+    /// The key's id.
+    pub id: String,
+    /// The name that its user gave it.
+    pub name: String,
+    /// The key's first characters.
+    pub prefix: String,
+}
+
+/// A user's keys by the hashes that charges name them by.
+pub async fn name_keys(
+    database: &Database,
+    user_id: &str,
+    hashes: &[String],
+) -> sqlx::Result<BTreeMap<String, KeyName>> {
+    let list = match database.dialect() {
+        SqlDialect::Sqlite => "SELECT value FROM json_each($1)",
+        SqlDialect::Postgres => "SELECT jsonb_array_elements_text(CAST($1 AS JSONB))",
+    };
+    let sql = format!(
+        "SELECT h.hash, k.id, k.name, k.prefix FROM api_key_hashes h JOIN api_keys k ON k.id = h.key_id \
+         WHERE h.hash IN ({list}) AND k.user_id = $2"
+    );
+    let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+        .bind(serde_json::Value::from(hashes.to_vec()).to_string())
+        .bind(user_id)
+        .fetch_all(database.reader())
+        .await?;
+    rows.iter()
+        .map(|row| {
+            let key = KeyName {
+                id: row.try_get("id")?,
+                name: row.try_get("name")?,
+                prefix: row.try_get("prefix")?,
+            };
+            Ok((row.try_get("hash")?, key))
+        })
+        .collect()
+}
+
+/// The hashes that charges name a user's key by; none if they have no such key.
+pub async fn find_hashes(
+    database: &Database,
+    user_id: &str,
+    key_id: &str,
+) -> sqlx::Result<Vec<String>> {
+    sqlx::query_scalar(
+        "SELECT h.hash FROM api_key_hashes h JOIN api_keys k ON k.id = h.key_id \
+         WHERE h.key_id = $1 AND k.user_id = $2",
+    )
+    .bind(key_id)
+    .bind(user_id)
+    .fetch_all(database.reader())
+    .await
 }

@@ -8,7 +8,7 @@ use super::pepper::{Pepper, Peppers};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::{Connections, SqlDialect, Transaction};
-use weir_storage::ids;
+use weir_storage::ids::{self, Hex};
 
 /// The record of a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -316,6 +316,9 @@ pub async fn move_key(
     stored: &StoredKey,
     pepper: &Pepper,
 ) -> sqlx::Result<bool> {
+    let mut transaction = database.begin().await?;
+    // Whether it is moved or not: this node's charges name it.
+    keep_hash(&mut transaction, key, pepper).await?;
     let moved = sqlx::query(
         "UPDATE api_keys SET hash = $1, pepper_version = $2 \
          WHERE id = $3 AND hash = $4 AND disabled_at IS NULL AND pepper_version < $2",
@@ -324,8 +327,9 @@ pub async fn move_key(
     .bind(pepper.version)
     .bind(key.id())
     .bind(stored.hash.clone())
-    .execute(database.writer())
+    .execute(&mut transaction)
     .await?;
+    transaction.commit().await?;
     Ok(moved.rows_affected() > 0)
 }
 
@@ -415,6 +419,8 @@ pub async fn renew_key(
     now: Millis,
 ) -> sqlx::Result<()> {
     let pepper = peppers.current();
+    let mut transaction = database.begin().await?;
+    keep_hash(&mut transaction, key, pepper).await?;
     sqlx::query(
         "UPDATE api_keys SET hash = $1, pepper_version = $2, expires_at = $3 \
          WHERE id = $4 AND disabled_at IS NULL",
@@ -423,9 +429,9 @@ pub async fn renew_key(
     .bind(pepper.version)
     .bind(now.plus_days(LIFETIME_DAYS).0)
     .bind(key.id())
-    .execute(database.writer())
-    .await
-    .map(drop)
+    .execute(&mut transaction)
+    .await?;
+    transaction.commit().await
 }
 
 async fn insert_key(
@@ -448,6 +454,22 @@ async fn insert_key(
     .bind(pepper.version)
     .bind(now.0)
     .bind(now.plus_days(LIFETIME_DAYS).0)
+    .execute(&mut *transaction)
+    .await?;
+    keep_hash(transaction, key, pepper).await
+}
+
+/// Notes what the charges of a key are told apart by while a pepper is the current one.
+async fn keep_hash(
+    transaction: &mut Transaction,
+    key: &RawKey,
+    pepper: &Pepper,
+) -> sqlx::Result<()> {
+    sqlx::query(
+        "INSERT INTO api_key_hashes (hash, key_id) VALUES ($1, $2) ON CONFLICT (hash) DO NOTHING",
+    )
+    .bind(Hex(&key.hash(&pepper.key)).to_string())
+    .bind(key.id())
     .execute(transaction)
     .await
     .map(drop)

@@ -118,13 +118,14 @@ impl Meter {
     /// A meter for a request, before anything is held.
     pub fn new(app: &App, payer: Payer, metered: Metered) -> Self {
         let now = Instant::now();
+        let hold = ids::hold_of_request(&metered.request_id).unwrap_or_else(ids::hold_id);
         Self {
             ledger: app.ledger.clone(),
             cache: app.cache.clone(),
             factors: app.config.price_factors.clone(),
             payer,
             metered,
-            hold: HoldId(ids::hold_id()),
+            hold: HoldId(hold),
             held: Credits::ZERO,
             attempt: None,
             started: now,

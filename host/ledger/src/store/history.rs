@@ -1,0 +1,370 @@
+//! What an account is shown of its past: what it has used, by key, model or day, and its requests one by one.
+//!
+//! Both are exact at every moment: what is folded is read through its indexes, and the entries behind the watermark are
+//! added in the same statement.
+//!
+//! **Invariant:** a statement reads one account's rows, and of its entries at most [`SCANNED`] and those that are not
+//! folded yet.
+
+use sqlx::any::AnyRow;
+use sqlx::{AssertSqlSafe, Row as _};
+
+use weir_storage::clock::Millis;
+use weir_storage::database::SqlDialect;
+
+use super::Store;
+use super::rows::Unreadable;
+use crate::credits::Credits;
+use crate::operation::{AccountId, HoldId, HoldState, RequestSource};
+use crate::usage::{COUNTS, UsageCounts, UsageSums, to_date};
+
+/// Entries of an account that one page of its requests looks at: where a filter leaves few of them, the page is short.
+const SCANNED: i64 = 2_000;
+
+/// By how much an entry may be later than others of its account whose moments are later than its own: an operation counts
+/// as of when it was asked for.
+const LATE_MS: i64 = 60 * 60 * 1_000;
+
+/// What usage is told apart by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UsageGroup {
+    /// By where requests came from, and by API key.
+    Key,
+    /// By the model that was asked for.
+    Model,
+    /// By day, in UTC.
+    Day,
+}
+
+/// One of the parts that usage has in a [`UsageGroup`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UsagePart {
+    /// Requests from somewhere, and with one key.
+    Key {
+        /// Where they came from.
+        source: RequestSource,
+        /// The key's hash, as it was charged under; `None` where there was no key.
+        key_hash: Option<String>,
+    },
+    /// Requests to a model of this id.
+    Model(String),
+    /// Requests of the day that begins at this moment.
+    Day(Millis),
+}
+
+/// Which of an account's requests; where a field is `None`, all.
+#[derive(Debug, Clone, Default)]
+pub struct RequestFilter {
+    /// Those with a key of one of these hashes.
+    pub key_hashes: Option<Vec<String>>,
+    /// Those to the model of this id.
+    pub model: Option<String>,
+    /// Those that ended at this moment or later.
+    pub from: Option<Millis>,
+    /// Those that ended before this moment.
+    pub to: Option<Millis>,
+    /// Those before this place, which a page has named.
+    pub before: Option<i64>,
+}
+
+/// A part of an account's requests.
+#[derive(Debug, Clone)]
+pub struct RequestPage {
+    /// The last to end is first.
+    pub requests: Vec<EndedRequest>,
+    /// The place before which the next part is; `None` if this is the last.
+    pub next: Option<i64>,
+    /// The moment from which on all requests are there: earlier ones may be archived. `None` if nothing is.
+    pub archived_before: Option<Millis>,
+}
+
+/// A request that has ended, as the ledger has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndedRequest {
+    /// Its place among the account's entries: later ones have higher ones.
+    pub sequence: i64,
+    /// The request's id.
+    pub request_id: String,
+    /// When it ended.
+    pub at: Millis,
+    /// How its hold ended.
+    pub state: HoldState,
+    /// Where it came from.
+    pub source: RequestSource,
+    /// The key's hash or the task's id.
+    pub source_id: Option<String>,
+    /// The model that was asked for.
+    pub model: String,
+    /// The upstream that answered, if any did.
+    pub provider: Option<String>,
+    /// What it used.
+    pub counts: UsageCounts,
+    /// What the account paid.
+    pub credits: Credits,
+    /// The time from the request to the end of the answer; `None` where nothing was delivered.
+    pub latency_ms: Option<i64>,
+    /// Whether the counts are weir's own estimate.
+    pub estimated: bool,
+}
+
+impl UsageGroup {
+    fn columns(self) -> &'static str {
+        match self {
+            Self::Key => "source, key_hash",
+            Self::Model => "model",
+            Self::Day => "day",
+        }
+    }
+
+    fn read(self, row: &AnyRow) -> sqlx::Result<UsagePart> {
+        Ok(match self {
+            Self::Key => UsagePart::Key {
+                source: read_source(row)?,
+                key_hash: Some(row.try_get::<String, _>("key_hash")?)
+                    .filter(|hash| !hash.is_empty()),
+            },
+            Self::Model => UsagePart::Model(row.try_get("model")?),
+            Self::Day => UsagePart::Day(Millis(row.try_get("day")?)),
+        })
+    }
+}
+
+impl Store {
+    /// What an account has used from the first to the last of these days, each named by its first moment: the parts that
+    /// have cost anything, or had a request.
+    pub async fn find_usage(
+        &self,
+        id: &AccountId,
+        group: UsageGroup,
+        [first, last]: [Millis; 2],
+    ) -> sqlx::Result<Vec<(UsagePart, UsageSums)>> {
+        let rows = sqlx::query(AssertSqlSafe(usage_statement(group)))
+            .bind(&id.0)
+            .bind(first.0)
+            .bind(last.0)
+            .fetch_all(self.database.reader())
+            .await?;
+        rows.iter()
+            .map(|row| {
+                let sums = UsageSums::read(|column| row.try_get(column))?;
+                Ok((group.read(row)?, sums))
+            })
+            .collect()
+    }
+
+    /// A page of the requests of an account that have ended, so many at most.
+    pub async fn list_requests(
+        &self,
+        id: &AccountId,
+        filter: &RequestFilter,
+        limit: u32,
+    ) -> sqlx::Result<RequestPage> {
+        let account = sqlx::query(
+            "SELECT (SELECT entries FROM accounts WHERE id = $1), day FROM entries_archived",
+        )
+        .bind(&id.0)
+        .fetch_one(self.database.reader())
+        .await?;
+        let entries: Option<i64> = account.try_get(0)?;
+        let archived_before: i64 = account.try_get(1)?;
+        let mut page = RequestPage {
+            requests: Vec::new(),
+            next: None,
+            archived_before: (archived_before > 0).then_some(Millis(archived_before)),
+        };
+        let end = entries.unwrap_or_default() + 1;
+        let mut before = filter.before.map_or(end, |before| before.min(end));
+        if let Some(to) = filter.to {
+            before = before.min(
+                self.first_after(id, to.0.saturating_add(LATE_MS), end)
+                    .await?,
+            );
+        }
+        let floor = before.saturating_sub(SCANNED).max(1);
+        let hashes = filter.key_hashes.as_ref();
+        let rows = sqlx::query(AssertSqlSafe(requests_statement(self.database.dialect())))
+            .bind(&id.0)
+            .bind(before)
+            .bind(floor)
+            .bind(filter.model.as_deref())
+            .bind(hashes.map(|hashes| serde_json::Value::from(hashes.clone()).to_string()))
+            .bind(filter.from.map_or(i64::MIN, |from| from.0))
+            .bind(filter.to.map_or(i64::MAX, |to| to.0))
+            .bind(i64::from(limit))
+            .fetch_all(self.database.reader())
+            .await?;
+        page.requests = rows.iter().map(read_request).collect::<sqlx::Result<_>>()?;
+        let end = match page.requests.last() {
+            Some(last) if page.requests.len() == limit as usize => last.sequence,
+            _ => floor,
+        };
+        page.next = self.place_below(id, end, filter.from).await?;
+        Ok(page)
+    }
+
+    /// The request of an account that had this hold, if it has ended and is not archived.
+    pub async fn find_request(
+        &self,
+        id: &AccountId,
+        hold: &HoldId,
+    ) -> sqlx::Result<Option<EndedRequest>> {
+        let row = sqlx::query(AssertSqlSafe(request_statement()))
+            .bind(&hold.0)
+            .bind(&id.0)
+            .fetch_optional(self.database.reader())
+            .await?;
+        row.as_ref().map(read_request).transpose()
+    }
+
+    /// The first place of an account's entries that is after this moment, or thereabouts; of those that are not folded, the
+    /// end. Entries are in the order of their moments, but for those that are late.
+    async fn first_after(&self, id: &AccountId, moment: i64, end: i64) -> sqlx::Result<i64> {
+        let (mut first, mut after) = (1, end);
+        while first < after {
+            let middle = first + (after - first) / 2;
+            let row = sqlx::query(PROBE)
+                .bind(&id.0)
+                .bind(middle)
+                .fetch_optional(self.database.reader())
+                .await?;
+            let Some(row) = row else {
+                after = middle;
+                continue;
+            };
+            let (sequence, at): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+            match at > moment {
+                true => after = middle,
+                false => first = sequence + 1,
+            }
+        }
+        // Nothing of what is folded is after it: of what is not, nobody knows.
+        let probe = sqlx::query(PROBE).bind(&id.0).bind(first);
+        let is_folded = probe.fetch_optional(self.database.reader()).await?;
+        Ok(if is_folded.is_some() { first } else { end })
+    }
+
+    /// The place before which the next page begins after one that has come down to a place: just above the next entry.
+    async fn place_below(
+        &self,
+        id: &AccountId,
+        place: i64,
+        from: Option<Millis>,
+    ) -> sqlx::Result<Option<i64>> {
+        let row = sqlx::query(BELOW)
+            .bind(&id.0)
+            .bind(place)
+            .fetch_one(self.database.reader())
+            .await?;
+        let folded: Option<i64> = row.try_get(0)?;
+        let Some(below) = folded.max(row.try_get(1)?) else {
+            return Ok(None);
+        };
+        let row = sqlx::query(PROBE)
+            .bind(&id.0)
+            .bind(below)
+            .fetch_optional(self.database.reader())
+            .await?;
+        let at: Option<i64> = row.map(|row| row.try_get(1)).transpose()?;
+        let is_over = from.is_some_and(|from| at.is_some_and(|at| at < from.0 - LATE_MS));
+        Ok((!is_over).then_some(below + 1))
+    }
+}
+
+/// The first folded entry from a place on, and its moment.
+const PROBE: &str = "SELECT i.sequence, e.at FROM account_entries i JOIN entries e ON e.number = i.number \
+     WHERE i.account_id = $1 AND i.sequence >= $2 ORDER BY i.sequence LIMIT 1";
+
+/// The last entry below a place that is folded, and the last one that is not.
+const BELOW: &str = "SELECT (SELECT MAX(sequence) FROM account_entries WHERE account_id = $1 AND sequence < $2), \
+     (SELECT MAX(sequence) FROM entries WHERE number > (SELECT number FROM entries_folded) \
+     AND number < 9223372036854775807 AND account_id = $1 AND sequence < $2)";
+
+/// Sums of an account, by what a group tells apart; parameters: the account, the first day and the last.
+pub fn usage_statement(group: UsageGroup) -> String {
+    let columns = group.columns();
+    format!(
+        "SELECT {columns}, {} FROM {} GROUP BY {columns} HAVING SUM(requests) <> 0 OR SUM(credits) <> 0",
+        UsageSums::columns(),
+        to_date("account_id = $1 AND day BETWEEN $2 AND $3")
+    )
+}
+
+/// A page of an account's requests; parameters: the account, the place before which it is, the first place that is looked
+/// at, the model, the hashes of keys as a JSON array, the first moment, the one after the last, and how many at most.
+pub fn requests_statement(dialect: SqlDialect) -> String {
+    let hashes = match dialect {
+        SqlDialect::Sqlite => "SELECT value FROM json_each($5)",
+        SqlDialect::Postgres => "SELECT jsonb_array_elements_text(CAST($5 AS JSONB))",
+    };
+    let place = "account_id = $1 AND sequence < $2 AND sequence >= $3";
+    // The highest number keeps PostgreSQL from believing that a third of all entries are not folded.
+    format!(
+        "SELECT {} FROM (SELECT number FROM account_entries WHERE {place} UNION ALL SELECT number FROM entries \
+         WHERE number > (SELECT number FROM entries_folded) AND number < 9223372036854775807 AND {place}) AS places \
+         JOIN entries e ON e.number = places.number {LATE} \
+         WHERE e.kind IN ('settlement', 'release', 'expiry') AND (CAST($4 AS TEXT) IS NULL OR e.model = $4) \
+         AND (CAST($5 AS TEXT) IS NULL OR (e.source = 'api_key' AND e.source_id IN ({hashes}))) \
+         AND e.at >= $6 AND e.at < $7 ORDER BY e.sequence DESC LIMIT $8",
+        columns()
+    )
+}
+
+/// An account's request; parameters: its hold and the account.
+pub fn request_statement() -> String {
+    format!(
+        "SELECT {} FROM entries e {LATE} WHERE e.hold_id = $1 AND e.account_id = $2 \
+         AND e.kind IN ('settlement', 'release', 'expiry')",
+        columns()
+    )
+}
+
+/// What came after an expiry, with the difference to it.
+const LATE: &str = "LEFT JOIN entries late ON e.kind = 'expiry' AND late.hold_id = e.hold_id \
+     AND late.kind IN ('late_settlement', 'late_release')";
+
+fn columns() -> String {
+    let mut columns = "e.sequence, e.request_id, e.at, COALESCE(late.kind, e.kind) AS kind, e.source, e.source_id, e.model, \
+         COALESCE(late.provider, e.provider) AS provider, \
+         -(e.plan_delta + e.top_up_delta + COALESCE(late.plan_delta + late.top_up_delta, 0)) AS credits, \
+         CASE WHEN e.latency_ms IS NULL THEN late.latency_ms ELSE e.latency_ms + COALESCE(late.latency_ms, 0) END \
+         AS latency_ms, \
+         COALESCE(late.estimated_at, CASE WHEN late.number IS NULL THEN e.estimated_at END) AS estimated_at"
+        .to_owned();
+    for count in &COUNTS {
+        let name = count.column;
+        columns += &format!(", COALESCE(e.{name}, 0) + COALESCE(late.{name}, 0) AS {name}");
+    }
+    columns
+}
+
+fn read_source(row: &AnyRow) -> sqlx::Result<RequestSource> {
+    let name: String = row.try_get("source")?;
+    Ok(RequestSource::of(&name).ok_or_else(|| Unreadable::unknown(&name))?)
+}
+
+fn read_request(row: &AnyRow) -> sqlx::Result<EndedRequest> {
+    let kind: String = row.try_get("kind")?;
+    let state = match &*kind {
+        "settlement" | "late_settlement" => HoldState::Settled,
+        "release" | "late_release" => HoldState::Released,
+        _ => HoldState::Expired,
+    };
+    let mut counts = UsageCounts::default();
+    for count in &COUNTS {
+        count.set(&mut counts, row.try_get(count.column)?);
+    }
+    Ok(EndedRequest {
+        sequence: row.try_get("sequence")?,
+        request_id: row.try_get("request_id")?,
+        at: Millis(row.try_get("at")?),
+        state,
+        source: read_source(row)?,
+        source_id: row.try_get("source_id")?,
+        model: row.try_get("model")?,
+        provider: row.try_get("provider")?,
+        counts,
+        credits: Credits::from_micro(row.try_get("credits")?),
+        latency_ms: row.try_get("latency_ms")?,
+        estimated: row.try_get::<Option<i64>, _>("estimated_at")?.is_some(),
+    })
+}

@@ -30,6 +30,7 @@ mod plugins;
 mod retries;
 mod sdk;
 mod service;
+mod sessions;
 mod splits;
 mod stores;
 mod tenants;

@@ -16,10 +16,12 @@ enum Kind {
     Own,
     /// About what an id names, which must be its caller's.
     OwnById,
+    /// About what an id names, of which each tenant has their own.
+    OwnByName,
 }
 
 /// Every endpoint that tenants may call. What is shown for each kind is below.
-const CASES: [(&str, Kind); 16] = [
+const CASES: [(&str, Kind); 18] = [
     ("POST /chat", Kind::Own),
     ("POST /code", Kind::Own),
     ("POST /v1/chat/completions", Kind::Own),
@@ -36,6 +38,8 @@ const CASES: [(&str, Kind); 16] = [
     ("GET /usage/requests", Kind::Own),
     ("GET /usage/requests/{request_id}", Kind::OwnById),
     ("POST /billing/sync-balance", Kind::Own),
+    ("GET /session/{id}/history", Kind::OwnByName),
+    ("DELETE /session/{id}", Kind::OwnByName),
 ];
 
 /// What operators' endpoints begin with: all of them are closed to tenants.
@@ -393,6 +397,44 @@ async fn an_idempotency_key_of_one_tenant_is_another_ones_own() {
         assert_eq!(again.content(), content);
     }
     assert_eq!(upstream.count(), 3);
+}
+
+#[tokio::test]
+async fn a_name_means_something_else_to_each_tenant() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("a secret"));
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let alice = Tenant::new(&gateway, "alice").await;
+    let mallory = Tenant::new(&gateway, "mallory").await;
+    let mut question = chat("scripted", "x");
+    question["session_id"] = json!("shared");
+    assert_eq!(alice.client.post("/chat", &question).await.status, 200);
+    let history = "/session/shared/history";
+    let hers = alice.client.get(history).await.text();
+    assert!(hers.contains("a secret"), "{hers}");
+    for (endpoint, _) in CASES.iter().filter(|(_, kind)| *kind == Kind::OwnByName) {
+        let (method, path) = endpoint.split_once(' ').expect("a method and a path");
+        for client in [&mallory.client, &mallory.web] {
+            let theirs = send(client, method, &fill(path, "shared")).await;
+            theirs.error(404, "NOT_FOUND");
+            for id in BAD_IDS {
+                let answer = send(client, method, &fill(path, id)).await;
+                assert!(
+                    matches!(answer.status.as_u16(), 400 | 404),
+                    "{endpoint} {id}: {}",
+                    answer.text()
+                );
+            }
+        }
+        let stranger = send(&gateway.stranger(), method, &fill(path, "shared")).await;
+        stranger.error(401, "UNAUTHENTICATED");
+    }
+    assert_eq!(alice.web.get(history).await.text(), hers);
+    // What they have under that name is theirs.
+    assert_eq!(mallory.client.post("/chat", &question).await.status, 200);
+    let deleted = mallory.client.delete("/session/shared").await;
+    assert_eq!(deleted.status, 204);
+    assert_eq!(alice.client.get(history).await.text(), hers);
 }
 
 #[tokio::test]

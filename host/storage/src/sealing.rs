@@ -31,6 +31,8 @@ pub struct Purpose(&'static str);
 impl Purpose {
     /// An answer that is kept for its `Idempotency-Key`.
     pub const IDEMPOTENT_ANSWER: Self = Self("idempotent answer");
+    /// What was said in a session.
+    pub const SESSION: Self = Self("session");
 }
 
 /// A sealing key in the configuration.

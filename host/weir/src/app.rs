@@ -25,9 +25,11 @@ use crate::metrics::Metrics;
 use crate::plugins::Plugins;
 use crate::plugins::bundled::Bundled;
 use crate::plugins::slots::Stores;
+use crate::sessions::Sessions;
 use weir_ledger::{LeaseSettings, Ledger};
 use weir_sandbox::compiler::Compiler;
 use weir_storage::clock::{Clock, Millis};
+use weir_storage::expiring::ExpiringValues;
 use weir_storage::file_lock::FileLock;
 use weir_storage::sealing::KeyRing;
 use weir_storage::secrets::create_private_folder;
@@ -77,6 +79,8 @@ pub struct Shared {
     pub admission: Admission,
     /// The peppers that API keys are stored under.
     pub key_peppers: Peppers,
+    /// What was said in sessions.
+    pub sessions: Sessions,
     /// The keys that stored answers are sealed under.
     pub sealing_keys: KeyRing,
     /// The source of the token that is presented to other services; `None` where none is configured.
@@ -211,7 +215,15 @@ impl App {
             clock.clone(),
             config.audit_days,
         ));
+        let sessions = Sessions::new(
+            ExpiringValues::new(database.clone(), cache.clone()),
+            sealing_keys.clone(),
+            clock.clone(),
+            &config.sessions,
+        );
+        tokio::spawn(sessions.clone().prune_for_ever());
         Ok(Self(Arc::new(Shared {
+            sessions,
             verifiers,
             ledger,
             last_used,

@@ -33,6 +33,7 @@ use crate::inference::admission::AdmissionLimits;
 use crate::inference::settings::{ExchangeLimits, TimeoutSettings};
 use crate::plugins::settings::PluginSettings;
 use crate::server::settings::{BodyLimits, ConnectionLimits, ListenAddress};
+use crate::sessions::settings::SessionSettings;
 use crate::telemetry::LogFormat;
 use weir_ledger::LedgerSettings;
 use weir_ledger::price::PriceFactors;
@@ -117,6 +118,9 @@ pub struct Config {
     /// The lease on what a node holds in the ledger.
     #[serde(default)]
     pub ledger: LedgerSettings,
+    /// How long sessions are kept.
+    #[serde(default)]
+    pub sessions: SessionSettings,
     /// Factors on every price.
     #[serde(default)]
     pub price_factors: PriceFactors,

@@ -35,6 +35,7 @@ pub mod query;
 pub mod request;
 pub mod router;
 pub mod server;
+pub mod sessions;
 pub mod shares;
 pub mod surround;
 pub mod telemetry;

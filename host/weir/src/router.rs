@@ -12,7 +12,7 @@ use crate::app::{App, Core};
 use crate::error::ApiError;
 use crate::inference::dialect::openai_chat;
 use crate::surround::surround;
-use crate::{admin, billing, catalog, health, identity, inference, metrics, plugins};
+use crate::{admin, billing, catalog, health, identity, inference, metrics, plugins, sessions};
 
 /// Where the gateway behind an admin socket keeps what lasts, for commands to say; passwords masked.
 pub const DATABASE: HeaderName = HeaderName::from_static("x-weir-database");
@@ -41,6 +41,7 @@ pub fn public(app: App) -> Router {
             get(billing::routes::get_request),
         )
         .route("/billing/sync-balance", post(billing::routes::sync_balance))
+        .merge(session_routes())
         .merge(admin_routes())
         .merge(plugin_routes())
         .route("/models", get(catalog::routes::list_models))
@@ -87,6 +88,13 @@ pub fn without_gateway(core: Core) -> Router {
 
 fn metrics_route() -> Router<App> {
     Router::new().route("/metrics", get(metrics::routes::get_metrics))
+}
+
+/// What users reach of their sessions.
+fn session_routes() -> Router<App> {
+    Router::new()
+        .route("/session/{id}/history", get(sessions::routes::show_history))
+        .route("/session/{id}", delete(sessions::routes::delete_session))
 }
 
 /// What administrators reach.

@@ -69,6 +69,7 @@ struct Shared {
     count_failure: Script,
     lockouts: Script,
     keep_value: Script,
+    replace_versioned: Script,
 }
 
 /// A connection and which one it is, so that a late failure of one does not take away the next.
@@ -279,6 +280,51 @@ impl RedisCache {
             .await
     }
 
+    /// A value with its version, which stands before it.
+    pub(crate) async fn find_versioned(
+        &self,
+        name: &str,
+    ) -> Result<Option<(u64, Vec<u8>)>, CacheError> {
+        let mut command = redis::cmd("GET");
+        command.arg(versioned_key(name));
+        let found: Option<Vec<u8>> = self
+            .call(async |connection| command.query_async(connection).await)
+            .await?;
+        let Some(found) = found else {
+            return Ok(None);
+        };
+        let Some((version, value)) = found.split_first_chunk() else {
+            tracing::error!("a value in Redis is none of ours");
+            return Err(CacheError::Unexpected);
+        };
+        Ok(Some((u64::from_be_bytes(*version), value.to_owned())))
+    }
+
+    pub(crate) async fn replace_versioned(
+        &self,
+        name: &str,
+        before: Option<u64>,
+        version: u64,
+        value: &[u8],
+        ttl: Duration,
+    ) -> Result<bool, CacheError> {
+        let before = before.map(u64::to_be_bytes);
+        let mut script = self.shared.replace_versioned.prepare_invoke();
+        script
+            .key(versioned_key(name))
+            .arg(before.as_ref().map_or(&[][..], |before| &before[..]))
+            .arg([&version.to_be_bytes(), value].concat())
+            .arg(millis(ttl));
+        self.run(&script).await
+    }
+
+    pub(crate) async fn remove_versioned(&self, name: &str) -> Result<bool, CacheError> {
+        let mut command = redis::cmd("DEL");
+        command.arg(versioned_key(name));
+        self.call(async |connection| command.query_async(connection).await)
+            .await
+    }
+
     pub(super) async fn announce(&self) -> Result<(), CacheError> {
         let mut command = redis::cmd("PUBLISH");
         command.arg(announcement_channel()).arg("");
@@ -370,6 +416,7 @@ impl Shared {
             count_failure: script(include_str!("scripts/count_failure.lua")),
             lockouts: Script::new(include_str!("scripts/lockouts.lua")),
             keep_value: Script::new(include_str!("scripts/keep_value.lua")),
+            replace_versioned: Script::new(include_str!("scripts/replace_versioned.lua")),
         })
     }
 
@@ -553,6 +600,10 @@ fn bucket_key(bucket: Bucket<'_>) -> String {
         Bucket::Address(address) => format!("{NAMESPACE}rate:address:{address}"),
         Bucket::User(user_id) => format!("{NAMESPACE}rate:user:{user_id}"),
     }
+}
+
+fn versioned_key(name: &str) -> String {
+    format!("{NAMESPACE}kept:{name}")
 }
 
 fn value_key(name: &str) -> String {

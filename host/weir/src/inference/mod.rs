@@ -62,6 +62,7 @@ use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind, Request, Ta
 
 use crate::plugins::counters::Ended;
 use crate::plugins::{Component, Quarantined};
+use crate::sessions::Turn;
 use weir_ledger::{AccountId, LedgerError, Payer, Refusal};
 use weir_storage::ids;
 
@@ -86,9 +87,10 @@ pub async fn chat(
     held: impl Send + 'static,
     payer: Payer,
     context: RequestContext,
-    call: ChatCall,
+    mut call: ChatCall,
     key: Option<KeyedRequest>,
 ) -> Result<Response, ApiError> {
+    let session = Turn::begin(&app.sessions, &payer.account, &mut call).await?;
     let (stream, dialect) = (call.request.stream, call.dialect);
     let resolved = resolve::resolve(&app.catalog, call)?;
     context.note_model(&resolved.model.id);
@@ -122,6 +124,9 @@ pub async fn chat(
         Relay::plain(dialect, head, meter, bounds.clone(), context.clone())
     };
     relay.occupy(held);
+    if let Some(session) = session {
+        relay.go_on_with(session);
+    }
     let task = serve(app.clone(), resolved, bounds, relay, context.clone(), key);
     app.tasks.spawn(task.instrument(Span::current()));
     reply.response(&context).await

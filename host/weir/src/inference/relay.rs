@@ -27,6 +27,7 @@ use super::reply::{Begun, Piece, Reply, StreamReply};
 use super::sequence::{OutOfOrder, Sequence};
 use crate::context::RequestContext;
 use crate::error::ApiError;
+use crate::sessions::Turn;
 use weir_ledger::idempotency::ClaimedKey;
 use weir_sandbox::adapter::bindings::chat::Event;
 
@@ -62,6 +63,8 @@ pub struct Relay {
     meter: Meter,
     /// After the meter, and dropped after it: a key ends when its hold has.
     key: Option<ClaimedKey>,
+    /// The session that the request goes on with.
+    session: Option<Turn>,
     /// Whether an upstream was sent the request: from then on it may ask to be paid.
     asked: bool,
     /// Advisory fields that the upstream cannot be told.
@@ -139,6 +142,7 @@ impl Relay {
             sequence: Sequence::new(bounds.output_limit),
             meter,
             key: None,
+            session: None,
             asked: false,
             ignored: Vec::new(),
             client,
@@ -169,6 +173,11 @@ impl Relay {
         self.key = Some(key);
     }
 
+    /// Has the request and its answer appended to a session when the answer is charged.
+    pub fn go_on_with(&mut self, session: Turn) {
+        self.session = Some(session);
+    }
+
     /// Notes the advisory fields that the upstream cannot be told, as the adapter names them. The client is told with
     /// the head of the answer.
     pub fn ignore(&mut self, names: &[String]) {
@@ -189,6 +198,9 @@ impl Relay {
     /// An attempt on a provider begins.
     pub fn begin_attempt(&mut self, provider: &str) {
         self.context.note_upstream(provider);
+        if let Some(session) = &mut self.session {
+            session.answered_by(provider);
+        }
         match &mut self.client {
             Client::Plain { answer, .. } => answer.answered_by(provider),
             Client::Stream { chunks, .. } => chunks.answered_by(provider),
@@ -248,6 +260,9 @@ impl Relay {
     async fn take(&mut self, events: Vec<Event>) -> Result<(), ExchangeError> {
         for event in &events {
             self.sequence.follow(event)?;
+            if let Some(session) = &mut self.session {
+                session.event(event);
+            }
         }
         match &mut self.client {
             Client::Plain { answer, .. } => {
@@ -286,6 +301,8 @@ impl Relay {
                 return Ok(());
             }
         };
+        // Before the client has all of its answer: its next turn finds this one.
+        keep_turn(self.session.take()).await;
         let key = self.key.take();
         self.held = None;
         if self.is_stream() {
@@ -322,6 +339,9 @@ impl Relay {
                     billed = self.meter.settle_late() => billed,
                     () = self.bounds.shutdown.cancelled() => None,
                 };
+                if billed.is_some() {
+                    keep_turn(self.session).await;
+                }
                 let answer = billed.map(|billed| KeptAnswer {
                     body: answer.into_body(&billed).into(),
                     ignored: self.ignored,
@@ -535,6 +555,12 @@ impl Relay {
             self.hung_up_at = Some(Instant::now());
         }
         Ok(())
+    }
+}
+
+async fn keep_turn(session: Option<Turn>) {
+    if let Some(session) = session {
+        session.keep().await;
     }
 }
 

@@ -64,7 +64,10 @@ pub fn resolve(catalog: &Catalog, call: ChatCall) -> Result<Resolved, ApiError> 
             "VISION_NOT_SUPPORTED",
             format!("The model {} cannot read images or files.", model.id),
         )
-        .with_param(format!("messages[{index}].content")));
+        .with_param(match index.checked_sub(call.session_messages) {
+            Some(index) => format!("messages[{index}].content"),
+            None => "session_id".to_owned(),
+        }));
     }
     if let Some(limit) = call.output_limit
         && limit > model.max_output_tokens

@@ -33,7 +33,9 @@ pub struct ChatCall {
     pub request: ChatRequest,
     /// The bytes that the request's images, recordings and documents are in, by their index.
     pub attachments: Vec<Attachment>,
-    /// Bytes of the body that it came in.
+    /// How many of its messages a session had, before its own.
+    pub session_messages: usize,
+    /// Bytes of the body that it came in, and of what a session had.
     pub body_bytes: usize,
     /// Who asks, as far as an upstream may care.
     pub client: Client,
@@ -143,6 +145,11 @@ pub enum Chunks {
 /// 400 `INVALID_REQUEST`, with the path of the field as `param` unless the body is not JSON.
 pub fn read_own(body: &[u8]) -> Result<ChatCall, ApiError> {
     openai_chat::read(body)
+}
+
+/// Writes a message as weir's own endpoints have it.
+pub fn write_message(message: &chat::Message, attachments: &[Attachment]) -> Value {
+    openai_chat::write_message(message, attachments)
 }
 
 impl Dialect {

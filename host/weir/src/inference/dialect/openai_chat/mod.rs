@@ -22,6 +22,7 @@ mod answer_tests;
 mod blocks;
 mod chunks;
 pub(super) mod errors;
+mod history;
 mod messages;
 mod request;
 pub mod routes;
@@ -32,6 +33,7 @@ mod wire;
 
 pub use answer::Completion;
 pub use chunks::{Chunks, KEEP_ALIVE};
+pub use history::write_message;
 pub use request::read;
 
 /// The dialect's name in the contract.

@@ -84,6 +84,7 @@ fn chat(body: wire::Body<'_>, body_bytes: usize) -> Result<ChatCall, Fault> {
         client: client(&request)?,
         request,
         attachments: attachments.into_vec(),
+        session_messages: 0,
         body_bytes,
         output_limit,
         output_limit_param,

@@ -342,8 +342,6 @@ const REFUSALS: &str = r##"
     functions is not supported.
 {"function_call": "auto"}
     function_call is not supported.
-{"session_id": "s"}
-    session_id is not supported.
 "##;
 
 fn parse(body: &Value) -> Result<ChatCall, ApiError> {
@@ -462,6 +460,7 @@ fn a_minimal_request_leaves_everything_else_to_the_upstream() {
                 stream: false,
             },
             attachments: vec![],
+            session_messages: 0,
             body_bytes: with(json!({})).to_string().len(),
             client: Client {
                 dialect: "openai-chat".into(),

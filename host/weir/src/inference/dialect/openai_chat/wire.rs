@@ -51,7 +51,6 @@ object! {
         "audio": audio: Unsupported,
         "functions": functions: Unsupported,
         "function_call": function_call: Unsupported,
-        "session_id": session_id: Unsupported,
         others: Extra<'de, MAX_EXTRA>,
     }
 }

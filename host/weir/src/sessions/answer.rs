@@ -1,0 +1,130 @@
+//! An answer as a message: what a session keeps of it.
+
+use super::record::Said;
+use weir_sandbox::adapter::bindings::chat::{
+    Block, Content, Event, Message, Opaque, Part, Reasoning, Role, ToolCall,
+};
+use weir_storage::clock::Millis;
+
+/// Puts a message together from an answer's events. Images and recordings that the model made are not kept.
+#[derive(Debug, Default)]
+pub(super) struct Recorder {
+    provider: String,
+    /// By their index, as blocks are numbered in the order in which they begin.
+    parts: Vec<Part>,
+}
+
+impl Recorder {
+    /// For an answer of this provider.
+    pub(super) fn of(provider: &str) -> Self {
+        Self {
+            provider: provider.to_owned(),
+            parts: Vec::new(),
+        }
+    }
+
+    /// Adds what an event says. Events are in order: the sequence has seen to that.
+    pub(super) fn event(&mut self, event: &Event) {
+        match event {
+            Event::BlockStart(start) => {
+                let content = match &start.block {
+                    Block::Text => Content::Text(String::new()),
+                    Block::Refusal => Content::Refusal(String::new()),
+                    Block::Reasoning => Content::Reasoning(Reasoning {
+                        text: String::new(),
+                        sealed: None,
+                        id: None,
+                    }),
+                    Block::ToolCall(call) => Content::ToolCall(ToolCall {
+                        id: call.id.clone(),
+                        name: call.name.clone(),
+                        kind: call.kind,
+                        arguments: String::new(),
+                    }),
+                };
+                self.push(content);
+            }
+            Event::Opaque(opaque) => {
+                self.push(Content::Opaque(Opaque {
+                    kind: opaque.block.kind.clone(),
+                    json: opaque.block.json.clone(),
+                }));
+                self.is_theirs(opaque.index);
+            }
+            Event::Fragment(piece) => {
+                if let Some(part) = self.part(piece.index) {
+                    match &mut part.content {
+                        Content::Text(text) | Content::Refusal(text) => text.push_str(&piece.text),
+                        Content::Reasoning(reasoning) => reasoning.text.push_str(&piece.text),
+                        Content::ToolCall(call) => call.arguments.push_str(&piece.text),
+                        _ => {}
+                    }
+                }
+            }
+            Event::Signature(piece) => {
+                if let Some(part) = self.part(piece.index) {
+                    part.signature.get_or_insert_default().push_str(&piece.text);
+                }
+                self.is_theirs(piece.index);
+            }
+            Event::Sealed(piece) => {
+                if let Some(part) = self.part(piece.index)
+                    && let Content::Reasoning(reasoning) = &mut part.content
+                {
+                    reasoning
+                        .sealed
+                        .get_or_insert_default()
+                        .push_str(&piece.text);
+                }
+                self.is_theirs(piece.index);
+            }
+            Event::Started(_)
+            | Event::Citation(_)
+            | Event::BlockEnd(_)
+            | Event::Media(_)
+            | Event::Usage(_)
+            | Event::Finish(_) => {}
+        }
+    }
+
+    /// The answer, unless there is nothing of it.
+    pub(super) fn into_said(self, at: Millis) -> Option<Said> {
+        let says_something = |part: &Part| match &part.content {
+            Content::Text(text) | Content::Refusal(text) => !text.is_empty(),
+            _ => true,
+        };
+        let parts: Vec<_> = self.parts.into_iter().filter(says_something).collect();
+        (!parts.is_empty()).then(|| Said {
+            message: Message {
+                role: Role::Assistant,
+                name: None,
+                parts,
+                extra: Vec::new(),
+            },
+            attachments: Vec::new(),
+            at: at.0,
+        })
+    }
+
+    fn push(&mut self, content: Content) {
+        self.parts.push(Part {
+            content,
+            cache: None,
+            signature: None,
+            provider: None,
+            extra: Vec::new(),
+        });
+    }
+
+    fn part(&mut self, index: u32) -> Option<&mut Part> {
+        self.parts.get_mut(index as usize)
+    }
+
+    /// Only its provider can read the part again.
+    fn is_theirs(&mut self, index: u32) {
+        let provider = self.provider.clone();
+        if let Some(part) = self.part(index) {
+            part.provider.get_or_insert(provider);
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Sessions: what was said before, kept for clients that name a session instead of sending it again.
+//!
+//! A request names a session in `session_id`; the first one to do so begins it. What the session holds goes before the
+//! request's own messages, to the model and on the bill. When the answer is charged, both are appended: the request's
+//! messages, but for system messages that the session has already, and the answer. A session has at most
+//! [`MAX_MESSAGES`] messages and 4 MiB ([`record`]), and ends an hour after its last turn (`sessions.ttl_minutes`).
+//!
+//! Sessions are sealed, and bound to their user: nobody else's session of the same id has anything to do with it. They are
+//! kept where nothing is forgotten for want of room ([`ExpiringValues`]).
+//!
+//! **Invariant:** turns of one session at the same time are all kept, in the order in which they ended.
+//! **Invariant:** a session that was deleted does not come back by a turn that had begun before.
+
+mod answer;
+mod record;
+pub mod routes;
+pub mod settings;
+
+use std::time::Duration;
+
+use http::StatusCode;
+
+use self::answer::Recorder;
+use self::record::{Conversation, Said};
+use crate::error::ApiError;
+use crate::inference::dialect::ChatCall;
+use weir_ledger::AccountId;
+use weir_sandbox::adapter::bindings::chat::Event;
+use weir_storage::clock::{Clock, Millis};
+use weir_storage::expiring::{ExpiringError, ExpiringValues, Version};
+use weir_storage::sealing::KeyRing;
+
+/// Messages that a session has at most.
+pub const MAX_MESSAGES: usize = 10;
+
+/// The longest id of a session, in bytes.
+const MAX_ID_BYTES: usize = 256;
+
+/// The field that names a session.
+const FIELD: &str = "session_id";
+
+/// How often sessions that have ended are removed.
+const PRUNE_EVERY: Duration = Duration::from_secs(600);
+
+/// How often a turn is appended anew where others got in between.
+const ATTEMPTS: u32 = 64;
+
+/// The sessions of all users. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Sessions {
+    values: ExpiringValues,
+    keys: KeyRing,
+    clock: Clock,
+    ttl_ms: i64,
+}
+
+/// A user's session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionKey {
+    account: AccountId,
+    id: String,
+}
+
+/// What a session holds.
+#[derive(Debug)]
+struct Held {
+    conversation: Conversation,
+    version: Version,
+    expires_at: Millis,
+}
+
+/// A request that goes on with a session.
+pub struct Turn {
+    sessions: Sessions,
+    key: SessionKey,
+    /// The session as this turn found it.
+    before: Option<Held>,
+    asked: Vec<Said>,
+    answer: Recorder,
+}
+
+impl Sessions {
+    /// Sessions that are kept there, and sealed under these keys.
+    pub fn new(
+        values: ExpiringValues,
+        keys: KeyRing,
+        clock: Clock,
+        settings: &settings::SessionSettings,
+    ) -> Self {
+        Self {
+            values,
+            keys,
+            clock,
+            ttl_ms: settings.ttl_ms(),
+        }
+    }
+
+    /// Removes sessions that have ended, for ever, where the store does not do so itself.
+    pub async fn prune_for_ever(self) {
+        loop {
+            tokio::time::sleep(PRUNE_EVERY).await;
+            if let Err(error) = self.values.prune(self.clock.now()).await {
+                tracing::warn!(%error, "ended sessions are not removed yet");
+            }
+        }
+    }
+
+    async fn find(&self, key: &SessionKey) -> Result<Option<Held>, ExpiringError> {
+        let now = self.clock.now();
+        let Some(found) = self.values.find(&key.name(), now).await? else {
+            return Ok(None);
+        };
+        let opened = record::open(&self.keys, &key.account.0, &key.id, &found.value);
+        let (conversation, expires_at) = opened.unwrap_or_else(|error| {
+            // Such as one that was sealed under a key which is gone: it has ended, and its place can be taken.
+            tracing::error!(%error, "a session does not open");
+            (Conversation::default(), Millis(0))
+        });
+        Ok(Some(Held {
+            conversation,
+            version: found.version,
+            expires_at,
+        })
+        .filter(|held| held.expires_at > now || held.conversation.is_empty()))
+    }
+
+    async fn write(
+        &self,
+        key: &SessionKey,
+        before: Option<Version>,
+        conversation: &Conversation,
+    ) -> Result<bool, ExpiringError> {
+        let now = self.clock.now();
+        let expires_at = Millis(now.0 + self.ttl_ms);
+        let value = record::seal(
+            &self.keys,
+            &key.account.0,
+            &key.id,
+            conversation,
+            expires_at,
+        );
+        self.values
+            .replace(&key.name(), before, &value, expires_at, now)
+            .await
+    }
+}
+
+impl SessionKey {
+    /// A session by its id, which a client may choose.
+    pub fn new(account: AccountId, id: String) -> Result<Self, ApiError> {
+        let is_legal = (1..=MAX_ID_BYTES).contains(&id.len()) && !id.contains(char::is_control);
+        match is_legal {
+            true => Ok(Self { account, id }),
+            false => Err(malformed()),
+        }
+    }
+
+    fn name(&self) -> String {
+        let AccountId(account) = &self.account;
+        // With its length, so that no two are one.
+        format!("session:{}:{account}:{}", account.len(), self.id)
+    }
+}
+
+impl Turn {
+    /// Takes a session's id out of a request and puts before its messages what the session holds. `None` if it names none.
+    pub async fn begin(
+        sessions: &Sessions,
+        account: &AccountId,
+        call: &mut ChatCall,
+    ) -> Result<Option<Self>, ApiError> {
+        let fields = &mut call.request.extra;
+        let Some(index) = fields.iter().position(|(field, _)| field == FIELD) else {
+            return Ok(None);
+        };
+        let (_, json) = fields.remove(index);
+        let id = serde_json::from_str::<String>(&json).map_err(|_| malformed())?;
+        let key = SessionKey::new(account.clone(), id)?;
+        let before = sessions.find(&key).await.map_err(unavailable)?;
+        let now = sessions.clock.now();
+        let asked = Said::of_call(call, now);
+        if let Some(held) = &before {
+            held.conversation.precede(call);
+        }
+        Ok(Some(Self {
+            sessions: sessions.clone(),
+            key,
+            before,
+            asked,
+            answer: Recorder::default(),
+        }))
+    }
+
+    /// Notes which provider answers from here on.
+    pub fn answered_by(&mut self, provider: &str) {
+        self.answer = Recorder::of(provider);
+    }
+
+    /// Notes a part of the answer.
+    pub fn event(&mut self, event: &Event) {
+        self.answer.event(event);
+    }
+
+    /// Appends the request and its answer to the session. A session that cannot be written loses the turn: the answer is
+    /// its client's all the same.
+    pub async fn keep(self) {
+        let id = self.key.id.clone();
+        match self.append().await {
+            Ok(true) => {}
+            Ok(false) => tracing::warn!(
+                session = id,
+                "a session has too many turns at once to keep one"
+            ),
+            Err(error) => tracing::error!(session = id, %error, "a turn of a session is not kept"),
+        }
+    }
+
+    async fn append(self) -> Result<bool, ExpiringError> {
+        let Self {
+            sessions,
+            key,
+            before,
+            asked,
+            answer,
+        } = self;
+        let now = sessions.clock.now();
+        let said = [asked, answer.into_said(now).into_iter().collect()].concat();
+        for attempt in 0..ATTEMPTS {
+            let (version, mut conversation) = match (attempt, &before) {
+                // As it was found, which is as it is unless there was another turn.
+                (0, Some(held)) => (Some(held.version), held.conversation.clone()),
+                (0, None) => (None, Conversation::default()),
+                _ => match (sessions.find(&key).await?, &before) {
+                    (Some(held), _) => (Some(held.version), held.conversation),
+                    // It ended while this turn was under way, and goes on with it.
+                    (None, Some(held)) if sessions.clock.now() >= held.expires_at => {
+                        (None, held.conversation.clone())
+                    }
+                    // It was deleted.
+                    (None, Some(_)) => return Ok(true),
+                    (None, None) => (None, Conversation::default()),
+                },
+            };
+            conversation.append(said.clone());
+            if sessions.write(&key, version, &conversation).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn malformed() -> ApiError {
+    ApiError::invalid_request(
+        FIELD,
+        format!(
+            "A session's id is a text of 1 to {MAX_ID_BYTES} bytes without control characters."
+        ),
+    )
+}
+
+fn unavailable(error: ExpiringError) -> ApiError {
+    tracing::error!(%error, "reading a session");
+    match error {
+        ExpiringError::Cache(_) => {
+            ApiError::cache_unavailable("The session cannot be read now; try again.")
+        }
+        ExpiringError::Database(_) => ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "DATABASE_UNAVAILABLE",
+            "The session cannot be read now; try again.",
+        ),
+    }
+}

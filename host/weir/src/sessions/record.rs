@@ -1,0 +1,301 @@
+//! What a session holds, and how it is stored: when it ends, then the sealed conversation.
+//!
+//! ```text
+//! end (8 bytes, milliseconds since the epoch, big-endian) · sealed JSON
+//! ```
+//!
+//! What is sealed is bound to its user, its session and its end.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+
+use super::MAX_MESSAGES;
+use crate::inference::dialect::{Attachment, ChatCall};
+use weir_sandbox::adapter::bindings::chat::{Content, Message, Part, Role, Source, ToolContent};
+use weir_storage::clock::Millis;
+use weir_storage::sealing::{KeyRing, OpenError, Purpose};
+
+/// Bytes of a session, more or less. What is too much goes: files first, the oldest first of all.
+const MAX_BYTES: usize = 4 << 20;
+
+/// What stands in the place of a file that a session has no room for.
+const LEFT_OUT: &str = "[A file that is not kept any more.]";
+
+/// What was said in a session, the earliest first.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Conversation(Vec<Said>);
+
+/// A message, and what it refers to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Said {
+    /// The message; its attachments are these.
+    pub message: Message,
+    /// The bytes of its images, recordings and documents.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<File>,
+    /// When the request came, or its answer ended, in milliseconds since the epoch.
+    pub at: i64,
+}
+
+/// A file that a client sent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct File {
+    media_type: String,
+    /// In Base64, as a conversation is JSON.
+    data: String,
+}
+
+/// Why a stored session is none.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RecordError {
+    /// It does not unseal.
+    #[error(transparent)]
+    Sealed(#[from] OpenError),
+    /// It is no conversation of this version's.
+    #[error("it holds no conversation: {0}")]
+    Unreadable(#[from] serde_json::Error),
+}
+
+/// A conversation as it is stored.
+pub(super) fn seal(
+    keys: &KeyRing,
+    user: &str,
+    id: &str,
+    conversation: &Conversation,
+    expires_at: Millis,
+) -> Vec<u8> {
+    let json = serde_json::to_vec(conversation).expect("it is texts and numbers");
+    let end = expires_at.0.to_be_bytes();
+    let sealed = keys.seal(
+        Purpose::SESSION,
+        &[user.as_bytes(), id.as_bytes(), &end],
+        &json,
+    );
+    [&end, &*sealed].concat()
+}
+
+/// Reads what [`seal`] wrote, and when it ends.
+pub(super) fn open(
+    keys: &KeyRing,
+    user: &str,
+    id: &str,
+    stored: &[u8],
+) -> Result<(Conversation, Millis), RecordError> {
+    let (end, sealed) = stored.split_first_chunk().ok_or(OpenError::Malformed)?;
+    let json = keys.unseal(
+        Purpose::SESSION,
+        &[user.as_bytes(), id.as_bytes(), end],
+        sealed,
+    )?;
+    let conversation = serde_json::from_slice(&json)?;
+    Ok((conversation, Millis(i64::from_be_bytes(*end))))
+}
+
+impl Conversation {
+    /// Whether nothing was said.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The messages, the earliest first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Said> {
+        self.0.iter()
+    }
+
+    /// Puts all of it before a request's own messages.
+    pub(super) fn precede(&self, call: &mut ChatCall) {
+        let mut messages = Vec::with_capacity(self.0.len() + call.request.messages.len());
+        for said in &self.0 {
+            let mut message = said.message.clone();
+            let offset = u32::try_from(call.attachments.len()).unwrap_or(u32::MAX);
+            for source in sources(&mut message) {
+                if let Source::Attachment(index) = source {
+                    *index += offset;
+                }
+            }
+            // Its size counts as if the client had sent it.
+            call.body_bytes += said.bytes();
+            call.attachments.extend(said.attachments());
+            messages.push(message);
+        }
+        call.session_messages = messages.len();
+        messages.append(&mut call.request.messages);
+        call.request.messages = messages;
+    }
+
+    /// Adds what was said, and forgets what is too old or too much.
+    pub(super) fn append(&mut self, said: Vec<Said>) {
+        for said in said {
+            let is_known = said.message.role == Role::System
+                && self.0.iter().any(|known| known.message == said.message);
+            if !is_known {
+                self.0.push(said);
+            }
+        }
+        let surplus = self.0.len().saturating_sub(MAX_MESSAGES);
+        self.0.drain(..surplus);
+        self.fit();
+        // Models want a question first, and a result of a call that is gone is none.
+        let is_question = |said: &Said| matches!(said.message.role, Role::System | Role::User);
+        let is_first = |said: &Said| said.message.role != Role::Tool;
+        let first = self.0.iter().position(is_question);
+        let first = first.or_else(|| self.0.iter().position(is_first));
+        self.0.drain(..first.unwrap_or(self.0.len()));
+    }
+
+    fn fit(&mut self) {
+        let bytes = |all: &[Said]| all.iter().map(Said::bytes).sum::<usize>();
+        for index in 0..self.0.len() {
+            if bytes(&self.0) <= MAX_BYTES {
+                return;
+            }
+            self.0[index].leave_files_out();
+        }
+        while bytes(&self.0) > MAX_BYTES {
+            self.0.remove(0);
+        }
+    }
+}
+
+impl Said {
+    /// The messages of a request.
+    pub(super) fn of_call(call: &ChatCall, at: Millis) -> Vec<Self> {
+        let messages = call.request.messages.iter();
+        let said = messages.map(|message| {
+            let mut message = message.clone();
+            let mut attachments = Vec::new();
+            for source in sources(&mut message) {
+                if let Source::Attachment(index) = source {
+                    let found = call.attachments.get(*index as usize);
+                    attachments.extend(found.map(File::of));
+                    *index = attachments.len().saturating_sub(1) as u32;
+                }
+            }
+            Self {
+                message,
+                attachments,
+                at: at.0,
+            }
+        });
+        said.collect()
+    }
+
+    /// The bytes that it refers to.
+    pub(super) fn attachments(&self) -> impl Iterator<Item = Attachment> {
+        self.attachments.iter().map(|file| Attachment {
+            media_type: file.media_type.clone(),
+            data: STANDARD.decode(&file.data).unwrap_or_default().into(),
+        })
+    }
+
+    fn bytes(&self) -> usize {
+        let files = self.attachments.iter();
+        let files: usize = files
+            .map(|file| file.media_type.len() + file.data.len())
+            .sum();
+        let parts = self.message.parts.iter();
+        files + parts.map(part_bytes).sum::<usize>()
+    }
+
+    fn leave_files_out(&mut self) {
+        if self.attachments.is_empty() {
+            return;
+        }
+        self.attachments.clear();
+        for part in &mut self.message.parts {
+            match &mut part.content {
+                Content::ToolResult(result) => {
+                    for content in &mut result.content {
+                        if matches!(
+                            content,
+                            ToolContent::Image(image) if is_attached(&image.source)
+                        ) || matches!(content, ToolContent::File(file) if is_attached(&file.source))
+                        {
+                            *content = ToolContent::Text(LEFT_OUT.into());
+                        }
+                    }
+                }
+                Content::Image(image) if is_attached(&image.source) => {
+                    part.content = Content::Text(LEFT_OUT.into());
+                }
+                Content::Audio(audio) if is_attached(&audio.source) => {
+                    part.content = Content::Text(LEFT_OUT.into());
+                }
+                Content::File(file) if is_attached(&file.source) => {
+                    part.content = Content::Text(LEFT_OUT.into());
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl File {
+    fn of(attachment: &Attachment) -> Self {
+        Self {
+            media_type: attachment.media_type.clone(),
+            data: STANDARD.encode(&attachment.data),
+        }
+    }
+}
+
+fn is_attached(source: &Source) -> bool {
+    matches!(source, Source::Attachment(_))
+}
+
+/// Where a message's files are.
+fn sources(message: &mut Message) -> Vec<&mut Source> {
+    let mut all = Vec::new();
+    for part in &mut message.parts {
+        match &mut part.content {
+            Content::Image(image) => all.push(&mut image.source),
+            Content::Audio(audio) => all.push(&mut audio.source),
+            Content::File(file) => all.push(&mut file.source),
+            Content::ToolResult(result) => {
+                all.extend(
+                    result
+                        .content
+                        .iter_mut()
+                        .filter_map(|content| match content {
+                            ToolContent::Image(image) => Some(&mut image.source),
+                            ToolContent::File(file) => Some(&mut file.source),
+                            ToolContent::Text(_) | ToolContent::Opaque(_) => None,
+                        }),
+                );
+            }
+            Content::Text(_)
+            | Content::Reasoning(_)
+            | Content::Refusal(_)
+            | Content::ToolCall(_)
+            | Content::Opaque(_) => {}
+        }
+    }
+    all
+}
+
+fn part_bytes(part: &Part) -> usize {
+    let optional = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    let content = match &part.content {
+        Content::Text(text) | Content::Refusal(text) => text.len(),
+        Content::Reasoning(reasoning) => reasoning.text.len() + optional(&reasoning.sealed),
+        Content::ToolCall(call) => call.name.len() + call.arguments.len(),
+        Content::ToolResult(result) => result
+            .content
+            .iter()
+            .map(|content| match content {
+                ToolContent::Text(text) => text.len(),
+                ToolContent::Opaque(opaque) => opaque.json.len(),
+                ToolContent::Image(_) | ToolContent::File(_) => 0,
+            })
+            .sum(),
+        Content::Opaque(opaque) => opaque.json.len(),
+        Content::Image(_) | Content::Audio(_) | Content::File(_) => 0,
+    };
+    let extra = part
+        .extra
+        .iter()
+        .map(|(name, json)| name.len() + json.len());
+    content + optional(&part.signature) + extra.sum::<usize>()
+}

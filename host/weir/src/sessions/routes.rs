@@ -1,0 +1,69 @@
+//! `/session/{id}`: what a session holds, and its end. For its user.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use http::StatusCode;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{SessionKey, unavailable};
+use crate::app::App;
+use crate::error::ApiError;
+use crate::identity::Caller;
+use crate::inference::dialect;
+use weir_storage::clock::Millis;
+
+/// What was said in a session.
+#[derive(Debug, Serialize)]
+pub struct History {
+    session_id: String,
+    /// The earliest first, in the shape of Chat Completions' messages, each with `created_at`.
+    messages: Vec<Value>,
+    /// When it ends unless it goes on, by ISO 8601.
+    expires_at: String,
+}
+
+/// `GET /session/{id}/history`.
+pub async fn show_history(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<History>, ApiError> {
+    let key = SessionKey::new(caller.payer().account, id)?;
+    let held = app.sessions.find(&key).await.map_err(unavailable)?;
+    let held = held.filter(|held| !held.conversation.is_empty());
+    let held = held.ok_or_else(not_found)?;
+    let messages = held.conversation.iter().map(|said| {
+        let attachments: Vec<_> = said.attachments().collect();
+        let mut message = dialect::write_message(&said.message, &attachments);
+        message["created_at"] = Millis(said.at).iso().into();
+        message
+    });
+    Ok(Json(History {
+        messages: messages.collect(),
+        session_id: key.id,
+        expires_at: held.expires_at.iso(),
+    }))
+}
+
+/// `DELETE /session/{id}`.
+pub async fn delete_session(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    let key = SessionKey::new(caller.payer().account, id)?;
+    let (values, now) = (&app.sessions.values, app.sessions.clock.now());
+    match values.remove(&key.name(), now).await.map_err(unavailable)? {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(not_found()),
+    }
+}
+
+fn not_found() -> ApiError {
+    ApiError::new(
+        StatusCode::NOT_FOUND,
+        "NOT_FOUND",
+        "There is no session of this id.",
+    )
+}

@@ -1,0 +1,433 @@
+//! Sessions: what was said before goes before what is said now, for its user alone.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sqlx::Row;
+use tempfile::TempDir;
+use tests::gateway::Builder;
+use tests::stores::{Postgres, Redis};
+use tests::{Client, Gate, Gateway, Reply, Upstream, chat, patiently};
+use tokio::task::JoinSet;
+use weir_storage::clock::ManualClock;
+
+/// Runs a test where sessions are in SQLite, in PostgreSQL, and in Redis.
+async fn on_each(test: impl AsyncFn(Builder, Upstream)) {
+    let postgres = Postgres::shared().create_database().await;
+    let redis = Redis::start();
+    for builder in [
+        Gateway::builder(),
+        Gateway::builder().postgres(&postgres),
+        Gateway::builder().redis(&redis.url()),
+    ] {
+        let upstream = Upstream::start().await;
+        test(builder.upstream("scripted", &upstream), upstream).await;
+    }
+}
+
+fn question(session: &str, text: &str) -> Value {
+    let mut question = chat("scripted", text);
+    question["session_id"] = json!(session);
+    question
+}
+
+async fn say(client: &Client, session: &str, text: &str) {
+    let answer = client.post("/chat", &question(session, text)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
+/// What a session's history has: each message's role and text.
+async fn history(client: &Client, session: &str) -> Vec<(String, String)> {
+    let answer = client.get(&format!("/session/{session}/history")).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let history = answer.json();
+    assert_eq!(history["session_id"], session);
+    let messages = history["messages"].as_array().expect("a list").iter();
+    messages
+        .map(|message| {
+            let text = |name: &str| message[name].as_str().unwrap_or_default().to_owned();
+            (text("role"), text("content"))
+        })
+        .collect()
+}
+
+/// The messages of an upstream's next request: each one's role and text.
+async fn sent(upstream: &Upstream) -> Vec<(String, String)> {
+    let request = upstream.next_request().await.json();
+    let messages = request["messages"].as_array().expect("a list").iter();
+    messages
+        .map(|message| {
+            let text = |name: &str| message[name].as_str().unwrap_or_default().to_owned();
+            (text("role"), text("content"))
+        })
+        .collect()
+}
+
+fn lines(lines: &[(&str, &str)]) -> Vec<(String, String)> {
+    let line = |(role, text): &(&str, &str)| ((*role).to_owned(), (*text).to_owned());
+    lines.iter().map(line).collect()
+}
+
+#[tokio::test]
+async fn a_session_goes_on_where_it_was_and_is_gone_when_it_is_deleted() {
+    on_each(async |builder, upstream| {
+        let gateway = builder.start().await;
+        let client = gateway.client();
+        upstream.will(Reply::chat("first answer"));
+        say(&client, "s 1", "first").await;
+        assert_eq!(sent(&upstream).await, lines(&[("user", "first")]));
+
+        // By another way in of the same user's, and as a stream.
+        upstream.will_stream(["second ", "answer"]);
+        let mut streamed = question("s 1", "second");
+        streamed["stream"] = json!(true);
+        let answer = client.stream("/v1/chat/completions", &streamed).await;
+        assert_eq!(answer.content().await, "second answer");
+        let before = [
+            ("user", "first"),
+            ("assistant", "first answer"),
+            ("user", "second"),
+        ];
+        assert_eq!(sent(&upstream).await, lines(&before));
+
+        let all = [&before[..], &[("assistant", "second answer")]].concat();
+        let answer = client.get("/session/s%201/history").await.json();
+        let now = jiff::Timestamp::now();
+        let time = |value: &Value| -> jiff::Timestamp {
+            value.as_str().expect("a text").parse().expect("a time")
+        };
+        for message in answer["messages"].as_array().expect("a list") {
+            let age = now.duration_since(time(&message["created_at"]));
+            assert!((0..60).contains(&age.as_secs()), "{message}");
+        }
+        let left = time(&answer["expires_at"]).duration_since(now);
+        assert!((3_500..=3_600).contains(&left.as_secs()), "{answer}");
+        assert_eq!(answer["messages"][3]["content"], all[3].1);
+
+        assert_eq!(client.delete("/session/s%201").await.status, 204);
+        client
+            .delete("/session/s%201")
+            .await
+            .error(404, "NOT_FOUND");
+        let gone = client.get("/session/s%201/history").await;
+        gone.error(404, "NOT_FOUND");
+        upstream.will(Reply::chat("anew"));
+        say(&client, "s 1", "third").await;
+        assert_eq!(sent(&upstream).await, lines(&[("user", "third")]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_session_keeps_ten_messages_and_begins_with_a_question() {
+    let upstream = Upstream::start().await;
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let client = gateway.client();
+    upstream.always(Reply::chat("fine"));
+    for turn in 1..=7 {
+        say(&client, "s", &turn.to_string()).await;
+    }
+    let kept = history(&client, "s").await;
+    assert_eq!(kept.len(), 10);
+    assert_eq!(kept[0], ("user".to_owned(), "3".to_owned()));
+
+    // A turn of three messages: what is left of the first ones begins with a tool's result, which nobody asked for.
+    let call =
+        json!({ "id": "c", "type": "function", "function": { "name": "f", "arguments": "{}" } });
+    let mut turn = question("t", "");
+    let with_tool = |text: &str| {
+        json!([
+            { "role": "user", "content": text },
+            { "role": "assistant", "content": null, "tool_calls": [call] },
+            { "role": "tool", "tool_call_id": "c", "content": "result" },
+        ])
+    };
+    for text in ["a", "b", "c"] {
+        turn["messages"] = with_tool(text);
+        assert_eq!(client.post("/chat", &turn).await.status, 200);
+    }
+    let kept = history(&client, "t").await;
+    let roles: Vec<_> = kept.iter().map(|(role, _)| &**role).collect();
+    assert_eq!(roles, ["user", "assistant", "tool", "assistant"].repeat(2));
+    assert_eq!(kept[0].1, "b");
+
+    // What is said of the model's part once is not said again with each turn.
+    for text in ["a", "b"] {
+        turn["session_id"] = json!("u");
+        turn["messages"] = json!([
+            { "role": "system", "content": "be brief" },
+            { "role": "user", "content": text },
+        ]);
+        assert_eq!(client.post("/chat", &turn).await.status, 200);
+    }
+    let roles: Vec<_> = history(&client, "u")
+        .await
+        .into_iter()
+        .map(|(role, _)| role)
+        .collect();
+    assert_eq!(roles, ["system", "user", "assistant", "user", "assistant"]);
+}
+
+#[tokio::test]
+async fn calls_reasoning_and_files_are_kept_for_the_next_turn() {
+    let upstream = Upstream::start().await;
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let client = gateway.client();
+    let call = json!({ "id": "call-1", "type": "function", "function": { "name": "f", "arguments": "{\"a\":1}" } });
+    let message = json!({ "role": "assistant", "content": "let me see", "tool_calls": [call] });
+    upstream.will(Reply::chat_message(&message, "tool_calls"));
+    let image = "data:image/png;base64,iVBORw0KGgo=";
+    let mut first = question("s", "");
+    first["tools"] = json!([{ "type": "function", "function": { "name": "f" } }]);
+    first["messages"] = json!([{ "role": "user", "content": [
+        { "type": "text", "text": "what is this?" },
+        { "type": "image_url", "image_url": { "url": image } },
+    ] }]);
+    assert_eq!(client.post("/chat", &first).await.status, 200);
+    upstream.next_request().await;
+    upstream.will(Reply::chat("a picture"));
+    let mut second = question("s", "");
+    second["messages"] = json!([{ "role": "tool", "tool_call_id": "call-1", "content": "a cat" }]);
+    assert_eq!(client.post("/chat", &second).await.status, 200);
+    let sent = upstream.next_request().await.json();
+    assert_eq!(sent["messages"][0]["content"][1]["image_url"]["url"], image);
+    assert_eq!(
+        sent["messages"][1]["tool_calls"][0]["function"],
+        call["function"]
+    );
+    assert_eq!(sent["messages"][2]["tool_call_id"], "call-1");
+    let history = client.get("/session/s/history").await.json();
+    let messages = &history["messages"];
+    assert_eq!(messages[0]["content"][1]["image_url"]["url"], image);
+    assert_eq!(messages[1]["tool_calls"], json!([call]));
+    assert_eq!(messages[2]["tool_call_id"], "call-1");
+    assert_eq!(messages[3]["content"], "a picture");
+}
+
+#[tokio::test]
+async fn what_is_not_charged_is_not_said() {
+    let upstream = Upstream::start().await;
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let client = gateway.client();
+    upstream.will(Reply::error(400, "no"));
+    let failed = client.post("/chat", &question("s", "x")).await;
+    failed.error(400, "UPSTREAM_REJECTED");
+    client
+        .get("/session/s/history")
+        .await
+        .error(404, "NOT_FOUND");
+    for id in [json!(""), json!(1), json!("a\nb"), json!("x".repeat(257))] {
+        let mut question = question("s", "x");
+        question["session_id"] = id;
+        let refused = client.post("/chat", &question).await;
+        assert_eq!(refused.error(400, "INVALID_REQUEST")["param"], "session_id");
+    }
+    assert_eq!(upstream.count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn turns_at_the_same_time_do_not_lose_one_another() {
+    on_each(async |builder, upstream| {
+        let gate = Gate::new();
+        upstream.always(Reply::chat("fine").after_gate(&gate));
+        let gateway = builder.start().await;
+        for session in ["a", "b"] {
+            let mut turns = JoinSet::new();
+            for turn in 0..5 {
+                let client = gateway.client();
+                turns.spawn(async move { say(&client, session, &format!("{turn}")).await });
+            }
+            for _ in 0..5 {
+                patiently(upstream.next_request()).await;
+            }
+            gate.open();
+            while let Some(turn) = turns.join_next().await {
+                turn.expect("no panic");
+            }
+            let kept = history(&gateway.client(), session).await;
+            let mut asked: Vec<_> = kept
+                .chunks(2)
+                .map(|turn| {
+                    assert_eq!((&*turn[0].0, &*turn[1].0), ("user", "assistant"));
+                    turn[0].1.clone()
+                })
+                .collect();
+            asked.sort();
+            assert_eq!(asked, ["0", "1", "2", "3", "4"]);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_deleted_session_does_not_come_back_by_a_turn_that_was_under_way() {
+    on_each(async |builder, upstream| {
+        let gateway = builder.start().await;
+        let client = gateway.client();
+        upstream.will(Reply::chat("fine"));
+        say(&client, "s", "first").await;
+        upstream.next_request().await;
+        let gate = Gate::new();
+        upstream.will(Reply::chat("late").after_gate(&gate));
+        let late = {
+            let client = client.clone();
+            tokio::spawn(async move { say(&client, "s", "second").await })
+        };
+        upstream.next_request().await;
+        assert_eq!(client.delete("/session/s").await.status, 204);
+        gate.open();
+        late.await.expect("no panic");
+        client
+            .get("/session/s/history")
+            .await
+            .error(404, "NOT_FOUND");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_session_ends_when_it_was_not_used_for_its_time() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("fine"));
+    let clock = ManualClock::default();
+    let gateway = Gateway::builder()
+        .upstream("scripted", &upstream)
+        .clock(&clock)
+        .tables("[sessions]\nttl_minutes = 10\n")
+        .start()
+        .await;
+    let client = gateway.client();
+    let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+    say(&client, "s", "first").await;
+    clock.advance(minutes(9));
+    say(&client, "s", "second").await;
+    clock.advance(minutes(9));
+    assert_eq!(history(&client, "s").await.len(), 4);
+    clock.advance(minutes(1));
+    client
+        .get("/session/s/history")
+        .await
+        .error(404, "NOT_FOUND");
+    client.delete("/session/s").await.error(404, "NOT_FOUND");
+    say(&client, "s", "third").await;
+    assert_eq!(history(&client, "s").await.len(), 2);
+
+    // It ended while a turn was under way, which knows what it was.
+    clock.advance(minutes(9));
+    let gate = Gate::new();
+    let before = upstream.count();
+    upstream.will(Reply::chat("late").after_gate(&gate));
+    let late = {
+        let client = client.clone();
+        tokio::spawn(async move { say(&client, "s", "fourth").await })
+    };
+    patiently(async {
+        while upstream.count() == before {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    clock.advance(minutes(2));
+    gate.open();
+    late.await.expect("no panic");
+    assert_eq!(history(&client, "s").await.len(), 4);
+}
+
+fn sealing_key(folder: &TempDir, id: u32, text: &str) -> String {
+    let path = folder.path().join(text);
+    std::fs::write(&path, text.repeat(16)).expect("it can be written");
+    format!("{{ id = {id}, key = {{ file = {path:?} }} }},")
+}
+
+#[tokio::test]
+async fn sessions_are_sealed_bound_to_their_place_and_outlive_a_new_key() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("a quiet answer"));
+    let start = async |before: Option<Gateway>, keys: &str| {
+        let builder = match before {
+            Some(gateway) => Gateway::builder().folder(gateway.stop().await),
+            None => Gateway::builder(),
+        };
+        let builder = builder.settings(&format!("sealing_keys = [{keys}]"));
+        builder.upstream("scripted", &upstream).start().await
+    };
+    let (old, new) = (
+        sealing_key(&folder, 1, "old"),
+        sealing_key(&folder, 2, "new"),
+    );
+    let gateway = start(None, &old).await;
+    say(&gateway.client(), "a", "a quiet question").await;
+    let stored = sqlx::query("SELECT name, value FROM expiring_values")
+        .fetch_all(gateway.app().database.reader())
+        .await
+        .expect("it can be read");
+    assert_eq!(stored.len(), 1);
+    let value: &[u8] = stored[0].get("value");
+    for word in ["quiet", "user", "content"] {
+        let found = value
+            .windows(word.len())
+            .any(|part| part == word.as_bytes());
+        assert!(!found, "{word}");
+    }
+
+    let gateway = start(Some(gateway), &format!("{new}{old}")).await;
+    let client = gateway.client();
+    assert_eq!(history(&client, "a").await.len(), 2);
+    say(&client, "a", "more").await;
+    say(&client, "b", "another").await;
+    let gateway = start(Some(gateway), &new).await;
+    let client = gateway.client();
+    assert_eq!(history(&client, "a").await.len(), 4);
+
+    // Not in the place of another session, nor with another end.
+    let write = async |statement: &'static str| {
+        let written = sqlx::query(statement).execute(gateway.app().database.writer());
+        assert_eq!(written.await.expect("it can be written").rows_affected(), 1);
+    };
+    write(
+        "UPDATE expiring_values SET value = (SELECT value FROM expiring_values WHERE name LIKE '%:a') \
+         WHERE name LIKE '%:b'",
+    )
+    .await;
+    client
+        .get("/session/b/history")
+        .await
+        .error(404, "NOT_FOUND");
+    // Its place is free.
+    say(&client, "b", "anew").await;
+    assert_eq!(history(&client, "b").await.len(), 2);
+    write(
+        "UPDATE expiring_values SET value = CAST(x'00000fffffffffff' || substr(value, 9) AS BLOB) \
+         WHERE name LIKE '%:a'",
+    )
+    .await;
+    client
+        .get("/session/a/history")
+        .await
+        .error(404, "NOT_FOUND");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_share_sessions_and_without_their_store_nothing_is_asked() {
+    let (postgres, redis) = (Postgres::shared().create_database().await, Redis::start());
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("fine"));
+    let node = || {
+        Gateway::builder()
+            .postgres(&postgres)
+            .redis(&redis.url())
+            .upstream("scripted", &upstream)
+    };
+    let first = node().start().await;
+    let second = node().sharing_secrets_of(&first).start().await;
+    let client = first.client();
+    say(&client, "s", "first").await;
+    let elsewhere = client.at(second.address());
+    say(&elsewhere, "s", "second").await;
+    assert_eq!(history(&client, "s").await.len(), 4);
+    redis.kill();
+    let refused = client.post("/chat", &question("s", "third")).await;
+    refused.error(503, "CACHE_UNAVAILABLE");
+    assert_eq!(upstream.count(), 2);
+}

@@ -79,10 +79,13 @@ const CHECKS: &[(&str, &str, &str)] = &[
     (
         "I1",
         "an account's index of entries is not that of its entries",
-        "SELECT COALESCE(e.account_id, i.account_id) FROM \
-         (SELECT account_id, sequence, number FROM $NEW n WHERE number <= (SELECT number FROM entries_folded)) e \
-         FULL JOIN (SELECT * FROM account_entries WHERE number > $AFTER) i ON i.account_id = e.account_id AND i.sequence = e.sequence \
-         WHERE i.number IS NULL OR e.number IS NULL OR i.number <> e.number",
+        // Each way by a key of the other's: as one full join, SQLite compares all with all.
+        "SELECT e.account_id FROM $NEW e LEFT JOIN account_entries i \
+         ON i.account_id = e.account_id AND i.sequence = e.sequence \
+         WHERE e.number <= (SELECT number FROM entries_folded) AND (i.number IS NULL OR i.number <> e.number) \
+         UNION ALL SELECT i.account_id FROM account_entries i LEFT JOIN entries e ON e.number = i.number \
+         AND e.account_id = i.account_id AND e.sequence = i.sequence \
+         AND e.number <= (SELECT number FROM entries_folded) WHERE i.number > $AFTER AND e.number IS NULL",
     ),
     (
         "I2",

@@ -1,4 +1,4 @@
-//! What it costs to know who is calling, where the cache in process knows the key.
+//! What it costs to know who is calling, where the cache in process knows the key, and to seal and open a session.
 //!
 //! Processor time of the one thread that does it all, as in the bench of the sandbox.
 
@@ -16,12 +16,18 @@ use measure::{median, processor_time};
 use tests::Gateway;
 use weir::identity::Caller;
 use weir::identity::client_address::ClientAddress;
+use weir_storage::sealing::{KeyRing, Purpose};
+use weir_storage::secrets::Key;
 
 const BATCHES: usize = 9;
 const REQUESTS: u32 = 20_000;
 
 /// Headers read, key checked and hashed, lockout, both rates, record.
 const LIMIT: Duration = Duration::from_micros(10);
+
+/// A session's bytes, sealed and opened again.
+const SESSION_BYTES: usize = 4 << 10;
+const SESSION_LIMIT: Duration = Duration::from_micros(25);
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -30,11 +36,31 @@ fn main() -> ExitCode {
         .expect("a runtime starts");
     let took = runtime.block_on(identify());
     println!("a caller known from the cache in process: {took:.2?} (limit {LIMIT:.0?})");
-    if took <= LIMIT {
+    let sealed = seal_and_open();
+    println!(
+        "a session of {SESSION_BYTES} bytes sealed and opened: {sealed:.2?} (limit {SESSION_LIMIT:.0?})"
+    );
+    if took <= LIMIT && sealed <= SESSION_LIMIT {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     }
+}
+
+fn seal_and_open() -> Duration {
+    let keys = KeyRing::of([(1, Key::new([7; 32]))]);
+    let (session, fields) = (vec![b'x'; SESSION_BYTES], [&b"alice"[..], b"session"]);
+    let mut took = Vec::new();
+    for _ in 0..BATCHES {
+        let started = processor_time();
+        for _ in 0..REQUESTS {
+            let sealed = keys.seal(Purpose::SESSION, &fields, black_box(&session));
+            let opened = keys.unseal(Purpose::SESSION, &fields, &sealed);
+            black_box(opened.expect("it was sealed so"));
+        }
+        took.push((processor_time() - started) / REQUESTS);
+    }
+    median(took)
 }
 
 async fn identify() -> Duration {

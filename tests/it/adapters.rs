@@ -5,19 +5,19 @@ use tests::gateway::UPSTREAM_CREDENTIAL;
 use tests::{Gateway, Reply, Upstream};
 
 /// A provider's API, as far as one answer goes.
-struct Provider {
-    adapter: &'static str,
+pub(crate) struct Provider {
+    pub(crate) adapter: &'static str,
     path: &'static str,
     stream_path: &'static str,
     /// The header that has the credential.
     credential: &'static str,
     /// Where in the request the picture is.
     picture: &'static str,
-    whole: fn() -> Reply,
-    stream: fn() -> Reply,
+    pub(crate) whole: fn() -> Reply,
+    pub(crate) stream: fn() -> Reply,
 }
 
-const PROVIDERS: [Provider; 3] = [
+pub(crate) const PROVIDERS: [Provider; 3] = [
     Provider {
         adapter: "anthropic",
         path: "/messages",

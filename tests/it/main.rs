@@ -2,6 +2,7 @@
 
 mod adapters;
 mod admin;
+mod anthropic_messages;
 mod archive;
 mod billing;
 mod chat;
@@ -12,6 +13,7 @@ mod code_cache;
 mod connections;
 mod contract;
 mod destination;
+mod dialects;
 mod errors;
 mod fairness;
 mod hang_up;

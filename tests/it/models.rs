@@ -23,7 +23,7 @@ async fn lists_models_with_every_field() {
 }
 
 #[tokio::test]
-async fn lists_models_for_openai_clients() {
+async fn lists_models_for_the_clients_of_either_vendor() {
     let gateway = Gateway::start().await;
     let list = gateway.client().get("/v1/models").await.json();
     assert_eq!(list["object"], "list");
@@ -31,6 +31,9 @@ async fn lists_models_for_openai_clients() {
     assert_eq!(list["data"][0]["object"], "model");
     let one = gateway.client().get("/v1/models/demo").await.json();
     assert_eq!(one, list["data"][0]);
+    assert_eq!(one["type"], "model");
+    assert!(one["display_name"].is_string() && one["created_at"].is_string());
+    assert_eq!(one["max_tokens"], 16_384);
     let no_text = gateway.client().get("/v1/models/%ff").await;
     no_text.error(404, "UNKNOWN_MODEL");
     gateway
@@ -38,6 +41,53 @@ async fn lists_models_for_openai_clients() {
         .get("/v1/models/none")
         .await
         .error(404, "UNKNOWN_MODEL");
+    // The header that Anthropic's SDKs send says in whose words.
+    let client = gateway
+        .client()
+        .with_header("anthropic-version", "2023-06-01");
+    let error = client
+        .get("/v1/models/none")
+        .await
+        .error(404, "UNKNOWN_MODEL");
+    assert_eq!(error["type"], "not_found_error");
+}
+
+#[tokio::test]
+async fn models_are_listed_in_pages_to_who_asks_for_them() {
+    let gateway = Gateway::builder()
+        .provider("local", "demo", None)
+        .model("a", &["local"])
+        .model("b", &["local"])
+        .start()
+        .await;
+    let client = gateway.client();
+    let page = async |query: &str| {
+        let page = client.get(&format!("/v1/models{query}")).await.json();
+        let ids = page["data"].as_array().expect("a list").iter();
+        let ids: Vec<_> = ids
+            .map(|model| model["id"].as_str().expect("an id").to_owned())
+            .collect();
+        assert_eq!(page["first_id"].as_str(), ids.first().map(String::as_str));
+        assert_eq!(page["last_id"].as_str(), ids.last().map(String::as_str));
+        (
+            ids.join(" "),
+            page["has_more"].as_bool().expect("yes or no"),
+        )
+    };
+    for (query, ids, has_more) in [
+        ("", "a b demo", false),
+        ("?limit=1000", "a b demo", false),
+        ("?limit=2", "a b", true),
+        ("?limit=2&after_id=b", "demo", false),
+        ("?limit=1&before_id=demo", "b", true),
+        ("?after_id=demo", "", false),
+    ] {
+        assert_eq!(page(query).await, (ids.to_owned(), has_more), "{query}");
+    }
+    for query in ["?limit=0", "?limit=1001", "?limit=x"] {
+        let answer = client.get(&format!("/v1/models{query}")).await;
+        assert_eq!(answer.error(400, "INVALID_REQUEST")["param"], "limit");
+    }
 }
 
 /// It may be a word, which would be blotted out of every answer that says it.

@@ -21,10 +21,12 @@ enum Kind {
 }
 
 /// Every endpoint that tenants may call. What is shown for each kind is below.
-const CASES: [(&str, Kind); 18] = [
+const CASES: [(&str, Kind); 20] = [
     ("POST /chat", Kind::Own),
     ("POST /code", Kind::Own),
     ("POST /v1/chat/completions", Kind::Own),
+    ("POST /v1/messages", Kind::Own),
+    ("POST /v1/messages/count_tokens", Kind::Common),
     ("GET /models", Kind::Common),
     ("GET /v1/models", Kind::Common),
     ("GET /v1/models/{*id}", Kind::Common),

@@ -224,7 +224,7 @@ fn http_is_the_gateways_business_alone() {
 
 /// But for the router, which lists the routes of each.
 #[test]
-fn dialects_alone_name_openai() {
+fn dialects_alone_name_vendors() {
     let src = root().join("host/weir/src");
     let (dialects, router) = (src.join("inference/dialect"), src.join("router.rs"));
     for path in files(&src, "rs") {
@@ -233,11 +233,10 @@ fn dialects_alone_name_openai() {
         assert!(
             path.starts_with(&dialects)
                 || path == router
-                || !paths
-                    .iter()
-                    .flatten()
-                    .any(|segment| segment.starts_with("openai")),
-            "{} names OpenAI's dialect",
+                || !paths.iter().flatten().any(
+                    |segment| segment.starts_with("openai") || segment.starts_with("anthropic")
+                ),
+            "{} names a vendor's dialect",
             path.display()
         );
     }

@@ -77,7 +77,7 @@ impl RequestContext {
             id: ids::request_id(),
             client_id: client_id(headers),
             trace_id: trace_id(headers),
-            words: ErrorWords::of_path(path),
+            words: ErrorWords::of(path, headers),
             method: method.clone(),
             route,
             started: Instant::now(),
@@ -93,6 +93,11 @@ impl RequestContext {
     /// The id that its client knows it by: the client's own if it has sent one, else weir's.
     pub fn shown_id(&self) -> &str {
         self.0.client_id.as_deref().unwrap_or(&self.0.id)
+    }
+
+    /// The header besides where its client's SDK looks for that id.
+    pub fn vendors_id_header(&self) -> Option<HeaderName> {
+        self.0.words.id_header()
     }
 
     /// The status that its client is told an error by.

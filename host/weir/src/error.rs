@@ -34,6 +34,7 @@ struct Parts {
     retry_after: Option<Duration>,
     no_retry: bool,
     details: Map<String, Value>,
+    upstream: Option<Value>,
 }
 
 impl ApiError {
@@ -47,6 +48,7 @@ impl ApiError {
             retry_after: None,
             no_retry: false,
             details: Map::new(),
+            upstream: None,
         }))
     }
 
@@ -126,6 +128,18 @@ impl ApiError {
     pub fn with_detail(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.0.details.insert(name.to_owned(), value.into());
         self
+    }
+
+    /// Adds the error as an upstream of the client's own dialect wrote it.
+    #[must_use]
+    pub fn with_upstream(mut self, error: Option<Value>) -> Self {
+        self.0.upstream = error;
+        self
+    }
+
+    /// That error. It is for the client where it is about the client's request, and for a dialect to write anew.
+    pub fn upstream(&self) -> Option<&Value> {
+        self.0.upstream.as_ref()
     }
 
     /// The HTTP status, unless a vendor has another for it.

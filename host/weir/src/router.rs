@@ -10,7 +10,7 @@ use http::{HeaderName, HeaderValue, StatusCode, Uri};
 use crate::admin::AdminCaller;
 use crate::app::{App, Core};
 use crate::error::ApiError;
-use crate::inference::dialect::openai_chat;
+use crate::inference::dialect::{anthropic_messages, models};
 use crate::surround::surround;
 use crate::{admin, billing, catalog, health, identity, inference, metrics, plugins, sessions};
 
@@ -25,6 +25,14 @@ pub fn public(app: App) -> Router {
         .route(
             "/v1/chat/completions",
             post(inference::routes::create_chat_completion),
+        )
+        .route(
+            "/v1/messages",
+            post(anthropic_messages::routes::create_message),
+        )
+        .route(
+            "/v1/messages/count_tokens",
+            post(anthropic_messages::routes::count_tokens),
         )
         .route(
             "/api-keys",
@@ -45,8 +53,8 @@ pub fn public(app: App) -> Router {
         .merge(admin_routes())
         .merge(plugin_routes())
         .route("/models", get(catalog::routes::list_models))
-        .route("/v1/models", get(openai_chat::routes::list_models))
-        .route("/v1/models/{*id}", get(openai_chat::routes::get_model))
+        .route("/v1/models", get(models::list_models))
+        .route("/v1/models/{*id}", get(models::get_model))
         .route("/health", get(health::get_health))
         .route("/health/ready", get(health::get_readiness));
     // Not for the public where there is another place.
@@ -197,7 +205,8 @@ fn finish(routes: Router<App>, app: App) -> Router {
 async fn unknown_route(uri: Uri) -> ApiError {
     let message = match vendors_path(uri.path()) {
         Some(path) => format!(
-            "There is nothing at this path; you may mean {path}. An SDK's base URL ends in /v1."
+            "There is nothing at this path; you may mean {path}. The base URL of OpenAI's SDKs ends in /v1, that of Anthropic's \
+             before it."
         ),
         None => "There is nothing at this path.".to_owned(),
     };
@@ -211,6 +220,8 @@ fn vendors_path(path: &str) -> Option<&'static str> {
     let path = path.strip_prefix("/v1").unwrap_or(path);
     match path {
         "/chat/completions" => Some("/v1/chat/completions"),
+        "/messages" => Some("/v1/messages"),
+        "/messages/count_tokens" => Some("/v1/messages/count_tokens"),
         _ if path.starts_with("/models") => Some("/v1/models"),
         _ => None,
     }

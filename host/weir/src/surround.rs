@@ -56,6 +56,9 @@ pub async fn surround(State(app): State<App>, mut request: Request, next: Next) 
         show_rate(rate, headers);
     }
     if let Ok(id) = HeaderValue::from_str(context.shown_id()) {
+        if let Some(name) = context.vendors_id_header() {
+            headers.insert(name, id.clone());
+        }
         headers.insert(REQUEST_ID, id);
     }
     // An answer is one user's, and what it says is what it is.

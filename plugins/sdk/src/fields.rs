@@ -22,7 +22,23 @@ const ADVISORY: [&str; 12] = [
     "verbosity",
 ];
 
+/// The same of a message, of a part of one and of a tool.
+const ADVISORY_WITHIN: [&str; 4] = [
+    "cache_control",
+    // What an earlier answer was drawn from.
+    "citations",
+    // Who has called a tool in an earlier answer.
+    "caller",
+    // Whether a call's arguments come piece by piece.
+    "eager_input_streaming",
+];
+
 /// Whether a field of a request is advisory: without it the answer is the same.
 pub fn is_advisory(field: &str) -> bool {
     ADVISORY.contains(&field)
+}
+
+/// Whether a field of a message, a part or a tool is.
+pub fn is_advisory_within(field: &str) -> bool {
+    ADVISORY_WITHIN.contains(&field)
 }

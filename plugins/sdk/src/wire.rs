@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 
 use crate::adapter::{Attachment, Failure};
 use crate::chat::ExtraField;
+use crate::fields::is_advisory_within;
 
 /// JSON that arrived as text and leaves as it came. It is read over, so that no text can break out
 /// of its place in the body.
@@ -129,19 +130,24 @@ impl Serialize for Fields<'_> {
     }
 }
 
-/// Refuses extra fields that the upstream knows nothing of, by the first one's name.
+/// Leaves out the extra fields of a message, a part or a tool, of which the upstream knows nothing.
 ///
 /// # Errors
 ///
-/// The refusal.
-pub fn refuse_extra(extra: &[ExtraField], at: &str) -> Result<(), Failure> {
-    match extra.first() {
-        None => Ok(()),
-        Some((name, _)) => {
+/// A refusal of the first that is not advisory, by its name.
+pub fn leave_out_extra(
+    extra: &[ExtraField],
+    at: &str,
+    ignored: &mut Ignored,
+) -> Result<(), Failure> {
+    for (name, _) in extra {
+        if !is_advisory_within(name) {
             let field = join(at, name);
-            Err(refuse(&field, &field))
+            return Err(refuse(&field, &field));
         }
+        ignored.add(name);
     }
+    Ok(())
 }
 
 fn join(at: &str, name: &str) -> String {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use http::StatusCode;
+use serde_json::Value;
 use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind};
 use weir_sandbox::adapter::{CallError, ConfigureError};
 use weir_sandbox::{GuestError, printable};
@@ -254,8 +255,11 @@ impl From<Failure> for ApiError {
         use StatusCode as S;
         let text = printable(&failure.text, 300);
         let upstream_code = upstream_code(&failure);
+        let said = failure.upstream_error.as_deref();
+        let said: Option<Value> = said.and_then(|json| serde_json::from_str(json).ok());
         let refused = |code, what: &str| {
             let error = Self::new(S::BAD_REQUEST, code, format!("{what}: {text}"));
+            let error = error.with_upstream(said.clone());
             match upstream_code {
                 Some(code) => error.with_detail("upstream_code", code),
                 None => error,

@@ -45,6 +45,9 @@ const VISIBLE_HEADERS: [HeaderName; 4] = [
     HeaderName::from_static("x-should-retry"),
 ];
 
+/// What a client is told of reasoning that was left out, as adapters call it.
+const REASONING: &str = "reasoning";
+
 /// What an exchange has at hand.
 pub struct Exchange<'a> {
     /// The shared client.
@@ -55,6 +58,8 @@ pub struct Exchange<'a> {
     pub adapter: &'a Component,
     /// What is asked.
     pub request: &'a Request,
+    /// Whether reasoning was taken out of it that another provider has made.
+    pub is_without_reasoning: bool,
     /// How many bytes of the client's body that is, more or less.
     pub request_bytes: usize,
     /// The bytes that the request's attachments stand for.
@@ -66,6 +71,19 @@ pub struct Exchange<'a> {
 impl Exchange<'_> {
     /// Runs the exchange to its end.
     pub async fn run(&self, relay: &mut Relay) -> Result<(), ExchangeError> {
+        self.run_steps(relay).await.map_err(|error| match error {
+            ExchangeError::Failure(mut failure) => {
+                // Its upstream's own words are for clients that speak its dialect.
+                if self.adapter.description.dialect != self.request.client.dialect {
+                    failure.upstream_error = None;
+                }
+                ExchangeError::Failure(failure)
+            }
+            error => error,
+        })
+    }
+
+    async fn run_steps(&self, relay: &mut Relay) -> Result<(), ExchangeError> {
         let configuration = match self.adapter.configuration(&self.upstream.options).await {
             Ok(configuration) => configuration,
             Err(ConfigureError::Guest(error)) => return Err(error.into()),
@@ -79,7 +97,11 @@ impl Exchange<'_> {
         let begun =
             GuestExchange::begin(adapter, request, self.request_bytes, &configuration).await?;
         let mut guest = begun.exchange;
-        relay.ignore(&begun.ignored);
+        let mut ignored = begun.ignored;
+        if self.is_without_reasoning && !ignored.iter().any(|name| name == REASONING) {
+            ignored.push(REASONING.to_owned());
+        }
+        relay.ignore(&ignored);
         let mut step = begun.step;
         let (mut sends, mut others) = (0, 0);
         let mut may_wait = MAX_WAITS;

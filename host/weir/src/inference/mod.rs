@@ -27,6 +27,7 @@ pub mod exchange;
 pub mod idempotency;
 pub mod meter;
 mod pages;
+mod reasoning;
 pub mod redact;
 pub mod relay;
 mod reply;
@@ -206,6 +207,7 @@ async fn attempt_all(
     let mut candidates = resolved.model.candidates[first..].iter().peekable();
     let mut place = Some(place);
     let mut last = ExchangeError::Connect;
+    let mut attempts = 0;
     while let Some(candidate) = candidates.next() {
         let upstream = &*candidate.upstream;
         // Given back before the next one is looked at.
@@ -222,13 +224,17 @@ async fn attempt_all(
         if let Task::Chat(chat) = &mut request.task {
             chat.model.clone_from(&candidate.model);
         }
+        let mut readable = reasoning::readable_by(&upstream.name, &request);
+        let is_without_reasoning = readable.is_some();
+        let request = readable.as_mut().unwrap_or(&mut request);
         relay.meter().attempt(Attempt {
             provider: upstream.name.clone(),
             adapter: adapter.clone(),
             price: candidate.price.clone(),
         });
         for attempt in 1..=ATTEMPTS_PER_UPSTREAM {
-            request.attempt += 1;
+            attempts += 1;
+            request.attempt = attempts;
             relay.begin_attempt(&upstream.name);
             let started = Instant::now();
             let left = bounds.deadline.saturating_duration_since(started);
@@ -237,7 +243,8 @@ async fn attempt_all(
                 http: &app.http,
                 upstream,
                 adapter: &adapter,
-                request: &request,
+                request,
+                is_without_reasoning,
                 request_bytes: resolved.text_bytes,
                 attachments: &attachments,
                 answer_bytes: app.config.limits.exchanges.answer_bytes.get(),

@@ -39,9 +39,7 @@ pub fn resolve(catalog: &Catalog, call: ChatCall) -> Result<Resolved, ApiError> 
     let text_bytes = call.text_bytes();
     let mut request = call.request;
     let bad = |code, message: String| ApiError::new(StatusCode::BAD_REQUEST, code, message);
-    let Some(model) = catalog.model(&request.model) else {
-        return Err(unknown_model(StatusCode::BAD_REQUEST, &request.model).with_param("model"));
-    };
+    let model = model(catalog, &request)?;
     if matches!(model.candidates[0].price, Price::Image(_)) {
         return Err(bad(
             "MODEL_NOT_SUPPORTED",
@@ -114,6 +112,19 @@ pub fn resolve(catalog: &Catalog, call: ChatCall) -> Result<Resolved, ApiError> 
         body_bytes: call.body_bytes,
         text_bytes,
     })
+}
+
+/// What a request's input comes to, in tokens, by the estimate that is held to the model's window. Here it may be more.
+pub fn estimated_input(catalog: &Catalog, call: &ChatCall) -> Result<u64, ApiError> {
+    let model = model(catalog, &call.request)?;
+    let size = RequestSize::of(&call.request, &call.attachments);
+    Ok(size.estimated_tokens(model.max_image_tokens.into()))
+}
+
+fn model<'a>(catalog: &'a Catalog, request: &ChatRequest) -> Result<&'a Arc<Model>, ApiError> {
+    let name = &request.model;
+    let unknown = || unknown_model(StatusCode::BAD_REQUEST, name).with_param("model");
+    catalog.model(name).ok_or_else(unknown)
 }
 
 /// What nobody serves.

@@ -25,7 +25,7 @@ pub async fn create_chat_completion(
     key: IdempotencyHeader,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
-    complete(&app, caller, context, key, body, false).await
+    complete(&app, caller, context, key, body, dialect::read_own).await
 }
 
 /// `POST /code`: the same, of models that can call tools.
@@ -36,22 +36,27 @@ pub async fn create_code_completion(
     key: IdempotencyHeader,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
-    complete(&app, caller, context, key, body, true).await
+    let read = |body: &[u8]| {
+        let mut call = dialect::read_own(body)?;
+        call.needs_tools = true;
+        Ok(call)
+    };
+    complete(&app, caller, context, key, body, read).await
 }
 
-async fn complete(
+/// Serves a request of a user's, whose body `read` understands.
+pub(super) async fn complete(
     app: &App,
     caller: Caller,
     context: RequestContext,
     key: IdempotencyHeader,
     body: JsonBody,
-    needs_tools: bool,
+    read: impl FnOnce(&[u8]) -> Result<ChatCall, ApiError>,
 ) -> Result<Response, ApiError> {
     // After the body: a client that sends slowly must not hold a turn meanwhile.
     let (plan, payer) = (caller.plan, caller.payer());
     let turn = app.admission.enter(&payer.account, plan).await?;
-    let mut call = dialect::read_own(&body.bytes)?;
-    call.needs_tools = needs_tools;
+    let call = read(&body.bytes)?;
     let key = key.with_body(&body.bytes);
     let held = (turn, body.room);
     super::chat(app, held, payer, context, call, key).await

@@ -1,9 +1,9 @@
 //! In whose words a client is told an error.
 
-use http::StatusCode;
+use http::{HeaderMap, HeaderName, StatusCode};
 use serde_json::Value;
 
-use super::openai_chat;
+use super::{anthropic_messages, openai_chat};
 use crate::error::ApiError;
 
 /// In whose words a client is told an error: a vendor's where its SDKs and agents call, which act on its codes and on
@@ -14,14 +14,31 @@ pub enum ErrorWords {
     Own,
     /// OpenAI's.
     OpenAi,
+    /// Anthropic's.
+    Anthropic,
 }
 
 impl ErrorWords {
-    /// By the path of the request.
-    pub fn of_path(path: &str) -> Self {
-        match path.starts_with("/v1/") {
-            true => Self::OpenAi,
-            false => Self::Own,
+    /// By the request: its path, and where two vendors have the same one, the header that Anthropic's SDKs send.
+    pub fn of(path: &str, headers: &HeaderMap) -> Self {
+        let Some(path) = path.strip_prefix("/v1/") else {
+            return Self::Own;
+        };
+        let is_at = |endpoint: &str| {
+            let rest = path.strip_prefix(endpoint);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        match is_at("messages") || is_at("models") && headers.contains_key("anthropic-version") {
+            true => Self::Anthropic,
+            false => Self::OpenAi,
+        }
+    }
+
+    /// The header besides weir's own where the vendor's SDKs look for a request's id.
+    pub fn id_header(self) -> Option<HeaderName> {
+        match self {
+            Self::Own | Self::OpenAi => None,
+            Self::Anthropic => Some(anthropic_messages::errors::REQUEST_ID),
         }
     }
 
@@ -30,6 +47,7 @@ impl ErrorWords {
         match self {
             Self::Own => error.status(),
             Self::OpenAi => openai_chat::errors::status(error),
+            Self::Anthropic => anthropic_messages::errors::status(error),
         }
     }
 
@@ -38,6 +56,7 @@ impl ErrorWords {
         match self {
             Self::Own => error.body(request_id),
             Self::OpenAi => openai_chat::errors::body(error, request_id),
+            Self::Anthropic => anthropic_messages::errors::body(error, request_id),
         }
     }
 }

@@ -34,6 +34,8 @@ const MAX_NAME_BYTES: usize = 64;
 /// which must stay within the 128 levels that serde_json reads, here and there.
 const MAX_RAW_DEPTH: usize = 100;
 const MAX_URL_BYTES: usize = 8_192;
+/// What serde_json says of a number that no float can hold: to it, that is a matter of syntax.
+const OUT_OF_RANGE: &str = "number out of range";
 /// The longest id that a client may send back, e.g. of a tool call; vendors' have some dozen characters.
 pub(crate) const MAX_ID_CHARS: usize = 512;
 /// Items that all lists of a body may have together, unknown fields counted as such. Long conversations have some
@@ -324,6 +326,27 @@ impl<'de, const MAX: usize> Extra<'de, MAX> {
     }
 }
 
+/// Reads a value that was left as it came.
+pub(crate) fn reread<'de, T: Deserialize<'de>>(raw: Raw<'de>) -> Result<T, Fault> {
+    let json = raw.0.as_bytes();
+    serde_json::from_slice(json).map_err(|error| fault::<T>(json, &said(&error).0))
+}
+
+/// A JSON object of fields that are JSON already.
+pub(crate) fn object_of(fields: Vec<(String, String)>) -> String {
+    let mut json = String::from("{");
+    for (name, value) in fields {
+        if json.len() > 1 {
+            json.push(',');
+        }
+        json.push_str(&serde_json::Value::from(name).to_string());
+        json.push(':');
+        json.push_str(&value);
+    }
+    json.push('}');
+    json
+}
+
 /// What is wrong with a field, and which one, as seen from the object being checked.
 #[derive(Debug)]
 pub(crate) struct Fault {
@@ -582,25 +605,37 @@ fn nests_deeper_than(json: &str, limit: usize) -> bool {
 }
 
 fn explain<'de, Body: Deserialize<'de>>(body: &'de [u8], error: &serde_json::Error) -> ApiError {
-    let text = error.to_string();
-    let position = format!(" at line {} column {}", error.line(), error.column());
-    let text = text.strip_suffix(&position).unwrap_or(&text);
-    // A number that no float can hold is a matter of syntax to serde_json.
-    let out_of_range = text == "number out of range";
-    if error.classify() != Category::Data && !out_of_range {
+    let (text, position) = said(error);
+    if is_of_syntax(error, &text) {
         let message = format!("The body is not valid JSON: {text}{position}.");
         return ApiError::invalid_request("", message);
     }
-    let predicate = if out_of_range {
+    fault::<Body>(body, &text).into()
+}
+
+/// What an error says, without where, and where.
+fn said(error: &serde_json::Error) -> (String, String) {
+    let text = error.to_string();
+    let position = format!(" at line {} column {}", error.line(), error.column());
+    let text = text.strip_suffix(&position).unwrap_or(&text).to_owned();
+    (text, position)
+}
+
+fn is_of_syntax(error: &serde_json::Error, text: &str) -> bool {
+    error.classify() != Category::Data && text != OUT_OF_RANGE
+}
+
+/// What is wrong with a value, by what was said of it.
+fn fault<'de, T: Deserialize<'de>>(json: &'de [u8], text: &str) -> Fault {
+    let predicate = if text == OUT_OF_RANGE {
         "is a number out of range".to_owned()
     } else {
         predicate(text)
     };
     Fault {
-        path: locate::<Body>(body),
+        path: locate::<T>(json),
         predicate: predicate.into(),
     }
-    .into()
 }
 
 /// Words serde's message anew: it quotes the value it found, which may be part of a prompt.

@@ -2,7 +2,8 @@
 //!
 //! A dialect reads a body into the one request that everything beyond here knows ([`ChatCall`]), and writes the answer's
 //! events as its clients expect them: whole ([`Whole`]), as a stream ([`Chunks`]), or as an error. It is a folder:
-//! `openai_chat` is OpenAI's Chat Completions, which weir's own endpoints speak, too.
+//! `openai_chat` is OpenAI's Chat Completions, which weir's own endpoints speak, too; `anthropic_messages` is Anthropic's
+//! Messages.
 //!
 //! **Invariant:** nothing beyond this folder knows which dialect a client speaks, nor names a vendor.
 //! **Invariant:** what the chunks of an answer add up to is the whole answer to the same events.
@@ -11,8 +12,10 @@
 //! [`Dialect`], [`Whole`], [`Chunks`] and [`ErrorWords`]; its lines in the router. Reading JSON with paths in errors, repeated fields and null as absent is shared
 //! ground: [`json`].
 
+pub mod anthropic_messages;
 mod error_words;
 pub(crate) mod json;
+pub mod models;
 pub mod openai_chat;
 
 pub use error_words::ErrorWords;
@@ -102,6 +105,8 @@ impl Attachment {
 pub enum Dialect {
     /// OpenAI's Chat Completions.
     OpenAiChat(openai_chat::Preferences),
+    /// Anthropic's Messages.
+    AnthropicMessages,
 }
 
 /// What stands in an answer besides what the model said.
@@ -129,6 +134,8 @@ pub struct Billed {
 pub enum Whole {
     /// In OpenAI's Chat Completions.
     OpenAiChat(openai_chat::Completion),
+    /// In Anthropic's Messages.
+    AnthropicMessages(anthropic_messages::Message),
 }
 
 /// Writes a streamed answer, piece by piece.
@@ -136,6 +143,8 @@ pub enum Whole {
 pub enum Chunks {
     /// In OpenAI's Chat Completions.
     OpenAiChat(openai_chat::Chunks),
+    /// In Anthropic's Messages.
+    AnthropicMessages(anthropic_messages::Chunks),
 }
 
 /// Reads the body of weir's own endpoints, whose dialect is OpenAI's Chat Completions.
@@ -157,6 +166,9 @@ impl Dialect {
     pub fn whole(self, head: AnswerHead) -> Whole {
         match self {
             Self::OpenAiChat(_) => Whole::OpenAiChat(openai_chat::Completion::new(head)),
+            Self::AnthropicMessages => {
+                Whole::AnthropicMessages(anthropic_messages::Message::new(head))
+            }
         }
     }
 
@@ -164,6 +176,7 @@ impl Dialect {
     pub fn keep_alive(self) -> Bytes {
         match self {
             Self::OpenAiChat(_) => openai_chat::KEEP_ALIVE,
+            Self::AnthropicMessages => anthropic_messages::KEEP_ALIVE,
         }
     }
 
@@ -172,6 +185,9 @@ impl Dialect {
         match self {
             Self::OpenAiChat(preferences) => {
                 Chunks::OpenAiChat(openai_chat::Chunks::new(&head, preferences))
+            }
+            Self::AnthropicMessages => {
+                Chunks::AnthropicMessages(anthropic_messages::Chunks::new(head))
             }
         }
     }
@@ -182,6 +198,7 @@ impl Whole {
     pub fn push(&mut self, event: Event) {
         match self {
             Self::OpenAiChat(completion) => completion.push(event),
+            Self::AnthropicMessages(message) => message.push(&event),
         }
     }
 
@@ -190,6 +207,7 @@ impl Whole {
     pub fn answered_by(&mut self, provider: &str) {
         match self {
             Self::OpenAiChat(completion) => completion.answered_by(provider),
+            Self::AnthropicMessages(message) => message.answered_by(provider),
         }
     }
 
@@ -197,6 +215,7 @@ impl Whole {
     pub fn clear(&mut self) {
         match self {
             Self::OpenAiChat(completion) => completion.clear(),
+            Self::AnthropicMessages(message) => message.clear(),
         }
     }
 
@@ -204,6 +223,7 @@ impl Whole {
     pub fn into_body(self, billed: &Billed) -> Vec<u8> {
         match self {
             Self::OpenAiChat(completion) => completion.into_body(billed),
+            Self::AnthropicMessages(message) => message.into_body(billed),
         }
     }
 }
@@ -213,6 +233,7 @@ impl Chunks {
     pub fn answered_by(&mut self, provider: &str) {
         match self {
             Self::OpenAiChat(chunks) => chunks.answered_by(provider),
+            Self::AnthropicMessages(chunks) => chunks.answered_by(provider),
         }
     }
 
@@ -221,6 +242,7 @@ impl Chunks {
     pub fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
         match self {
             Self::OpenAiChat(chunks) => chunks.event(event, out),
+            Self::AnthropicMessages(chunks) => chunks.event(event, out),
         }
     }
 
@@ -228,6 +250,7 @@ impl Chunks {
     pub fn finish(&mut self, billed: &Billed, out: &mut Vec<u8>) {
         match self {
             Self::OpenAiChat(chunks) => chunks.finish(billed, out),
+            Self::AnthropicMessages(chunks) => chunks.finish(billed, out),
         }
     }
 
@@ -236,6 +259,7 @@ impl Chunks {
     pub fn error(&mut self, error: &Value, out: &mut Vec<u8>) {
         match self {
             Self::OpenAiChat(_) => openai_chat::Chunks::error(error, out),
+            Self::AnthropicMessages(_) => anthropic_messages::Chunks::error(error, out),
         }
     }
 }

@@ -103,13 +103,14 @@ impl Context<'_> {
     /// The fields that a client of this dialect wrote beside those of the vocabulary. `at` is where
     /// they stand, `own` what is written here.
     fn extra<'a>(
-        &self,
+        &mut self,
         extra: &'a [ExtraField],
         own: &[&str],
         at: &str,
     ) -> Result<Fields<'a>, Failure> {
         if !self.client_speaks_it {
-            wire::refuse_extra(extra, at)?;
+            wire::leave_out_extra(extra, at, &mut self.ignored)?;
+            return Ok(Fields::default());
         }
         Fields::read(extra, own, at)
     }
@@ -178,7 +179,9 @@ struct CacheControl {
 }
 
 impl CacheControl {
-    fn of(cache: Option<CacheLifetime>) -> Option<Self> {
+    /// The mark, unless a client of this dialect has written one itself that says more.
+    fn beside(extra: &[ExtraField], cache: Option<CacheLifetime>) -> Option<Self> {
+        let cache = cache.filter(|_| extra.iter().all(|(name, _)| name != "cache_control"));
         cache.map(|lifetime| Self {
             kind: "ephemeral",
             ttl: match lifetime {

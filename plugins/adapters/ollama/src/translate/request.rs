@@ -278,7 +278,7 @@ fn function<'a>(
     at: &str,
     context: &mut Context<'a>,
 ) -> Result<Function<'a>, Failure> {
-    wire::refuse_extra(&tool.extra, at)?;
+    wire::leave_out_extra(&tool.extra, at, &mut context.ignored)?;
     context
         .ignored
         .add_if(tool.cache.is_some(), "cache_control");
@@ -346,11 +346,11 @@ impl<'a> At<'a> {
         if message.name.is_some() && message.role != Role::Tool {
             return Err(self.refuse("a name"));
         }
-        wire::refuse_extra(&message.extra, &self.name)?;
+        wire::leave_out_extra(&message.extra, &self.name, &mut context.ignored)?;
         let (mut texts, mut thoughts) = (Vec::new(), Vec::new());
         let (mut images, mut tool_calls, mut has_results) = (Vec::new(), Vec::new(), false);
         for part in &message.parts {
-            wire::refuse_extra(&part.extra, &self.name)?;
+            wire::leave_out_extra(&part.extra, &self.name, &mut context.ignored)?;
             context
                 .ignored
                 .add_if(part.cache.is_some(), "cache_control");

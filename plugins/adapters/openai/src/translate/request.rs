@@ -21,7 +21,7 @@ use serde_json::value::RawValue;
 use weir_sdk::adapter::{Attachment, BodyPart, Failure, Request};
 use weir_sdk::body::{self, Splices};
 use weir_sdk::chat::{ChatRequest, ExtraField, JsonSchema, ReasoningEffort, ResponseFormat};
-use weir_sdk::fields::is_advisory;
+use weir_sdk::fields::{is_advisory, is_advisory_within};
 
 use super::DIALECT;
 use super::options::Options;
@@ -111,6 +111,11 @@ impl Context<'_> {
         E::custom("refused")
     }
 
+    /// Whether an extra field of a message, a part or a tool is another dialect's, and advisory.
+    fn leaves_out(&self, name: &str) -> bool {
+        !self.client_speaks_it && is_advisory_within(name)
+    }
+
     /// Adds the fields that a client of this dialect wrote beside those of the vocabulary. `at` is
     /// where they stand, `own` what is written here.
     fn extra<M: SerializeMap>(
@@ -121,6 +126,10 @@ impl Context<'_> {
         at: impl Display,
     ) -> Result<(), M::Error> {
         for (name, json) in extra {
+            if self.leaves_out(name) {
+                self.ignore(name);
+                continue;
+            }
             if !self.client_speaks_it || own.contains(&name.as_str()) {
                 return Err(self.refuse(&format!("{at}.{name}"), format!("{at}: {name}")));
             }

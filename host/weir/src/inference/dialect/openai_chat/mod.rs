@@ -25,7 +25,6 @@ pub(super) mod errors;
 mod history;
 mod messages;
 mod request;
-pub mod routes;
 #[cfg(test)]
 mod tests;
 mod tools;

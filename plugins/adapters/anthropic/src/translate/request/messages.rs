@@ -21,11 +21,10 @@ use super::{CacheControl, Context, call_id};
 
 /// What is written here of a message and of a part of one; extra fields can't be these.
 const MESSAGE_FIELDS: [&str; 2] = ["role", "content"];
-const PART_FIELDS: [&str; 13] = [
+const PART_FIELDS: [&str; 12] = [
     "type",
     "text",
     "source",
-    "cache_control",
     "thinking",
     "signature",
     "data",
@@ -247,7 +246,7 @@ impl<'a> At<'a> {
         Ok(Some(Block {
             body,
             extra: context.extra(&part.extra, &PART_FIELDS, &self.name)?,
-            cache_control: CacheControl::of(part.cache).filter(|_| is_marked),
+            cache_control: CacheControl::beside(&part.extra, part.cache).filter(|_| is_marked),
         }))
     }
 

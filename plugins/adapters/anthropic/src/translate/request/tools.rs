@@ -12,13 +12,7 @@ use weir_sdk::wire::{self, Fields, refuse};
 use super::{CacheControl, Context};
 
 /// What is written here of a tool; extra fields can't be these.
-const TOOL_FIELDS: [&str; 5] = [
-    "name",
-    "description",
-    "input_schema",
-    "strict",
-    "cache_control",
-];
+const TOOL_FIELDS: [&str; 4] = ["name", "description", "input_schema", "strict"];
 
 #[derive(Serialize)]
 pub(super) struct Tool<'a> {
@@ -109,6 +103,11 @@ fn read_tool<'a>(
     at: &str,
     context: &mut Context<'a>,
 ) -> Result<Tool<'a>, Failure> {
+    // A mark of the client's that says more stands among the rest.
+    let own: &[&str] = match tool.cache {
+        Some(_) => &["type", "name", "cache_control"],
+        None => &["type", "name"],
+    };
     let read = match &tool.kind {
         ToolKind::Function(function) => Tool {
             kind: None,
@@ -145,11 +144,7 @@ fn read_tool<'a>(
             description: None,
             input_schema: None,
             strict: None,
-            configuration: Fields::of_object(
-                &tool.configuration,
-                &["type", "name", "cache_control"],
-                at,
-            )?,
+            configuration: Fields::of_object(&tool.configuration, own, at)?,
             extra: Fields::default(),
             cache_control: None,
         },
@@ -159,7 +154,7 @@ fn read_tool<'a>(
     };
     Ok(Tool {
         extra: context.extra(&tool.extra, &TOOL_FIELDS, at)?,
-        cache_control: CacheControl::of(tool.cache),
+        cache_control: CacheControl::beside(&tool.extra, tool.cache),
         ..read
     })
 }

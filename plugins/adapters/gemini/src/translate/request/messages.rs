@@ -179,10 +179,10 @@ impl<'a> At<'a> {
         if message.name.is_some() && message.role != Role::Tool {
             return Err(self.refuse("a name"));
         }
-        wire::refuse_extra(&message.extra, &self.name)?;
+        wire::leave_out_extra(&message.extra, &self.name, &mut context.ignored)?;
         let mut parts = Vec::with_capacity(message.parts.len());
         for part in &message.parts {
-            wire::refuse_extra(&part.extra, &self.name)?;
+            wire::leave_out_extra(&part.extra, &self.name, &mut context.ignored)?;
             context
                 .ignored
                 .add_if(part.cache.is_some(), "cache_control");

@@ -102,7 +102,7 @@ fn function<'a>(
     at: &str,
     context: &mut Context<'a>,
 ) -> Result<Function<'a>, Failure> {
-    wire::refuse_extra(&tool.extra, at)?;
+    wire::leave_out_extra(&tool.extra, at, &mut context.ignored)?;
     context
         .ignored
         .add_if(tool.cache.is_some(), "cache_control");

@@ -274,7 +274,10 @@ impl Serialize for Parts<'_> {
                     ..
                 }),
                 None,
-            ) if extra.is_empty() => serializer.serialize_str(text),
+            ) if extra.iter().all(|(name, _)| at.context.leaves_out(name)) => {
+                extra.iter().for_each(|(name, _)| at.context.ignore(name));
+                serializer.serialize_str(text)
+            }
             _ => serializer.collect_seq(at.spoken().map(|part| SpokenPart { at, part })),
         }
     }

@@ -1,0 +1,45 @@
+//! `POST /v1/messages` and `POST /v1/messages/count_tokens`.
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::Response;
+use http::HeaderMap;
+use serde_json::{Value, json};
+
+use super::request::{read, read_uncounted};
+use crate::app::App;
+use crate::context::RequestContext;
+use crate::error::ApiError;
+use crate::identity::Caller;
+use crate::inference::idempotency::IdempotencyHeader;
+use crate::inference::{resolve, routes};
+use crate::request::JsonBody;
+
+/// `POST /v1/messages`: answers in the shape of Anthropic's Messages, at once or as a stream.
+pub async fn create_message(
+    State(app): State<App>,
+    caller: Caller,
+    context: RequestContext,
+    headers: HeaderMap,
+    key: IdempotencyHeader,
+    body: JsonBody,
+) -> Result<Response, ApiError> {
+    let read = |body: &[u8]| read(body, &headers);
+    routes::complete(&app, caller, context, key, body, read).await
+}
+
+/// `POST /v1/messages/count_tokens`: what the input of a message would come to, by weir's own estimate. Nobody is asked,
+/// and it costs nothing.
+pub async fn count_tokens(
+    State(app): State<App>,
+    caller: Caller,
+    headers: HeaderMap,
+    body: JsonBody,
+) -> Result<Json<Value>, ApiError> {
+    // Reading takes as much as for a message.
+    let (plan, payer) = (caller.plan, caller.payer());
+    let _turn = app.admission.enter(&payer.account, plan).await?;
+    let call = read_uncounted(&body.bytes, &headers)?;
+    let tokens = resolve::estimated_input(&app.catalog, &call)?;
+    Ok(Json(json!({ "input_tokens": tokens })))
+}

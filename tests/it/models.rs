@@ -109,7 +109,8 @@ async fn a_provider_with_too_short_a_credential_is_left_out_and_said_to_be() {
         .model("m16", &["p16"])
         .start()
         .await;
-    let left_out = gateway.app().catalog.left_out.iter();
+    let catalog = gateway.app().catalog.load();
+    let left_out = catalog.left_out.iter();
     let said: Vec<_> = left_out
         .filter(|left_out| left_out.provider.starts_with("p1"))
         .map(|left_out| {
@@ -154,7 +155,8 @@ async fn a_provider_without_its_credential_is_left_out_with_its_models() {
         gateway.chat("shared", "Hello").await.content(),
         "You said: Hello"
     );
-    let left_out = &gateway.app().catalog.left_out;
+    let catalog = gateway.app().catalog.load();
+    let left_out = &catalog.left_out;
     let absent = left_out
         .iter()
         .find(|left_out| left_out.provider == "absent");

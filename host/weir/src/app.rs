@@ -13,6 +13,8 @@ use tokio_util::task::TaskTracker;
 
 pub use self::prepared::Prepared;
 use crate::audit::{Audit, retention};
+use crate::catalog::listing::{CatalogListing, Difference};
+use crate::catalog::live::LiveCatalog;
 use crate::catalog::{self, Catalog, LeftOut, Missing, Problem};
 use crate::config::Config;
 use crate::identity::last_used::LastUsed;
@@ -59,7 +61,7 @@ pub struct Core {
 /// The fields behind [`App`], beside those of its [`Core`].
 pub struct Shared {
     core: Core,
-    /// The settings it was started with.
+    /// The settings it was started with. Of the catalog, they may not be in force any more: see `catalog`.
     pub config: Config,
     /// Verifiers of web users' and services' tokens.
     pub verifiers: Verifiers,
@@ -67,8 +69,8 @@ pub struct Shared {
     pub ledger: Ledger,
     /// The times of keys' last uses, to be written.
     pub last_used: LastUsed,
-    /// The models that can be served.
-    pub catalog: Catalog,
+    /// The models that can be served at this moment.
+    pub catalog: LiveCatalog,
     /// The loaded adapters.
     pub plugins: Plugins,
     /// The figures of `GET /metrics`.
@@ -182,22 +184,7 @@ impl App {
             .context("reading what plugins are installed")?;
         plugins.follow(database.clone(), cache.clone());
         let catalog = build_catalog(&config, &plugins).await?;
-        for LeftOut {
-            provider,
-            why,
-            models,
-        } in &catalog.left_out
-        {
-            let models = models.join(", ");
-            match why {
-                Missing::Credential(_) => {
-                    tracing::info!(provider, models, "provider left out: {why}");
-                }
-                Missing::Adapter(_) => {
-                    tracing::error!(provider, models, "provider left out: {why}");
-                }
-            }
-        }
+        report_left_out(&catalog);
         verifiers.warm_up();
         let longest = config.timeouts.total() + config.limits.exchanges.hang_up_drain();
         let lease = LeaseSettings {
@@ -244,10 +231,43 @@ impl App {
                 clock,
             },
             config,
-            catalog,
+            catalog: LiveCatalog::new(catalog),
             plugins,
             _serving: serving,
         })))
+    }
+
+    /// Takes up the providers, models and price factors of another configuration, or none of it if they do not fit.
+    /// Requests under way end as they began. Returns what has changed.
+    pub async fn take_up(&self, config: Config) -> anyhow::Result<Difference> {
+        let config = Config {
+            timeouts: self.config.timeouts.clone(),
+            ..config
+        };
+        let catalog = build_catalog(&config, &self.plugins).await?;
+        report_left_out(&catalog);
+        let listing = CatalogListing::of(&catalog);
+        let before = self.catalog.replace(catalog);
+        Ok(listing.since(&CatalogListing::of(&before)))
+    }
+}
+
+fn report_left_out(catalog: &Catalog) {
+    for LeftOut {
+        provider,
+        why,
+        models,
+    } in &catalog.left_out
+    {
+        let models = models.join(", ");
+        match why {
+            Missing::Credential(_) => {
+                tracing::info!(provider, models, "provider left out: {why}");
+            }
+            Missing::Adapter(_) => {
+                tracing::error!(provider, models, "provider left out: {why}");
+            }
+        }
     }
 }
 

@@ -153,6 +153,12 @@ impl Config {
         Self::extract(Self::settings(file)?)
     }
 
+    /// What the file and the environment set, by the first part of the names of settings.
+    pub fn sources(file: Option<&Path>) -> anyhow::Result<Dict> {
+        let settings = Self::settings(file)?.extract();
+        settings.map_err(|error| anyhow!(in_our_words(error)))
+    }
+
     /// How the log is to be written, for a log that begins before the configuration is checked; as text where that
     /// cannot be told.
     pub fn log_format(file: Option<&Path>) -> LogFormat {
@@ -365,6 +371,7 @@ impl Config {
             providers: &self.providers,
             models: &self.models,
             timeouts: &self.timeouts,
+            price_factors: &self.price_factors,
         }
     }
 

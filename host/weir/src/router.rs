@@ -125,6 +125,7 @@ fn admin_routes() -> Router<App> {
             "/admin/users/{user_id}/usage/requests/{request_id}",
             get(admin::user_usage::get_user_request),
         )
+        .route("/admin/catalog", get(catalog::routes::get_catalog))
         .route("/admin/keys", post(admin::keys::create_key))
         .merge(user_and_key_routes())
 }

@@ -1,7 +1,7 @@
 //! What clients can ask for: models, the upstreams that serve them, and prices.
 //!
-//! The catalog is configuration with a [built-in default](DEFAULT). It is put together once, at the
-//! start: an upstream whose credential is absent is left out, and so is a model that no upstream is
+//! The catalog is configuration with a [built-in default](DEFAULT). It is put together at the start, and again when the
+//! gateway is told that its configuration has changed ([`live`]): an upstream whose credential is absent is left out, and so is a model that no upstream is
 //! left for. One whose adapter is not there yet is left out until that is installed. [`Catalog::build`] reports everything that is wrong at once, by setting.
 //!
 //! **Invariant:** a model of the catalog can be served: its upstreams have their credentials, and whatever serves in
@@ -9,6 +9,8 @@
 //! ([`check_adapter`] asks that of a component before it is activated).
 
 pub mod config;
+pub mod listing;
+pub mod live;
 pub mod routes;
 
 use std::collections::BTreeMap;
@@ -43,6 +45,8 @@ pub struct CatalogSettings<'a> {
     pub models: &'a BTreeMap<String, ModelConfig>,
     /// How long providers may take that do not say so themselves.
     pub timeouts: &'a TimeoutSettings,
+    /// What prices are multiplied with.
+    pub price_factors: &'a PriceFactors,
 }
 
 /// The models that can be served, by id.
@@ -50,6 +54,11 @@ pub struct Catalog {
     /// Those whose upstreams have their credentials. Their adapters may be missing yet.
     models: BTreeMap<String, Arc<Model>>,
     plugins: Plugins,
+    /// All that is configured, what is left out too.
+    providers: BTreeMap<String, ProviderConfig>,
+    configured: BTreeMap<String, ModelConfig>,
+    /// What prices are multiplied with.
+    pub factors: PriceFactors,
     /// Providers that lack something, for the log.
     pub left_out: Vec<LeftOut>,
 }
@@ -197,6 +206,9 @@ impl Catalog {
         Ok(Self {
             models,
             plugins: plugins.clone(),
+            providers: settings.providers.clone(),
+            configured: settings.models.clone(),
+            factors: settings.price_factors.clone(),
             left_out,
         })
     }
@@ -258,21 +270,17 @@ impl Model {
 
 /// What is wrong with a component in a slot of this gateway, if anything is: settings of providers that use the slot
 /// which it does not take, and models that it would not serve.
-pub async fn check_adapter(
-    settings: CatalogSettings<'_>,
-    slot: &str,
-    component: &Component,
-) -> Vec<Problem> {
+pub async fn check_adapter(catalog: &Catalog, slot: &str, component: &Component) -> Vec<Problem> {
     let description = &component.description;
     let mut problems = Vec::new();
-    let users = settings
+    let users = catalog
         .providers
         .iter()
         .filter(|(_, provider)| provider.adapter == slot);
     for (name, provider) in users {
         problems.extend(provider_problems(name, provider, description));
         problems.extend(option_problem(name, provider, component).await);
-        for (id, model) in settings.models {
+        for (id, model) in &catalog.configured {
             for (index, upstream) in model.upstreams.iter().enumerate() {
                 let price = upstream.price.as_ref().or(model.price.as_ref());
                 let Some(Ok(price)) = price.map(|price| price.resolve()) else {

@@ -1,19 +1,26 @@
-//! `GET /models`: the catalog as clients see it. A dialect's own list is with the dialect.
+//! `GET /models`: the catalog as clients see it; `GET /admin/catalog`, as operators do. A dialect's own list is with the
+//! dialect.
 
 use axum::Json;
 use axum::extract::State;
 use serde_json::{Value, json};
 
+use super::listing::CatalogListing;
+use crate::admin::AdminCaller;
 use crate::app::App;
 use crate::identity::Caller;
 
 /// `GET /models`: every model with its limits, prices and capabilities.
 pub async fn list_models(State(app): State<App>, _: Caller) -> Json<Value> {
-    let factors = &app.config.price_factors;
-    let models: Vec<_> = app
-        .catalog
+    let catalog = app.catalog.load();
+    let models: Vec<_> = catalog
         .models()
-        .map(|model| model.item(factors))
+        .map(|model| model.item(&catalog.factors))
         .collect();
     Json(json!({ "models": models }))
+}
+
+/// `GET /admin/catalog`: the catalog in force as operators see it.
+pub async fn get_catalog(State(app): State<App>, _: AdminCaller) -> Json<CatalogListing> {
+    Json(CatalogListing::of(&app.catalog.load()))
 }

@@ -4,8 +4,10 @@ mod probe;
 
 use anyhow::ensure;
 
+use super::connection::{Connection, path};
 use crate::app::{self, Prepared};
-use crate::catalog::LeftOut;
+use crate::catalog::listing::{CatalogListing, Difference};
+use crate::catalog::{Catalog, LeftOut};
 use crate::config::Config;
 use crate::plugins::bundled;
 use weir_sandbox::compiler::Compiler;
@@ -46,8 +48,44 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
         "The configuration is sound: {} models can be served.",
         catalog.models().count()
     );
+    compare(&config, &catalog).await;
     if arguments.probe {
         probe::run(&config, &prepared, &catalog).await?;
     }
     Ok(())
+}
+
+/// Says what the gateway that runs here would take up, if one does.
+async fn compare(config: &Config, catalog: &Catalog) {
+    let running = async {
+        let Some(connection) = Connection::running(config).await? else {
+            return anyhow::Ok(None);
+        };
+        let path = path(&["admin", "catalog"], &[]);
+        let listing = connection.get::<CatalogListing>(&path).await?;
+        Ok(Some(listing.parsed))
+    };
+    let difference = match running.await {
+        Ok(None) => return,
+        Ok(Some(running)) => CatalogListing::of(catalog).since(&running),
+        Err(error) => {
+            println!("The running gateway does not say what its catalog is: {error:#}");
+            return;
+        }
+    };
+    if difference.is_none() {
+        println!("The running gateway's catalog has these models and providers.");
+        return;
+    }
+    println!("With this environment, SIGHUP would change the running gateway's catalog:");
+    let Difference {
+        added,
+        removed,
+        changed,
+    } = difference;
+    for (what, models) in [("add", added), ("remove", removed), ("change", changed)] {
+        if !models.is_empty() {
+            println!("  {what}: {}", models.join(", "));
+        }
+    }
 }

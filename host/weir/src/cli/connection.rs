@@ -215,6 +215,14 @@ impl Connection {
         }
     }
 
+    /// The gateway that runs here; `None` while none does.
+    pub(super) async fn running(config: &Config) -> anyhow::Result<Option<Self>> {
+        match config.admin_socket_path() {
+            Some(path) => Self::at_socket(&path).await,
+            None => Ok(None),
+        }
+    }
+
     /// Whoever listens at an admin socket; `None` if nobody does.
     async fn at_socket(path: &Path) -> anyhow::Result<Option<Self>> {
         let connected = UnixStream::connect(path).await;

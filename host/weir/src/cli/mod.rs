@@ -7,6 +7,7 @@
 )]
 
 mod audit;
+mod catalog;
 mod check;
 mod connection;
 mod key;
@@ -69,6 +70,8 @@ enum Command {
     /// Install, activate and look at plugins.
     #[command(subcommand)]
     Plugin(plugin::Command),
+    /// Print the catalog in force: models, providers, prices, and what is left out.
+    Catalog(catalog::Arguments),
     /// Check the configuration and say what is wrong with it.
     ///
     /// Goes on only when a step finds nothing: the first error of the file's shape (its syntax, an
@@ -112,9 +115,11 @@ pub fn run() -> ExitCode {
         }
     };
     let outcome = runtime.block_on(async {
-        let config = Config::load(arguments.config.as_deref())?;
+        let file = arguments.config;
+        let config = Config::load(file.as_deref())?;
         match arguments.command {
-            Command::Serve(arguments) => serve::run(config, arguments).await,
+            Command::Serve(arguments) => serve::run(config, file, arguments).await,
+            Command::Catalog(arguments) => catalog::run(config, arguments).await,
             Command::Key(command) => key::run(config, command).await,
             Command::Token(command) => token::run(config, command).await,
             Command::User(command) => user::run(config, command).await,

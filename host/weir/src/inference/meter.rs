@@ -115,14 +115,14 @@ enum State {
 }
 
 impl Meter {
-    /// A meter for a request, before anything is held.
-    pub fn new(app: &App, payer: Payer, metered: Metered) -> Self {
+    /// A meter for a request, before anything is held. Its prices are multiplied with these factors.
+    pub fn new(app: &App, payer: Payer, metered: Metered, factors: PriceFactors) -> Self {
         let now = Instant::now();
         let hold = ids::hold_of_request(&metered.request_id).unwrap_or_else(ids::hold_id);
         Self {
             ledger: app.ledger.clone(),
             cache: app.cache.clone(),
-            factors: app.config.price_factors.clone(),
+            factors,
             payer,
             metered,
             hold: HoldId(hold),

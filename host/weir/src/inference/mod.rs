@@ -93,7 +93,9 @@ pub async fn chat(
 ) -> Result<Response, ApiError> {
     let session = Turn::begin(&app.sessions, &payer.account, &mut call).await?;
     let (stream, dialect) = (call.request.stream, call.dialect);
-    let resolved = resolve::resolve(&app.catalog, call)?;
+    // One catalog for all of the request, whatever is taken up meanwhile.
+    let catalog = app.catalog.load();
+    let resolved = resolve::resolve(&catalog, call)?;
     context.note_model(&resolved.model.id);
     let head = AnswerHead {
         id: ids::answer_id(),
@@ -118,7 +120,7 @@ pub async fn chat(
         },
     };
     let key = key.map(|key| (key, payer.account.clone()));
-    let meter = Meter::new(app, payer, metered);
+    let meter = Meter::new(app, payer, metered, catalog.factors.clone());
     let (mut relay, reply) = if stream {
         Relay::stream(dialect, head, meter, bounds.clone(), context.clone())
     } else {

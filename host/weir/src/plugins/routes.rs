@@ -353,7 +353,7 @@ async fn activate(app: &App, operation: &SlotOperation, digest: Digest) -> Resul
 
 /// What is wrong with a component in its slot of this gateway.
 async fn fits(app: &App, operation: &SlotOperation, component: &Component) -> Result<(), String> {
-    let problems = catalog::check_adapter(app.config.catalog(), &operation.slot, component).await;
+    let problems = catalog::check_adapter(&app.catalog.load(), &operation.slot, component).await;
     match problems.first() {
         None => Ok(()),
         Some(Problem { setting, what }) => Err(format!("{setting}: {what}")),

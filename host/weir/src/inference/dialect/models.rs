@@ -50,7 +50,8 @@ pub async fn list_models(
         page.after_id.as_deref().is_none_or(|after| id > after)
             && page.before_id.as_deref().is_none_or(|before| id < before)
     };
-    let mut models: Vec<_> = app.catalog.models().filter(is_in).collect();
+    let catalog = app.catalog.load();
+    let mut models: Vec<_> = catalog.models().filter(is_in).collect();
     let limit = page.limit.unwrap_or(usize::MAX);
     let has_more = models.len() > limit;
     match page.before_id {
@@ -76,7 +77,7 @@ pub async fn get_model(
 ) -> Result<Json<Value>, ApiError> {
     // What is not UTF-8 is no model's name either.
     let id = id.map_or(String::new(), |Path(id)| id);
-    match app.catalog.model(&id) {
+    match app.catalog.load().model(&id) {
         Some(model) => Ok(Json(item(&app, model))),
         None => Err(unknown_model(StatusCode::NOT_FOUND, &id).with_param("model")),
     }

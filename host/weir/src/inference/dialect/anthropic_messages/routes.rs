@@ -40,6 +40,6 @@ pub async fn count_tokens(
     let (plan, payer) = (caller.plan, caller.payer());
     let _turn = app.admission.enter(&payer.account, plan).await?;
     let call = read_uncounted(&body.bytes, &headers)?;
-    let tokens = resolve::estimated_input(&app.catalog, &call)?;
+    let tokens = resolve::estimated_input(&app.catalog.load(), &call)?;
     Ok(Json(json!({ "input_tokens": tokens })))
 }

@@ -1,0 +1,89 @@
+//! `weir catalog`: the models that can be asked for, and what they cost.
+
+use serde_json::Value;
+
+use super::connection::{Needs, operate, path};
+use super::table::TextTable;
+use crate::catalog::listing::{CatalogListing, ListedGap, ListedModel};
+use crate::config::Config;
+
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// Print all that is known, as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<()> {
+    let operated = operate(&config, Needs::Plugins, async |connection| {
+        let listing = connection.get(&path(&["admin", "catalog"], &[])).await?;
+        listing.show(arguments.json, print);
+        Ok(())
+    });
+    operated.await
+}
+
+fn print(listing: &CatalogListing) {
+    let mut models = TextTable::new(&[
+        "MODEL", "WINDOW", "OUTPUT", "CAN", "PROVIDER", "INPUT", "OUTPUT", "IMAGE",
+    ]);
+    for model in &listing.models {
+        for upstream in &model.upstreams {
+            let usd = |field: &str| match &upstream.price[field] {
+                Value::Number(usd) => usd.to_string(),
+                _ => "-".to_owned(),
+            };
+            models.row([
+                model.id.clone(),
+                model.context_window.to_string(),
+                model.max_output_tokens.to_string(),
+                capabilities(model),
+                upstream.provider.clone(),
+                usd("input"),
+                usd("output"),
+                usd("image"),
+            ]);
+        }
+    }
+    models.print();
+    let factors = &listing.price_factors;
+    println!(
+        "\nPrices are the providers', in USD per million tokens or per image; charged × {}, images × {} on top.\n",
+        factors.text, factors.image
+    );
+    let mut providers = TextTable::new(&["PROVIDER", "ADAPTER", "BASE URL"]);
+    for provider in &listing.providers {
+        let base_url = provider.base_url.as_deref().unwrap_or("-");
+        providers.row([
+            provider.name.clone(),
+            provider.adapter.clone(),
+            base_url.to_owned(),
+        ]);
+    }
+    providers.print();
+    for ListedGap {
+        provider,
+        why,
+        models,
+    } in &listing.left_out
+    {
+        println!("\nprovider {provider} is left out: {why}");
+        if !models.is_empty() {
+            println!("  and with it: {}", models.join(", "));
+        }
+    }
+}
+
+fn capabilities(model: &ListedModel) -> String {
+    let all = [
+        (model.supports_tools, "tools"),
+        (model.supports_vision, "vision"),
+        (!model.served, "(no adapter yet)"),
+    ];
+    let named = all.into_iter().filter(|(can, _)| *can);
+    let named: Vec<_> = named.map(|(_, name)| name).collect();
+    match named.is_empty() {
+        true => "-".to_owned(),
+        false => named.join(","),
+    }
+}

@@ -465,12 +465,17 @@ async fn what_is_genuine_and_good_no_more_does_not_count() {
         &json!({ "iss": "https://id.example", "aud": "app", "sub": "alice", "exp": now + 600 }),
     );
     let same_id = RawKey::generate();
-    sqlx::query("UPDATE api_keys SET id = $1 WHERE id = $2")
-        .bind(same_id.id())
-        .bind(revoked.id())
-        .execute(app.database.writer())
-        .await
-        .expect("it is written");
+    for statement in [
+        "DELETE FROM api_key_hashes WHERE key_id = $2 AND key_id <> $1",
+        "UPDATE api_keys SET id = $1 WHERE id = $2",
+    ] {
+        sqlx::query(statement)
+            .bind(same_id.id())
+            .bind(revoked.id())
+            .execute(app.database.writer())
+            .await
+            .expect("it is written");
+    }
     for _ in 0..5 {
         let forger = gateway.stranger().with_key(same_id.expose());
         forger.get("/models").await.error(401, "UNAUTHENTICATED");

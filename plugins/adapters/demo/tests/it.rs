@@ -285,8 +285,8 @@ fn waits_between_slow_words() {
         answer(chat("/long 500")).text
     );
     // Nobody holds a place for weeks.
-    assert!(steps(chat("/slow 31 1000")).is_ok());
-    for too_slow in ["/slow 32 1000", "/slow 2 4000000000"] {
+    assert!(steps(chat("/slow 28 1111")).is_ok());
+    for too_slow in ["/slow 28 1112", "/slow 2 4000000000"] {
         let refused = steps(chat(too_slow)).expect_err("too slow");
         assert_eq!(refused.kind, FailureKind::Rejected, "{too_slow}");
     }

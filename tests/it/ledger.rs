@@ -1146,3 +1146,40 @@ async fn a_ledger_folds_its_entries_by_itself() {
     })
     .await;
 }
+
+/// Where a batch is about a hold and about another one's parent, and they are one.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ended_hold_is_read_once_in_a_batch_that_meets_it_twice() {
+    each_database(async |stores| {
+        let database = &stores.database;
+        create_users(database, ["alice"].into_iter(), NOW.0).await;
+        let hold = |id: &str| HoldId(id.to_owned());
+        let act = |action| Operation {
+            account: alice(),
+            at: NOW,
+            action,
+        };
+        let mut child = opening("child");
+        if let Action::Open { open, .. } = &mut child.action {
+            open.parent = Some(hold("parent"));
+            open.amount = Credits::from_micro(10);
+        }
+        let settled = act(Action::Settle(settle("parent", 7)));
+        let checkpoint = act(Action::Checkpoint(Checkpoint {
+            hold: hold("child"),
+            credits: Credits::from_micro(5),
+            usage: usage(),
+        }));
+        let commit = async |operations: Vec<Operation>| {
+            // Each knows nothing of what the others have done.
+            let outcomes = Store::new(database.clone()).commit(&operations).await;
+            outcomes.expect("an answer")
+        };
+        let first = commit(vec![opening("parent"), child, settled.clone()]).await;
+        let again = commit(vec![checkpoint, settled]).await;
+        assert_eq!(again, [Ok(Done::Checkpointed), first[2].clone()]);
+        assert!(matches!(first[2], Ok(Done::Settled { .. })), "{first:?}");
+        is_sound(database).await;
+    })
+    .await;
+}

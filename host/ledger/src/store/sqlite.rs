@@ -179,7 +179,9 @@ fn load_holds(
     });
     let named = named.chain(of_keys.iter().map(|(account, id)| (account, id)));
     for (account, id) in named {
-        if !asked.insert(id) || loaded.recall_hold(account, id) {
+        // It may be there as another one's parent.
+        let is_loaded = !asked.insert(id) || loaded.owners.contains_key(id);
+        if is_loaded || loaded.recall_hold(account, id) {
             continue;
         }
         let parent = load_hold(transaction, id, loaded)?;

@@ -179,9 +179,7 @@ fn load_holds(
     });
     let named = named.chain(of_keys.iter().map(|(account, id)| (account, id)));
     for (account, id) in named {
-        // It may be there as another one's parent.
-        let is_loaded = !asked.insert(id) || loaded.owners.contains_key(id);
-        if is_loaded || loaded.recall_hold(account, id) {
+        if !asked.insert(id) || loaded.recall_hold(account, id) {
             continue;
         }
         let parent = load_hold(transaction, id, loaded)?;
@@ -205,6 +203,10 @@ fn load_hold(
         let parent = hold.open.parent.clone();
         loaded.add_hold(account, hold);
         return Ok(parent);
+    }
+    // Its entries may be there already, since it is another one's parent: they add up.
+    if loaded.owners.contains_key(id) {
+        return Ok(None);
     }
     let mut find = transaction.prepare_cached(&STATEMENTS.find_ends)?;
     let mut rows = find.query([&id.0])?;

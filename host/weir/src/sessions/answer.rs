@@ -1,8 +1,9 @@
 //! An answer as a message: what a session keeps of it.
 
 use super::record::Said;
+use crate::inference::dialect::plain;
 use weir_sandbox::adapter::bindings::chat::{
-    Block, Content, Event, Message, Opaque, Part, Reasoning, Role, ToolCall,
+    Block, Content, Event, Message, Part, Reasoning, Role, ToolCall,
 };
 use weir_storage::clock::Millis;
 
@@ -42,13 +43,11 @@ impl Recorder {
                         arguments: String::new(),
                     }),
                 };
-                self.push(content);
+                self.parts.push(plain(content));
             }
             Event::Opaque(opaque) => {
-                self.push(Content::Opaque(Opaque {
-                    kind: opaque.block.kind.clone(),
-                    json: opaque.block.json.clone(),
-                }));
+                let block = opaque.block.clone();
+                self.parts.push(plain(Content::Opaque(block)));
                 self.is_theirs(opaque.index);
             }
             Event::Fragment(piece) => {
@@ -104,16 +103,6 @@ impl Recorder {
             attachments: Vec::new(),
             at: at.0,
         })
-    }
-
-    fn push(&mut self, content: Content) {
-        self.parts.push(Part {
-            content,
-            cache: None,
-            signature: None,
-            provider: None,
-            extra: Vec::new(),
-        });
     }
 
     fn part(&mut self, index: u32) -> Option<&mut Part> {

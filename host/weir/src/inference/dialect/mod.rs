@@ -156,6 +156,17 @@ pub fn read_own(body: &[u8]) -> Result<ChatCall, ApiError> {
     openai_chat::read(body)
 }
 
+/// A part of a message that says this and no more.
+pub(crate) fn plain(content: chat::Content) -> chat::Part {
+    chat::Part {
+        content,
+        cache: None,
+        signature: None,
+        provider: None,
+        extra: Vec::new(),
+    }
+}
+
 /// Writes a message as weir's own endpoints have it.
 pub fn write_message(message: &chat::Message, attachments: &[Attachment]) -> Value {
     openai_chat::write_message(message, attachments)

@@ -16,7 +16,7 @@ use crate::inference::dialect::json::{
     Fault, MAX_ID_CHARS, Raw, Text, base64_data, check_at_most, check_https_url, check_is_object,
     check_length, each, is_media_type_name, required, reread,
 };
-use crate::inference::dialect::{Attachment, Attachments};
+use crate::inference::dialect::{Attachment, Attachments, plain};
 
 const MAX_NAME_CHARS: usize = 64;
 /// Of a document.
@@ -383,14 +383,4 @@ fn opaque(kind: &str, raw: Raw<'_>) -> Content {
         kind: kind.to_owned(),
         json: raw.0.to_owned(),
     })
-}
-
-fn plain(content: Content) -> Part {
-    Part {
-        content,
-        cache: None,
-        signature: None,
-        provider: None,
-        extra: Vec::new(),
-    }
 }

@@ -11,7 +11,7 @@ use crate::inference::dialect::json::{
     check_id, check_is_object, check_length, check_not_empty, data_url, each, is_media_type_name,
     items, presentable, required,
 };
-use crate::inference::dialect::{Attachment, Attachments};
+use crate::inference::dialect::{Attachment, Attachments, plain};
 
 const MAX_NAME_CHARS: usize = 64;
 const MAX_FILE_ID_CHARS: usize = 256;
@@ -505,15 +505,5 @@ pub(super) fn cache_lifetime(
         None | Some("5m") => Ok(Some(CacheLifetime::Short)),
         Some("1h") => Ok(Some(CacheLifetime::Long)),
         Some(_) => Err(Fault::new("cache_control.ttl", "must be one of 5m, 1h")),
-    }
-}
-
-fn plain(content: Content) -> Part {
-    Part {
-        content,
-        cache: None,
-        signature: None,
-        provider: None,
-        extra: Vec::new(),
     }
 }

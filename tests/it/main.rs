@@ -12,6 +12,7 @@ mod cli;
 mod clocks;
 mod code;
 mod code_cache;
+mod conformance;
 mod connections;
 mod contract;
 mod destination;

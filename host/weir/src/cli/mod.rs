@@ -13,7 +13,7 @@ mod connection;
 mod key;
 mod ledger;
 mod lockout;
-mod plugin;
+pub mod plugin;
 mod serve;
 mod table;
 mod token;

@@ -17,7 +17,7 @@ use weir_sandbox::adapter::bindings::chat::{
 };
 
 /// A request as it would go to an upstream.
-pub(super) fn send(request: &http::Request<Bytes>) -> anyhow::Result<()> {
+pub(super) fn send(out: &mut dyn Write, request: &http::Request<Bytes>) -> anyhow::Result<()> {
     #[derive(Serialize)]
     struct Line<'a> {
         send: Send<'a>,
@@ -43,18 +43,21 @@ pub(super) fn send(request: &http::Request<Bytes>) -> anyhow::Result<()> {
         Err(_) if body.is_empty() => None,
         Err(_) => Some(Body::Text(String::from_utf8_lossy(body).into_owned())),
     };
-    print(&Line {
-        send: Send {
-            method: request.method().as_str(),
-            path: uri.path_and_query().map_or("/", |path| path.as_str()),
-            headers: headers(request.headers()),
-            body,
+    print(
+        out,
+        &Line {
+            send: Send {
+                method: request.method().as_str(),
+                path: uri.path_and_query().map_or("/", |path| path.as_str()),
+                headers: headers(request.headers()),
+                body,
+            },
         },
-    })
+    )
 }
 
 /// What the adapter is shown of an answer's head.
-pub(super) fn head(status: u16, headers: &[Header]) -> anyhow::Result<()> {
+pub(super) fn head(out: &mut dyn Write, status: u16, headers: &[Header]) -> anyhow::Result<()> {
     #[derive(Serialize)]
     struct Line {
         head: Head,
@@ -69,14 +72,17 @@ pub(super) fn head(status: u16, headers: &[Header]) -> anyhow::Result<()> {
         insert(&mut shown, name, value);
     }
     let headers = shown;
-    print(&Line {
-        head: Head { status, headers },
-    })
+    print(
+        out,
+        &Line {
+            head: Head { status, headers },
+        },
+    )
 }
 
 /// The advisory fields that the adapter leaves out.
-pub(super) fn ignored(names: &[String]) -> anyhow::Result<()> {
-    print(&json!({ "ignored": names }))
+pub(super) fn ignored(out: &mut dyn Write, names: &[String]) -> anyhow::Result<()> {
+    print(out, &json!({ "ignored": names }))
 }
 
 /// What the pieces of each block are called, by its index.
@@ -84,7 +90,7 @@ pub(super) fn ignored(names: &[String]) -> anyhow::Result<()> {
 pub(super) struct Pieces(BTreeMap<u32, &'static str>);
 
 /// An event. A piece of a block is shown under its kind, since its index says nothing to a reader.
-pub(super) fn event(event: &Event, pieces: &mut Pieces) -> anyhow::Result<()> {
+pub(super) fn event(out: &mut dyn Write, event: &Event, pieces: &mut Pieces) -> anyhow::Result<()> {
     let fragment = |Fragment { index, text }: &Fragment| json!({ "index": index, "text": text });
     let event = match event {
         Event::Started(started) => {
@@ -114,18 +120,18 @@ pub(super) fn event(event: &Event, pieces: &mut Pieces) -> anyhow::Result<()> {
         Event::Usage(reported) => json!({ "usage": usage(reported) }),
         Event::Finish(reason) => json!({ "finish": finish(reason) }),
     };
-    print(&json!({ "event": event }))
+    print(out, &json!({ "event": event }))
 }
 
-pub(super) fn wait(milliseconds: u32) -> anyhow::Result<()> {
-    print(&json!({ "wait_ms": milliseconds }))
+pub(super) fn wait(out: &mut dyn Write, milliseconds: u32) -> anyhow::Result<()> {
+    print(out, &json!({ "wait_ms": milliseconds }))
 }
 
-pub(super) fn done() -> anyhow::Result<()> {
-    print(&json!({ "done": true }))
+pub(super) fn done(out: &mut dyn Write) -> anyhow::Result<()> {
+    print(out, &json!({ "done": true }))
 }
 
-pub(super) fn failure(failure: &Failure) -> anyhow::Result<()> {
+pub(super) fn failure(out: &mut dyn Write, failure: &Failure) -> anyhow::Result<()> {
     let kind = match failure.kind {
         FailureKind::Unsupported => "unsupported",
         FailureKind::Rejected => "rejected",
@@ -152,16 +158,16 @@ pub(super) fn failure(failure: &Failure) -> anyhow::Result<()> {
     ] {
         line.extend(value.map(|value| (name.to_owned(), value)));
     }
-    print(&json!({ "failure": line }))
+    print(out, &json!({ "failure": line }))
 }
 
 /// A request that would not be sent.
-pub(super) fn refused(why: &str) -> anyhow::Result<()> {
-    print(&json!({ "refused": why }))
+pub(super) fn refused(out: &mut dyn Write, why: &str) -> anyhow::Result<()> {
+    print(out, &json!({ "refused": why }))
 }
 
-pub(super) fn error(what: &str) -> anyhow::Result<()> {
-    print(&json!({ "error": what }))
+pub(super) fn error(out: &mut dyn Write, what: &str) -> anyhow::Result<()> {
+    print(out, &json!({ "error": what }))
 }
 
 fn headers(headers: &HeaderMap) -> Map<String, Value> {
@@ -269,10 +275,10 @@ fn finish(reason: &FinishReason) -> Value {
     }
 }
 
-fn print(line: &impl Serialize) -> anyhow::Result<()> {
+fn print(out: &mut dyn Write, line: &impl Serialize) -> anyhow::Result<()> {
     let line = one_line(&serde_json::to_string(line)?);
     // Not `println!`, which panics where a reader such as `head` has read enough.
-    writeln!(std::io::stdout(), "{line}")?;
+    writeln!(out, "{line}")?;
     Ok(())
 }
 

@@ -4,8 +4,12 @@
 mod lines;
 mod manage;
 mod recording;
+mod trial;
 mod try_adapter;
 mod upload;
+
+pub use recording::Recording;
+pub use trial::{Outcome, Trial};
 
 use crate::config::Config;
 

@@ -4,16 +4,23 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 /// An answer that was recorded.
 #[derive(Debug)]
-pub(super) struct Recording {
-    pub(super) status: StatusCode,
-    pub(super) headers: HeaderMap,
-    pub(super) body: Vec<u8>,
+pub struct Recording {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body, all of it.
+    pub body: Vec<u8>,
 }
 
 impl Recording {
     /// Reads a status line, headers, an empty line and a body; or a body alone, which counts as a 200 of the type
-    /// that it looks like. The error says what is wrong with it.
-    pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
+    /// that it looks like.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         if !bytes.starts_with(b"HTTP/") {
             return Ok(Self::of_body(bytes));
         }

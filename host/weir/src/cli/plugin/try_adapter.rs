@@ -1,7 +1,4 @@
-//! `weir plugin try`: one exchange of an adapter, with recordings in place of an upstream.
-//!
-//! What [`crate::inference::exchange`] does over the network, this does over files, with the same checks and the same
-//! bounds. Only time is left out: a wait is printed and not waited for.
+//! `weir plugin try`: a [`Trial`] of a component's file, with requests and recordings from files.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -11,33 +8,19 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow, ensure};
 
-use super::lines;
 use super::recording::Recording;
+use super::trial::{Outcome, Trial};
 use crate::config::Config;
-use crate::inference::destination::{self, BaseUrl};
-use crate::inference::dialect::{self, Attachment, ChatCall};
-use crate::inference::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS};
+use crate::inference::dialect::{self, ChatCall};
 use crate::inference::exchange;
-use crate::inference::sequence::Sequence;
 use crate::plugins::Component;
-use weir_sandbox::adapter::bindings::adapter::{
-    HttpRequest, HttpResponseHead, Progress, Request, Setting, Step, Task,
-};
-use weir_sandbox::adapter::bindings::chat::Event;
-use weir_sandbox::adapter::{GuestExchange, ProviderWorld, description};
+use weir_sandbox::adapter::{ProviderWorld, description};
 use weir_sandbox::compiler::Compiler;
 use weir_sandbox::loading::{self, Arrived};
 use weir_sandbox::{Engine, Room, Sandbox};
-use weir_storage::secrets::Secret;
-
-/// Stands for any upstream's credential.
-const CREDENTIAL: &str = "CREDENTIAL";
 
 /// The output limit of a request that has none; in the server it is the model's.
 const DEFAULT_OUTPUT_TOKENS: u32 = 1024;
-
-/// What is left of a request's time, as an adapter is told; in the server it is less with each attempt.
-const DEADLINE_MS: u64 = 600_000;
 
 #[derive(clap::Args)]
 pub(in crate::cli) struct Arguments {
@@ -69,163 +52,19 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
         .collect::<anyhow::Result<Vec<_>>>()?;
     let component = load(&config, &arguments.component).await?;
     let options: BTreeMap<_, _> = arguments.options.into_iter().collect();
-    let mut recordings = recordings.into_iter();
-    let mut trial = Trial {
+    let trial = Trial {
         component: &component,
-        recordings: &mut recordings,
-        sequence: Sequence::new(call.request.max_output_tokens),
-        pieces: lines::Pieces::default(),
         chunk: arguments.chunk,
         answer_bytes: config.limits.exchanges.answer_bytes.get(),
     };
-    let outcome = trial.run(call, &Vec::from_iter(options)).await;
-    if let Err(error) = outcome {
-        match error.downcast_ref() {
-            Some(ExchangeError::Failure(failure)) => lines::failure(failure)?,
-            Some(ExchangeError::Destination(why)) => lines::refused(&why.to_string())?,
-            Some(other) => lines::error(&other.to_string())?,
-            // Standard output is gone.
-            None => {}
-        }
-        return Err(error);
-    }
-    let left = recordings.count();
-    if left > 0 {
-        eprintln!("{left} of the recorded answers were not asked for.");
+    let options = Vec::from_iter(options);
+    let mut out = std::io::stdout();
+    match trial.run(call, &options, recordings, &mut out).await? {
+        Outcome::Awaits => eprintln!("It awaits an answer: give it one with --response FILE."),
+        Outcome::Done(0) => {}
+        Outcome::Done(left) => eprintln!("{left} of the recorded answers were not asked for."),
     }
     Ok(())
-}
-
-struct Trial<'a> {
-    component: &'a Component,
-    recordings: &'a mut dyn Iterator<Item = Recording>,
-    sequence: Sequence,
-    pieces: lines::Pieces,
-    chunk: NonZeroUsize,
-    answer_bytes: u64,
-}
-
-impl Trial<'_> {
-    /// Prints an exchange as it goes. What goes wrong in it is an [`ExchangeError`].
-    async fn run(&mut self, call: ChatCall, options: &[Setting]) -> anyhow::Result<()> {
-        let configuration = self
-            .component
-            .configuration(options)
-            .await
-            .map_err(|error| {
-                let known = self.component.description.options.join(", ");
-                anyhow!("the adapter does not take its options: {error}; it has: {known}")
-            })?;
-        let text_bytes = call.text_bytes();
-        let attachments = call.attachments;
-        let request = Request {
-            task: Task::Chat(call.request),
-            attachments: attachments.iter().map(Attachment::described).collect(),
-            client: call.client,
-            attempt: 1,
-            deadline_ms: DEADLINE_MS,
-        };
-        let begun = GuestExchange::begin(self.component, &request, text_bytes, &configuration)
-            .await
-            .map_err(ExchangeError::from)?;
-        if !begun.ignored.is_empty() {
-            lines::ignored(&begun.ignored)?;
-        }
-        let mut guest = begun.exchange;
-        let mut step = begun.step;
-        let (mut sends, mut others) = (0, 0);
-        loop {
-            match step {
-                Step::Send(asked) => {
-                    sends += 1;
-                    if sends > MAX_SENDS {
-                        return Err(ExchangeError::TooManySteps.into());
-                    }
-                    self.send(asked, &attachments)?;
-                    let Some(recording) = self.recordings.next() else {
-                        eprintln!("It awaits an answer: give it one with --response FILE.");
-                        return Ok(());
-                    };
-                    self.answer(&mut guest, &recording).await?;
-                }
-                Step::Emit(events) => {
-                    others += 1;
-                    self.events(&events)?;
-                }
-                Step::Wait(milliseconds) => {
-                    others += 1;
-                    lines::wait(milliseconds)?;
-                }
-                Step::Done => {
-                    self.sequence.end().map_err(ExchangeError::from)?;
-                    return lines::done();
-                }
-            }
-            if others > MAX_OTHER_STEPS {
-                return Err(ExchangeError::TooManySteps.into());
-            }
-            step = guest.next().await.map_err(ExchangeError::from)?;
-        }
-    }
-
-    fn send(&self, asked: HttpRequest, attachments: &[Attachment]) -> anyhow::Result<()> {
-        // Nothing is sent there: the name exists nowhere, by RFC 2606.
-        let base = BaseUrl::parse("https://upstream.invalid").map_err(anyhow::Error::msg)?;
-        let credential = Secret::new(CREDENTIAL.to_owned());
-        let description = &self.component.description;
-        let request = destination::build(
-            Some(&base),
-            description,
-            Some(&credential),
-            asked,
-            attachments,
-        )
-        .map_err(ExchangeError::from)?;
-        lines::send(&request)
-    }
-
-    async fn answer(
-        &mut self,
-        guest: &mut GuestExchange,
-        recording: &Recording,
-    ) -> anyhow::Result<()> {
-        let head = HttpResponseHead {
-            status: recording.status.as_u16(),
-            headers: exchange::visible_headers(
-                &recording.headers,
-                &self.component.description,
-                None,
-            ),
-        };
-        lines::head(head.status, &head.headers)?;
-        guest.head(&head).await.map_err(ExchangeError::from)?;
-        if recording.body.len() as u64 > self.answer_bytes {
-            return Err(ExchangeError::TooLarge.into());
-        }
-        for piece in recording.body.chunks(self.chunk.get()) {
-            let progress = guest.body(piece).await.map_err(ExchangeError::from)?;
-            self.advance(progress)?;
-        }
-        let progress = guest.end().await.map_err(ExchangeError::from)?;
-        self.advance(progress)
-    }
-
-    fn advance(&mut self, progress: Progress) -> anyhow::Result<()> {
-        self.events(&progress.events)?;
-        match progress.failure {
-            None => Ok(()),
-            Some(failure) => Err(ExchangeError::Failure(failure).into()),
-        }
-    }
-
-    fn events(&mut self, events: &[Event]) -> anyhow::Result<()> {
-        for event in events {
-            // Also one that has no place here: it is what its author looks for.
-            lines::event(event, &mut self.pieces)?;
-            self.sequence.follow(event).map_err(ExchangeError::from)?;
-        }
-        Ok(())
-    }
 }
 
 async fn load(config: &Config, file: &Path) -> anyhow::Result<Component> {

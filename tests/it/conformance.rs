@@ -1,0 +1,192 @@
+//! What each adapter makes of the same requests.
+//!
+//! `tests/conformance` has the requests. What `weir plugin try` prints of one with an adapter stands beside it in a
+//! `.snap` file, which must stay as it is.
+//! `WEIR_ACCEPT=1 cargo test -p tests --test it conformance` writes what is new or has changed: read it then,
+//! for it is what providers will be sent.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use http::HeaderMap;
+use tests::sandbox::{load, sandbox};
+use weir::cli::plugin::Trial;
+use weir::inference::dialect::{self, ChatCall, anthropic_messages};
+use weir::plugins::{Component, bundled};
+
+/// The end of a request's name that is of Anthropic's dialect, for what `POST /chat` has no words for.
+const MESSAGES: &str = ".messages";
+
+/// What is in the snapshots of one test, and what should be.
+#[derive(Default)]
+struct Snapshots {
+    known: BTreeSet<PathBuf>,
+    wrong: Vec<String>,
+}
+
+impl Snapshots {
+    fn compare(&mut self, file: PathBuf, printed: &str) {
+        let expected = fs::read_to_string(&file).unwrap_or_default();
+        if expected != printed {
+            if std::env::var_os("WEIR_ACCEPT").is_some() {
+                fs::write(&file, printed).expect("the folder can be written");
+            } else {
+                self.wrong.push(difference(&file, &expected, printed));
+            }
+        }
+        self.known.insert(file);
+    }
+
+    /// Fails where one differs, or belongs to nothing.
+    fn check(mut self, folder: &Path) {
+        let stale = files(folder, "snap").into_iter();
+        for file in stale.filter(|file| !self.known.contains(file)) {
+            self.wrong
+                .push(format!("{} belongs to nothing", file.display()));
+        }
+        assert!(
+            self.wrong.is_empty(),
+            "{}\n\n{} snapshots differ; WEIR_ACCEPT=1 accepts them",
+            self.wrong.join("\n\n"),
+            self.wrong.len()
+        );
+    }
+}
+
+/// The lines that only one of them has.
+fn difference(file: &Path, expected: &str, printed: &str) -> String {
+    let only = |mark: char, these: &str, those: &str| -> String {
+        let those: BTreeSet<&str> = those.lines().collect();
+        let only = these.lines().filter(|line| !those.contains(line));
+        only.map(|line| format!("{mark} {line}\n")).collect()
+    };
+    let (gone, new) = (only('-', expected, printed), only('+', printed, expected));
+    format!("{}:\n{gone}{new}", file.display())
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance")
+}
+
+/// The files of a folder with this extension, sorted.
+fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let entries =
+        fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.expect("the folder can be read").path())
+        .filter(|path| path.extension().is_some_and(|found| found == extension))
+        .collect();
+    files.sort();
+    files
+}
+
+fn stem(file: &Path) -> &str {
+    file.file_stem()
+        .and_then(|name| name.to_str())
+        .expect("UTF-8")
+}
+
+/// Every adapter that weir brings, by its folder's name.
+async fn adapters() -> Vec<(String, Component)> {
+    let sandbox = sandbox(4);
+    let mut loaded = Vec::new();
+    for adapter in bundled::adapters() {
+        let name = adapter.name.into_owned();
+        let component = load(&sandbox, &name, &adapter.bytes).await;
+        let component = Component::new(component.expect("it loads"), Arc::default());
+        loaded.push((name, component));
+    }
+    loaded
+}
+
+fn request(file: &Path) -> ChatCall {
+    let body = fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let read = if stem(file).ends_with(MESSAGES) {
+        anthropic_messages::read(&body, &HeaderMap::new())
+    } else {
+        dialect::read_own(&body)
+    };
+    let mut call = read.unwrap_or_else(|error| panic!("{}: {}", file.display(), error.message()));
+    call.request.max_output_tokens = call.output_limit.expect("each file sets one");
+    call
+}
+
+/// What `weir plugin try` prints.
+async fn printed(component: &Component, call: ChatCall) -> String {
+    let trial = Trial {
+        component,
+        chunk: NonZeroUsize::MAX,
+        answer_bytes: u64::MAX,
+    };
+    let mut out = Vec::new();
+    // A failure is what is printed last.
+    let _ = trial.run(call, &[], Vec::new(), &mut out).await;
+    String::from_utf8(out).expect("UTF-8")
+}
+
+/// A request as it is sent, on many lines: what changes in it is then seen.
+fn indented(line: &str) -> String {
+    let mut text = String::new();
+    let (mut depth, mut in_string, mut is_escaped) = (0_usize, false, false);
+    let mut characters = line.chars().peekable();
+    let new_line = |text: &mut String, depth: usize| {
+        text.push('\n');
+        text.push_str(&"  ".repeat(depth));
+    };
+    while let Some(character) = characters.next() {
+        if in_string {
+            text.push(character);
+            in_string = is_escaped || character != '"';
+            is_escaped = character == '\\' && !is_escaped;
+            continue;
+        }
+        match character {
+            '{' | '[' => {
+                text.push(character);
+                if let Some(end) = characters.next_if(|next| matches!(next, '}' | ']')) {
+                    text.push(end);
+                } else {
+                    depth += 1;
+                    new_line(&mut text, depth);
+                }
+            }
+            '}' | ']' => {
+                depth -= 1;
+                new_line(&mut text, depth);
+                text.push(character);
+            }
+            ',' => {
+                text.push(character);
+                new_line(&mut text, depth);
+            }
+            ':' => text.push_str(": "),
+            ' ' => {}
+            _ => {
+                in_string = character == '"';
+                text.push(character);
+            }
+        }
+    }
+    text
+}
+
+#[tokio::test]
+async fn every_request_becomes_what_its_snapshots_say() {
+    let mut snapshots = Snapshots::default();
+    let adapters = adapters().await;
+    for file in files(&folder(), "json") {
+        for (adapter, component) in &adapters {
+            let printed = printed(component, request(&file)).await;
+            let lines = printed.lines().map(|line| match line {
+                sent if sent.starts_with("{\"send\"") => indented(sent) + "\n",
+                other => format!("{other}\n"),
+            });
+            let snapshot = file.with_extension(format!("{adapter}.snap"));
+            snapshots.compare(snapshot, &lines.collect::<String>());
+        }
+    }
+    snapshots.check(&folder());
+}

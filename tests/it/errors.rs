@@ -183,6 +183,53 @@ async fn a_providers_own_code_reaches_the_client_whose_request_is_to_blame() {
     }
 }
 
+/// Agents act on its wording.
+#[tokio::test]
+async fn an_upstream_of_the_clients_own_dialect_refuses_in_its_own_words() {
+    let upstream = tests::Upstream::start().await;
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let own = json!({
+        "message": "Invalid type for 'messages[0].content[1]': expected one of 'text'.",
+        "type": "invalid_request_error", "param": "messages[0].content[1]", "code": "invalid_type",
+    });
+    let unlike =
+        json!({ "message": "no", "type": "server_error", "param": "x", "code": "no_code" });
+    let long = json!({ "message": "prompt too long", "type": "invalid_request_error", "code": "context_length_exceeded" });
+    let ask = async |path: &str, error: &serde_json::Value| {
+        let refusal = tests::Reply::json(400, &json!({ "error": error }));
+        upstream.will(refusal);
+        let answer = gateway.client().post(path, &chat("scripted", "x")).await;
+        assert_eq!(answer.status, 400, "{}", answer.text());
+        answer.json()["error"].clone()
+    };
+    let says = |error: &serde_json::Value, words: &str| {
+        let message = error["message"].as_str().expect("a text");
+        assert!(message.contains(words), "{message}");
+    };
+    let told = ask("/v1/chat/completions", &own).await;
+    for (name, value) in own.as_object().expect("an object") {
+        assert_eq!(&told[name], value, "{told}");
+    }
+    assert_eq!(told["weir_code"], "UPSTREAM_REJECTED");
+    let told = ask("/v1/chat/completions", &unlike).await;
+    assert_eq!(
+        (&told["type"], &told["code"]),
+        (&json!("invalid_request_error"), &json!("no_code"))
+    );
+    says(&told, "refused the request: no");
+    // What agents look for is there all the same.
+    let told = ask("/v1/chat/completions", &long).await;
+    assert_eq!(told["code"], "context_length_exceeded");
+    says(&told, "This model's maximum context length is");
+    // Elsewhere the words are weir's.
+    let told = ask("/chat", &own).await;
+    assert_eq!(told["code"], "UPSTREAM_REJECTED");
+    says(
+        &told,
+        "The model's provider refused the request: Invalid type",
+    );
+}
+
 #[tokio::test]
 async fn a_stream_that_fails_says_so_in_the_words_of_its_endpoint() {
     let upstream = tests::Upstream::start().await;

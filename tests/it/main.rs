@@ -33,6 +33,7 @@ mod operate;
 mod plugin_try;
 mod plugins;
 mod retries;
+mod routing;
 mod sdk;
 mod service;
 mod sessions;

@@ -605,6 +605,49 @@ async fn values_are_kept_for_their_time() {
 }
 
 #[tokio::test]
+async fn a_value_can_be_put_in_anothers_place() {
+    each_cache(async |stores| {
+        let (cache, ttl) = (&stores.cache, Duration::from_secs(2));
+        for value in [b"one", b"two"] {
+            cache
+                .put_value("name", value, ttl)
+                .await
+                .expect("an answer");
+            let found = cache.find_value("name").await;
+            assert_eq!(found, Ok(Cached::Found(value.to_vec())));
+        }
+        stores.pass(ttl).await;
+        absence(cache, "name").await;
+        let too_long = [b'v'; MAX_VALUE_BYTES + 1];
+        let put = cache.put_value("name", &too_long, ttl).await;
+        assert_eq!(put, Ok(()));
+        absence(cache, "name").await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nodes_tell_one_another_what_is_to_be_left_alone_and_for_how_long() {
+    let redis = Redis::start();
+    let (one, other) = (open_cache(&redis).await, open_cache(&redis).await);
+    let names = ["a", "b"].map(str::to_owned);
+    let left = async || {
+        let left = other.pauses(&names).await.expect("an answer");
+        left.expect("there are other nodes")
+    };
+    assert_eq!(left().await, [None, None]);
+    let time = Duration::from_secs(60);
+    one.pause("b", time).await.expect("an answer");
+    let [None, Some(of_b)] = left().await[..] else {
+        panic!("b is left alone");
+    };
+    assert!(of_b <= time && of_b > time / 2, "{of_b:?}");
+    other.resume("b").await.expect("an answer");
+    assert_eq!(left().await, [None, None]);
+    assert_eq!(one.pauses(&[]).await, Ok(Some(Vec::new())));
+}
+
+#[tokio::test]
 async fn what_was_computed_before_a_value_was_dropped_is_not_kept() {
     each_cache(async |stores| {
         let (cache, ttl) = (&stores.cache, Duration::from_secs(2));

@@ -22,6 +22,7 @@ use crate::identity::pepper::Peppers;
 use crate::identity::service_token::ServiceTokenSource;
 use crate::identity::verifiers::Verifiers;
 use crate::inference::admission::Admission;
+use crate::inference::routing::Routing;
 use crate::inference::upstream::HttpClient;
 use crate::metrics::Metrics;
 use crate::plugins::Plugins;
@@ -70,11 +71,13 @@ pub struct Shared {
     /// The times of keys' last uses, to be written.
     pub last_used: LastUsed,
     /// The models that can be served at this moment.
-    pub catalog: LiveCatalog,
+    pub catalog: Arc<LiveCatalog>,
     /// The loaded adapters.
     pub plugins: Plugins,
     /// The figures of `GET /metrics`.
     pub metrics: Metrics,
+    /// Which upstreams are asked, in which order, and which are left alone.
+    pub routing: Routing,
     /// The client that reaches upstreams.
     pub http: HttpClient,
     /// The turns that requests take, and room for their bodies.
@@ -185,6 +188,7 @@ impl App {
         plugins.follow(database.clone(), cache.clone());
         let catalog = build_catalog(&config, &plugins).await?;
         report_left_out(&catalog);
+        let catalog = Arc::new(LiveCatalog::new(catalog));
         verifiers.warm_up();
         let longest = config.timeouts.total() + config.limits.exchanges.hang_up_drain();
         let lease = LeaseSettings {
@@ -194,7 +198,13 @@ impl App {
         let ledger = Ledger::start(database.clone(), clock.clone(), lease)
             .await
             .context("starting the ledger")?;
-        let metrics = Metrics::new(ledger.metrics());
+        let routing = Routing::new(cache.clone());
+        let breakers = routing.breakers.clone();
+        tokio::spawn(breakers.follow({
+            let catalog = catalog.clone();
+            move || catalog.load().candidate_keys()
+        }));
+        let metrics = Metrics::new(ledger.metrics(), &routing.breakers);
         let last_used = LastUsed::default();
         tokio::spawn(last_used.clone().write_behind(database.clone()));
         tokio::spawn(retention::prune_for_ever(
@@ -216,6 +226,7 @@ impl App {
             last_used,
             metrics,
             http,
+            routing,
             admission: Admission::new(&config.limits.admission),
             key_peppers,
             sealing_keys,
@@ -231,7 +242,7 @@ impl App {
                 clock,
             },
             config,
-            catalog: LiveCatalog::new(catalog),
+            catalog,
             plugins,
             _serving: serving,
         })))

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use axum::extract::{FromRequestParts, MatchedPath};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use serde_json::Value;
 use tracing::Span;
 
@@ -25,6 +25,13 @@ use weir_storage::ids;
 
 /// The header of a request's id, in and out.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The header by which a client narrows the choice among a model's providers: their names, separated by commas. In an
+/// answer, who has given it.
+pub const WANTED_PROVIDER: HeaderName = HeaderName::from_static("x-weir-provider");
+
+/// The header of an answer that says how many attempts it took, on whomever.
+const ATTEMPTS: HeaderName = HeaderName::from_static("x-weir-attempts");
 
 /// W3C Trace Context's header.
 const TRACE_PARENT: &str = "traceparent";
@@ -45,6 +52,7 @@ struct Shared {
     /// The client's own id for it.
     client_id: Option<String>,
     trace_id: Option<String>,
+    wanted_provider: Option<String>,
     words: ErrorWords,
     method: Method,
     /// The route and not the path: people paste keys into paths, too.
@@ -59,6 +67,7 @@ struct Facts {
     user: Option<String>,
     model: Option<String>,
     upstream: Option<String>,
+    attempts: u32,
     status: Option<StatusCode>,
     code: Option<&'static str>,
     failure: Option<String>,
@@ -77,6 +86,7 @@ impl RequestContext {
             id: ids::request_id(),
             client_id: client_id(headers),
             trace_id: trace_id(headers),
+            wanted_provider: wanted_provider(headers),
             words: ErrorWords::of(path, headers),
             method: method.clone(),
             route,
@@ -126,11 +136,27 @@ impl RequestContext {
         self.facts().model = Some(model.to_owned());
     }
 
-    /// Who is asked for it now, by a name of the configuration.
-    pub fn note_upstream(&self, provider: &str) {
+    /// The providers that its client allows, if it says so.
+    pub fn wanted_provider(&self) -> Option<&str> {
+        self.0.wanted_provider.as_deref()
+    }
+
+    /// Who is asked for it now, once more or for the first time, by a name of the configuration.
+    pub fn note_attempt(&self, provider: &str) {
         let mut facts = self.facts();
+        facts.attempts += 1;
         if facts.upstream.as_deref() != Some(provider) {
             facts.upstream = Some(provider.to_owned());
+        }
+    }
+
+    /// Shows who was asked last, and how many attempts there were, if there was any.
+    pub fn show_attempts(&self, headers: &mut HeaderMap) {
+        let facts = self.facts();
+        let provider = facts.upstream.as_deref().map(HeaderValue::from_str);
+        if let Some(Ok(provider)) = provider {
+            headers.insert(WANTED_PROVIDER, provider);
+            headers.insert(ATTEMPTS, facts.attempts.into());
         }
     }
 
@@ -205,6 +231,7 @@ impl Drop for Shared {
                     user = facts.user,
                     model = facts.model,
                     upstream = facts.upstream,
+                    attempts = (facts.attempts > 0).then_some(facts.attempts),
                     tokens_input = facts.charged.map(|(tokens, _)| tokens.input),
                     tokens_output = facts.charged.map(|(tokens, _)| tokens.output),
                     credits = facts.charged.and_then(|(_, credits)| credits.to_json().as_f64()),
@@ -233,6 +260,15 @@ fn client_id(headers: &HeaderMap) -> Option<String> {
     is_legal.then(|| id.to_owned())
 }
 
+/// The providers that a client allows, as it writes them; what is no text names none.
+fn wanted_provider(headers: &HeaderMap) -> Option<String> {
+    let wanted = headers.get_all(WANTED_PROVIDER).iter();
+    let wanted: Vec<_> = wanted
+        .map(|value| value.to_str().unwrap_or_default())
+        .collect();
+    (!wanted.is_empty()).then(|| wanted.join(","))
+}
+
 /// The trace that a request is part of: `00-<32 digits: the trace>-<16 digits: the span>-<2 digits: flags>`, lower-case
 /// hexadecimal. Later versions may have more behind it.
 fn trace_id(headers: &HeaderMap) -> Option<String> {
@@ -257,8 +293,6 @@ fn trace_id(headers: &HeaderMap) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
 
     fn headers(name: &'static str, value: &str) -> HeaderMap {

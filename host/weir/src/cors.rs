@@ -18,7 +18,7 @@ const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, PUT, DELETE");
 /// What pages may read of an answer's head, beside what all may.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
     "x-request-id, request-id, retry-after, x-should-retry, ratelimit, ratelimit-policy, idempotency-replayed, \
-     x-weir-ignored",
+     x-weir-ignored, x-weir-provider, x-weir-attempts",
 );
 
 /// An origin as browsers write it, e.g. `https://app.example` or `http://localhost:3000`.

@@ -257,6 +257,13 @@ impl MemoryCache {
         })
     }
 
+    pub(super) fn put_value(&self, name: &str, value: &[u8], ttl: Duration) {
+        self.with(|tables, now| {
+            let (value, expires) = (Slot::Value(value.to_owned()), now + micros(ttl));
+            tables.values.put(name, Slots::Own, value, expires, now);
+        });
+    }
+
     pub(super) fn drop_value(&self, name: &str, ttl: Duration) {
         self.with(|tables, now| {
             tables.dropped += 1;

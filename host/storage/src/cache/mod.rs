@@ -327,6 +327,54 @@ impl Cache {
         }
     }
 
+    /// Has a value stand under a name, in the place of whatever did, unless it is longer than [`MAX_VALUE_BYTES`] or there
+    /// is no room: for what no reader computes, and the last one to write it knows best.
+    pub async fn put_value(
+        &self,
+        name: &str,
+        value: &[u8],
+        ttl: Duration,
+    ) -> Result<(), CacheError> {
+        if value.len() > MAX_VALUE_BYTES {
+            return Ok(());
+        }
+        match self {
+            Self::Memory(memory) => {
+                memory.put_value(name, value, ttl);
+                Ok(())
+            }
+            Self::Redis(redis) => redis.put_value(name, value, ttl).await,
+        }
+    }
+
+    /// Tells other nodes that something is to be left alone for so long. Where there are none, nobody is told.
+    pub async fn pause(&self, name: &str, time: Duration) -> Result<(), CacheError> {
+        match self {
+            Self::Memory(_) => Ok(()),
+            Self::Redis(redis) => redis.pause(name, time).await,
+        }
+    }
+
+    /// Tells them that it need not be any more.
+    pub async fn resume(&self, name: &str) -> Result<(), CacheError> {
+        match self {
+            Self::Memory(_) => Ok(()),
+            Self::Redis(redis) => redis.resume(name).await,
+        }
+    }
+
+    /// For how long yet each of these is to be left alone, if it is: what nodes tell one another by [`Self::pause`]. `None`
+    /// where there are no other nodes.
+    pub async fn pauses(
+        &self,
+        names: &[String],
+    ) -> Result<Option<Vec<Option<Duration>>>, CacheError> {
+        match self {
+            Self::Memory(_) => Ok(None),
+            Self::Redis(redis) => redis.pauses(names).await.map(Some),
+        }
+    }
+
     /// Tells other nodes that something has changed in the database. One that does not hear it looks there soon anyway.
     pub async fn announce(&self) -> Result<(), CacheError> {
         match self {

@@ -269,6 +269,60 @@ impl RedisCache {
         self.run(&script).await
     }
 
+    pub(super) async fn put_value(
+        &self,
+        name: &str,
+        value: &[u8],
+        ttl: Duration,
+    ) -> Result<(), CacheError> {
+        let mut command = redis::cmd("SET");
+        command
+            .arg(value_key(name))
+            .arg([&[VALUE], value].concat())
+            .arg("PX")
+            .arg(millis(ttl));
+        self.call(async |connection| command.query_async(connection).await)
+            .await
+    }
+
+    pub(super) async fn pause(&self, name: &str, time: Duration) -> Result<(), CacheError> {
+        let mut command = redis::cmd("SET");
+        command
+            .arg(pause_key(name))
+            .arg("")
+            .arg("PX")
+            .arg(millis(time).max(1));
+        self.call(async |connection| command.query_async(connection).await)
+            .await
+    }
+
+    pub(super) async fn resume(&self, name: &str) -> Result<(), CacheError> {
+        let mut command = redis::cmd("DEL");
+        command.arg(pause_key(name));
+        self.call(async |connection| command.query_async(connection).await)
+            .await
+    }
+
+    pub(super) async fn pauses(
+        &self,
+        names: &[String],
+    ) -> Result<Vec<Option<Duration>>, CacheError> {
+        // The library takes a pipe of nothing for an outage.
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut commands = redis::pipe();
+        for name in names {
+            commands.cmd("PTTL").arg(pause_key(name));
+        }
+        let left_ms: Vec<i64> = self
+            .call(async |connection| commands.query_async(connection).await)
+            .await?;
+        // Negative for one that is not there.
+        let left = |ms: i64| u64::try_from(ms).ok().map(Duration::from_millis);
+        Ok(left_ms.into_iter().map(left).collect())
+    }
+
     pub(super) async fn drop_value(&self, name: &str, ttl: Duration) -> Result<(), CacheError> {
         let mut command = redis::cmd("SET");
         command
@@ -604,6 +658,10 @@ fn bucket_key(bucket: Bucket<'_>) -> String {
 
 fn versioned_key(name: &str) -> String {
     format!("{NAMESPACE}kept:{name}")
+}
+
+fn pause_key(name: &str) -> String {
+    format!("{NAMESPACE}pause:{name}")
 }
 
 fn value_key(name: &str) -> String {

@@ -1,7 +1,7 @@
 //! How providers and models are written in the configuration.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use serde::Deserialize;
 
@@ -36,6 +36,8 @@ pub struct ProviderConfig {
 pub struct TimeoutOverrides {
     /// See `timeouts.first_byte_ms`.
     pub first_byte_ms: Option<NonZeroU64>,
+    /// See `timeouts.first_token_ms`.
+    pub first_token_ms: Option<NonZeroU64>,
     /// See `timeouts.idle_ms`.
     pub idle_ms: Option<NonZeroU64>,
 }
@@ -62,7 +64,7 @@ pub struct ModelConfig {
     /// Whether it reads images.
     #[serde(default)]
     pub supports_vision: bool,
-    /// The upstreams that serve it, in order of preference.
+    /// The upstreams that serve it, in order of preference, but for those that have a `weight`.
     pub upstreams: Vec<CandidateConfig>,
     /// The price, unless an upstream has its own.
     #[serde(default)]
@@ -81,6 +83,10 @@ pub struct CandidateConfig {
     /// The price there. Default: the model's price.
     #[serde(default)]
     pub price: Option<PriceConfig>,
+    /// Its share of the requests among the model's upstreams that have a weight: with 3 and 1, three in four. These are
+    /// asked first, and then those without one, in order. A conversation stays with one of them.
+    #[serde(default)]
+    pub weight: Option<NonZeroU32>,
 }
 
 /// What the provider asks, in USD: per million tokens, or per image.

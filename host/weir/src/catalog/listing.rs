@@ -1,6 +1,7 @@
 //! The catalog as operators see it, and in what two of them differ. No credential is in it.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -55,6 +56,9 @@ pub struct ListedUpstream {
     pub model: String,
     /// What the provider asks, before the factors, in USD: per million tokens, or per image.
     pub price: Value,
+    /// Its share of the requests among the upstreams that have one; absent from those that are asked after these, in order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<NonZeroU32>,
 }
 
 /// A provider.
@@ -209,6 +213,7 @@ fn listed(model: &Model, served: bool) -> ListedModel {
                 provider: candidate.upstream.name.clone(),
                 model: candidate.model.clone(),
                 price: price(&candidate.price),
+                weight: candidate.weight,
             })
             .collect(),
     }

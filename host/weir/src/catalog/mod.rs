@@ -14,6 +14,7 @@ pub mod live;
 pub mod routes;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use figment::Figment;
@@ -33,6 +34,9 @@ use weir_sandbox::adapter::description;
 
 /// The built-in providers and models.
 pub const DEFAULT: &str = include_str!("default.toml");
+
+/// Bytes of a provider's name.
+const MAX_PROVIDER_BYTES: usize = 64;
 
 /// What the configuration says of providers and models.
 #[derive(Debug, Clone, Copy)]
@@ -116,7 +120,7 @@ pub struct Model {
     pub supports_tools: bool,
     /// Whether it reads images.
     pub supports_vision: bool,
-    /// The upstreams that serve it, in order of preference; never empty.
+    /// The upstreams that serve it, as configured: in order of preference, but for weights; never empty.
     pub candidates: Vec<Candidate>,
 }
 
@@ -129,6 +133,8 @@ pub struct Candidate {
     pub model: String,
     /// The price there, before the factors.
     pub price: Price,
+    /// Its share of the requests among those candidates that have one.
+    pub weight: Option<NonZeroU32>,
 }
 
 /// A model as `GET /models` shows it.
@@ -225,6 +231,15 @@ impl Catalog {
         models.filter(|model| is_served(model, &self.plugins))
     }
 
+    /// The [keys](Candidate::key) of all upstreams that models have.
+    pub fn candidate_keys(&self) -> Vec<String> {
+        let candidates = self.models.values().flat_map(|model| &model.candidates);
+        let mut keys: Vec<_> = candidates.map(Candidate::key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
     /// The upstreams that models have, by name.
     pub fn upstreams(&self) -> BTreeMap<&str, &Upstream> {
         let candidates = self.models.values().flat_map(|model| &model.candidates);
@@ -240,6 +255,14 @@ fn is_served(model: &Model, plugins: &Plugins) -> bool {
     let slots = plugins.serving();
     let mut candidates = model.candidates.iter();
     candidates.any(|candidate| slots.contains_key(candidate.upstream.adapter.as_str()))
+}
+
+impl Candidate {
+    /// What it is called where state is kept about it: two models at one provider can fail apart.
+    pub fn key(&self) -> String {
+        // A provider's name has no slash.
+        format!("{}/{}", self.upstream.name, self.model)
+    }
 }
 
 impl Model {
@@ -448,6 +471,13 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
     ) -> Option<Result<Upstream, String>> {
         let setting = format!("providers.{name}");
         let problems_before = self.problems.len();
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        if !(1..=MAX_PROVIDER_BYTES).contains(&name.len()) || !name.bytes().all(is_name) {
+            // It stands in headers and metrics.
+            let what =
+                format!("is named by 1 to {MAX_PROVIDER_BYTES} letters, digits, `-`, `_` and `.`");
+            self.problem(setting.clone(), what);
+        }
         self.check_slot(name, provider);
         let base = match provider.base_url.as_deref().map(BaseUrl::parse) {
             None => None,
@@ -493,8 +523,9 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
             credential,
             options: provider.options.clone().into_iter().collect(),
             timeouts: UpstreamTimeouts::from_millis(
-                own.first_byte_ms.unwrap_or(defaults.first_byte_ms).get(),
-                own.idle_ms.unwrap_or(defaults.idle_ms).get(),
+                own.first_byte_ms.unwrap_or(defaults.first_byte_ms),
+                own.first_token_ms.unwrap_or(defaults.first_token_ms),
+                own.idle_ms.unwrap_or(defaults.idle_ms),
             ),
             adapter: provider.adapter.clone(),
         }))
@@ -593,6 +624,7 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
                     upstream: upstream.clone(),
                     model: candidate.model.clone().unwrap_or_else(|| id.to_owned()),
                     price,
+                    weight: candidate.weight,
                 });
             }
         }

@@ -51,6 +51,9 @@ pub enum ExchangeError {
     /// So many requests are under way to the upstream that no more fit: nothing was sent.
     #[error("too many requests are under way to the upstream, or through its adapter")]
     NoPlace,
+    /// It has failed of late, and is not asked for so long yet: nothing was sent.
+    #[error("the upstream is left alone, since it has failed")]
+    LeftAlone(Duration),
     /// Nothing serves in the upstream's slot: nothing was sent.
     #[error("no adapter is in service")]
     NoAdapter,
@@ -88,6 +91,8 @@ pub enum ExchangeError {
 pub enum Phase {
     /// The head of the answer.
     FirstByte,
+    /// The first of the answer, while another upstream could be asked.
+    FirstToken,
     /// The next piece of the answer.
     Idle,
     /// The whole request.
@@ -98,6 +103,7 @@ impl std::fmt::Display for Phase {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(match self {
             Self::FirstByte => "no answer began",
+            Self::FirstToken => "nothing of an answer came, and the next one is asked",
             Self::Idle => "the answer paused",
             Self::Total => "the request's time was up",
         })
@@ -124,11 +130,12 @@ impl From<OutOfOrder> for ExchangeError {
 }
 
 impl ExchangeError {
-    /// Whether trying again is safe: nothing reached the upstream, or it said itself that it did not take the request.
+    /// Whether trying again is safe: nothing reached the upstream, it said itself that it did not take the request, or
+    /// nothing of an answer had come when it was cut off for the next one.
     pub fn retry(&self) -> Retry {
         match self {
             Self::Connect => Retry::Again(Duration::ZERO),
-            Self::Misconfigured(_) => Retry::Elsewhere,
+            Self::Misconfigured(_) | Self::TimedOut(Phase::FirstToken) => Retry::Elsewhere,
             Self::Failure(failure) => match failure.kind {
                 FailureKind::Unavailable | FailureKind::RateLimited => {
                     let pause_ms = failure.retry_after_ms.unwrap_or(0);
@@ -139,6 +146,11 @@ impl ExchangeError {
             },
             _ => Retry::Never,
         }
+    }
+
+    /// Whether the upstream was meant to be asked at all.
+    pub fn was_attempted(&self) -> bool {
+        !matches!(self, Self::NoPlace | Self::NoAdapter | Self::LeftAlone(_))
     }
 
     /// Whether the component failed, and not its upstream or the gateway. Before anything was sent, another one may do
@@ -207,6 +219,12 @@ impl From<ExchangeError> for ApiError {
                 "Too many requests are under way to the model's provider; try again shortly.",
             )
             .with_retry_after(Duration::from_secs(1)),
+            ExchangeError::LeftAlone(left) => new(
+                S::SERVICE_UNAVAILABLE,
+                "UPSTREAM_UNAVAILABLE",
+                "The model's provider has failed of late; try again later.",
+            )
+            .with_retry_after(left),
             ExchangeError::NoAdapter | ExchangeError::Misconfigured(_) => new(
                 S::SERVICE_UNAVAILABLE,
                 "ADAPTER_UNAVAILABLE",

@@ -16,6 +16,7 @@ use http::HeaderName;
 use http::header;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
+use tokio::time::Instant;
 
 use super::destination;
 use super::dialect::Attachment;
@@ -66,6 +67,8 @@ pub struct Exchange<'a> {
     pub attachments: &'a [Attachment],
     /// Bytes of the largest answer.
     pub answer_bytes: u64,
+    /// How long the first of a streamed answer may take, where another upstream could be asked instead.
+    pub first_token: Option<Duration>,
 }
 
 impl Exchange<'_> {
@@ -150,13 +153,19 @@ impl Exchange<'_> {
             asked,
             self.attachments,
         )?;
+        relay.ask();
+        let patience = Patience {
+            until: self
+                .first_token
+                .filter(|_| relay.is_stream())
+                .map(|time| Instant::now() + time),
+        };
         let first_byte = if relay.is_stream() {
             self.upstream.timeouts.first_byte
         } else {
             Duration::MAX
         };
-        relay.ask();
-        let response = self.answer(request, first_byte, relay).await?;
+        let response = self.answer(request, first_byte, patience, relay).await?;
         let credential = self
             .upstream
             .credential
@@ -172,7 +181,7 @@ impl Exchange<'_> {
                 headers: visible_headers(&head.headers, &self.adapter.description, credential),
             })
             .await?;
-        self.read(guest, body, Redactor::new(credential), relay)
+        self.read(guest, body, Redactor::new(credential), patience, relay)
             .await?;
         let progress = guest.end().await?;
         advance(relay, progress).await
@@ -183,11 +192,13 @@ impl Exchange<'_> {
         &self,
         request: http::Request<Bytes>,
         first_byte: Duration,
+        patience: Patience,
         relay: &mut Relay,
     ) -> Result<http::Response<Incoming>, ExchangeError> {
         for _ in 0..MAX_CONNECTIONS {
             let request = self.http.request(request.clone().map(Full::new));
-            match relay.within(first_byte, Phase::FirstByte, request).await? {
+            let (limit, phase) = patience.limit(first_byte, Phase::FirstByte, relay);
+            match relay.within(limit, phase, request).await? {
                 Ok(response) => return Ok(response),
                 Err(error) if reuse::is_unsent(&error) => {}
                 // The error's own text may hold an address; its class is enough.
@@ -203,14 +214,17 @@ impl Exchange<'_> {
         guest: &mut GuestExchange,
         body: Incoming,
         mut redactor: Redactor,
+        patience: Patience,
         relay: &mut Relay,
     ) -> Result<(), ExchangeError> {
         let mut pieces = Pieces { body, broken: None };
         let mut left = self.answer_bytes;
         let mut complete = false;
         while !complete {
+            let idle = self.upstream.timeouts.idle;
+            let (limit, phase) = patience.limit(idle, Phase::Idle, relay);
             let piece = relay
-                .within(self.upstream.timeouts.idle, Phase::Idle, pieces.next())
+                .within(limit, phase, pieces.next())
                 .await?
                 .map_err(|_| ExchangeError::BrokenOff)?;
             let bytes = match piece {
@@ -232,6 +246,24 @@ impl Exchange<'_> {
             advance(relay, progress).await?;
         }
         Ok(())
+    }
+}
+
+/// Until when the first of an answer must have come, if another upstream could be asked.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    until: Option<Instant>,
+}
+
+impl Patience {
+    /// The time that a wait may take, and for what: no longer than until then, while nothing has come.
+    fn limit(self, limit: Duration, phase: Phase, relay: &Relay) -> (Duration, Phase) {
+        let until = self.until.filter(|_| !relay.any_output());
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        match left {
+            Some(left) if left < limit => (left, Phase::FirstToken),
+            _ => (limit, phase),
+        }
     }
 }
 

@@ -11,6 +11,8 @@
 //! | the task was torn down | the last checkpoint |
 //! | anything else: nothing was delivered | nothing |
 //!
+//! Only who answered in the end is paid for. What another upstream asks for an attempt that was cut off is weir's own cost.
+//!
 //! An upstream's refusal, an adapter's failure and an answer that broke off before the client had any of it
 //! are of the last kind, whatever the provider asks for them.
 //!
@@ -95,6 +97,8 @@ pub struct Meter {
     hold: HoldId,
     held: Credits,
     attempt: Option<Attempt>,
+    /// What providers ask for attempts that were cut off, in nano-USD: a cost of the request that its client does not pay.
+    written_off_nano_usd: i64,
     started: Instant,
     /// A checkpoint is written when so much time has passed and anything has come. By time alone: a fast stream's would
     /// cost more than all else of it.
@@ -128,6 +132,7 @@ impl Meter {
             hold: HoldId(hold),
             held: Credits::ZERO,
             attempt: None,
+            written_off_nano_usd: 0,
             started: now,
             checkpoint_every: app.config.ledger.checkpoint_every(),
             checkpointed_bytes: 0,
@@ -179,6 +184,14 @@ impl Meter {
     pub fn attempt(&mut self, attempt: Attempt) {
         self.attempt = Some(attempt);
         self.checkpointed_bytes = 0;
+    }
+
+    /// Adds what the attempt's provider asks for it to what the request costs weir, and to no bill: what it has reported
+    /// until it was cut off, or else an estimate.
+    pub fn write_off(&mut self, sequence: &Sequence) {
+        let (_, charge) = self.price(sequence);
+        let cost = charge.provider_cost_nano_usd;
+        self.written_off_nano_usd = self.written_off_nano_usd.saturating_add(cost);
     }
 
     /// Looks at what has come so far: notes it for the case that this process does not come to settle, and says
@@ -337,10 +350,12 @@ impl Meter {
             ),
             None => Default::default(),
         };
+        let cost = charge.provider_cost_nano_usd;
+        let cost = cost.saturating_add(self.written_off_nano_usd);
         RequestUsage {
             provider,
             adapter_digest,
-            counts: UsageCounts::new(&billable(checked), charge.provider_cost_nano_usd),
+            counts: UsageCounts::new(&billable(checked), cost),
             latency_ms: self.started.elapsed().as_millis() as u64,
             estimated: checked.estimated,
         }

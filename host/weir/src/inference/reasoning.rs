@@ -4,7 +4,14 @@
 //! would refuse, and the client is told so.
 
 use weir_sandbox::adapter::bindings::adapter::{Request, Task};
-use weir_sandbox::adapter::bindings::chat::{Content, Part};
+use weir_sandbox::adapter::bindings::chat::{ChatRequest, Content, Part};
+
+/// The provider that made the latest of it in a conversation, if any has.
+pub(super) fn latest_maker(request: &ChatRequest) -> Option<&str> {
+    let messages = request.messages.iter().rev();
+    let mut parts = messages.flat_map(|message| message.parts.iter().rev());
+    parts.find_map(maker)
+}
 
 /// The request without what this provider cannot read; `None` if it can read all of it.
 pub(super) fn readable_by(provider: &str, request: &Request) -> Option<Request> {
@@ -36,11 +43,13 @@ pub(super) fn readable_by(provider: &str, request: &Request) -> Option<Request> 
 
 /// Whether a part is proven, or sealed, by another provider.
 fn is_foreign(part: &Part, provider: &str) -> bool {
+    maker(part).is_some_and(|maker| maker != provider)
+}
+
+/// The provider that alone can read a part again, if one has proven or sealed it.
+fn maker(part: &Part) -> Option<&str> {
     let is_sealed =
         matches!(&part.content, Content::Reasoning(reasoning) if reasoning.sealed.is_some());
-    (is_sealed || part.signature.is_some())
-        && part
-            .provider
-            .as_deref()
-            .is_some_and(|maker| maker != provider)
+    let is_made = is_sealed || part.signature.is_some();
+    part.provider.as_deref().filter(|_| is_made)
 }

@@ -197,7 +197,7 @@ impl Relay {
 
     /// An attempt on a provider begins.
     pub fn begin_attempt(&mut self, provider: &str) {
-        self.context.note_upstream(provider);
+        self.context.note_attempt(provider);
         if let Some(session) = &mut self.session {
             session.answered_by(provider);
         }
@@ -234,6 +234,16 @@ impl Relay {
     pub fn has_begun(&self) -> bool {
         let told = matches!(self.client, Client::Stream { begun: None, .. });
         told || self.sequence.any_output()
+    }
+
+    /// Books what an attempt has cost that is cut off and not paid for by the client.
+    pub fn write_off(&mut self) {
+        self.meter.write_off(&self.sequence);
+    }
+
+    /// Whether any of the answer has come.
+    pub fn any_output(&self) -> bool {
+        self.sequence.any_output()
     }
 
     /// Forgets an attempt that yielded nothing, for the next one.

@@ -34,7 +34,7 @@ const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 /// Names the advisory fields of the request that its upstream could not be told. A head that goes out before the upstream
-/// has answered does not have it.
+/// has answered does not have it, nor who answers.
 const IGNORED: HeaderName = HeaderName::from_static("x-weir-ignored");
 
 /// What the handler waits for.
@@ -82,13 +82,17 @@ impl Reply {
                 let begun = received(begun.await)?;
                 let json = HeaderValue::from_static("application/json");
                 let response = ([(header::CONTENT_TYPE, json)], begun.body).into_response();
-                Ok(with_headers(response, begun.replayed, &begun.ignored))
+                let mut response = with_headers(response, begun.replayed, &begun.ignored);
+                context.show_attempts(response.headers_mut());
+                Ok(response)
             }
             Self::Stream(mut stream) => match timeout(SILENCE, &mut stream.begun).await {
                 Ok(begun) => {
                     let begun = received(begun)?;
                     let body = StreamBody::new(stream, None, context);
-                    Ok(with_headers(event_stream(body), false, &begun.ignored))
+                    let mut response = with_headers(event_stream(body), false, &begun.ignored);
+                    context.show_attempts(response.headers_mut());
+                    Ok(response)
                 }
                 Err(_) => {
                     let (_, never) = oneshot::channel();

@@ -6,7 +6,8 @@ use http::StatusCode;
 
 use super::dialect::{Attachment, ChatCall};
 use super::usage::RequestSize;
-use crate::catalog::{Catalog, Model};
+use crate::catalog::{Candidate, Catalog, Model};
+use crate::context::WANTED_PROVIDER;
 use crate::error::ApiError;
 use weir_ledger::price::Price;
 use weir_sandbox::adapter::bindings::adapter::Client;
@@ -20,6 +21,8 @@ const MAX_NAME_BYTES: usize = 256;
 pub struct Resolved {
     /// The model, with the upstreams that serve it.
     pub model: Arc<Model>,
+    /// Those of them that may be asked, by their index among the model's candidates; never empty.
+    pub allowed: Vec<usize>,
     /// The request, its output limit set.
     pub request: ChatRequest,
     /// The bytes that its images, recordings and documents are in.
@@ -34,8 +37,13 @@ pub struct Resolved {
     pub text_bytes: usize,
 }
 
-/// Finds the model and checks the request against its limits. Each refusal has a code of its own.
-pub fn resolve(catalog: &Catalog, call: ChatCall) -> Result<Resolved, ApiError> {
+/// Finds the model and checks the request against its limits. Each refusal has a code of its own. `wanted` are the
+/// providers that the client allows, if it says so.
+pub fn resolve(
+    catalog: &Catalog,
+    call: ChatCall,
+    wanted: Option<&str>,
+) -> Result<Resolved, ApiError> {
     let text_bytes = call.text_bytes();
     let mut request = call.request;
     let bad = |code, message: String| ApiError::new(StatusCode::BAD_REQUEST, code, message);
@@ -104,6 +112,7 @@ pub fn resolve(catalog: &Catalog, call: ChatCall) -> Result<Resolved, ApiError> 
     }
     request.max_output_tokens = u32::try_from(output).unwrap_or(model.max_output_tokens);
     Ok(Resolved {
+        allowed: narrow(model, wanted)?,
         model: model.clone(),
         request,
         attachments: call.attachments,
@@ -125,6 +134,42 @@ fn model<'a>(catalog: &'a Catalog, request: &ChatRequest) -> Result<&'a Arc<Mode
     let name = &request.model;
     let unknown = || unknown_model(StatusCode::BAD_REQUEST, name).with_param("model");
     catalog.model(name).ok_or_else(unknown)
+}
+
+/// The candidates of a model that a client allows, by their index: all, or those at the providers that it names, separated by
+/// commas.
+///
+/// # Errors
+///
+/// 400 `INVALID_REQUEST` if there is none.
+fn narrow(model: &Model, wanted: Option<&str>) -> Result<Vec<usize>, ApiError> {
+    let all = model.candidates.iter().enumerate();
+    let Some(wanted) = wanted else {
+        return Ok(all.map(|(index, _)| index).collect());
+    };
+    let named: Vec<&str> = wanted.split(',').map(str::trim).collect();
+    let is_allowed = |candidate: &Candidate| named.contains(&candidate.upstream.name.as_str());
+    let allowed: Vec<usize> = all
+        .filter(|(_, candidate)| is_allowed(candidate))
+        .map(|(index, _)| index)
+        .collect();
+    if allowed.is_empty() {
+        let mut providers: Vec<_> = model
+            .candidates
+            .iter()
+            .map(|candidate| candidate.upstream.name.as_str())
+            .collect();
+        providers.dedup();
+        return Err(ApiError::invalid_request(
+            WANTED_PROVIDER.as_str(),
+            format!(
+                "None of these providers serves {}; it is served by {}.",
+                model.id,
+                providers.join(", ")
+            ),
+        ));
+    }
+    Ok(allowed)
 }
 
 /// What nobody serves.

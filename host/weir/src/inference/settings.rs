@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-/// How long upstreams may take: `[timeouts]`. A provider may override `first_byte_ms` and `idle_ms`.
+/// How long upstreams may take: `[timeouts]`. A provider may override `first_byte_ms`, `first_token_ms` and
+/// `idle_ms`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TimeoutSettings {
@@ -14,6 +15,9 @@ pub struct TimeoutSettings {
     /// Milliseconds from the request to the head of a streamed answer. An answer that is not
     /// streamed begins when it is complete, so that only the total bounds it. Default 120,000.
     pub first_byte_ms: NonZeroU64,
+    /// Milliseconds from the request to the first of a streamed answer, reasoning included, after which the model's next
+    /// upstream is asked instead; the last one is waited for. Default 60,000.
+    pub first_token_ms: NonZeroU64,
     /// Milliseconds between two pieces of an answer. Default 300,000: models think for minutes.
     pub idle_ms: NonZeroU64,
     /// Milliseconds for the whole request, retries and fallbacks included. Default 600,000.
@@ -37,6 +41,7 @@ impl Default for TimeoutSettings {
         Self {
             connect_ms: ms(5_000),
             first_byte_ms: ms(120_000),
+            first_token_ms: ms(60_000),
             idle_ms: ms(300_000),
             total_ms: ms(600_000),
         }

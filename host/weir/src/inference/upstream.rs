@@ -4,6 +4,7 @@
 //! ([`super::destination`]) and no URL parser may normalise it again. It follows no redirect, knows
 //! no proxy, inflates nothing, and sets TCP_NODELAY, all by leaving things out.
 
+use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -47,16 +48,24 @@ pub struct Upstream {
 pub struct UpstreamTimeouts {
     /// From the request to the head of a streamed answer.
     pub first_byte: Duration,
+    /// From the request to the first of a streamed answer, where another upstream could be asked instead.
+    pub first_token: Duration,
     /// Between two pieces of an answer.
     pub idle: Duration,
 }
 
 impl UpstreamTimeouts {
-    /// Both in milliseconds.
-    pub fn from_millis(first_byte_ms: u64, idle_ms: u64) -> Self {
+    /// All in milliseconds.
+    pub fn from_millis(
+        first_byte_ms: NonZeroU64,
+        first_token_ms: NonZeroU64,
+        idle_ms: NonZeroU64,
+    ) -> Self {
+        let duration = |ms: NonZeroU64| Duration::from_millis(ms.get());
         Self {
-            first_byte: Duration::from_millis(first_byte_ms),
-            idle: Duration::from_millis(idle_ms),
+            first_byte: duration(first_byte_ms),
+            first_token: duration(first_token_ms),
+            idle: duration(idle_ms),
         }
     }
 }

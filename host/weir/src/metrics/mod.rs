@@ -1,7 +1,7 @@
 //! What this node has done since it was started, for Prometheus: `GET /metrics`.
 //!
 //! Open to all, like `/health`: on the port for other services where there is one, else on the public one. Labels are
-//! names of slots and digests of components, never anything of a client's. The ledger's figures are its own
+//! names of slots and upstreams and digests of components, never anything of a client's. The ledger's figures are its own
 //! ([`LedgerMetrics`]).
 //!
 //! To add a figure, add a field to [`Metrics`] and register it in [`Metrics::new`].
@@ -19,6 +19,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::inference::routing::breaker::Breakers;
 use crate::plugins::Component;
 use crate::plugins::counters::Ended;
 use weir_ledger::LedgerMetrics;
@@ -51,10 +52,11 @@ struct ExchangeLabels {
 }
 
 impl Metrics {
-    /// Everything at zero, and what the ledger counts.
-    pub fn new(ledger: &LedgerMetrics) -> Self {
+    /// Everything at zero, and what the ledger and the breakers of upstreams count.
+    pub fn new(ledger: &LedgerMetrics, breakers: &Breakers) -> Self {
         let mut registry = Registry::with_prefix("weir");
         ledger.register(&mut registry);
+        breakers.register(&mut registry);
         let ledger_open_holds = Gauge::default();
         registry.register(
             "ledger_open_holds",

@@ -52,6 +52,10 @@ pub struct ChatCall {
     pub dialect: Dialect,
 }
 
+/// What a client calls one of its conversations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conversation(pub String);
+
 /// Bytes that a client sent inside its request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
@@ -62,6 +66,23 @@ pub struct Attachment {
 }
 
 impl ChatCall {
+    /// What the client calls the conversation that this is part of, if it says so: to providers, which keep its prompt in
+    /// their caches, or to weir, whose session it is.
+    pub fn conversation(&self) -> Option<Conversation> {
+        let text = |name: &str| {
+            let (_, json) = self.request.extra.iter().find(|(field, _)| field == name)?;
+            serde_json::from_str::<Value>(json).ok()
+        };
+        let named = ["session_id", "prompt_cache_key"]
+            .into_iter()
+            .find_map(text);
+        let named = named.or_else(|| text("metadata")?.get_mut("user_id").map(Value::take));
+        match named {
+            Some(Value::String(name)) => Some(Conversation(name)),
+            _ => None,
+        }
+    }
+
     /// Bytes of the body without what is now in attachments: what an adapter is handed, more or less.
     pub fn text_bytes(&self) -> usize {
         let attached = self.attachments.iter();

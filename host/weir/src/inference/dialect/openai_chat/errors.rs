@@ -9,7 +9,20 @@ use std::borrow::Cow;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use weir_sandbox::printable;
+
 use crate::error::ApiError;
+
+/// The types of errors that are about a client's own request, as OpenAI and compatible servers write them.
+const UPSTREAM_TYPES: [&str; 4] = [
+    "invalid_request_error",
+    "image_generation_user_error",
+    "BadRequestError",
+    "bad_request",
+];
+
+/// Bytes of an upstream's text that its client is told.
+const MAX_UPSTREAM_BYTES: usize = 1_024;
 
 /// The status that OpenAI has for an error.
 pub(crate) fn status(error: &ApiError) -> StatusCode {
@@ -22,13 +35,55 @@ pub(crate) fn status(error: &ApiError) -> StatusCode {
 /// An error as OpenAI's SDKs read it.
 pub(crate) fn body(error: &ApiError, request_id: &str) -> Value {
     let mut fields = error.details().clone();
-    fields.insert("message".into(), message(error).into());
-    fields.insert("type".into(), kind(error).into());
-    fields.insert("param".into(), error.param().into());
+    let said = error.upstream().and_then(SaidByUpstream::read);
+    let said = said.filter(|said| !is_context_length(error) || names_the_limit(&said.message));
+    let (message, kind, param) = match said {
+        Some(said) => (said.message.into(), said.kind, said.param),
+        None => (
+            message(error),
+            kind(error).into(),
+            error.param().map(str::to_owned),
+        ),
+    };
+    fields.insert("message".into(), message.into());
+    fields.insert("type".into(), kind.into());
+    fields.insert("param".into(), param.into());
     fields.insert("code".into(), code(error).into());
     fields.insert("weir_code".into(), error.code().into());
     fields.insert("request_id".into(), request_id.into());
     json!({ "error": fields })
+}
+
+/// The error of an upstream that speaks the dialect itself: agents act on its wording. Its code is told either way, as
+/// [`code`] says.
+struct SaidByUpstream {
+    message: String,
+    kind: String,
+    param: Option<String>,
+}
+
+impl SaidByUpstream {
+    fn read(error: &Value) -> Option<Self> {
+        let error = error.get("error")?;
+        let text = |name: &str| Some(printable(error.get(name)?.as_str()?, MAX_UPSTREAM_BYTES));
+        Some(Self {
+            message: text("message").filter(|message| !message.is_empty())?,
+            kind: UPSTREAM_TYPES
+                .into_iter()
+                .find(|kind| text("type").as_deref() == Some(kind))?
+                .to_owned(),
+            param: text("param"),
+        })
+    }
+}
+
+fn is_context_length(error: &ApiError) -> bool {
+    error.code() == "CONTEXT_LENGTH_EXCEEDED"
+}
+
+/// Whether a message about a context length has the words that agents look for.
+fn names_the_limit(message: &str) -> bool {
+    message.contains("maximum context length is")
 }
 
 fn code(error: &ApiError) -> Option<&str> {
@@ -68,7 +123,7 @@ fn message(error: &ApiError) -> Cow<'_, str> {
             .into(),
             None => said.into(),
         },
-        "CONTEXT_LENGTH_EXCEEDED" if !said.contains("maximum context length is") => {
+        "CONTEXT_LENGTH_EXCEEDED" if !names_the_limit(said) => {
             match error.detail("context_window") {
                 Some(window) => {
                     format!("This model's maximum context length is {window} tokens. {said}").into()

@@ -1,0 +1,388 @@
+//! A request's attempts: on each of its upstreams in turn, until one answers.
+//!
+//! **Invariant:** an attempt is repeated only if it cannot have been served: its component failed before anything was
+//! sent, the connection failed, or the upstream itself declined, and nothing was told to the client. The one that may have
+//! been is a stream of which nothing had come when its time for a first token was up: its upstream is cut off, what it asks
+//! for that is booked as a cost, and the client pays for the answer that it gets.
+//! **Invariant:** at most [`ATTEMPTS_PER_UPSTREAM`] attempts on each of a model's upstreams, all within
+//! the request's one deadline.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use weir_ledger::AccountId;
+use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind, Request, Task};
+
+use super::admission::Place;
+use super::dialect::Attachment;
+use super::error::{ExchangeError, Phase, Retry};
+use super::exchange::Exchange;
+use super::meter::Attempt;
+use super::reasoning;
+use super::relay::{Bounds, Relay};
+use super::resolve::Resolved;
+use super::routing::Route;
+use super::routing::breaker::{Health, Permit, Standing};
+use crate::app::App;
+use crate::catalog::Candidate;
+use crate::plugins::counters::Ended;
+use crate::plugins::{Component, Quarantined};
+
+/// How often one upstream is tried for one request.
+const ATTEMPTS_PER_UPSTREAM: u32 = 2;
+
+/// The pause before a second attempt where the upstream names none.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// Bytes of a body that a component can serve within its limits many times over, whatever they say.
+const LARGE_REQUEST_BYTES: usize = 64 << 10;
+
+/// A longer pause than this is not waited for while another upstream can be asked.
+const LONGEST_PAUSE_BEFORE_FALLBACK: Duration = Duration::from_secs(1);
+
+/// The right to ask one of a route's upstreams.
+pub(super) struct Entry {
+    /// Its place in the route.
+    at: usize,
+    permit: Permit,
+    _place: Place,
+}
+
+/// Why an upstream gave no answer.
+enum Unanswered {
+    /// The request has failed.
+    Failed(ExchangeError),
+    /// Another upstream may be asked.
+    Declined(ExchangeError),
+}
+
+/// The attempts of one request.
+struct Attempts<'a> {
+    app: &'a App,
+    bounds: &'a Bounds,
+    route: &'a Route,
+    request: Request,
+    attachments: &'a [Attachment],
+    body_bytes: usize,
+    text_bytes: usize,
+    /// So many so far.
+    made: u32,
+}
+
+/// The first of a route's upstreams that may be asked now.
+pub(super) fn first_entry(app: &App, route: &Route) -> Result<Entry, ExchangeError> {
+    let mut refused = None;
+    for (at, candidate) in route.candidates().enumerate() {
+        match enter(app, at, candidate) {
+            Ok(entry) => return Ok(entry),
+            // The best one's: it is who the request would have gone to.
+            Err(error) => drop(refused.get_or_insert(error)),
+        }
+    }
+    Err(refused.unwrap_or(ExchangeError::NoPlace))
+}
+
+fn enter(app: &App, at: usize, candidate: &Candidate) -> Result<Entry, ExchangeError> {
+    let permit = app.routing.breakers.enter(candidate.key());
+    Ok(Entry {
+        at,
+        permit: permit.map_err(ExchangeError::LeftAlone)?,
+        _place: app
+            .admission
+            .place(&candidate.upstream)
+            .ok_or(ExchangeError::NoPlace)?,
+    })
+}
+
+/// Tries a route's upstreams in order until one answers, from the first that may be asked.
+pub(super) async fn attempt_all(
+    app: &App,
+    resolved: Resolved,
+    route: &Route,
+    first: Entry,
+    bounds: &Bounds,
+    relay: &mut Relay,
+) -> Result<(), ExchangeError> {
+    let attachments = resolved.attachments;
+    let request = Request {
+        task: Task::Chat(resolved.request),
+        attachments: attachments.iter().map(Attachment::described).collect(),
+        client: resolved.client,
+        attempt: 0,
+        deadline_ms: 0,
+    };
+    let mut attempts = Attempts {
+        app,
+        bounds,
+        route,
+        request,
+        attachments: &attachments,
+        body_bytes: resolved.body_bytes,
+        text_bytes: resolved.text_bytes,
+        made: 0,
+    };
+    let begin_at = first.at;
+    let mut first = Some(first);
+    let mut declined = None;
+    for (at, candidate) in route.candidates().enumerate().skip(begin_at) {
+        let entry = match first.take() {
+            Some(entry) => Ok(entry),
+            None => enter(app, at, candidate),
+        };
+        let asked = match entry {
+            Ok(entry) => attempts.ask(candidate, entry, relay).await,
+            Err(error) => Err(Unanswered::Declined(error)),
+        };
+        match asked {
+            Ok(()) => {
+                app.routing.answered(route, candidate).await;
+                return Ok(());
+            }
+            Err(Unanswered::Failed(error)) => return Err(error),
+            Err(Unanswered::Declined(error)) => {
+                // That others have no place for it says less than why the first ones declined.
+                let is_said = declined.is_some() && !error.was_attempted();
+                if !is_said {
+                    declined = Some(error);
+                }
+            }
+        }
+    }
+    Err(declined.unwrap_or(ExchangeError::Connect))
+}
+
+impl Attempts<'_> {
+    /// Tries one upstream.
+    async fn ask(
+        &mut self,
+        candidate: &Candidate,
+        mut entry: Entry,
+        relay: &mut Relay,
+    ) -> Result<(), Unanswered> {
+        let upstream = &*candidate.upstream;
+        // Once for all attempts on it: an exchange ends on the component that it began with.
+        let Some(adapter) = self.app.plugins.adapter(&upstream.adapter) else {
+            return Err(Unanswered::Declined(ExchangeError::NoAdapter));
+        };
+        if let Task::Chat(chat) = &mut self.request.task {
+            chat.model.clone_from(&candidate.model);
+        }
+        let mut readable = reasoning::readable_by(&upstream.name, &self.request);
+        relay.meter().attempt(Attempt {
+            provider: upstream.name.clone(),
+            adapter: adapter.clone(),
+            price: candidate.price.clone(),
+        });
+        let mut left = ATTEMPTS_PER_UPSTREAM;
+        loop {
+            left -= 1;
+            let has_next = self.has_next(entry.at);
+            let outcome = self
+                .attempt(candidate, &adapter, readable.as_mut(), has_next, relay)
+                .await;
+            entry.permit.note(health(&outcome), relay.meter().account());
+            let Err(error) = outcome else {
+                return Ok(());
+            };
+            report(&upstream.name, &upstream.adapter, self.made, &error);
+            let (error, pause) = declined(error, relay)?;
+            let is_short = |pause: &Duration| {
+                !(has_next && *pause > LONGEST_PAUSE_BEFORE_FALLBACK)
+                    && Instant::now() + *pause < self.bounds.deadline
+            };
+            match pause.filter(is_short) {
+                Some(pause) if left > 0 && self.may_be_asked(candidate) => {
+                    wait(relay, pause).await.map_err(Unanswered::Failed)?;
+                }
+                _ => return Err(Unanswered::Declined(error)),
+            }
+        }
+    }
+
+    /// One exchange, of which the adapter's counters hear.
+    async fn attempt(
+        &mut self,
+        candidate: &Candidate,
+        adapter: &Arc<Component>,
+        readable: Option<&mut Request>,
+        has_next: bool,
+        relay: &mut Relay,
+    ) -> Result<(), ExchangeError> {
+        let upstream = &*candidate.upstream;
+        self.made += 1;
+        relay.begin_attempt(&upstream.name);
+        let started = Instant::now();
+        let left = self.bounds.deadline.saturating_duration_since(started);
+        let is_without_reasoning = readable.is_some();
+        let request = readable.unwrap_or(&mut self.request);
+        request.attempt = self.made;
+        request.deadline_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        let exchange = Exchange {
+            http: &self.app.http,
+            upstream,
+            adapter,
+            request,
+            is_without_reasoning,
+            request_bytes: self.text_bytes,
+            attachments: self.attachments,
+            answer_bytes: self.app.config.limits.exchanges.answer_bytes.get(),
+            first_token: has_next.then_some(upstream.timeouts.first_token),
+        };
+        let outcome = exchange.run(relay).await;
+        let is_of_size = self.body_bytes > LARGE_REQUEST_BYTES
+            && outcome.as_ref().is_err_and(ExchangeError::can_be_of_size);
+        let ended = judge(&outcome, is_of_size);
+        let account = relay.meter().account();
+        note(self.app, adapter, account, ended, started.elapsed());
+        match outcome {
+            Err(ExchangeError::Guest(error)) if is_of_size && !relay.was_asked() => {
+                Err(ExchangeError::TooLargeToTranslate(error))
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Whether another upstream could be asked behind this one of the route.
+    fn has_next(&self, at: usize) -> bool {
+        let mut behind = self.route.candidates().skip(at + 1);
+        behind.any(|candidate| self.may_be_asked(candidate))
+    }
+
+    fn may_be_asked(&self, candidate: &Candidate) -> bool {
+        let standing = self.app.routing.breakers.standing(&candidate.key());
+        !matches!(standing, Standing::Open(_))
+    }
+}
+
+/// What is left to do about a failed attempt: another one on the same upstream after a pause, or on the next one.
+fn declined(
+    error: ExchangeError,
+    relay: &mut Relay,
+) -> Result<(ExchangeError, Option<Duration>), Unanswered> {
+    let is_sent = relay.was_asked();
+    let pause = match error.retry() {
+        _ if relay.has_begun() => return Err(Unanswered::Failed(error)),
+        Retry::Never if error.is_of_component() && !is_sent => None,
+        Retry::Never => return Err(Unanswered::Failed(error)),
+        Retry::Again(pause) => Some(pause.max(RETRY_PAUSE)),
+        Retry::Elsewhere => None,
+    };
+    if matches!(error, ExchangeError::TimedOut(Phase::FirstToken)) {
+        // It was at work: whoever has gone away meanwhile owes for that.
+        if relay.is_hung_up() {
+            return Err(Unanswered::Failed(error));
+        }
+        relay.write_off();
+    }
+    // Before the look at the client: an attempt that was declined is owed by nobody.
+    relay.restart();
+    if relay.is_hung_up() {
+        return Err(Unanswered::Failed(ExchangeError::Abandoned));
+    }
+    Ok((error, pause))
+}
+
+/// Waits before another attempt on the same upstream.
+async fn wait(relay: &mut Relay, pause: Duration) -> Result<(), ExchangeError> {
+    let pause = tokio::time::sleep(pause);
+    relay.within(Duration::MAX, Phase::Total, pause).await?;
+    // Nobody would pay for a second attempt that nobody waits for.
+    match relay.is_hung_up() {
+        true => Err(ExchangeError::Abandoned),
+        false => Ok(()),
+    }
+}
+
+/// What an attempt shows of its upstream.
+fn health(outcome: &Result<(), ExchangeError>) -> Health {
+    use ExchangeError as E;
+    let Err(error) = outcome else {
+        return Health::Well;
+    };
+    match error {
+        E::Connect => Health::Unreachable,
+        E::Spent => Health::Well,
+        E::BrokenOff | E::TimedOut(Phase::FirstByte | Phase::FirstToken | Phase::Idle) => {
+            Health::Fails(None)
+        }
+        E::Failure(failure) => {
+            let rest = failure.retry_after_ms;
+            let rest = rest.map(|ms| Duration::from_millis(ms.into()));
+            match failure.kind {
+                FailureKind::Unavailable => Health::Fails(rest),
+                FailureKind::Malformed => Health::Fails(None),
+                FailureKind::RateLimited => Health::Limits(rest),
+                FailureKind::Rejected
+                | FailureKind::ModelNotFound
+                | FailureKind::ContextLength
+                | FailureKind::Filtered => Health::Well,
+                // The one says nothing was sent, the other nothing about whom else it would serve.
+                FailureKind::Unsupported | FailureKind::Unauthorized => Health::Unknown,
+            }
+        }
+        // The adapter's, the gateway's or the client's doing.
+        _ => Health::Unknown,
+    }
+}
+
+/// Says in the log why an attempt failed, as loud as an operator should hear it.
+fn report(upstream: &str, adapter: &str, attempt: u32, error: &ExchangeError) {
+    match error {
+        // Nothing but another credential, or other options, mends this.
+        ExchangeError::Failure(Failure {
+            kind: FailureKind::Unauthorized,
+            ..
+        }) => tracing::error!(upstream, attempt, %error, "attempt failed"),
+        // What refused options is in the log already, and so is what gave a guest up, with its last words.
+        ExchangeError::Misconfigured(_)
+        | ExchangeError::Guest(_)
+        | ExchangeError::TooLargeToTranslate(_)
+        | ExchangeError::Spent => {}
+        ExchangeError::Destination(_)
+        | ExchangeError::OutOfOrder(_)
+        | ExchangeError::TooManySteps => {
+            tracing::warn!(upstream, adapter, attempt, %error, "attempt failed by the adapter's fault");
+        }
+        _ => tracing::info!(upstream, attempt, %error, "attempt failed"),
+    }
+}
+
+/// How an exchange ended, and by whose fault.
+fn judge(outcome: &Result<(), ExchangeError>, is_of_size: bool) -> Ended {
+    match outcome {
+        Ok(())
+        | Err(ExchangeError::Spent | ExchangeError::Abandoned | ExchangeError::ShuttingDown) => {
+            Ended::Well
+        }
+        // No client may take a component from all others by the size of what it sends.
+        Err(_) if is_of_size => Ended::InError,
+        Err(error) if !error.is_of_component() => Ended::InError,
+        Err(ExchangeError::Guest(_)) => Ended::InTrap,
+        Err(_) => Ended::InFault,
+    }
+}
+
+/// Counts an exchange, and takes a component out of service that has failed too often.
+fn note(app: &App, adapter: &Arc<Component>, account: &AccountId, ended: Ended, took: Duration) {
+    let counters = adapter.counters();
+    counters.exchange(ended, took);
+    app.metrics.exchange(adapter, ended, took);
+    let limit = app.config.plugins.quarantine_traps;
+    let Some(suspicion) = counters.suspect(ended, account, limit, std::time::Instant::now()) else {
+        return;
+    };
+    let (app, adapter) = (app.clone(), adapter.clone());
+    app.tasks.clone().spawn(async move {
+        let now = app.clock.now();
+        let plugins = &app.plugins;
+        match plugins
+            .quarantine(app.stores(), &adapter, suspicion, now)
+            .await
+        {
+            Some(Quarantined::Instead(_)) => app.metrics.quarantine(&adapter),
+            Some(Quarantined::LastSound { .. }) => app.metrics.quarantine_withheld(&adapter),
+            None => {}
+        }
+    });
+}

@@ -1,0 +1,547 @@
+//! Breakers: what is known to fail is left alone for a while.
+//!
+//! Each upstream of a model has one, by [`Candidate::key`](crate::catalog::Candidate::key): a model can be overloaded at a
+//! provider whose others are well. It opens after [`FAILURES`] failures in a row, for [`FIRST_PAUSE`]. Then one request is
+//! let through at a time; its success closes the breaker, its failure opens it for twice as long, up to [`LONGEST_PAUSE`].
+//!
+//! Nodes tell one another through the cache which are open, and look there every second. A cache that does not answer
+//! leaves each node with what it has seen itself.
+//!
+//! **Invariant:** no single account opens a breaker by what it asks for: failures that a request can bring about count only
+//! together with another account's. What no request can bring about, such as a connection that is refused, counts by itself.
+//! **Invariant:** an upstream that asked to be left alone, by `Retry-After`, is asked after all others until then, and
+//! refused to nobody: it may have meant one client's size of request.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use weir_ledger::AccountId;
+use weir_storage::Cache;
+
+/// Failures in a row that open a breaker.
+const FAILURES: u32 = 5;
+
+/// A failure that is older than this is not of the same row.
+const ROW: Duration = Duration::from_secs(60);
+
+/// How long a breaker is open at first.
+const FIRST_PAUSE: Duration = Duration::from_secs(5);
+
+/// How long it is open at most.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// When to come again while another request tries.
+const PROBE_TIME: Duration = Duration::from_secs(1);
+
+/// How long a `Retry-After` is remembered at most.
+const LONGEST_REST: Duration = Duration::from_secs(60);
+
+/// How often a node looks for what others have learnt.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The breakers of all upstreams. Cheap to clone.
+#[derive(Clone)]
+pub struct Breakers(Arc<Inner>);
+
+struct Inner {
+    /// Of those that have failed; a catalog's keys bound it.
+    breakers: Mutex<HashMap<String, Breaker>>,
+    open: Family<Labels, Gauge>,
+    cache: Cache,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    upstream: String,
+}
+
+/// What an attempt shows of an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Health {
+    /// It works, whatever it thinks of the request.
+    Well,
+    /// It works, and asks to be left alone for so long.
+    Limits(Option<Duration>),
+    /// It fails, or takes too long: a request may have brought that about.
+    Fails(Option<Duration>),
+    /// It cannot be reached, whatever the request.
+    Unreachable,
+    /// Nothing.
+    Unknown,
+}
+
+/// How an upstream stands at a moment; the best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// As far as is known, it works.
+    Well,
+    /// It has failed, or asked to be left alone, and may be asked.
+    Doubtful,
+    /// It may not be asked for so long yet.
+    Open(Duration),
+}
+
+/// The right to ask an upstream.
+pub struct Permit {
+    breakers: Breakers,
+    key: String,
+    /// Whether it is the one that tries what has failed.
+    is_probe: bool,
+}
+
+#[derive(Debug, Default)]
+struct Breaker {
+    /// In a row, and how many of them no request can have brought about.
+    failures: u32,
+    unreachable: u32,
+    last_failure: Option<Instant>,
+    /// Who met the first of the row, and whether others have met one.
+    account: Option<AccountId>,
+    of_several: bool,
+    rests_until: Option<Instant>,
+    open: Option<Open>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    until: Instant,
+    pause: Duration,
+    is_probed: bool,
+    /// Whether other nodes know: one that they have closed is then gone from the cache.
+    is_shared: bool,
+}
+
+/// What a look or an outcome has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Opened(Duration),
+    Closed,
+}
+
+impl Breaker {
+    fn standing(&self, now: Instant) -> Standing {
+        match &self.open {
+            Some(open) if open.until > now => Standing::Open(open.until - now),
+            Some(open) if open.is_probed => Standing::Open(PROBE_TIME),
+            Some(_) => Standing::Doubtful,
+            None if self.rests_until.is_some_and(|until| until > now) => Standing::Doubtful,
+            None => Standing::Well,
+        }
+    }
+
+    /// Whether whoever asks now is the one that tries, or how long nobody may.
+    fn enter(&mut self, now: Instant) -> Result<bool, Duration> {
+        if let Standing::Open(left) = self.standing(now) {
+            return Err(left);
+        }
+        if let Some(open) = &mut self.open {
+            open.is_probed = true;
+        }
+        Ok(self.open.is_some())
+    }
+
+    /// Takes what an attempt has shown. `is_probe` is whether it was the one that tried.
+    fn note(
+        &mut self,
+        health: Health,
+        is_probe: bool,
+        account: &AccountId,
+        now: Instant,
+    ) -> Option<Change> {
+        if is_probe && let Some(open) = &mut self.open {
+            open.is_probed = false;
+        }
+        match health {
+            Health::Unknown => None,
+            Health::Well | Health::Limits(_) => {
+                let was_open = self.open.take().is_some();
+                let rests_until = self.rests_until;
+                *self = Self::default();
+                match health {
+                    Health::Limits(rest) => self.rest(rest, now),
+                    // One that was served says nothing of when another will be.
+                    _ => self.rests_until = rests_until,
+                }
+                was_open.then_some(Change::Closed)
+            }
+            Health::Fails(rest) => {
+                self.rest(rest, now);
+                self.fail(false, is_probe, account, now)
+            }
+            Health::Unreachable => self.fail(true, is_probe, account, now),
+        }
+    }
+
+    fn rest(&mut self, rest: Option<Duration>, now: Instant) {
+        if let Some(rest) = rest {
+            self.rests_until = Some(now + rest.min(LONGEST_REST));
+        }
+    }
+
+    fn fail(
+        &mut self,
+        is_unreachable: bool,
+        is_probe: bool,
+        account: &AccountId,
+        now: Instant,
+    ) -> Option<Change> {
+        let is_stale = self.last_failure.is_none_or(|last| now - last > ROW);
+        if is_stale && self.open.is_none() {
+            (self.failures, self.unreachable) = (0, 0);
+            (self.account, self.of_several) = (None, false);
+        }
+        self.last_failure = Some(now);
+        self.failures = self.failures.saturating_add(1);
+        self.unreachable += u32::from(is_unreachable);
+        self.of_several |= self.account.get_or_insert_with(|| account.clone()) != account;
+        let pause = match &self.open {
+            // Whoever began before it opened says nothing new.
+            Some(_) if !is_probe => return None,
+            Some(open) => (open.pause * 2).min(LONGEST_PAUSE),
+            None if self.unreachable >= FAILURES => FIRST_PAUSE,
+            None if self.failures >= FAILURES && self.of_several => FIRST_PAUSE,
+            None => return None,
+        };
+        self.open = Some(Open {
+            until: now + pause,
+            pause,
+            is_probed: false,
+            is_shared: false,
+        });
+        Some(Change::Opened(pause))
+    }
+
+    /// Takes what other nodes say: that it is open for so long yet, or nothing.
+    fn hear(&mut self, left: Option<Duration>, now: Instant) -> Option<Change> {
+        match (left, &mut self.open) {
+            (Some(left), None) => {
+                self.open = Some(Open {
+                    until: now + left,
+                    pause: FIRST_PAUSE.max(left),
+                    is_probed: false,
+                    is_shared: true,
+                });
+                Some(Change::Opened(left))
+            }
+            (Some(left), Some(open)) => {
+                open.is_shared = true;
+                // Another node has tried, and it still fails.
+                open.until = open.until.max(now + left);
+                None
+            }
+            // It was closed elsewhere, not only over: what is over by itself waits for one to try.
+            (None, Some(open)) if open.is_shared && open.until > now + PROBE_TIME => {
+                *self = Self::default();
+                Some(Change::Closed)
+            }
+            (None, _) => None,
+        }
+    }
+}
+
+impl Breakers {
+    /// All closed. What opens is told to other nodes through this cache.
+    pub fn new(cache: Cache) -> Self {
+        Self(Arc::new(Inner {
+            breakers: Mutex::default(),
+            open: Family::default(),
+            cache,
+        }))
+    }
+
+    /// Adds its figures to those of the gateway.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "upstream_breaker_open",
+            "Whether an upstream is left alone since it has failed, by provider and model there",
+            self.0.open.clone(),
+        );
+    }
+
+    /// How an upstream stands.
+    pub fn standing(&self, key: &str) -> Standing {
+        let now = Instant::now();
+        self.lock()
+            .get(key)
+            .map_or(Standing::Well, |breaker| breaker.standing(now))
+    }
+
+    /// Has a request ask an upstream, or says for how long none may.
+    pub fn enter(&self, key: String) -> Result<Permit, Duration> {
+        let is_probe = match self.lock().get_mut(&key) {
+            None => false,
+            Some(breaker) => breaker.enter(Instant::now())?,
+        };
+        Ok(Permit {
+            breakers: self.clone(),
+            key,
+            is_probe,
+        })
+    }
+
+    /// Looks for what other nodes have learnt, for ever. `keys` are those of all upstreams that there are.
+    pub async fn follow(self, keys: impl Fn() -> Vec<String>) {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let keys = keys();
+            let left = match self.0.cache.pauses(&keys).await {
+                Ok(Some(left)) => left,
+                Ok(None) => return,
+                Err(_) => continue,
+            };
+            let mut changed = Vec::new();
+            {
+                let (mut breakers, now) = (self.lock(), Instant::now());
+                breakers.retain(|key, _| keys.contains(key));
+                for (key, left) in keys.into_iter().zip(left) {
+                    if left.is_none() && !breakers.contains_key(&key) {
+                        continue;
+                    }
+                    let change = breakers.entry(key.clone()).or_default().hear(left, now);
+                    changed.extend(change.map(|change| (key, change)));
+                }
+            }
+            for (key, change) in changed {
+                self.report(&key, change, "another node");
+            }
+        }
+    }
+
+    /// Which are open, by key, and for how long yet.
+    pub fn open(&self) -> BTreeMap<String, Duration> {
+        let now = Instant::now();
+        let breakers = self.lock();
+        let open = breakers.iter().filter_map(|(key, breaker)| {
+            let until = breaker.open.as_ref()?.until;
+            Some((key.clone(), until.saturating_duration_since(now)))
+        });
+        open.collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Breaker>> {
+        let breakers = self.0.breakers.lock();
+        breakers.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn report(&self, key: &str, change: Change, by: &str) {
+        let labels = Labels {
+            upstream: key.to_owned(),
+        };
+        let gauge = self.0.open.get_or_create(&labels);
+        match change {
+            Change::Opened(pause) => {
+                gauge.set(1);
+                let seconds = pause.as_secs();
+                tracing::warn!(upstream = key, seconds, by, "an upstream is left alone");
+            }
+            Change::Closed => {
+                gauge.set(0);
+                tracing::info!(upstream = key, by, "an upstream is asked as before");
+            }
+        }
+    }
+
+    async fn share(self, key: String, change: Change) {
+        match change {
+            Change::Closed => {
+                // One that does not hear it finds out by itself.
+                let _ = self.0.cache.resume(&key).await;
+            }
+            Change::Opened(pause) => {
+                if self.0.cache.pause(&key, pause).await.is_ok()
+                    && let Some(breaker) = self.lock().get_mut(&key)
+                    && let Some(open) = &mut breaker.open
+                {
+                    open.is_shared = true;
+                }
+            }
+        }
+    }
+}
+
+impl Permit {
+    /// Notes what an attempt of this account's has shown.
+    pub fn note(&mut self, health: Health, account: &AccountId) {
+        let is_probe = std::mem::take(&mut self.is_probe);
+        let change = {
+            let mut breakers = self.breakers.lock();
+            // Nothing is kept of those that work.
+            match breakers.get_mut(&self.key) {
+                None if matches!(health, Health::Well | Health::Unknown) => return,
+                Some(breaker) => breaker.note(health, is_probe, account, Instant::now()),
+                None => {
+                    let breaker = breakers.entry(self.key.clone()).or_default();
+                    breaker.note(health, is_probe, account, Instant::now())
+                }
+            }
+        };
+        if let Some(change) = change {
+            self.breakers.report(&self.key, change, "this node");
+            tokio::spawn(self.breakers.clone().share(self.key.clone(), change));
+        }
+    }
+}
+
+impl Drop for Permit {
+    /// One that was to try and did not leaves it to the next.
+    fn drop(&mut self) {
+        if self.is_probe
+            && let Some(breaker) = self.breakers.lock().get_mut(&self.key)
+            && let Some(open) = &mut breaker.open
+        {
+            open.is_probed = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Case {
+        breaker: Breaker,
+        now: Instant,
+    }
+
+    impl Case {
+        fn new() -> Self {
+            Self {
+                breaker: Breaker::default(),
+                now: Instant::now(),
+            }
+        }
+
+        fn after(&mut self, time: Duration) -> &mut Self {
+            self.now += time;
+            self
+        }
+
+        /// An attempt of an account's, if any is allowed.
+        fn attempt(&mut self, account: &str, health: Health) -> Result<Option<Change>, Duration> {
+            let is_probe = self.breaker.enter(self.now)?;
+            let account = AccountId(account.to_owned());
+            Ok(self.breaker.note(health, is_probe, &account, self.now))
+        }
+
+        fn attempts(&mut self, accounts: &[&str], health: Health) -> Vec<Option<Change>> {
+            let attempt = |account: &&str| self.attempt(account, health).expect("allowed");
+            accounts.iter().map(attempt).collect()
+        }
+    }
+
+    const FAILS: Health = Health::Fails(None);
+
+    #[test]
+    fn one_accounts_failures_leave_it_closed_and_anothers_open_it() {
+        let mut case = Case::new();
+        assert_eq!(case.attempts(&["a"; 20], FAILS), [None; 20]);
+        assert_eq!(
+            case.attempt("b", FAILS),
+            Ok(Some(Change::Opened(FIRST_PAUSE)))
+        );
+        assert_eq!(case.attempt("c", Health::Well), Err(FIRST_PAUSE));
+    }
+
+    #[test]
+    fn what_no_request_can_bring_about_opens_it_whoever_asks() {
+        let mut case = Case::new();
+        assert_eq!(case.attempts(&["a"; 4], Health::Unreachable), [None; 4]);
+        assert_eq!(
+            case.attempt("a", Health::Unreachable),
+            Ok(Some(Change::Opened(FIRST_PAUSE)))
+        );
+    }
+
+    #[test]
+    fn a_success_or_a_minute_ends_a_row() {
+        for pause in [None, Some(ROW + Duration::from_millis(1))] {
+            let mut case = Case::new();
+            case.attempts(&["a", "b", "a", "b"], FAILS);
+            match pause {
+                None => assert_eq!(case.attempt("a", Health::Well), Ok(None)),
+                Some(pause) => {
+                    case.after(pause);
+                }
+            }
+            assert_eq!(case.attempts(&["a", "b", "a", "b"], FAILS), [None; 4]);
+            assert!(case.attempts(&["a"], FAILS)[0].is_some());
+        }
+    }
+
+    #[test]
+    fn one_request_tries_and_its_outcome_is_for_all() {
+        let mut case = Case::new();
+        case.attempts(&["a", "b", "a", "b", "a"], FAILS);
+        case.after(FIRST_PAUSE);
+        assert_eq!(case.breaker.enter(case.now), Ok(true));
+        assert_eq!(case.breaker.enter(case.now), Err(PROBE_TIME));
+        let account = AccountId("a".into());
+        let change = case.breaker.note(FAILS, true, &account, case.now);
+        assert_eq!(change, Some(Change::Opened(FIRST_PAUSE * 2)));
+        case.after(FIRST_PAUSE * 2);
+        assert_eq!(case.attempt("a", Health::Well), Ok(Some(Change::Closed)));
+        assert_eq!(case.breaker.standing(case.now), Standing::Well);
+        // From the beginning again.
+        assert_eq!(case.attempts(&["a", "b", "a", "b"], FAILS), [None; 4]);
+    }
+
+    #[test]
+    fn a_pause_has_a_longest() {
+        let mut case = Case::new();
+        case.attempts(&["a", "b", "a", "b", "a"], FAILS);
+        let mut last = FIRST_PAUSE;
+        for _ in 0..10 {
+            case.after(last);
+            let Ok(Some(Change::Opened(pause))) = case.attempt("a", FAILS) else {
+                panic!("it opens again");
+            };
+            last = pause;
+        }
+        assert_eq!(last, LONGEST_PAUSE);
+    }
+
+    #[test]
+    fn who_asks_to_be_left_alone_is_doubtful_until_then_and_refused_to_nobody() {
+        let mut case = Case::new();
+        let rest = Duration::from_secs(30);
+        assert_eq!(case.attempt("a", Health::Limits(Some(rest))), Ok(None));
+        assert_eq!(case.breaker.standing(case.now), Standing::Doubtful);
+        assert_eq!(case.attempt("b", Health::Well), Ok(None));
+        assert_eq!(case.breaker.standing(case.now), Standing::Doubtful);
+        case.after(rest);
+        assert_eq!(case.breaker.standing(case.now), Standing::Well);
+    }
+
+    #[test]
+    fn what_another_node_has_learnt_holds_here() {
+        let mut case = Case::new();
+        let left = Duration::from_secs(4);
+        assert_eq!(
+            case.breaker.hear(Some(left), case.now),
+            Some(Change::Opened(left))
+        );
+        assert_eq!(case.attempt("a", Health::Well), Err(left));
+        assert_eq!(
+            case.breaker.hear(None, case.now),
+            Some(Change::Closed),
+            "closed there before its time"
+        );
+        case.breaker.hear(Some(left), case.now);
+        case.after(left);
+        assert_eq!(case.breaker.hear(None, case.now), None, "over");
+        assert_eq!(case.breaker.standing(case.now), Standing::Doubtful);
+    }
+
+    #[test]
+    fn what_other_nodes_were_not_told_yet_stays_open() {
+        let mut case = Case::new();
+        case.attempts(&["a", "b", "a", "b", "a"], FAILS);
+        assert_eq!(case.breaker.hear(None, case.now), None);
+        assert_eq!(case.breaker.standing(case.now), Standing::Open(FIRST_PAUSE));
+    }
+}

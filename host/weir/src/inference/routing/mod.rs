@@ -1,0 +1,172 @@
+//! Which of a model's upstreams a request asks, and in which order.
+//!
+//! 1. Those that the client allows: all, or those that its header `x-weir-provider` names
+//!    ([`resolve`](super::resolve)).
+//! 2. By weight, or else in the order of the catalog ([`order`]).
+//! 3. A conversation goes on where it is: with the provider whose signed or sealed reasoning it carries, else with who
+//!    answered it last, where its prompt is in a cache. The client says what is one conversation, by its session, a
+//!    `prompt_cache_key` or `metadata.user_id`; that counts within one account and model.
+//! 4. What has failed of late, or asked to be left alone, comes last, and what fails still is not asked at all ([`breaker`]).
+//!
+//! **Invariant:** nothing that a client writes is kept: what it calls a conversation is hashed, with its account.
+
+pub mod breaker;
+mod order;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use weir_ledger::AccountId;
+use weir_storage::Cache;
+use weir_storage::cache::Cached;
+use weir_storage::ids::{self, Hex};
+
+use self::breaker::{Breakers, Standing};
+use super::dialect::Conversation;
+use super::reasoning;
+use super::resolve::Resolved;
+use crate::catalog::{Candidate, Model};
+
+/// How long it is remembered who answered a conversation last: as long as providers keep prompts in their caches at most.
+const REMEMBERED: Duration = Duration::from_secs(3_600);
+
+/// What routing knows. Cheap to clone.
+#[derive(Clone)]
+pub struct Routing {
+    /// The breakers of all upstreams.
+    pub breakers: Breakers,
+    cache: Cache,
+}
+
+/// The upstreams that a request may ask, in order.
+pub struct Route {
+    model: Arc<Model>,
+    order: Vec<usize>,
+    affinity: Option<Affinity>,
+}
+
+/// Where a conversation is.
+struct Affinity {
+    /// Its name in the cache.
+    name: String,
+    /// Who would be asked first if nothing were remembered.
+    usual: String,
+    remembered: Option<String>,
+}
+
+impl Routing {
+    /// Routing that shares what it learns through this cache.
+    pub fn new(cache: Cache) -> Self {
+        Self {
+            breakers: Breakers::new(cache.clone()),
+            cache,
+        }
+    }
+
+    /// The way of a request among the candidates of its model that it may ask.
+    pub async fn route(
+        &self,
+        account: &AccountId,
+        resolved: &Resolved,
+        conversation: Option<&Conversation>,
+    ) -> Route {
+        let Resolved {
+            model,
+            allowed,
+            request,
+            ..
+        } = resolved;
+        let mut route = Route {
+            model: model.clone(),
+            order: allowed.clone(),
+            affinity: None,
+        };
+        if allowed.len() < 2 {
+            return route;
+        }
+        let candidates = &model.candidates;
+        let hashed = conversation.map(|conversation| hashed(conversation, account, &model.id));
+        route.order = match &hashed {
+            Some(hashed) => order::order(candidates, allowed, hashed.as_bytes()),
+            None => {
+                let seed = ids::unlike_any_other().to_be_bytes();
+                order::order(candidates, allowed, &seed)
+            }
+        };
+        if let Some(hashed) = hashed {
+            let name = format!("conversation:{hashed}");
+            let remembered = self.remembered(&name).await;
+            let usual = candidates[route.order[0]].key();
+            if let Some(key) = &remembered {
+                route.prefer(|candidate| candidate.key() == *key);
+            }
+            route.affinity = Some(Affinity {
+                name,
+                usual,
+                remembered,
+            });
+        }
+        if let Some(maker) = reasoning::latest_maker(request) {
+            route.prefer(|candidate| candidate.upstream.name == maker);
+        }
+        route.order.sort_by_cached_key(|index| {
+            match self.breakers.standing(&candidates[*index].key()) {
+                // For how long does not matter here: those of one kind stay as they stand.
+                Standing::Open(_) => Standing::Open(Duration::ZERO),
+                standing => standing,
+            }
+        });
+        route
+    }
+
+    /// Notes who answered, for the conversation's next turn.
+    pub async fn answered(&self, route: &Route, by: &Candidate) {
+        let Some(affinity) = &route.affinity else {
+            return;
+        };
+        let by = by.key();
+        if affinity.remembered.is_some() || affinity.usual != by {
+            // Whoever does not find it asks the usual one.
+            let _ = self
+                .cache
+                .put_value(&affinity.name, by.as_bytes(), REMEMBERED)
+                .await;
+        }
+    }
+
+    async fn remembered(&self, name: &str) -> Option<String> {
+        match self.cache.find_value(name).await {
+            Ok(Cached::Found(key)) => String::from_utf8(key).ok(),
+            // Whether anybody is served without the cache was decided when they were identified.
+            Ok(Cached::Absent(_)) | Err(_) => None,
+        }
+    }
+}
+
+impl Route {
+    /// Those that may be asked, in order; never empty.
+    pub fn candidates(&self) -> impl Iterator<Item = &Candidate> {
+        let order = self.order.iter();
+        order.map(|index| &self.model.candidates[*index])
+    }
+
+    /// Moves the first of this kind, if there is any, before all others.
+    fn prefer(&mut self, is_preferred: impl Fn(&Candidate) -> bool) {
+        let position = self.candidates().position(is_preferred);
+        if let Some(position) = position {
+            self.order[..=position].rotate_right(1);
+        }
+    }
+}
+
+/// A conversation as it may be kept: nobody can tell from it what was called so, or by whom.
+fn hashed(Conversation(name): &Conversation, account: &AccountId, model: &str) -> String {
+    let mut hasher = Sha256::new();
+    for part in [&account.0, model, name] {
+        // With its length, so that no two are one.
+        hasher.update((part.len() as u64).to_be_bytes());
+        hasher.update(part);
+    }
+    Hex(&hasher.finalize()).to_string()
+}

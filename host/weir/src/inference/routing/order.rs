@@ -1,0 +1,67 @@
+//! In which order a model's upstreams are asked.
+
+use std::cmp::Ordering;
+
+use sha2::{Digest, Sha256};
+
+use crate::catalog::Candidate;
+
+/// These candidates, those that have a weight first, drawn by it, and then the others as they stand.
+///
+/// The draw is weighted rendezvous hashing (Wang and Ravishankar 1998): the same for the same seed, whatever other
+/// candidates there are, so that a conversation moves only if what it was with is gone.
+pub(super) fn order(candidates: &[Candidate], allowed: &[usize], seed: &[u8]) -> Vec<usize> {
+    let mut order = allowed.to_vec();
+    if allowed.len() > 1 {
+        let place = |index: &usize| {
+            let candidate = &candidates[*index];
+            let weight = candidate.weight?;
+            Some(draw(seed, &candidate.key(), weight.get()))
+        };
+        order.sort_by(|a, b| match (place(a), place(b)) {
+            (Some(a), Some(b)) => a.total_cmp(&b),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (None, None) => Ordering::Equal,
+        });
+    }
+    order
+}
+
+/// A number that is the least of several with a probability in proportion to their weights.
+fn draw(seed: &[u8], key: &str, weight: u32) -> f64 {
+    let digest = Sha256::new()
+        .chain_update((seed.len() as u64).to_be_bytes())
+        .chain_update(seed)
+        .chain_update(key)
+        .finalize();
+    let (bytes, _) = digest.split_first_chunk().expect("it has 32 bytes");
+    // Evenly between 0 and 1, without either.
+    let uniform = ((u64::from_be_bytes(*bytes) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+    -uniform.ln() / f64::from(weight)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draws_come_out_by_weight() {
+        let first = |seed: usize| {
+            let seed = seed.to_be_bytes();
+            draw(&seed, "a", 3) < draw(&seed, "b", 1)
+        };
+        let wins = (0..10_000).filter(|seed| first(*seed)).count();
+        assert!((7_300..7_700).contains(&wins), "{wins}");
+    }
+
+    #[test]
+    fn a_draw_is_the_same_for_the_same_seed() {
+        assert!(
+            draw(b"seed", "a", 1)
+                .total_cmp(&draw(b"seed", "a", 1))
+                .is_eq()
+        );
+        assert!(draw(b"seed", "a", 1) != draw(b"other", "a", 1));
+    }
+}

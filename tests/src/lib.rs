@@ -11,7 +11,9 @@ pub mod issuer;
 pub mod ledger;
 pub mod oidc;
 pub mod sandbox;
+pub mod scenario;
 pub mod scripts;
+pub mod speaker;
 pub mod stores;
 pub mod upstream;
 

@@ -1,0 +1,309 @@
+//! One exchange, scripted for each provider's API: whatever adapter reads it, a client is told the same.
+
+use serde_json::{Value, json};
+
+use crate::upstream::Reply;
+
+/// What a model does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scenario {
+    /// Says `Hello there`.
+    Text,
+    /// Calls `look` with `{"at": 1}`.
+    Tool,
+    /// Says `Two`, and calls `look` with `{"at": 1}` and with nothing.
+    ParallelTools,
+    /// Thinks `Hm.`, and says `So`.
+    Reasoning,
+    /// Declines to answer.
+    Refusal,
+    /// Says `So`, and has no tokens left.
+    Length,
+    /// Says `So`, and fails; only in a stream.
+    ErrorInside,
+}
+
+/// Tokens of every exchange's input and output.
+pub const USED: (u64, u64) = (12, 7);
+
+/// Adapters that have an upstream.
+pub const ADAPTERS: [&str; 4] = ["openai", "anthropic", "gemini", "ollama"];
+
+impl Scenario {
+    /// All but the error.
+    pub const WHOLE: [Self; 6] = [
+        Self::Text,
+        Self::Tool,
+        Self::ParallelTools,
+        Self::Reasoning,
+        Self::Refusal,
+        Self::Length,
+    ];
+
+    /// What an upstream answers whose dialect this adapter speaks; `None` where its API has no such thing.
+    pub fn reply(self, adapter: &str, stream: bool) -> Option<Reply> {
+        if self == Self::ErrorInside && !stream || self == Self::Refusal && adapter == "ollama" {
+            return None;
+        }
+        Some(match (adapter, stream) {
+            ("openai", false) => self.openai(),
+            ("openai", true) => self.openai_stream(),
+            ("anthropic", false) => self.anthropic(),
+            ("anthropic", true) => self.anthropic_stream(),
+            ("gemini", _) => self.gemini(stream),
+            ("ollama", _) => self.ollama(stream),
+            _ => panic!("{adapter} has no upstream"),
+        })
+    }
+
+    fn openai(self) -> Reply {
+        let call = |id: &str, arguments: &str| json!({ "id": id, "type": "function", "function": { "name": "look", "arguments": arguments } });
+        let (message, finish) = match self {
+            Self::Text => (json!({ "content": "Hello there" }), "stop"),
+            Self::Tool => (
+                json!({ "content": null, "tool_calls": [call("t1", "{\"at\": 1}")] }),
+                "tool_calls",
+            ),
+            Self::ParallelTools => (
+                json!({ "content": "Two", "tool_calls": [call("t1", "{\"at\": 1}"), call("t2", "{}")] }),
+                "tool_calls",
+            ),
+            Self::Reasoning => (
+                json!({ "reasoning_content": "Hm.", "content": "So" }),
+                "stop",
+            ),
+            Self::Refusal => (json!({ "content": null, "refusal": "No." }), "stop"),
+            Self::Length => (json!({ "content": "So" }), "length"),
+            Self::ErrorInside => unreachable!("only in a stream"),
+        };
+        let choice = json!({ "index": 0, "message": message, "finish_reason": finish });
+        Reply::json(
+            200,
+            &json!({ "choices": [choice], "usage": openai_usage() }),
+        )
+    }
+
+    fn openai_stream(self) -> Reply {
+        let call = |index: usize, id: &str, arguments: &str| {
+            json!({ "tool_calls": [{
+                "index": index, "id": id, "type": "function", "function": { "name": "look", "arguments": arguments },
+            }] })
+        };
+        let more = |index: usize, arguments: &str| json!({ "tool_calls": [{ "index": index, "function": { "arguments": arguments } }] });
+        let said = |text: &str| json!({ "content": text });
+        let (deltas, finish) = match self {
+            Self::Text => (vec![said("Hello "), said("there")], "stop"),
+            Self::Tool => (
+                vec![call(0, "t1", "{\"at\""), more(0, ": 1}")],
+                "tool_calls",
+            ),
+            // Those of the first one come behind the second one's beginning.
+            Self::ParallelTools => (
+                vec![
+                    said("Two"),
+                    call(0, "t1", "{\"at\""),
+                    call(1, "t2", ""),
+                    more(0, ": 1}"),
+                    more(1, "{}"),
+                ],
+                "tool_calls",
+            ),
+            Self::Reasoning => (
+                vec![json!({ "reasoning_content": "Hm." }), said("So")],
+                "stop",
+            ),
+            Self::Refusal => (vec![json!({ "refusal": "No." })], "stop"),
+            Self::Length => (vec![said("So")], "length"),
+            Self::ErrorInside => (vec![said("So")], ""),
+        };
+        let chunk = |delta: Value, finish: Option<&str>| {
+            json!({ "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }] })
+                .to_string()
+        };
+        let mut events: Vec<_> = deltas.into_iter().map(|delta| chunk(delta, None)).collect();
+        if self == Self::ErrorInside {
+            events.push(
+                json!({ "error": { "message": "broken", "type": "server_error" } }).to_string(),
+            );
+        } else {
+            events.push(chunk(json!({}), Some(finish)));
+            events.push(json!({ "choices": [], "usage": openai_usage() }).to_string());
+            events.push("[DONE]".to_owned());
+        }
+        Reply::events(events)
+    }
+
+    fn anthropic_blocks(self) -> (Vec<Value>, &'static str) {
+        let text = |text: &str| json!({ "type": "text", "text": text });
+        let call = |id: &str, input: Value| json!({ "type": "tool_use", "id": id, "name": "look", "input": input });
+        match self {
+            Self::Text => (vec![text("Hello there")], "end_turn"),
+            Self::Tool => (vec![call("t1", json!({ "at": 1 }))], "tool_use"),
+            Self::ParallelTools => (
+                vec![
+                    text("Two"),
+                    call("t1", json!({ "at": 1 })),
+                    call("t2", json!({})),
+                ],
+                "tool_use",
+            ),
+            Self::Reasoning => (
+                vec![
+                    json!({ "type": "thinking", "thinking": "Hm.", "signature": "c2ln" }),
+                    text("So"),
+                ],
+                "end_turn",
+            ),
+            Self::Refusal => (Vec::new(), "refusal"),
+            Self::Length => (vec![text("So")], "max_tokens"),
+            Self::ErrorInside => (vec![text("So")], ""),
+        }
+    }
+
+    fn anthropic(self) -> Reply {
+        let (content, stop) = self.anthropic_blocks();
+        Reply::json(
+            200,
+            &json!({
+                "id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": content,
+                "stop_reason": stop, "usage": { "input_tokens": USED.0, "output_tokens": USED.1 },
+            }),
+        )
+    }
+
+    fn anthropic_stream(self) -> Reply {
+        let (blocks, stop) = self.anthropic_blocks();
+        let mut events = vec![json!({ "type": "message_start", "message": {
+            "id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [],
+            "usage": { "input_tokens": USED.0, "output_tokens": 1 },
+        } })];
+        for (index, mut block) in blocks.into_iter().enumerate() {
+            let deltas = match block["type"].as_str() {
+                Some("text") => vec![
+                    json!({ "type": "text_delta", "text": std::mem::take(&mut block["text"]) }),
+                ],
+                Some("thinking") => vec![
+                    json!({ "type": "thinking_delta", "thinking": std::mem::take(&mut block["thinking"]) }),
+                    json!({ "type": "signature_delta", "signature": std::mem::take(&mut block["signature"]) }),
+                ],
+                _ => {
+                    let input = std::mem::replace(&mut block["input"], json!({}));
+                    vec![json!({ "type": "input_json_delta", "partial_json": input.to_string() })]
+                }
+            };
+            for field in ["text", "thinking", "signature"] {
+                if block.get(field).is_some() {
+                    block[field] = "".into();
+                }
+            }
+            events.push(
+                json!({ "type": "content_block_start", "index": index, "content_block": block }),
+            );
+            for delta in deltas {
+                events
+                    .push(json!({ "type": "content_block_delta", "index": index, "delta": delta }));
+            }
+            if self != Self::ErrorInside {
+                events.push(json!({ "type": "content_block_stop", "index": index }));
+            }
+        }
+        if self == Self::ErrorInside {
+            events.push(
+                json!({ "type": "error", "error": { "type": "api_error", "message": "broken" } }),
+            );
+        } else {
+            events.push(json!({
+                "type": "message_delta", "delta": { "stop_reason": stop }, "usage": { "output_tokens": USED.1 },
+            }));
+            events.push(json!({ "type": "message_stop" }));
+        }
+        Reply::events(events.iter().map(Value::to_string))
+    }
+
+    fn gemini(self, stream: bool) -> Reply {
+        let call = |args: Value| json!({ "functionCall": { "name": "look", "args": args } });
+        let text = |text: &str| json!({ "text": text });
+        let (parts, finish) = match self {
+            Self::Text => (vec![text("Hello "), text("there")], "STOP"),
+            Self::Tool => (vec![call(json!({ "at": 1 }))], "STOP"),
+            Self::ParallelTools => (
+                vec![text("Two"), call(json!({ "at": 1 })), call(json!({}))],
+                "STOP",
+            ),
+            Self::Reasoning => (
+                vec![json!({ "text": "Hm.", "thought": true }), text("So")],
+                "STOP",
+            ),
+            Self::Refusal => (Vec::new(), "SAFETY"),
+            Self::Length => (vec![text("So")], "MAX_TOKENS"),
+            Self::ErrorInside => (vec![text("So")], ""),
+        };
+        // Of the output, thoughts are counted apart.
+        let thoughts = if self == Self::Reasoning { 3 } else { 0 };
+        let usage = json!({
+            "promptTokenCount": USED.0, "candidatesTokenCount": USED.1 - thoughts, "thoughtsTokenCount": thoughts,
+        });
+        if !stream {
+            let candidate =
+                json!({ "content": { "role": "model", "parts": parts }, "finishReason": finish });
+            return Reply::json(
+                200,
+                &json!({ "candidates": [candidate], "usageMetadata": usage }),
+            );
+        }
+        let chunk = |part: Value| json!({ "candidates": [{ "content": { "role": "model", "parts": [part] } }] });
+        let mut events: Vec<_> = parts.into_iter().map(chunk).collect();
+        events.push(match self {
+            Self::ErrorInside => {
+                json!({ "error": { "code": 500, "message": "broken", "status": "INTERNAL" } })
+            }
+            _ => json!({ "candidates": [{ "finishReason": finish }], "usageMetadata": usage }),
+        });
+        Reply::events(events.iter().map(Value::to_string))
+    }
+
+    fn ollama(self, stream: bool) -> Reply {
+        let call =
+            |arguments: Value| json!({ "function": { "name": "look", "arguments": arguments } });
+        let (message, reason) = match self {
+            Self::Text => (json!({ "content": "Hello there" }), "stop"),
+            Self::Tool => (
+                json!({ "content": "", "tool_calls": [call(json!({ "at": 1 }))] }),
+                "stop",
+            ),
+            Self::ParallelTools => (
+                json!({ "content": "Two", "tool_calls": [call(json!({ "at": 1 })), call(json!({}))] }),
+                "stop",
+            ),
+            Self::Reasoning => (json!({ "content": "So", "thinking": "Hm." }), "stop"),
+            Self::Length => (json!({ "content": "So" }), "length"),
+            Self::ErrorInside => (json!({ "content": "So" }), ""),
+            Self::Refusal => unreachable!("its API has none"),
+        };
+        let end = json!({
+            "done": true, "done_reason": reason, "prompt_eval_count": USED.0, "eval_count": USED.1,
+        });
+        let with = |message: Value, rest: &Value| {
+            let mut line = rest.clone();
+            line["model"] = "m".into();
+            line["message"] = message;
+            line["message"]["role"] = "assistant".into();
+            line
+        };
+        if !stream {
+            return Reply::json(200, &with(message, &end));
+        }
+        let first = with(message, &json!({ "done": false }));
+        let last = match self {
+            Self::ErrorInside => json!({ "error": "broken" }),
+            _ => with(json!({ "content": "" }), &end),
+        };
+        Reply::new(200)
+            .header("content-type", "application/x-ndjson")
+            .body(format!("{first}\n{last}\n"))
+    }
+}
+
+fn openai_usage() -> Value {
+    json!({ "prompt_tokens": USED.0, "completion_tokens": USED.1 })
+}

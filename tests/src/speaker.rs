@@ -1,0 +1,291 @@
+//! Clients of each dialect, as far as tests compare what they are told.
+
+use serde_json::{Value, json};
+
+use crate::client::{Answer, Client, chunks};
+
+/// A dialect that clients speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Speaker {
+    /// OpenAI's Chat Completions.
+    Chat,
+    /// Anthropic's Messages.
+    Messages,
+}
+
+/// How an answer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum End {
+    /// It was whole.
+    #[default]
+    Stop,
+    /// With calls of tools.
+    Tools,
+    /// With no tokens left.
+    Length,
+    /// The model, or its provider, declined.
+    Declined,
+}
+
+/// What a client is told, in no dialect's words.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Told {
+    /// What the model said.
+    pub text: String,
+    /// What it thought, as far as that is shown.
+    pub reasoning: String,
+    /// The calls: name and arguments.
+    pub calls: Vec<(String, Value)>,
+    /// How it ended.
+    pub end: End,
+    /// Tokens of input and output.
+    pub used: (u64, u64),
+}
+
+impl Speaker {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Chat, Self::Messages];
+
+    /// Where it asks.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Chat => "/v1/chat/completions",
+            Self::Messages => "/v1/messages",
+        }
+    }
+
+    /// A question to a model that may call `look`.
+    pub fn question(self, model: &str, text: &str, stream: bool) -> Value {
+        let schema = json!({ "type": "object", "properties": { "at": { "type": "integer" } } });
+        let message = json!({ "role": "user", "content": text });
+        match self {
+            Self::Chat => json!({
+                "model": model, "messages": [message], "stream": stream,
+                "tools": [{ "type": "function", "function": { "name": "look", "parameters": schema } }],
+            }),
+            Self::Messages => json!({
+                "model": model, "messages": [message], "stream": stream, "max_tokens": 100,
+                "tools": [{ "name": "look", "input_schema": schema }],
+            }),
+        }
+    }
+
+    /// Asks, and reads the whole answer.
+    pub async fn ask(self, client: &Client, model: &str) -> Told {
+        let question = self.question(model, "Hello", false);
+        let answer = client.post(self.path(), &question).await;
+        assert_eq!(answer.status, 200, "{self:?}: {}", answer.text());
+        self.read(&answer.json())
+    }
+
+    /// Asks for a stream, and reads all of it. The error that it ends with, if it does.
+    pub async fn ask_streamed(self, client: &Client, model: &str) -> Result<Told, Value> {
+        let question = self.question(model, "Hello", true);
+        let stream = client.stream(self.path(), &question).await;
+        assert_eq!(stream.status, 200, "{self:?}");
+        let events = stream.rest().await;
+        match self.error_event(&events) {
+            Some(error) => Err(error),
+            None => Ok(self.read_stream(&events)),
+        }
+    }
+
+    /// The object about an error, as its SDK finds it.
+    pub fn error(self, answer: &Answer) -> Value {
+        answer.json()["error"].clone()
+    }
+
+    /// The status by which it is told what others are by this one.
+    pub fn status(self, status: u16) -> u16 {
+        match (self, status) {
+            (Self::Messages, 503) => 529,
+            _ => status,
+        }
+    }
+
+    /// That of a stream that has begun.
+    pub fn error_event(self, events: &[String]) -> Option<Value> {
+        let last = events.last()?;
+        let data = last.strip_prefix("event: error\ndata: ")?;
+        let error: Value = serde_json::from_str(data).expect("JSON");
+        Some(error["error"].clone())
+    }
+
+    fn read(self, answer: &Value) -> Told {
+        match self {
+            Self::Chat => {
+                let choice = &answer["choices"][0];
+                let calls = choice["message"]["tool_calls"].as_array();
+                told_in_chat(
+                    &choice["message"],
+                    calls.cloned().unwrap_or_default(),
+                    &choice["finish_reason"],
+                    &answer["usage"],
+                )
+            }
+            Self::Messages => told_in_messages(
+                answer["content"].as_array().expect("blocks"),
+                &answer["stop_reason"],
+                &answer["usage"],
+            ),
+        }
+    }
+
+    fn read_stream(self, events: &[String]) -> Told {
+        match self {
+            Self::Chat => read_chat_stream(&chunks(events)),
+            Self::Messages => read_messages_stream(events),
+        }
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_default()
+}
+
+/// The arguments of a call, and a check of its id.
+fn call(seen: &mut Vec<String>, id: &Value, name: &Value, arguments: Value) -> (String, Value) {
+    let id = text(id);
+    assert!(!id.is_empty() && !seen.contains(&id), "{id:?} of {seen:?}");
+    seen.push(id);
+    (text(name), arguments)
+}
+
+fn told_in_chat(message: &Value, calls: Vec<Value>, finish: &Value, usage: &Value) -> Told {
+    let mut seen = Vec::new();
+    let calls = calls.iter().map(|called| {
+        let function = &called["function"];
+        let arguments = serde_json::from_str(&text(&function["arguments"])).expect("JSON");
+        call(&mut seen, &called["id"], &function["name"], arguments)
+    });
+    let calls = calls.collect();
+    Told {
+        text: text(&message["content"]),
+        reasoning: text(&message["reasoning_content"]),
+        calls,
+        end: match finish.as_str() {
+            Some("stop") if message["refusal"].is_string() => End::Declined,
+            Some("stop") => End::Stop,
+            Some("tool_calls") => End::Tools,
+            Some("length") => End::Length,
+            Some("content_filter") => End::Declined,
+            other => panic!("{other:?}"),
+        },
+        used: (
+            number(&usage["prompt_tokens"]),
+            number(&usage["completion_tokens"]),
+        ),
+    }
+}
+
+fn read_chat_stream(chunks: &[Value]) -> Told {
+    let (mut message, mut calls, mut finish) = (json!({}), Vec::<Value>::new(), Value::Null);
+    let append = |to: &mut Value, more: &Value| {
+        if let Some(more) = more.as_str() {
+            *to = (text(to) + more).into();
+        }
+    };
+    for chunk in chunks {
+        let choice = &chunk["choices"][0];
+        let delta = &choice["delta"];
+        for field in ["content", "reasoning_content", "refusal"] {
+            if delta[field].is_string() {
+                append(&mut message[field], &delta[field]);
+            }
+        }
+        for more in delta["tool_calls"].as_array().into_iter().flatten() {
+            let index = usize::try_from(number(&more["index"])).expect("an index");
+            if calls.len() <= index {
+                calls.resize(index + 1, json!({ "function": {} }));
+            }
+            append(&mut calls[index]["id"], &more["id"]);
+            for field in ["name", "arguments"] {
+                append(
+                    &mut calls[index]["function"][field],
+                    &more["function"][field],
+                );
+            }
+        }
+        if choice["finish_reason"].is_string() {
+            finish = choice["finish_reason"].clone();
+        }
+    }
+    let usage = &chunks.last().expect("chunks")["usage"];
+    told_in_chat(&message, calls, &finish, usage)
+}
+
+fn told_in_messages(blocks: &[Value], stop: &Value, usage: &Value) -> Told {
+    let (mut told, mut seen) = (Told::default(), Vec::new());
+    for block in blocks {
+        match block["type"].as_str() {
+            Some("text") => told.text.push_str(&text(&block["text"])),
+            Some("thinking") => told.reasoning.push_str(&text(&block["thinking"])),
+            Some("tool_use") => told.calls.push(call(
+                &mut seen,
+                &block["id"],
+                &block["name"],
+                block["input"].clone(),
+            )),
+            other => panic!("{other:?}"),
+        }
+    }
+    told.end = match stop.as_str() {
+        Some("end_turn") => End::Stop,
+        Some("tool_use") => End::Tools,
+        Some("max_tokens") => End::Length,
+        Some("refusal") => End::Declined,
+        other => panic!("{other:?}"),
+    };
+    let input = [
+        "input_tokens",
+        "cache_read_input_tokens",
+        "cache_creation_input_tokens",
+    ];
+    told.used = (
+        input.map(|field| number(&usage[field])).iter().sum(),
+        number(&usage["output_tokens"]),
+    );
+    told
+}
+
+fn read_messages_stream(events: &[String]) -> Told {
+    let (mut blocks, mut stop, mut usage) = (Vec::<Value>::new(), Value::Null, json!({}));
+    let mut inputs = Vec::<String>::new();
+    for event in events {
+        let Some((_, data)) = event.split_once("data: ") else {
+            continue;
+        };
+        let data: Value = serde_json::from_str(data).expect("JSON");
+        let index = usize::try_from(number(&data["index"])).expect("an index");
+        let delta = &data["delta"];
+        match data["type"].as_str() {
+            Some("content_block_start") => {
+                blocks.push(data["content_block"].clone());
+                inputs.push(String::new());
+            }
+            Some("content_block_delta") => {
+                for field in ["text", "thinking"] {
+                    if let Some(more) = delta[field].as_str() {
+                        blocks[index][field] = (text(&blocks[index][field]) + more).into();
+                    }
+                }
+                inputs[index].push_str(&text(&delta["partial_json"]));
+            }
+            Some("message_delta") => {
+                stop = delta["stop_reason"].clone();
+                usage = data["usage"].clone();
+            }
+            _ => {}
+        }
+    }
+    for (block, input) in blocks.iter_mut().zip(inputs) {
+        if !input.is_empty() {
+            block["input"] = serde_json::from_str(&input).expect("JSON");
+        }
+    }
+    told_in_messages(&blocks, &stop, &usage)
+}

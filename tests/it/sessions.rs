@@ -1,12 +1,14 @@
 //! Sessions: what was said before goes before what is said now, for its user alone.
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sqlx::Row;
+use sqlx::{Connection, Executor, Row};
 use tempfile::TempDir;
 use tests::gateway::Builder;
-use tests::stores::{Postgres, Redis};
+use tests::stores::{Durability, Postgres, Redis};
 use tests::{Client, Gate, Gateway, Reply, Upstream, chat, patiently};
 use tokio::task::JoinSet;
 use weir_storage::clock::ManualClock;
@@ -406,6 +408,70 @@ async fn sessions_are_sealed_bound_to_their_place_and_outlive_a_new_key() {
         .get("/session/a/history")
         .await
         .error(404, "NOT_FOUND");
+}
+
+/// Which words that begin with `canary-` the files below a folder hold.
+fn canaries<'a>(folder: &Path, words: &[&'a str]) -> BTreeSet<&'a str> {
+    let mut found = BTreeSet::new();
+    for entry in std::fs::read_dir(folder).expect("it can be read") {
+        let path = entry.expect("it can be read").path();
+        if path.is_dir() {
+            found.append(&mut canaries(&path, words));
+        }
+        // A file may be gone again.
+        let file = std::fs::read(&path).unwrap_or_default();
+        for (at, _) in file.iter().enumerate().filter(|(_, byte)| **byte == b'c') {
+            let here = words
+                .iter()
+                .filter(|word| file[at..].starts_with(word.as_bytes()));
+            found.extend(here);
+        }
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_said_is_in_no_file_of_a_store() {
+    let (asked, answered) = ("canary-question-5eL2", "canary-answer-9pQ7");
+    // That one is there: what is looked for would be found.
+    let session = "canary-session-3kW4";
+    let words = [asked, answered, session];
+    let (postgres, redis) = (Postgres::start(Durability::Fast), Redis::start());
+    let database = postgres.create_database().await;
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat(answered));
+    for (builder, expected) in [
+        (Gateway::builder(), BTreeSet::from([session])),
+        (Gateway::builder().postgres(&database), BTreeSet::new()),
+        (Gateway::builder().redis(&redis.url()), BTreeSet::new()),
+    ] {
+        let gateway = builder.upstream("scripted", &upstream).start().await;
+        let client = gateway.client();
+        let with_key = client.clone().with_header("idempotency-key", "canary-key");
+        say(&with_key, session, asked).await;
+        assert_eq!(history(&client, session).await.len(), 2);
+        // Stopping empties SQLite's log.
+        let running = canaries(&gateway.data_dir(), &words);
+        let folder = gateway.stop().await;
+        for found in [running, canaries(folder.path(), &words)] {
+            assert_eq!(found, expected, "{folder:?}");
+        }
+    }
+    for command in ["CONFIG SET rdbcompression no", "SAVE"] {
+        assert!(redis.command(command).ends_with("+OK\r\n"), "{command}");
+    }
+    let mut connection = sqlx::AnyConnection::connect(database.expose())
+        .await
+        .expect("it answers");
+    let checkpoint = connection.execute("CHECKPOINT").await;
+    checkpoint.expect("what is in memory is in files");
+    for folder in [postgres.folder(), redis.folder()] {
+        assert_eq!(
+            canaries(folder, &words),
+            BTreeSet::from([session]),
+            "{folder:?}"
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

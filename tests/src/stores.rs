@@ -243,6 +243,11 @@ impl Postgres {
         ))
     }
 
+    /// The folder with all its files.
+    pub fn folder(&self) -> &Path {
+        &self.server.folder
+    }
+
     /// Kills it and its sessions, as a crash would.
     pub fn kill(&self) {
         self.server.kill();
@@ -308,6 +313,11 @@ impl Redis {
             "redis://:{PASSWORD}@127.0.0.1:{}",
             self.server.port
         ))
+    }
+
+    /// The folder that it dumps into.
+    pub fn folder(&self) -> &Path {
+        &self.server.folder
     }
 
     /// Kills it.

@@ -26,6 +26,7 @@ mod neighbours;
 mod postgres;
 mod process;
 mod redis;
+mod rotations;
 mod shares;
 mod sizes;
 mod strangers;
@@ -34,7 +35,7 @@ mod wipe;
 
 use std::process::ExitCode;
 
-const ROWS: [(&str, &str); 23] = [
+const ROWS: [(&str, &str); 24] = [
     (
         "W-A",
         "twenty kinds of hostile guests against one gateway: each ends alone, and leaves no memory behind",
@@ -120,6 +121,10 @@ const ROWS: [(&str, &str); 23] = [
         "the disk full for 30 s under load: no answer without its charge, not ready meanwhile, and back within 5 s",
     ),
     (
+        "E2",
+        "sealing keys replaced three times on two nodes while sessions go on: none is lost, and none opens whose key is gone",
+    ),
+    (
         "N2",
         "1,100 requests at once of one free key, to a model that answers slowly and to an upstream that stalls, beside another user's",
     ),
@@ -164,6 +169,7 @@ fn main() -> ExitCode {
             "N6" => strangers::fill(),
             "L11" => clocks::run(),
             "L13" => disk::run(),
+            "E2" => rotations::run(),
             _ => {
                 eprintln!("there is no row {row:?}");
                 false

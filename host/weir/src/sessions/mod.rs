@@ -19,6 +19,7 @@ pub mod settings;
 use std::time::Duration;
 
 use http::StatusCode;
+use tokio::time::Instant;
 
 use self::answer::Recorder;
 use self::record::{Conversation, Said};
@@ -44,6 +45,10 @@ const PRUNE_EVERY: Duration = Duration::from_secs(600);
 
 /// How often a turn is appended anew where others got in between.
 const ATTEMPTS: u32 = 64;
+
+/// How long it is tried where the store does not answer in time, and how often: the answer waits for it.
+const KEEP_TIMEOUT: Duration = Duration::from_secs(3);
+const KEEP_PAUSE: Duration = Duration::from_millis(100);
 
 /// The sessions of all users. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -201,52 +206,67 @@ impl Turn {
         self.answer.event(event);
     }
 
-    /// Appends the request and its answer to the session. A session that cannot be written loses the turn: the answer is
-    /// its client's all the same.
-    pub async fn keep(self) {
-        let id = self.key.id.clone();
-        match self.append().await {
-            Ok(true) => {}
-            Ok(false) => tracing::warn!(
-                session = id,
-                "a session has too many turns at once to keep one"
-            ),
-            Err(error) => tracing::error!(session = id, %error, "a turn of a session is not kept"),
+    /// Appends the request and its answer to the session, also where its store is too busy at first. A session that cannot
+    /// be written loses the turn: the answer is its client's all the same.
+    pub async fn keep(mut self) {
+        let answer = std::mem::take(&mut self.answer);
+        let answer = answer.into_said(self.sessions.clock.now());
+        let asked = std::mem::take(&mut self.asked);
+        let said = [asked, answer.into_iter().collect()].concat();
+        let deadline = Instant::now() + KEEP_TIMEOUT;
+        let (mut attempts, mut may_be_kept) = (0, false);
+        let id = &self.key.id;
+        loop {
+            match self.append(&said, attempts == 0, may_be_kept).await {
+                Ok(true) => return,
+                Ok(false) if attempts == ATTEMPTS => {
+                    tracing::warn!(
+                        session = id,
+                        "a session has too many turns at once to keep one"
+                    );
+                    return;
+                }
+                Ok(false) => {}
+                Err(error) if Instant::now() >= deadline => {
+                    tracing::error!(session = id, %error, "a turn of a session is not kept");
+                    return;
+                }
+                // It may have been written all the same.
+                Err(_) => {
+                    may_be_kept = true;
+                    tokio::time::sleep(KEEP_PAUSE).await;
+                }
+            }
+            attempts += 1;
         }
     }
 
-    async fn append(self) -> Result<bool, ExpiringError> {
-        let Self {
-            sessions,
-            key,
-            before,
-            asked,
-            answer,
-        } = self;
-        let now = sessions.clock.now();
-        let said = [asked, answer.into_said(now).into_iter().collect()].concat();
-        for attempt in 0..ATTEMPTS {
-            let (version, mut conversation) = match (attempt, &before) {
-                // As it was found, which is as it is unless there was another turn.
-                (0, Some(held)) => (Some(held.version), held.conversation.clone()),
-                (0, None) => (None, Conversation::default()),
-                _ => match (sessions.find(&key).await?, &before) {
-                    (Some(held), _) => (Some(held.version), held.conversation),
-                    // It ended while this turn was under way, and goes on with it.
-                    (None, Some(held)) if sessions.clock.now() >= held.expires_at => {
-                        (None, held.conversation.clone())
-                    }
-                    // It was deleted.
-                    (None, Some(_)) => return Ok(true),
-                    (None, None) => (None, Conversation::default()),
-                },
-            };
-            conversation.append(said.clone());
-            if sessions.write(&key, version, &conversation).await? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+    /// Returns whether the session has it, or was deleted; not if another turn got in between.
+    async fn append(
+        &self,
+        said: &[Said],
+        is_first: bool,
+        may_be_kept: bool,
+    ) -> Result<bool, ExpiringError> {
+        let (sessions, key) = (&self.sessions, &self.key);
+        let (version, mut conversation) = match (&self.before, is_first) {
+            // As it was found, which is as it is unless there was another turn.
+            (Some(held), true) => (Some(held.version), held.conversation.clone()),
+            (None, true) => (None, Conversation::default()),
+            (before, false) => match (sessions.find(key).await?, before) {
+                (Some(held), _) if may_be_kept && held.conversation.has(said) => return Ok(true),
+                (Some(held), _) => (Some(held.version), held.conversation),
+                // It ended while this turn was under way, and goes on with it.
+                (None, Some(held)) if sessions.clock.now() >= held.expires_at => {
+                    (None, held.conversation.clone())
+                }
+                // It was deleted.
+                (None, Some(_)) => return Ok(true),
+                (None, None) => (None, Conversation::default()),
+            },
+        };
+        conversation.append(said.to_vec());
+        sessions.write(key, version, &conversation).await
     }
 }
 

@@ -145,6 +145,11 @@ impl Conversation {
         self.0.drain(..first.unwrap_or(self.0.len()));
     }
 
+    /// Whether it has a turn that ended with this: two do not end alike in the same millisecond.
+    pub(super) fn has(&self, turn: &[Said]) -> bool {
+        turn.last().is_none_or(|last| self.0.contains(last))
+    }
+
     fn fit(&mut self) {
         let bytes = |all: &[Said]| all.iter().map(Said::bytes).sum::<usize>();
         for index in 0..self.0.len() {

@@ -1,7 +1,7 @@
-//! What each adapter makes of the same requests.
+//! What each adapter makes of the same requests, and of recorded answers of its provider.
 //!
-//! `tests/conformance` has the requests. What `weir plugin try` prints of one with an adapter stands beside it in a
-//! `.snap` file, which must stay as it is.
+//! `tests/conformance` has the requests, and in `answers` a folder of answers for each adapter. What
+//! `weir plugin try` prints of one stands beside it in a `.snap` file, which must stay as it is.
 //! `WEIR_ACCEPT=1 cargo test -p tests --test it conformance` writes what is new or has changed: read it then,
 //! for it is what providers will be sent.
 
@@ -13,9 +13,12 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use tests::sandbox::{load, sandbox};
-use weir::cli::plugin::Trial;
+use weir::cli::plugin::{Recording, Trial};
 use weir::inference::dialect::{self, ChatCall, anthropic_messages};
 use weir::plugins::{Component, bundled};
+
+/// Larger than any answer here.
+const WHOLE: NonZeroUsize = NonZeroUsize::MAX;
 
 /// The end of a request's name that is of Anthropic's dialect, for what `POST /chat` has no words for.
 const MESSAGES: &str = ".messages";
@@ -115,15 +118,20 @@ fn request(file: &Path) -> ChatCall {
 }
 
 /// What `weir plugin try` prints.
-async fn printed(component: &Component, call: ChatCall) -> String {
+async fn printed(
+    component: &Component,
+    call: ChatCall,
+    recordings: Vec<Recording>,
+    chunk: NonZeroUsize,
+) -> String {
     let trial = Trial {
         component,
-        chunk: NonZeroUsize::MAX,
+        chunk,
         answer_bytes: u64::MAX,
     };
     let mut out = Vec::new();
     // A failure is what is printed last.
-    let _ = trial.run(call, &[], Vec::new(), &mut out).await;
+    let _ = trial.run(call, &[], recordings, &mut out).await;
     String::from_utf8(out).expect("UTF-8")
 }
 
@@ -179,7 +187,7 @@ async fn every_request_becomes_what_its_snapshots_say() {
     let adapters = adapters().await;
     for file in files(&folder(), "json") {
         for (adapter, component) in &adapters {
-            let printed = printed(component, request(&file)).await;
+            let printed = printed(component, request(&file), Vec::new(), WHOLE).await;
             let lines = printed.lines().map(|line| match line {
                 sent if sent.starts_with("{\"send\"") => indented(sent) + "\n",
                 other => format!("{other}\n"),
@@ -189,4 +197,38 @@ async fn every_request_becomes_what_its_snapshots_say() {
         }
     }
     snapshots.check(&folder());
+}
+
+#[tokio::test]
+async fn every_recorded_answer_becomes_the_events_of_its_snapshot() {
+    for (adapter, component) in adapters().await {
+        let folder = folder().join("answers").join(adapter);
+        // The demo has no upstream that could answer.
+        if !folder.exists() {
+            continue;
+        }
+        let mut snapshots = Snapshots::default();
+        for file in files(&folder, "http") {
+            let asked = if stem(&file).ends_with("-stream") {
+                "streamed.json"
+            } else {
+                "basic.json"
+            };
+            let events = async |chunk| {
+                let bytes = fs::read(&file).expect("it was listed");
+                let recording = Recording::parse(&bytes).expect("as curl -i prints it");
+                let call = request(&self::folder().join(asked));
+                let printed = printed(&component, call, vec![recording], chunk).await;
+                let lines = printed
+                    .lines()
+                    .filter(|line| !line.starts_with("{\"send\""));
+                lines.map(|line| format!("{line}\n")).collect::<String>()
+            };
+            let whole = events(WHOLE).await;
+            let pieces = events(const { NonZeroUsize::new(7).expect("more than 0") }).await;
+            assert_eq!(pieces, whole, "{} in pieces", file.display());
+            snapshots.compare(file.with_extension("snap"), &whole);
+        }
+        snapshots.check(&folder);
+    }
 }

@@ -57,10 +57,55 @@ impl Refused {
         self.body.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 
-    /// What was kept, with what is not UTF-8 replaced.
+    /// What was kept, with what is not UTF-8 replaced, and without the framing of a stream that it came in.
     pub fn text(&self) -> Cow<'_, str> {
-        String::from_utf8_lossy(&self.body)
+        match String::from_utf8_lossy(&self.body) {
+            Cow::Borrowed(text) => Cow::Borrowed(unframed(text)),
+            Cow::Owned(text) => Cow::Owned(unframed(&text).to_owned()),
+        }
     }
+}
+
+/// What a body is by the looks of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Looks {
+    /// An object or a list.
+    Json,
+    /// Server-sent events.
+    Events,
+    /// Neither of the two.
+    Else,
+}
+
+/// Guesses what a body is by how it begins, of which one byte that is no white space is enough. Some servers label an
+/// error or a whole answer as the stream that was asked for, or a stream as JSON.
+#[derive(Debug, Default)]
+pub struct Guess(bool);
+
+impl Guess {
+    /// The guess, once: at the first bytes that show it.
+    pub fn guess(&mut self, bytes: &[u8]) -> Option<Looks> {
+        if self.0 {
+            return None;
+        }
+        let first = bytes.trim_ascii_start().first()?;
+        self.0 = true;
+        Some(match first {
+            b'{' | b'[' => Looks::Json,
+            // `data`, `event`, `id`, `retry`, and a comment.
+            b'd' | b'e' | b'i' | b'r' | b':' => Looks::Events,
+            _ => Looks::Else,
+        })
+    }
+}
+
+/// The data of the first event, of what is framed as events: some servers frame a refusal as they would the answer.
+pub fn unframed(text: &str) -> &str {
+    if !text.starts_with("data:") && !text.starts_with("event:") {
+        return text;
+    }
+    let data = text.lines().find_map(|line| line.strip_prefix("data:"));
+    data.map_or(text, str::trim)
 }
 
 /// The media type of a response, in lower case; empty if there is none.

@@ -3,6 +3,15 @@
 //!
 //! Only with the feature `testing`, which tests alone turn on.
 
+mod mutator;
+mod recorded;
+
+pub use mutator::Mutator;
+pub use recorded::{
+    Recorded, check_every_beginning_of_recorded, check_every_cut_of_recorded,
+    check_mutations_of_recorded, recorded,
+};
+
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -386,59 +395,18 @@ pub fn check_every_truncation<E: Exchange>(headers: &[(&str, &str)], answer: &st
 /// If one is read otherwise.
 pub fn check_mutations<E: Exchange>(headers: &[(&str, &str)], answers: &[&str]) {
     const TIMES: u64 = 400;
+    let others: Vec<&[u8]> = answers.iter().map(|answer| answer.as_bytes()).collect();
     for (seed, answer) in (1..).zip(answers) {
-        let mut random = Random(seed);
+        let mut mutator = Mutator::new(seed);
         for _ in 0..TIMES {
-            let bytes = mutated(answer.as_bytes(), &mut random);
-            let piece_bytes = 1 + random.below(64);
+            let bytes = mutator.mutated(answer.as_bytes(), &others);
+            let piece_bytes = 1 + mutator.below(64);
             let pieces = bytes.chunks(piece_bytes);
             let (events, result) = receive::<E>(streamed(""), 200, headers, pieces);
             let whole = receive::<E>(streamed(""), 200, headers, [&bytes[..]]);
             assert_eq!((events, result.is_ok()), (whole.0, whole.1.is_ok()));
         }
     }
-}
-
-/// Xorshift: enough to break things in the same way each time.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % bound.max(1) as u64).unwrap_or_default()
-    }
-}
-
-fn mutated(bytes: &[u8], random: &mut Random) -> Vec<u8> {
-    const PIECES: [&[u8]; 16] = [
-        b"null", b"{}", b"[]", b"\"\"", b"-1", b"1e999", b"0.5", b"\n\n", b"data: ", b"}", b"\"",
-        b"\\u0000", b"\\ud83e", b"\xFF", b",", b"true",
-    ];
-    let mut bytes = bytes.to_vec();
-    for _ in 0..=random.below(3) {
-        let start = random.below(bytes.len());
-        let end = start + random.below((bytes.len() - start).min(40));
-        match random.below(5) {
-            0 => bytes.truncate(start),
-            1 => drop(bytes.drain(start..end)),
-            2 => {
-                let again = bytes[start..end].to_vec();
-                bytes.splice(start..start, again);
-            }
-            3 => {
-                let piece = PIECES[random.below(PIECES.len())];
-                bytes.splice(start..end, piece.iter().copied());
-            }
-            _ => {
-                if let Some(byte) = bytes.get_mut(start) {
-                    *byte ^= 1 << random.below(8);
-                }
-            }
-        }
-    }
-    bytes
 }
 
 /// Checks what the host checks of events: blocks are numbered in turn, pieces belong to open blocks,

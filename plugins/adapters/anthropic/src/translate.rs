@@ -29,7 +29,7 @@ use weir_sdk::adapter::{
     Begun, CredentialSlot, Description, Event, Exchange, Failure, HttpRequest, HttpResponseHead,
     RefusedSetting, Request, Setting, Step, Task,
 };
-use weir_sdk::response::{self, Refused, Whole};
+use weir_sdk::response::{self, Guess, Looks, Refused, Whole};
 use weir_sdk::sse::Sse;
 
 /// What this dialect is called, here and by clients that speak it themselves.
@@ -43,6 +43,7 @@ const PATH: &str = "/messages";
 pub struct Anthropic {
     asked_for_stream: bool,
     response: Response,
+    guess: Guess,
     answer: Answer,
 }
 
@@ -85,6 +86,7 @@ impl Exchange for Anthropic {
             exchange: Self {
                 asked_for_stream: chat.stream,
                 response: Response::Whole(Whole::default()),
+                guess: Guess::default(),
                 answer: Answer::new(weir_sdk::custom::names(chat)),
             },
             step: Step::Send(HttpRequest {
@@ -118,6 +120,15 @@ impl Exchange for Anthropic {
     }
 
     fn body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
+        match (self.guess.guess(bytes), &self.response) {
+            (Some(Looks::Events), Response::Whole(_)) => {
+                self.response = Response::Stream(Sse::default());
+            }
+            (Some(Looks::Json), Response::Stream(_)) => {
+                self.response = Response::Whole(Whole::default());
+            }
+            _ => {}
+        }
         match &mut self.response {
             Response::Whole(whole) => whole.push(bytes)?,
             Response::Stream(stream) => {

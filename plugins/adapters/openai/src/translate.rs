@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | `output-limit-field` | `max_completion_tokens` (default), `max_tokens` | what the server calls the output limit |
 //! | `stream-usage` | `true` (default), `false` | whether to ask for usage in a stream; for servers that refuse `stream_options` |
-//! | `reasoning-field` | `none` (default), `reasoning_content`, `reasoning` | where an assistant message carries its reasoning back |
+//! | `reasoning-field` | `none` (default), `reasoning_content`, `reasoning`, `reasoning_details` | where an assistant message carries its reasoning back; the last one with its proofs, as OpenRouter has it |
 //! | `end-user-field` | `user` (default), `safety_identifier`, `none` | where the id of the end user goes; for servers that refuse fields they do not know |
 //! | `pass-fields` | names, separated by commas | fields to let through beside those that `request` always does |
 //!
@@ -32,6 +32,7 @@ use weir_sdk::adapter::{
     RefusedSetting, Request, Setting, Step, Task,
 };
 use weir_sdk::failure::{self, MAX_ERROR_BODY_BYTES};
+use weir_sdk::response::{Guess, Looks};
 use weir_sdk::sse::Sse;
 
 /// What this dialect is called, here and by clients that speak it themselves.
@@ -49,6 +50,7 @@ const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
 pub struct OpenAi {
     asked_for_stream: bool,
     response: Response,
+    guess: Guess,
     answer: Answer,
 }
 
@@ -93,6 +95,7 @@ impl Exchange for OpenAi {
             exchange: Self {
                 asked_for_stream: chat.stream,
                 response: Response::Whole(Vec::new()),
+                guess: Guess::default(),
                 answer: Answer::default(),
             },
             step: Step::Send(HttpRequest {
@@ -135,6 +138,15 @@ impl Exchange for OpenAi {
     }
 
     fn body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
+        match (self.guess.guess(bytes), &self.response) {
+            (Some(Looks::Events), Response::Whole(_)) => {
+                self.response = Response::Stream(Sse::default());
+            }
+            (Some(Looks::Json), Response::Stream(_)) => {
+                self.response = Response::Whole(Vec::new());
+            }
+            _ => {}
+        }
         match &mut self.response {
             Response::Whole(body) if body.len() + bytes.len() > MAX_ANSWER_BYTES => {
                 return Err(Failure::malformed(format!(
@@ -162,6 +174,9 @@ impl Exchange for OpenAi {
             Response::Stream(stream) => {
                 if let Some(event) = stream.finish()? {
                     self.answer.read_event(event, events)?;
+                }
+                if let Some(failure) = refusal::behind_the_stream(stream.stray()) {
+                    return Err(failure);
                 }
             }
             Response::Refused { head, body } => return Err(refusal::from_response(head, body)),

@@ -2,4 +2,5 @@
 
 mod answers;
 mod failures;
+mod recorded;
 mod requests;

@@ -370,7 +370,10 @@ impl<'a> At<'a> {
                     context
                         .ignored
                         .add_if(reasoning.sealed.is_some(), "reasoning");
-                    thoughts.push(reasoning.text.as_str());
+                    // What is sealed alone has none.
+                    if !reasoning.text.is_empty() {
+                        thoughts.push(reasoning.text.as_str());
+                    }
                 }
                 Content::ToolCall(call) if is_from_model => tool_calls.push(self.call(call)?),
                 Content::ToolResult(result) if !is_from_model => {

@@ -1,4 +1,5 @@
 //! The adapter as the host drives it: one exchange from the request to the end of its answer.
 
 mod answers;
+mod recorded;
 mod requests;

@@ -8,22 +8,27 @@ mod calls;
 mod usage;
 mod wire;
 
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use weir_sdk::adapter::{Event, Failure};
 use weir_sdk::blocks::Blocks;
-use weir_sdk::chat::{Block, Citation, FinishReason, Span, Started, Usage};
+use weir_sdk::chat::{Block, Citation, FinishReason, Fragment, Span, Started, Usage};
 use weir_sdk::sse::SseEvent;
 
 use super::refusal;
 use calls::Calls;
-use wire::{Annotation, CallDelta, Chunk, Delta, Whole};
+use wire::{Annotation, CallDelta, Chunk, Delta, Detail, Whole};
 
 /// What of the answer has been read.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     /// The upstream's names have been told, or can't be any more.
     is_started: bool,
+    /// Something of the answer itself has come.
+    has_said: bool,
     blocks: Blocks,
+    /// The run of reasoning that has its signature or its sealed form.
+    proven: Option<u32>,
     text: TextPosition,
     calls: Calls,
     usage: Option<Usage>,
@@ -53,32 +58,40 @@ impl Answer {
             return Ok(());
         }
         if data == "[DONE]" {
+            // What was said until here is whole, whatever the reason: some servers give none.
+            if self.finish.is_none() && self.has_said {
+                self.finish = Some(FinishReason::Stop);
+            }
             return self.conclude(events);
         }
         if event.name == "error" {
             return Err(refusal::from_error(data));
         }
-        let chunk: Chunk<'_> = serde_json::from_str(data).map_err(|error| malformed(&error))?;
+        let chunk: Chunk<'_> = match serde_json::from_str(data) {
+            Ok(chunk) => chunk,
+            // Something else than a chunk, such as a ping.
+            Err(_) if !data.starts_with('{') && is_json(data) => return Ok(()),
+            Err(error) => return Err(malformed(&error)),
+        };
         self.start(chunk.id, chunk.model, events);
+        let mut usage = chunk.usage.or_else(|| usage::of_groq(chunk.x_groq?));
         let choice = chunk
             .choices
             .into_iter()
             .flatten()
             .filter(|choice| choice.index.unwrap_or(0) == 0);
         for choice in choice {
+            usage = usage.or(choice.usage);
             self.read_choice(
-                choice.delta,
+                choice.delta.or(choice.message),
                 choice.finish_reason,
-                choice.error,
+                choice.error.or(chunk.error),
                 false,
                 events,
             )?;
         }
-        self.read_usage(
-            chunk.usage.or_else(|| usage::of_groq(chunk.x_groq?)),
-            events,
-        );
-        match chunk.error {
+        self.read_usage(usage, events);
+        match chunk.error.filter(|error| refusal::is_error(error)) {
             Some(error) => Err(refusal::from_error(&envelope(error))),
             None => Ok(()),
         }
@@ -92,7 +105,7 @@ impl Answer {
     ) -> Result<(), Failure> {
         let body = String::from_utf8_lossy(body);
         let whole: Whole<'_> = serde_json::from_str(&body).map_err(|error| malformed(&error))?;
-        if whole.error.is_some() {
+        if whole.error.is_some_and(refusal::is_error) {
             return Err(refusal::from_error(&body));
         }
         let choice = whole
@@ -104,9 +117,10 @@ impl Answer {
         self.start(whole.id, whole.model, events);
         // It was parsed whole, so nothing was cut off: a server that gives no reason means this.
         self.finish = Some(FinishReason::Stop);
+        let early = choice.finish_details.and_then(|details| details.kind);
         self.read_choice(
             choice.message,
-            choice.finish_reason,
+            choice.finish_reason.or(early),
             choice.error,
             true,
             events,
@@ -169,7 +183,7 @@ impl Answer {
         if let Some(delta) = delta {
             self.read_delta(delta, is_whole, events)?;
         }
-        if let Some(error) = error {
+        if let Some(error) = error.filter(|error| refusal::is_error(error)) {
             return Err(refusal::from_error(&envelope(error)));
         }
         // Some servers write an empty one where OpenAI writes null.
@@ -201,13 +215,15 @@ impl Answer {
         } else {
             reasoning_content
         };
-        let reasoning = match (reasoning.text, reasoning_details) {
-            (text, Some(details)) if text.is_empty() => wire::readable_details(details),
-            (text, _) => text,
-        };
-        for thought in [reasoning, content.reasoning] {
-            self.say(Block::Reasoning, thought, events);
+        let details = reasoning_details.map(wire::details).unwrap_or_default();
+        // What stands in details, most often stands in one of the above, too, but without its proof.
+        if details.iter().all(|detail| detail.text.is_empty()) {
+            self.say(Block::Reasoning, reasoning.text, events);
         }
+        for detail in details {
+            self.read_detail(detail, events);
+        }
+        self.say(Block::Reasoning, content.reasoning, events);
         self.say_text(content.text, events);
         if let Some(raw) = annotations {
             // Beside the answer, so what can't be read is no reason to lose it.
@@ -230,6 +246,35 @@ impl Answer {
             self.calls.read(None, call, &mut self.blocks, events)?;
         }
         Ok(())
+    }
+
+    fn read_detail(&mut self, detail: Detail<'_>, events: &mut Vec<Event>) {
+        if !detail.text.is_empty() {
+            self.enter_unproven(events);
+            self.say(Block::Reasoning, detail.text, events);
+        }
+        if let Some(text) = detail.signature {
+            let index = self.enter_unproven(events);
+            self.proven = Some(index);
+            events.push(Event::Signature(Fragment { index, text }));
+        }
+        if let Some(sealed) = detail.sealed {
+            let index = self.enter_unproven(events);
+            self.proven = Some(index);
+            let text = sealed.get().to_owned();
+            events.push(Event::Sealed(Fragment { index, text }));
+        }
+    }
+
+    /// The run of reasoning, another than the one that has its proof: what comes behind that is of the next.
+    fn enter_unproven(&mut self, events: &mut Vec<Event>) -> u32 {
+        self.begun();
+        let index = self.blocks.run(Block::Reasoning, events);
+        if self.proven != Some(index) {
+            return index;
+        }
+        self.blocks.end_run(events);
+        self.blocks.run(Block::Reasoning, events)
     }
 
     fn say(&mut self, block: Block, piece: String, events: &mut Vec<Event>) {
@@ -271,9 +316,10 @@ impl Answer {
         }));
     }
 
-    /// Something is about to be emitted, before which the upstream's names would have come.
+    /// Something is about to be said, before which the upstream's names would have come.
     fn begun(&mut self) {
         self.is_started = true;
+        self.has_said = true;
     }
 
     /// Emits usage that says something new. A server may repeat it with every chunk.
@@ -285,7 +331,7 @@ impl Answer {
         let known = self.usage.take().unwrap_or(usage::NONE);
         let merged = usage::merged(&known, read);
         if merged != known {
-            self.begun();
+            self.is_started = true;
             events.push(Event::Usage(merged.clone()));
         }
         self.usage = Some(merged);
@@ -336,6 +382,10 @@ fn finish_reason_of(reason: String) -> Result<FinishReason, Failure> {
         }
         _ => FinishReason::Other(reason),
     })
+}
+
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
 /// An error as it would stand in a response of its own.

@@ -139,11 +139,13 @@ impl<'a> Options<'a> {
             ("stream-usage", "true" | "false") => self.stream_usage = value == "true",
             ("stream-usage", _) => return Err("must be true or false".to_owned()),
             ("reasoning-field", "none") => self.reasoning_field = None,
-            ("reasoning-field", "reasoning_content" | "reasoning") => {
+            ("reasoning-field", "reasoning_content" | "reasoning" | "reasoning_details") => {
                 self.reasoning_field = Some(value);
             }
             ("reasoning-field", _) => {
-                return Err("must be none, reasoning_content or reasoning".to_owned());
+                return Err(
+                    "must be none, reasoning_content, reasoning or reasoning_details".to_owned(),
+                );
             }
             ("end-user-field", "none") => self.end_user_field = None,
             ("end-user-field", "user" | "safety_identifier") => self.end_user_field = Some(value),

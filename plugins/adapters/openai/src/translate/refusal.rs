@@ -5,20 +5,23 @@
 //! `{"message": …}`, HTML, or nothing.
 
 use serde_json::Value;
+use serde_json::value::RawValue;
 use weir_sdk::adapter::{Failure, FailureKind, Header, HttpResponseHead};
 use weir_sdk::failure::{from_status, header, retry_after_ms, shortened};
+use weir_sdk::response::unframed;
 
 /// The failure that a response other than a success stands for.
 pub(super) fn from_response(head: &HttpResponseHead, body: &[u8]) -> Failure {
     let body = String::from_utf8_lossy(body);
-    let said = Said::read(&body);
+    let body = unframed(&body);
+    let said = Said::read(body);
     // A page is for people; what it is says enough to a log.
     let content_type = header(&head.headers, "content-type").unwrap_or_default();
     if said.message.is_empty() && content_type.contains("html") {
         let text = format!("status {} with an HTML page", head.status);
         return from_status(head.status, &head.headers, &text);
     }
-    said.failure(head.status, &head.headers, &body)
+    said.failure(head.status, &head.headers, body)
 }
 
 /// The failure that an error in an answer or in a stream stands for. There is no status: it said
@@ -58,6 +61,18 @@ pub(super) fn from_error(json: &str) -> Failure {
         Failure::unavailable(&said.message)
     };
     said.detailed(failure, json)
+}
+
+/// The failure that bare JSON behind the events of a stream stands for.
+pub(super) fn behind_the_stream(stray: &str) -> Option<Failure> {
+    let stray = stray.trim();
+    let is_error = stray.starts_with('{') && stray.contains("\"error\"");
+    is_error.then(|| from_error(stray))
+}
+
+/// Whether an `error` beside an answer is one: some servers fill the field in with nothing.
+pub(super) fn is_error(error: &RawValue) -> bool {
+    !matches!(error.get(), "{}" | "[]" | "\"\"" | "false" | "0")
 }
 
 /// What can be made out of an error, whatever its shape.

@@ -6,6 +6,8 @@ use weir_sdk::chat::{
     ToolCallStart, Usage,
 };
 
+use weir_sdk::testing::lines;
+
 use crate::{EVENT_STREAM, JSON, receive};
 
 const NO_USAGE: Usage = Usage {
@@ -730,19 +732,46 @@ fn says_usage_when_it_changes_and_before_it_finishes() {
 }
 
 #[test]
-fn reads_reasoning_that_stands_in_details_alone() {
+fn reads_reasoning_from_details_with_its_proofs() {
     let message = r#"{"reasoning":null,"reasoning_details":[{"type":"reasoning.summary","summary":"Hm."},
-        {"type":"reasoning.encrypted","data":"x"},{"type":"reasoning.text","text":" So."}],"content":"a"}"#;
-    let reasoned = answer(
-        [(Block::Reasoning, "Hm. So."), (Block::Text, "a")],
-        FinishReason::Stop,
+        {"type":"reasoning.encrypted","data":"x"},7,{"type":"reasoning.text","text":" So."},
+        {"type":"reasoning.text","text":"","signature":"s1"},{"type":"reasoning.text","signature":"s2"}],"content":"a"}"#;
+    let expected = [
+        "0 reasoning",
+        "0: Hm.",
+        r#"0 sealed: {"type":"reasoning.encrypted","data":"x"}"#,
+        "0 ends",
+        "1 reasoning",
+        "1:  So.",
+        "1 signature: s1",
+        "1 ends",
+        "2 reasoning",
+        "2 signature: s2",
+        "2 ends",
+        "3 text",
+        "3: a",
+        "3 ends",
+        "finish Stop",
+    ];
+    assert_eq!(
+        lines(&whole(message, "\"stop\"").expect("an answer")),
+        expected
     );
-    assert_eq!(whole(message, "\"stop\""), Ok(reasoned));
     // Beside the text, they say the same again.
-    let message = message.replace("null", "\"Hm.\"");
-    let reasoned = answer(
-        [(Block::Reasoning, "Hm."), (Block::Text, "a")],
-        FinishReason::Stop,
+    let message = message.replace("null", "\"Hm. So.\"");
+    assert_eq!(
+        lines(&whole(&message, "\"stop\"").expect("an answer")),
+        expected
     );
-    assert_eq!(whole(&message, "\"stop\""), Ok(reasoned));
+    // Where nothing in them can be read, the text is what can be.
+    let message = r#"{"reasoning":"Hm.","reasoning_details":[{"type":"reasoning.encrypted","data":"x"}],"content":""}"#;
+    assert_eq!(
+        lines(&whole(message, "\"stop\"").expect("an answer"))[..4],
+        [
+            "0 reasoning",
+            "0: Hm.",
+            r#"0 sealed: {"type":"reasoning.encrypted","data":"x"}"#,
+            "0 ends",
+        ]
+    );
 }

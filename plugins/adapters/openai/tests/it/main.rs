@@ -2,6 +2,7 @@
 
 mod answers;
 mod failures;
+mod recorded;
 mod requests;
 
 use serde_json::Value;

@@ -7,9 +7,9 @@ use weir_sdk::adapter::{
 };
 use weir_sdk::chat::{
     AllowedTools, Audio, BuiltInTool, CacheLifetime, CallKind, ChatRequest, Content, CustomTool,
-    ExtraField, File, FunctionTool, Image, ImageRequest, JsonSchema, Message, Opaque, Reasoning,
-    ReasoningEffort, ReasoningRequest, ResponseFormat, Role, Source, Tool, ToolCall, ToolChoice,
-    ToolContent, ToolKind, ToolResult,
+    ExtraField, File, FunctionTool, Image, ImageRequest, JsonSchema, Message, Opaque, Part,
+    Reasoning, ReasoningEffort, ReasoningRequest, ResponseFormat, Role, Source, Tool, ToolCall,
+    ToolChoice, ToolContent, ToolKind, ToolResult,
 };
 
 use crate::{
@@ -818,6 +818,43 @@ fn each_option_changes_what_it_names() {
 }
 
 #[test]
+fn carries_reasoning_back_with_its_proofs_where_the_server_reads_them() {
+    let proven = |text: &str, sealed: Option<&str>, signature: Option<&str>| Part {
+        signature: signature.map(str::to_owned),
+        ..part(Content::Reasoning(Reasoning {
+            text: text.to_owned(),
+            sealed: sealed.map(str::to_owned),
+            id: None,
+        }))
+    };
+    let as_it_came = r#"{"type":"reasoning.encrypted","data":"x","format":"openai-responses-v1"}"#;
+    let mut replayed = message(Role::Assistant, vec![text("a")]);
+    replayed.parts.extend([
+        proven("hm", None, Some("s1")),
+        proven("", None, Some("s2")),
+        proven("in short", Some(as_it_came), None),
+        proven("", Some("y"), None),
+        proven("plain", None, None),
+    ]);
+    let options = [setting("reasoning-field", "reasoning_details")];
+    let request = request(with_messages(vec![replayed]));
+    let (sent, ignored) = send(request, &options).expect("a request that can be expressed");
+    let body: Value = serde_json::from_str(&joined_body(&sent)).expect("JSON");
+    assert_eq!(
+        body["messages"][0],
+        json!({"role": "assistant", "content": "a", "reasoning_details": [
+            {"type": "reasoning.text", "text": "hm", "signature": "s1"},
+            {"type": "reasoning.text", "text": "", "signature": "s2"},
+            {"type": "reasoning.summary", "summary": "in short"},
+            {"type": "reasoning.encrypted", "data": "x", "format": "openai-responses-v1"},
+            {"type": "reasoning.encrypted", "data": "y"},
+            {"type": "reasoning.text", "text": "plain"},
+        ]})
+    );
+    assert_eq!(ignored, [""; 0]);
+}
+
+#[test]
 fn refuses_options_that_it_does_not_understand() {
     for ((name, value), why) in [
         (
@@ -831,7 +868,7 @@ fn refuses_options_that_it_does_not_understand() {
         ),
         (
             setting("reasoning-field", "thoughts"),
-            "must be none, reasoning_content or reasoning",
+            "must be none, reasoning_content, reasoning or reasoning_details",
         ),
         (
             setting("end-user-field", "who"),

@@ -135,13 +135,15 @@ impl Open {
             ("thinking_delta", Body::Thinking) => say(index, delta.thinking, events),
             ("signature_delta", Body::Thinking) => sign(index, delta.signature, events),
             ("input_json_delta", Body::Call { has_deltas, .. }) => {
-                let piece = delta.partial_json.filter(|piece| !piece.is_empty());
+                // White space alone is no input, but may stand within one.
+                let is_some = |piece: &String| *has_deltas || !piece.trim().is_empty();
+                let piece = delta.partial_json.filter(is_some);
                 *has_deltas |= piece.is_some();
                 say(index, piece, events);
             }
             ("input_json_delta", Body::CustomCall { input, has_deltas }) => {
-                let piece = delta.partial_json.filter(|piece| !piece.is_empty());
-                if let Some(piece) = piece {
+                let is_some = |piece: &String| *has_deltas || !piece.trim().is_empty();
+                if let Some(piece) = delta.partial_json.filter(is_some) {
                     if !std::mem::replace(has_deltas, true) {
                         input.clear();
                     }

@@ -1,6 +1,7 @@
 //! The calls of an answer. Most come whole; some servers write the arguments of one piece by piece,
 //! each with the path where it goes, and end it with a piece that does not continue.
 
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use weir_sdk::adapter::{Event, Failure};
 use weir_sdk::blocks::Blocks;
@@ -12,10 +13,12 @@ use super::wire::{FunctionCall, PartialArg};
 /// What an id begins with that is made up here, since the upstream gave none.
 pub(in crate::translate) const MADE_UP_ID: &str = "gemini_";
 
-/// The longest list that pieces may build, and the deepest nesting: what a piece names is made up
-/// to there.
-const MAX_INDEX: usize = 1024;
+/// How far behind a list's end a piece may go, and how deep: what it names is made up to there.
+const MAX_GAP: usize = 16;
 const MAX_DEPTH: usize = 32;
+
+/// What a value that is made up takes, in bytes.
+const MADE_UP_BYTES: usize = 32;
 
 /// The most that pieces may write into one call's arguments, in bytes.
 const MAX_ARGUMENTS_BYTES: usize = 1024 * 1024;
@@ -67,6 +70,7 @@ impl Calls {
         let continues = call.will_continue == Some(true);
         let mut completed = false;
         let pieces = call.partial_args.unwrap_or_default();
+        let mut more = None;
         if let Some(name) = call.name.filter(|name| !name.is_empty()) {
             // The one before ends where another begins.
             completed = self.conclude(blocks, events);
@@ -90,10 +94,14 @@ impl Calls {
                 arguments: serde_json::from_str(json).unwrap_or_default(),
                 written_bytes: json.len(),
             });
-        } else if let (Some(pending), Some(signature)) = (&mut self.pending, signature) {
-            pending.signature.get_or_insert(signature);
+        } else if let Some(pending) = &mut self.pending {
+            more = call.args;
+            if let Some(signature) = signature {
+                pending.signature.get_or_insert(signature);
+            }
         }
         if let Some(pending) = &mut self.pending {
+            pending.add(more)?;
             for piece in pieces {
                 pending.write(piece)?;
             }
@@ -151,6 +159,33 @@ impl Calls {
 }
 
 impl Pending {
+    /// Adds the fields of an object to those that have come.
+    fn add(&mut self, args: Option<&RawValue>) -> Result<(), Failure> {
+        let Some(fields) =
+            args.and_then(|args| serde_json::from_str::<Map<String, Value>>(args.get()).ok())
+        else {
+            return Ok(());
+        };
+        self.count(args.map_or(0, |args| args.get().len()))?;
+        if !self.arguments.is_object() {
+            self.arguments = Value::Object(Map::new());
+        }
+        if let Some(known) = self.arguments.as_object_mut() {
+            known.extend(fields);
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, bytes: usize) -> Result<(), Failure> {
+        self.written_bytes += bytes;
+        if self.written_bytes > MAX_ARGUMENTS_BYTES {
+            return Err(Failure::malformed(format!(
+                "a call's arguments exceed {MAX_ARGUMENTS_BYTES} bytes"
+            )));
+        }
+        Ok(())
+    }
+
     fn write(&mut self, piece: PartialArg<'_>) -> Result<(), Failure> {
         let path = piece.json_path.as_deref().unwrap_or("$");
         let value = match (piece.string_value, piece.number_value, piece.bool_value) {
@@ -160,15 +195,13 @@ impl Pending {
             (None, None, None) if piece.null_value.is_some() => Value::Null,
             (None, None, None) => return Ok(()),
         };
-        self.written_bytes += path.len() + value.as_str().map_or(8, str::len);
-        if self.written_bytes > MAX_ARGUMENTS_BYTES {
-            return Err(Failure::malformed(format!(
-                "a call's arguments exceed {MAX_ARGUMENTS_BYTES} bytes"
-            )));
-        }
+        self.count(path.len() + value.as_str().map_or(8, str::len))?;
         let strange = || Failure::malformed("a piece of a call's arguments has no place");
         let steps = steps(path).ok_or_else(strange)?;
-        let place = place(&mut self.arguments, &steps).ok_or_else(strange)?;
+        let mut made_up = 0;
+        let found = place(&mut self.arguments, &steps, &mut made_up).ok_or_else(strange);
+        self.written_bytes += made_up * MADE_UP_BYTES;
+        let place = found?;
         match (place, value) {
             (Value::String(known), Value::String(more)) => known.push_str(&more),
             (place, value) => *place = value,
@@ -202,7 +235,7 @@ fn steps(path: &str) -> Option<Vec<JsonStep<'_>>> {
                 .and_then(|inner| inner.strip_suffix(['\'', '"']));
             steps.push(match quoted {
                 Some(key) => JsonStep::Key(key),
-                None => JsonStep::Index(inner.parse().ok().filter(|index| *index < MAX_INDEX)?),
+                None => JsonStep::Index(inner.parse().ok()?),
             });
             rest = after;
         }
@@ -210,8 +243,12 @@ fn steps(path: &str) -> Option<Vec<JsonStep<'_>>> {
     Some(steps)
 }
 
-/// The place at the end of a path, made where it is not there yet.
-fn place<'a>(root: &'a mut Value, steps: &[JsonStep<'_>]) -> Option<&'a mut Value> {
+/// The place at the end of a path, made where it is not there yet. Counts what is made.
+fn place<'a>(
+    root: &'a mut Value,
+    steps: &[JsonStep<'_>],
+    made_up: &mut usize,
+) -> Option<&'a mut Value> {
     if root.is_null() {
         *root = Value::Object(Map::new());
     }
@@ -222,7 +259,9 @@ fn place<'a>(root: &'a mut Value, steps: &[JsonStep<'_>]) -> Option<&'a mut Valu
                 if place.is_null() {
                     *place = Value::Object(Map::new());
                 }
-                place = place.as_object_mut()?.entry(*key).or_insert(Value::Null);
+                let object = place.as_object_mut()?;
+                *made_up += usize::from(!object.contains_key(*key));
+                place = object.entry(*key).or_insert(Value::Null);
             }
             JsonStep::Index(index) => {
                 if place.is_null() {
@@ -230,6 +269,11 @@ fn place<'a>(root: &'a mut Value, steps: &[JsonStep<'_>]) -> Option<&'a mut Valu
                 }
                 let list = place.as_array_mut()?;
                 if list.len() <= *index {
+                    let gap = index - list.len();
+                    if gap > MAX_GAP {
+                        return None;
+                    }
+                    *made_up += gap + 1;
                     list.resize(index + 1, Value::Null);
                 }
                 place = list.get_mut(*index)?;

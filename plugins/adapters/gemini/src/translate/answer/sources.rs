@@ -12,6 +12,9 @@ use weir_sdk::chat::{Block, Citation, Span};
 /// The most citations that are told.
 const MAX_CITATIONS: usize = 512;
 
+/// The most that those which stand behind some stretch have together, in bytes: one source may stand behind many.
+const MAX_CITED_BYTES: usize = 64 * 1024;
+
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     grounding: Option<String>,
@@ -170,8 +173,13 @@ fn cited(grounding: Grounding<'_>) -> Vec<(Citation, Option<Segment>)> {
     };
     let supports = grounding.grounding_supports.unwrap_or_default();
     let mut found = Vec::new();
+    let mut cited_bytes = 0;
     for support in &supports {
         for index in support.grounding_chunk_indices.iter().flatten() {
+            cited_bytes += chunks.get(*index).map_or(0, |chunk| chunk.get().len());
+            if cited_bytes > MAX_CITED_BYTES {
+                return found;
+            }
             if let Some(source) = chunks.get(*index).and_then(read) {
                 found.push((source, support.segment.clone()));
             }

@@ -32,12 +32,24 @@ struct Call {
     /// Waits for the block.
     input: String,
     has_input: bool,
+    /// How far the arguments are a whole object.
+    object: Object,
     block: Option<u32>,
 }
 
+/// Follows JSON to the end of the object that it is.
+#[derive(Debug, Default)]
+struct Object {
+    depth: u32,
+    in_string: bool,
+    is_escaped: bool,
+    is_whole: bool,
+}
+
 impl Calls {
+    /// Whether none has a name yet.
     pub(super) fn is_empty(&self) -> bool {
-        self.calls.is_empty()
+        self.calls.iter().all(|call| call.name.is_empty())
     }
 
     /// Reads a piece of a call, `index` being the upstream's number of it.
@@ -60,7 +72,7 @@ impl Calls {
             }
         };
         let name = name.unwrap_or_default();
-        let position = self.find(index, &id, &name)?;
+        let position = self.find(index, &id, &name, &input)?;
         let call = &mut self.calls[position];
         call.is_custom |= is_custom;
         if call.id.is_empty() {
@@ -71,8 +83,10 @@ impl Calls {
             call.name = name;
         }
         // Groq writes the text `null` for no arguments.
-        if !input.is_empty() && (call.is_custom || call.has_input || input != "null") {
+        let is_nothing = || matches!(input.trim(), "" | "null");
+        if !input.is_empty() && (call.is_custom || call.has_input || !is_nothing()) {
             call.has_input = true;
+            call.object.follow(&input);
             if let Some(index) = call.block {
                 events.push(Event::Fragment(Fragment { index, text: input }));
                 return Ok(());
@@ -98,6 +112,9 @@ impl Calls {
         blocks: &mut Blocks,
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
+        // Servers that fill every field of their types in write a call that is none.
+        self.calls
+            .retain(|call| !(call.name.is_empty() && call.id.is_empty()) || call.has_input);
         for (position, call) in self.calls.iter_mut().enumerate() {
             if call.name.is_empty() {
                 return Err(Failure::malformed("a tool call without a name"));
@@ -115,19 +132,32 @@ impl Calls {
 
     /// The call that a piece belongs to; a new one if there is none.
     ///
-    /// By index, but an id that differs makes another call: some servers send each call whole and
-    /// give all of them index 0, or none. Without either, a name that differs does.
-    fn find(&mut self, index: Option<u64>, id: &str, name: &str) -> Result<usize, Failure> {
-        let found = if id.is_empty() && index.is_none() {
-            self.calls.len().checked_sub(1).filter(|last| {
-                let known = &self.calls[*last].name;
-                name.is_empty() || known.is_empty() || known == name
-            })
-        } else {
-            self.calls.iter().rposition(|call| {
-                call.index == index && (id.is_empty() || call.id.is_empty() || call.id == id)
-            })
+    /// By index, or else by id, or else it is the last one. But some servers send each call whole, and give all of them
+    /// index 0, or none, and no id: a piece with a name is then another call where its id differs, where its name does
+    /// and the id does not say otherwise, and where the arguments of the one before are whole.
+    fn find(
+        &mut self,
+        index: Option<u64>,
+        id: &str,
+        name: &str,
+        input: &str,
+    ) -> Result<usize, Failure> {
+        let found = match index {
+            Some(_) => self.calls.iter().rposition(|call| call.index == index),
+            None if !id.is_empty() => self.calls.iter().rposition(|call| call.id == id),
+            None => self.calls.len().checked_sub(1),
         };
+        let found = found.filter(|position| {
+            let call = &self.calls[*position];
+            let has_id = !id.is_empty() && !call.id.is_empty();
+            let differs = if has_id {
+                call.id != id
+            } else {
+                let is_over = call.object.is_whole && !input.trim().is_empty();
+                !call.name.is_empty() && (call.name != name || is_over)
+            };
+            name.is_empty() || !differs
+        });
         if let Some(position) = found {
             return Ok(position);
         }
@@ -171,6 +201,25 @@ impl Call {
             events.push(Event::Fragment(Fragment { index, text }));
         }
         index
+    }
+}
+
+impl Object {
+    fn follow(&mut self, json: &str) {
+        for byte in json.bytes() {
+            match byte {
+                _ if self.is_escaped => self.is_escaped = false,
+                b'\\' if self.in_string => self.is_escaped = true,
+                b'"' => self.in_string = !self.in_string,
+                _ if self.in_string => {}
+                b'{' => self.depth = self.depth.saturating_add(1),
+                b'}' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    self.is_whole |= self.depth == 0;
+                }
+                _ => {}
+            }
+        }
     }
 }
 

@@ -19,16 +19,33 @@ pub(super) const NONE: Usage = Usage {
 /// Reads a `usage` object.
 pub(super) fn read(raw: &RawValue) -> Option<Usage> {
     let usage: WireUsage<'_> = serde_json::from_str(raw.get()).ok()?;
-    let input_tokens = count(usage.prompt_tokens);
-    let visible_tokens = count(usage.completion_tokens);
     let input = Details::read(usage.prompt_tokens_details);
     let output = Details::read(usage.completion_tokens_details);
-    let reasoning_tokens = count(output.reasoning_tokens);
-    // xAI counts reasoning beside the completion, which shows in the total; OpenAI within it.
-    let beside = || {
-        let sum = visible_tokens?.checked_add(reasoning_tokens.filter(|tokens| *tokens > 0)?)?;
-        (count(usage.total_tokens)? == input_tokens?.checked_add(sum)?).then_some(sum)
-    };
+    let mut input_tokens = count(usage.prompt_tokens).or_else(|| count(usage.input_tokens));
+    let mut output_tokens = count(usage.completion_tokens).or_else(|| count(usage.output_tokens));
+    let reasoning_tokens = count(output.reasoning_tokens).or_else(|| count(usage.reasoning_tokens));
+    // OpenAI counts everything within the two. What others count beside them shows in the total alone.
+    if let (Some(within_input), Some(within_output)) = (input_tokens, output_tokens) {
+        let known = within_input.checked_add(within_output);
+        let beside = count(usage.total_tokens).zip(known);
+        let beside = beside.and_then(|(total, known)| total.checked_sub(known));
+        let audio_tokens = count(input.audio_tokens).filter(|tokens| *tokens > 0);
+        match beside.filter(|tokens| *tokens > 0) {
+            Some(tokens) if audio_tokens == Some(tokens) => {
+                // Mistral's recordings.
+                input_tokens = within_input.checked_add(tokens);
+            }
+            // xAI's reasoning; Gemini's, which it does not even name.
+            Some(tokens)
+                if reasoning_tokens
+                    .is_none_or(|reasoning| reasoning == 0 || reasoning == tokens)
+                    && audio_tokens.is_none() =>
+            {
+                output_tokens = within_output.checked_add(tokens);
+            }
+            _ => {}
+        }
+    }
     let other = [
         ("audio-input-tokens", input.audio_tokens),
         ("audio-output-tokens", output.audio_tokens),
@@ -45,10 +62,12 @@ pub(super) fn read(raw: &RawValue) -> Option<Usage> {
         input_tokens,
         cache_read_tokens: count(input.cached_tokens)
             .or_else(|| count(usage.prompt_cache_hit_tokens))
+            .or_else(|| count(usage.cached_tokens))
             .or_else(|| count(usage.num_cached_tokens)),
         // None says for how long; OpenAI's are kept for minutes unless asked otherwise.
-        cache_write_short_tokens: count(input.cache_write_tokens),
-        output_tokens: beside().or(visible_tokens),
+        cache_write_short_tokens: count(input.cache_write_tokens)
+            .or_else(|| count(input.cache_creation_tokens)),
+        output_tokens,
         reasoning_tokens,
         other: other
             .into_iter()
@@ -110,9 +129,20 @@ struct WireUsage<'a> {
     prompt_tokens_details: Option<&'a RawValue>,
     #[serde(borrow)]
     completion_tokens_details: Option<&'a RawValue>,
+    /// What OpenAI's newer API, and some servers in this one, call the two.
+    #[serde(borrow)]
+    input_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    output_tokens: Option<&'a RawValue>,
+    /// Outside its details with some.
+    #[serde(borrow)]
+    reasoning_tokens: Option<&'a RawValue>,
     /// DeepSeek's.
     #[serde(borrow)]
     prompt_cache_hit_tokens: Option<&'a RawValue>,
+    /// Moonshot's.
+    #[serde(borrow)]
+    cached_tokens: Option<&'a RawValue>,
     /// Mistral's.
     #[serde(borrow)]
     num_cached_tokens: Option<&'a RawValue>,
@@ -124,6 +154,9 @@ struct Details<'a> {
     cached_tokens: Option<&'a RawValue>,
     #[serde(borrow)]
     cache_write_tokens: Option<&'a RawValue>,
+    /// LiteLLM's word for them.
+    #[serde(borrow)]
+    cache_creation_tokens: Option<&'a RawValue>,
     #[serde(borrow)]
     reasoning_tokens: Option<&'a RawValue>,
     #[serde(borrow)]

@@ -1,5 +1,6 @@
 //! The shapes of an answer on the wire, read as leniently as they are written.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -29,7 +30,13 @@ pub(super) struct ChunkChoice<'a> {
     pub(super) index: Option<u64>,
     #[serde(borrow)]
     pub(super) delta: Option<Delta<'a>>,
+    /// What some servers call the delta.
+    #[serde(borrow)]
+    pub(super) message: Option<Delta<'a>>,
     pub(super) finish_reason: Option<String>,
+    /// Moonshot's, where its usage is.
+    #[serde(borrow)]
+    pub(super) usage: Option<&'a RawValue>,
     /// OpenRouter's, for an upstream of its own that failed.
     #[serde(borrow)]
     pub(super) error: Option<&'a RawValue>,
@@ -56,8 +63,16 @@ pub(super) struct WholeChoice<'a> {
     #[serde(borrow)]
     pub(super) message: Option<Delta<'a>>,
     pub(super) finish_reason: Option<String>,
+    /// Where the reason stood with OpenAI's first models that saw.
+    pub(super) finish_details: Option<FinishDetails>,
     #[serde(borrow)]
     pub(super) error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct FinishDetails {
+    #[serde(rename = "type")]
+    pub(super) kind: Option<String>,
 }
 
 /// What a chunk adds, or all of a message.
@@ -83,18 +98,36 @@ pub(super) struct Delta<'a> {
     pub(super) function_call: Option<FunctionDelta<'a>>,
 }
 
-/// What can be read of `reasoning_details`: texts and summaries, not what is encrypted.
-pub(super) fn readable_details(raw: &RawValue) -> String {
+/// An entry of `reasoning_details`.
+pub(super) struct Detail<'a> {
+    /// A text or a summary.
+    pub(super) text: String,
+    pub(super) signature: Option<String>,
+    /// All of it, if it is encrypted: only with its format and its id can its upstream read it again.
+    pub(super) sealed: Option<&'a RawValue>,
+}
+
+/// What can be made of `reasoning_details`.
+pub(super) fn details(raw: &RawValue) -> Vec<Detail<'_>> {
     #[derive(Deserialize)]
-    struct Detail {
+    struct WireDetail {
         text: Option<String>,
         summary: Option<String>,
+        signature: Option<String>,
+        data: Option<String>,
     }
-    let details: Vec<Detail> = serde_json::from_str(raw.get()).unwrap_or_default();
-    let texts = details
-        .into_iter()
-        .filter_map(|detail| detail.text.or(detail.summary));
-    texts.collect()
+    // What can't be read is no reason to lose the rest.
+    let details: Vec<&RawValue> = serde_json::from_str(raw.get()).unwrap_or_default();
+    let details = details.into_iter().filter_map(|raw| {
+        let detail: WireDetail = serde_json::from_str(raw.get()).ok()?;
+        let is_some = |text: &String| !text.is_empty();
+        Some(Detail {
+            text: detail.text.or(detail.summary).unwrap_or_default(),
+            signature: detail.signature.filter(is_some),
+            sealed: detail.data.filter(is_some).map(|_| raw),
+        })
+    });
+    details.collect()
 }
 
 #[derive(Default, Deserialize)]
@@ -159,8 +192,8 @@ pub(super) struct UrlCitation {
     pub(super) end_index: Option<f64>,
 }
 
-/// What a model says: a string, null, or (Mistral) a list of texts and thoughts. Anything else
-/// is no text, rather than an error that would cost the rest of the answer.
+/// What a model says: a string, null, (Mistral) a list of texts and thoughts, or an object with the text in it. Anything
+/// else is no text, rather than an error that would cost the rest of the answer.
 #[derive(Debug, Default)]
 pub(super) struct Spoken {
     pub(super) text: String,
@@ -191,16 +224,23 @@ impl<'de> Visitor<'de> for SpokenVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Spoken, A::Error> {
         let mut spoken = Spoken::default();
-        while let Some(part) = parts.next_element::<SpokenPart>()? {
-            spoken.text += &part.text.text;
-            spoken.reasoning += &part.thinking.text;
+        while let Some(part) = parts.next_element::<Spoken>()? {
+            spoken.text += &part.text;
+            spoken.reasoning += &part.reasoning;
         }
         Ok(spoken)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Spoken, A::Error> {
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(Spoken::default())
+        let mut spoken = Spoken::default();
+        while let Some(name) = map.next_key::<Cow<'_, str>>()? {
+            match name.as_ref() {
+                "text" | "content" => spoken.text += &map.next_value::<Spoken>()?.text,
+                "thinking" => spoken.reasoning += &map.next_value::<Spoken>()?.text,
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(spoken)
     }
 
     fn visit_unit<E>(self) -> Result<Spoken, E> {
@@ -222,12 +262,4 @@ impl<'de> Visitor<'de> for SpokenVisitor {
     fn visit_f64<E>(self, _: f64) -> Result<Spoken, E> {
         Ok(Spoken::default())
     }
-}
-
-#[derive(Deserialize)]
-struct SpokenPart {
-    #[serde(default)]
-    text: Spoken,
-    #[serde(default)]
-    thinking: Spoken,
 }

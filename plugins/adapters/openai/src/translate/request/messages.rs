@@ -9,8 +9,11 @@ use weir_sdk::chat::{
 
 use super::{Context, Raw, entry_if};
 
+/// The field for reasoning with its proofs, part by part; the others have its text alone.
+const REASONING_DETAILS: &str = "reasoning_details";
+
 /// What is written here of a message, a part of one, and a call; extra fields can't be these.
-const MESSAGE_FIELDS: [&str; 7] = [
+const MESSAGE_FIELDS: [&str; 8] = [
     "role",
     "name",
     "content",
@@ -18,6 +21,7 @@ const MESSAGE_FIELDS: [&str; 7] = [
     "tool_call_id",
     "reasoning_content",
     "reasoning",
+    REASONING_DETAILS,
 ];
 const PART_FIELDS: [&str; 6] = [
     "type",
@@ -104,7 +108,9 @@ impl<'a> At<'a> {
             if part.cache.is_some() {
                 self.context.ignore("cache_control");
             }
-            if part.signature.is_some() {
+            let is_detailed = matches!(part.content, Content::Reasoning(_))
+                && self.context.options.reasoning_field == Some(REASONING_DETAILS);
+            if part.signature.is_some() && !is_detailed {
                 self.context.ignore("signature");
             }
         }
@@ -244,6 +250,11 @@ impl AssistantMessage<'_> {
             }
             return Ok(());
         };
+        if field == REASONING_DETAILS {
+            let details = Details { at: self.at };
+            let has_any = self.at.reasoning().next().is_some();
+            return entry_if(message, field, has_any.then_some(details));
+        }
         let mut text = String::new();
         for (part, reasoning) in self.at.reasoning() {
             text += &reasoning.text;
@@ -252,6 +263,74 @@ impl AssistantMessage<'_> {
             }
         }
         entry_if(message, field, (!text.is_empty()).then_some(text))
+    }
+}
+
+/// Reasoning as OpenRouter writes it: readable parts with their signatures, and encrypted ones.
+struct Details<'a> {
+    at: At<'a>,
+}
+
+#[derive(Serialize)]
+struct Detail<'a> {
+    r#type: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    summary: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signature: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+}
+
+impl Serialize for Details<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut details = serializer.serialize_seq(None)?;
+        for (part, reasoning) in self.at.reasoning() {
+            let sealed = reasoning.sealed.as_deref();
+            let signature = part.signature.as_deref();
+            let readable = (!reasoning.text.is_empty()).then_some(reasoning.text.as_str());
+            // What has a sealed form beside it is what its provider shows of that.
+            let is_summary = sealed.is_some() && signature.is_none();
+            let detail = Detail {
+                r#type: "reasoning.text",
+                text: None,
+                summary: None,
+                signature,
+                data: None,
+                id: reasoning.id.as_deref(),
+            };
+            if is_summary && readable.is_some() {
+                details.serialize_element(&Detail {
+                    r#type: "reasoning.summary",
+                    summary: readable,
+                    ..detail
+                })?;
+            } else if readable.is_some() || signature.is_some() {
+                details.serialize_element(&Detail {
+                    text: readable.or(Some("")),
+                    ..detail
+                })?;
+            }
+            match sealed {
+                // As it came, with its format.
+                Some(json) if json.starts_with('{') => {
+                    let field = "reasoning_details";
+                    details.serialize_element(&Raw { field, json })?;
+                }
+                Some(data) => details.serialize_element(&Detail {
+                    r#type: "reasoning.encrypted",
+                    data: Some(data),
+                    signature: None,
+                    ..detail
+                })?,
+                None => {}
+            }
+        }
+        details.end()
     }
 }
 

@@ -1,0 +1,29 @@
+//! Every recorded answer, cut and broken. What each means is in the snapshots beside them.
+
+use weir_adapter_gemini::translate::Gemini;
+use weir_sdk::testing::{
+    check_every_beginning_of_recorded, check_every_cut_of_recorded, check_mutations_of_recorded,
+};
+
+const ANSWERS: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../../tests/conformance/answers/gemini"
+);
+
+/// Each of its chunks says that it is the last one.
+const DOUBTFUL: [&str; 1] = ["stop-in-every-chunk-stream"];
+
+#[test]
+fn gives_the_same_events_wherever_it_is_cut() {
+    check_every_cut_of_recorded::<Gemini>(ANSWERS);
+}
+
+#[test]
+fn takes_no_beginning_for_the_whole() {
+    check_every_beginning_of_recorded::<Gemini>(ANSWERS, &DOUBTFUL);
+}
+
+#[test]
+fn survives_any_bytes() {
+    check_mutations_of_recorded::<Gemini>(ANSWERS);
+}

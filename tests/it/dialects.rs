@@ -9,12 +9,16 @@ use crate::adapters::PROVIDERS;
 use crate::anthropic_messages::said;
 
 /// Where the clients of a dialect ask.
-const PATHS: [&str; 2] = ["/v1/chat/completions", "/v1/messages"];
+const PATHS: [&str; 3] = ["/v1/chat/completions", "/v1/messages", "/v1/responses"];
 
-/// Something that a client may ask for, as fields of a request: in Chat Completions and in Messages, where they have it.
+/// A signature of the provider's, as a client of Responses carries it.
+const PROOF: &str = "weir.eyJwcm92aWRlciI6InNjcmlwdGVkIiwic2lnbmF0dXJlIjoiYzJsbiJ9";
+
+/// Something that a client may ask for, as fields of a request: in Chat Completions, in Messages and in Responses, where
+/// they have it.
 struct Feature {
     name: &'static str,
-    fields: [Option<Value>; 2],
+    fields: [Option<Value>; 3],
 }
 
 fn features() -> Vec<Feature> {
@@ -47,11 +51,20 @@ fn features() -> Vec<Feature> {
     let text = json!({ "type": "text", "text": "x" });
     let mut marked = text.clone();
     marked["cache_control"] = mark;
-    let of = |name, chat: Option<Value>, messages: Option<Value>| Feature {
+    let own_tool = json!([{ "type": "function", "name": "f", "parameters": schema }]);
+    let input = |part: Value| json!({ "input": [{ "role": "user", "content": [part] }] });
+    let items = |item: Value, after: Value| json!({ "tools": own_tool, "input": [{ "role": "user", "content": "Hi" }, item, after] });
+    let own_call =
+        json!({ "type": "function_call", "call_id": "c", "name": "f", "arguments": "{}" });
+    let own_result = json!({ "type": "function_call_output", "call_id": "c", "output": [{ "type": "input_image", "image_url": data_url }] });
+    let of = |name, chat, messages, responses| Feature {
         name,
-        fields: [chat, messages],
+        fields: [chat, messages, responses],
     };
-    let both = |name, fields: Value| of(name, Some(fields.clone()), Some(fields));
+    let all = |name, fields: Value| {
+        let fields = Some(fields);
+        of(name, fields.clone(), fields.clone(), fields)
+    };
     vec![
         of(
             "system prompt",
@@ -59,16 +72,19 @@ fn features() -> Vec<Feature> {
                 json!({ "messages": [{ "role": "system", "content": "x" }, { "role": "user", "content": "x" }] }),
             ),
             Some(json!({ "system": "x" })),
+            Some(json!({ "instructions": "x" })),
         ),
         of(
             "tools",
             Some(json!({ "tools": function })),
             Some(json!({ "tools": tool })),
+            Some(json!({ "tools": own_tool })),
         ),
         of(
             "a tool that must be called",
             Some(json!({ "tools": function, "tool_choice": "required" })),
             Some(json!({ "tools": tool, "tool_choice": { "type": "any" } })),
+            Some(json!({ "tools": own_tool, "tool_choice": "required" })),
         ),
         of(
             "one call at a time",
@@ -76,16 +92,19 @@ fn features() -> Vec<Feature> {
             Some(
                 json!({ "tools": tool, "tool_choice": { "type": "auto", "disable_parallel_tool_use": true } }),
             ),
+            Some(json!({ "tools": own_tool, "parallel_tool_calls": false })),
         ),
         of(
             "an image in a tool's result",
             None,
             Some(turns(call, result)),
+            Some(items(own_call, own_result)),
         ),
         of(
             "server tools",
             None,
             Some(json!({ "tools": [{ "type": "web_search_20250305", "name": "web_search" }] })),
+            Some(json!({ "tools": [{ "type": "web_search" }] })),
         ),
         of(
             "image, inline",
@@ -93,6 +112,9 @@ fn features() -> Vec<Feature> {
                 json!({ "type": "image_url", "image_url": { "url": data_url } }),
             )),
             Some(user(image)),
+            Some(input(
+                json!({ "type": "input_image", "image_url": data_url }),
+            )),
         ),
         of(
             "image by URL",
@@ -100,6 +122,9 @@ fn features() -> Vec<Feature> {
                 json!({ "type": "image_url", "image_url": { "url": "https://a.example/b.png" } }),
             )),
             Some(user(json!({ "type": "image", "source": by_url }))),
+            Some(input(
+                json!({ "type": "input_image", "image_url": "https://a.example/b.png" }),
+            )),
         ),
         of(
             "PDF, inline",
@@ -107,11 +132,17 @@ fn features() -> Vec<Feature> {
                 json!({ "type": "file", "file": { "filename": "b.pdf", "file_data": pdf_url } }),
             )),
             Some(user(document)),
+            Some(input(
+                json!({ "type": "input_file", "filename": "b.pdf", "file_data": pdf_url }),
+            )),
         ),
         of(
             "PDF by URL",
             None,
             Some(user(json!({ "type": "document", "source": by_url }))),
+            Some(input(
+                json!({ "type": "input_file", "file_url": "https://a.example/b" }),
+            )),
         ),
         of(
             "text as a document",
@@ -119,8 +150,9 @@ fn features() -> Vec<Feature> {
             Some(user(
                 json!({ "type": "document", "source": { "type": "text", "media_type": "text/plain", "data": "x" } }),
             )),
+            None,
         ),
-        of("citations of a document", None, Some(user(cited))),
+        of("citations of a document", None, Some(user(cited)), None),
         of(
             "answer by a JSON schema",
             Some(
@@ -129,25 +161,36 @@ fn features() -> Vec<Feature> {
             Some(
                 json!({ "output_config": { "format": { "type": "json_schema", "schema": schema } } }),
             ),
+            Some(
+                json!({ "text": { "format": { "type": "json_schema", "name": "x", "strict": true, "schema": schema } } }),
+            ),
         ),
         of(
             "stop sequences",
             Some(json!({ "stop": ["END"] })),
             Some(json!({ "stop_sequences": ["END"] })),
+            None,
         ),
-        both("`top_k`", json!({ "top_k": 5 })),
-        of("`seed`", Some(json!({ "seed": 5 })), None),
+        of(
+            "`top_k`",
+            Some(json!({ "top_k": 5 })),
+            Some(json!({ "top_k": 5 })),
+            None,
+        ),
+        of("`seed`", Some(json!({ "seed": 5 })), None, None),
         of(
             "reasoning by effort",
             Some(json!({ "reasoning_effort": "low" })),
             Some(
                 json!({ "thinking": { "type": "adaptive" }, "output_config": { "effort": "low" } }),
             ),
+            Some(json!({ "reasoning": { "effort": "low" } })),
         ),
         of(
             "reasoning by budget",
             None,
             Some(json!({ "thinking": { "type": "enabled", "budget_tokens": 1024 } })),
+            None,
         ),
         of(
             "reasoning of an earlier turn",
@@ -156,15 +199,27 @@ fn features() -> Vec<Feature> {
                 json!({ "type": "thinking", "thinking": "Hm.", "signature": "c2ln" }),
                 json!("x"),
             )),
+            Some(items(
+                json!({ "type": "reasoning", "summary": [{ "type": "summary_text", "text": "Hm." }], "encrypted_content": PROOF }),
+                json!({ "role": "user", "content": "x" }),
+            )),
         ),
-        both("cache marks", user(marked)),
+        of(
+            "cache marks",
+            Some(user(marked.clone())),
+            Some(user(marked)),
+            Some(input(
+                json!({ "type": "input_text", "text": "x", "prompt_cache_breakpoint": { "mode": "explicit" } }),
+            )),
+        ),
         of(
             "`metadata`",
             Some(json!({ "metadata": { "a": "b" } })),
             Some(json!({ "metadata": { "user_id": "u" } })),
+            Some(json!({ "metadata": { "a": "b" } })),
         ),
-        both("`service_tier`", json!({ "service_tier": "flex" })),
-        both("a field that weir does not know", json!({ "novelty": 1 })),
+        all("`service_tier`", json!({ "service_tier": "flex" })),
+        all("a field that weir does not know", json!({ "novelty": 1 })),
     ]
 }
 
@@ -182,11 +237,14 @@ fn answer(adapter: &str) -> Reply {
 /// What becomes of a feature: it is served, without what its upstream cannot be told, or refused.
 async fn outcome(gateway: &Gateway, path: &str, fields: Option<&Value>) -> String {
     let Some(fields) = fields else {
-        return String::new();
+        return "–".to_owned();
     };
-    let mut body = json!({
-        "model": "scripted", "max_tokens": 2048, "messages": [{ "role": "user", "content": "x" }],
-    });
+    let mut body = match path {
+        "/v1/responses" => json!({ "model": "scripted", "max_output_tokens": 2048, "input": "x" }),
+        _ => json!({
+            "model": "scripted", "max_tokens": 2048, "messages": [{ "role": "user", "content": "x" }],
+        }),
+    };
     for (name, value) in fields.as_object().expect("an object") {
         body[name] = value.clone();
     }
@@ -226,13 +284,15 @@ async fn the_readme_says_what_each_dialect_can_be_told_each_adapter() {
     for feature in features() {
         table += &format!("| {} |", feature.name);
         for (_, gateway) in &gateways {
-            let [chat, messages] = &feature.fields;
-            let chat = outcome(gateway, PATHS[0], chat.as_ref()).await;
-            let messages = outcome(gateway, PATHS[1], messages.as_ref()).await;
-            table += &match (&*chat, &*messages) {
-                ("", only) | (only, "") => format!(" {only} |"),
-                (chat, messages) if chat == messages => format!(" {chat} |"),
-                (chat, messages) => format!(" {chat}; {messages} |"),
+            let mut outcomes = Vec::new();
+            for (path, fields) in PATHS.into_iter().zip(&feature.fields) {
+                outcomes.push(outcome(gateway, path, fields.as_ref()).await);
+            }
+            let mut told = outcomes.iter().filter(|outcome| *outcome != "–");
+            let first = told.next().expect("a dialect has it");
+            table += &match told.all(|outcome| outcome == first) {
+                true => format!(" {first} |"),
+                false => format!(" {} |", outcomes.join("; ")),
             };
         }
         table += "\n";

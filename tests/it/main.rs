@@ -31,6 +31,7 @@ mod ledger;
 mod logs;
 mod models;
 mod openai;
+mod openai_responses;
 mod operate;
 mod plugin_try;
 mod plugins;

@@ -27,6 +27,37 @@ async fn the_openai_sdk_lists_models_chats_and_streams() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_openai_sdk_asks_for_responses_of_each_kind() {
+    for adapter in anthropic_messages::ADAPTERS {
+        let upstream = Upstream::start().await;
+        let gateway = Gateway::builder()
+            .provider("scripted", adapter, Some(&upstream))
+            .model("scripted", &["scripted"])
+            .tables(&model("small", 100, 50, 1))
+            .tables(&model("costly", 10_000_000, 5_000_000, 1_000))
+            .credits(0)
+            .start()
+            .await;
+        let said = |text| anthropic_messages::said(adapter, text);
+        upstream
+            .will(said("You said: żółw"))
+            .will(anthropic_messages::said_stream(
+                adapter,
+                ["You said: ", "żółw"],
+            ))
+            .will(anthropic_messages::rich(adapter))
+            .will(said("You said: żółw"))
+            .will(anthropic_messages::rich_stream(adapter))
+            .will(said("You said: żółw"))
+            .will(said(r#"{"name": "żółw", "age": 99}"#))
+            .will(anthropic_messages::broken_stream(adapter));
+        let base_url = format!("http://{}/v1", gateway.address());
+        let arguments = [&*base_url, gateway.key(), "scripted"];
+        run("openai_responses.py", &arguments).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_anthropic_sdk_chats_streams_calls_tools_counts_and_knows_its_errors() {
     for adapter in anthropic_messages::ADAPTERS {
         let upstream = Upstream::start().await;

@@ -11,6 +11,8 @@ pub enum Speaker {
     Chat,
     /// Anthropic's Messages.
     Messages,
+    /// OpenAI's Responses.
+    Responses,
 }
 
 /// How an answer ended.
@@ -44,13 +46,14 @@ pub struct Told {
 
 impl Speaker {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Chat, Self::Messages];
+    pub const ALL: [Self; 3] = [Self::Chat, Self::Messages, Self::Responses];
 
     /// Where it asks.
     pub fn path(self) -> &'static str {
         match self {
             Self::Chat => "/v1/chat/completions",
             Self::Messages => "/v1/messages",
+            Self::Responses => "/v1/responses",
         }
     }
 
@@ -66,6 +69,10 @@ impl Speaker {
             Self::Messages => json!({
                 "model": model, "messages": [message], "stream": stream, "max_tokens": 100,
                 "tools": [{ "name": "look", "input_schema": schema }],
+            }),
+            Self::Responses => json!({
+                "model": model, "input": [message], "stream": stream,
+                "tools": [{ "type": "function", "name": "look", "parameters": schema }],
             }),
         }
     }
@@ -105,7 +112,10 @@ impl Speaker {
 
     /// That of a stream that has begun.
     pub fn error_event(self, events: &[String]) -> Option<Value> {
-        let last = events.last()?;
+        let mut last = events.last()?;
+        if self == Self::Responses && last.starts_with("event: response.failed\n") {
+            last = &events[events.len() - 2];
+        }
         let data = last.strip_prefix("event: error\ndata: ")?;
         let error: Value = serde_json::from_str(data).expect("JSON");
         Some(error["error"].clone())
@@ -128,6 +138,7 @@ impl Speaker {
                 &answer["stop_reason"],
                 &answer["usage"],
             ),
+            Self::Responses => told_in_responses(answer),
         }
     }
 
@@ -135,6 +146,7 @@ impl Speaker {
         match self {
             Self::Chat => read_chat_stream(&chunks(events)),
             Self::Messages => read_messages_stream(events),
+            Self::Responses => read_responses_stream(events),
         }
     }
 }
@@ -288,4 +300,73 @@ fn read_messages_stream(events: &[String]) -> Told {
         }
     }
     told_in_messages(&blocks, &stop, &usage)
+}
+
+fn told_in_responses(answer: &Value) -> Told {
+    let (mut told, mut seen, mut has_refused) = (Told::default(), Vec::new(), false);
+    for item in answer["output"].as_array().expect("items") {
+        match item["type"].as_str() {
+            Some("message") => {
+                for part in item["content"].as_array().expect("parts") {
+                    told.text.push_str(&text(&part["text"]));
+                    has_refused |= part["type"] == "refusal";
+                }
+            }
+            Some("reasoning") => {
+                for part in item["summary"].as_array().expect("parts") {
+                    told.reasoning.push_str(&text(&part["text"]));
+                }
+            }
+            Some("function_call") => {
+                let arguments = serde_json::from_str(&text(&item["arguments"])).expect("JSON");
+                told.calls
+                    .push(call(&mut seen, &item["call_id"], &item["name"], arguments));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let why = answer["incomplete_details"]["reason"].as_str();
+    told.end = match (answer["status"].as_str(), why) {
+        (Some("completed"), None) if has_refused => End::Declined,
+        (Some("completed"), None) if !told.calls.is_empty() => End::Tools,
+        (Some("completed"), None) => End::Stop,
+        (Some("incomplete"), Some("max_output_tokens")) => End::Length,
+        (Some("incomplete"), Some("content_filter")) => End::Declined,
+        other => panic!("{other:?}"),
+    };
+    let usage = &answer["usage"];
+    told.used = (
+        number(&usage["input_tokens"]),
+        number(&usage["output_tokens"]),
+    );
+    told
+}
+
+/// By what each item was when it was done, which must be what its pieces add up to, and by how the answer ended.
+fn read_responses_stream(events: &[String]) -> Told {
+    let (mut items, mut pieces) = (Vec::new(), String::new());
+    let mut answer = Value::Null;
+    for event in events {
+        let Some((_, data)) = event.split_once("data: ") else {
+            continue;
+        };
+        let data: Value = serde_json::from_str(data).expect("JSON");
+        pieces.push_str(&text(&data["delta"]));
+        if data["type"] == "response.output_item.done" {
+            items.push(data["item"].clone());
+        }
+        answer = data["response"].clone();
+    }
+    let whole: String = items
+        .iter()
+        .flat_map(|item| {
+            let parts = [&item["content"], &item["summary"]].map(Value::as_array);
+            let parts = parts.into_iter().flatten().flatten();
+            let texts = parts.map(|part| text(&part["text"]) + &text(&part["refusal"]));
+            texts.chain([text(&item["arguments"])]).collect::<Vec<_>>()
+        })
+        .collect();
+    assert_eq!(pieces, whole);
+    answer["output"] = items.into();
+    told_in_responses(&answer)
 }

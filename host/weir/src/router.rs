@@ -10,7 +10,7 @@ use http::{HeaderName, HeaderValue, StatusCode, Uri};
 use crate::admin::AdminCaller;
 use crate::app::{App, Core};
 use crate::error::ApiError;
-use crate::inference::dialect::{anthropic_messages, models};
+use crate::inference::dialect::{anthropic_messages, models, openai_responses};
 use crate::surround::surround;
 use crate::{admin, billing, catalog, health, identity, inference, metrics, plugins, sessions};
 
@@ -25,6 +25,10 @@ pub fn public(app: App) -> Router {
         .route(
             "/v1/chat/completions",
             post(inference::routes::create_chat_completion),
+        )
+        .route(
+            "/v1/responses",
+            post(openai_responses::routes::create_response),
         )
         .route(
             "/v1/messages",

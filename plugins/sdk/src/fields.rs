@@ -2,7 +2,7 @@
 
 /// Fields that label a request, or hint at how it may be served: none changes what is answered. An adapter whose
 /// upstream cannot be told one leaves it out and names it as ignored.
-const ADVISORY: [&str; 12] = [
+const ADVISORY: [&str; 13] = [
     "user",
     "safety_identifier",
     "metadata",
@@ -17,6 +17,8 @@ const ADVISORY: [&str; 12] = [
     "cache_control",
     // Which earlier turns the upstream may forget.
     "context_management",
+    // Whether it may where they do not fit.
+    "truncation",
     "client_metadata",
     // How many words are made of the same answer.
     "verbosity",

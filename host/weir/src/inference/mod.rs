@@ -69,8 +69,9 @@ pub async fn chat(
     key: Option<KeyedRequest>,
 ) -> Result<Response, ApiError> {
     let conversation = call.conversation();
-    let session = Turn::begin(&app.sessions, &payer.account, &mut call).await?;
-    let (stream, dialect) = (call.request.stream, call.dialect);
+    let id = ids::answer_id();
+    let session = Turn::begin(&app.sessions, &payer.account, &mut call, &id).await?;
+    let (stream, dialect) = (call.request.stream, call.dialect.clone());
     // One catalog for all of the request, whatever is taken up meanwhile.
     let catalog = app.catalog.load();
     let resolved = resolve::resolve(&catalog, call, context.wanted_provider())?;
@@ -79,7 +80,7 @@ pub async fn chat(
     let route = routing.route(&payer.account, &resolved, conversation.as_ref());
     let route = route.await;
     let head = AnswerHead {
-        id: ids::answer_id(),
+        id,
         created: app.clock.now().seconds(),
         model: resolved.model.id.clone(),
     };

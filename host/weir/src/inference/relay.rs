@@ -69,6 +69,7 @@ pub struct Relay {
     asked: bool,
     /// Advisory fields that the upstream cannot be told.
     ignored: Vec<String>,
+    dialect: Dialect,
     client: Client,
     hung_up_at: Option<Instant>,
     bounds: Bounds,
@@ -105,7 +106,7 @@ impl Relay {
             reply,
         };
         (
-            Self::new(client, meter, bounds, context),
+            Self::new(dialect, client, meter, bounds, context),
             Reply::Whole(begun),
         )
     }
@@ -128,16 +129,22 @@ impl Relay {
         let stream = StreamReply {
             begun,
             pieces,
-            dialect,
+            dialect: dialect.clone(),
             head,
         };
         (
-            Self::new(client, meter, bounds, context),
+            Self::new(dialect, client, meter, bounds, context),
             Reply::Stream(stream),
         )
     }
 
-    fn new(client: Client, meter: Meter, bounds: Bounds, context: RequestContext) -> Self {
+    fn new(
+        dialect: Dialect,
+        client: Client,
+        meter: Meter,
+        bounds: Bounds,
+        context: RequestContext,
+    ) -> Self {
         Self {
             sequence: Sequence::new(bounds.output_limit),
             meter,
@@ -145,6 +152,7 @@ impl Relay {
             session: None,
             asked: false,
             ignored: Vec::new(),
+            dialect,
             client,
             hung_up_at: None,
             bounds,
@@ -191,7 +199,7 @@ impl Relay {
             .iter()
             .filter(fit)
             .take(MAX_IGNORED)
-            .cloned()
+            .map(|name| self.dialect.field(name).into_owned())
             .collect();
     }
 

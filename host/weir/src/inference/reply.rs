@@ -174,8 +174,8 @@ impl StreamBody {
         Self {
             begun,
             pieces: stream.pieces,
-            dialect: stream.dialect,
             keep_alive: stream.dialect.keep_alive(),
+            dialect: stream.dialect,
             head: stream.head,
             context: context.clone(),
             said_at,

@@ -1,6 +1,6 @@
 //! An answer as a message: what a session keeps of it.
 
-use super::record::Said;
+use super::record::{Said, says_something};
 use crate::inference::dialect::plain;
 use weir_sandbox::adapter::bindings::chat::{
     Block, Content, Event, Message, Part, Reasoning, Role, ToolCall,
@@ -88,16 +88,11 @@ impl Recorder {
 
     /// The answer, unless there is nothing of it.
     pub(super) fn into_said(self, at: Millis) -> Option<Said> {
-        let says_something = |part: &Part| match &part.content {
-            Content::Text(text) | Content::Refusal(text) => !text.is_empty(),
-            _ => true,
-        };
-        let parts: Vec<_> = self.parts.into_iter().filter(says_something).collect();
-        (!parts.is_empty()).then(|| Said {
+        self.parts.iter().any(says_something).then(|| Said {
             message: Message {
                 role: Role::Assistant,
                 name: None,
-                parts,
+                parts: self.parts,
                 extra: Vec::new(),
             },
             attachments: Vec::new(),

@@ -5,6 +5,10 @@
 //! messages, but for system messages that the session has already, and the answer. A session has at most
 //! [`MAX_MESSAGES`] messages and 4 MiB ([`record`]), and ends an hour after its last turn (`sessions.ttl_minutes`).
 //!
+//! In dialects whose answers can be gone on with by their ids ([`Chain`]), each answer has a session of its own, under the
+//! answer's id: what the one before it held, the request, the answer. So a conversation can go on from any of its answers,
+//! and a request can refer to parts of them ([`references`]).
+//!
 //! Sessions are sealed, and bound to their user: nobody else's session of the same id has anything to do with it. They are
 //! kept where nothing is forgotten for want of room ([`ExpiringValues`]).
 //!
@@ -13,9 +17,11 @@
 
 mod answer;
 mod record;
+mod references;
 pub mod routes;
 pub mod settings;
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -24,7 +30,7 @@ use tokio::time::Instant;
 use self::answer::Recorder;
 use self::record::{Conversation, Said};
 use crate::error::ApiError;
-use crate::inference::dialect::ChatCall;
+use crate::inference::dialect::{Chain, ChatCall, Reference};
 use weir_ledger::AccountId;
 use weir_sandbox::adapter::bindings::chat::Event;
 use weir_storage::clock::{Clock, Millis};
@@ -168,12 +174,17 @@ impl SessionKey {
 }
 
 impl Turn {
-    /// Takes a session's id out of a request and puts before its messages what the session holds. `None` if it names none.
+    /// Takes out of a request the session that it names, and puts before its messages what that holds. `None` if nothing
+    /// is kept of it. `answer_id` is that of its answer, without what a dialect puts before it.
     pub async fn begin(
         sessions: &Sessions,
         account: &AccountId,
         call: &mut ChatCall,
+        answer_id: &str,
     ) -> Result<Option<Self>, ApiError> {
+        if let Some(chain) = call.chain.take() {
+            return Self::go_on(sessions, account, call, chain, answer_id).await;
+        }
         let fields = &mut call.request.extra;
         let Some(index) = fields.iter().position(|(field, _)| field == FIELD) else {
             return Ok(None);
@@ -183,7 +194,7 @@ impl Turn {
         let key = SessionKey::new(account.clone(), id)?;
         let before = sessions.find(&key).await.map_err(unavailable)?;
         let now = sessions.clock.now();
-        let asked = Said::of_call(call, now);
+        let asked = Said::of_call(call, usize::MAX, now);
         if let Some(held) = &before {
             held.conversation.precede(call);
         }
@@ -191,6 +202,44 @@ impl Turn {
             sessions: sessions.clone(),
             key,
             before,
+            asked,
+            answer: Recorder::default(),
+        }))
+    }
+
+    /// Goes on with an earlier answer, in a session of the next answer's own.
+    async fn go_on(
+        sessions: &Sessions,
+        account: &AccountId,
+        call: &mut ChatCall,
+        chain: Chain,
+        answer_id: &str,
+    ) -> Result<Option<Self>, ApiError> {
+        let held = match chain.previous {
+            None => None,
+            Some(id) => Some(find_answer(sessions, account, id, chain.param).await?),
+        };
+        // What is for this request alone goes first, and is not kept.
+        let own = call.request.messages.split_off(chain.leading);
+        let leading = std::mem::replace(&mut call.request.messages, own);
+        resolve_references(sessions, account, call, &chain.references).await?;
+        // Most conversations are sent whole each time, and little of one is kept.
+        let most = if chain.is_kept { MAX_MESSAGES } else { 0 };
+        let mut asked = Said::of_call(call, most, sessions.clock.now());
+        if let Some(held) = held {
+            held.conversation.precede(call);
+            asked.splice(0..0, held.conversation.into_said());
+        }
+        call.session_messages += leading.len();
+        call.request.messages.splice(0..0, leading);
+        if !chain.is_kept {
+            return Ok(None);
+        }
+        let id = format!("{}{answer_id}", chain.prefix);
+        Ok(Some(Self {
+            sessions: sessions.clone(),
+            key: SessionKey::new(account.clone(), id)?,
+            before: None,
             asked,
             answer: Recorder::default(),
         }))
@@ -268,6 +317,54 @@ impl Turn {
         conversation.append(said.to_vec());
         sessions.write(key, version, &conversation).await
     }
+}
+
+/// Puts parts of earlier answers where a request refers to them.
+async fn resolve_references(
+    sessions: &Sessions,
+    account: &AccountId,
+    call: &mut ChatCall,
+    references: &[Reference],
+) -> Result<(), ApiError> {
+    let mut answers = HashMap::new();
+    for Reference { answer, param, .. } in references {
+        if !answers.contains_key(answer) {
+            let found = find_answer(sessions, account, answer.clone(), param);
+            let held = found.await.map_err(|error| match error.param() {
+                Some(_) => not_referable(param),
+                None => error,
+            })?;
+            answers.insert(answer.clone(), held.conversation);
+        }
+    }
+    let answer_of = |id: &str| answers.get(id)?.answer();
+    references::resolve(&mut call.request.messages, references, answer_of)
+        .map_err(|reference| not_referable(&reference.param))
+}
+
+fn not_referable(param: &str) -> ApiError {
+    let message = "There is nothing of this id to refer to, or it is not kept any more: send the item itself.";
+    ApiError::invalid_request(param, message)
+}
+
+/// The session of an earlier answer.
+async fn find_answer(
+    sessions: &Sessions,
+    account: &AccountId,
+    id: String,
+    param: &str,
+) -> Result<Held, ApiError> {
+    let key = SessionKey::new(account.clone(), id).ok();
+    let held = match &key {
+        Some(key) => sessions.find(key).await.map_err(unavailable)?,
+        None => None,
+    };
+    let held = held.filter(|held| !held.conversation.is_empty());
+    held.ok_or_else(|| {
+        let code = "PREVIOUS_RESPONSE_NOT_FOUND";
+        let message = "There is no answer of this id to go on with, or it is not kept any more.";
+        ApiError::new(StatusCode::BAD_REQUEST, code, message).with_param(param)
+    })
 }
 
 fn malformed() -> ApiError {

@@ -104,11 +104,22 @@ impl Conversation {
         self.0.iter()
     }
 
+    /// The last answer.
+    pub(super) fn answer(&self) -> Option<&Message> {
+        let last = &self.0.last()?.message;
+        (last.role == Role::Assistant).then_some(last)
+    }
+
+    /// The messages, to be said again.
+    pub(super) fn into_said(self) -> Vec<Said> {
+        self.0
+    }
+
     /// Puts all of it before a request's own messages.
     pub(super) fn precede(&self, call: &mut ChatCall) {
         let mut messages = Vec::with_capacity(self.0.len() + call.request.messages.len());
         for said in &self.0 {
-            let mut message = said.message.clone();
+            let mut message = said.spoken();
             let offset = u32::try_from(call.attachments.len()).unwrap_or(u32::MAX);
             for source in sources(&mut message) {
                 if let Source::Attachment(index) = source {
@@ -165,10 +176,11 @@ impl Conversation {
 }
 
 impl Said {
-    /// The messages of a request.
-    pub(super) fn of_call(call: &ChatCall, at: Millis) -> Vec<Self> {
-        let messages = call.request.messages.iter();
-        let said = messages.map(|message| {
+    /// The last messages of a request, so many at most.
+    pub(super) fn of_call(call: &ChatCall, most: usize, at: Millis) -> Vec<Self> {
+        let messages = &call.request.messages;
+        let messages = &messages[messages.len().saturating_sub(most)..];
+        let said = messages.iter().map(|message| {
             let mut message = message.clone();
             let mut attachments = Vec::new();
             for source in sources(&mut message) {
@@ -185,6 +197,16 @@ impl Said {
             }
         });
         said.collect()
+    }
+
+    /// The message without what an answer left empty. It is kept, since clients refer to an answer's blocks by their
+    /// numbers.
+    pub(super) fn spoken(&self) -> Message {
+        let mut message = self.message.clone();
+        if message.role == Role::Assistant {
+            message.parts.retain(says_something);
+        }
+        message
     }
 
     /// The bytes that it refers to.
@@ -234,6 +256,16 @@ impl Said {
                 _ => {}
             }
         }
+    }
+}
+
+/// Whether a part of an answer is more than an empty text.
+pub(super) fn says_something(part: &Part) -> bool {
+    match &part.content {
+        Content::Text(text) | Content::Refusal(text) => {
+            !text.is_empty() || part.signature.is_some()
+        }
+        _ => true,
     }
 }
 

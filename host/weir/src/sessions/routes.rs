@@ -35,7 +35,7 @@ pub async fn show_history(
     let held = held.ok_or_else(not_found)?;
     let messages = held.conversation.iter().map(|said| {
         let attachments: Vec<_> = said.attachments().collect();
-        let mut message = dialect::write_message(&said.message, &attachments);
+        let mut message = dialect::write_message(&said.spoken(), &attachments);
         message["created_at"] = Millis(said.at).iso().into();
         message
     });

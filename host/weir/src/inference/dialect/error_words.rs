@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName, StatusCode};
 use serde_json::Value;
 
-use super::{anthropic_messages, openai_chat};
+use super::{anthropic_messages, openai_chat, openai_responses};
 use crate::error::ApiError;
 
 /// In whose words a client is told an error: a vendor's where its SDKs and agents call, which act on its codes and on
@@ -14,6 +14,8 @@ pub enum ErrorWords {
     Own,
     /// OpenAI's.
     OpenAi,
+    /// OpenAI's, with the names that fields have in its Responses.
+    OpenAiResponses,
     /// Anthropic's.
     Anthropic,
 }
@@ -28,6 +30,9 @@ impl ErrorWords {
             let rest = path.strip_prefix(endpoint);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
+        if is_at("responses") {
+            return Self::OpenAiResponses;
+        }
         match is_at("messages") || is_at("models") && headers.contains_key("anthropic-version") {
             true => Self::Anthropic,
             false => Self::OpenAi,
@@ -37,7 +42,7 @@ impl ErrorWords {
     /// The header besides weir's own where the vendor's SDKs look for a request's id.
     pub fn id_header(self) -> Option<HeaderName> {
         match self {
-            Self::Own | Self::OpenAi => None,
+            Self::Own | Self::OpenAi | Self::OpenAiResponses => None,
             Self::Anthropic => Some(anthropic_messages::errors::REQUEST_ID),
         }
     }
@@ -46,7 +51,7 @@ impl ErrorWords {
     pub fn status(self, error: &ApiError) -> StatusCode {
         match self {
             Self::Own => error.status(),
-            Self::OpenAi => openai_chat::errors::status(error),
+            Self::OpenAi | Self::OpenAiResponses => openai_chat::errors::status(error),
             Self::Anthropic => anthropic_messages::errors::status(error),
         }
     }
@@ -56,6 +61,11 @@ impl ErrorWords {
         match self {
             Self::Own => error.body(request_id),
             Self::OpenAi => openai_chat::errors::body(error, request_id),
+            Self::OpenAiResponses => {
+                let param = error.param().map(openai_responses::field);
+                let error = error.clone().with_param(param.unwrap_or_default());
+                openai_chat::errors::body(&error, request_id)
+            }
             Self::Anthropic => anthropic_messages::errors::body(error, request_id),
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! A dialect reads a body into the one request that everything beyond here knows ([`ChatCall`]), and writes the answer's
 //! events as its clients expect them: whole ([`Whole`]), as a stream ([`Chunks`]), or as an error. It is a folder:
-//! `openai_chat` is OpenAI's Chat Completions, which weir's own endpoints speak, too; `anthropic_messages` is Anthropic's
-//! Messages.
+//! `openai_chat` is OpenAI's Chat Completions, which weir's own endpoints speak, too; `openai_responses` is OpenAI's
+//! Responses; `anthropic_messages` is Anthropic's Messages.
 //!
 //! **Invariant:** nothing beyond this folder knows which dialect a client speaks, nor names a vendor.
 //! **Invariant:** what the chunks of an answer add up to is the whole answer to the same events.
@@ -16,9 +16,13 @@ pub mod anthropic_messages;
 mod error_words;
 pub(crate) mod json;
 pub mod models;
+pub(crate) mod openai;
 pub mod openai_chat;
+pub mod openai_responses;
 
 pub use error_words::ErrorWords;
+
+use std::borrow::Cow;
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -48,6 +52,8 @@ pub struct ChatCall {
     pub output_limit_param: &'static str,
     /// Whether only a model that can call tools will do.
     pub needs_tools: bool,
+    /// Which earlier answer it goes on with, in dialects whose answers can be gone on with by their ids.
+    pub chain: Option<Chain>,
     /// How it is answered.
     pub dialect: Dialect,
 }
@@ -55,6 +61,40 @@ pub struct ChatCall {
 /// What a client calls one of its conversations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conversation(pub String);
+
+/// A request as a link in a chain of answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chain {
+    /// The id of the answer that it goes on with, as clients name it.
+    pub previous: Option<String>,
+    /// The field that names it, for an error about it.
+    pub param: &'static str,
+    /// Whether another request may go on with its answer.
+    pub is_kept: bool,
+    /// What stands before an answer's id as clients name it.
+    pub prefix: &'static str,
+    /// How many of its first messages are for this request alone: instructions.
+    pub leading: usize,
+    /// Where parts of earlier answers stand by their ids, in order.
+    pub references: Vec<Reference>,
+}
+
+/// A place in a request where a part of an earlier answer stands by its id. So far nothing is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reference {
+    /// The place: the message's index behind those that are for this request alone, and the part's in it.
+    pub message: usize,
+    /// See above.
+    pub part: usize,
+    /// The answer's id, as clients name it.
+    pub answer: String,
+    /// The first of the answer's blocks that are meant.
+    pub block: usize,
+    /// Whether what proves the block is meant alone, where it is no reasoning.
+    pub is_proof: bool,
+    /// The field that names it, for an error about it.
+    pub param: String,
+}
 
 /// Bytes that a client sent inside its request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,10 +162,12 @@ impl Attachment {
 }
 
 /// A dialect to answer in, with what the client asked of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Dialect {
     /// OpenAI's Chat Completions.
     OpenAiChat(openai_chat::Preferences),
+    /// OpenAI's Responses.
+    OpenAiResponses(openai_responses::Echo),
     /// Anthropic's Messages.
     AnthropicMessages,
 }
@@ -155,6 +197,8 @@ pub struct Billed {
 pub enum Whole {
     /// In OpenAI's Chat Completions.
     OpenAiChat(openai_chat::Completion),
+    /// In OpenAI's Responses.
+    OpenAiResponses(openai_responses::Response),
     /// In Anthropic's Messages.
     AnthropicMessages(anthropic_messages::Message),
 }
@@ -164,6 +208,8 @@ pub enum Whole {
 pub enum Chunks {
     /// In OpenAI's Chat Completions.
     OpenAiChat(openai_chat::Chunks),
+    /// In OpenAI's Responses.
+    OpenAiResponses(openai_responses::Chunks),
     /// In Anthropic's Messages.
     AnthropicMessages(anthropic_messages::Chunks),
 }
@@ -195,9 +241,12 @@ pub fn write_message(message: &chat::Message, attachments: &[Attachment]) -> Val
 
 impl Dialect {
     /// An answer that is not streamed.
-    pub fn whole(self, head: AnswerHead) -> Whole {
+    pub fn whole(&self, head: AnswerHead) -> Whole {
         match self {
             Self::OpenAiChat(_) => Whole::OpenAiChat(openai_chat::Completion::new(head)),
+            Self::OpenAiResponses(echo) => {
+                Whole::OpenAiResponses(openai_responses::Response::new(head, echo.clone()))
+            }
             Self::AnthropicMessages => {
                 Whole::AnthropicMessages(anthropic_messages::Message::new(head))
             }
@@ -205,18 +254,30 @@ impl Dialect {
     }
 
     /// What keeps a silent stream alive, and says nothing.
-    pub fn keep_alive(self) -> Bytes {
+    pub fn keep_alive(&self) -> Bytes {
         match self {
             Self::OpenAiChat(_) => openai_chat::KEEP_ALIVE,
+            Self::OpenAiResponses(_) => openai_responses::KEEP_ALIVE,
             Self::AnthropicMessages => anthropic_messages::KEEP_ALIVE,
         }
     }
 
+    /// What its clients call a field, of which adapters speak by its name in Chat Completions.
+    pub fn field<'name>(&self, name: &'name str) -> Cow<'name, str> {
+        match self {
+            Self::OpenAiChat(_) | Self::AnthropicMessages => name.into(),
+            Self::OpenAiResponses(_) => openai_responses::field(name),
+        }
+    }
+
     /// An answer that is.
-    pub fn chunks(self, head: AnswerHead) -> Chunks {
+    pub fn chunks(&self, head: AnswerHead) -> Chunks {
         match self {
             Self::OpenAiChat(preferences) => {
-                Chunks::OpenAiChat(openai_chat::Chunks::new(&head, preferences))
+                Chunks::OpenAiChat(openai_chat::Chunks::new(&head, *preferences))
+            }
+            Self::OpenAiResponses(echo) => {
+                Chunks::OpenAiResponses(openai_responses::Chunks::new(head, echo.clone()))
             }
             Self::AnthropicMessages => {
                 Chunks::AnthropicMessages(anthropic_messages::Chunks::new(head))
@@ -230,6 +291,7 @@ impl Whole {
     pub fn push(&mut self, event: Event) {
         match self {
             Self::OpenAiChat(completion) => completion.push(event),
+            Self::OpenAiResponses(response) => response.push(&event),
             Self::AnthropicMessages(message) => message.push(&event),
         }
     }
@@ -239,6 +301,7 @@ impl Whole {
     pub fn answered_by(&mut self, provider: &str) {
         match self {
             Self::OpenAiChat(completion) => completion.answered_by(provider),
+            Self::OpenAiResponses(response) => response.answered_by(provider),
             Self::AnthropicMessages(message) => message.answered_by(provider),
         }
     }
@@ -247,6 +310,7 @@ impl Whole {
     pub fn clear(&mut self) {
         match self {
             Self::OpenAiChat(completion) => completion.clear(),
+            Self::OpenAiResponses(response) => response.clear(),
             Self::AnthropicMessages(message) => message.clear(),
         }
     }
@@ -255,6 +319,7 @@ impl Whole {
     pub fn into_body(self, billed: &Billed) -> Vec<u8> {
         match self {
             Self::OpenAiChat(completion) => completion.into_body(billed),
+            Self::OpenAiResponses(response) => response.into_body(billed),
             Self::AnthropicMessages(message) => message.into_body(billed),
         }
     }
@@ -265,6 +330,7 @@ impl Chunks {
     pub fn answered_by(&mut self, provider: &str) {
         match self {
             Self::OpenAiChat(chunks) => chunks.answered_by(provider),
+            Self::OpenAiResponses(chunks) => chunks.answered_by(provider),
             Self::AnthropicMessages(chunks) => chunks.answered_by(provider),
         }
     }
@@ -274,6 +340,7 @@ impl Chunks {
     pub fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
         match self {
             Self::OpenAiChat(chunks) => chunks.event(event, out),
+            Self::OpenAiResponses(chunks) => chunks.event(event, out),
             Self::AnthropicMessages(chunks) => chunks.event(event, out),
         }
     }
@@ -282,6 +349,7 @@ impl Chunks {
     pub fn finish(&mut self, billed: &Billed, out: &mut Vec<u8>) {
         match self {
             Self::OpenAiChat(chunks) => chunks.finish(billed, out),
+            Self::OpenAiResponses(chunks) => chunks.finish(billed, out),
             Self::AnthropicMessages(chunks) => chunks.finish(billed, out),
         }
     }
@@ -291,6 +359,7 @@ impl Chunks {
     pub fn error(&mut self, error: &Value, out: &mut Vec<u8>) {
         match self {
             Self::OpenAiChat(_) => openai_chat::Chunks::error(error, out),
+            Self::OpenAiResponses(chunks) => chunks.error(error, out),
             Self::AnthropicMessages(_) => anthropic_messages::Chunks::error(error, out),
         }
     }

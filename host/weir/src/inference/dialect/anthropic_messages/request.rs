@@ -120,6 +120,7 @@ fn chat(body: wire::Body<'_>, body_bytes: usize, headers: &HeaderMap) -> Result<
         output_limit: body.max_tokens,
         output_limit_param: "max_tokens",
         needs_tools: false,
+        chain: None,
         dialect: Dialect::AnthropicMessages,
     })
 }

@@ -90,6 +90,7 @@ fn code(error: &ApiError) -> Option<&str> {
     Some(match error.code() {
         "UNKNOWN_MODEL" => "model_not_found",
         "CONTEXT_LENGTH_EXCEEDED" => "context_length_exceeded",
+        "PREVIOUS_RESPONSE_NOT_FOUND" => "previous_response_not_found",
         "UNAUTHENTICATED" => "invalid_api_key",
         "QUOTA_EXCEEDED" => "insufficient_quota",
         "CONTENT_FILTERED" => "content_filter",

@@ -7,18 +7,15 @@ use weir_sandbox::adapter::bindings::chat::{
 
 use super::wire;
 use crate::inference::dialect::json::{
-    Fault, MAX_ID_CHARS, Text, base64_data, check_at_most, check_belongs, check_https_url,
-    check_id, check_is_object, check_length, check_not_empty, data_url, each, is_media_type_name,
-    items, presentable, required,
+    Fault, MAX_ID_CHARS, Text, base64_data, check_at_most, check_belongs, check_id,
+    check_is_object, check_length, each, is_media_type_name, items, presentable, required,
+};
+use crate::inference::dialect::openai::{
+    called_name, check_file_id, check_file_name, image_source, inline_file,
 };
 use crate::inference::dialect::{Attachment, Attachments, plain};
 
 const MAX_NAME_CHARS: usize = 64;
-const MAX_FILE_ID_CHARS: usize = 256;
-/// Of a file.
-const MAX_FILE_NAME_CHARS: usize = 1_024;
-/// Of what an earlier answer called; the tools of the request have shorter ones.
-const MAX_CALLED_NAME_CHARS: usize = 256;
 
 /// A message, whose files go to the attachments.
 pub(super) fn message(
@@ -298,13 +295,6 @@ fn called_custom(custom: wire::CalledCustom<'_>) -> Result<(String, String), Fau
     Ok((name, required(custom.input, "input")?))
 }
 
-fn called_name(name: Option<String>) -> Result<String, Fault> {
-    let name = required(name, "name")?;
-    check_not_empty(&name, "name")?;
-    check_at_most(&name, MAX_CALLED_NAME_CHARS, "name")?;
-    Ok(name)
-}
-
 fn tool_result(
     message: wire::Message<'_>,
     tool_name: Option<String>,
@@ -404,27 +394,9 @@ fn content_part(
 
 fn image(image: wire::ImageUrl<'_>, attachments: &mut Attachments) -> Result<Image, Fault> {
     Ok(Image {
-        source: image_source(required(image.url, "url")?, attachments)?,
+        source: image_source(required(image.url, "url")?, "url", attachments)?,
         detail: image_detail(image.detail.as_ref())?,
     })
-}
-
-fn image_source(url: Text<'_>, attachments: &mut Attachments) -> Result<Source, Fault> {
-    if let Some(attachment) = data_url(url.as_str(), "url")? {
-        if !attachment.media_type.starts_with("image/") {
-            return Err(Fault::new(
-                "url",
-                "must be of a media type such as image/png",
-            ));
-        }
-        return Ok(attachments.add(attachment));
-    }
-    check_https_url(
-        url.as_str(),
-        "url",
-        "must be an https URL or a base64 data URL",
-    )?;
-    Ok(Source::Url(url.into_string()))
 }
 
 fn image_detail(detail: Option<&Text<'_>>) -> Result<Option<String>, Fault> {
@@ -436,9 +408,7 @@ fn image_detail(detail: Option<&Text<'_>>) -> Result<Option<String>, Fault> {
 }
 
 fn document(file: wire::File<'_>, attachments: &mut Attachments) -> Result<File, Fault> {
-    if let Some(name) = &file.filename {
-        check_at_most(name, MAX_FILE_NAME_CHARS, "filename")?;
-    }
+    check_file_name(file.filename.as_deref())?;
     let (source, media_type) = match (file.file_id, file.file_data) {
         (Some(_), Some(_)) => {
             return Err(Fault::new(
@@ -447,19 +417,12 @@ fn document(file: wire::File<'_>, attachments: &mut Attachments) -> Result<File,
             ));
         }
         (Some(id), None) => {
-            check_length(&id, MAX_FILE_ID_CHARS, "file_id")?;
+            check_file_id(&id)?;
             (Source::Id(id), None)
         }
         (None, data) => {
-            let data = required(data, "file_data")?;
-            let attachment = data_url(data.as_str(), "file_data")?.ok_or_else(|| {
-                Fault::new(
-                    "file_data",
-                    "must be a base64 data URL, e.g. data:application/pdf;base64,…",
-                )
-            })?;
-            let media_type = attachment.media_type.clone();
-            (attachments.add(attachment), Some(media_type))
+            let (source, media_type) = inline_file(required(data, "file_data")?, attachments)?;
+            (source, Some(media_type))
         }
     };
     Ok(File {

@@ -1,9 +1,8 @@
 //! What a request means: its settings checked and translated into the plugins' vocabulary.
 
-use serde_json::Value;
 use weir_sandbox::adapter::bindings::adapter::Client;
 use weir_sandbox::adapter::bindings::chat::{
-    ChatRequest, JsonSchema, ReasoningEffort, ReasoningRequest, ResponseFormat,
+    ChatRequest, JsonSchema, ReasoningRequest, ResponseFormat,
 };
 
 use super::messages::message;
@@ -14,6 +13,7 @@ use crate::inference::dialect::json::{
     self, Fault, Text, between, check_at_most, check_is_object, check_length, check_not_empty,
     each, items, required,
 };
+use crate::inference::dialect::openai::{effort, says_nothing};
 use crate::inference::dialect::{Attachments, ChatCall, Dialect};
 
 const MAX_MODEL_CHARS: usize = 256;
@@ -89,22 +89,9 @@ fn chat(body: wire::Body<'_>, body_bytes: usize) -> Result<ChatCall, Fault> {
         output_limit,
         output_limit_param,
         needs_tools: false,
+        chain: None,
         dialect: Dialect::OpenAiChat(preferences),
     })
-}
-
-/// Whether an unknown field asks for what happens without it: clients and SDKs write such defaults out, and no adapter
-/// has to know them.
-fn says_nothing(name: &str, json: &str) -> bool {
-    match name {
-        "store" => json == "false",
-        "service_tier" => json == "\"auto\"",
-        // More than this is something.
-        "metadata" | "logit_bias" if json.len() < 16 => {
-            matches!(serde_json::from_str(json), Ok(Value::Object(fields)) if fields.is_empty())
-        }
-        _ => false,
-    }
 }
 
 fn client(request: &ChatRequest) -> Result<Client, Fault> {
@@ -208,25 +195,9 @@ fn response_format(format: Option<wire::ResponseFormat<'_>>) -> Result<ResponseF
     }
 }
 
-fn reasoning(effort: Option<&Text<'_>>) -> Result<ReasoningRequest, Fault> {
-    let effort = match effort.map(Text::as_str) {
-        None => None,
-        Some("none") => Some(ReasoningEffort::Off),
-        Some("minimal") => Some(ReasoningEffort::Minimal),
-        Some("low") => Some(ReasoningEffort::Low),
-        Some("medium") => Some(ReasoningEffort::Medium),
-        Some("high") => Some(ReasoningEffort::High),
-        // The last step of the scale has had two names.
-        Some("xhigh" | "max") => Some(ReasoningEffort::Highest),
-        Some(_) => {
-            return Err(Fault::new(
-                "reasoning_effort",
-                "must be one of none, minimal, low, medium, high, xhigh, max",
-            ));
-        }
-    };
+fn reasoning(word: Option<&Text<'_>>) -> Result<ReasoningRequest, Fault> {
     Ok(ReasoningRequest {
-        effort,
+        effort: effort(word, "reasoning_effort")?,
         budget_tokens: None,
         summary: None,
         adaptive: None,

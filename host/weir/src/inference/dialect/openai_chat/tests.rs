@@ -470,6 +470,7 @@ fn a_minimal_request_leaves_everything_else_to_the_upstream() {
             output_limit: None,
             output_limit_param: "max_tokens",
             needs_tools: false,
+            chain: None,
             dialect: Dialect::OpenAiChat(Preferences {
                 include_usage: false,
             }),

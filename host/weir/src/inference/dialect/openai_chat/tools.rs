@@ -9,8 +9,9 @@ use weir_sandbox::adapter::bindings::chat::{
 use super::messages::cache_lifetime;
 use super::wire;
 use crate::inference::dialect::json::{
-    Extra, Fault, check_belongs, check_is_object, check_length, each, required,
+    Extra, Fault, check_belongs, check_is_object, check_length, each, object_of, required,
 };
+use crate::inference::dialect::openai::tool_name;
 
 const MAX_TYPE_CHARS: usize = 64;
 
@@ -108,41 +109,20 @@ fn built_in_tool<const MAX: usize>(
     kind: &str,
     fields: Extra<'_, MAX>,
 ) -> Result<BuiltInTool, Fault> {
+    let mut fields = fields.into_fields();
     let mut name = None;
-    let mut configuration = String::from("{");
-    for (field, json) in fields.into_fields() {
-        if field == "name" {
-            let text: String =
-                serde_json::from_str(&json).map_err(|_| Fault::new("name", "must be a string"))?;
-            check_length(&text, MAX_TYPE_CHARS, "name")?;
-            name = Some(text);
-            continue;
-        }
-        if configuration.len() > 1 {
-            configuration.push(',');
-        }
-        configuration.push_str(&serde_json::Value::from(field).to_string());
-        configuration.push(':');
-        configuration.push_str(&json);
+    if let Some(at) = fields.iter().position(|(field, _)| field == "name") {
+        let (_, json) = fields.remove(at);
+        let text: String =
+            serde_json::from_str(&json).map_err(|_| Fault::new("name", "must be a string"))?;
+        check_length(&text, MAX_TYPE_CHARS, "name")?;
+        name = Some(text);
     }
-    configuration.push('}');
     Ok(BuiltInTool {
         kind: kind.to_owned(),
         name,
-        configuration,
+        configuration: object_of(fields),
     })
-}
-
-fn tool_name(name: Option<String>) -> Result<String, Fault> {
-    let name = required(name, "name")?;
-    let valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    if !(1..=64).contains(&name.len()) || !name.bytes().all(valid) {
-        return Err(Fault::new(
-            "name",
-            "must be 1 to 64 characters of a-z, A-Z, 0-9, _ and -",
-        ));
-    }
-    Ok(name)
 }
 
 /// What the model is to choose from; it may choose a tool that the request has, by its name.

@@ -1,0 +1,120 @@
+//! What OpenAI's two dialects write alike: files, names of tools, how much is to be reasoned, fields that say nothing.
+
+use serde_json::Value;
+use weir_sandbox::adapter::bindings::chat::{ReasoningEffort, Source};
+
+use super::Attachments;
+use super::json::{
+    Fault, Text, check_at_most, check_https_url, check_length, check_not_empty, data_url, required,
+};
+
+const MAX_FILE_ID_CHARS: usize = 256;
+const MAX_FILE_NAME_CHARS: usize = 1_024;
+/// Of what an earlier answer called; the tools of the request have shorter ones.
+const MAX_CALLED_NAME_CHARS: usize = 256;
+
+/// Where an image is, by the URL in the field `field`.
+pub(crate) fn image_source(
+    url: Text<'_>,
+    field: &str,
+    attachments: &mut Attachments,
+) -> Result<Source, Fault> {
+    if let Some(attachment) = data_url(url.as_str(), field)? {
+        if !attachment.media_type.starts_with("image/") {
+            return Err(Fault::new(
+                field,
+                "must be of a media type such as image/png",
+            ));
+        }
+        return Ok(attachments.add(attachment));
+    }
+    check_https_url(
+        url.as_str(),
+        field,
+        "must be an https URL or a base64 data URL",
+    )?;
+    Ok(Source::Url(url.into_string()))
+}
+
+/// A document within the request, as `file_data` has it, and its media type.
+pub(crate) fn inline_file(
+    data: Text<'_>,
+    attachments: &mut Attachments,
+) -> Result<(Source, String), Fault> {
+    let attachment = data_url(data.as_str(), "file_data")?.ok_or_else(|| {
+        Fault::new(
+            "file_data",
+            "must be a base64 data URL, e.g. data:application/pdf;base64,…",
+        )
+    })?;
+    let media_type = attachment.media_type.clone();
+    Ok((attachments.add(attachment), media_type))
+}
+
+/// Checks the id that an upstream gave to a file.
+pub(crate) fn check_file_id(id: &str) -> Result<(), Fault> {
+    check_length(id, MAX_FILE_ID_CHARS, "file_id")
+}
+
+/// Checks what a file is called.
+pub(crate) fn check_file_name(name: Option<&str>) -> Result<(), Fault> {
+    check_at_most(name.unwrap_or_default(), MAX_FILE_NAME_CHARS, "filename")
+}
+
+/// The name of a tool of the client's.
+pub(crate) fn tool_name(name: Option<String>) -> Result<String, Fault> {
+    let name = required(name, "name")?;
+    let valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    if !(1..=64).contains(&name.len()) || !name.bytes().all(valid) {
+        return Err(Fault::new(
+            "name",
+            "must be 1 to 64 characters of a-z, A-Z, 0-9, _ and -",
+        ));
+    }
+    Ok(name)
+}
+
+/// The name of what an earlier answer called.
+pub(crate) fn called_name(name: Option<String>) -> Result<String, Fault> {
+    let name = required(name, "name")?;
+    check_not_empty(&name, "name")?;
+    check_at_most(&name, MAX_CALLED_NAME_CHARS, "name")?;
+    Ok(name)
+}
+
+/// How much is to be reasoned, by the word in the field `field`.
+pub(crate) fn effort(
+    word: Option<&Text<'_>>,
+    field: &str,
+) -> Result<Option<ReasoningEffort>, Fault> {
+    Ok(Some(match word.map(Text::as_str) {
+        None => return Ok(None),
+        Some("none") => ReasoningEffort::Off,
+        Some("minimal") => ReasoningEffort::Minimal,
+        Some("low") => ReasoningEffort::Low,
+        Some("medium") => ReasoningEffort::Medium,
+        Some("high") => ReasoningEffort::High,
+        // The last step of the scale has had two names.
+        Some("xhigh" | "max") => ReasoningEffort::Highest,
+        Some(_) => {
+            return Err(Fault::new(
+                field,
+                "must be one of none, minimal, low, medium, high, xhigh, max",
+            ));
+        }
+    }))
+}
+
+/// Whether an unknown field asks for what happens without it: clients and SDKs write such defaults out, and no adapter
+/// has to know them.
+pub(crate) fn says_nothing(name: &str, json: &str) -> bool {
+    match name {
+        "store" => json == "false",
+        "service_tier" => json == "\"auto\"",
+        // More than this is something.
+        "metadata" | "logit_bias" if json.len() < 16 => {
+            matches!(serde_json::from_str(json), Ok(Value::Object(fields)) if fields.is_empty())
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,684 @@
+//! The output of an answer, as far as it has come: what each event changes about its items.
+//!
+//! Both forms of an answer are written by what is decided here, so that they say the same: a [`Writer`] is told of each
+//! change, and at the end the items are there as a whole.
+//!
+//! An item is done when the next one begins or the answer ends, since only then it is known whether it was cut short.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+use weir_sandbox::adapter::bindings::chat::{
+    Block, CallKind, Citation, Event, FinishReason, Media, ToolCallStart,
+};
+
+use super::order::Order;
+use super::proof::{Proof, Proven};
+
+/// Who is told what changes.
+pub(super) trait Writer {
+    /// An event of a stream, without its number.
+    fn write(&mut self, kind: &'static str, change: &Change<'_>);
+}
+
+/// What a stream's event says of a change. Which fields there are, depends on its type.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Change<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    item_id: Option<&'a str>,
+    output_index: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    item: Option<&'a Item>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_index: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    summary_index: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    part: Option<Part<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delta: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refusal: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arguments: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    annotation_index: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    annotation: Option<&'a Annotation>,
+    /// Of a text's events.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logprobs: Option<[(); 0]>,
+}
+
+/// A part as an event shows it.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum Part<'a> {
+    Content(&'a Content),
+    Summary(&'a Summary),
+}
+
+/// An item of the output.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Item {
+    Message {
+        id: String,
+        status: Status,
+        role: &'static str,
+        content: Vec<Content>,
+    },
+    Reasoning {
+        id: String,
+        summary: Vec<Summary>,
+        encrypted_content: Option<String>,
+    },
+    FunctionCall {
+        id: String,
+        status: Status,
+        call_id: String,
+        name: String,
+        arguments: String,
+    },
+    CustomToolCall {
+        id: String,
+        status: Status,
+        call_id: String,
+        name: String,
+        input: String,
+    },
+    ImageGenerationCall {
+        id: String,
+        status: Status,
+        result: Option<String>,
+        output_format: String,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Status {
+    InProgress,
+    Completed,
+    Incomplete,
+    Failed,
+}
+
+/// A part of a message.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Content {
+    OutputText {
+        text: String,
+        annotations: Vec<Annotation>,
+        logprobs: [(); 0],
+    },
+    Refusal {
+        refusal: String,
+    },
+}
+
+/// What can be read of reasoning.
+#[derive(Debug, Default, Serialize)]
+#[serde(tag = "type", rename = "summary_text")]
+pub(super) struct Summary {
+    text: String,
+}
+
+/// A source that stands behind a stretch of a text, in Unicode scalar values.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename = "url_citation")]
+pub(super) struct Annotation {
+    start_index: usize,
+    end_index: usize,
+    title: String,
+    url: String,
+}
+
+/// The items of an answer.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    /// The answer's id without what the dialect puts before it.
+    answer: String,
+    /// The provider that answers, by its name in the configuration; empty where that is not known.
+    provider: String,
+    order: Order,
+    items: Vec<Item>,
+    /// The blocks that have begun. An item has the number of its first one in its id, by which clients refer to it.
+    blocks: usize,
+    /// Whether the last item is not done.
+    is_open: bool,
+    block: Option<Open>,
+    /// How the answer ended.
+    end: Option<End>,
+}
+
+/// The block that is being written. Its item, or its part of one, begins with the first that can be read of it.
+#[derive(Debug)]
+struct Open {
+    kind: Kind,
+    has_begun: bool,
+    /// Characters of it so far: citations say which stretch of a text they belong to.
+    chars: usize,
+    signature: String,
+    sealed: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Refusal,
+    Reasoning,
+    Call,
+}
+
+/// How an answer ended, in the dialect's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Completed,
+    /// Cut short, and why.
+    Incomplete(&'static str),
+}
+
+impl Output {
+    /// Of an answer that says nothing yet.
+    pub(super) fn new(answer: &str) -> Self {
+        Self {
+            answer: answer.to_owned(),
+            ..Self::default()
+        }
+    }
+
+    /// Notes who answers from here on: what only that provider can read again carries its name. What an attempt left
+    /// that was given up is forgotten; no client has been told of it.
+    pub(super) fn answered_by(&mut self, provider: &str) {
+        *self = Self {
+            provider: provider.to_owned(),
+            ..Self::new(&self.answer)
+        };
+    }
+
+    pub(super) fn items(&self) -> &[Item] {
+        &self.items
+    }
+
+    /// How the answer ended; one that did not say so is whole.
+    pub(super) fn end(&self) -> End {
+        self.end.unwrap_or(End::Completed)
+    }
+
+    /// Ends what an answer that fails has left open.
+    pub(super) fn cut(&mut self) {
+        if self.is_open {
+            self.set_status(Status::Incomplete);
+        }
+    }
+
+    /// Tells what an event changes about the items.
+    pub(super) fn follow(&mut self, event: &Event, writer: &mut impl Writer) {
+        if self.order.passes(event) {
+            self.apply(event, writer);
+        }
+        while let Some(events) = self.order.next() {
+            for event in &events {
+                self.apply(event, writer);
+            }
+        }
+    }
+
+    fn apply(&mut self, event: &Event, writer: &mut impl Writer) {
+        match event {
+            Event::BlockStart(start) => self.begin(&start.block, writer),
+            Event::Fragment(piece) if !piece.text.is_empty() => self.add(&piece.text, writer),
+            Event::Signature(piece) => {
+                if let Some(open) = &mut self.block {
+                    open.signature.push_str(&piece.text);
+                }
+            }
+            Event::Sealed(piece) => {
+                if let Some(open) = &mut self.block {
+                    open.sealed.push_str(&piece.text);
+                }
+            }
+            Event::Citation(citation) => self.cite(citation, writer),
+            Event::BlockEnd(_) => self.end_block(writer),
+            Event::Media(media) => self.media(media, writer),
+            Event::Finish(reason) => {
+                let end = self.end_of(reason);
+                self.close(
+                    match end {
+                        End::Completed => Status::Completed,
+                        End::Incomplete(_) => Status::Incomplete,
+                    },
+                    writer,
+                );
+                self.end = Some(end);
+            }
+            // There is no item for what only another dialect has a word for.
+            Event::Opaque(_) => self.blocks += 1,
+            Event::Fragment(_) | Event::Started(_) | Event::Usage(_) => {}
+        }
+    }
+
+    fn begin(&mut self, block: &Block, writer: &mut impl Writer) {
+        self.blocks += 1;
+        let kind = match block {
+            Block::Text => Kind::Text,
+            Block::Refusal => Kind::Refusal,
+            Block::Reasoning => Kind::Reasoning,
+            Block::ToolCall(call) => {
+                self.begin_call(call, writer);
+                Kind::Call
+            }
+        };
+        self.block = Some(Open {
+            kind,
+            has_begun: kind == Kind::Call,
+            chars: 0,
+            signature: String::new(),
+            sealed: String::new(),
+        });
+    }
+
+    fn begin_call(&mut self, call: &ToolCallStart, writer: &mut impl Writer) {
+        let (call_id, name) = (call.id.clone(), call.name.clone());
+        let status = Status::InProgress;
+        let item = match call.kind {
+            CallKind::Function => Item::FunctionCall {
+                id: self.id("fc"),
+                status,
+                call_id,
+                name,
+                arguments: String::new(),
+            },
+            CallKind::Custom => Item::CustomToolCall {
+                id: self.id("ctc"),
+                status,
+                call_id,
+                name,
+                input: String::new(),
+            },
+        };
+        self.push(item, writer);
+    }
+
+    /// Adds a piece of what the open block holds.
+    fn add(&mut self, text: &str, writer: &mut impl Writer) {
+        self.begin_content(writer);
+        if let Some(open) = &mut self.block {
+            open.chars += text.chars().count();
+        }
+        let output_index = self.items.len().saturating_sub(1);
+        let Some(item) = self.items.last_mut() else {
+            return;
+        };
+        let kind = match item {
+            Item::Message { content, .. } => match content.last_mut() {
+                Some(Content::OutputText { text: whole, .. }) => {
+                    whole.push_str(text);
+                    "response.output_text.delta"
+                }
+                Some(Content::Refusal { refusal }) => {
+                    refusal.push_str(text);
+                    "response.refusal.delta"
+                }
+                None => return,
+            },
+            Item::Reasoning { summary, .. } => {
+                if let Some(summary) = summary.last_mut() {
+                    summary.text.push_str(text);
+                }
+                "response.reasoning_summary_text.delta"
+            }
+            Item::FunctionCall { arguments, .. } => {
+                arguments.push_str(text);
+                "response.function_call_arguments.delta"
+            }
+            Item::CustomToolCall { input, .. } => {
+                input.push_str(text);
+                "response.custom_tool_call_input.delta"
+            }
+            Item::ImageGenerationCall { .. } => return,
+        };
+        let change = Change {
+            delta: Some(text),
+            logprobs: (kind == "response.output_text.delta").then_some([]),
+            ..item.place(output_index)
+        };
+        writer.write(kind, &change);
+    }
+
+    /// Begins the item of the open block, or its part of one, if that has not begun.
+    fn begin_content(&mut self, writer: &mut impl Writer) {
+        let Some(open) = &mut self.block else {
+            return;
+        };
+        if std::mem::replace(&mut open.has_begun, true) {
+            return;
+        }
+        let kind = open.kind;
+        match kind {
+            Kind::Call => {}
+            Kind::Reasoning => {
+                self.push_reasoning(writer);
+                if let Some(Item::Reasoning { summary, .. }) = self.items.last_mut() {
+                    summary.push(Summary::default());
+                }
+                self.write_part("response.reasoning_summary_part.added", writer);
+            }
+            Kind::Text | Kind::Refusal => {
+                if !(self.is_open && matches!(self.items.last(), Some(Item::Message { .. }))) {
+                    let message = Item::Message {
+                        id: self.id("msg"),
+                        status: Status::InProgress,
+                        role: "assistant",
+                        content: Vec::new(),
+                    };
+                    self.push(message, writer);
+                }
+                if let Some(Item::Message { content, .. }) = self.items.last_mut() {
+                    content.push(match kind {
+                        Kind::Refusal => Content::Refusal {
+                            refusal: String::new(),
+                        },
+                        _ => Content::OutputText {
+                            text: String::new(),
+                            annotations: Vec::new(),
+                            logprobs: [],
+                        },
+                    });
+                }
+                self.write_part("response.content_part.added", writer);
+            }
+        }
+    }
+
+    fn cite(&mut self, citation: &Citation, writer: &mut impl Writer) {
+        let open = self.block.as_ref();
+        let Some(open) = open.filter(|open| open.kind == Kind::Text) else {
+            return;
+        };
+        // Without a span of its own it stands behind the text as far as that has come.
+        let (start_index, end_index) = match citation.span {
+            Some(span) => (span.start as usize, span.end as usize),
+            None => (0, open.chars),
+        };
+        // The dialect demands both, so either has to do for the other.
+        let Some(url) = citation.source.as_ref().or(citation.title.as_ref()) else {
+            return;
+        };
+        self.begin_content(writer);
+        let output_index = self.items.len().saturating_sub(1);
+        let Some(item) = self.items.last_mut() else {
+            return;
+        };
+        if let Item::Message { content, .. } = item
+            && let Some(Content::OutputText { annotations, .. }) = content.last_mut()
+        {
+            annotations.push(Annotation {
+                start_index,
+                end_index,
+                title: citation.title.as_ref().unwrap_or(url).clone(),
+                url: url.clone(),
+            });
+        }
+        if let Item::Message { content, .. } = &*item
+            && let Some(Content::OutputText { annotations, .. }) = content.last()
+        {
+            let change = Change {
+                annotation_index: Some(annotations.len() - 1),
+                annotation: annotations.last(),
+                ..item.place(output_index)
+            };
+            writer.write("response.output_text.annotation.added", &change);
+        }
+    }
+
+    fn end_block(&mut self, writer: &mut impl Writer) {
+        let Some(open) = self.block.take() else {
+            return;
+        };
+        let mut proof = Proof {
+            provider: self.provider.clone(),
+            signature: open.signature,
+            sealed: open.sealed,
+            of: Proven::Reasoning,
+        };
+        match open.kind {
+            Kind::Reasoning => {
+                if open.has_begun {
+                    self.write_reasoning_end(writer);
+                }
+                return self.prove(&proof, open.has_begun, writer);
+            }
+            Kind::Text | Kind::Refusal => {
+                if open.has_begun {
+                    self.write_content_end(writer);
+                }
+                proof.of = Proven::Text;
+            }
+            Kind::Call => {
+                if let Some(call_id) = self.write_call_end(writer) {
+                    proof.of = Proven::Call(call_id);
+                }
+            }
+        }
+        // Beside text and calls there is no sealed form.
+        proof.sealed.clear();
+        self.prove(&proof, false, writer);
+    }
+
+    /// Puts a proof into the open reasoning, or into an item of its own: it is right behind what it proves.
+    fn prove(&mut self, proof: &Proof, is_within: bool, writer: &mut impl Writer) {
+        let Some(proof) = proof.write() else {
+            return;
+        };
+        if !is_within {
+            self.push_reasoning(writer);
+        }
+        if let Some(Item::Reasoning {
+            encrypted_content, ..
+        }) = self.items.last_mut()
+        {
+            *encrypted_content = Some(proof);
+        }
+    }
+
+    fn push_reasoning(&mut self, writer: &mut impl Writer) {
+        let reasoning = Item::Reasoning {
+            id: self.id("rs"),
+            summary: Vec::new(),
+            encrypted_content: None,
+        };
+        self.push(reasoning, writer);
+    }
+
+    fn write_reasoning_end(&self, writer: &mut impl Writer) {
+        let Some((item, place)) = self.last() else {
+            return;
+        };
+        if let Item::Reasoning { summary, .. } = item {
+            let change = Change {
+                text: summary.last().map(|summary| summary.text.as_str()),
+                ..place
+            };
+            writer.write("response.reasoning_summary_text.done", &change);
+        }
+        self.write_part("response.reasoning_summary_part.done", writer);
+    }
+
+    fn write_content_end(&self, writer: &mut impl Writer) {
+        let Some((item, place)) = self.last() else {
+            return;
+        };
+        if let Item::Message { content, .. } = item {
+            match content.last() {
+                Some(Content::OutputText { text, .. }) => {
+                    let change = Change {
+                        text: Some(text),
+                        logprobs: Some([]),
+                        ..place
+                    };
+                    writer.write("response.output_text.done", &change);
+                }
+                Some(Content::Refusal { refusal }) => {
+                    let refusal = Some(refusal.as_str());
+                    writer.write("response.refusal.done", &Change { refusal, ..place });
+                }
+                None => {}
+            }
+        }
+        self.write_part("response.content_part.done", writer);
+    }
+
+    /// The id of the call that ends.
+    fn write_call_end(&self, writer: &mut impl Writer) -> Option<String> {
+        let (item, place) = self.last()?;
+        match item {
+            Item::FunctionCall {
+                arguments, call_id, ..
+            } => {
+                let arguments = Some(arguments.as_str());
+                let change = Change { arguments, ..place };
+                writer.write("response.function_call_arguments.done", &change);
+                Some(call_id.clone())
+            }
+            Item::CustomToolCall { input, call_id, .. } => {
+                let input = Some(input.as_str());
+                let change = Change { input, ..place };
+                writer.write("response.custom_tool_call_input.done", &change);
+                Some(call_id.clone())
+            }
+            _ => None,
+        }
+    }
+
+    fn media(&mut self, media: &Media, writer: &mut impl Writer) {
+        let Some(format) = media.media_type.strip_prefix("image/") else {
+            return;
+        };
+        let image = Item::ImageGenerationCall {
+            id: format!("ig_{}_{}", self.answer, self.items.len()),
+            status: Status::InProgress,
+            result: None,
+            output_format: format.to_owned(),
+        };
+        self.push(image, writer);
+        if let Some(Item::ImageGenerationCall { result, .. }) = self.items.last_mut() {
+            *result = Some(STANDARD.encode(&media.data));
+        }
+        self.close(Status::Completed, writer);
+    }
+
+    /// Begins an item; the one before it is done.
+    fn push(&mut self, item: Item, writer: &mut impl Writer) {
+        self.close(Status::Completed, writer);
+        self.items.push(item);
+        self.is_open = true;
+        self.write_item("response.output_item.added", writer);
+    }
+
+    fn close(&mut self, status: Status, writer: &mut impl Writer) {
+        if self.is_open {
+            self.is_open = false;
+            self.set_status(status);
+            self.write_item("response.output_item.done", writer);
+        }
+    }
+
+    fn set_status(&mut self, now: Status) {
+        if let Some(
+            Item::Message { status, .. }
+            | Item::FunctionCall { status, .. }
+            | Item::CustomToolCall { status, .. }
+            | Item::ImageGenerationCall { status, .. },
+        ) = self.items.last_mut()
+        {
+            *status = now;
+        }
+    }
+
+    fn write_item(&self, kind: &'static str, writer: &mut impl Writer) {
+        let change = Change {
+            output_index: self.items.len().saturating_sub(1),
+            item: self.items.last(),
+            ..Change::default()
+        };
+        writer.write(kind, &change);
+    }
+
+    fn write_part(&self, kind: &'static str, writer: &mut impl Writer) {
+        let Some((item, place)) = self.last() else {
+            return;
+        };
+        let part = match item {
+            Item::Message { content, .. } => content.last().map(Part::Content),
+            Item::Reasoning { summary, .. } => summary.last().map(Part::Summary),
+            _ => None,
+        };
+        writer.write(kind, &Change { part, ..place });
+    }
+
+    /// The last item, and where it is.
+    fn last(&self) -> Option<(&Item, Change<'_>)> {
+        let item = self.items.last()?;
+        Some((item, item.place(self.items.len() - 1)))
+    }
+
+    /// The id of an item that begins with the open block, or proves it.
+    fn id(&self, prefix: &str) -> String {
+        format!("{prefix}_{}_{}", self.answer, self.blocks.saturating_sub(1))
+    }
+
+    /// Clients take an answer that is incomplete for cut short, and raise errors, so that this must be true; what has no
+    /// word of its own is complete. A refusal that can be read is an answer.
+    fn end_of(&self, reason: &FinishReason) -> End {
+        match reason {
+            FinishReason::Length | FinishReason::ContextWindow => {
+                End::Incomplete("max_output_tokens")
+            }
+            FinishReason::ContentFilter => End::Incomplete("content_filter"),
+            FinishReason::Refusal if !self.has_refusal() => End::Incomplete("content_filter"),
+            FinishReason::Stop
+            | FinishReason::StopSequence(_)
+            | FinishReason::ToolCalls
+            | FinishReason::Refusal
+            | FinishReason::PauseTurn
+            | FinishReason::MalformedCall
+            | FinishReason::Other(_) => End::Completed,
+        }
+    }
+
+    fn has_refusal(&self) -> bool {
+        self.items.iter().any(|item| match item {
+            Item::Message { content, .. } => content
+                .iter()
+                .any(|part| matches!(part, Content::Refusal { .. })),
+            _ => false,
+        })
+    }
+}
+
+impl Item {
+    /// Where the item's last part is.
+    fn place(&self, output_index: usize) -> Change<'_> {
+        let (id, content_index, summary_index) = match self {
+            Self::Message { id, content, .. } => (id, content.len().checked_sub(1), None),
+            Self::Reasoning { id, summary, .. } => (id, None, summary.len().checked_sub(1)),
+            Self::FunctionCall { id, .. }
+            | Self::CustomToolCall { id, .. }
+            | Self::ImageGenerationCall { id, .. } => (id, None, None),
+        };
+        Change {
+            item_id: Some(id),
+            output_index,
+            content_index,
+            summary_index,
+            ..Change::default()
+        }
+    }
+}

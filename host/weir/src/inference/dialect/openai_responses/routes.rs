@@ -1,0 +1,24 @@
+//! `POST /v1/responses`.
+
+use axum::extract::State;
+use axum::response::Response;
+
+use super::request::read;
+use crate::app::App;
+use crate::context::RequestContext;
+use crate::error::ApiError;
+use crate::identity::Caller;
+use crate::inference::idempotency::IdempotencyHeader;
+use crate::inference::routes;
+use crate::request::JsonBody;
+
+/// `POST /v1/responses`: answers in the shape of OpenAI's Responses, at once or as a stream.
+pub async fn create_response(
+    State(app): State<App>,
+    caller: Caller,
+    context: RequestContext,
+    key: IdempotencyHeader,
+    body: JsonBody,
+) -> Result<Response, ApiError> {
+    routes::complete(&app, caller, context, key, body, read).await
+}

@@ -30,6 +30,7 @@ fn expected(scenario: Scenario) -> Told {
         },
         Scenario::Refusal => told("", End::Declined),
         Scenario::Length => told("So", End::Length),
+        Scenario::Structured => told("{\"answer\": 42}", End::Stop),
         Scenario::ErrorInside => unreachable!("it is no answer"),
     }
 }

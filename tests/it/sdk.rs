@@ -1,8 +1,10 @@
-//! OpenAI's and Anthropic's own Python SDKs, with nothing set but `base_url` and `api_key`.
+//! OpenAI's and Anthropic's own Python SDKs, with nothing set but `base_url` and `api_key`; and theirs for JavaScript,
+//! Vercel's and LangChain, which `tests/run --sdks` installs.
 
 use std::path::Path;
 use std::process::Command;
 
+use tests::scenario::Scenario;
 use tests::{Gateway, Reply, Upstream};
 
 use crate::anthropic_messages;
@@ -100,25 +102,111 @@ fn model(name: &str, window: u32, output: u32, price: u32) -> String {
     )
 }
 
+/// Text, a stream, a tool's round trip, parallel calls in a stream, a picture, an answer by a schema, and a provider that
+/// is overloaded: what each script asks for, in this order.
+fn course(adapter: &str) -> Vec<Reply> {
+    let whole = |scenario: Scenario| scenario.reply(adapter, false).expect("an answer");
+    let streamed = |scenario: Scenario| scenario.reply(adapter, true).expect("an answer");
+    let mut replies = vec![
+        whole(Scenario::Text),
+        streamed(Scenario::Text),
+        whole(Scenario::Tool),
+        whole(Scenario::Text),
+        streamed(Scenario::ParallelTools),
+        whole(Scenario::Text),
+        whole(Scenario::Structured),
+    ];
+    // As often as weir asks.
+    replies.resize(replies.len() + 2, Reply::error(529, "overloaded"));
+    replies
+}
+
+/// Runs a script on a gateway before an upstream of each kind, and checks what came through to that.
+async fn run_course(script: &str, more: &[&str]) {
+    for adapter in ["openai", "anthropic"] {
+        let upstream = Upstream::start().await;
+        for reply in course(adapter) {
+            upstream.will(reply);
+        }
+        let gateway = Gateway::builder()
+            .provider("scripted", adapter, Some(&upstream))
+            .model("scripted", &["scripted"])
+            .start()
+            .await;
+        let origin = format!("http://{}", gateway.address());
+        let arguments = [&[&*origin, gateway.key(), "scripted"][..], more].concat();
+        run(script, &arguments).await;
+        let sent: Vec<_> = upstream
+            .requests()
+            .iter()
+            .map(|request| request.json().to_string())
+            .collect();
+        assert_eq!(sent.len(), 9, "{script} before {adapter}");
+        for (index, part) in [(3, "seen"), (5, "iVBORw0KGgo="), (6, "\"answer\"")] {
+            assert!(sent[index].contains(part), "{part} in {}", sent[index]);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes more SDKs: tests/run --sdks"]
+async fn the_openai_sdk_for_javascript_is_served() {
+    for api in ["chat", "responses"] {
+        run_course("node/openai.mjs", &[api]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes more SDKs: tests/run --sdks"]
+async fn the_anthropic_sdk_for_javascript_is_served() {
+    run_course("node/anthropic.mjs", &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes more SDKs: tests/run --sdks"]
+async fn vercels_ai_sdk_is_served_by_each_of_its_providers() {
+    for api in ["chat", "responses", "messages"] {
+        run_course("node/ai.mjs", &[api]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes more SDKs: tests/run --sdks"]
+async fn langchain_is_served_by_each_of_its_providers() {
+    for kind in ["openai", "anthropic"] {
+        run_course("langchain/langchain_chat.py", &[kind]).await;
+    }
+}
+
 /// Runs a script of `tests/sdk`, which complains if anything is not as it expects.
 async fn run(script: &str, arguments: &[&str]) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .expect("the workspace");
-    let python = root.join("target/sdk/bin/python");
-    assert!(
-        python.exists(),
-        "{} is missing; run tests/run",
-        python.display()
-    );
-    let mut command = Command::new(&python);
-    command
-        .arg(root.join("tests/sdk").join(script))
-        .args(arguments);
+    let (interpreter, folder, name) = match script.split_once('/') {
+        // Where their packages are.
+        Some(("node", name)) => (
+            "target/oidc/node_modules/.bin/node",
+            "target/sdk-node",
+            name,
+        ),
+        Some(("langchain", name)) => ("target/sdk-langchain/bin/python", "tests/sdk", name),
+        _ => ("target/sdk/bin/python", "tests/sdk", script),
+    };
+    let (interpreter, script) = (root.join(interpreter), root.join(folder).join(name));
+    for file in [&interpreter, &script] {
+        assert!(
+            file.exists(),
+            "{} is missing; run tests/run, or tests/run --sdks",
+            file.display()
+        );
+    }
+    let mut command = Command::new(&interpreter);
+    command.arg(script).args(arguments);
     let output = tokio::task::spawn_blocking(move || command.output())
         .await
         .expect("no panic")
-        .expect("python runs");
+        .expect("it runs");
     let said = String::from_utf8_lossy(&output.stdout);
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(

@@ -19,6 +19,8 @@ pub enum Scenario {
     Refusal,
     /// Says `So`, and has no tokens left.
     Length,
+    /// Says `{"answer": 42}`.
+    Structured,
     /// Says `So`, and fails; only in a stream.
     ErrorInside,
 }
@@ -26,18 +28,22 @@ pub enum Scenario {
 /// Tokens of every exchange's input and output.
 pub const USED: (u64, u64) = (12, 7);
 
+/// An answer by a schema.
+const ANSWER: &str = "{\"answer\": 42}";
+
 /// Adapters that have an upstream.
 pub const ADAPTERS: [&str; 4] = ["openai", "anthropic", "gemini", "ollama"];
 
 impl Scenario {
     /// All but the error.
-    pub const WHOLE: [Self; 6] = [
+    pub const WHOLE: [Self; 7] = [
         Self::Text,
         Self::Tool,
         Self::ParallelTools,
         Self::Reasoning,
         Self::Refusal,
         Self::Length,
+        Self::Structured,
     ];
 
     /// What an upstream answers whose dialect this adapter speaks; `None` where its API has no such thing.
@@ -60,6 +66,7 @@ impl Scenario {
         let call = |id: &str, arguments: &str| json!({ "id": id, "type": "function", "function": { "name": "look", "arguments": arguments } });
         let (message, finish) = match self {
             Self::Text => (json!({ "content": "Hello there" }), "stop"),
+            Self::Structured => (json!({ "content": ANSWER }), "stop"),
             Self::Tool => (
                 json!({ "content": null, "tool_calls": [call("t1", "{\"at\": 1}")] }),
                 "tool_calls",
@@ -93,6 +100,7 @@ impl Scenario {
         let said = |text: &str| json!({ "content": text });
         let (deltas, finish) = match self {
             Self::Text => (vec![said("Hello "), said("there")], "stop"),
+            Self::Structured => (vec![said(ANSWER)], "stop"),
             Self::Tool => (
                 vec![call(0, "t1", "{\"at\""), more(0, ": 1}")],
                 "tool_calls",
@@ -138,6 +146,7 @@ impl Scenario {
         let call = |id: &str, input: Value| json!({ "type": "tool_use", "id": id, "name": "look", "input": input });
         match self {
             Self::Text => (vec![text("Hello there")], "end_turn"),
+            Self::Structured => (vec![text(ANSWER)], "end_turn"),
             Self::Tool => (vec![call("t1", json!({ "at": 1 }))], "tool_use"),
             Self::ParallelTools => (
                 vec![
@@ -225,6 +234,7 @@ impl Scenario {
         let text = |text: &str| json!({ "text": text });
         let (parts, finish) = match self {
             Self::Text => (vec![text("Hello "), text("there")], "STOP"),
+            Self::Structured => (vec![text(ANSWER)], "STOP"),
             Self::Tool => (vec![call(json!({ "at": 1 }))], "STOP"),
             Self::ParallelTools => (
                 vec![text("Two"), call(json!({ "at": 1 })), call(json!({}))],
@@ -267,6 +277,7 @@ impl Scenario {
             |arguments: Value| json!({ "function": { "name": "look", "arguments": arguments } });
         let (message, reason) = match self {
             Self::Text => (json!({ "content": "Hello there" }), "stop"),
+            Self::Structured => (json!({ "content": ANSWER }), "stop"),
             Self::Tool => (
                 json!({ "content": "", "tool_calls": [call(json!({ "at": 1 }))] }),
                 "stop",

@@ -14,6 +14,7 @@ mod clocks;
 mod contained;
 mod crash;
 mod cut;
+mod decoders;
 mod disconnect;
 mod disk;
 mod drops;
@@ -35,7 +36,7 @@ mod wipe;
 
 use std::process::ExitCode;
 
-const ROWS: [(&str, &str); 24] = [
+const ROWS: [(&str, &str); 25] = [
     (
         "W-A",
         "twenty kinds of hostile guests against one gateway: each ends alone, and leaves no memory behind",
@@ -55,6 +56,10 @@ const ROWS: [(&str, &str); 24] = [
     (
         "W-E",
         "an adapter replaced 1,000 times under 32 connections: nothing fails, memory stays, and bad components are refused",
+    ),
+    (
+        "F1",
+        "each adapter's decoder on recorded answers that are broken, 10 minutes each: no trap, no hang, memory is bounded",
     ),
     (
         "L1",
@@ -151,6 +156,7 @@ fn main() -> ExitCode {
             "W-C" => cut::run(),
             "W-D" => drops::run(),
             "W-E" => swaps::run(),
+            "F1" => decoders::run(),
             "L1" => ledger::model(),
             "L2" => ledger::simulation(),
             "L3" => cap_race::run(),

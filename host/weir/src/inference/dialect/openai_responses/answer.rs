@@ -5,7 +5,8 @@ use serde_json::Value;
 use weir_ledger::Credits;
 use weir_sandbox::adapter::bindings::chat::Event;
 
-use super::output::{Change, End, Item, Output, Status, Writer};
+use super::items::{Change, Item, Status};
+use super::output::{End, Output, Writer};
 use super::{Echo, ID_PREFIX};
 use crate::inference::dialect::{AnswerHead, Billed};
 

@@ -10,7 +10,8 @@ use weir_sandbox::adapter::bindings::chat::Event;
 
 use super::Echo;
 use super::answer::{Stage, object};
-use super::output::{Change, End, Output, Writer};
+use super::items::Change;
+use super::output::{End, Output, Writer};
 use crate::inference::dialect::{AnswerHead, Billed};
 
 /// A comment, which readers of server-sent events skip.

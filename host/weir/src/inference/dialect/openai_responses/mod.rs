@@ -18,6 +18,7 @@
 mod answer;
 mod chunks;
 mod input;
+mod items;
 mod order;
 mod output;
 mod proof;

@@ -7,11 +7,11 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::Serialize;
 use weir_sandbox::adapter::bindings::chat::{
     Block, CallKind, Citation, Event, FinishReason, Media, ToolCallStart,
 };
 
+use super::items::{Annotation, Change, Content, Item, Part, Status, Summary};
 use super::order::Order;
 use super::proof::{Proof, Proven};
 
@@ -19,124 +19,6 @@ use super::proof::{Proof, Proven};
 pub(super) trait Writer {
     /// An event of a stream, without its number.
     fn write(&mut self, kind: &'static str, change: &Change<'_>);
-}
-
-/// What a stream's event says of a change. Which fields there are, depends on its type.
-#[derive(Debug, Default, Serialize)]
-pub(super) struct Change<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    item_id: Option<&'a str>,
-    output_index: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    item: Option<&'a Item>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    content_index: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    summary_index: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    part: Option<Part<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    delta: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    text: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    refusal: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    arguments: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    input: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    annotation_index: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    annotation: Option<&'a Annotation>,
-    /// Of a text's events.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    logprobs: Option<[(); 0]>,
-}
-
-/// A part as an event shows it.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-pub(super) enum Part<'a> {
-    Content(&'a Content),
-    Summary(&'a Summary),
-}
-
-/// An item of the output.
-#[derive(Debug, Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum Item {
-    Message {
-        id: String,
-        status: Status,
-        role: &'static str,
-        content: Vec<Content>,
-    },
-    Reasoning {
-        id: String,
-        summary: Vec<Summary>,
-        encrypted_content: Option<String>,
-    },
-    FunctionCall {
-        id: String,
-        status: Status,
-        call_id: String,
-        name: String,
-        arguments: String,
-    },
-    CustomToolCall {
-        id: String,
-        status: Status,
-        call_id: String,
-        name: String,
-        input: String,
-    },
-    ImageGenerationCall {
-        id: String,
-        status: Status,
-        result: Option<String>,
-        output_format: String,
-    },
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Status {
-    InProgress,
-    Completed,
-    Incomplete,
-    Failed,
-}
-
-/// A part of a message.
-#[derive(Debug, Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum Content {
-    OutputText {
-        text: String,
-        annotations: Vec<Annotation>,
-        logprobs: [(); 0],
-    },
-    Refusal {
-        refusal: String,
-    },
-}
-
-/// What can be read of reasoning.
-#[derive(Debug, Default, Serialize)]
-#[serde(tag = "type", rename = "summary_text")]
-pub(super) struct Summary {
-    text: String,
-}
-
-/// A source that stands behind a stretch of a text, in Unicode scalar values.
-#[derive(Debug, Serialize)]
-#[serde(tag = "type", rename = "url_citation")]
-pub(super) struct Annotation {
-    start_index: usize,
-    end_index: usize,
-    title: String,
-    url: String,
 }
 
 /// The items of an answer.
@@ -660,25 +542,5 @@ impl Output {
                 .any(|part| matches!(part, Content::Refusal { .. })),
             _ => false,
         })
-    }
-}
-
-impl Item {
-    /// Where the item's last part is.
-    fn place(&self, output_index: usize) -> Change<'_> {
-        let (id, content_index, summary_index) = match self {
-            Self::Message { id, content, .. } => (id, content.len().checked_sub(1), None),
-            Self::Reasoning { id, summary, .. } => (id, None, summary.len().checked_sub(1)),
-            Self::FunctionCall { id, .. }
-            | Self::CustomToolCall { id, .. }
-            | Self::ImageGenerationCall { id, .. } => (id, None, None),
-        };
-        Change {
-            item_id: Some(id),
-            output_index,
-            content_index,
-            summary_index,
-            ..Change::default()
-        }
     }
 }

@@ -1,0 +1,141 @@
+//! The items of an answer's output, and what a stream's event says of a change to one.
+
+use serde::Serialize;
+
+/// An item of the output.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Item {
+    Message {
+        id: String,
+        status: Status,
+        role: &'static str,
+        content: Vec<Content>,
+    },
+    Reasoning {
+        id: String,
+        summary: Vec<Summary>,
+        encrypted_content: Option<String>,
+    },
+    FunctionCall {
+        id: String,
+        status: Status,
+        call_id: String,
+        name: String,
+        arguments: String,
+    },
+    CustomToolCall {
+        id: String,
+        status: Status,
+        call_id: String,
+        name: String,
+        input: String,
+    },
+    ImageGenerationCall {
+        id: String,
+        status: Status,
+        result: Option<String>,
+        output_format: String,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Status {
+    InProgress,
+    Completed,
+    Incomplete,
+    Failed,
+}
+
+/// A part of a message.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Content {
+    OutputText {
+        text: String,
+        annotations: Vec<Annotation>,
+        logprobs: [(); 0],
+    },
+    Refusal {
+        refusal: String,
+    },
+}
+
+/// What can be read of reasoning.
+#[derive(Debug, Default, Serialize)]
+#[serde(tag = "type", rename = "summary_text")]
+pub(super) struct Summary {
+    pub(super) text: String,
+}
+
+/// A source that stands behind a stretch of a text, in Unicode scalar values.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename = "url_citation")]
+pub(super) struct Annotation {
+    pub(super) start_index: usize,
+    pub(super) end_index: usize,
+    pub(super) title: String,
+    pub(super) url: String,
+}
+
+/// What a stream's event says of a change. Which fields there are, depends on its type.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Change<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) item_id: Option<&'a str>,
+    pub(super) output_index: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) item: Option<&'a Item>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) content_index: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) summary_index: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) part: Option<Part<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) delta: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) text: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) refusal: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) arguments: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) input: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) annotation_index: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) annotation: Option<&'a Annotation>,
+    /// Of a text's events.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) logprobs: Option<[(); 0]>,
+}
+
+/// A part as an event shows it.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum Part<'a> {
+    Content(&'a Content),
+    Summary(&'a Summary),
+}
+
+impl Item {
+    /// Where the item's last part is.
+    pub(super) fn place(&self, output_index: usize) -> Change<'_> {
+        let (id, content_index, summary_index) = match self {
+            Self::Message { id, content, .. } => (id, content.len().checked_sub(1), None),
+            Self::Reasoning { id, summary, .. } => (id, None, summary.len().checked_sub(1)),
+            Self::FunctionCall { id, .. }
+            | Self::CustomToolCall { id, .. }
+            | Self::ImageGenerationCall { id, .. } => (id, None, None),
+        };
+        Change {
+            item_id: Some(id),
+            output_index,
+            content_index,
+            summary_index,
+            ..Change::default()
+        }
+    }
+}

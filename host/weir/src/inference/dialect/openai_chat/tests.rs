@@ -736,6 +736,58 @@ fn tools_may_take_free_text_or_be_the_upstreams_own() {
 }
 
 #[test]
+fn tools_and_choices_may_be_written_as_in_responses() {
+    let format = json!({ "type": "grammar", "syntax": "lark", "definition": "start: WORD" });
+    let flat = request(json!({
+        "tools": [
+            { "type": "function", "name": "f", "description": "d", "parameters": { "type": "object" }, "strict": true },
+            { "type": "custom", "name": "c", "format": format },
+        ],
+        "tool_choice": { "type": "function", "name": "f" },
+    }));
+    let nested = request(json!({
+        "tools": [
+            { "type": "function", "function": {
+                "name": "f", "description": "d", "parameters": { "type": "object" }, "strict": true,
+            } },
+            { "type": "custom", "custom": { "name": "c", "format": format } },
+        ],
+        "tool_choice": { "type": "function", "function": { "name": "f" } },
+    }));
+    assert_eq!(flat.tools, nested.tools);
+    assert_eq!(flat.tool_choice, nested.tool_choice);
+    let among = request(json!({
+        "tools": [{ "type": "function", "name": "f" }],
+        "tool_choice": { "type": "allowed_tools", "allowed_tools": {
+            "mode": "auto", "tools": [{ "type": "function", "name": "f" }],
+        } },
+    }));
+    let names = vec!["f".to_owned()];
+    let required = false;
+    assert_eq!(
+        among.tool_choice,
+        ToolChoice::Among(AllowedTools { names, required })
+    );
+    for (tool, fault) in [
+        (
+            json!({ "type": "function", "name": "a b" }),
+            "tools[0].name",
+        ),
+        (
+            json!({ "type": "function", "name": "f", "strict": 1 }),
+            "tools[0].strict",
+        ),
+        (
+            json!({ "type": "custom", "name": "f", "strict": true }),
+            "tools[0].strict",
+        ),
+    ] {
+        let refused = error(&with(json!({ "tools": [tool] })).to_string());
+        assert_eq!(refused.param(), Some(fault));
+    }
+}
+
+#[test]
 fn a_choice_may_be_among_several_tools() {
     for (mode, required) in [("auto", false), ("required", true)] {
         let choice = request(json!({

@@ -9,14 +9,14 @@ use weir_sandbox::adapter::bindings::chat::{
 use super::messages::cache_lifetime;
 use super::wire;
 use crate::inference::dialect::json::{
-    Extra, Fault, check_belongs, check_is_object, check_length, each, object_of, required,
+    Fault, Raw, check_belongs, check_is_object, check_length, each, object_of, required, reread,
 };
 use crate::inference::dialect::openai::tool_name;
 
 const MAX_TYPE_CHARS: usize = 64;
 
 /// A tool. Unknown fields within `function` are handed on under names that begin with `function.`, which tells them from
-/// the tool's own.
+/// the tool's own. What stands in `function` and `custom` may also stand beside `type`, as in Responses: Cursor sends it so.
 pub(super) fn tool(tool: wire::Tool<'_>) -> Result<Tool, Fault> {
     let kind = required(tool.kind, "type")?;
     let kind = kind.as_str();
@@ -27,25 +27,40 @@ pub(super) fn tool(tool: wire::Tool<'_>) -> Result<Tool, Fault> {
     ];
     check_belongs(given, kind, "a tool")?;
     let cache = cache_lifetime(tool.cache_control)?;
+    let others = tool.others.into_fields();
+    let is_beside = others.iter().any(|(name, _)| name == "name");
     let (kind, extra) = match kind {
+        "function" if tool.function.is_none() && is_beside => {
+            let beside = object_of(others);
+            let mut function: wire::Function<'_> = reread(Raw(&beside))?;
+            let extra = std::mem::take(&mut function.others).into_fields();
+            (ToolKind::Function(function_tool(function)?), extra)
+        }
         "function" => {
             let mut function = required(tool.function, "function")?;
             let within = std::mem::take(&mut function.others).into_fields();
             let within = within
                 .into_iter()
                 .map(|(name, json)| (format!("function.{name}"), json));
-            let mut extra = tool.others.into_fields();
+            let mut extra = others;
             extra.extend(within);
             let function = function_tool(function).map_err(|fault| fault.within("function"))?;
             (ToolKind::Function(function), extra)
         }
+        "custom" if tool.custom.is_none() && is_beside => {
+            let beside = object_of(others);
+            (
+                ToolKind::Custom(custom_tool(reread(Raw(&beside))?)?),
+                Vec::new(),
+            )
+        }
         "custom" => {
             let custom = custom_tool(required(tool.custom, "custom")?)
                 .map_err(|fault| fault.within("custom"))?;
-            (ToolKind::Custom(custom), tool.others.into_fields())
+            (ToolKind::Custom(custom), others)
         }
         _ => {
-            let built_in = built_in_tool(kind, tool.others)?;
+            let built_in = built_in_tool(kind, others)?;
             (ToolKind::BuiltIn(built_in), Vec::new())
         }
     };
@@ -105,11 +120,7 @@ fn flat(format: &str) -> String {
 }
 
 /// A tool of a type that is not the client's own: what is not known of it is its configuration.
-fn built_in_tool<const MAX: usize>(
-    kind: &str,
-    fields: Extra<'_, MAX>,
-) -> Result<BuiltInTool, Fault> {
-    let mut fields = fields.into_fields();
+fn built_in_tool(kind: &str, mut fields: Vec<(String, String)>) -> Result<BuiltInTool, Fault> {
     let mut name = None;
     if let Some(at) = fields.iter().position(|(field, _)| field == "name") {
         let (_, json) = fields.remove(at);
@@ -159,8 +170,11 @@ fn chosen(choice: wire::ChosenTool<'_>, tools: &[Tool]) -> Result<ToolChoice, Fa
         ("allowed_tools", choice.allowed_tools.is_some()),
     ];
     let choice = match kind.as_str() {
-        "function" => ToolChoice::Named(known_name(choice.function, "function", tools)?),
-        "custom" => ToolChoice::Named(known_name(choice.custom, "custom", tools)?),
+        "function" => {
+            let named = known_name(choice.function, choice.name, "function", tools);
+            ToolChoice::Named(named?)
+        }
+        "custom" => ToolChoice::Named(known_name(choice.custom, choice.name, "custom", tools)?),
         "allowed_tools" => {
             let allowed = required(choice.allowed_tools, "allowed_tools")?;
             let among = among(allowed, tools).map_err(|fault| fault.within("allowed_tools"))?;
@@ -201,22 +215,29 @@ fn named(tool: wire::NamedTool<'_>, tools: &[Tool]) -> Result<String, Fault> {
         ("custom", tool.custom.is_some()),
     ];
     let name = match kind.as_str() {
-        "function" => known_name(tool.function, "function", tools)?,
-        "custom" => known_name(tool.custom, "custom", tools)?,
+        "function" => known_name(tool.function, tool.name, "function", tools)?,
+        "custom" => known_name(tool.custom, tool.name, "custom", tools)?,
         _ => return Err(Fault::new("type", "must be one of function, custom")),
     };
     check_belongs(given, kind.as_str(), "a tool")?;
     Ok(name)
 }
 
-/// The name in the object `field`, which is also the type of the tool that it must be the name of.
+/// The name in the object `field`, which is also the type of the tool that it must be the name of; or beside it, as in
+/// Responses.
 fn known_name(
     tool: Option<wire::ToolName<'_>>,
+    beside: Option<String>,
     field: &str,
     tools: &[Tool],
 ) -> Result<String, Fault> {
-    let tool = required(tool, field)?;
-    let name = required(tool.name, "name").map_err(|fault| fault.within(field))?;
+    let name = match (tool, beside) {
+        (None, Some(name)) => name,
+        (tool, _) => {
+            let tool = required(tool, field)?;
+            required(tool.name, "name").map_err(|fault| fault.within(field))?
+        }
+    };
     let is_known = tools.iter().any(|tool| match &tool.kind {
         ToolKind::Function(function) => field == "function" && function.name == name,
         ToolKind::Custom(custom) => field == "custom" && custom.name == name,

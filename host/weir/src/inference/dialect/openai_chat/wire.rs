@@ -223,6 +223,7 @@ object! {
         "type": kind: Text<'de>,
         "function": function: ToolName<'de>,
         "custom": custom: ToolName<'de>,
+        "name": name: String,
         "allowed_tools": allowed_tools: AllowedTools<'de>,
         others: Refused,
     }
@@ -241,6 +242,7 @@ object! {
         "type": kind: Text<'de>,
         "function": function: ToolName<'de>,
         "custom": custom: ToolName<'de>,
+        "name": name: String,
         others: Refused,
     }
 }

@@ -218,6 +218,42 @@ pub(crate) fn items<T, const MAX: usize>(list: Option<List<T, MAX>>) -> Vec<T> {
     list.map(|list| list.0).unwrap_or_default()
 }
 
+/// Plain text, or a list.
+pub(crate) enum TextOr<T, const MAX: usize> {
+    Text(String),
+    List(List<T, MAX>),
+}
+
+/// What stands in such a list.
+pub(crate) trait Listed {
+    /// As a fault calls several of them.
+    const PLURAL: &'static str;
+}
+
+impl<'de, T: Deserialize<'de> + Listed, const MAX: usize> Deserialize<'de> for TextOr<T, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either<T, const MAX: usize>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de> + Listed, const MAX: usize> Visitor<'de> for Either<T, MAX> {
+            type Value = TextOr<T, MAX>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(formatter, "a string or an array of {}", T::PLURAL)
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(TextOr::Text(text.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
+                List::read(items).map(TextOr::List)
+            }
+        }
+
+        deserializer.deserialize_any(Either(PhantomData))
+    }
+}
+
 /// JSON that is passed on as it was written.
 #[derive(Clone, Copy)]
 pub(crate) struct Raw<'de>(pub(crate) &'de str);

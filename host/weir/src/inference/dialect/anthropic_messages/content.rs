@@ -102,7 +102,7 @@ fn parts(
 ) -> Result<Vec<Part>, Fault> {
     match content {
         wire::Content::Text(text) => Ok(vec![plain(Content::Text(text))]),
-        wire::Content::Blocks(blocks) => each(blocks.0, field, |raw| part(raw, attachments)),
+        wire::Content::List(blocks) => each(blocks.0, field, |raw| part(raw, attachments)),
     }
 }
 
@@ -307,7 +307,7 @@ fn tool_result(
         None => Vec::new(),
         Some(raw) => match reread(raw).map_err(|fault| fault.within("content"))? {
             wire::Content::Text(text) => vec![ToolContent::Text(text)],
-            wire::Content::Blocks(blocks) => each(blocks.0, "content", |raw| {
+            wire::Content::List(blocks) => each(blocks.0, "content", |raw| {
                 tool_content(raw, &mut mark, attachments)
             })?,
         },

@@ -3,12 +3,8 @@
 //! What values mean is settled in [`super::request`], [`super::content`] and [`super::tools`]. A block is read from raw
 //! JSON once its message is: one of a type that is not known here goes on as it came.
 
-use std::fmt;
-
-use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
-
 use crate::inference::dialect::json::{
-    Extra, Ignored, List, Raw, Refused, Text, Unsupported, object,
+    Extra, Ignored, List, Listed, Raw, Refused, Text, TextOr, Unsupported, object,
 };
 
 /// At most so many messages, as of any dialect.
@@ -172,31 +168,8 @@ object! {
 }
 
 /// Plain text, or a list of blocks.
-pub(super) enum Content<'de> {
-    Text(String),
-    Blocks(List<Raw<'de>, MAX_BLOCKS>),
-}
+pub(super) type Content<'de> = TextOr<Raw<'de>, MAX_BLOCKS>;
 
-impl<'de> Deserialize<'de> for Content<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-
-        impl<'de> Visitor<'de> for Either {
-            type Value = Content<'de>;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a string or an array of blocks")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Content::Text(text.to_owned()))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
-                List::read(items).map(Content::Blocks)
-            }
-        }
-
-        deserializer.deserialize_any(Either)
-    }
+impl Listed for Raw<'_> {
+    const PLURAL: &'static str = "blocks";
 }

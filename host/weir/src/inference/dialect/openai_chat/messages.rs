@@ -50,10 +50,10 @@ pub(super) fn message(
     let parts = match role {
         Role::System | Role::User => match required(message.content, "content")? {
             wire::Content::Text(text) => vec![plain(Content::Text(text))],
-            wire::Content::Parts(parts) if parts.0.is_empty() => {
+            wire::Content::List(parts) if parts.0.is_empty() => {
                 return Err(Fault::new("content", "must not be empty"));
             }
-            wire::Content::Parts(parts) => each(parts.0, "content", |part| {
+            wire::Content::List(parts) => each(parts.0, "content", |part| {
                 content_part(part, role, attachments)
             })?,
         },
@@ -131,7 +131,7 @@ fn answer(message: wire::Message<'_>, attachments: &mut Attachments) -> Result<V
     match message.content {
         Some(wire::Content::Text(text)) if text.is_empty() && !needs_text => {}
         Some(wire::Content::Text(text)) => parts.push(plain(Content::Text(text))),
-        Some(wire::Content::Parts(list)) => {
+        Some(wire::Content::List(list)) => {
             parts.append(&mut each(list.0, "content", |part| {
                 content_part(part, Role::Assistant, attachments)
             })?);
@@ -304,7 +304,7 @@ fn tool_result(
     check_id(&call_id, "tool_call_id")?;
     let parts = match required(message.content, "content")? {
         wire::Content::Text(text) => vec![plain(Content::Text(text))],
-        wire::Content::Parts(parts) => each(parts.0, "content", |part| {
+        wire::Content::List(parts) => each(parts.0, "content", |part| {
             // A result is one part in the vocabulary, so that an unknown field of a part within it has no place.
             if let Some((name, _)) = part.others.0.first() {
                 return Err(Fault::new(presentable(name.as_str()), "is not supported"));

@@ -207,11 +207,11 @@ fn reasoning(word: Option<&Text<'_>>) -> Result<ReasoningRequest, Fault> {
 fn stop(stop: Option<wire::Stop>) -> Result<Vec<String>, Fault> {
     match stop {
         None => Ok(Vec::new()),
-        Some(wire::Stop::One(text)) => {
+        Some(wire::Stop::Text(text)) => {
             check_stop(&text, "stop")?;
             Ok(vec![text])
         }
-        Some(wire::Stop::Many(list)) => each(list.0, "stop", |text| {
+        Some(wire::Stop::List(list)) => each(list.0, "stop", |text| {
             check_stop(&text, "")?;
             Ok(text)
         }),

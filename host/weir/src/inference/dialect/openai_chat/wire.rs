@@ -5,10 +5,10 @@
 use std::fmt;
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 
 use crate::inference::dialect::json::{
-    Extra, Ignored, List, Raw, Refused, Text, Unsupported, object,
+    Extra, Ignored, List, Listed, Raw, Refused, Text, TextOr, Unsupported, object,
 };
 
 /// At most so many messages: an empty one takes 30 bytes of the body and ten times that in memory.
@@ -281,63 +281,17 @@ object! {
 }
 
 /// What a message says: plain text, or a list of parts.
-pub(super) enum Content<'de> {
-    Text(String),
-    Parts(List<Part<'de>, MAX_PARTS>),
-}
+pub(super) type Content<'de> = TextOr<Part<'de>, MAX_PARTS>;
 
-impl<'de> Deserialize<'de> for Content<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-
-        impl<'de> Visitor<'de> for Either {
-            type Value = Content<'de>;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a string or an array of parts")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Content::Text(text.to_owned()))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
-                List::read(items).map(Content::Parts)
-            }
-        }
-
-        deserializer.deserialize_any(Either)
-    }
+impl Listed for Part<'_> {
+    const PLURAL: &'static str = "parts";
 }
 
 /// One stop sequence, or a list of them.
-pub(super) enum Stop {
-    One(String),
-    Many(List<String, MAX_STOPS>),
-}
+pub(super) type Stop = TextOr<String, MAX_STOPS>;
 
-impl<'de> Deserialize<'de> for Stop {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-
-        impl<'de> Visitor<'de> for Either {
-            type Value = Stop;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a string or an array of strings")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Stop::One(text.to_owned()))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
-                List::read(items).map(Stop::Many)
-            }
-        }
-
-        deserializer.deserialize_any(Either)
-    }
+impl Listed for String {
+    const PLURAL: &'static str = "strings";
 }
 
 /// A mode by its word, or tools by their names.

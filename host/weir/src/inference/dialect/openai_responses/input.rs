@@ -35,7 +35,7 @@ pub(super) fn messages(
             let part = plain(Content::Text(text));
             return Ok((vec![message(Role::User, vec![part])], Vec::new()));
         }
-        wire::Input::Items(items) => items.0,
+        wire::Input::List(items) => items.0,
     };
     if items.is_empty() {
         return Err(Fault::new("input", "must not be empty"));
@@ -221,7 +221,7 @@ fn said(
     };
     let parts = match required(item.content, "content")? {
         wire::Content::Text(text) => vec![plain(Content::Text(text))],
-        wire::Content::Parts(parts) => {
+        wire::Content::List(parts) => {
             each(parts.0, "content", |part| content(part, role, attachments))?
         }
     };
@@ -366,7 +366,7 @@ fn result(item: wire::Item<'_>, attachments: &mut Attachments) -> Result<ToolRes
     check_id(&call_id, "call_id")?;
     let content = match required(item.output, "output")? {
         wire::Content::Text(text) => vec![ToolContent::Text(text)],
-        wire::Content::Parts(parts) => each(parts.0, "output", |part| {
+        wire::Content::List(parts) => each(parts.0, "output", |part| {
             // A result is one part in the vocabulary, so that an unknown field of a part within it has no place.
             if let Some((name, _)) = part.others.0.first() {
                 return Err(Fault::new(presentable(name.as_str()), "is not supported"));
@@ -418,7 +418,7 @@ fn reasoning(item: wire::Item<'_>, messages: &mut Vec<Message>) -> Result<(), Fa
     {
         text = match content {
             wire::Content::Text(text) => text,
-            wire::Content::Parts(parts) => texts(parts.0, "content")?,
+            wire::Content::List(parts) => texts(parts.0, "content")?,
         };
     }
     let proof = item

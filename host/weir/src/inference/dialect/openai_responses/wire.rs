@@ -2,12 +2,8 @@
 //!
 //! What values mean is settled in [`super::request`], [`super::input`] and [`super::tools`].
 
-use std::fmt;
-
-use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
-
 use crate::inference::dialect::json::{
-    Extra, Ignored, List, Raw, Refused, Text, Unsupported, object,
+    Extra, Ignored, List, Listed, Raw, Refused, Text, TextOr, Unsupported, object,
 };
 
 /// At most so many items, as messages of any dialect.
@@ -175,61 +171,15 @@ object! {
 }
 
 /// Plain text, or a list of items.
-pub(super) enum Input<'de> {
-    Text(String),
-    Items(List<Item<'de>, MAX_ITEMS>),
-}
+pub(super) type Input<'de> = TextOr<Item<'de>, MAX_ITEMS>;
 
-impl<'de> Deserialize<'de> for Input<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-
-        impl<'de> Visitor<'de> for Either {
-            type Value = Input<'de>;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a string or an array of items")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Input::Text(text.to_owned()))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
-                List::read(items).map(Input::Items)
-            }
-        }
-
-        deserializer.deserialize_any(Either)
-    }
+impl Listed for Item<'_> {
+    const PLURAL: &'static str = "items";
 }
 
 /// What an item says: plain text, or a list of parts.
-pub(super) enum Content<'de> {
-    Text(String),
-    Parts(List<Part<'de>, MAX_PARTS>),
-}
+pub(super) type Content<'de> = TextOr<Part<'de>, MAX_PARTS>;
 
-impl<'de> Deserialize<'de> for Content<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-
-        impl<'de> Visitor<'de> for Either {
-            type Value = Content<'de>;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a string or an array of parts")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Content::Text(text.to_owned()))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
-                List::read(items).map(Content::Parts)
-            }
-        }
-
-        deserializer.deserialize_any(Either)
-    }
+impl Listed for Part<'_> {
+    const PLURAL: &'static str = "parts";
 }

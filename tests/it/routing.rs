@@ -109,6 +109,30 @@ async fn a_conversation_stays_with_one_of_those_that_have_a_weight() {
     }
 }
 
+/// Each answer has another id.
+#[tokio::test]
+async fn a_conversation_by_its_answers_ids_stays_with_one_of_those_that_have_a_weight() {
+    let pair = Pair::start().await;
+    let gateway = pair.builder(", weight = 1", ", weight = 1").start().await;
+    let mut seen = Vec::new();
+    for _ in 0..24 {
+        let (mut previous, mut by) = (Value::Null, Vec::new());
+        for _ in 0..3 {
+            let ask = json!({ "model": "both", "input": "x", "previous_response_id": previous });
+            let answer = gateway.client().post("/v1/responses", &ask).await;
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            previous = answer.json()["id"].clone();
+            by.push(header(&answer, "x-weir-provider").map(str::to_owned));
+        }
+        assert!(by.iter().all(|one| *one == by[0]), "{by:?}");
+        seen.extend(by.swap_remove(0));
+    }
+    assert!(
+        seen.iter().any(|by| by == "first") && seen.iter().any(|by| by == "second"),
+        "{seen:?}"
+    );
+}
+
 /// Where its prompt is in a cache.
 #[tokio::test]
 async fn a_conversation_goes_on_with_who_answered_it_last_on_every_node() {

@@ -68,8 +68,8 @@ pub async fn chat(
     mut call: ChatCall,
     key: Option<KeyedRequest>,
 ) -> Result<Response, ApiError> {
-    let conversation = call.conversation();
     let id = ids::answer_id();
+    let conversation = call.conversation(&id);
     let session = Turn::begin(&app.sessions, &payer.account, &mut call, &id).await?;
     let (stream, dialect) = (call.request.stream, call.dialect.clone());
     // One catalog for all of the request, whatever is taken up meanwhile.
@@ -77,7 +77,7 @@ pub async fn chat(
     let resolved = resolve::resolve(&catalog, call, context.wanted_provider())?;
     context.note_model(&resolved.model.id);
     let routing = &app.routing;
-    let route = routing.route(&payer.account, &resolved, conversation.as_ref());
+    let route = routing.route(&payer.account, &resolved, &conversation);
     let route = route.await;
     let head = AnswerHead {
         id,

@@ -59,8 +59,13 @@ pub struct ChatCall {
 }
 
 /// What a client calls one of its conversations.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Conversation(pub String);
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Conversation {
+    /// What it calls it in this request.
+    pub name: Option<String>,
+    /// What it will call it in the next one, where that is known and another.
+    pub next: Option<String>,
+}
 
 /// A request as a link in a chain of answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,8 +112,9 @@ pub struct Attachment {
 
 impl ChatCall {
     /// What the client calls the conversation that this is part of, if it says so: to providers, which keep its prompt in
-    /// their caches, or to weir, whose session it is.
-    pub fn conversation(&self) -> Option<Conversation> {
+    /// their caches, or to weir, whose session it is. Where it goes on with answers by their ids, this one has `answer_id`,
+    /// without what the dialect puts before it.
+    pub fn conversation(&self, answer_id: &str) -> Conversation {
         let text = |name: &str| {
             let (_, json) = self.request.extra.iter().find(|(field, _)| field == name)?;
             serde_json::from_str::<Value>(json).ok()
@@ -117,9 +123,18 @@ impl ChatCall {
             .into_iter()
             .find_map(text);
         let named = named.or_else(|| text("metadata")?.get_mut("user_id").map(Value::take));
-        match named {
-            Some(Value::String(name)) => Some(Conversation(name)),
-            _ => None,
+        match (named, &self.chain) {
+            (Some(Value::String(name)), _) => Conversation {
+                name: Some(name),
+                next: None,
+            },
+            (_, Some(chain)) => Conversation {
+                name: chain.previous.clone(),
+                next: chain
+                    .is_kept
+                    .then(|| format!("{}{answer_id}", chain.prefix)),
+            },
+            _ => Conversation::default(),
         }
     }
 

@@ -48,11 +48,10 @@ pub struct Route {
 
 /// Where a conversation is.
 struct Affinity {
-    /// Its name in the cache.
+    /// Its name in the cache, from the next request on.
     name: String,
-    /// Who would be asked first if nothing were remembered.
-    usual: String,
-    remembered: Option<String>,
+    /// Who will be asked first if nothing is remembered under that name.
+    usual: Option<String>,
 }
 
 impl Routing {
@@ -69,7 +68,7 @@ impl Routing {
         &self,
         account: &AccountId,
         resolved: &Resolved,
-        conversation: Option<&Conversation>,
+        conversation: &Conversation,
     ) -> Route {
         let Resolved {
             model,
@@ -86,26 +85,24 @@ impl Routing {
             return route;
         }
         let candidates = &model.candidates;
-        let hashed = conversation.map(|conversation| hashed(conversation, account, &model.id));
-        route.order = match &hashed {
-            Some(hashed) => order::order(candidates, allowed, hashed.as_bytes()),
-            None => {
-                let seed = ids::unlike_any_other().to_be_bytes();
-                order::order(candidates, allowed, &seed)
-            }
-        };
-        if let Some(hashed) = hashed {
-            let name = format!("conversation:{hashed}");
+        let hashed = |name: &String| hashed(name, account, &model.id);
+        let Conversation { name, next } = conversation;
+        let name = name.as_ref().map(hashed);
+        let random = ids::unlike_any_other().to_be_bytes();
+        let seed = name.as_ref().map_or(&random[..], |name| name.as_bytes());
+        route.order = order::order(candidates, allowed, seed);
+        let usual = candidates[route.order[0]].key();
+        if let Some(name) = name {
             let remembered = self.remembered(&name).await;
-            let usual = candidates[route.order[0]].key();
             if let Some(key) = &remembered {
                 route.prefer(|candidate| candidate.key() == *key);
             }
-            route.affinity = Some(Affinity {
-                name,
-                usual,
-                remembered,
-            });
+            let usual = remembered.is_none().then_some(usual);
+            route.affinity = Some(Affinity { name, usual });
+        }
+        if let Some(next) = next {
+            let name = hashed(next);
+            route.affinity = Some(Affinity { name, usual: None });
         }
         if let Some(maker) = reasoning::latest_maker(request) {
             route.prefer(|candidate| candidate.upstream.name == maker);
@@ -126,17 +123,15 @@ impl Routing {
             return;
         };
         let by = by.key();
-        if affinity.remembered.is_some() || affinity.usual != by {
+        if affinity.usual.as_ref() != Some(&by) {
             // Whoever does not find it asks the usual one.
-            let _ = self
-                .cache
-                .put_value(&affinity.name, by.as_bytes(), REMEMBERED)
-                .await;
+            let name = name_in_cache(&affinity.name);
+            let _ = self.cache.put_value(&name, by.as_bytes(), REMEMBERED).await;
         }
     }
 
     async fn remembered(&self, name: &str) -> Option<String> {
-        match self.cache.find_value(name).await {
+        match self.cache.find_value(&name_in_cache(name)).await {
             Ok(Cached::Found(key)) => String::from_utf8(key).ok(),
             // Whether anybody is served without the cache was decided when they were identified.
             Ok(Cached::Absent(_)) | Err(_) => None,
@@ -160,8 +155,12 @@ impl Route {
     }
 }
 
-/// A conversation as it may be kept: nobody can tell from it what was called so, or by whom.
-fn hashed(Conversation(name): &Conversation, account: &AccountId, model: &str) -> String {
+fn name_in_cache(hashed: &str) -> String {
+    format!("conversation:{hashed}")
+}
+
+/// A conversation's name as it may be kept: nobody can tell from it what was called so, or by whom.
+fn hashed(name: &str, account: &AccountId, model: &str) -> String {
     let mut hasher = Sha256::new();
     for part in [&account.0, model, name] {
         // With its length, so that no two are one.

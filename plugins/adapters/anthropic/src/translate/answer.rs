@@ -91,6 +91,8 @@ impl Answer {
                 self.end(|known| known == index, events)
             }
             "message_delta" => {
+                // What it brings can have no start behind it.
+                self.is_started = true;
                 self.usage.add(read.usage, events);
                 if let Some(delta) = read.delta {
                     let stop = serde_json::from_str(delta.get());

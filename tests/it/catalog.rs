@@ -198,6 +198,7 @@ async fn operators_see_models_providers_and_prices_and_what_is_left_out() {
         json!({
             "id": "long", "name": "long", "served": true, "context_window": 1000, "max_output_tokens": 100,
             "default_output_tokens": 50, "max_image_tokens": 0, "supports_tools": true, "supports_vision": false,
+            "supports_chat": false, "image_sizes": [], "image_qualities": [],
             "upstreams": [{ "provider": "local", "model": "theirs", "price": price }],
         })
     );
@@ -225,6 +226,8 @@ fn the_catalog_is_printed_while_no_gateway_runs() {
         "MODEL",
         "demo",
         "tools,vision",
+        "images,vision",
+        "0.001",
         "× 1.4",
         "PROVIDER",
         "OPENAI_API_KEY is not set",

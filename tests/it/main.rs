@@ -26,6 +26,7 @@ mod health;
 mod hostile;
 mod idempotency;
 mod identity;
+mod images;
 mod keys;
 mod ledger;
 mod logs;

@@ -20,6 +20,14 @@ async fn lists_models_with_every_field() {
     // 0.5 and 1.5 USD per million tokens, times 1.4, at 1,000 credits per USD.
     assert_eq!(demo["cost_per_1k_input"], 0.7);
     assert_eq!(demo["cost_per_1k_output"], 2.1);
+    assert!(demo.get("cost_per_image").is_none());
+    // 0.001 USD, times 1.4, times 1.15.
+    let image = &models[1];
+    assert_eq!(
+        (&image["id"], &image["cost_per_image"]),
+        (&"demo-image".into(), &1.61.into())
+    );
+    assert_eq!(image["cost_per_1k_output"], 0.0);
 }
 
 #[tokio::test]
@@ -75,12 +83,12 @@ async fn models_are_listed_in_pages_to_who_asks_for_them() {
         )
     };
     for (query, ids, has_more) in [
-        ("", "a b demo", false),
-        ("?limit=1000", "a b demo", false),
+        ("", "a b demo demo-image", false),
+        ("?limit=1000", "a b demo demo-image", false),
         ("?limit=2", "a b", true),
-        ("?limit=2&after_id=b", "demo", false),
+        ("?limit=2&after_id=b", "demo demo-image", false),
         ("?limit=1&before_id=demo", "b", true),
-        ("?after_id=demo", "", false),
+        ("?after_id=demo-image", "", false),
     ] {
         assert_eq!(page(query).await, (ids.to_owned(), has_more), "{query}");
     }

@@ -93,6 +93,14 @@ async fn the_anthropic_sdk_chats_streams_calls_tools_counts_and_knows_its_errors
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_openai_sdk_makes_and_edits_images() {
+    let gateway = Gateway::start().await;
+    let base_url = format!("http://{}/v1", gateway.address());
+    let arguments = [&*base_url, gateway.key(), "demo-image"];
+    run("openai_images.py", &arguments).await;
+}
+
 /// A model that `demo` serves.
 fn model(name: &str, window: u32, output: u32, price: u32) -> String {
     format!(

@@ -21,11 +21,13 @@ enum Kind {
 }
 
 /// Every endpoint that tenants may call. What is shown for each kind is below.
-const CASES: [(&str, Kind); 21] = [
+const CASES: [(&str, Kind); 23] = [
     ("POST /chat", Kind::Own),
     ("POST /code", Kind::Own),
     ("POST /v1/chat/completions", Kind::Own),
     ("POST /v1/responses", Kind::Own),
+    ("POST /v1/images/generations", Kind::Own),
+    ("POST /v1/images/edits", Kind::Own),
     ("POST /v1/messages", Kind::Own),
     ("POST /v1/messages/count_tokens", Kind::Common),
     ("GET /models", Kind::Common),

@@ -201,7 +201,8 @@ impl Config {
     }
 
     fn extract(settings: Figment) -> anyhow::Result<Self> {
-        let lists_demo = settings.contains("providers.demo") || settings.contains("models.demo");
+        let demos = ["providers.demo", "models.demo", "models.demo-image"];
+        let lists_demo = demos.iter().any(|demo| settings.contains(demo));
         let all = if settings
             .extract_inner::<bool>("default_catalog")
             .unwrap_or(true)
@@ -218,6 +219,7 @@ impl Config {
         if !config.is_dev() && !lists_demo {
             config.providers.remove("demo");
             config.models.remove("demo");
+            config.models.remove("demo-image");
         }
         config.check()?;
         Ok(config)

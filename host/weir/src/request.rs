@@ -1,4 +1,4 @@
-//! What handlers may take of a request's body: JSON text, or a component.
+//! What handlers may take of a request's body: JSON text, a form, or a component.
 
 use axum::extract::{FromRequest, Request};
 use bytes::{Bytes, BytesMut};
@@ -16,6 +16,16 @@ use weir_sandbox::limits::COMPONENT_BYTES;
 pub struct JsonBody {
     /// The text, whole.
     pub bytes: Bytes,
+    /// Its share of the room for bodies; kept for as long as a copy of the body is.
+    pub room: HeldRoom,
+}
+
+/// The body of a request that says it is a form or JSON, within the limits of size and time.
+pub struct FormOrJsonBody {
+    /// All of it.
+    pub bytes: Bytes,
+    /// What sets a form's parts apart; none for JSON.
+    pub boundary: Option<String>,
     /// Its share of the room for bodies; kept for as long as a copy of the body is.
     pub room: HeldRoom,
 }
@@ -68,6 +78,30 @@ impl FromRequest<App> for JsonBody {
         let limit = app.config.limits.bodies.body_bytes.get();
         let (bytes, room) = read(request, app, limit, too_large).await?;
         Ok(Self { bytes, room })
+    }
+}
+
+impl FromRequest<App> for FormOrJsonBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
+        let content_type = request.headers().get(header::CONTENT_TYPE);
+        let text = content_type.and_then(|content_type| content_type.to_str().ok());
+        let boundary = text.and_then(|text| multer::parse_boundary(text).ok());
+        if boundary.is_none() && !is_json(content_type.map(HeaderValue::as_bytes)) {
+            return Err(ApiError::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "UNSUPPORTED_MEDIA_TYPE",
+                "Send the body as multipart/form-data, or as application/json.",
+            ));
+        }
+        let limit = app.config.limits.bodies.body_bytes.get();
+        let (bytes, room) = read(request, app, limit, too_large).await?;
+        Ok(Self {
+            bytes,
+            boundary,
+            room,
+        })
     }
 }
 

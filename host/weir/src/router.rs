@@ -10,7 +10,7 @@ use http::{HeaderName, HeaderValue, StatusCode, Uri};
 use crate::admin::AdminCaller;
 use crate::app::{App, Core};
 use crate::error::ApiError;
-use crate::inference::dialect::{anthropic_messages, models, openai_responses};
+use crate::inference::dialect::{anthropic_messages, models, openai_images, openai_responses};
 use crate::surround::surround;
 use crate::{admin, billing, catalog, health, identity, inference, metrics, plugins, sessions};
 
@@ -37,6 +37,14 @@ pub fn public(app: App) -> Router {
         .route(
             "/v1/messages/count_tokens",
             post(anthropic_messages::routes::count_tokens),
+        )
+        .route(
+            "/v1/images/generations",
+            post(openai_images::routes::create_image),
+        )
+        .route(
+            "/v1/images/edits",
+            post(openai_images::routes::create_image_edit),
         )
         .route(
             "/api-keys",
@@ -225,6 +233,8 @@ fn vendors_path(path: &str) -> Option<&'static str> {
     let path = path.strip_prefix("/v1").unwrap_or(path);
     match path {
         "/chat/completions" => Some("/v1/chat/completions"),
+        "/images/generations" => Some("/v1/images/generations"),
+        "/images/edits" => Some("/v1/images/edits"),
         "/messages" => Some("/v1/messages"),
         "/messages/count_tokens" => Some("/v1/messages/count_tokens"),
         _ if path.starts_with("/models") => Some("/v1/models"),

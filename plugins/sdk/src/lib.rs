@@ -20,6 +20,7 @@ pub mod custom;
 pub mod failure;
 pub mod fields;
 pub mod lines;
+pub mod media;
 pub mod response;
 pub mod sse;
 #[cfg(feature = "testing")]

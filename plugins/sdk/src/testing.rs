@@ -20,9 +20,9 @@ use crate::adapter::{
     Setting, Step, Task,
 };
 use crate::chat::{
-    Block, CallKind, ChatRequest, Content, File, FinishReason, FunctionTool, Image, Message, Part,
-    Reasoning, ReasoningRequest, ResponseFormat, Role, Source, Tool, ToolCall, ToolChoice,
-    ToolContent, ToolKind, ToolResult, Usage,
+    Block, CallKind, ChatRequest, Content, File, FinishReason, FunctionTool, Image, ImageRequest,
+    Media, Message, Part, Reasoning, ReasoningRequest, ResponseFormat, Role, Source, Tool,
+    ToolCall, ToolChoice, ToolContent, ToolKind, ToolResult, Usage,
 };
 
 /// Nothing asked about reasoning.
@@ -63,6 +63,23 @@ pub fn with_messages(messages: Vec<Message>) -> ChatRequest {
         frequency_penalty: None,
         seed: None,
         stop: Vec::new(),
+        extra: Vec::new(),
+        stream: false,
+    }
+}
+
+/// A request for an image that sets nothing else.
+pub fn image_request(prompt: &str) -> ImageRequest {
+    ImageRequest {
+        model: "model-1".to_owned(),
+        prompt: prompt.to_owned(),
+        inputs: Vec::new(),
+        mask: None,
+        count: 1,
+        size: None,
+        quality: None,
+        background: None,
+        media_type: None,
         extra: Vec::new(),
         stream: false,
     }
@@ -175,12 +192,17 @@ pub fn pair(name: &str, value: &str) -> Setting {
 /// A request of a client that speaks a dialect of its own, with a picture, a document and a
 /// recording.
 pub fn request(chat: ChatRequest) -> Request {
+    request_of(Task::Chat(chat))
+}
+
+/// The same for any task.
+pub fn request_of(task: Task) -> Request {
     let attachment = |media_type: &str| Attachment {
         media_type: media_type.to_owned(),
         size_bytes: 4,
     };
     Request {
-        task: Task::Chat(chat),
+        task,
         attachments: vec![
             attachment("image/png"),
             attachment("application/pdf"),
@@ -210,9 +232,9 @@ pub struct Sent {
     pub path: String,
     /// Its headers.
     pub headers: Vec<Setting>,
-    /// The body, with `<n>` where attachment `n` goes.
+    /// The body, with `<n>` where attachment `n` goes in base64, `[n]` where it goes as it is.
     pub text: String,
-    /// The same, read.
+    /// The same, read; null where it is not JSON by its header.
     pub body: Value,
     /// What was left out.
     pub ignored: Vec<String>,
@@ -243,13 +265,19 @@ pub fn send<E: Exchange>(request: Request, options: &[Setting]) -> Result<Sent, 
     let parts = request.body.iter().map(|part| match part {
         BodyPart::Bytes(bytes) => String::from_utf8(bytes.clone()).expect("UTF-8"),
         BodyPart::Base64Of(attachment) => format!("<{attachment}>"),
-        BodyPart::Attached(_) => panic!("nothing goes as it is"),
+        BodyPart::Attached(attachment) => format!("[{attachment}]"),
     });
     let text: String = parts.collect();
+    let is_json = request
+        .headers
+        .contains(&pair("content-type", "application/json"));
     Ok(Sent {
         path: request.path,
         headers: request.headers,
-        body: serde_json::from_str(&text).expect("JSON"),
+        body: match is_json {
+            true => serde_json::from_str(&text).expect("JSON"),
+            false => Value::Null,
+        },
         text,
         ignored: begun.ignored,
     })
@@ -289,8 +317,22 @@ pub fn receive<'a, E: Exchange>(
     headers: &[(&str, &str)],
     pieces: impl IntoIterator<Item = &'a [u8]>,
 ) -> (Vec<Event>, Result<(), Failure>) {
+    receive_for::<E>(Task::Chat(chat), status, headers, pieces)
+}
+
+/// The same for any task.
+///
+/// # Panics
+///
+/// As for [`receive`].
+pub fn receive_for<'a, E: Exchange>(
+    task: Task,
+    status: u16,
+    headers: &[(&str, &str)],
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> (Vec<Event>, Result<(), Failure>) {
     let configuration = E::configure(&[]).expect("no options");
-    let mut exchange = E::begin(request(chat), &configuration)
+    let mut exchange = E::begin(request_of(task), &configuration)
         .expect("a request")
         .exchange;
     let mut events = Vec::new();
@@ -416,7 +458,11 @@ fn check_order(events: &[Event], is_whole: bool) {
     let mut begun = 0;
     let mut finish = None;
     let mut calls = Vec::new();
-    for (at, event) in events.iter().enumerate() {
+    // Bytes of images may come before everything else.
+    let in_order = events
+        .iter()
+        .filter(|event| !matches!(event, Event::MediaBytes(_)));
+    for (at, event) in in_order.enumerate() {
         assert_eq!(finish, None, "an event after the finish");
         match event {
             Event::Started(_) => assert_eq!(at, 0, "a start after the first event"),
@@ -456,7 +502,7 @@ fn check_order(events: &[Event], is_whole: bool) {
                     }
                 }
             }
-            Event::Media(_) | Event::Usage(_) => {}
+            Event::MediaBytes(_) | Event::Media(_) | Event::Usage(_) => {}
             Event::Finish(reason) => {
                 assert!(open.is_empty(), "a finish before every block has ended");
                 finish = Some(reason);
@@ -473,11 +519,37 @@ fn check_order(events: &[Event], is_whole: bool) {
     }
 }
 
-/// Events as lines to compare, with the pieces of each block joined.
+/// The bytes of an image, those that came before it too.
+pub fn image_bytes(events: &[Event], media: &Media) -> Vec<u8> {
+    let pieces = events.iter().filter_map(|event| match event {
+        Event::MediaBytes(piece) if Some(piece.id) == media.bytes_before => Some(&piece.data),
+        _ => None,
+    });
+    pieces.chain([&media.data]).flatten().copied().collect()
+}
+
+/// The events with each image whole, which is what they come to in however many pieces its bytes come.
+pub fn assembled(mut events: Vec<Event>) -> Vec<Event> {
+    let all = events.clone();
+    events.retain_mut(|event| match event {
+        Event::MediaBytes(_) => false,
+        Event::Media(media) => {
+            media.data = image_bytes(&all, media);
+            media.bytes_before = None;
+            true
+        }
+        _ => true,
+    });
+    events
+}
+
+/// Events as lines to compare, with the pieces of each block and of each image joined.
 pub fn lines(events: &[Event]) -> Vec<String> {
     let mut lines: Vec<(Option<(u32, &str)>, String)> = Vec::new();
     for event in events {
         let (what, line) = match event {
+            Event::MediaBytes(_) => continue,
+            Event::Media(media) => (None, media_line(media, events)),
             Event::Fragment(piece) => (Some((piece.index, "")), piece.text.clone()),
             Event::Signature(piece) => (Some((piece.index, " signature")), piece.text.clone()),
             Event::Sealed(piece) => (Some((piece.index, " sealed")), piece.text.clone()),
@@ -530,15 +602,32 @@ fn line(event: &Event) -> String {
             "{} {} {}",
             opaque.index, opaque.block.kind, opaque.block.json
         ),
-        Event::Media(media) => format!("media {} of {} bytes", media.media_type, media.data.len()),
         Event::Usage(usage) => format!("usage{}", counts(usage)),
         Event::Finish(reason) => {
             // As generated, with the type's name.
             let reason = format!("{reason:?}");
             format!("finish {}", reason.trim_start_matches("FinishReason::"))
         }
-        Event::Fragment(_) | Event::Signature(_) | Event::Sealed(_) => String::new(),
+        Event::Fragment(_)
+        | Event::Signature(_)
+        | Event::Sealed(_)
+        | Event::MediaBytes(_)
+        | Event::Media(_) => String::new(),
     }
+}
+
+fn media_line(media: &Media, events: &[Event]) -> String {
+    let what = match media.is_preview {
+        true => "preview",
+        false => "media",
+    };
+    let place = match &media.url {
+        Some(url) => format!("at {url}"),
+        None => format!("of {} bytes", image_bytes(events, media).len()),
+    };
+    let revised = media.revised_prompt.as_ref();
+    let revised = revised.map_or_else(String::new, |prompt| format!(" for {prompt:?}"));
+    format!("{what} {} {place}{revised}", media.media_type)
 }
 
 fn counts(usage: &Usage) -> String {

@@ -64,6 +64,17 @@ pub struct ModelConfig {
     /// Whether it reads images.
     #[serde(default)]
     pub supports_vision: bool,
+    /// Whether a model that is priced per image is sent chats as they are. One that is not makes an image of what the user
+    /// said last.
+    #[serde(default)]
+    pub supports_chat: bool,
+    /// The sizes of images that the price covers, e.g. `1024x1024`; the first is asked for where a client names none.
+    /// Default: whatever the upstream takes.
+    #[serde(default)]
+    pub image_sizes: Vec<String>,
+    /// The qualities of images that the price covers, e.g. `medium`, likewise.
+    #[serde(default)]
+    pub image_qualities: Vec<String>,
     /// The upstreams that serve it, in order of preference, but for those that have a `weight`.
     pub upstreams: Vec<CandidateConfig>,
     /// The price, unless an upstream has its own.

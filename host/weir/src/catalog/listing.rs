@@ -43,6 +43,12 @@ pub struct ListedModel {
     pub supports_tools: bool,
     /// Whether it reads images.
     pub supports_vision: bool,
+    /// Whether it is sent chats as they are, if it makes images.
+    pub supports_chat: bool,
+    /// The sizes of images that the price covers; all that there are if empty.
+    pub image_sizes: Vec<String>,
+    /// The qualities likewise.
+    pub image_qualities: Vec<String>,
     /// The upstreams that serve it, in order of preference.
     pub upstreams: Vec<ListedUpstream>,
 }
@@ -206,6 +212,9 @@ fn listed(model: &Model, served: bool) -> ListedModel {
         max_image_tokens: model.max_image_tokens,
         supports_tools: model.supports_tools,
         supports_vision: model.supports_vision,
+        supports_chat: model.supports_chat,
+        image_sizes: model.image_sizes.clone(),
+        image_qualities: model.image_qualities.clone(),
         upstreams: model
             .candidates
             .iter()

@@ -21,7 +21,9 @@ use figment::Figment;
 use figment::providers::{Format, Toml};
 use serde::Serialize;
 use serde::de::IgnoredAny;
+use weir_ledger::Credits;
 use weir_ledger::price::{Price, PriceFactors};
+use weir_ledger::pricing::{self, Bound};
 
 use self::config::{ModelConfig, ProviderConfig};
 use crate::inference::redact;
@@ -120,6 +122,12 @@ pub struct Model {
     pub supports_tools: bool,
     /// Whether it reads images.
     pub supports_vision: bool,
+    /// Whether it is sent chats as they are, if it makes images.
+    pub supports_chat: bool,
+    /// The sizes of images that the price covers; all that there are if empty.
+    pub image_sizes: Vec<String>,
+    /// The qualities of images that the price covers; all that there are if empty.
+    pub image_qualities: Vec<String>,
     /// The upstreams that serve it, as configured: in order of preference, but for weights; never empty.
     pub candidates: Vec<Candidate>,
 }
@@ -147,6 +155,9 @@ pub struct ModelItem<'a> {
     max_output_tokens: u32,
     cost_per_1k_input: f64,
     cost_per_1k_output: f64,
+    /// Credits, of a model that makes images.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost_per_image: Option<Credits>,
     supports_tools: bool,
     supports_vision: bool,
 }
@@ -266,6 +277,11 @@ impl Candidate {
 }
 
 impl Model {
+    /// Whether it makes images, and is priced by them.
+    pub fn makes_images(&self) -> bool {
+        matches!(self.candidates[0].price, Price::Image(_))
+    }
+
     /// The model as `GET /models` shows it; the preferred upstream gives provider and prices.
     pub fn item(&self, factors: &PriceFactors) -> ModelItem<'_> {
         let preferred = &self.candidates[0];
@@ -285,6 +301,14 @@ impl Model {
             max_output_tokens: self.max_output_tokens,
             cost_per_1k_input: input,
             cost_per_1k_output: output,
+            cost_per_image: self.makes_images().then(|| {
+                let one = Bound {
+                    input_tokens: 0,
+                    output_tokens: 0,
+                    images: 1,
+                };
+                pricing::worst_case(&preferred.price, factors, &one)
+            }),
             supports_tools: self.supports_tools,
             supports_vision: self.supports_vision,
         }
@@ -628,6 +652,12 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
                 });
             }
         }
+        let makes_images = |candidate: &Candidate| matches!(candidate.price, Price::Image(_));
+        let images = candidates.iter().filter(|one| makes_images(one)).count();
+        if images > 0 && images < candidates.len() {
+            let what = "are priced per image and per token: a model is one or the other";
+            self.problem(format!("{setting}.upstreams"), what);
+        }
         (self.problems.len() == problems_before).then(|| Model {
             id: id.to_owned(),
             name: model.name.clone().unwrap_or_else(|| id.to_owned()),
@@ -637,6 +667,9 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
             max_image_tokens: model.max_image_tokens,
             supports_tools: model.supports_tools,
             supports_vision: model.supports_vision,
+            supports_chat: model.supports_chat,
+            image_sizes: model.image_sizes.clone(),
+            image_qualities: model.image_qualities.clone(),
             candidates,
         })
     }

@@ -75,7 +75,10 @@ fn print(listing: &CatalogListing) {
 }
 
 fn capabilities(model: &ListedModel) -> String {
+    let mut upstreams = model.upstreams.iter();
+    let makes_images = upstreams.any(|upstream| upstream.price["image"].is_number());
     let all = [
+        (makes_images, "images"),
         (model.supports_tools, "tools"),
         (model.supports_vision, "vision"),
         (!model.served, "(no adapter yet)"),

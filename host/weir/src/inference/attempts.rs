@@ -64,6 +64,8 @@ struct Attempts<'a> {
     route: &'a Route,
     request: Request,
     attachments: &'a [Attachment],
+    /// The names of advisory fields that were left out of it already.
+    ignored: &'a [String],
     body_bytes: usize,
     text_bytes: usize,
     /// So many so far.
@@ -106,7 +108,7 @@ pub(super) async fn attempt_all(
 ) -> Result<(), ExchangeError> {
     let attachments = resolved.attachments;
     let request = Request {
-        task: Task::Chat(resolved.request),
+        task: resolved.task,
         attachments: attachments.iter().map(Attachment::described).collect(),
         client: resolved.client,
         attempt: 0,
@@ -118,6 +120,7 @@ pub(super) async fn attempt_all(
         route,
         request,
         attachments: &attachments,
+        ignored: &resolved.ignored,
         body_bytes: resolved.body_bytes,
         text_bytes: resolved.text_bytes,
         made: 0,
@@ -165,8 +168,9 @@ impl Attempts<'_> {
         let Some(adapter) = self.app.plugins.adapter(&upstream.adapter) else {
             return Err(Unanswered::Declined(ExchangeError::NoAdapter));
         };
-        if let Task::Chat(chat) = &mut self.request.task {
-            chat.model.clone_from(&candidate.model);
+        match &mut self.request.task {
+            Task::Chat(chat) => chat.model.clone_from(&candidate.model),
+            Task::Image(image) => image.model.clone_from(&candidate.model),
         }
         let mut readable = reasoning::readable_by(&upstream.name, &self.request);
         relay.meter().attempt(Attempt {
@@ -224,6 +228,7 @@ impl Attempts<'_> {
             adapter,
             request,
             is_without_reasoning,
+            ignored: self.ignored,
             request_bytes: self.text_bytes,
             attachments: self.attachments,
             answer_bytes: self.app.config.limits.exchanges.answer_bytes.get(),

@@ -30,6 +30,9 @@ const MAX_BODY_BYTES: usize = 64 << 20;
 const MAX_HEADERS: usize = 32;
 const MAX_HEADER_BYTES: usize = 16 << 10;
 
+/// What the type of a body begins with that is a form.
+const MULTIPART: &str = "multipart/";
+
 /// What sets weir apart in an upstream's log.
 const USER_AGENT: HeaderValue =
     HeaderValue::from_static(concat!("weir/", env!("CARGO_PKG_VERSION")));
@@ -62,6 +65,9 @@ pub enum DestinationError {
     /// It refers to an attachment that the request does not have.
     #[error("the body refers to attachment {0}, which is not there")]
     Attachment(u32),
+    /// What the client attached would end the part of a form that it stands in.
+    #[error("an attachment holds the boundary of the form that it goes into")]
+    Boundary,
     /// The body, attachments included.
     #[error("the body has more than {MAX_BODY_BYTES} bytes")]
     TooLarge,
@@ -160,12 +166,50 @@ pub fn build(
     } else if let CredentialSlot::Query(name) = slot {
         refuse_parameter(&path, name)?;
     }
+    check_boundary(&headers, &asked.body, attachments)?;
     let body = put_together(asked.body, attachments)?;
     let mut request = Request::new(body);
     *request.method_mut() = method;
     *request.uri_mut() = base.append(&path)?;
     *request.headers_mut() = headers;
     Ok(request)
+}
+
+/// Checks that no attachment reads as more than one part of a form. An adapter, which does not see what is attached,
+/// cannot choose a boundary that is not in it, and whoever sent that may know which one it chooses.
+fn check_boundary(
+    headers: &HeaderMap,
+    parts: &[BodyPart],
+    attachments: &[Attachment],
+) -> Result<(), DestinationError> {
+    let content_type = headers.get(header::CONTENT_TYPE);
+    let Some(content_type) = content_type.and_then(|value| value.to_str().ok()) else {
+        return Ok(());
+    };
+    let mut parameters = content_type.split(';').map(str::trim);
+    if !parameters.next().is_some_and(|essence| {
+        let kind = essence.get(..MULTIPART.len());
+        kind.is_some_and(|kind| kind.eq_ignore_ascii_case(MULTIPART))
+    }) {
+        return Ok(());
+    }
+    let boundary = parameters.find_map(|parameter| {
+        let (name, value) = parameter.split_once('=')?;
+        name.eq_ignore_ascii_case("boundary")
+            .then(|| value.trim_matches('"'))
+    });
+    let boundary = boundary.filter(|boundary| !boundary.is_empty());
+    let boundary = boundary.ok_or(DestinationError::Header("content-type".into()))?;
+    let finder = memchr::memmem::Finder::new(boundary);
+    for part in parts {
+        if let BodyPart::Attached(index) = part
+            && let Some(attachment) = attachments.get(*index as usize)
+            && finder.find(&attachment.data).is_some()
+        {
+            return Err(DestinationError::Boundary);
+        }
+    }
+    Ok(())
 }
 
 /// The body that an adapter described: its own bytes, and attachments where it wants them.
@@ -496,6 +540,43 @@ mod tests {
             built("/v1/models", &[]),
             Err(DestinationError::Path(_))
         ));
+    }
+
+    #[test]
+    fn no_attachment_ends_the_part_of_a_form_that_it_stands_in() {
+        let base = BaseUrl::parse("https://api.example.com").unwrap();
+        let description = described(&CredentialSlot::None, &["content-type"]);
+        let built = |content_type, data: &'static [u8], part| {
+            let asked = HttpRequest {
+                body: vec![part],
+                ..asked("/x", &[("content-type", content_type)])
+            };
+            let attachment = Attachment {
+                media_type: "image/png".into(),
+                data: Bytes::from_static(data),
+            };
+            build(Some(&base), &description, None, asked, &[attachment]).map(drop)
+        };
+        let attached = || BodyPart::Attached(0);
+        for content_type in [
+            "multipart/form-data; boundary=b-1-",
+            "Multipart/Form-Data;charset=x; Boundary=\"b-1-\"",
+        ] {
+            let ends = built(content_type, b"\x89\r\n--b-1-\r\n", attached());
+            assert_eq!(ends, Err(DestinationError::Boundary));
+            assert_eq!(built(content_type, b"\x89--b-2-", attached()), Ok(()));
+            // In base64 nothing ends anything.
+            let encoded = built(content_type, b"b-1-", BodyPart::Base64Of(0));
+            assert_eq!(encoded, Ok(()));
+        }
+        assert_eq!(built("image/png", b"b-1-", attached()), Ok(()));
+        for without in ["multipart/form-data", "multipart/form-data; boundary="] {
+            let refused = built(without, b"x", attached());
+            assert_eq!(
+                refused,
+                Err(DestinationError::Header("content-type".into()))
+            );
+        }
     }
 
     #[test]

@@ -158,7 +158,10 @@ impl ExchangeError {
     pub fn is_of_component(&self) -> bool {
         match self {
             Self::Guest(error) => *error != GuestError::NoRoom,
-            Self::Destination(error) => *error != DestinationError::NoBaseUrl,
+            Self::Destination(error) => !matches!(
+                error,
+                DestinationError::NoBaseUrl | DestinationError::Boundary
+            ),
             Self::TooLargeToTranslate(_) | Self::OutOfOrder(_) | Self::TooManySteps => true,
             _ => false,
         }
@@ -204,6 +207,10 @@ impl From<ExchangeError> for ApiError {
                 "The request is more than the adapter for this model's provider can translate.",
             )
             .with_param("messages"),
+            ExchangeError::Destination(DestinationError::Boundary) => Self::invalid_request(
+                "image",
+                "An image holds bytes that would end the form in which it is sent to the model's provider.",
+            ),
             ExchangeError::Guest(_)
             | ExchangeError::Destination(_)
             | ExchangeError::OutOfOrder(_)

@@ -26,7 +26,7 @@ use super::relay::Relay;
 use super::reuse;
 use super::upstream::{HttpClient, Upstream};
 use weir_sandbox::adapter::bindings::adapter::{
-    Description, Header, HttpRequest, HttpResponseHead, Progress, Request, Step,
+    Description, Header, HttpRequest, HttpResponseHead, Progress, Request, Step, Task,
 };
 use weir_sandbox::adapter::{ConfigureError, GuestExchange, description};
 
@@ -61,6 +61,8 @@ pub struct Exchange<'a> {
     pub request: &'a Request,
     /// Whether reasoning was taken out of it that another provider has made.
     pub is_without_reasoning: bool,
+    /// The names of advisory fields that were left out of it already.
+    pub ignored: &'a [String],
     /// How many bytes of the client's body that is, more or less.
     pub request_bytes: usize,
     /// The bytes that the request's attachments stand for.
@@ -100,7 +102,8 @@ impl Exchange<'_> {
         let begun =
             GuestExchange::begin(adapter, request, self.request_bytes, &configuration).await?;
         let mut guest = begun.exchange;
-        let mut ignored = begun.ignored;
+        let mut ignored = self.ignored.to_vec();
+        ignored.extend(begun.ignored);
         if self.is_without_reasoning && !ignored.iter().any(|name| name == REASONING) {
             ignored.push(REASONING.to_owned());
         }
@@ -154,13 +157,15 @@ impl Exchange<'_> {
             self.attachments,
         )?;
         relay.ask();
+        // Images begin to arrive when they are made, whatever the client wants.
+        let is_streamed = relay.is_stream() && matches!(self.request.task, Task::Chat(_));
         let patience = Patience {
             until: self
                 .first_token
-                .filter(|_| relay.is_stream())
+                .filter(|_| is_streamed)
                 .map(|time| Instant::now() + time),
         };
-        let first_byte = if relay.is_stream() {
+        let first_byte = if is_streamed {
             self.upstream.timeouts.first_byte
         } else {
             Duration::MAX

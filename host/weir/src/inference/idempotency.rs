@@ -112,6 +112,23 @@ fn malformed() -> ApiError {
 impl IdempotencyHeader {
     /// The key, if there is one, with the request's body.
     pub fn with_body(self, body: &[u8]) -> Option<KeyedRequest> {
+        self.with_pieces(&[body])
+    }
+
+    /// The same with a body that is a form. What sets its parts apart is another one each time that a client sends it.
+    pub fn with_form(self, body: &[u8], boundary: &str) -> Option<KeyedRequest> {
+        self.key.as_ref()?;
+        let mut parts = Vec::new();
+        let mut start = 0;
+        for at in memchr::memmem::find_iter(body, boundary) {
+            parts.push(&body[start..at]);
+            start = at + boundary.len();
+        }
+        parts.push(&body[start..]);
+        self.with_pieces(&parts)
+    }
+
+    fn with_pieces(self, body: &[&[u8]]) -> Option<KeyedRequest> {
         let key = self.key?;
         let mut digest = Sha256::new();
         // Neither a method nor a path holds a line feed.
@@ -119,7 +136,9 @@ impl IdempotencyHeader {
         digest.update("\n");
         digest.update(self.path);
         digest.update("\n");
-        digest.update(body);
+        for piece in body {
+            digest.update(piece);
+        }
         Some(KeyedRequest(Claim {
             key,
             request_digest: digest.finalize().into(),

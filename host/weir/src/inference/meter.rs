@@ -13,6 +13,9 @@
 //!
 //! Only who answered in the end is paid for. What another upstream asks for an attempt that was cut off is weir's own cost.
 //!
+//! With a price per image it is the images that were delivered, whole, and no more than were asked for. Where there is none
+//! of them, but a preview or words, it is one: nothing is made for nothing.
+//!
 //! An upstream's refusal, an adapter's failure and an answer that broke off before the client had any of it
 //! are of the last kind, whatever the provider asks for them.
 //!
@@ -70,6 +73,8 @@ pub struct Metered {
     pub size: RequestSize,
     /// What its model takes.
     pub limits: ModelLimits,
+    /// Images that are asked for.
+    pub images: u32,
 }
 
 /// The upstream that a request is sent to.
@@ -149,11 +154,16 @@ impl Meter {
         prices: impl Iterator<Item = &'a Price>,
         claim: Option<Claim>,
     ) -> Result<Millis, LedgerError> {
-        let Metered { size, limits, .. } = &self.metered;
+        let Metered {
+            size,
+            limits,
+            images,
+            ..
+        } = &self.metered;
         let bound = Bound {
             input_tokens: size.max_input_tokens(limits),
             output_tokens: limits.output_limit + usage::OUTPUT_SLACK_TOKENS,
-            images: 0,
+            images: *images,
         };
         let worst = prices.map(|price| pricing::worst_case(price, &self.factors, &bound));
         self.held = worst.max().unwrap_or(Credits::ZERO);
@@ -206,7 +216,7 @@ impl Meter {
             let checkpoint = Checkpoint {
                 hold: self.hold.clone(),
                 credits: charge.credits,
-                usage: self.used(&checked, &charge),
+                usage: self.used(sequence, &checked, &charge),
             };
             self.ledger.note(&self.payer.account, checkpoint);
         }
@@ -218,7 +228,8 @@ impl Meter {
         let reported = sequence.usage().map(usage::as_reported);
         match reported.zip(self.attempt.as_ref()) {
             Some((tokens, attempt)) => {
-                let used = Billable { tokens, images: 0 };
+                let images = self.images(sequence, &attempt.price);
+                let used = Billable { tokens, images };
                 let charge = pricing::charge(&attempt.price, &self.factors, &used);
                 if charge.credits > self.held {
                     Err(Spent)
@@ -251,7 +262,7 @@ impl Meter {
         let settle = Settle {
             hold: self.hold.clone(),
             credits: charge.credits,
-            usage: self.used(&checked, &charge),
+            usage: self.used(sequence, &checked, &charge),
         };
         let deadline = Instant::now() + SETTLE_TIMEOUT;
         match self
@@ -335,27 +346,44 @@ impl Meter {
             sequence.received(),
         );
         let charge = match &self.attempt {
-            Some(attempt) => pricing::charge(&attempt.price, &self.factors, &billable(&checked)),
+            Some(attempt) => {
+                let images = self.images(sequence, &attempt.price);
+                let tokens = checked.tokens;
+                pricing::charge(&attempt.price, &self.factors, &Billable { tokens, images })
+            }
             None => Charge::default(),
         };
         (checked, charge)
     }
 
+    /// The images that are counted, and at a price per image charged for.
+    fn images(&self, sequence: &Sequence, price: &Price) -> u32 {
+        match price {
+            Price::Text { .. } => sequence.images(),
+            Price::Image(_) => {
+                let least = u32::from(sequence.any_output());
+                sequence.images().max(least).min(self.metered.images)
+            }
+        }
+    }
+
     /// The usage behind a charge, as the ledger keeps it.
-    fn used(&self, checked: &CheckedUsage, charge: &Charge) -> RequestUsage {
-        let (provider, adapter_digest) = match &self.attempt {
+    fn used(&self, sequence: &Sequence, checked: &CheckedUsage, charge: &Charge) -> RequestUsage {
+        let (provider, adapter_digest, images) = match &self.attempt {
             Some(attempt) => (
                 attempt.provider.clone(),
                 attempt.adapter.digest().to_string(),
+                self.images(sequence, &attempt.price),
             ),
             None => Default::default(),
         };
+        let tokens = checked.tokens;
         let cost = charge.provider_cost_nano_usd;
         let cost = cost.saturating_add(self.written_off_nano_usd);
         RequestUsage {
             provider,
             adapter_digest,
-            counts: UsageCounts::new(&billable(checked), cost),
+            counts: UsageCounts::new(&Billable { tokens, images }, cost),
             latency_ms: self.started.elapsed().as_millis() as u64,
             estimated: checked.estimated,
         }
@@ -371,13 +399,6 @@ impl Drop for Meter {
             );
             self.ledger.abandon(&self.payer.account, self.hold.clone());
         }
-    }
-}
-
-fn billable(checked: &CheckedUsage) -> Billable {
-    Billable {
-        tokens: checked.tokens,
-        images: 0,
     }
 }
 
@@ -406,8 +427,8 @@ fn quota_exceeded(required: Credits, available: Credits) -> ApiError {
         StatusCode::TOO_MANY_REQUESTS,
         "QUOTA_EXCEEDED",
         format!(
-            "The request may cost {required} credits, and {available} are available; a lower output limit \
-             needs fewer."
+            "The request may cost {required} credits, and {available} are available; a lower output limit, \
+             or fewer images, needs fewer."
         ),
     )
     .with_no_retry()

@@ -22,6 +22,7 @@ pub mod dialect;
 pub mod error;
 pub mod exchange;
 pub mod idempotency;
+pub mod media;
 pub mod meter;
 mod pages;
 mod reasoning;
@@ -41,7 +42,7 @@ use axum::response::Response;
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
-use self::dialect::{AnswerHead, ChatCall};
+use self::dialect::{AnswerHead, ChatCall, Conversation, Dialect, ImageCall};
 use self::error::ExchangeError;
 use self::idempotency::{Instead, KeyedRequest};
 use self::meter::{Meter, Metered};
@@ -53,7 +54,9 @@ use crate::app::App;
 use crate::context::RequestContext;
 use crate::error::ApiError;
 use crate::sessions::Turn;
+use weir_ledger::price::PriceFactors;
 use weir_ledger::{AccountId, LedgerError, Payer, Refusal};
+use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_storage::ids;
 
 /// Serves a chat request; returns when the answer begins.
@@ -71,10 +74,72 @@ pub async fn chat(
     let id = ids::answer_id();
     let conversation = call.conversation(&id);
     let session = Turn::begin(&app.sessions, &payer.account, &mut call, &id).await?;
-    let (stream, dialect) = (call.request.stream, call.dialect.clone());
+    let asked = Asked {
+        id,
+        stream: call.request.stream,
+        dialect: call.dialect.clone(),
+        session,
+        conversation,
+        key,
+    };
     // One catalog for all of the request, whatever is taken up meanwhile.
     let catalog = app.catalog.load();
     let resolved = resolve::resolve(&catalog, call, context.wanted_provider())?;
+    let factors = catalog.factors.clone();
+    begin(app, held, payer, context, resolved, factors, asked).await
+}
+
+/// Serves a request for images, like [`chat`].
+pub async fn images(
+    app: &App,
+    held: impl Send + 'static,
+    payer: Payer,
+    context: RequestContext,
+    call: ImageCall,
+    key: Option<KeyedRequest>,
+) -> Result<Response, ApiError> {
+    let asked = Asked {
+        id: ids::answer_id(),
+        stream: call.request.stream,
+        dialect: call.dialect.clone(),
+        session: None,
+        conversation: Conversation::default(),
+        key,
+    };
+    let catalog = app.catalog.load();
+    let resolved = resolve::resolve_images(&catalog, call, context.wanted_provider())?;
+    let factors = catalog.factors.clone();
+    begin(app, held, payer, context, resolved, factors, asked).await
+}
+
+/// How a request is to be answered, and what else it brings.
+struct Asked {
+    /// The answer's id.
+    id: String,
+    stream: bool,
+    dialect: Dialect,
+    session: Option<Turn>,
+    conversation: Conversation,
+    key: Option<KeyedRequest>,
+}
+
+async fn begin(
+    app: &App,
+    held: impl Send + 'static,
+    payer: Payer,
+    context: RequestContext,
+    resolved: Resolved,
+    factors: PriceFactors,
+    asked: Asked,
+) -> Result<Response, ApiError> {
+    let Asked {
+        id,
+        stream,
+        dialect,
+        session,
+        conversation,
+        key,
+    } = asked;
     context.note_model(&resolved.model.id);
     let routing = &app.routing;
     let route = routing.route(&payer.account, &resolved, &conversation);
@@ -86,9 +151,14 @@ pub async fn chat(
     };
     let bounds = Bounds {
         deadline: Instant::now() + app.config.timeouts.total(),
-        drain: app.config.limits.exchanges.hang_up_drain(),
+        // Nobody knows of an image until it is made, and who hangs up pays for what is made.
+        drain: match resolved.model.makes_images() {
+            true => app.config.timeouts.total(),
+            false => app.config.limits.exchanges.hang_up_drain(),
+        },
         shutdown: app.shutdown.clone(),
-        output_limit: resolved.request.max_output_tokens,
+        output_limit: resolved.output_limit,
+        wants_image: matches!(resolved.task, Task::Image(_)),
         context_window: resolved.model.context_window,
     };
     let metered = Metered {
@@ -98,11 +168,12 @@ pub async fn chat(
         limits: ModelLimits {
             context_window: resolved.model.context_window.into(),
             max_image_tokens: resolved.model.max_image_tokens.into(),
-            output_limit: resolved.request.max_output_tokens.into(),
+            output_limit: resolved.output_limit.into(),
         },
+        images: resolved.images,
     };
     let key = key.map(|key| (key, payer.account.clone()));
-    let meter = Meter::new(app, payer, metered, catalog.factors.clone());
+    let meter = Meter::new(app, payer, metered, factors);
     let (mut relay, reply) = if stream {
         Relay::stream(dialect, head, meter, bounds.clone(), context.clone())
     } else {

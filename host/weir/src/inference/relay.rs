@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::dialect::{AnswerHead, Billed, Chunks, Dialect, Whole};
 use super::error::{ExchangeError, Phase};
 use super::idempotency::KeptAnswer;
+use super::media::MediaPieces;
 use super::meter::{Meter, Spent};
 use super::reply::{Begun, Piece, Reply, StreamReply};
 use super::sequence::{OutOfOrder, Sequence};
@@ -55,11 +56,14 @@ pub struct Bounds {
     pub output_limit: u32,
     /// Tokens of input and output together that the model takes.
     pub context_window: u32,
+    /// Whether an answer without an image is none.
+    pub wants_image: bool,
 }
 
 /// How an answer reaches the client that asked for it.
 pub struct Relay {
     sequence: Sequence,
+    media: MediaPieces,
     meter: Meter,
     /// After the meter, and dropped after it: a key ends when its hold has.
     key: Option<ClaimedKey>,
@@ -147,6 +151,7 @@ impl Relay {
     ) -> Self {
         Self {
             sequence: Sequence::new(bounds.output_limit),
+            media: MediaPieces::default(),
             meter,
             key: None,
             session: None,
@@ -257,6 +262,7 @@ impl Relay {
     /// Forgets an attempt that yielded nothing, for the next one.
     pub fn restart(&mut self) {
         self.sequence = Sequence::new(self.bounds.output_limit);
+        self.media = MediaPieces::default();
         self.ignored.clear();
         self.asked = false;
         if let Client::Plain { answer, .. } = &mut self.client {
@@ -282,6 +288,7 @@ impl Relay {
                 session.event(event);
             }
         }
+        let events = self.media.assemble(events);
         match &mut self.client {
             Client::Plain { answer, .. } => {
                 for event in events {
@@ -301,6 +308,9 @@ impl Relay {
 
     /// Checks that the answer is complete.
     pub fn end(&self) -> Result<(), OutOfOrder> {
+        if self.bounds.wants_image && self.sequence.images() == 0 {
+            return Err(OutOfOrder::NO_IMAGE);
+        }
         self.sequence.end()
     }
 

@@ -1,16 +1,19 @@
-//! From a client's request to what is sent: the model, its limits, the output limit.
+//! From a client's request to what is sent: the model, its limits, the output limit. What is asked of models that make
+//! images is in [`images`].
+
+mod images;
 
 use std::sync::Arc;
 
 use http::StatusCode;
 
+pub use self::images::resolve_images;
 use super::dialect::{Attachment, ChatCall};
 use super::usage::RequestSize;
 use crate::catalog::{Candidate, Catalog, Model};
 use crate::context::WANTED_PROVIDER;
 use crate::error::ApiError;
-use weir_ledger::price::Price;
-use weir_sandbox::adapter::bindings::adapter::Client;
+use weir_sandbox::adapter::bindings::adapter::{Client, Task};
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, Content, ToolContent};
 use weir_sandbox::printable;
 
@@ -24,7 +27,13 @@ pub struct Resolved {
     /// Those of them that may be asked, by their index among the model's candidates; never empty.
     pub allowed: Vec<usize>,
     /// The request, its output limit set.
-    pub request: ChatRequest,
+    pub task: Task,
+    /// Tokens of the answer at most.
+    pub output_limit: u32,
+    /// Images that are asked for.
+    pub images: u32,
+    /// The names of advisory fields that the model is not told.
+    pub ignored: Vec<String>,
     /// The bytes that its images, recordings and documents are in.
     pub attachments: Vec<Attachment>,
     /// Who asks, as far as an upstream may care.
@@ -47,14 +56,7 @@ pub fn resolve(
     let text_bytes = call.text_bytes();
     let mut request = call.request;
     let bad = |code, message: String| ApiError::new(StatusCode::BAD_REQUEST, code, message);
-    let model = model(catalog, &request)?;
-    if matches!(model.candidates[0].price, Price::Image(_)) {
-        return Err(bad(
-            "MODEL_NOT_SUPPORTED",
-            format!("The model {} generates images and does not chat.", model.id),
-        )
-        .with_param("model"));
-    }
+    let model = model(catalog, &request.model)?;
     if !model.supports_tools && (call.needs_tools || !request.tools.is_empty()) {
         let param = if call.needs_tools { "model" } else { "tools" };
         return Err(bad(
@@ -62,6 +64,13 @@ pub fn resolve(
             format!("The model {} cannot call tools.", model.id),
         )
         .with_param(param));
+    }
+    if model.makes_images() && !model.supports_chat {
+        let call = ChatCall { request, ..call };
+        return images::of_chat(model, call, text_bytes, wanted);
+    }
+    if model.makes_images() && request.modalities.is_empty() {
+        request.modalities = ["image", "text"].map(str::to_owned).to_vec();
     }
     if !model.supports_vision
         && let Some(index) = first_message_with_image(&request)
@@ -110,11 +119,15 @@ pub fn resolve(
         .with_param("messages")
         .with_detail("context_window", window));
     }
-    request.max_output_tokens = u32::try_from(output).unwrap_or(model.max_output_tokens);
+    let output_limit = u32::try_from(output).unwrap_or(model.max_output_tokens);
+    request.max_output_tokens = output_limit;
     Ok(Resolved {
         allowed: narrow(model, wanted)?,
         model: model.clone(),
-        request,
+        task: Task::Chat(request),
+        output_limit,
+        images: model.makes_images().into(),
+        ignored: Vec::new(),
         attachments: call.attachments,
         client: call.client,
         size,
@@ -125,13 +138,12 @@ pub fn resolve(
 
 /// What a request's input comes to, in tokens, by the estimate that is held to the model's window. Here it may be more.
 pub fn estimated_input(catalog: &Catalog, call: &ChatCall) -> Result<u64, ApiError> {
-    let model = model(catalog, &call.request)?;
+    let model = model(catalog, &call.request.model)?;
     let size = RequestSize::of(&call.request, &call.attachments);
     Ok(size.estimated_tokens(model.max_image_tokens.into()))
 }
 
-fn model<'a>(catalog: &'a Catalog, request: &ChatRequest) -> Result<&'a Arc<Model>, ApiError> {
-    let name = &request.model;
+fn model<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Arc<Model>, ApiError> {
     let unknown = || unknown_model(StatusCode::BAD_REQUEST, name).with_param("model");
     catalog.model(name).ok_or_else(unknown)
 }

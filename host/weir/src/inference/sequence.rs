@@ -3,7 +3,7 @@
 //! Dialects write what they are given; that it makes sense is checked here, once, so that none of them has to.
 
 use weir_sandbox::adapter::bindings::chat::{
-    Block, BlockStart, Citation, Event, FinishReason, Fragment, Usage,
+    Block, BlockStart, Citation, Event, FinishReason, Fragment, Media, Usage,
 };
 
 use super::usage::Received;
@@ -27,7 +27,7 @@ const OPEN_BLOCKS: usize = 256;
 /// Follows an answer's events.
 #[derive(Debug)]
 pub struct Sequence {
-    /// Any event has come.
+    /// Any event but bytes of images has come.
     begun: bool,
     /// How many blocks have begun: the next one's index.
     blocks: u32,
@@ -41,6 +41,9 @@ pub struct Sequence {
     any_output: bool,
     bytes_left: u64,
     image_bytes_left: u64,
+    /// Ids of bytes that came, and what they are has not been said yet.
+    pieces: Vec<u32>,
+    images: u32,
 }
 
 /// What a block holds.
@@ -60,6 +63,9 @@ pub struct OutOfOrder(&'static str);
 impl OutOfOrder {
     /// More than the output limit can account for.
     pub const TOO_MUCH: Self = Self("more than the output limit allows");
+
+    /// A request for images is answered with none.
+    pub const NO_IMAGE: Self = Self("no image, where one was asked for");
 }
 
 impl Sequence {
@@ -78,6 +84,8 @@ impl Sequence {
             any_output: false,
             bytes_left: BYTES_FREE + BYTES_PER_TOKEN * u64::from(output_limit),
             image_bytes_left: IMAGE_BYTES,
+            pieces: Vec::new(),
+            images: 0,
         }
     }
 
@@ -86,11 +94,16 @@ impl Sequence {
         if self.finish.is_some() {
             return Err(OutOfOrder("an event after the finish"));
         }
-        self.bytes_left = self
-            .bytes_left
-            .checked_sub(EVENT_BYTES + text_bytes(event))
-            .ok_or(OutOfOrder::TOO_MUCH)?;
-        let is_first = !std::mem::replace(&mut self.begun, true);
+        // Pieces of an image are as small as they arrive, and their own bytes bound them.
+        if !matches!(event, Event::MediaBytes(_)) {
+            self.bytes_left = self
+                .bytes_left
+                .checked_sub(EVENT_BYTES + text_bytes(event))
+                .ok_or(OutOfOrder::TOO_MUCH)?;
+        }
+        // Bytes of an image may come before what its answer is called.
+        let is_first = !self.begun;
+        self.begun |= !matches!(event, Event::MediaBytes(_));
         match event {
             Event::Started(_) if is_first => {}
             Event::Started(_) => return Err(OutOfOrder("a start after the first event")),
@@ -121,13 +134,16 @@ impl Sequence {
                 self.number(opaque.index)?;
                 self.receive(&opaque.block.json);
             }
-            Event::Media(media) => {
-                self.image_bytes_left = self
-                    .image_bytes_left
-                    .checked_sub(media.data.len() as u64)
-                    .ok_or(OutOfOrder::TOO_MUCH)?;
-                self.any_output = true;
+            Event::MediaBytes(piece) => {
+                self.receive_image(&piece.data)?;
+                if !self.pieces.contains(&piece.id) {
+                    if self.pieces.len() == OPEN_BLOCKS {
+                        return Err(OutOfOrder("too many images at once"));
+                    }
+                    self.pieces.push(piece.id);
+                }
             }
+            Event::Media(media) => self.complete(media)?,
             Event::Usage(usage) => self.usage = Some(usage.clone()),
             Event::Finish(_) if !self.open.is_empty() => {
                 return Err(OutOfOrder("a finish before every block has ended"));
@@ -157,6 +173,11 @@ impl Sequence {
         self.any_output
     }
 
+    /// How many images there are, previews left aside.
+    pub fn images(&self) -> u32 {
+        self.images
+    }
+
     /// The last usage that was reported.
     pub fn usage(&self) -> Option<&Usage> {
         self.usage.as_ref()
@@ -169,6 +190,33 @@ impl Sequence {
             visible_bytes: self.visible_bytes,
             is_whole: self.finish.is_some() && !self.is_cut,
         }
+    }
+
+    fn complete(&mut self, media: &Media) -> Result<(), OutOfOrder> {
+        self.receive_image(&media.data)?;
+        let is_somewhere = match media.bytes_before {
+            Some(id) => {
+                let count = self.pieces.len();
+                self.pieces.retain(|known| *known != id);
+                self.pieces.len() < count
+            }
+            None => !media.data.is_empty() || media.url.is_some(),
+        };
+        if !is_somewhere {
+            return Err(OutOfOrder("an image whose bytes did not come"));
+        }
+        self.any_output = true;
+        if !media.is_preview {
+            self.images = self.images.saturating_add(1);
+        }
+        Ok(())
+    }
+
+    fn receive_image(&mut self, data: &[u8]) -> Result<(), OutOfOrder> {
+        let bytes = EVENT_BYTES + data.len() as u64;
+        let left = self.image_bytes_left.checked_sub(bytes);
+        self.image_bytes_left = left.ok_or(OutOfOrder::TOO_MUCH)?;
+        Ok(())
     }
 
     fn begin(&mut self, start: &BlockStart) -> Result<(), OutOfOrder> {
@@ -229,10 +277,12 @@ fn text_bytes(event: &Event) -> u64 {
         .map(optional)
         .sum(),
         Event::Opaque(opaque) => opaque.block.kind.len() + opaque.block.json.len(),
-        Event::Media(media) => media.media_type.len(),
+        Event::Media(media) => {
+            media.media_type.len() + optional(&media.url) + optional(&media.revised_prompt)
+        }
         Event::Usage(usage) => usage.other.iter().map(|count| 8 + count.name.len()).sum(),
         Event::Finish(FinishReason::StopSequence(text) | FinishReason::Other(text)) => text.len(),
-        Event::BlockEnd(_) | Event::Finish(_) => 0,
+        Event::BlockEnd(_) | Event::MediaBytes(_) | Event::Finish(_) => 0,
     };
     bytes as u64
 }
@@ -240,7 +290,7 @@ fn text_bytes(event: &Event) -> u64 {
 #[cfg(test)]
 mod tests {
     use weir_sandbox::adapter::bindings::chat::{
-        CallKind, Opaque, OpaqueBlock, Started, ToolCallStart,
+        CallKind, MediaBytes, Opaque, OpaqueBlock, Started, ToolCallStart,
     };
 
     use super::*;
@@ -374,6 +424,54 @@ mod tests {
         assert_eq!(ends, [end(1), Event::Finish(FinishReason::Length)]);
         assert!(ends.iter().all(|event| sequence.follow(event).is_ok()));
         assert!(sequence.end().is_ok() && !sequence.received().is_whole);
+    }
+
+    fn bytes(id: u32, count: usize) -> Event {
+        let data = vec![0; count];
+        Event::MediaBytes(MediaBytes { id, data })
+    }
+
+    fn media(bytes_before: Option<u32>, count: usize, is_preview: bool) -> Event {
+        Event::Media(Media {
+            media_type: "image/png".into(),
+            data: vec![0; count],
+            bytes_before,
+            url: None,
+            revised_prompt: None,
+            is_preview,
+        })
+    }
+
+    #[test]
+    fn images_count_when_all_of_their_bytes_have_come() {
+        let preview = [bytes(3, 9), started(), media(Some(3), 0, true)];
+        let mut all = preview.to_vec();
+        all.extend([bytes(0, 9), bytes(1, 9), bytes(0, 9), bytes(7, 9)]);
+        all.extend([media(Some(1), 0, false), media(Some(0), 1, false)]);
+        all.extend([media(None, 1, false), finish()]);
+        assert_eq!(followed(&all).map(|sequence| sequence.images()), Ok(3));
+        for nowhere in [media(None, 0, false), media(Some(2), 9, false)] {
+            assert!(followed(&[bytes(1, 9), nowhere, finish()]).is_err());
+        }
+        let twice = [
+            bytes(1, 9),
+            media(Some(1), 0, false),
+            media(Some(1), 0, false),
+        ];
+        assert!(followed(&twice).is_err());
+    }
+
+    #[test]
+    fn images_are_bounded_by_their_bytes_alone() {
+        let mut sequence = Sequence::new(1);
+        for _ in 0..63 {
+            assert_eq!(sequence.follow(&bytes(0, 1 << 20)), Ok(()));
+        }
+        for _ in 0..10_000 {
+            assert_eq!(sequence.follow(&bytes(0, 1)), Ok(()));
+        }
+        let too_much = sequence.follow(&bytes(0, 1 << 20));
+        assert_eq!(too_much, Err(OutOfOrder::TOO_MUCH));
     }
 
     #[test]

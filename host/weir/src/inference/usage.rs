@@ -9,8 +9,8 @@
 
 use weir_ledger::TokenCounts;
 use weir_sandbox::adapter::bindings::chat::{
-    ChatRequest, Content, File, Image, Message, ResponseFormat, Source, ToolContent, ToolKind,
-    Usage,
+    ChatRequest, Content, File, Image, ImageRequest, Message, ResponseFormat, Source, ToolContent,
+    ToolKind, Usage,
 };
 
 use super::dialect::Attachment;
@@ -103,6 +103,20 @@ impl RequestSize {
             size.optional(&schema.name);
             size.optional(&schema.description);
             size.text(&schema.schema);
+        }
+        size
+    }
+
+    /// Measures a request for images.
+    pub fn of_images(request: &ImageRequest) -> Self {
+        let mut size = Self {
+            messages: 1,
+            ..Self::default()
+        };
+        size.text(&request.prompt);
+        size.extra(&request.extra);
+        for image in request.inputs.iter().chain(&request.mask) {
+            size.image(image);
         }
         size
     }

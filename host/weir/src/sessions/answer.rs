@@ -80,6 +80,7 @@ impl Recorder {
             Event::Started(_)
             | Event::Citation(_)
             | Event::BlockEnd(_)
+            | Event::MediaBytes(_)
             | Event::Media(_)
             | Event::Usage(_)
             | Event::Finish(_) => {}

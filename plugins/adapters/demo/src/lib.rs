@@ -9,7 +9,10 @@
 //! definitions, the output every byte of text, reasoning and arguments. The output limit and stop
 //! sequences are honoured, tool choices too, and after tool results it answers in text, so that
 //! an agent's loop ends. Sampling settings change nothing, there being nothing to sample.
+//!
+//! Asked for images, it makes a small one of each prompt.
 
+mod image;
 pub mod translate;
 
 weir_sdk::export_adapter!(translate::Demo);

@@ -18,6 +18,8 @@ use weir_sdk::chat::{
 };
 use weir_sdk::fields::is_advisory;
 
+use crate::image;
+
 /// What `/help` answers.
 pub const HELP: &str = "\
 I am weir's demo model. I repeat what you say, and I know these commands:
@@ -67,7 +69,7 @@ impl Exchange for Demo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             dialect: "demo".to_owned(),
             credential: CredentialSlot::None,
-            capabilities: vec!["chat".to_owned()],
+            capabilities: vec!["chat".to_owned(), "images".to_owned()],
             options: Vec::new(),
             request_headers: Vec::new(),
             response_headers: Vec::new(),
@@ -76,8 +78,17 @@ impl Exchange for Demo {
     }
 
     fn begin(request: Request, _configuration: &[u8]) -> Result<Begun<Self>, Failure> {
-        let Task::Chat(chat) = request.task else {
-            return Err(Failure::unsupported("image requests"));
+        let chat = match request.task {
+            Task::Chat(chat) => chat,
+            Task::Image(image) => {
+                let (step, ignored) = image::answer(&image)?;
+                let plan = VecDeque::new();
+                return Ok(Begun {
+                    exchange: Self { plan },
+                    step,
+                    ignored,
+                });
+            }
         };
         let ignored = ignored(&chat)?;
         let mut exchange = Self {

@@ -6,10 +6,12 @@ use weir_sdk::adapter::{
 };
 use weir_sdk::chat::{
     AllowedTools, Audio, Block, BuiltInTool, CacheLifetime, CallKind, ChatRequest, Citation,
-    Content, CustomTool, File, FinishReason, FunctionTool, Image, JsonSchema, Message, Opaque,
-    Part, ReasoningEffort, ReasoningRequest, ResponseFormat, Role, Source, Span, Tool, ToolChoice,
-    ToolContent, ToolKind, ToolResult, Usage,
+    Content, CustomTool, File, FinishReason, FunctionTool, Image, ImageRequest, JsonSchema,
+    Message, Opaque, Part, ReasoningEffort, ReasoningRequest, ResponseFormat, Role, Source, Span,
+    Tool, ToolChoice, ToolContent, ToolKind, ToolResult, Usage,
 };
+
+use weir_sdk::testing::image_request;
 
 const NO_REASONING: ReasoningRequest = ReasoningRequest {
     effort: None,
@@ -720,4 +722,68 @@ fn answers_when_told_nothing() {
         ..chat("")
     };
     assert_eq!(answer(silent).text, "You said nothing. Try /help.");
+}
+
+/// What the demo model makes of a request for images, and the names of what it left out.
+fn images(image: ImageRequest) -> Result<(Vec<Event>, Vec<String>), Failure> {
+    let request = weir_sdk::testing::request_of(Task::Image(image));
+    let mut begun = Demo::begin(request, &[])?;
+    let Step::Emit(events) = begun.step else {
+        panic!("it answers at once");
+    };
+    assert_eq!(begun.exchange.next(), Ok(Step::Done));
+    Ok((events, begun.ignored))
+}
+
+#[test]
+fn makes_a_picture_of_each_prompt_the_same_each_time() {
+    let asked = |prompt: &str| ImageRequest {
+        count: 2,
+        size: Some("1024x1024".to_owned()),
+        ..image_request(prompt)
+    };
+    let pictures = |prompt: &str| -> Vec<Vec<u8>> {
+        let (events, ignored) = images(asked(prompt)).expect("pictures");
+        assert_eq!(ignored, ["size"]);
+        let said = weir_sdk::testing::lines(&events);
+        assert_eq!(said[2..], ["usage in=2 out=128 images=2", "finish Stop"]);
+        let media = events.into_iter().filter_map(|event| match event {
+            Event::Media(media) => Some(media.data),
+            _ => None,
+        });
+        media.collect()
+    };
+    let cat = pictures("a cat");
+    assert_eq!(pictures("a cat"), cat);
+    assert_ne!(cat[0], cat[1]);
+    assert_ne!(pictures("a dog"), cat);
+    // As another reader of the format has it.
+    let png = &cat[0];
+    assert_eq!(png[..8], *b"\x89PNG\r\n\x1a\n");
+    assert_eq!(
+        png[8..29],
+        *b"\0\0\0\x0dIHDR\0\0\0\x40\0\0\0\x40\x01\x03\0\0\0"
+    );
+    assert_eq!(png[png.len() - 12..], *b"\0\0\0\0IEND\xae\x42\x60\x82");
+}
+
+#[test]
+fn no_other_picture_is_made_in_place_of_one_that_cannot_be() {
+    let refused = |image: ImageRequest| {
+        let failure = images(image).expect_err("a refusal");
+        (failure.kind, failure.param, failure.code)
+    };
+    let jpeg = ImageRequest {
+        media_type: Some("image/jpeg".to_owned()),
+        ..image_request("a cat")
+    };
+    let field = (
+        FailureKind::Unsupported,
+        Some("output_format".to_owned()),
+        None,
+    );
+    assert_eq!(refused(jpeg), field);
+    let code = Some("moderation_blocked".to_owned());
+    let told_to = (FailureKind::Filtered, None, code);
+    assert_eq!(refused(image_request("/refuse")), told_to);
 }

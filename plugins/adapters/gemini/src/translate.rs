@@ -7,10 +7,11 @@
 //! **Invariant:** nothing is dropped that changes what is asked or what it costs; such a field is
 //! refused by name. What else is left out is named as ignored.
 //!
-//! To say something new to the upstream, edit `request`; to read something new, `answer`; to
+//! To say something new to the upstream, edit `request`, or `images`; to read something new, `answer`; to
 //! tell another refusal apart, `refusal`.
 
 mod answer;
+mod images;
 mod refusal;
 mod request;
 
@@ -54,7 +55,7 @@ impl Exchange for Gemini {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             dialect: DIALECT.to_owned(),
             credential: CredentialSlot::Header("x-goog-api-key".to_owned()),
-            capabilities: words(&["chat"]),
+            capabilities: words(&["chat", "images"]),
             options: Vec::new(),
             request_headers: words(&["content-type"]),
             // What every adapter gets is enough.
@@ -64,16 +65,21 @@ impl Exchange for Gemini {
     }
 
     fn begin(request: Request, _configuration: &[u8]) -> Result<Begun<Self>, Failure> {
-        let Task::Chat(chat) = &request.task else {
-            return Err(Failure::unsupported("image requests"));
+        let of_image;
+        let (chat, image) = match &request.task {
+            Task::Chat(chat) => (chat, None),
+            Task::Image(image) => {
+                of_image = images::as_chat(image)?;
+                (&of_image, Some(images::ImageConfig::of(image)?))
+            }
         };
-        let written = request::write(chat, &request)?;
+        let written = request::write(chat, image.as_ref(), &request)?;
         Ok(Begun {
             exchange: Self {
                 asked_for_stream: chat.stream,
                 response: Response::Whole(Whole::default()),
                 guess: Guess::default(),
-                answer: Answer::new(weir_sdk::custom::names(chat)),
+                answer: Answer::new(weir_sdk::custom::names(chat), image.is_some()),
             },
             step: Step::Send(HttpRequest {
                 method: "POST".to_owned(),
@@ -115,17 +121,20 @@ impl Exchange for Gemini {
             }
             _ => {}
         }
+        let mut rest = Vec::with_capacity(bytes.len());
+        // Where an image is none, what came before it is read all the same.
+        let lifted = self.answer.lift(bytes, &mut rest, events);
         match &mut self.response {
-            Response::Whole(whole) => whole.push(bytes)?,
+            Response::Whole(whole) => whole.push(&rest)?,
             Response::Stream(stream) => {
-                stream.push(bytes);
+                stream.push(&rest);
                 while let Some(event) = stream.next()? {
                     self.answer.read_chunk(event.data, events)?;
                 }
             }
-            Response::Refused(refused) => refused.push(bytes),
+            Response::Refused(refused) => refused.push(&rest),
         }
-        Ok(())
+        lifted
     }
 
     fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! Chat Completions, in and out, as plain functions from bytes to bytes.
+//! Chat Completions and Images, in and out, as plain functions from bytes to bytes.
 //!
 //! What differs between the servers that speak this dialect is an option of the upstream:
 //!
@@ -17,15 +17,17 @@
 //! **Invariant:** nothing is dropped that changes what is answered; such a field is refused by name.
 //! What else is left out is named as ignored.
 //!
-//! To say something new to the upstream, edit `request`; to read something new, `answer`; to
-//! tell another refusal apart, `refusal`; to add an option, `options`.
+//! To say something new to the upstream, edit `request`; to read something new, `answer`; of images,
+//! both are in `images`; to tell another refusal apart, `refusal`; to add an option, `options`.
 
 mod answer;
+mod images;
 mod options;
 mod refusal;
 mod request;
 
 use answer::Answer;
+use images::Images;
 use options::Options;
 use weir_sdk::adapter::{
     Begun, CredentialSlot, Description, Event, Exchange, Failure, HttpRequest, HttpResponseHead,
@@ -33,25 +35,32 @@ use weir_sdk::adapter::{
 };
 use weir_sdk::failure::{self, MAX_ERROR_BODY_BYTES};
 use weir_sdk::response::{Guess, Looks};
-use weir_sdk::sse::Sse;
+use weir_sdk::sse::{Sse, SseEvent};
 
 /// What this dialect is called, here and by clients that speak it themselves.
 const DIALECT: &str = "openai-chat";
 
-/// The only path that is asked for.
+/// Where chat completions are asked for.
 const PATH: &str = "/chat/completions";
 
 /// The most that is taken of an answer that is not streamed: 30 times what a model writes in
 /// 32,000 tokens, and little enough to be parsed within a guest's memory.
 const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
 
-/// One chat completion.
+/// One chat completion, or images.
 #[derive(Debug)]
 pub struct OpenAi {
     asked_for_stream: bool,
     response: Response,
     guess: Guess,
-    answer: Answer,
+    reader: Reader,
+}
+
+/// What reads an answer.
+#[derive(Debug)]
+enum Reader {
+    Chat(Answer),
+    Images(Images),
 }
 
 /// What the response turned out to be.
@@ -72,12 +81,12 @@ impl Exchange for OpenAi {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             dialect: DIALECT.to_owned(),
             credential: CredentialSlot::Bearer,
-            capabilities: vec!["chat".to_owned()],
+            capabilities: vec!["chat".to_owned(), "images".to_owned()],
             options: options::NAMES.map(str::to_owned).to_vec(),
             request_headers: vec!["content-type".to_owned()],
             // What every adapter gets is enough.
             response_headers: Vec::new(),
-            path_prefixes: vec![PATH.to_owned()],
+            path_prefixes: vec![PATH.to_owned(), images::PATHS.to_owned()],
         }
     }
 
@@ -86,17 +95,18 @@ impl Exchange for OpenAi {
     }
 
     fn begin(request: Request, configuration: &[u8]) -> Result<Begun<Self>, Failure> {
-        let Task::Chat(chat) = &request.task else {
-            return Err(Failure::unsupported("image requests"));
-        };
         let options = Options::from_bytes(configuration)?;
+        let chat = match &request.task {
+            Task::Chat(chat) => chat,
+            Task::Image(image) => return images::begin(image, &request, &options),
+        };
         let written = request::write(chat, &request, &options)?;
         Ok(Begun {
             exchange: Self {
                 asked_for_stream: chat.stream,
                 response: Response::Whole(Vec::new()),
                 guess: Guess::default(),
-                answer: Answer::default(),
+                reader: Reader::Chat(Answer::default()),
             },
             step: Step::Send(HttpRequest {
                 method: "POST".to_owned(),
@@ -147,6 +157,15 @@ impl Exchange for OpenAi {
             }
             _ => {}
         }
+        let mut rest = Vec::new();
+        // Where an image is none, what came before it is read all the same.
+        let (bytes, lifted) = match &mut self.reader {
+            Reader::Images(images) => {
+                let lifted = images.lift(bytes, &mut rest, events);
+                (&rest[..], lifted)
+            }
+            Reader::Chat(_) => (bytes, Ok(())),
+        };
         match &mut self.response {
             Response::Whole(body) if body.len() + bytes.len() > MAX_ANSWER_BYTES => {
                 return Err(Failure::malformed(format!(
@@ -157,7 +176,7 @@ impl Exchange for OpenAi {
             Response::Stream(stream) => {
                 stream.push(bytes);
                 while let Some(event) = stream.next()? {
-                    self.answer.read_event(event, events)?;
+                    self.reader.read_event(event, events)?;
                 }
             }
             Response::Refused { body, .. } => {
@@ -165,15 +184,15 @@ impl Exchange for OpenAi {
                 body.extend_from_slice(&bytes[..bytes.len().min(room)]);
             }
         }
-        Ok(())
+        lifted
     }
 
     fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
         match &mut self.response {
-            Response::Whole(body) => self.answer.read_whole(body, events)?,
+            Response::Whole(body) => self.reader.read_whole(body, events)?,
             Response::Stream(stream) => {
                 if let Some(event) = stream.finish()? {
-                    self.answer.read_event(event, events)?;
+                    self.reader.read_event(event, events)?;
                 }
                 if let Some(failure) = refusal::behind_the_stream(stream.stray()) {
                     return Err(failure);
@@ -181,6 +200,25 @@ impl Exchange for OpenAi {
             }
             Response::Refused { head, body } => return Err(refusal::from_response(head, body)),
         }
-        self.answer.conclude(events)
+        match &mut self.reader {
+            Reader::Chat(answer) => answer.conclude(events),
+            Reader::Images(images) => images.conclude(events),
+        }
+    }
+}
+
+impl Reader {
+    fn read_event(&mut self, event: SseEvent<'_>, events: &mut Vec<Event>) -> Result<(), Failure> {
+        match self {
+            Self::Chat(answer) => answer.read_event(event, events),
+            Self::Images(images) => images.read_event(event, events),
+        }
+    }
+
+    fn read_whole(&mut self, body: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
+        match self {
+            Self::Chat(answer) => answer.read_whole(body, events),
+            Self::Images(images) => images.read_whole(body, events),
+        }
     }
 }

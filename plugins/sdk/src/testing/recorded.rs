@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::{Mutator, lines, receive, streamed};
+use super::{Mutator, assembled, lines, receive, streamed};
 use crate::adapter::{Event, Exchange, Failure, FailureKind};
 
 /// A recorded answer.
@@ -70,7 +70,8 @@ impl Recorded {
     ) -> (Vec<Event>, Result<(), Failure>) {
         let headers = self.headers.iter();
         let headers: Vec<_> = headers.map(|(name, value)| (&**name, &**value)).collect();
-        receive::<E>(streamed(""), self.status, &headers, pieces)
+        let (events, result) = receive::<E>(streamed(""), self.status, &headers, pieces);
+        (assembled(events), result)
     }
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind, Header};
 use weir_sandbox::adapter::bindings::chat::{
-    Block, BlockStart, CallKind, Citation, Event, FinishReason, Fragment, Usage,
+    Block, BlockStart, CallKind, Citation, Event, FinishReason, Fragment, Media, Usage,
 };
 
 /// A request as it would go to an upstream.
@@ -114,9 +114,9 @@ pub(super) fn event(out: &mut dyn Write, event: &Event, pieces: &mut Pieces) -> 
             "json": json_or_text(&opaque.block.json),
         } }),
         // Nobody reads an image's bytes.
-        Event::Media(media) => {
-            json!({ "media": { "media-type": media.media_type, "bytes": media.data.len() } })
-        }
+        // How many there are, the image says that they are of.
+        Event::MediaBytes(_) => return Ok(()),
+        Event::Media(made) => json!({ "media": media(made) }),
         Event::Usage(reported) => json!({ "usage": usage(reported) }),
         Event::Finish(reason) => json!({ "finish": finish(reason) }),
     };
@@ -211,6 +211,24 @@ fn block_start(start: &BlockStart) -> Value {
         } }),
         block => json!({ "block-start": { "index": index, "block": piece_name(block) } }),
     }
+}
+
+fn media(media: &Media) -> Value {
+    let mut line = Map::from_iter([
+        ("media-type".to_owned(), json!(media.media_type)),
+        ("bytes".to_owned(), json!(media.data.len())),
+    ]);
+    for (name, value) in [
+        ("url", media.url.as_deref().map(Value::from)),
+        (
+            "revised-prompt",
+            media.revised_prompt.as_deref().map(Value::from),
+        ),
+        ("is-preview", media.is_preview.then_some(Value::Bool(true))),
+    ] {
+        line.extend(value.map(|value| (name.to_owned(), value)));
+    }
+    line.into()
 }
 
 fn citation(citation: &Citation) -> Value {

@@ -9,13 +9,13 @@ mod try_adapter;
 mod upload;
 
 pub use recording::Recording;
-pub use trial::{Outcome, Trial};
+pub use trial::{Outcome, Trial, Tried};
 
 use crate::config::Config;
 
 #[derive(clap::Subcommand)]
 pub(super) enum Command {
-    /// Run an adapter on a chat request, without a server and without an upstream.
+    /// Run an adapter on a request, without a server and without an upstream.
     ///
     /// Prints, a line of JSON each: what the adapter sends, {"send":{"method","path","headers","body"}}; what it is
     /// shown of a recorded answer, {"head":{"status","headers"}}; the events that it makes of it, {"event":…}; and

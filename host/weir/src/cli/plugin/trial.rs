@@ -11,16 +11,17 @@ use anyhow::anyhow;
 use super::lines;
 use super::recording::Recording;
 use crate::inference::destination::{self, BaseUrl};
-use crate::inference::dialect::{Attachment, ChatCall};
+use crate::inference::dialect::{Attachment, ChatCall, ImageCall};
 use crate::inference::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS};
 use crate::inference::exchange;
+use crate::inference::media::MediaPieces;
 use crate::inference::sequence::Sequence;
 use crate::plugins::Component;
-use weir_sandbox::adapter::GuestExchange;
 use weir_sandbox::adapter::bindings::adapter::{
-    HttpRequest, HttpResponseHead, Progress, Request, Setting, Step, Task,
+    Client, HttpRequest, HttpResponseHead, Progress, Request, Setting, Step, Task,
 };
 use weir_sandbox::adapter::bindings::chat::Event;
+use weir_sandbox::adapter::{GuestExchange, description};
 use weir_storage::secrets::Secret;
 
 /// Stands for any upstream's credential.
@@ -37,6 +38,53 @@ pub struct Trial<'a> {
     pub chunk: NonZeroUsize,
     /// The most that an answer may have.
     pub answer_bytes: u64,
+}
+
+/// The output limit of a request for images, by which what is said beside them is bounded.
+const IMAGES_OUTPUT_TOKENS: u32 = 1024;
+
+/// What the adapter is asked.
+#[derive(Debug, Clone)]
+pub struct Tried {
+    task: Task,
+    attachments: Vec<Attachment>,
+    client: Client,
+    text_bytes: usize,
+    output_limit: u32,
+}
+
+impl Tried {
+    /// What an adapter must be capable of for it.
+    pub fn capability(&self) -> &'static str {
+        match self.task {
+            Task::Chat(_) => description::CHAT,
+            Task::Image(_) => description::IMAGES,
+        }
+    }
+}
+
+impl From<ChatCall> for Tried {
+    fn from(call: ChatCall) -> Self {
+        Self {
+            text_bytes: call.text_bytes(),
+            output_limit: call.request.max_output_tokens,
+            task: Task::Chat(call.request),
+            attachments: call.attachments,
+            client: call.client,
+        }
+    }
+}
+
+impl From<ImageCall> for Tried {
+    fn from(call: ImageCall) -> Self {
+        Self {
+            text_bytes: call.text_bytes(),
+            output_limit: IMAGES_OUTPUT_TOKENS,
+            task: Task::Image(call.request),
+            attachments: call.attachments,
+            client: call.client,
+        }
+    }
 }
 
 /// A trial that went as it should.
@@ -57,26 +105,28 @@ impl Trial<'_> {
     /// or that nothing can be written any more.
     pub async fn run(
         &self,
-        call: ChatCall,
+        tried: impl Into<Tried>,
         options: &[Setting],
         recordings: Vec<Recording>,
         out: &mut dyn Write,
     ) -> anyhow::Result<Outcome> {
-        let mut tried = Tried {
+        let tried = tried.into();
+        let mut running = Running {
             trial: self,
             recordings: recordings.into_iter(),
-            sequence: Sequence::new(call.request.max_output_tokens),
+            sequence: Sequence::new(tried.output_limit),
+            media: MediaPieces::default(),
             pieces: lines::Pieces::default(),
             out,
         };
-        let outcome = tried.run(call, options).await;
+        let outcome = running.run(tried, options).await;
         if let Err(error) = &outcome {
             match error.downcast_ref() {
-                Some(ExchangeError::Failure(failure)) => lines::failure(tried.out, failure)?,
+                Some(ExchangeError::Failure(failure)) => lines::failure(running.out, failure)?,
                 Some(ExchangeError::Destination(why)) => {
-                    lines::refused(tried.out, &why.to_string())?;
+                    lines::refused(running.out, &why.to_string())?;
                 }
-                Some(other) => lines::error(tried.out, &other.to_string())?,
+                Some(other) => lines::error(running.out, &other.to_string())?,
                 // Nothing was exchanged, or nobody reads on.
                 None => {}
             }
@@ -86,32 +136,32 @@ impl Trial<'_> {
 }
 
 /// An exchange that is being tried.
-struct Tried<'a> {
+struct Running<'a> {
     trial: &'a Trial<'a>,
     recordings: std::vec::IntoIter<Recording>,
     sequence: Sequence,
+    media: MediaPieces,
     pieces: lines::Pieces,
     out: &'a mut dyn Write,
 }
 
-impl Tried<'_> {
+impl Running<'_> {
     /// What goes wrong in it is an [`ExchangeError`].
-    async fn run(&mut self, call: ChatCall, options: &[Setting]) -> anyhow::Result<Outcome> {
+    async fn run(&mut self, tried: Tried, options: &[Setting]) -> anyhow::Result<Outcome> {
         let component = self.trial.component;
         let configuration = component.configuration(options).await.map_err(|error| {
             let known = component.description.options.join(", ");
             anyhow!("the adapter does not take its options: {error}; it has: {known}")
         })?;
-        let text_bytes = call.text_bytes();
-        let attachments = call.attachments;
+        let attachments = tried.attachments;
         let request = Request {
-            task: Task::Chat(call.request),
+            task: tried.task,
             attachments: attachments.iter().map(Attachment::described).collect(),
-            client: call.client,
+            client: tried.client,
             attempt: 1,
             deadline_ms: DEADLINE_MS,
         };
-        let begun = GuestExchange::begin(component, &request, text_bytes, &configuration)
+        let begun = GuestExchange::begin(component, &request, tried.text_bytes, &configuration)
             .await
             .map_err(ExchangeError::from)?;
         if !begun.ignored.is_empty() {
@@ -206,8 +256,11 @@ impl Tried<'_> {
 
     fn events(&mut self, events: &[Event]) -> anyhow::Result<()> {
         for event in events {
-            // Also one that has no place here: it is what its author looks for.
-            lines::event(self.out, event, &mut self.pieces)?;
+            // An image with all of its bytes: in how many pieces they come is no matter of the answer.
+            for event in self.media.assemble(vec![event.clone()]) {
+                // Also one that has no place here: it is what its author looks for.
+                lines::event(self.out, &event, &mut self.pieces)?;
+            }
             self.sequence.follow(event).map_err(ExchangeError::from)?;
         }
         Ok(())

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow, ensure};
 
 use super::recording::Recording;
-use super::trial::{Outcome, Trial};
+use super::trial::{Outcome, Trial, Tried};
 use crate::config::Config;
-use crate::inference::dialect::{self, ChatCall};
+use crate::inference::dialect::{self, Call};
 use crate::inference::exchange;
 use crate::plugins::Component;
-use weir_sandbox::adapter::{ProviderWorld, description};
+use weir_sandbox::adapter::ProviderWorld;
 use weir_sandbox::compiler::Compiler;
 use weir_sandbox::loading::{self, Arrived};
 use weir_sandbox::{Engine, Room, Sandbox};
@@ -27,8 +27,9 @@ pub(in crate::cli) struct Arguments {
     /// The component.
     #[arg(value_name = "FILE")]
     component: PathBuf,
-    /// A file with a request as `POST /chat` takes it, or - for standard input. The adapter gets the model's name as
-    /// it stands there, and an output limit of 1024 tokens where there is none.
+    /// A file with a request as `POST /chat` takes it, or as `POST /v1/images/generations` and `/v1/images/edits` take one
+    /// that is JSON; - for standard input. The adapter gets the model's name as it stands there, and an output limit of
+    /// 1024 tokens where there is none.
     #[arg(long, value_name = "FILE")]
     request: PathBuf,
     /// A file with what an upstream answered, as `curl -i` prints it, or its body alone. As many as the adapter
@@ -44,13 +45,13 @@ pub(in crate::cli) struct Arguments {
 }
 
 pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<()> {
-    let call = read_call(&arguments.request)?;
+    let tried = read_request(&arguments.request)?;
     let recordings = arguments
         .responses
         .iter()
         .map(|file| read_recording(file))
         .collect::<anyhow::Result<Vec<_>>>()?;
-    let component = load(&config, &arguments.component).await?;
+    let component = load(&config, &arguments.component, tried.capability()).await?;
     let options: BTreeMap<_, _> = arguments.options.into_iter().collect();
     let trial = Trial {
         component: &component,
@@ -59,7 +60,7 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
     };
     let options = Vec::from_iter(options);
     let mut out = std::io::stdout();
-    match trial.run(call, &options, recordings, &mut out).await? {
+    match trial.run(tried, &options, recordings, &mut out).await? {
         Outcome::Awaits => eprintln!("It awaits an answer: give it one with --response FILE."),
         Outcome::Done(0) => {}
         Outcome::Done(left) => eprintln!("{left} of the recorded answers were not asked for."),
@@ -67,7 +68,7 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
     Ok(())
 }
 
-async fn load(config: &Config, file: &Path) -> anyhow::Result<Component> {
+async fn load(config: &Config, file: &Path, capability: &str) -> anyhow::Result<Component> {
     let bytes = read(file)?;
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     let engine = Engine::start(Room {
@@ -82,14 +83,14 @@ async fn load(config: &Config, file: &Path) -> anyhow::Result<Component> {
         .await
         .map_err(|error| anyhow!(error).context(format!("{} is refused", file.display())))?;
     ensure!(
-        adapter.is_capable_of(description::CHAT),
-        "{} does not serve chat requests",
+        adapter.is_capable_of(capability),
+        "{} does not serve {capability}",
         file.display()
     );
     Ok(Component::new(adapter, Arc::default()))
 }
 
-fn read_call(file: &Path) -> anyhow::Result<ChatCall> {
+fn read_request(file: &Path) -> anyhow::Result<Tried> {
     let body = if file == Path::new("-") {
         let mut body = Vec::new();
         std::io::stdin()
@@ -99,12 +100,17 @@ fn read_call(file: &Path) -> anyhow::Result<ChatCall> {
     } else {
         read(file)?
     };
-    let mut call = dialect::read_own(&body).map_err(|error| {
+    let call = dialect::read_any(&body).map_err(|error| {
         let refused = format!("{} {}", error.status().as_u16(), error.code());
         anyhow!("the request is refused: {refused}: {}", error.message())
     })?;
-    call.request.max_output_tokens = call.output_limit.unwrap_or(DEFAULT_OUTPUT_TOKENS);
-    Ok(call)
+    Ok(match call {
+        Call::Chat(mut call) => {
+            call.request.max_output_tokens = call.output_limit.unwrap_or(DEFAULT_OUTPUT_TOKENS);
+            (*call).into()
+        }
+        Call::Images(call) => (*call).into(),
+    })
 }
 
 fn read_recording(file: &Path) -> anyhow::Result<Recording> {

@@ -3,7 +3,7 @@
 //! A dialect reads a body into the one request that everything beyond here knows ([`ChatCall`]), and writes the answer's
 //! events as its clients expect them: whole ([`Whole`]), as a stream ([`Chunks`]), or as an error. It is a folder:
 //! `openai_chat` is OpenAI's Chat Completions, which weir's own endpoints speak, too; `openai_responses` is OpenAI's
-//! Responses; `anthropic_messages` is Anthropic's Messages.
+//! Responses; `openai_images` is OpenAI's Images; `anthropic_messages` is Anthropic's Messages.
 //!
 //! **Invariant:** nothing beyond this folder knows which dialect a client speaks, nor names a vendor.
 //! **Invariant:** what the chunks of an answer add up to is the whole answer to the same events.
@@ -18,6 +18,7 @@ pub(crate) mod json;
 pub mod models;
 pub(crate) mod openai;
 pub mod openai_chat;
+pub mod openai_images;
 pub mod openai_responses;
 
 pub use error_words::ErrorWords;
@@ -28,7 +29,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use weir_ledger::{Credits, TokenCounts};
 use weir_sandbox::adapter::bindings::adapter::Client;
-use weir_sandbox::adapter::bindings::chat::{self, ChatRequest, Event, Source};
+use weir_sandbox::adapter::bindings::chat::{self, ChatRequest, Event, ImageRequest, Source};
 
 use crate::error::ApiError;
 
@@ -101,6 +102,30 @@ pub struct Reference {
     pub param: String,
 }
 
+/// A request for images, whatever dialect it came in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ImageCall {
+    /// The request in the plugins' vocabulary. `model` is what the client named.
+    pub request: ImageRequest,
+    /// The bytes that the request's images are in, by their index.
+    pub attachments: Vec<Attachment>,
+    /// Bytes of the body that it came in.
+    pub body_bytes: usize,
+    /// Who asks, as far as an upstream may care.
+    pub client: Client,
+    /// How it is answered.
+    pub dialect: Dialect,
+}
+
+/// A request for either.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Call {
+    /// For a chat.
+    Chat(Box<ChatCall>),
+    /// For images.
+    Images(Box<ImageCall>),
+}
+
 /// Bytes that a client sent inside its request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
@@ -148,6 +173,18 @@ impl ChatCall {
     }
 }
 
+impl ImageCall {
+    /// Bytes of what an adapter is handed, more or less.
+    pub fn text_bytes(&self) -> usize {
+        let request = &self.request;
+        let extra = request.extra.iter();
+        request.prompt.len()
+            + extra
+                .map(|(name, json)| name.len() + json.len())
+                .sum::<usize>()
+    }
+}
+
 /// Collects the attachments that a body holds, as its reader comes across them.
 #[derive(Debug, Default)]
 pub(crate) struct Attachments(Vec<Attachment>);
@@ -183,6 +220,8 @@ pub enum Dialect {
     OpenAiChat(openai_chat::Preferences),
     /// OpenAI's Responses.
     OpenAiResponses(openai_responses::Echo),
+    /// OpenAI's Images.
+    OpenAiImages(openai_images::Made),
     /// Anthropic's Messages.
     AnthropicMessages,
 }
@@ -214,6 +253,8 @@ pub enum Whole {
     OpenAiChat(openai_chat::Completion),
     /// In OpenAI's Responses.
     OpenAiResponses(openai_responses::Response),
+    /// In OpenAI's Images.
+    OpenAiImages(openai_images::Answer),
     /// In Anthropic's Messages.
     AnthropicMessages(anthropic_messages::Message),
 }
@@ -225,6 +266,8 @@ pub enum Chunks {
     OpenAiChat(openai_chat::Chunks),
     /// In OpenAI's Responses.
     OpenAiResponses(openai_responses::Chunks),
+    /// In OpenAI's Images.
+    OpenAiImages(openai_images::Chunks),
     /// In Anthropic's Messages.
     AnthropicMessages(anthropic_messages::Chunks),
 }
@@ -236,6 +279,29 @@ pub enum Chunks {
 /// 400 `INVALID_REQUEST`, with the path of the field as `param` unless the body is not JSON.
 pub fn read_own(body: &[u8]) -> Result<ChatCall, ApiError> {
     openai_chat::read(body)
+}
+
+/// Reads what an adapter is asked: a chat request of weir's own endpoints, or one for images, which has a `prompt` and no
+/// `messages`.
+///
+/// # Errors
+///
+/// As for [`read_own`].
+pub fn read_any(body: &[u8]) -> Result<Call, ApiError> {
+    let fields: Option<Value> = serde_json::from_slice(body).ok();
+    let has = |field: &str| {
+        fields
+            .as_ref()
+            .is_some_and(|fields| fields.get(field).is_some())
+    };
+    if !has("prompt") || has("messages") {
+        return read_own(body).map(|call| Call::Chat(Box::new(call)));
+    }
+    let made = match has("images") {
+        true => openai_images::Made::Edit,
+        false => openai_images::Made::Generation,
+    };
+    openai_images::read(body, made).map(|call| Call::Images(Box::new(call)))
 }
 
 /// A part of a message that says this and no more.
@@ -262,6 +328,7 @@ impl Dialect {
             Self::OpenAiResponses(echo) => {
                 Whole::OpenAiResponses(openai_responses::Response::new(head, echo.clone()))
             }
+            Self::OpenAiImages(_) => Whole::OpenAiImages(openai_images::Answer::new(&head)),
             Self::AnthropicMessages => {
                 Whole::AnthropicMessages(anthropic_messages::Message::new(head))
             }
@@ -271,7 +338,7 @@ impl Dialect {
     /// What keeps a silent stream alive, and says nothing.
     pub fn keep_alive(&self) -> Bytes {
         match self {
-            Self::OpenAiChat(_) => openai_chat::KEEP_ALIVE,
+            Self::OpenAiChat(_) | Self::OpenAiImages(_) => openai_chat::KEEP_ALIVE,
             Self::OpenAiResponses(_) => openai_responses::KEEP_ALIVE,
             Self::AnthropicMessages => anthropic_messages::KEEP_ALIVE,
         }
@@ -280,7 +347,7 @@ impl Dialect {
     /// What its clients call a field, of which adapters speak by its name in Chat Completions.
     pub fn field<'name>(&self, name: &'name str) -> Cow<'name, str> {
         match self {
-            Self::OpenAiChat(_) | Self::AnthropicMessages => name.into(),
+            Self::OpenAiChat(_) | Self::OpenAiImages(_) | Self::AnthropicMessages => name.into(),
             Self::OpenAiResponses(_) => openai_responses::field(name),
         }
     }
@@ -293,6 +360,9 @@ impl Dialect {
             }
             Self::OpenAiResponses(echo) => {
                 Chunks::OpenAiResponses(openai_responses::Chunks::new(head, echo.clone()))
+            }
+            Self::OpenAiImages(made) => {
+                Chunks::OpenAiImages(openai_images::Chunks::new(&head, *made))
             }
             Self::AnthropicMessages => {
                 Chunks::AnthropicMessages(anthropic_messages::Chunks::new(head))
@@ -307,6 +377,7 @@ impl Whole {
         match self {
             Self::OpenAiChat(completion) => completion.push(event),
             Self::OpenAiResponses(response) => response.push(&event),
+            Self::OpenAiImages(answer) => answer.push(&event),
             Self::AnthropicMessages(message) => message.push(&event),
         }
     }
@@ -317,6 +388,7 @@ impl Whole {
         match self {
             Self::OpenAiChat(completion) => completion.answered_by(provider),
             Self::OpenAiResponses(response) => response.answered_by(provider),
+            Self::OpenAiImages(_) => {}
             Self::AnthropicMessages(message) => message.answered_by(provider),
         }
     }
@@ -326,6 +398,7 @@ impl Whole {
         match self {
             Self::OpenAiChat(completion) => completion.clear(),
             Self::OpenAiResponses(response) => response.clear(),
+            Self::OpenAiImages(answer) => answer.clear(),
             Self::AnthropicMessages(message) => message.clear(),
         }
     }
@@ -335,6 +408,7 @@ impl Whole {
         match self {
             Self::OpenAiChat(completion) => completion.into_body(billed),
             Self::OpenAiResponses(response) => response.into_body(billed),
+            Self::OpenAiImages(answer) => answer.into_body(billed),
             Self::AnthropicMessages(message) => message.into_body(billed),
         }
     }
@@ -346,6 +420,7 @@ impl Chunks {
         match self {
             Self::OpenAiChat(chunks) => chunks.answered_by(provider),
             Self::OpenAiResponses(chunks) => chunks.answered_by(provider),
+            Self::OpenAiImages(_) => {}
             Self::AnthropicMessages(chunks) => chunks.answered_by(provider),
         }
     }
@@ -356,6 +431,7 @@ impl Chunks {
         match self {
             Self::OpenAiChat(chunks) => chunks.event(event, out),
             Self::OpenAiResponses(chunks) => chunks.event(event, out),
+            Self::OpenAiImages(chunks) => chunks.event(event, out),
             Self::AnthropicMessages(chunks) => chunks.event(event, out),
         }
     }
@@ -365,6 +441,7 @@ impl Chunks {
         match self {
             Self::OpenAiChat(chunks) => chunks.finish(billed, out),
             Self::OpenAiResponses(chunks) => chunks.finish(billed, out),
+            Self::OpenAiImages(chunks) => chunks.finish(billed, out),
             Self::AnthropicMessages(chunks) => chunks.finish(billed, out),
         }
     }
@@ -375,6 +452,7 @@ impl Chunks {
         match self {
             Self::OpenAiChat(_) => openai_chat::Chunks::error(error, out),
             Self::OpenAiResponses(chunks) => chunks.error(error, out),
+            Self::OpenAiImages(_) => openai_images::Chunks::error(error, out),
             Self::AnthropicMessages(_) => anthropic_messages::Chunks::error(error, out),
         }
     }

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use weir_ledger::AccountId;
+use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_storage::Cache;
 use weir_storage::cache::Cached;
 use weir_storage::ids::{self, Hex};
@@ -73,7 +74,7 @@ impl Routing {
         let Resolved {
             model,
             allowed,
-            request,
+            task,
             ..
         } = resolved;
         let mut route = Route {
@@ -104,7 +105,9 @@ impl Routing {
             let name = hashed(next);
             route.affinity = Some(Affinity { name, usual: None });
         }
-        if let Some(maker) = reasoning::latest_maker(request) {
+        if let Task::Chat(request) = task
+            && let Some(maker) = reasoning::latest_maker(request)
+        {
             route.prefer(|candidate| candidate.upstream.name == maker);
         }
         route.order.sort_by_cached_key(|index| {

@@ -8,25 +8,38 @@ mod sources;
 mod usage;
 mod wire;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use serde_json::value::RawValue;
 use weir_sdk::adapter::{Event, Failure, FailureKind};
 use weir_sdk::blocks::Blocks;
-use weir_sdk::chat::{Block, FinishReason, Fragment, Media, Opaque, Started};
+use weir_sdk::chat::{Block, FinishReason, Fragment, Opaque, Started};
+use weir_sdk::media::Lifter;
 use weir_sdk::response;
 
 use super::refusal;
 use calls::Calls;
 use sources::Sources;
 use usage::Counted;
-use wire::{Blob, Candidate, Chunk, Part};
+use wire::{Candidate, Chunk, Part};
 
 pub(super) use calls::MADE_UP_ID;
+
+/// Where an answer has images: in each chunk, and where a server puts it into an envelope.
+const IMAGES: &[&[&str]] = &[
+    &["candidates", "content", "parts", "inlineData", "data"],
+    &[
+        "response",
+        "candidates",
+        "content",
+        "parts",
+        "inlineData",
+        "data",
+    ],
+];
 
 /// What of the answer has been read.
 #[derive(Debug)]
 pub(super) struct Answer {
+    lifter: Lifter,
     is_started: bool,
     blocks: Blocks,
     /// The open run that has its signature: another belongs to another.
@@ -39,12 +52,15 @@ pub(super) struct Answer {
     finish_message: Option<String>,
     is_blocked: bool,
     has_calls: bool,
+    /// An image was asked for: an answer without one is none.
+    wants_image: bool,
     concluded: bool,
 }
 
 impl Answer {
-    pub(super) fn new(custom_tools: Vec<String>) -> Self {
+    pub(super) fn new(custom_tools: Vec<String>, wants_image: bool) -> Self {
         Self {
+            lifter: Lifter::new(IMAGES),
             is_started: false,
             blocks: Blocks::default(),
             signed: None,
@@ -55,8 +71,19 @@ impl Answer {
             finish_message: None,
             is_blocked: false,
             has_calls: false,
+            wants_image,
             concluded: false,
         }
+    }
+
+    /// Takes images out of the next bytes.
+    pub(super) fn lift(
+        &mut self,
+        bytes: &[u8],
+        rest: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        self.lifter.push(bytes, rest, events)
     }
 
     /// Reads a chunk of a stream.
@@ -117,6 +144,13 @@ impl Answer {
         } else {
             finish_of(&reason, self.finish_message.take())?
         };
+        if self.wants_image && self.usage.images() == 0 {
+            let (kind, text) = match finish {
+                FinishReason::ContentFilter => (FailureKind::Filtered, "the image was held back"),
+                _ => (FailureKind::Rejected, "the model has made no image of this"),
+            };
+            return Err(Failure::new(kind, text).with_code(reason));
+        }
         self.sources.cite(&mut self.blocks, events);
         self.blocks.end_run(events);
         self.has_calls |= self.calls.conclude(&mut self.blocks, events);
@@ -187,7 +221,13 @@ impl Answer {
         } else if let Some(blob) = part.inline_data {
             // An image that it tried out while thinking is no part of the answer.
             if !is_thought {
-                events.push(media(blob)?);
+                let media = self.lifter.image(
+                    blob.data.trim(),
+                    Some(&blob.mime_type),
+                    "image/png",
+                    events,
+                )?;
+                events.push(Event::Media(media));
                 self.usage.add_image();
             }
         } else if let Some(kind) = wire::kind_of(raw) {
@@ -266,18 +306,6 @@ fn finish_of(reason: &str, message: Option<String>) -> Result<FinishReason, Fail
         // `MALFORMED_FUNCTION_CALL`, `UNEXPECTED_TOOL_CALL`, `NO_IMAGE`, `OTHER` and their like.
         _ => failure(FailureKind::Unavailable),
     }
-}
-
-fn media(blob: Blob<'_>) -> Result<Event, Failure> {
-    let data = blob.data.trim().as_bytes();
-    let data = STANDARD
-        .decode(data)
-        .or_else(|_| URL_SAFE.decode(data))
-        .map_err(|_| Failure::malformed("an image of the answer is not base64"))?;
-    Ok(Event::Media(Media {
-        media_type: blob.mime_type,
-        data,
-    }))
 }
 
 fn unreadable(error: &serde_json::Error) -> Failure {

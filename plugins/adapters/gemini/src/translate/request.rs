@@ -19,6 +19,7 @@ use weir_sdk::fields::is_advisory;
 use weir_sdk::wire::{self, Ignored, refuse};
 
 use super::PATH;
+use super::images::ImageConfig;
 use messages::Content;
 use thinking::ThinkingConfig;
 use tools::{ToolConfig, Tools};
@@ -37,14 +38,19 @@ pub(super) struct Written {
 ///
 /// [`FailureKind::Unsupported`](weir_sdk::adapter::FailureKind::Unsupported) with the name of what
 /// the dialect can't express.
-pub(super) fn write(chat: &ChatRequest, request: &Request) -> Result<Written, Failure> {
+pub(super) fn write(
+    chat: &ChatRequest,
+    image: Option<&ImageConfig>,
+    request: &Request,
+) -> Result<Written, Failure> {
     let splices = Splices::default();
     let mut context = Context {
         attachments: &request.attachments,
         splices: &splices,
         ignored: Ignored::default(),
     };
-    let body = read(chat, &mut context)?;
+    let mut body = read(chat, &mut context)?;
+    body.generation_config.image_config = image;
     let body = splices
         .write(&body, body::estimated_bytes(chat))
         .map_err(|error| Failure::unsupported(error.to_string()))?;
@@ -101,6 +107,8 @@ struct GenerationConfig<'a> {
     response_json_schema: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
     thinking_config: Option<ThinkingConfig>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image_config: Option<&'a ImageConfig>,
 }
 
 fn read<'a>(chat: &'a ChatRequest, context: &mut Context<'a>) -> Result<Body<'a>, Failure> {
@@ -159,6 +167,7 @@ fn generation_config<'a>(
         response_mime_type,
         response_json_schema,
         thinking_config: thinking::read(chat, context),
+        image_config: None,
     })
 }
 

@@ -2,5 +2,6 @@
 
 mod answers;
 mod failures;
+mod images;
 mod recorded;
 mod requests;

@@ -163,7 +163,7 @@ impl Said {
         if is("context_length_exceeded") || says("maximum context length") {
             return Some(FailureKind::ContextLength);
         }
-        if is("content_policy_violation") || is("content_filter") {
+        if is("content_policy_violation") || is("content_filter") || is("moderation_blocked") {
             return Some(FailureKind::Filtered);
         }
         let says_unknown = says("does not exist") || says("not found");

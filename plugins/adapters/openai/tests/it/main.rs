@@ -2,6 +2,7 @@
 
 mod answers;
 mod failures;
+mod images;
 mod recorded;
 mod requests;
 

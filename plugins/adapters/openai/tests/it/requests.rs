@@ -3,13 +3,13 @@
 use serde_json::{Value, json};
 use weir_adapter_openai::translate::OpenAi;
 use weir_sdk::adapter::{
-    BodyPart, Exchange, Failure, FailureKind, RefusedSetting, Request, Setting, Task,
+    BodyPart, Exchange, Failure, FailureKind, RefusedSetting, Request, Setting,
 };
 use weir_sdk::chat::{
     AllowedTools, Audio, BuiltInTool, CacheLifetime, CallKind, ChatRequest, Content, CustomTool,
-    ExtraField, File, FunctionTool, Image, ImageRequest, JsonSchema, Message, Opaque, Part,
-    Reasoning, ReasoningEffort, ReasoningRequest, ResponseFormat, Role, Source, Tool, ToolCall,
-    ToolChoice, ToolContent, ToolKind, ToolResult,
+    ExtraField, File, FunctionTool, Image, JsonSchema, Message, Opaque, Part, Reasoning,
+    ReasoningEffort, ReasoningRequest, ResponseFormat, Role, Source, Tool, ToolCall, ToolChoice,
+    ToolContent, ToolKind, ToolResult,
 };
 
 use crate::{
@@ -169,7 +169,7 @@ fn sends_a_small_request_small() {
 fn asks_for_no_more_than_it_describes() {
     let (request, _) = send(request(chat("hello")), &[]).expect("a request");
     let described = OpenAi::describe();
-    assert_eq!(described.path_prefixes, [request.path]);
+    assert_eq!(described.path_prefixes, [&*request.path, "/images/"]);
     let headers: Vec<String> = request.headers.into_iter().map(|(name, _)| name).collect();
     assert_eq!(described.request_headers, headers);
 }
@@ -1045,23 +1045,4 @@ fn refuses_content_that_a_role_can_not_carry() {
         ]);
         assert_eq!(refusal(request, &[]), format!("messages[1]: {named}"));
     }
-}
-
-#[test]
-fn refuses_image_requests() {
-    let mut request = request(chat(""));
-    request.task = Task::Image(ImageRequest {
-        model: "m".to_owned(),
-        prompt: "a cat".to_owned(),
-        inputs: Vec::new(),
-        mask: None,
-        count: 1,
-        size: None,
-        quality: None,
-        background: None,
-        media_type: None,
-        extra: Vec::new(),
-    });
-    let refused = begin(request, &[]).expect_err("no images yet");
-    assert_eq!(refused, Failure::unsupported("image requests"));
 }

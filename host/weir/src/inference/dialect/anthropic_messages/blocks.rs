@@ -59,11 +59,10 @@ pub(super) enum NewBlock<'a> {
 pub(super) struct Empty {}
 
 #[derive(Debug, Serialize)]
-pub(super) struct ImageSource<'a> {
-    #[serde(rename = "type")]
-    pub(super) kind: &'static str,
-    pub(super) media_type: &'a str,
-    pub(super) data: String,
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum ImageSource<'a> {
+    Base64 { media_type: &'a str, data: String },
+    Url { url: &'a str },
 }
 
 /// What is added to a block.
@@ -148,7 +147,7 @@ impl Blocks {
                 }
             }
             Event::Media(media) => self.media(media, writer),
-            Event::Started(_) | Event::Usage(_) | Event::Finish(_) => {}
+            Event::Started(_) | Event::MediaBytes(_) | Event::Usage(_) | Event::Finish(_) => {}
         }
     }
 
@@ -241,11 +240,13 @@ impl Blocks {
 
     /// There is no such block in the dialect's answers; it is what its requests have.
     fn media(&mut self, media: &Media, writer: &mut impl Writer) {
-        if media.media_type.starts_with("image/") {
-            let source = ImageSource {
-                kind: "base64",
-                media_type: &media.media_type,
-                data: STANDARD.encode(&media.data),
+        if media.media_type.starts_with("image/") && !media.is_preview {
+            let source = match &media.url {
+                Some(url) => ImageSource::Url { url },
+                None => ImageSource::Base64 {
+                    media_type: &media.media_type,
+                    data: STANDARD.encode(&media.data),
+                },
             };
             self.whole(NewBlock::Image { source }, writer);
         }

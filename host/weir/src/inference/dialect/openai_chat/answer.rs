@@ -64,7 +64,7 @@ impl Completion {
             }
             Event::Media(media) => said.images.extend(AnswerImage::new(None, &media)),
             Event::Finish(reason) => said.finish_reason = Some(said.blocks.finish_word(&reason)),
-            Event::Started(_) | Event::Usage(_) => {}
+            Event::Started(_) | Event::MediaBytes(_) | Event::Usage(_) => {}
         }
     }
 
@@ -262,13 +262,17 @@ struct ImageUrl {
 }
 
 impl AnswerImage {
-    /// Nothing for a recording, which the dialect answers only to who asks for one, in a form of its own.
+    /// Nothing for a recording, which the dialect answers only to who asks for one, in a form of its own, nor for what
+    /// another image follows.
     pub(super) fn new(index: Option<usize>, media: &Media) -> Option<Self> {
-        if !media.media_type.starts_with("image/") {
+        if !media.media_type.starts_with("image/") || media.is_preview {
             return None;
         }
-        let mut url = format!("data:{};base64,", media.media_type);
-        STANDARD.encode_string(&media.data, &mut url);
+        let url = media.url.clone().unwrap_or_else(|| {
+            let mut url = format!("data:{};base64,", media.media_type);
+            STANDARD.encode_string(&media.data, &mut url);
+            url
+        });
         Some(Self {
             index,
             kind: "image_url",

@@ -97,6 +97,10 @@ fn media(media_type: &str, data: &[u8]) -> Event {
     Event::Media(Media {
         media_type: media_type.into(),
         data: data.into(),
+        bytes_before: None,
+        url: None,
+        revised_prompt: None,
+        is_preview: false,
     })
 }
 

@@ -103,7 +103,7 @@ impl Chunks {
                 }
             }
             Event::Finish(reason) => self.finish_reason = Some(self.blocks.finish_word(reason)),
-            Event::Started(_) | Event::Usage(_) => {}
+            Event::Started(_) | Event::MediaBytes(_) | Event::Usage(_) => {}
         }
     }
 

@@ -93,7 +93,11 @@ fn code(error: &ApiError) -> Option<&str> {
         "PREVIOUS_RESPONSE_NOT_FOUND" => "previous_response_not_found",
         "UNAUTHENTICATED" => "invalid_api_key",
         "QUOTA_EXCEEDED" => "insufficient_quota",
-        "CONTENT_FILTERED" => "content_filter",
+        // Of an image it has words of its own.
+        "CONTENT_FILTERED" => match error.detail("upstream_code").and_then(Value::as_str) {
+            Some(code @ ("moderation_blocked" | "content_policy_violation")) => code,
+            _ => "content_filter",
+        },
         "UNSUPPORTED_PARAMETER" => "unsupported_parameter",
         "MODEL_NOT_SUPPORTED" | "VISION_NOT_SUPPORTED" => "unsupported_value",
         "OUTPUT_LIMIT_EXCEEDED" => "invalid_value",
@@ -107,6 +111,7 @@ fn code(error: &ApiError) -> Option<&str> {
 fn kind(error: &ApiError) -> &'static str {
     match (error.code(), error.status().as_u16()) {
         ("QUOTA_EXCEEDED", _) => "insufficient_quota",
+        _ if code(error) == Some("moderation_blocked") => "image_generation_user_error",
         (_, 429) => "requests",
         (_, 400..=499) => "invalid_request_error",
         _ => "server_error",

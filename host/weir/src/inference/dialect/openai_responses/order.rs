@@ -27,7 +27,9 @@ impl Order {
     /// Whether it is an event's turn. One whose turn it is not waits, unless it names no block that has begun.
     pub(super) fn passes(&mut self, event: &Event) -> bool {
         let index = match event {
-            Event::Started(_) | Event::Usage(_) | Event::Finish(_) => return true,
+            Event::Started(_) | Event::MediaBytes(_) | Event::Usage(_) | Event::Finish(_) => {
+                return true;
+            }
             Event::Opaque(_) | Event::Media(_) => return self.begins(None, event),
             Event::BlockStart(start) => return self.begins(Some(start.index), event),
             Event::Fragment(piece) | Event::Signature(piece) | Event::Sealed(piece) => piece.index,

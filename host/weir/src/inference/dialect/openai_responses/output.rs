@@ -142,7 +142,7 @@ impl Output {
             }
             // There is no item for what only another dialect has a word for.
             Event::Opaque(_) => self.blocks += 1,
-            Event::Fragment(_) | Event::Started(_) | Event::Usage(_) => {}
+            Event::Fragment(_) | Event::Started(_) | Event::MediaBytes(_) | Event::Usage(_) => {}
         }
     }
 
@@ -443,6 +443,9 @@ impl Output {
         let Some(format) = media.media_type.strip_prefix("image/") else {
             return;
         };
+        if media.is_preview {
+            return;
+        }
         let image = Item::ImageGenerationCall {
             id: format!("ig_{}_{}", self.answer, self.items.len()),
             status: Status::InProgress,
@@ -451,7 +454,11 @@ impl Output {
         };
         self.push(image, writer);
         if let Some(Item::ImageGenerationCall { result, .. }) = self.items.last_mut() {
-            *result = Some(STANDARD.encode(&media.data));
+            // The dialect has no place of its own for one that is elsewhere.
+            *result = Some(match &media.url {
+                Some(url) => url.clone(),
+                None => STANDARD.encode(&media.data),
+            });
         }
         self.close(Status::Completed, writer);
     }

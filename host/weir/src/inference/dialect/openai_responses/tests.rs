@@ -507,6 +507,10 @@ fn everything() -> Vec<Event> {
         Event::Media(Media {
             media_type: "image/png".into(),
             data: b"hi".to_vec(),
+            bytes_before: None,
+            url: None,
+            revised_prompt: None,
+            is_preview: false,
         }),
         Event::Finish(FinishReason::ToolCalls),
     ]

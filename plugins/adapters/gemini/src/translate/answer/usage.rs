@@ -54,6 +54,10 @@ impl Counted {
         }
     }
 
+    pub(super) fn images(&self) -> u32 {
+        self.images
+    }
+
     pub(super) fn add_image(&mut self) {
         self.images = self.images.saturating_add(1);
     }

@@ -65,7 +65,6 @@ pub(super) struct Part<'a> {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Blob<'a> {
     pub(super) mime_type: String,
-    /// Not copied: it may be most of a guest's memory.
     #[serde(borrow)]
     pub(super) data: Cow<'a, str>,
 }

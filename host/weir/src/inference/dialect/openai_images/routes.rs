@@ -1,0 +1,50 @@
+//! `POST /v1/images/generations` and `POST /v1/images/edits`.
+
+use axum::extract::State;
+use axum::response::Response;
+
+use super::{Made, form, read};
+use crate::app::App;
+use crate::context::RequestContext;
+use crate::error::ApiError;
+use crate::identity::Caller;
+use crate::inference::idempotency::IdempotencyHeader;
+use crate::request::{FormOrJsonBody, JsonBody};
+
+/// `POST /v1/images/generations`: makes images of a prompt.
+pub async fn create_image(
+    State(app): State<App>,
+    caller: Caller,
+    context: RequestContext,
+    key: IdempotencyHeader,
+    body: JsonBody,
+) -> Result<Response, ApiError> {
+    let (plan, payer) = (caller.plan, caller.payer());
+    let turn = app.admission.enter(&payer.account, plan).await?;
+    let call = read(&body.bytes, Made::Generation)?;
+    let key = key.with_body(&body.bytes);
+    crate::inference::images(&app, (turn, body.room), payer, context, call, key).await
+}
+
+/// `POST /v1/images/edits`: makes images of others, which come in a form or, as JSON, by URL.
+pub async fn create_image_edit(
+    State(app): State<App>,
+    caller: Caller,
+    context: RequestContext,
+    key: IdempotencyHeader,
+    body: FormOrJsonBody,
+) -> Result<Response, ApiError> {
+    let (plan, payer) = (caller.plan, caller.payer());
+    let turn = app.admission.enter(&payer.account, plan).await?;
+    let (call, key) = match &body.boundary {
+        None => {
+            let call = read(&body.bytes, Made::Edit)?;
+            (call, key.with_body(&body.bytes))
+        }
+        Some(boundary) => {
+            let call = form::read(body.bytes.clone(), boundary, Made::Edit).await?;
+            (call, key.with_form(&body.bytes, boundary))
+        }
+    };
+    crate::inference::images(&app, (turn, body.room), payer, context, call, key).await
+}

@@ -1,0 +1,233 @@
+//! What is asked of a model that makes images: by a request for images, or in a chat with one that does nothing else.
+//!
+//! A price per image covers images as its model's entry in the catalog says: of so many tokens of input
+//! (`context_window`), of these sizes and qualities, where it lists them. What would cost more is refused by name, and a
+//! request that leaves it open is told the first of them, since a provider may choose what costs more.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+
+use super::{Resolved, model, narrow};
+use crate::catalog::{Catalog, Model};
+use crate::error::ApiError;
+use crate::inference::dialect::{ChatCall, ImageCall};
+use crate::inference::usage::RequestSize;
+use weir_sandbox::adapter::bindings::adapter::Task;
+use weir_sandbox::adapter::bindings::chat::{
+    ChatRequest, Content, ImageRequest, Message, ResponseFormat, Role,
+};
+
+/// Finds the model of a request for images and checks the request against its limits.
+pub fn resolve_images(
+    catalog: &Catalog,
+    call: ImageCall,
+    wanted: Option<&str>,
+) -> Result<Resolved, ApiError> {
+    let model = model(catalog, &call.request.model)?;
+    if !model.makes_images() {
+        let message = format!("The model {} does not make images.", model.id);
+        return Err(bad("MODEL_NOT_SUPPORTED", message).with_param("model"));
+    }
+    let text_bytes = call.text_bytes();
+    let mut request = call.request;
+    check(model, &mut request, "prompt", "image")?;
+    let size = RequestSize::of_images(&request);
+    let images = request.count;
+    Ok(Resolved {
+        allowed: narrow(model, wanted)?,
+        model: model.clone(),
+        task: Task::Image(request),
+        output_limit: model.max_output_tokens.saturating_mul(images),
+        images,
+        ignored: Vec::new(),
+        attachments: call.attachments,
+        client: call.client,
+        size,
+        body_bytes: call.body_bytes,
+        text_bytes,
+    })
+}
+
+/// Makes a request for an image of a chat with a model that does nothing else: what the user said last is the prompt, and
+/// the images in it are edited. It is not told what was said before.
+pub(super) fn of_chat(
+    model: &Arc<Model>,
+    call: ChatCall,
+    text_bytes: usize,
+    wanted: Option<&str>,
+) -> Result<Resolved, ApiError> {
+    check_settings(model, &call.request)?;
+    let messages = &call.request.messages;
+    let last = messages
+        .iter()
+        .rposition(|message| message.role == Role::User);
+    let last = last.filter(|last| *last >= call.session_messages);
+    let Some(last) = last else {
+        let message = "A message of the user must say what the image is to show.";
+        return Err(ApiError::invalid_request("messages", message));
+    };
+    let field = format!("messages[{}].content", last - call.session_messages);
+    let mut request = image_of(model, &messages[last], &field)?;
+    let user = call.request.extra.iter();
+    request.extra = user.cloned().collect();
+    check(model, &mut request, &field, &field)?;
+    let mut ignored = Vec::new();
+    if messages.len() > 1 {
+        ignored.push("messages".to_owned());
+    }
+    if call.output_limit.is_some() {
+        ignored.push(call.output_limit_param.to_owned());
+    }
+    let mut parts = messages[last].parts.iter();
+    if parts.any(|part| part.cache.is_some()) {
+        ignored.push("cache_control".to_owned());
+    }
+    let size = RequestSize::of_images(&request);
+    Ok(Resolved {
+        allowed: narrow(model, wanted)?,
+        model: model.clone(),
+        task: Task::Image(request),
+        output_limit: model.max_output_tokens,
+        images: 1,
+        ignored,
+        attachments: call.attachments,
+        client: call.client,
+        size,
+        body_bytes: call.body_bytes,
+        text_bytes,
+    })
+}
+
+/// Refuses what would change an answer of words, and cannot change an image.
+fn check_settings(model: &Model, request: &ChatRequest) -> Result<(), ApiError> {
+    let reasoning = &request.reasoning;
+    let asks_for_reasoning = reasoning.effort.is_some() || reasoning.budget_tokens.is_some();
+    let given = [
+        (!request.tools.is_empty(), "tools"),
+        (
+            request.response_format != ResponseFormat::Text,
+            "response_format",
+        ),
+        (asks_for_reasoning, "reasoning"),
+        (request.temperature.is_some(), "temperature"),
+        (request.top_p.is_some(), "top_p"),
+        (request.top_k.is_some(), "top_k"),
+        (request.presence_penalty.is_some(), "presence_penalty"),
+        (request.frequency_penalty.is_some(), "frequency_penalty"),
+        (request.seed.is_some(), "seed"),
+        (!request.stop.is_empty(), "stop"),
+    ];
+    match given.into_iter().find(|(is_given, _)| *is_given) {
+        Some((_, name)) => Err(unsupported(model, name)),
+        None => Ok(()),
+    }
+}
+
+fn image_of(model: &Model, said: &Message, field: &str) -> Result<ImageRequest, ApiError> {
+    let mut prompt = String::new();
+    let mut inputs = Vec::new();
+    for part in &said.parts {
+        match &part.content {
+            Content::Text(text) => {
+                if !prompt.is_empty() {
+                    prompt.push('\n');
+                }
+                prompt.push_str(text);
+            }
+            Content::Image(image) => inputs.push(image.clone()),
+            _ => return Err(unsupported(model, field)),
+        }
+        if !part.extra.is_empty() {
+            return Err(unsupported(model, field));
+        }
+    }
+    if prompt.trim().is_empty() {
+        let message = format!("{field} must say in words what the image is to show.");
+        return Err(ApiError::invalid_request(field, message));
+    }
+    Ok(ImageRequest {
+        model: model.id.clone(),
+        prompt,
+        inputs,
+        mask: None,
+        count: 1,
+        size: None,
+        quality: None,
+        background: None,
+        media_type: None,
+        extra: Vec::new(),
+        stream: false,
+    })
+}
+
+/// Checks a request against what its model takes and what the price of an image covers. The fields are those that have the
+/// prompt and the images.
+fn check(
+    model: &Model,
+    request: &mut ImageRequest,
+    prompt_field: &str,
+    image_field: &str,
+) -> Result<(), ApiError> {
+    if !model.supports_vision && !request.inputs.is_empty() {
+        let message = format!("The model {} cannot make images of others.", model.id);
+        return Err(bad("VISION_NOT_SUPPORTED", message).with_param(image_field));
+    }
+    cover(model, "size", &mut request.size, &model.image_sizes)?;
+    cover(
+        model,
+        "quality",
+        &mut request.quality,
+        &model.image_qualities,
+    )?;
+    let size = RequestSize::of_images(request);
+    let input = size.estimated_tokens(model.max_image_tokens.into());
+    let window = u64::from(model.context_window);
+    if input > window {
+        let message = format!(
+            "The model {} takes {window} tokens; the prompt and the images that it is given come to about {input}.",
+            model.id
+        );
+        return Err(bad("CONTEXT_LENGTH_EXCEEDED", message)
+            .with_param(prompt_field)
+            .with_detail("context_window", window));
+    }
+    Ok(())
+}
+
+/// Has a request say one of those that the price covers, if they are listed.
+fn cover(
+    model: &Model,
+    field: &'static str,
+    asked: &mut Option<String>,
+    covered: &[String],
+) -> Result<(), ApiError> {
+    let Some(default) = covered.first() else {
+        return Ok(());
+    };
+    match asked.as_deref() {
+        None | Some("auto") => *asked = Some(default.clone()),
+        Some(word) if covered.iter().any(|known| known == word) => {}
+        Some(_) => {
+            let covered = covered.join(", ");
+            let message = format!(
+                "{field} must be one of {covered}: the price of an image of {} covers no other.",
+                model.id
+            );
+            return Err(ApiError::invalid_request(field, message));
+        }
+    }
+    Ok(())
+}
+
+fn unsupported(model: &Model, field: &str) -> ApiError {
+    let message = format!(
+        "The model {} makes images, and cannot be told this.",
+        model.id
+    );
+    bad("UNSUPPORTED_PARAMETER", message).with_param(field)
+}
+
+fn bad(code: &'static str, message: String) -> ApiError {
+    ApiError::new(StatusCode::BAD_REQUEST, code, message)
+}

@@ -1,0 +1,42 @@
+//! Images: made from a prompt (`POST /images/generations`), or of other images (`POST /images/edits`).
+//!
+//! Bytes of images do not stay in here. Those of a request are put in by the host, those of an answer
+//! go to it as they arrive.
+
+mod answer;
+mod form;
+mod request;
+
+use weir_sdk::adapter::{Begun, Failure, HttpRequest, Request, Step};
+use weir_sdk::chat::ImageRequest;
+use weir_sdk::response::Guess;
+
+use super::options::Options;
+use super::{OpenAi, Reader, Response};
+pub(super) use answer::Images;
+
+/// What each path for images begins with.
+pub(super) const PATHS: &str = "/images/";
+
+pub(super) fn begin(
+    image: &ImageRequest,
+    request: &Request,
+    options: &Options<'_>,
+) -> Result<Begun<OpenAi>, Failure> {
+    let written = request::write(image, request, options)?;
+    Ok(Begun {
+        exchange: OpenAi {
+            asked_for_stream: written.asks_for_stream,
+            response: Response::Whole(Vec::new()),
+            guess: Guess::default(),
+            reader: Reader::Images(Images::new(image.media_type.as_deref())),
+        },
+        step: Step::Send(HttpRequest {
+            method: "POST".to_owned(),
+            path: written.path.to_owned(),
+            headers: vec![("content-type".to_owned(), written.content_type)],
+            body: written.body,
+        }),
+        ignored: written.ignored,
+    })
+}

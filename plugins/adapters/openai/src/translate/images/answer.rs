@@ -1,0 +1,198 @@
+//! An answer of images, whole or as a stream of previews and the image.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use weir_sdk::adapter::{Event, Failure};
+use weir_sdk::chat::{FinishReason, Media, NamedCount, Usage};
+use weir_sdk::media::Lifter;
+use weir_sdk::response;
+use weir_sdk::sse::SseEvent;
+
+use crate::translate::refusal;
+
+/// Where an answer has its images, and where an event of a stream has its one.
+const IMAGES: &[&[&str]] = &[&["data", "b64_json"], &["b64_json"]];
+
+/// What of the answer has been read.
+#[derive(Debug)]
+pub(in crate::translate) struct Images {
+    lifter: Lifter,
+    /// What was asked for: images that say not what they are are this.
+    media_type: String,
+    /// Whole ones.
+    count: u32,
+}
+
+/// An answer, or an event of a stream.
+#[derive(Deserialize)]
+struct Answer<'a> {
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+    data: Option<Vec<Item>>,
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    #[serde(flatten)]
+    item: Item,
+    output_format: Option<String>,
+    #[serde(borrow)]
+    usage: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    b64_json: Option<String>,
+    url: Option<String>,
+    revised_prompt: Option<String>,
+    /// xAI's.
+    mime_type: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct WireUsage {
+    input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+    input_tokens_details: Option<Details>,
+}
+
+#[derive(Deserialize)]
+struct Details {
+    image_tokens: Option<u64>,
+}
+
+impl Images {
+    pub(super) fn new(media_type: Option<&str>) -> Self {
+        Self {
+            lifter: Lifter::new(IMAGES),
+            media_type: media_type.unwrap_or("image/png").to_owned(),
+            count: 0,
+        }
+    }
+
+    /// Takes images out of the next bytes.
+    pub(in crate::translate) fn lift(
+        &mut self,
+        bytes: &[u8],
+        rest: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        self.lifter.push(bytes, rest, events)
+    }
+
+    pub(in crate::translate) fn read_whole(
+        &mut self,
+        body: &[u8],
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        let body = String::from_utf8_lossy(body);
+        let answer: Answer<'_> = read(&body)?;
+        if answer.error.is_some() {
+            return Err(refusal::from_error(&body));
+        }
+        let said = answer.output_format.map(media_type_of);
+        for item in answer.data.into_iter().flatten() {
+            self.read_item(item, said.as_deref(), false, events)?;
+        }
+        self.read_usage(answer.usage, events);
+        Ok(())
+    }
+
+    pub(in crate::translate) fn read_event(
+        &mut self,
+        event: SseEvent<'_>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        let data = event.data.trim();
+        if data.is_empty() || data == "[DONE]" {
+            return Ok(());
+        }
+        let answer: Answer<'_> = read(data)?;
+        if answer.error.is_some() || event.name == "error" {
+            return Err(refusal::from_error(data));
+        }
+        let kind = answer.kind.as_deref().unwrap_or(event.name);
+        let is_preview = kind.ends_with(".partial_image");
+        if is_preview || kind.ends_with(".completed") {
+            let said = answer.output_format.map(media_type_of);
+            self.read_item(answer.item, said.as_deref(), is_preview, events)?;
+        }
+        if self.count > 0 {
+            self.read_usage(answer.usage, events);
+        }
+        Ok(())
+    }
+
+    /// Ends the answer.
+    ///
+    /// # Errors
+    ///
+    /// [`FailureKind::Malformed`](weir_sdk::adapter::FailureKind::Malformed) for one without an image.
+    pub(in crate::translate) fn conclude(
+        &mut self,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        if self.count == 0 {
+            return Err(Failure::malformed("the answer has no image"));
+        }
+        events.push(Event::Finish(FinishReason::Stop));
+        Ok(())
+    }
+
+    fn read_item(
+        &mut self,
+        item: Item,
+        said: Option<&str>,
+        is_preview: bool,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        let said = item.mime_type.as_deref().or(said);
+        let mut media = match (item.b64_json, item.url) {
+            (Some(text), _) => self.lifter.image(&text, said, &self.media_type, events)?,
+            (None, Some(url)) => Media {
+                media_type: said.unwrap_or(&self.media_type).to_owned(),
+                data: Vec::new(),
+                bytes_before: None,
+                url: Some(url),
+                revised_prompt: None,
+                is_preview: false,
+            },
+            // One that was held back, while others were made.
+            (None, None) => return Ok(()),
+        };
+        media.revised_prompt = item.revised_prompt.filter(|prompt| !prompt.is_empty());
+        media.is_preview = is_preview;
+        self.count += u32::from(!is_preview);
+        events.push(Event::Media(media));
+        Ok(())
+    }
+
+    /// Tells how many images there are, and what the upstream says that it counted. Nonsense of its is as good as
+    /// nothing.
+    fn read_usage(&self, raw: Option<&RawValue>, events: &mut Vec<Event>) {
+        let usage: Option<WireUsage> = raw.and_then(|raw| serde_json::from_str(raw.get()).ok());
+        let input_image_tokens = usage
+            .as_ref()
+            .and_then(|usage| usage.input_tokens_details.as_ref()?.image_tokens);
+        let other = input_image_tokens.map(|count| NamedCount {
+            name: "image-input-tokens".to_owned(),
+            count,
+        });
+        events.push(Event::Usage(Usage {
+            input_tokens: usage.as_ref().and_then(|usage| usage.input_tokens),
+            cache_read_tokens: None,
+            cache_write_short_tokens: None,
+            cache_write_long_tokens: None,
+            output_tokens: usage.as_ref().and_then(|usage| usage.output_tokens),
+            reasoning_tokens: None,
+            images: (self.count > 0).then_some(self.count),
+            other: other.into_iter().collect(),
+        }));
+    }
+}
+
+fn read<'a>(text: &'a str) -> Result<Answer<'a>, Failure> {
+    serde_json::from_str(text).map_err(|error| response::unreadable("one of images", &error))
+}
+
+fn media_type_of(format: String) -> String {
+    format!("image/{format}")
+}

@@ -1,0 +1,550 @@
+//! Images in an answer's JSON, handed on as they arrive.
+//!
+//! An image in base64 may be larger than what a guest can hold twice over. A [`Lifter`] looks at the
+//! bytes before anything else does, decodes the strings that hold images into
+//! [`Event::MediaBytes`], and leaves a short text in the place of each, so that what is left is JSON
+//! that a guest can collect and parse. The text names the image ([`Lifter::image`]).
+
+use crate::adapter::{Event, Failure};
+use crate::chat::{Media, MediaBytes};
+
+/// How deep an answer may nest before nothing is looked for in it any more.
+const MAX_DEPTH: usize = 128;
+
+/// The longest key that is told from others.
+const MAX_KEY_BYTES: usize = 32;
+
+/// No alphabet of base64 has this, so that what was lifted is told from what was not.
+const MARK: &str = "@";
+
+/// Takes images out of JSON: one document, or those of a stream of events.
+///
+/// ```
+/// # use weir_sdk::media::Lifter;
+/// let mut lifter = Lifter::new(&[&["data", "b64_json"]]);
+/// let (mut rest, mut events) = (Vec::new(), Vec::new());
+/// for piece in [br#"{"data":[{"b64_json":"aGVs"#, br#"bG8="},{"b64_json":"aGk="}]}"#.as_slice()] {
+///     lifter.push(piece, &mut rest, &mut events)?;
+/// }
+/// assert_eq!(rest, br#"{"data":[{"b64_json":"@0"},{"b64_json":"@1"}]}"#);
+/// assert_eq!(events.len(), 3);
+/// # Ok::<(), weir_sdk::adapter::Failure>(())
+/// ```
+#[derive(Debug)]
+pub struct Lifter {
+    /// The keys that lead to an image, whatever lists lie between.
+    paths: &'static [&'static [&'static str]],
+    state: State,
+    /// The objects and lists that are open; none of what nests too deep.
+    open: Vec<Open>,
+    too_deep: bool,
+    /// Whether the last line had nothing in it so far: a blank one ends an event.
+    line_is_empty: bool,
+    images: Vec<Lifted>,
+    decoder: Decoder,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Between,
+    Text { is_escaped: bool },
+    Key { is_escaped: bool },
+    Image { escape: Escape },
+}
+
+/// Where in an escape of a JSON string one is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Escape {
+    None,
+    Begun,
+    /// So many digits of `\u` are due, and what those before make.
+    Unicode(u8, u32),
+}
+
+#[derive(Debug)]
+enum Open {
+    List,
+    Object { key: Vec<u8>, is_value: bool },
+}
+
+/// What is known of an image.
+#[derive(Debug, Default)]
+struct Lifted {
+    /// Its first bytes, which say what it is; none of an empty one.
+    head: Vec<u8>,
+}
+
+impl Lifter {
+    /// Looks for strings at these paths. A path is the keys from the top, lists left aside.
+    pub fn new(paths: &'static [&'static [&'static str]]) -> Self {
+        Self {
+            paths,
+            state: State::Between,
+            open: Vec::new(),
+            too_deep: false,
+            line_is_empty: true,
+            images: Vec::new(),
+            decoder: Decoder::default(),
+        }
+    }
+
+    /// Takes the next bytes. Appends to `rest` what is left of them, and to `events` what they hold of images.
+    ///
+    /// # Errors
+    ///
+    /// [`FailureKind::Malformed`](crate::adapter::FailureKind::Malformed) for an image that is not base64.
+    pub fn push(
+        &mut self,
+        mut bytes: &[u8],
+        rest: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        while !bytes.is_empty() {
+            let used = match self.state {
+                _ if self.too_deep => bytes.len(),
+                State::Between => self.between(bytes),
+                State::Text { is_escaped } | State::Key { is_escaped } => {
+                    self.text(bytes, is_escaped)
+                }
+                State::Image { escape } => {
+                    let used = self.image_bytes(bytes, escape, events)?;
+                    bytes = &bytes[used..];
+                    continue;
+                }
+            };
+            rest.extend_from_slice(&bytes[..used]);
+            bytes = &bytes[used..];
+            if matches!(self.state, State::Image { .. }) {
+                rest.extend_from_slice(MARK.as_bytes());
+                rest.extend_from_slice((self.images.len() - 1).to_string().as_bytes());
+            }
+        }
+        Ok(())
+    }
+
+    /// The image that a string stands for: one that was lifted, or one that is still in it. `media_type` is what it is
+    /// where neither its bytes nor `said` tell.
+    ///
+    /// # Errors
+    ///
+    /// As for [`push`](Self::push); also for an image that is empty.
+    pub fn image(
+        &mut self,
+        text: &str,
+        said: Option<&str>,
+        media_type: &str,
+        events: &mut Vec<Event>,
+    ) -> Result<Media, Failure> {
+        let lifted = text.strip_prefix(MARK).and_then(|id| id.parse().ok());
+        let id = match lifted {
+            Some(id) => id,
+            None => self.decode(text, events)?,
+        };
+        let image = self.images.get(id as usize);
+        let Some(image) = image.filter(|image| !image.head.is_empty()) else {
+            return Err(Failure::malformed("an image of the answer is empty"));
+        };
+        let found = sniffed(&image.head);
+        Ok(Media {
+            media_type: said.or(found).unwrap_or(media_type).to_owned(),
+            data: Vec::new(),
+            bytes_before: Some(id),
+            url: None,
+            revised_prompt: None,
+            is_preview: false,
+        })
+    }
+
+    fn decode(&mut self, text: &str, events: &mut Vec<Event>) -> Result<u32, Failure> {
+        self.images.push(Lifted::default());
+        let mut decoder = Decoder::default();
+        let mut data = Vec::with_capacity(text.len() / 4 * 3);
+        decoder.take_all(text.as_bytes(), &mut data)?;
+        decoder.finish(&mut data)?;
+        self.hand_on(data, events);
+        Ok(self.last_id())
+    }
+
+    fn last_id(&self) -> u32 {
+        u32::try_from(self.images.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    fn hand_on(&mut self, data: Vec<u8>, events: &mut Vec<Event>) {
+        let id = self.last_id();
+        if let Some(image) = self.images.last_mut()
+            && image.head.len() < MAGIC_BYTES
+        {
+            let due = MAGIC_BYTES - image.head.len();
+            image.head.extend_from_slice(&data[..data.len().min(due)]);
+        }
+        if !data.is_empty() {
+            events.push(Event::MediaBytes(MediaBytes { id, data }));
+        }
+    }
+
+    /// Reads what stands between strings, up to and including the quote that begins one.
+    fn between(&mut self, bytes: &[u8]) -> usize {
+        for (index, byte) in bytes.iter().enumerate() {
+            let ends_blank_line = *byte == b'\n' && self.line_is_empty;
+            match byte {
+                b'\r' => continue,
+                _ => self.line_is_empty = *byte == b'\n',
+            }
+            match byte {
+                // An event of a stream is over, however it ended.
+                _ if ends_blank_line => self.open.clear(),
+                b'{' => self.open.push(Open::Object {
+                    key: Vec::new(),
+                    is_value: false,
+                }),
+                b'[' => self.open.push(Open::List),
+                b'}' | b']' => drop(self.open.pop()),
+                b':' | b',' => {
+                    if let Some(Open::Object { is_value, .. }) = self.open.last_mut() {
+                        *is_value = *byte == b':';
+                    }
+                }
+                b'"' => {
+                    self.begin_string();
+                    return index + 1;
+                }
+                _ => {}
+            }
+            self.too_deep |= self.open.len() > MAX_DEPTH;
+        }
+        bytes.len()
+    }
+
+    fn begin_string(&mut self) {
+        let is_escaped = false;
+        if let Some(Open::Object { key, is_value }) = self.open.last_mut()
+            && !*is_value
+        {
+            key.clear();
+            self.state = State::Key { is_escaped };
+        } else if !self.open.is_empty() && self.paths.iter().any(|path| self.is_at(path)) {
+            self.images.push(Lifted::default());
+            self.decoder = Decoder::default();
+            let escape = Escape::None;
+            self.state = State::Image { escape };
+        } else {
+            self.state = State::Text { is_escaped };
+        }
+    }
+
+    fn is_at(&self, path: &[&str]) -> bool {
+        let keys = self.open.iter().filter_map(|open| match open {
+            Open::Object { key, .. } => Some(key.as_slice()),
+            Open::List => None,
+        });
+        keys.eq(path.iter().map(|key| key.as_bytes()))
+    }
+
+    /// Reads a string that is no image, up to and including its closing quote.
+    fn text(&mut self, bytes: &[u8], mut is_escaped: bool) -> usize {
+        let is_key = matches!(self.state, State::Key { .. });
+        let mut used = 0;
+        while used < bytes.len() {
+            if is_escaped {
+                is_escaped = false;
+                used += 1;
+                continue;
+            }
+            let end = memchr::memchr3(b'"', b'\\', b'\n', &bytes[used..]);
+            let end = end.map_or(bytes.len(), |end| used + end);
+            if is_key
+                && let Some(Open::Object { key, .. }) = self.open.last_mut()
+                && key.len() <= MAX_KEY_BYTES
+            {
+                let due = MAX_KEY_BYTES + 1 - key.len();
+                key.extend_from_slice(&bytes[used..end][..due.min(end - used)]);
+            }
+            match bytes.get(end) {
+                None => used = end,
+                Some(b'\\') => {
+                    (is_escaped, used) = (true, end + 1);
+                    // No key that is looked for has one.
+                    if is_key && let Some(Open::Object { key, .. }) = self.open.last_mut() {
+                        key.push(b'\\');
+                    }
+                }
+                Some(b'"') => {
+                    self.state = State::Between;
+                    return end + 1;
+                }
+                // No string of JSON goes on in another line: this was none.
+                Some(_) => {
+                    self.open.clear();
+                    self.state = State::Between;
+                    return end;
+                }
+            }
+        }
+        self.state = match is_key {
+            true => State::Key { is_escaped },
+            false => State::Text { is_escaped },
+        };
+        used
+    }
+
+    /// Decodes an image, up to its closing quote.
+    fn image_bytes(
+        &mut self,
+        bytes: &[u8],
+        mut escape: Escape,
+        events: &mut Vec<Event>,
+    ) -> Result<usize, Failure> {
+        let mut data = Vec::with_capacity(bytes.len() / 4 * 3 + 3);
+        let mut used = 0;
+        while used < bytes.len() {
+            if escape == Escape::None {
+                // Most of it, by far.
+                let end = memchr::memchr2(b'"', b'\\', &bytes[used..]);
+                let end = end.map_or(bytes.len(), |end| used + end);
+                self.decoder.take_all(&bytes[used..end], &mut data)?;
+                match bytes.get(end) {
+                    Some(b'"') => {
+                        self.decoder.finish(&mut data)?;
+                        self.hand_on(data, events);
+                        self.state = State::Text { is_escaped: false };
+                        return Ok(end);
+                    }
+                    Some(_) => (escape, used) = (Escape::Begun, end + 1),
+                    None => used = end,
+                }
+                continue;
+            }
+            let byte = bytes[used];
+            used += 1;
+            match (escape, byte) {
+                (Escape::Begun, b'u') => escape = Escape::Unicode(4, 0),
+                (Escape::Unicode(left, so_far), _) => {
+                    let digit = char::from(byte).to_digit(16).ok_or_else(not_base64)?;
+                    let code = so_far * 16 + digit;
+                    escape = Escape::Unicode(left - 1, code);
+                    if left == 1 {
+                        escape = Escape::None;
+                        let byte = u8::try_from(code).map_err(|_| not_base64())?;
+                        self.decoder.take(byte, &mut data)?;
+                    }
+                }
+                _ => {
+                    escape = Escape::None;
+                    // A line's end, as in MIME; all others stand for themselves.
+                    if !matches!(byte, b'n' | b'r' | b't') {
+                        self.decoder.take(byte, &mut data)?;
+                    }
+                }
+            }
+        }
+        self.state = State::Image { escape };
+        self.hand_on(data, events);
+        Ok(bytes.len())
+    }
+}
+
+/// Base64 of either alphabet, as it comes. White space and padding are passed over.
+#[derive(Debug, Default)]
+struct Decoder {
+    bits: u32,
+    /// How many digits `bits` has, fewer than 4.
+    digits: u8,
+}
+
+/// What is no digit.
+const NONE: u8 = 0xff;
+
+/// What each byte is as a digit.
+const DIGITS: [u8; 256] = {
+    let mut digits = [NONE; 256];
+    let mut value = 0;
+    while value < 26 {
+        digits[(b'A' + value) as usize] = value;
+        digits[(b'a' + value) as usize] = value + 26;
+        if value < 10 {
+            digits[(b'0' + value) as usize] = value + 52;
+        }
+        value += 1;
+    }
+    digits[b'+' as usize] = 62;
+    digits[b'-' as usize] = 62;
+    digits[b'/' as usize] = 63;
+    digits[b'_' as usize] = 63;
+    digits
+};
+
+impl Decoder {
+    /// An image is megabytes of this, and a guest's time is short: four digits at a time, without a branch for each.
+    fn take_all(&mut self, bytes: &[u8], data: &mut Vec<u8>) -> Result<(), Failure> {
+        let mut rest = bytes;
+        while let [first, others @ ..] = rest {
+            if self.digits == 0 {
+                let (fours, _) = rest.as_chunks::<4>();
+                let mut taken = 0;
+                for four in fours {
+                    let [a, b, c, d] = four.map(|byte| DIGITS[usize::from(byte)]);
+                    if (a | b | c | d) & 0x80 != 0 {
+                        break;
+                    }
+                    let bits =
+                        u32::from(a) << 18 | u32::from(b) << 12 | u32::from(c) << 6 | u32::from(d);
+                    let [_, first, second, third] = bits.to_be_bytes();
+                    data.extend_from_slice(&[first, second, third]);
+                    taken += 4;
+                }
+                if taken > 0 {
+                    rest = &rest[taken..];
+                    continue;
+                }
+            }
+            self.take(*first, data)?;
+            rest = others;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, byte: u8, data: &mut Vec<u8>) -> Result<(), Failure> {
+        let digit = DIGITS[usize::from(byte)];
+        if digit == NONE {
+            return match byte {
+                b'=' | b'\n' | b'\r' | b' ' | b'\t' => Ok(()),
+                _ => Err(not_base64()),
+            };
+        }
+        self.bits = self.bits << 6 | u32::from(digit);
+        self.digits += 1;
+        if self.digits == 4 {
+            let [_, first, second, third] = self.bits.to_be_bytes();
+            data.extend_from_slice(&[first, second, third]);
+            (self.bits, self.digits) = (0, 0);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, data: &mut Vec<u8>) -> Result<(), Failure> {
+        let [_, first, second, _] =
+            (self.bits << (6 * (4 - u32::from(self.digits)) % 24)).to_be_bytes();
+        match std::mem::take(&mut self.digits) {
+            0 => {}
+            2 => data.push(first),
+            3 => data.extend_from_slice(&[first, second]),
+            _ => return Err(not_base64()),
+        }
+        self.bits = 0;
+        Ok(())
+    }
+}
+
+fn not_base64() -> Failure {
+    Failure::malformed("an image of the answer is not base64")
+}
+
+/// Bytes that tell what an image is.
+const MAGIC_BYTES: usize = 12;
+
+/// What an image is, by its first bytes.
+fn sniffed(head: &[u8]) -> Option<&'static str> {
+    match head {
+        [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
+        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', ..] => Some("image/gif"),
+        [
+            b'R',
+            b'I',
+            b'F',
+            b'F',
+            _,
+            _,
+            _,
+            _,
+            b'W',
+            b'E',
+            b'B',
+            b'P',
+            ..,
+        ] => Some("image/webp"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATHS: &[&[&str]] = &[&["data", "b64_json"], &["b64_json"]];
+
+    /// What is left of the text when it comes in pieces of so many bytes, and the images by their ids.
+    fn lifted(text: &str, piece_bytes: usize) -> Result<(String, Vec<Vec<u8>>), Failure> {
+        let mut lifter = Lifter::new(PATHS);
+        let (mut rest, mut events) = (Vec::new(), Vec::new());
+        for piece in text.as_bytes().chunks(piece_bytes) {
+            lifter.push(piece, &mut rest, &mut events)?;
+        }
+        let mut images = vec![Vec::new(); lifter.images.len()];
+        for event in events {
+            let Event::MediaBytes(bytes) = event else {
+                panic!("nothing else comes of it");
+            };
+            images[bytes.id as usize].extend(bytes.data);
+        }
+        Ok((String::from_utf8(rest).expect("UTF-8"), images))
+    }
+
+    #[test]
+    fn only_strings_at_the_paths_are_lifted_however_the_text_is_cut() {
+        for (text, rest, images) in [
+            (
+                r#"{"a":"b64_json","data":[{"b64_json":"aGVsbG8=","x":"\"b64_json\":\"aGk=\""},{"b64_json":""}]}"#,
+                r#"{"a":"b64_json","data":[{"b64_json":"@0","x":"\"b64_json\":\"aGk=\""},{"b64_json":"@1"}]}"#,
+                &["hello", ""][..],
+            ),
+            (
+                "event: a\r\ndata: {\"b64_json\": \"aGVs\\nbG8\\u003d\"}\r\n\r\ndata: {\"b64_json\":\"aGk\"}\n\n",
+                "event: a\r\ndata: {\"b64_json\": \"@0\"}\r\n\r\ndata: {\"b64_json\":\"@1\"}\n\n",
+                &["hello", "hi"],
+            ),
+            (
+                r#"{"args":{"b64_json":"aGk="},"data":{"x":{"b64_json":"aGk="}},"b64_json":null}"#,
+                r#"{"args":{"b64_json":"aGk="},"data":{"x":{"b64_json":"aGk="}},"b64_json":null}"#,
+                &[],
+            ),
+            // What broke off does not hide what follows.
+            (
+                "data: {\"x\":[\"y\n\ndata: {\"b64_json\":\"aGk=\"}\n\n",
+                "data: {\"x\":[\"y\n\ndata: {\"b64_json\":\"@0\"}\n\n",
+                &["hi"],
+            ),
+        ] {
+            for piece_bytes in 1..=text.len() {
+                let (left, lifted) = lifted(text, piece_bytes).expect("base64");
+                assert_eq!(left, rest, "in pieces of {piece_bytes}");
+                let expected: Vec<_> = images.iter().map(|image| image.as_bytes()).collect();
+                assert_eq!(lifted, expected, "in pieces of {piece_bytes}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_base64_is_no_image() {
+        for bad in ["aGk!", "a", "aGVsb", r"\u12g4", r"\u1234", "@0"] {
+            let text = format!(r#"{{"b64_json":"{bad}"}}"#);
+            assert!(lifted(&text, 3).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_image_is_known_by_its_first_bytes_unless_its_type_is_said() {
+        let mut lifter = Lifter::new(PATHS);
+        let mut events = Vec::new();
+        let mut media_type = |text: &str, said: Option<&str>| {
+            let media = lifter.image(text, said, "image/x-default", &mut events);
+            media.expect("base64").media_type
+        };
+        assert_eq!(media_type("iVBORw0KGgo=", None), "image/png");
+        assert_eq!(media_type("/9j/4AAQ", None), "image/jpeg");
+        assert_eq!(media_type("UklGRgAAAABXRUJQ", None), "image/webp");
+        assert_eq!(media_type("aGVsbG8=", None), "image/x-default");
+        assert_eq!(media_type("iVBORw0KGgo=", Some("a/b")), "a/b");
+        assert_eq!(media_type("@0", None), "image/png");
+    }
+}

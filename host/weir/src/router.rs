@@ -235,6 +235,7 @@ fn vendors_path(path: &str) -> Option<&'static str> {
         "/chat/completions" => Some("/v1/chat/completions"),
         "/images/generations" => Some("/v1/images/generations"),
         "/images/edits" => Some("/v1/images/edits"),
+        "/responses" => Some("/v1/responses"),
         "/messages" => Some("/v1/messages"),
         "/messages/count_tokens" => Some("/v1/messages/count_tokens"),
         _ if path.starts_with("/models") => Some("/v1/models"),

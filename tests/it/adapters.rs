@@ -134,20 +134,12 @@ fn question() -> Value {
     })
 }
 
-async fn gateway(provider: &Provider, upstream: &Upstream) -> Gateway {
-    Gateway::builder()
-        .provider("scripted", provider.adapter, Some(upstream))
-        .model("scripted", &["scripted"])
-        .start()
-        .await
-}
-
 #[tokio::test]
 async fn each_provider_is_asked_in_its_dialect_and_answers_in_the_clients() {
     for provider in &PROVIDERS {
         let upstream = Upstream::start().await;
         upstream.will((provider.whole)());
-        let gateway = gateway(provider, &upstream).await;
+        let gateway = Gateway::with_adapter(provider.adapter, &upstream).await;
         let answer = gateway.client().post("/chat", &question()).await;
         assert_eq!(
             answer.status,
@@ -192,7 +184,7 @@ async fn each_provider_streams() {
     for provider in &PROVIDERS {
         let upstream = Upstream::start().await;
         upstream.will((provider.stream)().one_byte_at_a_time());
-        let gateway = gateway(provider, &upstream).await;
+        let gateway = Gateway::with_adapter(provider.adapter, &upstream).await;
         let stream = gateway.stream("scripted", "Hello").await;
         assert_eq!(stream.content().await, "Hi there", "{}", provider.adapter);
         let request = upstream.next_request().await;
@@ -211,7 +203,7 @@ async fn a_stream_that_its_provider_cuts_is_not_whole() {
         let stream = (provider.stream)();
         let bytes = stream.whole_body().len() / 2;
         upstream.will(stream.cut_after(bytes));
-        let gateway = gateway(provider, &upstream).await;
+        let gateway = Gateway::with_adapter(provider.adapter, &upstream).await;
         let stream = gateway.stream("scripted", "Hello").await;
         assert!(!stream.is_whole().await, "{}", provider.adapter);
     }

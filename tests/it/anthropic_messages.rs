@@ -9,14 +9,6 @@ use crate::adapters::PROVIDERS;
 /// The adapters of upstreams of the client's own dialect, and of another.
 pub(crate) const ADAPTERS: [&str; 2] = ["anthropic", "openai"];
 
-async fn gateway(adapter: &str, upstream: &Upstream) -> Gateway {
-    Gateway::builder()
-        .provider("scripted", adapter, Some(upstream))
-        .model("scripted", &["scripted"])
-        .start()
-        .await
-}
-
 /// A question with these fields beside.
 fn asked(fields: &Value) -> Value {
     let mut body = json!({
@@ -202,7 +194,7 @@ async fn rest(stream: EventStream) -> Vec<(String, Value)> {
 async fn an_answer_is_the_same_from_upstreams_of_either_dialect_and_costs_what_chat_does() {
     for adapter in ADAPTERS {
         let upstream = Upstream::start().await;
-        let gateway = gateway(adapter, &upstream).await;
+        let gateway = Gateway::with_adapter(adapter, &upstream).await;
         let client = gateway.client();
         upstream.will(rich(adapter)).will(rich(adapter));
         let answer = client
@@ -267,7 +259,7 @@ async fn a_stream_has_anthropics_events_in_anthropics_order() {
         upstream
             .will(rich_stream(adapter).one_byte_at_a_time())
             .will(rich(adapter));
-        let gateway = gateway(adapter, &upstream).await;
+        let gateway = Gateway::with_adapter(adapter, &upstream).await;
         let client = gateway.client();
         let stream = client.stream("/v1/messages", &asked(&json!({}))).await;
         assert_eq!(stream.status, 200);
@@ -349,7 +341,7 @@ async fn a_stream_has_anthropics_events_in_anthropics_order() {
 async fn an_upstream_of_the_same_dialect_is_sent_what_the_client_wrote() {
     let upstream = Upstream::start().await;
     upstream.will(rich("anthropic"));
-    let gateway = gateway("anthropic", &upstream).await;
+    let gateway = Gateway::with_adapter("anthropic", &upstream).await;
     let mark = json!({ "type": "ephemeral" });
     let lasting = json!({ "type": "ephemeral", "ttl": "1h" });
     let body = json!({
@@ -439,7 +431,7 @@ async fn an_upstream_of_the_same_dialect_is_sent_what_the_client_wrote() {
 async fn an_upstream_of_another_dialect_is_told_what_it_can_be_and_the_client_what_not() {
     let upstream = Upstream::start().await;
     upstream.always(Reply::chat("ok"));
-    let gateway = gateway("openai", &upstream).await;
+    let gateway = Gateway::with_adapter("openai", &upstream).await;
     let mark = json!({ "type": "ephemeral" });
     let body = json!({
         "model": "scripted", "max_tokens": 4096,
@@ -553,7 +545,7 @@ async fn an_answer_that_is_sent_back_with_results_reaches_its_provider_whole() {
     for adapter in ADAPTERS {
         let upstream = Upstream::start().await;
         upstream.will(rich(adapter)).will(rich(adapter));
-        let gateway = gateway(adapter, &upstream).await;
+        let gateway = Gateway::with_adapter(adapter, &upstream).await;
         let client = gateway.client();
         let answer = client.post("/v1/messages", &asked(&json!({}))).await.json();
         upstream.next_request().await;
@@ -596,7 +588,7 @@ async fn an_answer_that_is_sent_back_with_results_reaches_its_provider_whole() {
 async fn reasoning_that_another_provider_has_signed_is_left_out_by_name() {
     let upstream = Upstream::start().await;
     upstream.always(rich("anthropic"));
-    let gateway = gateway("anthropic", &upstream).await;
+    let gateway = Gateway::with_adapter("anthropic", &upstream).await;
     let with = |provider: &str| {
         asked(&json!({ "messages": [
             { "role": "user", "content": "Hello" },
@@ -699,7 +691,7 @@ async fn each_end_of_an_answer_has_its_reason() {
     ] {
         let upstream = Upstream::start().await;
         upstream.will(reply);
-        let gateway = gateway(adapter, &upstream).await;
+        let gateway = Gateway::with_adapter(adapter, &upstream).await;
         let answer = gateway
             .client()
             .post("/v1/messages", &asked(&json!({})))
@@ -825,7 +817,7 @@ async fn errors_have_anthropics_envelope_and_types() {
 async fn the_words_of_another_dialects_upstream_are_told_as_weirs() {
     let upstream = Upstream::start().await;
     upstream.will(Reply::error(400, "no such thing"));
-    let gateway = gateway("openai", &upstream).await;
+    let gateway = Gateway::with_adapter("openai", &upstream).await;
     let answer = gateway
         .client()
         .post("/v1/messages", &asked(&json!({})))
@@ -845,7 +837,7 @@ async fn a_stream_that_fails_ends_with_anthropics_error_and_nothing_else() {
     for adapter in ADAPTERS {
         let upstream = Upstream::start().await;
         upstream.will(broken_stream(adapter));
-        let gateway = gateway(adapter, &upstream).await;
+        let gateway = Gateway::with_adapter(adapter, &upstream).await;
         let stream = gateway
             .client()
             .stream("/v1/messages", &asked(&json!({})))
@@ -882,7 +874,7 @@ async fn a_silent_stream_is_kept_alive_by_pings() {
     let upstream = Upstream::start().await;
     let gate = Gate::new();
     upstream.will(rich_stream("openai").after_gate(&gate));
-    let gateway = gateway("openai", &upstream).await;
+    let gateway = Gateway::with_adapter("openai", &upstream).await;
     let mut stream = gateway
         .client()
         .stream("/v1/messages", &asked(&json!({})))
@@ -979,7 +971,7 @@ async fn tokens_are_counted_by_weir_alone_and_for_nothing() {
 async fn a_key_comes_in_either_header_or_in_both() {
     let upstream = Upstream::start().await;
     upstream.always(rich("anthropic"));
-    let gateway = gateway("anthropic", &upstream).await;
+    let gateway = Gateway::with_adapter("anthropic", &upstream).await;
     let key = gateway.key();
     let stranger = || gateway.stranger();
     for client in [
@@ -1007,7 +999,7 @@ async fn a_coding_agents_request_is_served_by_each_adapter() {
     for (adapter, reply) in of_others.chain([("openai", rich_stream("openai"))]) {
         let upstream = Upstream::start().await;
         upstream.will(reply);
-        let gateway = gateway(adapter, &upstream).await;
+        let gateway = Gateway::with_adapter(adapter, &upstream).await;
         let mut body = request.clone();
         body["model"] = json!("scripted");
         let key = gateway.key();

@@ -1208,10 +1208,7 @@ async fn a_node_that_compiles_for_one_slot_hears_of_changes_of_others() {
         .post("/admin/plugins/greeter/rollback", &json!({}))
         .await;
     assert_eq!(answer.status, 200, "{}", answer.text());
-    let rolled_back = Instant::now();
     serves("bb").await;
-    let took = rolled_back.elapsed();
-    assert!(took < Duration::from_secs(2), "{took:?}");
     let (serving, active) = standing(&admin.at(second.address()), "big").await;
     assert_eq!(active, digest);
     assert_ne!(serving, active, "it still compiles");

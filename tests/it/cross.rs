@@ -35,14 +35,6 @@ fn expected(scenario: Scenario) -> Told {
     }
 }
 
-async fn gateway(adapter: &str, upstream: &Upstream) -> Gateway {
-    Gateway::builder()
-        .provider("scripted", adapter, Some(upstream))
-        .model("scripted", &["scripted"])
-        .start()
-        .await
-}
-
 /// The words of a refusal stand where the dialect has a place for them, which is the text in some.
 fn without_words_of_refusal(mut told: Told) -> Told {
     if told.end == End::Declined {
@@ -55,7 +47,7 @@ fn without_words_of_refusal(mut told: Told) -> Told {
 async fn the_same_exchange_is_told_the_same_in_each_dialect_by_each_adapter() {
     for adapter in ADAPTERS {
         let upstream = Upstream::start().await;
-        let gateway = gateway(adapter, &upstream).await;
+        let gateway = Gateway::with_adapter(adapter, &upstream).await;
         let client = gateway.client();
         for speaker in Speaker::ALL {
             for scenario in Scenario::WHOLE {
@@ -86,7 +78,7 @@ async fn the_same_exchange_is_told_the_same_in_each_dialect_by_each_adapter() {
 async fn an_error_inside_a_stream_is_told_as_one_in_each_dialect_by_each_adapter() {
     for adapter in ADAPTERS {
         let upstream = Upstream::start().await;
-        let gateway = gateway(adapter, &upstream).await;
+        let gateway = Gateway::with_adapter(adapter, &upstream).await;
         for speaker in Speaker::ALL {
             upstream.will(
                 Scenario::ErrorInside

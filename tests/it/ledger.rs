@@ -604,8 +604,8 @@ async fn the_committer_ends_when_the_database_is_closed() {
     let ledger = start(&database).await;
     let opened = ledger.open(&alice(), open("h1", 1_000), soon()).await;
     opened.expect("enough credits");
-    database.close().await;
     assert_eq!(ledger.trouble(), None);
+    database.close().await;
     let late = ledger.settle(&alice(), settle("h1", 5), soon()).await;
     assert_eq!(late, Err(LedgerError::Unavailable));
     let trouble = patiently(async {

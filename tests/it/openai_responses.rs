@@ -5,6 +5,7 @@ use tests::{Answer, Client, EventStream, Gate, Gateway, Reply, Upstream, chat};
 
 use crate::adapters::PROVIDERS;
 use crate::anthropic_messages::{broken_stream, rich, rich_stream, said};
+use crate::sessions::{lines, sent};
 
 pub(crate) const PATH: &str = "/v1/responses";
 
@@ -15,14 +16,6 @@ fn providers() -> Vec<(&'static str, Reply, Reply)> {
         .map(|provider| (provider.adapter, (provider.whole)(), (provider.stream)()));
     let own = ("openai", rich("openai"), rich_stream("openai"));
     others.chain([own]).collect()
-}
-
-async fn gateway(adapter: &str, upstream: &Upstream) -> Gateway {
-    Gateway::builder()
-        .provider("scripted", adapter, Some(upstream))
-        .model("scripted", &["scripted"])
-        .start()
-        .await
 }
 
 /// A question with these fields beside.
@@ -244,7 +237,7 @@ async fn an_answer_is_the_same_from_each_provider_and_costs_what_chat_does() {
     for (adapter, whole, _) in providers() {
         let upstream = Upstream::start().await;
         upstream.always(whole);
-        let gateway = gateway(adapter, &upstream).await;
+        let gateway = Gateway::with_adapter(adapter, &upstream).await;
         let client = gateway.client();
         let answer = ask(&client, json!({ "store": false })).await.json();
         check_response(&answer);
@@ -286,7 +279,7 @@ async fn a_stream_has_openais_events_in_order_and_ends_with_the_whole_answer() {
     for (adapter, whole, stream) in providers() {
         let upstream = Upstream::start().await;
         upstream.will(stream.one_byte_at_a_time()).will(whole);
-        let gateway = gateway(adapter, &upstream).await;
+        let gateway = Gateway::with_adapter(adapter, &upstream).await;
         let client = gateway.client();
         let stream = client.stream(PATH, &asked(&json!({}))).await;
         assert_eq!(stream.status, 200);
@@ -361,7 +354,7 @@ async fn a_coding_agents_request_is_served_by_each_adapter() {
     for (adapter, whole, stream) in providers() {
         let upstream = Upstream::start().await;
         upstream.will(stream).will(whole);
-        let gateway = gateway(adapter, &upstream).await;
+        let gateway = Gateway::with_adapter(adapter, &upstream).await;
         let client = gateway
             .client()
             .with_header("openai-beta", "responses=experimental")
@@ -474,7 +467,7 @@ async fn a_custom_tool_is_called_with_free_text_by_each_adapter() {
     for (adapter, reply) in replies {
         let upstream = Upstream::start().await;
         upstream.will(reply).will(said(adapter, "Done"));
-        let gateway = gateway(adapter, &upstream).await;
+        let gateway = Gateway::with_adapter(adapter, &upstream).await;
         let client = gateway.client();
         let tools = json!([{ "type": "custom", "name": "patch", "description": "Patches." }]);
         let question = json!({ "role": "user", "content": "Hello" });
@@ -587,7 +580,7 @@ async fn what_only_its_provider_can_read_comes_back_to_it_and_to_no_other() {
 async fn what_an_upstream_cannot_be_told_is_named_as_the_client_calls_it() {
     let upstream = Upstream::start().await;
     upstream.always(said("anthropic", "{}"));
-    let gateway = gateway("anthropic", &upstream).await;
+    let gateway = Gateway::with_adapter("anthropic", &upstream).await;
     let client = gateway.client();
     let format = json!({ "type": "json_schema", "name": "n", "schema": { "type": "object" } });
     let answer = ask(
@@ -735,7 +728,7 @@ async fn a_stream_that_fails_ends_with_the_answer_that_failed() {
     for adapter in ["anthropic", "openai"] {
         let upstream = Upstream::start().await;
         upstream.will(broken_stream(adapter));
-        let gateway = gateway(adapter, &upstream).await;
+        let gateway = Gateway::with_adapter(adapter, &upstream).await;
         let stream = gateway.client().stream(PATH, &asked(&json!({}))).await;
         let events = events(stream).await;
         assert_eq!(
@@ -767,7 +760,7 @@ async fn a_silent_stream_is_kept_alive_by_comments_and_ends_as_any_other() {
     let upstream = Upstream::start().await;
     let gate = Gate::new();
     upstream.will(Reply::error(400, "no such thing").after_gate(&gate));
-    let gateway = gateway("openai", &upstream).await;
+    let gateway = Gateway::with_adapter("openai", &upstream).await;
     let mut stream = gateway.client().stream(PATH, &asked(&json!({}))).await;
     assert_eq!(stream.status, 200);
     assert_eq!(stream.next().await.as_deref(), Some(": keep-alive"));
@@ -806,7 +799,7 @@ async fn an_answer_that_was_cut_short_says_why() {
         let mut message = message;
         message["role"] = json!("assistant");
         upstream.will(Reply::chat_message(&message, reason));
-        let gateway = gateway("openai", &upstream).await;
+        let gateway = Gateway::with_adapter("openai", &upstream).await;
         let answer = ask(&gateway.client(), json!({})).await.json();
         assert_eq!(answer["status"], status, "{answer}");
         assert_eq!(answer["incomplete_details"]["reason"], why, "{answer}");
@@ -816,23 +809,6 @@ async fn an_answer_that_was_cut_short_says_why() {
             None => assert_eq!(content["text"], "So"),
         }
     }
-}
-
-/// The messages of an upstream's next request: each one's role and text.
-async fn sent(upstream: &Upstream) -> Vec<(String, String)> {
-    let request = upstream.next_request().await.json();
-    let messages = request["messages"].as_array().expect("a list").iter();
-    messages
-        .map(|message| {
-            let text = |name: &str| message[name].as_str().unwrap_or_default().to_owned();
-            (text("role"), text("content"))
-        })
-        .collect()
-}
-
-fn lines(lines: &[(&str, &str)]) -> Vec<(String, String)> {
-    let line = |(role, text): &(&str, &str)| ((*role).to_owned(), (*text).to_owned());
-    lines.iter().map(line).collect()
 }
 
 #[tokio::test]
@@ -948,7 +924,7 @@ async fn a_call_is_answered_by_the_id_of_the_answer_that_made_it() {
     upstream
         .will(rich("anthropic"))
         .will(said("anthropic", "Done"));
-    let gateway = gateway("anthropic", &upstream).await;
+    let gateway = Gateway::with_adapter("anthropic", &upstream).await;
     let client = gateway.client();
     let first = ask(&client, json!({})).await.json();
     upstream.next_request().await;
@@ -972,7 +948,7 @@ async fn items_of_kept_answers_may_stand_by_their_ids() {
         .will(rich("anthropic"))
         .will(said("anthropic", "Done"))
         .will(rich("anthropic"));
-    let gateway = gateway("anthropic", &upstream).await;
+    let gateway = Gateway::with_adapter("anthropic", &upstream).await;
     let client = gateway.client();
     let first = ask(&client, json!({})).await.json();
     upstream.next_request().await;
@@ -1034,7 +1010,7 @@ async fn items_of_kept_answers_may_stand_by_their_ids() {
 async fn open_responses_cases_are_complied_with() {
     let upstream = Upstream::start().await;
     upstream.always(rich("openai"));
-    let gateway = gateway("openai", &upstream).await;
+    let gateway = Gateway::with_adapter("openai", &upstream).await;
     let client = gateway.client();
     let user = |content: Value| json!({ "type": "message", "role": "user", "content": content });
     let weather = json!({

@@ -32,14 +32,7 @@ async fn the_openai_sdk_lists_models_chats_and_streams() {
 async fn the_openai_sdk_asks_for_responses_of_each_kind() {
     for adapter in anthropic_messages::ADAPTERS {
         let upstream = Upstream::start().await;
-        let gateway = Gateway::builder()
-            .provider("scripted", adapter, Some(&upstream))
-            .model("scripted", &["scripted"])
-            .tables(&model("small", 100, 50, 1))
-            .tables(&model("costly", 10_000_000, 5_000_000, 1_000))
-            .credits(0)
-            .start()
-            .await;
+        let gateway = limited(adapter, &upstream).await;
         let said = |text| anthropic_messages::said(adapter, text);
         upstream
             .will(said("You said: żółw"))
@@ -63,14 +56,7 @@ async fn the_openai_sdk_asks_for_responses_of_each_kind() {
 async fn the_anthropic_sdk_chats_streams_calls_tools_counts_and_knows_its_errors() {
     for adapter in anthropic_messages::ADAPTERS {
         let upstream = Upstream::start().await;
-        let gateway = Gateway::builder()
-            .provider("scripted", adapter, Some(&upstream))
-            .model("scripted", &["scripted"])
-            .tables(&model("small", 100, 50, 1))
-            .tables(&model("costly", 10_000_000, 5_000_000, 1_000))
-            .credits(0)
-            .start()
-            .await;
+        let gateway = limited(adapter, &upstream).await;
         upstream
             .will(anthropic_messages::said(adapter, "You said: żółw"))
             .will(anthropic_messages::said_stream(
@@ -99,6 +85,18 @@ async fn the_openai_sdk_makes_and_edits_images() {
     let base_url = format!("http://{}/v1", gateway.address());
     let arguments = [&*base_url, gateway.key(), "demo-image"];
     run("openai_images.py", &arguments).await;
+}
+
+/// Whose user has few credits, with a model that takes little and one that nobody can pay.
+async fn limited(adapter: &str, upstream: &Upstream) -> Gateway {
+    Gateway::builder()
+        .provider("scripted", adapter, Some(upstream))
+        .model("scripted", &["scripted"])
+        .tables(&model("small", 100, 50, 1))
+        .tables(&model("costly", 10_000_000, 5_000_000, 1_000))
+        .credits(0)
+        .start()
+        .await
 }
 
 /// A model that `demo` serves.
@@ -136,11 +134,7 @@ async fn run_course(script: &str, more: &[&str]) {
         for reply in course(adapter) {
             upstream.will(reply);
         }
-        let gateway = Gateway::builder()
-            .provider("scripted", adapter, Some(&upstream))
-            .model("scripted", &["scripted"])
-            .start()
-            .await;
+        let gateway = Gateway::with_adapter(adapter, &upstream).await;
         let origin = format!("http://{}", gateway.address());
         let arguments = [&[&*origin, gateway.key(), "scripted"][..], more].concat();
         run(script, &arguments).await;

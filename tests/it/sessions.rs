@@ -54,7 +54,7 @@ async fn history(client: &Client, session: &str) -> Vec<(String, String)> {
 }
 
 /// The messages of an upstream's next request: each one's role and text.
-async fn sent(upstream: &Upstream) -> Vec<(String, String)> {
+pub(crate) async fn sent(upstream: &Upstream) -> Vec<(String, String)> {
     let request = upstream.next_request().await.json();
     let messages = request["messages"].as_array().expect("a list").iter();
     messages
@@ -65,7 +65,7 @@ async fn sent(upstream: &Upstream) -> Vec<(String, String)> {
         .collect()
 }
 
-fn lines(lines: &[(&str, &str)]) -> Vec<(String, String)> {
+pub(crate) fn lines(lines: &[(&str, &str)]) -> Vec<(String, String)> {
     let line = |(role, text): &(&str, &str)| ((*role).to_owned(), (*text).to_owned());
     lines.iter().map(line).collect()
 }

@@ -630,7 +630,7 @@ async fn a_value_can_be_put_in_anothers_place() {
 async fn nodes_tell_one_another_what_is_to_be_left_alone_and_for_how_long() {
     let redis = Redis::start();
     let (one, other) = (open_cache(&redis).await, open_cache(&redis).await);
-    let names = ["a", "b"].map(str::to_owned);
+    let names = ["a", "b"].map(Arc::from);
     let left = async || {
         let left = other.pauses(&names).await.expect("an answer");
         left.expect("there are other nodes")

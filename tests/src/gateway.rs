@@ -68,7 +68,13 @@ impl Gateway {
 
     /// A gateway whose model `scripted` is served by an upstream through the `openai` adapter.
     pub async fn with_upstream(upstream: &Upstream) -> Self {
-        Self::builder().upstream("scripted", upstream).start().await
+        Self::with_adapter("openai", upstream).await
+    }
+
+    /// The same through another adapter.
+    pub async fn with_adapter(adapter: &str, upstream: &Upstream) -> Self {
+        let builder = Self::builder().provider("scripted", adapter, Some(upstream));
+        builder.model("scripted", &["scripted"]).start().await
     }
 
     /// To be configured further.

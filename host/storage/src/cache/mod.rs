@@ -22,6 +22,7 @@ pub mod memory;
 pub mod redis;
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use self::memory::MemoryCache;
@@ -367,7 +368,7 @@ impl Cache {
     /// where there are no other nodes.
     pub async fn pauses(
         &self,
-        names: &[String],
+        names: &[Arc<str>],
     ) -> Result<Option<Vec<Option<Duration>>>, CacheError> {
         match self {
             Self::Memory(_) => Ok(None),

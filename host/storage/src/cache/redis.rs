@@ -305,7 +305,7 @@ impl RedisCache {
 
     pub(super) async fn pauses(
         &self,
-        names: &[String],
+        names: &[Arc<str>],
     ) -> Result<Vec<Option<Duration>>, CacheError> {
         // The library takes a pipe of nothing for an outage.
         if names.is_empty() {

@@ -135,6 +135,8 @@ pub struct Model {
 /// One way to have a model's requests answered.
 #[derive(Debug)]
 pub struct Candidate {
+    /// What it is called where state is kept about it: two models at one provider can fail apart.
+    pub key: Arc<str>,
     /// The upstream that answers.
     pub upstream: Arc<Upstream>,
     /// The model's name there.
@@ -242,10 +244,10 @@ impl Catalog {
         models.filter(|model| is_served(model, &self.plugins))
     }
 
-    /// The [keys](Candidate::key) of all upstreams that models have.
-    pub fn candidate_keys(&self) -> Vec<String> {
+    /// The keys of all [candidates](Candidate) that models have.
+    pub fn candidate_keys(&self) -> Vec<Arc<str>> {
         let candidates = self.models.values().flat_map(|model| &model.candidates);
-        let mut keys: Vec<_> = candidates.map(Candidate::key).collect();
+        let mut keys: Vec<_> = candidates.map(|candidate| candidate.key.clone()).collect();
         keys.sort_unstable();
         keys.dedup();
         keys
@@ -266,14 +268,6 @@ fn is_served(model: &Model, plugins: &Plugins) -> bool {
     let slots = plugins.serving();
     let mut candidates = model.candidates.iter();
     candidates.any(|candidate| slots.contains_key(candidate.upstream.adapter.as_str()))
-}
-
-impl Candidate {
-    /// What it is called where state is kept about it: two models at one provider can fail apart.
-    pub fn key(&self) -> String {
-        // A provider's name has no slash.
-        format!("{}/{}", self.upstream.name, self.model)
-    }
 }
 
 impl Model {
@@ -644,9 +638,12 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
                     self.problems.push(other_kind(id, index, &upstream.adapter));
                     continue;
                 }
+                let model = candidate.model.clone().unwrap_or_else(|| id.to_owned());
                 candidates.push(Candidate {
+                    // A provider's name has no slash.
+                    key: format!("{}/{model}", upstream.name).into(),
                     upstream: upstream.clone(),
-                    model: candidate.model.clone().unwrap_or_else(|| id.to_owned()),
+                    model,
                     price,
                     weight: candidate.weight,
                 });

@@ -79,14 +79,14 @@ pub(super) fn first_entry(app: &App, route: &Route) -> Result<Entry, ExchangeErr
         match enter(app, at, candidate) {
             Ok(entry) => return Ok(entry),
             // The best one's: it is who the request would have gone to.
-            Err(error) => drop(refused.get_or_insert(error)),
+            Err(error) => refused = refused.or(Some(error)),
         }
     }
     Err(refused.unwrap_or(ExchangeError::NoPlace))
 }
 
 fn enter(app: &App, at: usize, candidate: &Candidate) -> Result<Entry, ExchangeError> {
-    let permit = app.routing.breakers.enter(candidate.key());
+    let permit = app.routing.breakers.enter(&candidate.key);
     Ok(Entry {
         at,
         permit: permit.map_err(ExchangeError::LeftAlone)?,
@@ -255,7 +255,7 @@ impl Attempts<'_> {
     }
 
     fn may_be_asked(&self, candidate: &Candidate) -> bool {
-        let standing = self.app.routing.breakers.standing(&candidate.key());
+        let standing = self.app.routing.breakers.standing(&candidate.key);
         !matches!(standing, Standing::Open(_))
     }
 }

@@ -28,6 +28,19 @@ use serde_path_to_error::Segment;
 use super::Attachment;
 use crate::error::ApiError;
 
+/// At most so many messages: an empty one takes 30 bytes of the body and ten times that in memory.
+pub(crate) const MAX_MESSAGES: usize = 8_192;
+/// At most so many parts, or tool calls, in a message.
+pub(crate) const MAX_PARTS: usize = 1_024;
+/// At most so many tools; OpenAI takes 128.
+pub(crate) const MAX_TOOLS: usize = 512;
+/// At most so many stop sequences; OpenAI takes 4, others more.
+pub(crate) const MAX_STOPS: usize = 16;
+/// At most so many unknown fields of the body, or of a tool that an upstream brings.
+pub(crate) const MAX_EXTRA: usize = 64;
+/// At most so many unknown fields of a message, a part or a function: there are many of those.
+pub(crate) const MAX_EXTRA_WITHIN: usize = 16;
+
 /// No field name longer than this is repeated in an error or passed on.
 const MAX_NAME_BYTES: usize = 64;
 /// How deep a value that is passed on as JSON may nest. Adapters put it a few levels down in a body of their own,

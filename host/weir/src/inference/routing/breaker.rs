@@ -1,6 +1,6 @@
 //! Breakers: what is known to fail is left alone for a while.
 //!
-//! Each upstream of a model has one, by [`Candidate::key`](crate::catalog::Candidate::key): a model can be overloaded at a
+//! Each upstream of a model has one, by [`Candidate::key`](crate::catalog::Candidate): a model can be overloaded at a
 //! provider whose others are well. It opens after [`FAILURES`] failures in a row, for [`FIRST_PAUSE`]. Then one request is
 //! let through at a time; its success closes the breaker, its failure opens it for twice as long, up to [`LONGEST_PAUSE`].
 //!
@@ -12,7 +12,7 @@
 //! **Invariant:** an upstream that asked to be left alone, by `Retry-After`, is asked after all others until then, and
 //! refused to nobody: it may have meant one client's size of request.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -50,7 +50,7 @@ pub struct Breakers(Arc<Inner>);
 
 struct Inner {
     /// Of those that have failed; a catalog's keys bound it.
-    breakers: Mutex<HashMap<String, Breaker>>,
+    breakers: Mutex<HashMap<Arc<str>, Breaker>>,
     open: Family<Labels, Gauge>,
     cache: Cache,
 }
@@ -89,7 +89,7 @@ pub enum Standing {
 /// The right to ask an upstream.
 pub struct Permit {
     breakers: Breakers,
-    key: String,
+    key: Arc<str>,
     /// Whether it is the one that tries what has failed.
     is_probe: bool,
 }
@@ -272,20 +272,20 @@ impl Breakers {
     }
 
     /// Has a request ask an upstream, or says for how long none may.
-    pub fn enter(&self, key: String) -> Result<Permit, Duration> {
-        let is_probe = match self.lock().get_mut(&key) {
+    pub fn enter(&self, key: &Arc<str>) -> Result<Permit, Duration> {
+        let is_probe = match self.lock().get_mut(key) {
             None => false,
             Some(breaker) => breaker.enter(Instant::now())?,
         };
         Ok(Permit {
             breakers: self.clone(),
-            key,
+            key: key.clone(),
             is_probe,
         })
     }
 
     /// Looks for what other nodes have learnt, for ever. `keys` are those of all upstreams that there are.
-    pub async fn follow(self, keys: impl Fn() -> Vec<String>) {
+    pub async fn follow(self, keys: impl Fn() -> Vec<Arc<str>>) {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             let keys = keys();
@@ -312,18 +312,7 @@ impl Breakers {
         }
     }
 
-    /// Which are open, by key, and for how long yet.
-    pub fn open(&self) -> BTreeMap<String, Duration> {
-        let now = Instant::now();
-        let breakers = self.lock();
-        let open = breakers.iter().filter_map(|(key, breaker)| {
-            let until = breaker.open.as_ref()?.until;
-            Some((key.clone(), until.saturating_duration_since(now)))
-        });
-        open.collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Breaker>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Breaker>> {
         let breakers = self.0.breakers.lock();
         breakers.unwrap_or_else(PoisonError::into_inner)
     }
@@ -346,7 +335,7 @@ impl Breakers {
         }
     }
 
-    async fn share(self, key: String, change: Change) {
+    async fn share(self, key: Arc<str>, change: Change) {
         match change {
             Change::Closed => {
                 // One that does not hear it finds out by itself.

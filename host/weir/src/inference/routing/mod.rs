@@ -52,7 +52,7 @@ struct Affinity {
     /// Its name in the cache, from the next request on.
     name: String,
     /// Who will be asked first if nothing is remembered under that name.
-    usual: Option<String>,
+    usual: Option<Arc<str>>,
 }
 
 impl Routing {
@@ -92,11 +92,11 @@ impl Routing {
         let random = ids::unlike_any_other().to_be_bytes();
         let seed = name.as_ref().map_or(&random[..], |name| name.as_bytes());
         route.order = order::order(candidates, allowed, seed);
-        let usual = candidates[route.order[0]].key();
+        let usual = candidates[route.order[0]].key.clone();
         if let Some(name) = name {
             let remembered = self.remembered(&name).await;
             if let Some(key) = &remembered {
-                route.prefer(|candidate| candidate.key() == *key);
+                route.prefer(|candidate| *candidate.key == **key);
             }
             let usual = remembered.is_none().then_some(usual);
             route.affinity = Some(Affinity { name, usual });
@@ -111,7 +111,7 @@ impl Routing {
             route.prefer(|candidate| candidate.upstream.name == maker);
         }
         route.order.sort_by_cached_key(|index| {
-            match self.breakers.standing(&candidates[*index].key()) {
+            match self.breakers.standing(&candidates[*index].key) {
                 // For how long does not matter here: those of one kind stay as they stand.
                 Standing::Open(_) => Standing::Open(Duration::ZERO),
                 standing => standing,
@@ -125,8 +125,8 @@ impl Routing {
         let Some(affinity) = &route.affinity else {
             return;
         };
-        let by = by.key();
-        if affinity.usual.as_ref() != Some(&by) {
+        let by = &by.key;
+        if affinity.usual.as_ref() != Some(by) {
             // Whoever does not find it asks the usual one.
             let name = name_in_cache(&affinity.name);
             let _ = self.cache.put_value(&name, by.as_bytes(), REMEMBERED).await;

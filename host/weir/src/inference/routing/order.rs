@@ -11,21 +11,22 @@ use crate::catalog::Candidate;
 /// The draw is weighted rendezvous hashing (Wang and Ravishankar 1998): the same for the same seed, whatever other
 /// candidates there are, so that a conversation moves only if what it was with is gone.
 pub(super) fn order(candidates: &[Candidate], allowed: &[usize], seed: &[u8]) -> Vec<usize> {
-    let mut order = allowed.to_vec();
-    if allowed.len() > 1 {
-        let place = |index: &usize| {
-            let candidate = &candidates[*index];
-            let weight = candidate.weight?;
-            Some(draw(seed, &candidate.key(), weight.get()))
-        };
-        order.sort_by(|a, b| match (place(a), place(b)) {
-            (Some(a), Some(b)) => a.total_cmp(&b),
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (None, None) => Ordering::Equal,
-        });
-    }
-    order
+    let draw_of = |index: &usize| {
+        let candidate = &candidates[*index];
+        let drawn = draw(seed, &candidate.key, candidate.weight?.get());
+        Some(drawn)
+    };
+    let mut drawn: Vec<_> = allowed
+        .iter()
+        .map(|index| (draw_of(index), *index))
+        .collect();
+    drawn.sort_by(|(a, _), (b, _)| match (a, b) {
+        (Some(a), Some(b)) => a.total_cmp(b),
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (None, None) => Ordering::Equal,
+    });
+    drawn.into_iter().map(|(_, index)| index).collect()
 }
 
 /// A number that is the least of several with a probability in proportion to their weights.

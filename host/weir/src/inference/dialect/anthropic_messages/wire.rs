@@ -4,21 +4,9 @@
 //! JSON once its message is: one of a type that is not known here goes on as it came.
 
 use crate::inference::dialect::json::{
-    Extra, Ignored, List, Listed, Raw, Refused, Text, TextOr, Unsupported, object,
+    Extra, Ignored, List, Listed, MAX_EXTRA, MAX_EXTRA_WITHIN, MAX_MESSAGES, MAX_PARTS, MAX_STOPS,
+    MAX_TOOLS, Raw, Refused, Text, TextOr, Unsupported, object,
 };
-
-/// At most so many messages, as of any dialect.
-const MAX_MESSAGES: usize = 8_192;
-/// At most so many blocks in a message, in `system` or in a tool's result.
-const MAX_BLOCKS: usize = 1_024;
-/// At most so many tools.
-const MAX_TOOLS: usize = 512;
-/// At most so many stop sequences.
-const MAX_STOPS: usize = 16;
-/// At most so many unknown fields of the body, or of a tool that an upstream brings.
-const MAX_EXTRA: usize = 64;
-/// At most so many unknown fields of a message or a block: there are many of those.
-const MAX_EXTRA_WITHIN: usize = 16;
 
 object! {
     struct Body<'de> {
@@ -168,7 +156,7 @@ object! {
 }
 
 /// Plain text, or a list of blocks.
-pub(super) type Content<'de> = TextOr<Raw<'de>, MAX_BLOCKS>;
+pub(super) type Content<'de> = TextOr<Raw<'de>, MAX_PARTS>;
 
 impl Listed for Raw<'_> {
     const PLURAL: &'static str = "blocks";

@@ -8,21 +8,9 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 
 use crate::inference::dialect::json::{
-    Extra, Ignored, List, Listed, Raw, Refused, Text, TextOr, Unsupported, object,
+    Extra, Ignored, List, Listed, MAX_EXTRA, MAX_EXTRA_WITHIN, MAX_MESSAGES, MAX_PARTS, MAX_STOPS,
+    MAX_TOOLS, Raw, Refused, Text, TextOr, Unsupported, object,
 };
-
-/// At most so many messages: an empty one takes 30 bytes of the body and ten times that in memory.
-const MAX_MESSAGES: usize = 8_192;
-/// At most so many parts, or tool calls, in a message.
-const MAX_PARTS: usize = 1_024;
-/// At most so many tools; OpenAI takes 128.
-const MAX_TOOLS: usize = 512;
-/// At most so many stop sequences; OpenAI takes 4, others more.
-const MAX_STOPS: usize = 16;
-/// At most so many unknown fields of the body, or of a tool that an upstream brings.
-const MAX_EXTRA: usize = 64;
-/// At most so many unknown fields of a message, a part or a function: there are many of those.
-const MAX_EXTRA_WITHIN: usize = 16;
 
 object! {
     struct Body<'de> {

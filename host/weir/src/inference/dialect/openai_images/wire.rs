@@ -1,11 +1,9 @@
 //! The JSON of a request. What values mean is settled in [`super::request`].
 
-use crate::inference::dialect::json::{Extra, List, Refused, Text, object};
+use crate::inference::dialect::json::{Extra, List, MAX_EXTRA, Refused, Text, object};
 
 /// At most so many images to make others of; OpenAI takes 16.
 pub(super) const MAX_IMAGES: usize = 16;
-/// At most so many unknown fields.
-const MAX_EXTRA: usize = 64;
 
 object! {
     struct Body<'de> {

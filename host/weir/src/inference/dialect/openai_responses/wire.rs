@@ -3,21 +3,12 @@
 //! What values mean is settled in [`super::request`], [`super::input`] and [`super::tools`].
 
 use crate::inference::dialect::json::{
-    Extra, Ignored, List, Listed, Raw, Refused, Text, TextOr, Unsupported, object,
+    Extra, Ignored, List, Listed, MAX_EXTRA, MAX_EXTRA_WITHIN, MAX_MESSAGES, MAX_PARTS, MAX_TOOLS,
+    Raw, Refused, Text, TextOr, Unsupported, object,
 };
 
-/// At most so many items, as messages of any dialect.
-const MAX_ITEMS: usize = 8_192;
-/// At most so many parts in an item.
-const MAX_PARTS: usize = 1_024;
-/// At most so many tools.
-const MAX_TOOLS: usize = 512;
 /// At most so many things to include; OpenAI knows seven.
 const MAX_INCLUDE: usize = 32;
-/// At most so many unknown fields of the body, or of a tool that an upstream brings.
-const MAX_EXTRA: usize = 64;
-/// At most so many unknown fields of an item or a part: there are many of those.
-const MAX_EXTRA_WITHIN: usize = 16;
 
 object! {
     struct Body<'de> {
@@ -171,7 +162,7 @@ object! {
 }
 
 /// Plain text, or a list of items.
-pub(super) type Input<'de> = TextOr<Item<'de>, MAX_ITEMS>;
+pub(super) type Input<'de> = TextOr<Item<'de>, MAX_MESSAGES>;
 
 impl Listed for Item<'_> {
     const PLURAL: &'static str = "items";

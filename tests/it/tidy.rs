@@ -8,8 +8,12 @@ use std::path::{Path, PathBuf};
 use self::imports::Imports;
 
 /// Which of the host's crates may depend on which others.
-const WALLS: [(&str, &[&str]); 4] = [
-    ("weir", &["weir-ledger", "weir-sandbox", "weir-storage"]),
+const WALLS: [(&str, &[&str]); 5] = [
+    (
+        "weir",
+        &["weir-egress", "weir-ledger", "weir-sandbox", "weir-storage"],
+    ),
+    ("weir-egress", &["weir-storage"]),
     ("weir-ledger", &["weir-storage"]),
     ("weir-sandbox", &["weir-storage"]),
     ("weir-storage", &[]),

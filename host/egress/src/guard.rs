@@ -1,0 +1,247 @@
+//! The way of a request, stage by stage, redirects included: the one place where their order stands.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http::header::{self, HeaderValue};
+use http::{HeaderMap, Method};
+use tokio::time::Instant;
+
+use crate::MAX_REDIRECTS;
+use crate::network::Network;
+use crate::origin::Address;
+use crate::outside::{Answer, Bounds, Failure, Message, Outside, redirects};
+use crate::policy::Policy;
+use crate::refusal::{Refusal, Rule, Stage};
+use crate::request::{Credential, Request, Response, strip_for_another_origin, vet_headers};
+use crate::resolver::Resolver;
+use crate::target::Target;
+
+/// What all requests of a guard have in common.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Whose certificates are believed.
+    pub tls: rustls::ClientConfig,
+    /// What servers are told of who asks.
+    pub user_agent: HeaderValue,
+}
+
+/// The only way out for what a stranger, such as a model or a plugin, wants sent.
+#[derive(Debug, Clone)]
+pub struct Guard {
+    network: Network,
+    user_agent: HeaderValue,
+}
+
+impl Guard {
+    /// A guard that asks this resolver for addresses.
+    pub fn new(settings: Settings, resolver: Resolver) -> Self {
+        Self {
+            network: Network::new(settings.tls, resolver),
+            user_agent: settings.user_agent,
+        }
+    }
+
+    /// Sends a request within a policy, and reads its answer.
+    ///
+    /// Dropping the future closes the connection.
+    ///
+    /// # Errors
+    ///
+    /// A [`Refusal`] says which rule was broken, and whether anything was sent.
+    pub async fn fetch(&self, request: Request, policy: &Policy) -> Result<Response, Refusal> {
+        walk(&self.network, &self.user_agent, request, policy).await
+    }
+}
+
+/// Where the request has got to.
+struct Leg {
+    target: Target,
+    method: Method,
+    headers: HeaderMap,
+    body: Bytes,
+    credential: Option<Credential>,
+}
+
+/// Takes a request all its way.
+pub(crate) async fn walk<O: Outside>(
+    outside: &O,
+    user_agent: &HeaderValue,
+    request: Request,
+    policy: &Policy,
+) -> Result<Response, Refusal> {
+    let bounds = Bounds {
+        deadline: Instant::now() + policy.timeout,
+        max_bytes: policy.max_bytes,
+    };
+    let mut leg = begin(request, policy).map_err(|rule| refusal(rule, 0, false))?;
+    let mut followed = 0;
+    loop {
+        let outcome = leg.send(outside, user_agent, policy, bounds).await;
+        let answer = outcome
+            .map_err(|failure| refusal(failure.rule, followed, failure.sent || followed > 0))?;
+        let Some(location) = location(&answer) else {
+            return Ok(Response {
+                status: answer.status,
+                headers: answer.headers,
+                body: answer.body,
+                truncated: answer.truncated,
+                url: leg.target.url.into(),
+            });
+        };
+        followed += 1;
+        let next =
+            location.and_then(|location| leg.follow(answer.status, &location, followed, policy));
+        leg = next.map_err(|rule| refusal(rule, followed, true))?;
+    }
+}
+
+/// What a redirect leads to is refused as a redirect, unless it was the connection or the answer that failed.
+fn refusal(rule: Rule, followed: usize, sent: bool) -> Refusal {
+    let stage = match rule.stage() {
+        stage @ (Stage::Connect | Stage::Response) => stage,
+        _ if followed > 0 => Stage::Redirect,
+        stage => stage,
+    };
+    Refusal { stage, rule, sent }
+}
+
+/// All that can be said of a request before anybody is asked.
+fn begin(request: Request, policy: &Policy) -> Result<Leg, Rule> {
+    let target = Target::vet(&request.url, &request.method, policy)?;
+    if request.body.len() > policy.max_bytes {
+        return Err(Rule::BodyTooLarge(policy.max_bytes));
+    }
+    let headers = vet_headers(&request, policy)?;
+    if let Some(credential) = &request.credential {
+        credential.check(&target, &request.method)?;
+        credential.header()?;
+    }
+    Ok(Leg {
+        target,
+        headers,
+        method: request.method,
+        body: request.body,
+        credential: request.credential,
+    })
+}
+
+/// Where an answer leads, if anywhere. Two places are none.
+fn location(answer: &Answer) -> Option<Result<String, Rule>> {
+    if !redirects(answer.status) {
+        return None;
+    }
+    let mut all = answer.headers.get_all(header::LOCATION).iter();
+    let first = all.next()?;
+    let text = std::str::from_utf8(first.as_bytes());
+    Some(match (text, all.next()) {
+        (Ok(text), None) => Ok(text.to_owned()),
+        _ => Err(Rule::Malformed("it is not one text")),
+    })
+}
+
+impl Leg {
+    /// Resolves, vets every address, and sends.
+    async fn send<O: Outside>(
+        &self,
+        outside: &O,
+        user_agent: &HeaderValue,
+        policy: &Policy,
+        bounds: Bounds,
+    ) -> Result<Answer, Failure> {
+        let unsent = |rule| Failure { rule, sent: false };
+        let origin = &self.target.origin;
+        let addresses = match &origin.host {
+            Address::Ip(address) => vec![*address],
+            Address::Name(name) => outside
+                .resolve(name, bounds.deadline)
+                .await
+                .map_err(unsent)?,
+        };
+        if addresses.is_empty() {
+            return Err(unsent(Rule::Unresolved));
+        }
+        // A literal address has been vetted with its URL.
+        if !self.target.is_exempt && matches!(origin.host, Address::Name(_)) {
+            for address in &addresses {
+                if let Some(special) = policy.refuses(*address) {
+                    return Err(unsent(Rule::Resolved(special)));
+                }
+            }
+        }
+        let addresses: Vec<_> = addresses
+            .into_iter()
+            .map(|address| SocketAddr::new(address, origin.port))
+            .collect();
+        let message = self.message(user_agent).map_err(unsent)?;
+        outside
+            .exchange(&self.target, &addresses, message, bounds)
+            .await
+    }
+
+    fn message(&self, user_agent: &HeaderValue) -> Result<Message, Rule> {
+        let mut headers = self.headers.clone();
+        let host = HeaderValue::try_from(self.target.origin.authority());
+        let host = host.map_err(|_| Rule::Malformed("its host is no header"))?;
+        headers.insert(header::HOST, host);
+        headers.insert(header::USER_AGENT, user_agent.clone());
+        // Nothing is unpacked here, so that nothing unpacks to more than was read.
+        headers.insert(
+            header::ACCEPT_ENCODING,
+            HeaderValue::from_static("identity"),
+        );
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        if let Some(credential) = &self.credential {
+            let (name, value) = credential.header()?;
+            headers.insert(name, value);
+        }
+        Ok(Message {
+            method: self.method.clone(),
+            headers,
+            body: self.body.clone(),
+        })
+    }
+
+    /// The next leg, vetted as the first was. What has been dropped does not come back.
+    fn follow(
+        mut self,
+        status: u16,
+        location: &str,
+        followed: usize,
+        policy: &Policy,
+    ) -> Result<Self, Rule> {
+        if !policy.redirects {
+            return Err(Rule::RedirectRefused);
+        }
+        if followed > MAX_REDIRECTS {
+            return Err(Rule::TooManyRedirects);
+        }
+        let becomes_get = match status {
+            303 => self.method != Method::HEAD,
+            301 | 302 => self.method == Method::POST,
+            _ => false,
+        };
+        if becomes_get {
+            self.method = Method::GET;
+            self.body = Bytes::new();
+            self.headers.remove(header::CONTENT_TYPE);
+            self.headers.remove(header::CONTENT_LANGUAGE);
+        }
+        let next = Target::vet(&self.target.resolve(location)?, &self.method, policy)?;
+        let was = &self.target.origin;
+        if was.is_https && !next.origin.is_https {
+            return Err(Rule::Downgrade);
+        }
+        if *was != next.origin {
+            if !self.body.is_empty() {
+                return Err(Rule::BodyElsewhere);
+            }
+            self.credential = None;
+            strip_for_another_origin(&mut self.headers);
+        }
+        let is_bound = |credential: &Credential| credential.check(&next, &self.method).is_ok();
+        self.credential = self.credential.filter(is_bound);
+        self.target = next;
+        Ok(self)
+    }
+}

@@ -1,0 +1,85 @@
+//! Which names may be those of public hosts, before anybody is asked for their addresses.
+
+/// Names that have no public host, and all below them. Resolvers answer many of them from a file, a search list or
+/// multicast, so that not even the question belongs outside.
+const SPECIAL: [(&str, &str); 31] = [
+    // The IANA special-use domain names.
+    ("alt", "is not of the DNS (RFC 9476)"),
+    ("arpa", "is infrastructure of the DNS (RFC 3172, RFC 8375)"),
+    ("example", "is for documentation (RFC 6761)"),
+    ("invalid", "is invalid (RFC 6761)"),
+    ("local", "is of the local link (RFC 6762)"),
+    ("localhost", "is loopback (RFC 6761)"),
+    ("onion", "is not of the DNS (RFC 7686)"),
+    ("test", "is for tests (RFC 6761)"),
+    // Reserved or refused by ICANN, since private networks use them.
+    ("corp", "is of a private network"),
+    ("home", "is of a private network"),
+    ("internal", "is of a private network"),
+    ("mail", "is of a private network"),
+    // Not delegated, and used by private networks all the same (RFC 6762, appendix G).
+    ("domain", "is of a private network"),
+    ("intranet", "is of a private network"),
+    ("lan", "is of a private network"),
+    ("localdomain", "is of a private network"),
+    ("private", "is of a private network"),
+    ("router", "is of a private network"),
+    ("workgroup", "is of a private network"),
+    // Not delegated; what clusters and containers call themselves.
+    ("cluster", "is of a cluster"),
+    ("consul", "is of a cluster"),
+    ("default", "is of a cluster"),
+    ("docker", "is of a cluster"),
+    ("kube-system", "is of a cluster"),
+    ("kubernetes", "is of a cluster"),
+    ("nomad", "is of a cluster"),
+    ("svc", "is of a cluster"),
+    // Not of the DNS, but of resolvers of their own.
+    ("bit", "is not of the DNS"),
+    ("eth", "is not of the DNS"),
+    ("i2p", "is not of the DNS"),
+    // Below a public zone, and answered inside of a cloud only.
+    ("metadata.goog", "is that of a cloud's metadata"),
+];
+
+/// The most octets of a name, its dots included (RFC 1035).
+const MAX_NAME: usize = 253;
+
+/// The most octets of a label.
+const MAX_LABEL: usize = 63;
+
+/// Checks a name in lower case, without the dot that may end it.
+///
+/// # Errors
+///
+/// Says what is wrong with it, as a predicate.
+pub(crate) fn check(name: &str) -> Result<(), &'static str> {
+    if name.len() > MAX_NAME {
+        return Err("has more than 253 octets");
+    }
+    let mut labels = 0;
+    for label in name.split('.') {
+        labels += 1;
+        if label.is_empty() {
+            return Err("has an empty label");
+        }
+        if label.len() > MAX_LABEL {
+            return Err("has a label of more than 63 octets");
+        }
+        // Underscores are no part of a host's name, but of many a host's.
+        let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        if !label.bytes().all(is_legal) || label.starts_with('-') || label.ends_with('-') {
+            return Err("has a label that no public host has");
+        }
+    }
+    if labels == 1 {
+        return Err("is a single label, which is looked for in the local network");
+    }
+    for (special, what) in SPECIAL {
+        let below = name.strip_suffix(special);
+        if below.is_some_and(|below| below.is_empty() || below.ends_with('.')) {
+            return Err(what);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! The network: a connection of its own for each message, to an address that has been vetted.
+//!
+//! There is no pool: a connection that is used again would belong to a look-up of the past, and to a name. A handshake
+//! more is nothing beside what a tool's call takes.
+//!
+//! **Invariant:** only [`dial`] opens a connection, and only to an address that it is handed. No name reaches it, and
+//! no proxy of the environment is asked.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+use tokio_rustls::TlsConnector;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::origin::Address;
+use crate::outside::{Answer, Bounds, Failure, Message, Outside, redirects};
+use crate::refusal::{Rule, Stage};
+use crate::resolver::Resolver;
+use crate::target::Target;
+
+/// How long one of several addresses may take before the next one is tried.
+const CONNECT: Duration = Duration::from_secs(3);
+
+/// Bytes of an answer's head.
+const MAX_HEAD_BYTES: usize = 64 << 10;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Network {
+    tls: Arc<rustls::ClientConfig>,
+    resolver: Resolver,
+}
+
+impl Network {
+    pub(crate) fn new(tls: rustls::ClientConfig, resolver: Resolver) -> Self {
+        Self {
+            tls: Arc::new(tls),
+            resolver,
+        }
+    }
+
+    async fn connect(
+        &self,
+        target: &Target,
+        addresses: &[SocketAddr],
+        deadline: Instant,
+    ) -> Result<Stream, Rule> {
+        let tcp = dial(addresses, deadline).await?;
+        if !target.origin.is_https {
+            return Ok(Box::new(tcp));
+        }
+        let name = match &target.origin.host {
+            Address::Ip(address) => ServerName::IpAddress((*address).into()),
+            Address::Name(name) => ServerName::try_from(name.clone())
+                .map_err(|_| Rule::Tls("the host's name can be in no certificate".into()))?,
+        };
+        let connecting = TlsConnector::from(Arc::clone(&self.tls)).connect(name, tcp);
+        match timeout_at(deadline, connecting).await {
+            Ok(Ok(stream)) => Ok(Box::new(stream)),
+            // Such as a certificate that has expired, or is another's.
+            Ok(Err(error)) => Err(Rule::Tls(error.to_string())),
+            Err(_) => Err(Rule::TimedOut(Stage::Connect)),
+        }
+    }
+}
+
+impl Outside for Network {
+    async fn resolve(&self, name: &str, deadline: Instant) -> Result<Vec<IpAddr>, Rule> {
+        match timeout_at(deadline, self.resolver.resolve(name)).await {
+            Ok(Ok(addresses)) => Ok(addresses),
+            Ok(Err(_)) => Err(Rule::Unresolved),
+            Err(_) => Err(Rule::TimedOut(Stage::Dns)),
+        }
+    }
+
+    async fn exchange(
+        &self,
+        target: &Target,
+        addresses: &[SocketAddr],
+        message: Message,
+        bounds: Bounds,
+    ) -> Result<Answer, Failure> {
+        let connected = self.connect(target, addresses, bounds.deadline).await;
+        let stream = connected.map_err(|rule| Failure { rule, sent: false })?;
+        let speaking = speak(stream, target, message, bounds.max_bytes);
+        match timeout_at(bounds.deadline, speaking).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(rule)) => Err(Failure { rule, sent: true }),
+            Err(_) => Err(Failure {
+                rule: Rule::TimedOut(Stage::Response),
+                sent: true,
+            }),
+        }
+    }
+}
+
+/// A connection, with TLS or without.
+type Stream = Box<dyn Duplex>;
+
+trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Duplex for S {}
+
+/// Connects to the first address that takes a connection, and makes sure that it is the one.
+async fn dial(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Rule> {
+    for address in addresses {
+        let until = deadline.min(Instant::now() + CONNECT);
+        let Ok(Ok(stream)) = timeout_at(until, TcpStream::connect(address)).await else {
+            continue;
+        };
+        if stream.peer_addr().ok() != Some(*address) {
+            return Err(Rule::Peer);
+        }
+        // Refused on a connection that is gone already, which whoever writes to it hears of.
+        let _ = stream.set_nodelay(true);
+        return Ok(stream);
+    }
+    match Instant::now() < deadline {
+        true => Err(Rule::Unreachable),
+        false => Err(Rule::TimedOut(Stage::Connect)),
+    }
+}
+
+/// Says one message, and reads its answer.
+async fn speak(
+    stream: Stream,
+    target: &Target,
+    message: Message,
+    max_bytes: usize,
+) -> Result<Answer, Rule> {
+    let mut request = http::Request::new(Full::new(message.body));
+    *request.method_mut() = message.method;
+    *request.uri_mut() = http::Uri::from(target.path_and_query.clone());
+    *request.headers_mut() = message.headers;
+    let (mut sender, connection) = http1::Builder::new()
+        .max_buf_size(MAX_HEAD_BYTES)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(|_| Rule::BrokeOff)?;
+    // Ends with this call, whatever becomes of it.
+    let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
+    let answer = sender.send_request(request).await;
+    let (head, body) = answer.map_err(|_| Rule::BrokeOff)?.into_parts();
+    let status = head.status.as_u16();
+    let is_redirect = redirects(status) && head.headers.contains_key(header::LOCATION);
+    let (body, truncated) = match is_redirect {
+        true => (Bytes::new(), false),
+        false => {
+            let mut encodings = head.headers.get_all(header::CONTENT_ENCODING).iter();
+            if !encodings.all(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+                return Err(Rule::Encoded);
+            }
+            read(body, max_bytes).await?
+        }
+    };
+    Ok(Answer {
+        status,
+        headers: head.headers,
+        body,
+        truncated,
+    })
+}
+
+/// Reads a body up to a bound, and says whether there is more of it.
+async fn read(mut body: Incoming, max_bytes: usize) -> Result<(Bytes, bool), Rule> {
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|_| Rule::BrokeOff)?.into_data() else {
+            continue;
+        };
+        let room = max_bytes - whole.len();
+        if data.len() > room {
+            whole.extend_from_slice(&data[..room]);
+            return Ok((whole.freeze(), true));
+        }
+        whole.extend_from_slice(&data);
+    }
+    Ok((whole.freeze(), false))
+}

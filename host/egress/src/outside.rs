@@ -1,0 +1,64 @@
+//! What the guard needs of the outside, and what goes there and comes back.
+
+use std::net::{IpAddr, SocketAddr};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method};
+use tokio::time::Instant;
+
+use crate::refusal::Rule;
+use crate::target::Target;
+
+/// Where names are resolved and messages go: the network, or a script that says what would happen there.
+pub(crate) trait Outside: Sync {
+    /// Every address of a name.
+    fn resolve(
+        &self,
+        name: &str,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<Vec<IpAddr>, Rule>> + Send;
+
+    /// Sends a message to the first of these addresses that takes it, all of which have been vetted.
+    fn exchange(
+        &self,
+        target: &Target,
+        addresses: &[SocketAddr],
+        message: Message,
+        bounds: Bounds,
+    ) -> impl Future<Output = Result<Answer, Failure>> + Send;
+}
+
+/// A request as it goes onto the wire.
+#[derive(Debug, Clone)]
+pub(crate) struct Message {
+    pub(crate) method: Method,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) deadline: Instant,
+    pub(crate) max_bytes: usize,
+}
+
+/// What came back. That of a redirect has no body.
+#[derive(Debug, Clone)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    pub(crate) truncated: bool,
+}
+
+/// What failed, and whether it was after the message had begun to go out.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    pub(crate) rule: Rule,
+    pub(crate) sent: bool,
+}
+
+/// Whether an answer of this status leads elsewhere, if it says where.
+pub(crate) fn redirects(status: u16) -> bool {
+    matches!(status, 301 | 302 | 303 | 307 | 308)
+}

@@ -1,0 +1,102 @@
+//! How a webhook says that it is from here: [Standard Webhooks](https://www.standardwebhooks.com), version 1.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use http::HeaderMap;
+use http::header::{HeaderName, HeaderValue};
+use sha2::Sha256;
+use weir_storage::secrets::Secret;
+
+/// What a receiver's copy of a secret begins with; base64 follows.
+const PREFIX: &str = "whsec_";
+
+/// Bytes that a secret has (`openssl rand -base64 32`).
+const KEY_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
+
+/// Why a webhook cannot be signed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SigningError {
+    /// Not `whsec_` and base64 of 24 to 64 bytes.
+    #[error("the secret is not {PREFIX} and base64 of 24 to 64 bytes")]
+    Secret,
+    /// An id that no header could hold, or that a dot could lengthen.
+    #[error("the message's id is empty, or holds a dot or what is not visible ASCII")]
+    Id,
+}
+
+/// The headers that sign a body: `webhook-id`, `webhook-timestamp` and `webhook-signature`, for
+/// [`Request::host_headers`](crate::Request::host_headers).
+///
+/// The id is the same for every attempt of one message, so that its receiver can tell repeats; the time is that of the
+/// attempt, in seconds of the Unix epoch.
+///
+/// # Errors
+///
+/// Says what is wrong with the secret or the id, and quotes neither.
+pub fn headers(
+    secret: &Secret,
+    id: &str,
+    timestamp_s: u64,
+    body: &[u8],
+) -> Result<HeaderMap, SigningError> {
+    let key = secret.expose().trim().strip_prefix(PREFIX);
+    let key = key.and_then(|key| STANDARD.decode(key).ok());
+    let key = key.filter(|key| KEY_BYTES.contains(&key.len()));
+    let key = key.ok_or(SigningError::Secret)?;
+    if id.is_empty()
+        || !id
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b'.')
+    {
+        return Err(SigningError::Id);
+    }
+    let mut mac = Hmac::<Sha256>::new_from_slice(&key).map_err(|_| SigningError::Secret)?;
+    mac.update(format!("{id}.{timestamp_s}.").as_bytes());
+    mac.update(body);
+    let signature = format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()));
+    let mut headers = HeaderMap::with_capacity(3);
+    for (name, value) in [
+        ("webhook-id", id.to_owned()),
+        ("webhook-timestamp", timestamp_s.to_string()),
+        ("webhook-signature", signature),
+    ] {
+        let value = HeaderValue::try_from(value).map_err(|_| SigningError::Id)?;
+        headers.insert(HeaderName::from_static(name), value);
+    }
+    Ok(headers)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    /// The example of the specification's reference libraries.
+    #[test]
+    fn a_signature_is_that_of_the_reference_libraries() {
+        let secret = Secret::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".into());
+        let body = br#"{"test": 2432232314}"#;
+        let id = "msg_p5jXN8AQM9LWM0D4loKWxJek";
+        let headers = headers(&secret, id, 1_614_265_330, body).unwrap();
+        assert_eq!(headers["webhook-id"], id);
+        assert_eq!(headers["webhook-timestamp"], "1614265330");
+        assert_eq!(
+            headers["webhook-signature"],
+            "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+        );
+    }
+
+    #[test]
+    fn what_cannot_sign_is_refused() {
+        let sound = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+        for secret in ["", "whsec_", "whsec_c2hvcnQ=", "whsec_!", &sound[6..]] {
+            let refused = headers(&Secret::new(secret.into()), "m", 1, b"");
+            assert_eq!(refused, Err(SigningError::Secret), "{secret}");
+        }
+        for id in ["", "a.b", "a b", "é", "a\n"] {
+            let refused = headers(&Secret::new(sound.into()), id, 1, b"");
+            assert_eq!(refused, Err(SigningError::Id), "{id:?}");
+        }
+    }
+}

@@ -19,8 +19,8 @@
 ;;   28 (a header takes 16 bytes, a part of a body 12); emit = 1, list; wait = 2, milliseconds; done = 3.
 ;; - What `body` and `end` return takes 68 bytes: the events at 0, then at 8 whether there is a failure.
 ;; - An event takes 120 bytes and is aligned to 8, its payload at 8: block-start = 1, index, then the
-;;   block at 12 (text = 0); fragment = 2, index, then the text at 12; block-end = 6, index;
-;;   finish = 11, reason (stop = 0).
+;;   block at 12 (text = 0); fragment = 2, index, then the text at 12; block-end = 7, index;
+;;   finish = 12, reason (stop = 0).
 
 (import "[export]weir:plugin/adapter@0.2.0" "[resource-new]exchange" (func $resource_new (param i32) (result i32)))
 (import "[export]weir:plugin/adapter@0.2.0" "[resource-drop]exchange" (func $resource_drop (param i32)))
@@ -66,10 +66,10 @@
 (data $fragment (i32.const 504) "\02\00\00\00\00\00\00\00" "\00\00\00\00\28\00\00\00\02\00\00\00")
 
 ;; The third event: block-end, index 0.
-(data $block_end (i32.const 624) "\06\00\00\00\00\00\00\00" "\00\00\00\00")
+(data $block_end (i32.const 624) "\07\00\00\00\00\00\00\00" "\00\00\00\00")
 
 ;; The fourth event: finish, stop.
-(data $finish (i32.const 744) "\0b\00\00\00\00\00\00\00" "\00\00\00\00")
+(data $finish (i32.const 744) "\0c\00\00\00\00\00\00\00" "\00\00\00\00")
 
 ;; What `head`, `body` and `end` return, at 896: all zeros, for ok as for no events and no failure.
 (data $nothing (i32.const 896) "\00\00\00\00\00\00\00\00\00\00\00\00")

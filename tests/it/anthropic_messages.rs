@@ -528,6 +528,22 @@ async fn an_upstream_of_another_dialect_is_told_what_it_can_be_and_the_client_wh
             json!({ "messages": [{ "role": "user", "content": [{ "type": "search_result", "title": "t" }] }] }),
             "messages[0]",
         ),
+        (
+            // What says the system and what tools gave are messages of their own upstream.
+            json!({ "system": "s", "messages": [
+                { "role": "user", "content": "look" },
+                { "role": "assistant", "content": [{ "type": "tool_use", "id": "c", "name": "look", "input": {} }] },
+                { "role": "user", "content": [
+                    { "type": "tool_result", "tool_use_id": "c", "content": "sun" },
+                    { "type": "search_result", "title": "t" },
+                ] },
+            ] }),
+            "messages[2]",
+        ),
+        (
+            json!({ "system": [{ "type": "search_result", "title": "t" }] }),
+            "system",
+        ),
     ] {
         let answer = client.post("/v1/messages", &asked(&fields)).await;
         let error = answer.error(400, "UNSUPPORTED_PARAMETER");

@@ -1,7 +1,7 @@
 //! The `openai` adapter on a scripted upstream: what goes out, what comes back.
 
-use serde_json::json;
-use tests::{Gateway, Reply, Upstream, chat};
+use serde_json::{Value, json};
+use tests::{Gateway, Reply, Upstream, chat, chunks};
 
 #[tokio::test]
 async fn a_rich_request_reaches_the_upstream_whole() {
@@ -185,6 +185,78 @@ async fn a_field_that_could_change_the_answer_is_refused_by_name_and_nothing_sen
         assert_eq!(error["param"], field, "{error}");
     }
     assert_eq!(upstream.count(), 0);
+}
+
+#[tokio::test]
+async fn how_likely_each_token_was_is_told_to_those_who_ask_an_upstream_of_their_dialect() {
+    let upstream = Upstream::start().await;
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let token = |token: &str| {
+        let likely = json!({ "token": token, "logprob": -0.25, "bytes": token.as_bytes() });
+        let mut entry = likely.clone();
+        entry["top_logprobs"] = json!([likely, { "token": "x", "logprob": -2, "bytes": null }]);
+        entry
+    };
+    let of = |tokens: &[&str]| {
+        let tokens: Vec<_> = tokens.iter().copied().map(token).collect();
+        json!({ "content": tokens, "refusal": null })
+    };
+    let reply = |choice: Value, usage: Value| json!({ "choices": [choice], "usage": usage });
+    let usage = json!({ "prompt_tokens": 9, "completion_tokens": 2 });
+    let whole = reply(
+        json!({
+            "index": 0, "message": { "content": "Hi you" }, "logprobs": of(&["Hi", " you"]), "finish_reason": "stop",
+        }),
+        usage.clone(),
+    );
+    let piece = |text: &str| {
+        let choice = json!({ "index": 0, "delta": { "content": text }, "logprobs": of(&[text]) });
+        reply(choice, Value::Null).to_string()
+    };
+    let stream = || {
+        let end = json!({ "index": 0, "delta": {}, "logprobs": null, "finish_reason": "stop" });
+        let end = reply(end, usage.clone()).to_string();
+        Reply::events([piece("Hi"), piece(" you"), end, "[DONE]".to_owned()])
+    };
+
+    let mut body = chat("scripted", "x");
+    body["logprobs"] = json!(true);
+    body["top_logprobs"] = json!(2);
+    upstream.will(Reply::json(200, &whole));
+    let answer = gateway.client().post("/chat", &body).await;
+    assert_eq!(answer.content(), "Hi you");
+    let choice = answer.json()["choices"][0].clone();
+    assert_eq!(choice["logprobs"], of(&["Hi", " you"]));
+    let sent = upstream.next_request().await.json();
+    assert_eq!(sent["logprobs"], true);
+    assert_eq!(sent["top_logprobs"], 2);
+    let charged = answer.json()["usage"].clone();
+    assert_eq!(charged["completion_tokens"], 2);
+
+    body["stream"] = json!(true);
+    upstream.will(stream());
+    let events = gateway.client().stream("/chat", &body).await.rest().await;
+    let events = chunks(&events);
+    let told: Vec<_> = events
+        .iter()
+        .map(|chunk| chunk["choices"][0]["logprobs"].clone())
+        .filter(|logprobs| !logprobs.is_null())
+        .collect();
+    assert_eq!(told, [of(&["Hi"]), of(&[" you"])]);
+    // Many times the text's bytes, and none of them counts as output.
+    assert_eq!(events.last().expect("an end")["usage"], charged);
+
+    // Some servers tell those who did not ask, too.
+    upstream.will(Reply::json(200, &whole));
+    let answer = gateway.chat("scripted", "x").await;
+    assert_eq!(answer.json()["choices"][0]["logprobs"], Value::Null);
+
+    let mut body = chat("demo", "x");
+    body["logprobs"] = json!(true);
+    let gateway = Gateway::start().await;
+    let answer = gateway.client().post("/chat", &body).await;
+    let error = answer.error(400, "UNSUPPORTED_PARAMETER");
+    assert_eq!(error["param"], "logprobs");
 }
 
 #[tokio::test]

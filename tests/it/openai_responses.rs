@@ -617,7 +617,7 @@ async fn what_an_upstream_cannot_be_told_is_named_as_the_client_calls_it() {
         ),
         (
             json!({ "input": [{ "role": "user", "content": [{ "type": "input_text", "text": "x", "novelty": 1 }] }] }),
-            "input",
+            "input[0].novelty",
             "UNSUPPORTED_PARAMETER",
         ),
         (json!({ "store": true }), "store", "INVALID_REQUEST"),

@@ -227,6 +227,27 @@ async fn what_is_not_charged_is_not_said() {
     assert_eq!(upstream.count(), 1);
 }
 
+#[tokio::test]
+async fn an_error_about_a_message_names_the_clients_own_behind_a_session() {
+    let upstream = Upstream::start().await;
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let client = gateway.client();
+    upstream.will(Reply::chat("hi"));
+    say(&client, "s", "hello").await;
+    for (theirs, own) in [
+        ("messages[2].content[0]", "messages[0].content[0]"),
+        ("messages[1].content", "session_id"),
+        ("messages[9]", "messages[9]"),
+        ("messages", "messages"),
+    ] {
+        let error = json!({ "error": { "message": "no", "param": theirs } });
+        upstream.will(Reply::json(400, &error));
+        let refused = client.post("/chat", &question("s", "and?")).await;
+        let error = refused.error(400, "UPSTREAM_REJECTED");
+        assert_eq!(error["param"], own, "{error}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn turns_at_the_same_time_do_not_lose_one_another() {
     on_each(async |builder, upstream| {

@@ -20,9 +20,9 @@ use crate::adapter::{
     Setting, Step, Task,
 };
 use crate::chat::{
-    Block, CallKind, ChatRequest, Content, File, FinishReason, FunctionTool, Image, ImageRequest,
-    Media, Message, Part, Reasoning, ReasoningRequest, ResponseFormat, Role, Source, Tool,
-    ToolCall, ToolChoice, ToolContent, ToolKind, ToolResult, Usage,
+    Block, CallKind, ChatRequest, Citation, Content, File, FinishReason, Fragment, FunctionTool,
+    Image, ImageRequest, Media, Message, Part, Reasoning, ReasoningRequest, ResponseFormat, Role,
+    Source, Tool, ToolCall, ToolChoice, ToolContent, ToolKind, ToolResult, Usage,
 };
 
 /// Nothing asked about reasoning.
@@ -486,10 +486,9 @@ fn check_order(events: &[Event], is_whole: bool) {
                     _ => {}
                 }
             }
-            Event::Citation(citation) => {
-                let mut blocks = open.iter();
-                let found = blocks.find(|(index, _, _)| *index == citation.index);
-                let (_, block, _) = found.expect("a citation of an open block");
+            Event::Citation(Citation { index, .. }) | Event::Logprobs(Fragment { index, .. }) => {
+                let found = open.iter().find(|(known, _, _)| known == index);
+                let (_, block, _) = found.expect("an open block");
                 assert!(matches!(block, Block::Text | Block::Refusal));
             }
             Event::BlockEnd(index) => {
@@ -597,6 +596,7 @@ fn line(event: &Event) -> String {
                 known(&citation.cited_text),
             )
         }
+        Event::Logprobs(piece) => format!("{} logprobs {}", piece.index, piece.text),
         Event::BlockEnd(index) => format!("{index} ends"),
         Event::Opaque(opaque) => format!(
             "{} {} {}",

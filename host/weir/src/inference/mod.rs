@@ -128,7 +128,7 @@ async fn begin(
     held: impl Send + 'static,
     payer: Payer,
     context: RequestContext,
-    resolved: Resolved,
+    mut resolved: Resolved,
     factors: PriceFactors,
     asked: Asked,
 ) -> Result<Response, ApiError> {
@@ -180,6 +180,7 @@ async fn begin(
         Relay::plain(dialect, head, meter, bounds.clone(), context.clone())
     };
     relay.occupy(held);
+    relay.place_messages(std::mem::take(&mut resolved.origins));
     if let Some(session) = session {
         relay.go_on_with(session);
     }

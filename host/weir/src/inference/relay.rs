@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::dialect::{AnswerHead, Billed, Chunks, Dialect, Whole};
+use super::dialect::{AnswerHead, Billed, Chunks, Dialect, Origin, Whole};
 use super::error::{ExchangeError, Phase};
 use super::idempotency::KeptAnswer;
 use super::media::MediaPieces;
@@ -74,6 +74,8 @@ pub struct Relay {
     /// Advisory fields that the upstream cannot be told.
     ignored: Vec<String>,
     dialect: Dialect,
+    /// Where each of the request's messages stands in what the client sent.
+    origins: Vec<Origin>,
     client: Client,
     hung_up_at: Option<Instant>,
     bounds: Bounds,
@@ -158,6 +160,7 @@ impl Relay {
             asked: false,
             ignored: Vec::new(),
             dialect,
+            origins: Vec::new(),
             client,
             hung_up_at: None,
             bounds,
@@ -169,6 +172,11 @@ impl Relay {
     /// Holds what the request occupies until its client hears how it ended.
     pub fn occupy(&mut self, held: impl Send + 'static) {
         self.held = Some(Box::new(held));
+    }
+
+    /// Notes where each of the request's messages stands in what the client sent, for errors about them.
+    pub fn place_messages(&mut self, origins: Vec<Origin>) {
+        self.origins = origins;
     }
 
     /// Whether the client wants the answer as it is made.
@@ -407,7 +415,14 @@ impl Relay {
 
     /// Ends a request that failed: charges for what was delivered of it, or gives back what was held, then tells
     /// the client.
-    pub async fn fail(mut self, error: ExchangeError) {
+    pub async fn fail(mut self, mut error: ExchangeError) {
+        if let ExchangeError::Failure(failure) = &mut error {
+            for said in failure.param.iter_mut().chain([&mut failure.text]) {
+                if let Some(own) = self.dialect.of_message(said, &self.origins) {
+                    *said = own;
+                }
+            }
+        }
         self.context.note_failure(&error);
         if self.is_owed(&error) {
             // The client is told why the answer ended, whatever becomes of the charge.

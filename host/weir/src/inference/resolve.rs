@@ -8,7 +8,7 @@ use std::sync::Arc;
 use http::StatusCode;
 
 pub use self::images::resolve_images;
-use super::dialect::{Attachment, ChatCall};
+use super::dialect::{Attachment, ChatCall, Origin};
 use super::usage::RequestSize;
 use crate::catalog::{Candidate, Catalog, Model};
 use crate::context::WANTED_PROVIDER;
@@ -36,6 +36,8 @@ pub struct Resolved {
     pub ignored: Vec<String>,
     /// The bytes that its images, recordings and documents are in.
     pub attachments: Vec<Attachment>,
+    /// Where each of its messages stands in what the client sent.
+    pub origins: Vec<Origin>,
     /// Who asks, as far as an upstream may care.
     pub client: Client,
     /// How large it is to the model.
@@ -79,9 +81,9 @@ pub fn resolve(
             "VISION_NOT_SUPPORTED",
             format!("The model {} cannot read images or files.", model.id),
         )
-        .with_param(match index.checked_sub(call.session_messages) {
-            Some(index) => format!("messages[{index}].content"),
-            None => "session_id".to_owned(),
+        .with_param(match call.origins.get(index) {
+            Some(Origin::Session) | None => call.dialect.place(Origin::Session),
+            Some(origin) => call.dialect.place(*origin) + ".content",
         }));
     }
     if let Some(limit) = call.output_limit
@@ -129,6 +131,7 @@ pub fn resolve(
         images: model.makes_images().into(),
         ignored: Vec::new(),
         attachments: call.attachments,
+        origins: call.origins,
         client: call.client,
         size,
         body_bytes: call.body_bytes,

@@ -21,6 +21,9 @@ const EVENT_BYTES: u64 = 16;
 /// Bytes of images that an answer may hold.
 const IMAGE_BYTES: u64 = 64 << 20;
 
+/// Bytes of log probabilities that an answer may have: 20 alternatives for each of 30,000 tokens. Only who asks gets any.
+const LOGPROB_BYTES: u64 = 64 << 20;
+
 /// Blocks that may be open at once: parallel tool calls, most of all.
 const OPEN_BLOCKS: usize = 256;
 
@@ -41,6 +44,7 @@ pub struct Sequence {
     any_output: bool,
     bytes_left: u64,
     image_bytes_left: u64,
+    logprob_bytes_left: u64,
     /// Ids of bytes that came, and what they are has not been said yet.
     pieces: Vec<u32>,
     images: u32,
@@ -84,6 +88,7 @@ impl Sequence {
             any_output: false,
             bytes_left: BYTES_FREE + BYTES_PER_TOKEN * u64::from(output_limit),
             image_bytes_left: IMAGE_BYTES,
+            logprob_bytes_left: LOGPROB_BYTES,
             pieces: Vec::new(),
             images: 0,
         }
@@ -125,6 +130,13 @@ impl Sequence {
                 if self.kind_of(*index)? != Kind::Spoken {
                     return Err(OutOfOrder("a citation outside a text block"));
                 }
+            }
+            Event::Logprobs(Fragment { index, text }) => {
+                if self.kind_of(*index)? != Kind::Spoken {
+                    return Err(OutOfOrder("log probabilities outside a text block"));
+                }
+                let left = self.logprob_bytes_left.checked_sub(text.len() as u64);
+                self.logprob_bytes_left = left.ok_or(OutOfOrder::TOO_MUCH)?;
             }
             Event::BlockEnd(index) => {
                 self.kind_of(*index)?;
@@ -282,7 +294,8 @@ fn text_bytes(event: &Event) -> u64 {
         }
         Event::Usage(usage) => usage.other.iter().map(|count| 8 + count.name.len()).sum(),
         Event::Finish(FinishReason::StopSequence(text) | FinishReason::Other(text)) => text.len(),
-        Event::BlockEnd(_) | Event::MediaBytes(_) | Event::Finish(_) => 0,
+        // Those of log probabilities are counted apart: they are many times those of their tokens.
+        Event::Logprobs(_) | Event::BlockEnd(_) | Event::MediaBytes(_) | Event::Finish(_) => 0,
     };
     bytes as u64
 }

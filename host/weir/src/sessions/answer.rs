@@ -78,6 +78,7 @@ impl Recorder {
                 self.is_theirs(piece.index);
             }
             Event::Started(_)
+            | Event::Logprobs(_)
             | Event::Citation(_)
             | Event::BlockEnd(_)
             | Event::MediaBytes(_)

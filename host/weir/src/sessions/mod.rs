@@ -222,6 +222,8 @@ impl Turn {
         // What is for this request alone goes first, and is not kept.
         let own = call.request.messages.split_off(chain.leading);
         let leading = std::mem::replace(&mut call.request.messages, own);
+        let origins = call.origins.split_off(chain.leading);
+        let leading_origins = std::mem::replace(&mut call.origins, origins);
         resolve_references(sessions, account, call, &chain.references).await?;
         // Most conversations are sent whole each time, and little of one is kept.
         let most = if chain.is_kept { MAX_MESSAGES } else { 0 };
@@ -230,8 +232,8 @@ impl Turn {
             held.conversation.precede(call);
             asked.splice(0..0, held.conversation.into_said());
         }
-        call.session_messages += leading.len();
         call.request.messages.splice(0..0, leading);
+        call.origins.splice(0..0, leading_origins);
         if !chain.is_kept {
             return Ok(None);
         }
@@ -339,7 +341,12 @@ async fn resolve_references(
     }
     let answer_of = |id: &str| answers.get(id)?.answer();
     references::resolve(&mut call.request.messages, references, answer_of)
-        .map_err(|reference| not_referable(&reference.param))
+        .map_err(|reference| not_referable(&reference.param))?;
+    let messages = std::mem::take(&mut call.request.messages).into_iter();
+    let placed = messages.zip(std::mem::take(&mut call.origins));
+    let said = placed.filter(|(message, _)| !message.parts.is_empty());
+    (call.request.messages, call.origins) = said.unzip();
+    Ok(())
 }
 
 fn not_referable(param: &str) -> ApiError {

@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 use super::MAX_MESSAGES;
-use crate::inference::dialect::{Attachment, ChatCall};
+use crate::inference::dialect::{Attachment, ChatCall, Origin};
 use weir_sandbox::adapter::bindings::chat::{Content, Message, Part, Role, Source, ToolContent};
 use weir_storage::clock::Millis;
 use weir_storage::sealing::{KeyRing, OpenError, Purpose};
@@ -131,7 +131,8 @@ impl Conversation {
             call.attachments.extend(said.attachments());
             messages.push(message);
         }
-        call.session_messages = messages.len();
+        let origins = std::iter::repeat_n(Origin::Session, messages.len());
+        call.origins.splice(0..0, origins);
         messages.append(&mut call.request.messages);
         call.request.messages = messages;
     }

@@ -8,13 +8,14 @@ use weir_sandbox::adapter::bindings::chat::{Content, Message, Part};
 use super::record::says_something;
 use crate::inference::dialect::Reference;
 
-/// Puts what a request refers to where it stands. `answer_of` has the answers by their ids.
+/// Puts what a request refers to where it stands, which may leave a message empty. `answer_of` has the answers by their
+/// ids.
 ///
 /// # Errors
 ///
 /// The first reference found to name nothing that was said.
 pub(super) fn resolve<'a>(
-    messages: &mut Vec<Message>,
+    messages: &mut [Message],
     references: &'a [Reference],
     answer_of: impl Fn(&str) -> Option<&'a Message>,
 ) -> Result<(), &'a Reference> {
@@ -43,7 +44,6 @@ pub(super) fn resolve<'a>(
         };
         message.parts.splice(at..=at, parts);
     }
-    messages.retain(|message| !message.parts.is_empty());
     Ok(())
 }
 

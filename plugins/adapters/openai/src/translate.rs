@@ -106,7 +106,7 @@ impl Exchange for OpenAi {
                 asked_for_stream: chat.stream,
                 response: Response::Whole(Vec::new()),
                 guess: Guess::default(),
-                reader: Reader::Chat(Answer::default()),
+                reader: Reader::Chat(Answer::new(request::asks_for_logprobs(chat))),
             },
             step: Step::Send(HttpRequest {
                 method: "POST".to_owned(),

@@ -106,6 +106,10 @@ pub(super) fn event(out: &mut dyn Write, event: &Event, pieces: &mut Pieces) -> 
         }
         Event::Signature(piece) => json!({ "signature": fragment(piece) }),
         Event::Sealed(piece) => json!({ "sealed": fragment(piece) }),
+        Event::Logprobs(piece) => json!({ "logprobs": {
+            "index": piece.index,
+            "entries": json_or_text(&piece.text),
+        } }),
         Event::Citation(cited) => json!({ "citation": citation(cited) }),
         Event::BlockEnd(index) => json!({ "block-end": index }),
         Event::Opaque(opaque) => json!({ "opaque": {

@@ -617,6 +617,15 @@ pub(crate) fn guests_object(json: &str) -> Option<Box<RawValue>> {
     is_fine.then_some(json)
 }
 
+/// The objects of a list that a guest wrote, as they may stand in an answer. What else is in it is left out.
+pub(crate) fn guests_objects(json: &str) -> Vec<Box<RawValue>> {
+    let objects: Vec<&RawValue> = serde_json::from_str(json).unwrap_or_default();
+    let objects = objects.into_iter();
+    objects
+        .filter_map(|json| guests_object(json.get()))
+        .collect()
+}
+
 fn strip_prefix_ignoring_case<'text>(text: &'text str, prefix: &str) -> Option<&'text str> {
     let head = text.get(..prefix.len())?;
     head.eq_ignore_ascii_case(prefix)

@@ -41,8 +41,8 @@ pub struct ChatCall {
     pub request: ChatRequest,
     /// The bytes that the request's images, recordings and documents are in, by their index.
     pub attachments: Vec<Attachment>,
-    /// How many of its messages a session had, before its own.
-    pub session_messages: usize,
+    /// Where each of the request's messages stands in what the client sent.
+    pub origins: Vec<Origin>,
     /// Bytes of the body that it came in, and of what a session had.
     pub body_bytes: usize,
     /// Who asks, as far as an upstream may care.
@@ -57,6 +57,17 @@ pub struct ChatCall {
     pub chain: Option<Chain>,
     /// How it is answered.
     pub dialect: Dialect,
+}
+
+/// Where a message of a request stands in what its client sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// In the list of messages, or what the dialect has in its place, at this index.
+    Listed(usize),
+    /// In a field of its own, as a system prompt does.
+    Apart,
+    /// Nowhere: a session had it.
+    Session,
 }
 
 /// What a client calls one of its conversations.
@@ -350,6 +361,31 @@ impl Dialect {
             Self::OpenAiChat(_) | Self::OpenAiImages(_) | Self::AnthropicMessages => name.into(),
             Self::OpenAiResponses(_) => openai_responses::field(name),
         }
+    }
+
+    /// What its clients call the place of a message.
+    pub fn place(&self, origin: Origin) -> String {
+        match (origin, self) {
+            (Origin::Listed(index), Self::OpenAiResponses(_)) => format!("input[{index}]"),
+            (Origin::Listed(index), _) => format!("messages[{index}]"),
+            (Origin::Apart, Self::OpenAiResponses(_)) => "instructions".to_owned(),
+            (Origin::Apart, _) => "system".to_owned(),
+            (Origin::Session, Self::OpenAiResponses(_)) => "previous_response_id".to_owned(),
+            (Origin::Session, _) => "session_id".to_owned(),
+        }
+    }
+
+    /// Says the same of a client's message as an adapter, which counts those of the request: `messages[3].name`, or
+    /// `messages[3]: a name`. Nothing where it speaks of something else.
+    pub fn of_message(&self, said: &str, origins: &[Origin]) -> Option<String> {
+        let (index, rest) = said.strip_prefix("messages[")?.split_once(']')?;
+        let origin = *origins.get(index.parse::<usize>().ok()?)?;
+        let rest = match origin {
+            // What is in it the client did not send now.
+            Origin::Session => rest.find(':').map_or("", |colon| &rest[colon..]),
+            Origin::Listed(_) | Origin::Apart => rest,
+        };
+        Some(self.place(origin) + rest)
     }
 
     /// An answer that is.

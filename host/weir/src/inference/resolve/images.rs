@@ -11,7 +11,7 @@ use http::StatusCode;
 use super::{Resolved, model, narrow};
 use crate::catalog::{Catalog, Model};
 use crate::error::ApiError;
-use crate::inference::dialect::{ChatCall, ImageCall};
+use crate::inference::dialect::{ChatCall, ImageCall, Origin};
 use crate::inference::usage::RequestSize;
 use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_sandbox::adapter::bindings::chat::{
@@ -42,6 +42,7 @@ pub fn resolve_images(
         images,
         ignored: Vec::new(),
         attachments: call.attachments,
+        origins: Vec::new(),
         client: call.client,
         size,
         body_bytes: call.body_bytes,
@@ -62,12 +63,13 @@ pub(super) fn of_chat(
     let last = messages
         .iter()
         .rposition(|message| message.role == Role::User);
-    let last = last.filter(|last| *last >= call.session_messages);
-    let Some(last) = last else {
+    let origin = last.and_then(|last| call.origins.get(last));
+    let origin = origin.filter(|origin| **origin != Origin::Session);
+    let (Some(last), Some(origin)) = (last, origin) else {
         let message = "A message of the user must say what the image is to show.";
         return Err(ApiError::invalid_request("messages", message));
     };
-    let field = format!("messages[{}].content", last - call.session_messages);
+    let field = call.dialect.place(*origin) + ".content";
     let mut request = image_of(model, &messages[last], &field)?;
     let user = call.request.extra.iter();
     request.extra = user.cloned().collect();
@@ -92,6 +94,7 @@ pub(super) fn of_chat(
         images: 1,
         ignored,
         attachments: call.attachments,
+        origins: Vec::new(),
         client: call.client,
         size,
         body_bytes: call.body_bytes,

@@ -22,6 +22,8 @@ use wire::{Annotation, CallDelta, Chunk, Delta, Detail, Whole};
 /// What of the answer has been read.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
+    /// The client asked how likely tokens were; some servers tell others, too.
+    wants_logprobs: bool,
     /// The upstream's names have been told, or can't be any more.
     is_started: bool,
     /// Something of the answer itself has come.
@@ -47,6 +49,14 @@ struct TextPosition {
 }
 
 impl Answer {
+    /// One of which nothing has come, to a client that asked for log probabilities or did not.
+    pub(super) fn new(wants_logprobs: bool) -> Self {
+        Self {
+            wants_logprobs,
+            ..Self::default()
+        }
+    }
+
     /// Reads one event of a stream.
     pub(super) fn read_event(
         &mut self,
@@ -84,6 +94,7 @@ impl Answer {
             usage = usage.or(choice.usage);
             self.read_choice(
                 choice.delta.or(choice.message),
+                choice.logprobs,
                 choice.finish_reason,
                 choice.error.or(chunk.error),
                 false,
@@ -120,6 +131,7 @@ impl Answer {
         let early = choice.finish_details.and_then(|details| details.kind);
         self.read_choice(
             choice.message,
+            choice.logprobs,
             choice.finish_reason.or(early),
             choice.error,
             true,
@@ -175,13 +187,14 @@ impl Answer {
     fn read_choice(
         &mut self,
         delta: Option<Delta<'_>>,
+        logprobs: Option<&RawValue>,
         finish_reason: Option<String>,
         error: Option<&RawValue>,
         is_whole: bool,
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
         if let Some(delta) = delta {
-            self.read_delta(delta, is_whole, events)?;
+            self.read_delta(delta, logprobs, is_whole, events)?;
         }
         if let Some(error) = error.filter(|error| refusal::is_error(error)) {
             return Err(refusal::from_error(&envelope(error)));
@@ -196,6 +209,7 @@ impl Answer {
     fn read_delta(
         &mut self,
         delta: Delta<'_>,
+        logprobs: Option<&RawValue>,
         is_whole: bool,
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
@@ -224,6 +238,9 @@ impl Answer {
             self.read_detail(detail, events);
         }
         self.say(Block::Reasoning, content.reasoning, events);
+        let logprobs = logprobs.filter(|_| self.wants_logprobs);
+        let logprobs = logprobs.map(wire::logprobs).unwrap_or_default();
+        self.rate(Block::Text, logprobs.content, events);
         self.say_text(content.text, events);
         if let Some(raw) = annotations {
             // Beside the answer, so what can't be read is no reason to lose it.
@@ -233,6 +250,7 @@ impl Answer {
             }
         }
         self.refused |= !refusal.text.is_empty();
+        self.rate(Block::Refusal, logprobs.refusal, events);
         self.say(Block::Refusal, refusal.text, events);
         for (position, call) in tool_calls.into_iter().flatten().enumerate() {
             let index = call.index.or(is_whole.then_some(position as u64));
@@ -282,6 +300,18 @@ impl Answer {
             self.begun();
             self.blocks.say(block, piece, events);
         }
+    }
+
+    /// Tells how likely the next tokens were of the text or refusal that is open, or that begins with them.
+    fn rate(&mut self, block: Block, entries: Vec<&RawValue>, events: &mut Vec<Event>) {
+        if entries.is_empty() {
+            return;
+        }
+        self.begun();
+        let index = self.blocks.run(block, events);
+        let entries: Vec<&str> = entries.into_iter().map(RawValue::get).collect();
+        let text = format!("[{}]", entries.join(","));
+        events.push(Event::Logprobs(Fragment { index, text }));
     }
 
     fn say_text(&mut self, piece: String, events: &mut Vec<Event>) {

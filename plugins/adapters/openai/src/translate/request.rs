@@ -39,11 +39,20 @@ const PASSED_FIELDS: [&str; 5] = [
     "safety_identifier",
 ];
 
+/// Fields that only a client of this dialect can read the answer to.
+const PASSED_FOR_THE_DIALECT: [&str; 2] = ["logprobs", "top_logprobs"];
+
 /// A request that can be sent.
 pub(super) struct Written {
     pub(super) body: Vec<BodyPart>,
     /// The names of what was left out.
     pub(super) ignored: Vec<String>,
+}
+
+/// Whether how likely tokens were is to be told.
+pub(super) fn asks_for_logprobs(chat: &ChatRequest) -> bool {
+    let mut extra = chat.extra.iter();
+    extra.any(|(name, json)| name == "logprobs" && json == "true")
 }
 
 /// Writes the body of the request.
@@ -258,7 +267,10 @@ impl Body<'_> {
         let Self { chat, context } = *self;
         let mut names_end_user = false;
         for (name, json) in &chat.extra {
-            if !PASSED_FIELDS.contains(&name.as_str()) && !context.options.passes(name) {
+            let passes = PASSED_FIELDS.contains(&name.as_str())
+                || context.client_speaks_it && PASSED_FOR_THE_DIALECT.contains(&name.as_str())
+                || context.options.passes(name);
+            if !passes {
                 if is_advisory(name) {
                     context.ignore(name);
                     continue;

@@ -147,7 +147,11 @@ impl Blocks {
                 }
             }
             Event::Media(media) => self.media(media, writer),
-            Event::Started(_) | Event::MediaBytes(_) | Event::Usage(_) | Event::Finish(_) => {}
+            Event::Started(_)
+            | Event::Logprobs(_)
+            | Event::MediaBytes(_)
+            | Event::Usage(_)
+            | Event::Finish(_) => {}
         }
     }
 

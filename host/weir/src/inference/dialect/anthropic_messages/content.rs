@@ -16,18 +16,18 @@ use crate::inference::dialect::json::{
     Fault, MAX_ID_CHARS, Raw, Text, base64_data, check_at_most, check_https_url, check_is_object,
     check_length, each, is_media_type_name, required, reread,
 };
-use crate::inference::dialect::{Attachment, Attachments, plain};
+use crate::inference::dialect::{Attachment, Attachments, Origin, plain};
 
 const MAX_NAME_CHARS: usize = 64;
 /// Of a document.
 const MAX_TITLE_CHARS: usize = 1_024;
 
-/// The messages of a request, in order; what the system says is the first.
+/// The messages of a request, in order, and where they stand in it; what the system says is the first.
 pub(super) fn messages(
     system: Option<wire::Content<'_>>,
     list: Option<wire::Messages<'_>>,
     attachments: &mut Attachments,
-) -> Result<Vec<Message>, Fault> {
+) -> Result<(Vec<Message>, Vec<Origin>), Fault> {
     let list = required(list, "messages")?.0;
     if list.is_empty() {
         return Err(Fault::new("messages", "must not be empty"));
@@ -47,11 +47,13 @@ pub(super) fn messages(
             });
         }
     }
+    let mut origins = vec![Origin::Apart; messages.len()];
     for (index, wire) in list.into_iter().enumerate() {
         let turn = message(wire, attachments, &mut messages);
         turn.map_err(|fault| fault.at(index).within("messages"))?;
+        origins.resize(messages.len(), Origin::Listed(index));
     }
-    Ok(messages)
+    Ok((messages, origins))
 }
 
 fn message(

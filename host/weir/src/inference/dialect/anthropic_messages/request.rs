@@ -82,7 +82,7 @@ fn chat(body: wire::Body<'_>, body_bytes: usize, headers: &HeaderMap) -> Result<
     }
     let response_format = response_format(output.format, body.output_format)?;
     let mut attachments = Attachments::default();
-    let messages = messages(body.system, body.messages, &mut attachments)?;
+    let (messages, origins) = messages(body.system, body.messages, &mut attachments)?;
     let request = ChatRequest {
         model,
         messages,
@@ -115,7 +115,7 @@ fn chat(body: wire::Body<'_>, body_bytes: usize, headers: &HeaderMap) -> Result<
         },
         request,
         attachments: attachments.into_vec(),
-        session_messages: 0,
+        origins,
         body_bytes,
         output_limit: body.max_tokens,
         output_limit_param: "max_tokens",

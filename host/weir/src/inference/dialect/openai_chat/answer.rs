@@ -11,7 +11,7 @@ use weir_sandbox::adapter::bindings::chat::{
 use super::blocks::{Annotation, Blocks, Place, ReasoningDetail};
 use crate::inference::dialect::AnswerHead;
 use crate::inference::dialect::Billed;
-use crate::inference::dialect::json::guests_object;
+use crate::inference::dialect::json::{guests_object, guests_objects};
 use weir_ledger::Credits;
 
 /// An answer that is not streamed, as far as it has come.
@@ -31,6 +31,7 @@ struct Said {
     images: Vec<AnswerImage>,
     annotations: Vec<Annotation>,
     opaque: Vec<OpaqueBlock>,
+    logprobs: Logprobs,
     blocks: Blocks,
     finish_reason: Option<&'static str>,
 }
@@ -53,6 +54,7 @@ impl Completion {
             Event::Fragment(fragment) => said.add(fragment),
             Event::Signature(fragment) => said.blocks.sign(&fragment),
             Event::Sealed(fragment) => said.blocks.seal(&fragment),
+            Event::Logprobs(piece) => said.logprobs.add(&said.blocks, &piece),
             Event::Citation(citation) => said
                 .annotations
                 .extend(said.blocks.annotation(None, &citation)),
@@ -104,7 +106,7 @@ impl Completion {
                         blocks: &said.opaque,
                     }),
                 },
-                logprobs: (),
+                logprobs: said.logprobs.any(),
                 finish_reason: said.finish_reason.unwrap_or("stop"),
             }],
             usage: billed.into(),
@@ -174,8 +176,35 @@ struct Answer<'a> {
 struct Choice<'a> {
     index: u32,
     message: AnswerMessage<'a>,
-    logprobs: (),
+    logprobs: Option<&'a Logprobs>,
     finish_reason: &'static str,
+}
+
+/// How likely the tokens of an answer were.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Logprobs {
+    content: Option<Vec<Box<RawValue>>>,
+    refusal: Option<Vec<Box<RawValue>>>,
+}
+
+impl Logprobs {
+    /// Adds those of the next tokens of a block.
+    pub(super) fn add(&mut self, blocks: &Blocks, piece: &Fragment) {
+        let entries = guests_objects(&piece.text);
+        let list = match blocks.is_refusal(piece.index) {
+            Some(false) => &mut self.content,
+            Some(true) => &mut self.refusal,
+            None => return,
+        };
+        if !entries.is_empty() {
+            list.get_or_insert_default().extend(entries);
+        }
+    }
+
+    /// These, if there are any.
+    pub(super) fn any(&self) -> Option<&Self> {
+        (self.content.is_some() || self.refusal.is_some()).then_some(self)
+    }
 }
 
 #[derive(Debug, Serialize)]

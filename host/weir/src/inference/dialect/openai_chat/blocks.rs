@@ -115,6 +115,16 @@ impl Blocks {
         })
     }
 
+    /// Whether a block is a refusal, if it is text at all.
+    pub(super) fn is_refusal(&self, index: u32) -> Option<bool> {
+        let mut open = self.open.iter().rev();
+        match open.find(|(known, _)| *known == index)?.1 {
+            Open::Text { .. } => Some(false),
+            Open::Refusal => Some(true),
+            Open::Reasoning(_) | Open::Call(_) => None,
+        }
+    }
+
     /// Takes a piece of a proof. Only reasoning has a place for one.
     pub(super) fn sign(&mut self, fragment: &Fragment) {
         if let Some(reasoning) = self.reasoning(fragment.index) {

@@ -8,7 +8,9 @@ use serde_json::Value;
 use weir_sandbox::adapter::bindings::chat::{Block, BlockStart, CallKind, Event, Fragment};
 
 use super::Preferences;
-use super::answer::{AnswerImage, AnswerUsage, OpaqueBlock, call_word, completion_id, json};
+use super::answer::{
+    AnswerImage, AnswerUsage, Logprobs, OpaqueBlock, call_word, completion_id, json,
+};
 use super::blocks::{Blocks, Call, Place};
 use crate::inference::dialect::AnswerHead;
 use crate::inference::dialect::Billed;
@@ -31,6 +33,8 @@ pub struct Chunks {
     images: usize,
     annotations: usize,
     opaque: usize,
+    /// Those of tokens whose text comes next.
+    logprobs: Logprobs,
     blocks: Blocks,
     finish_reason: Option<&'static str>,
 }
@@ -57,6 +61,7 @@ impl Chunks {
             images: 0,
             annotations: 0,
             opaque: 0,
+            logprobs: Logprobs::default(),
             blocks: Blocks::default(),
             finish_reason: None,
         }
@@ -75,6 +80,7 @@ impl Chunks {
             Event::BlockStart(start) => self.begin(start, out),
             Event::Signature(fragment) => self.blocks.sign(fragment),
             Event::Sealed(fragment) => self.blocks.seal(fragment),
+            Event::Logprobs(piece) => self.logprobs.add(&self.blocks, piece),
             Event::Citation(citation) => {
                 let annotation = self.blocks.annotation(Some(self.annotations), citation);
                 if let Some(annotation) = annotation {
@@ -115,7 +121,7 @@ impl Chunks {
             self.begun = true;
             out.extend_from_slice(b"\"role\":\"assistant\",\"content\":\"\"");
         }
-        out.extend_from_slice(b"},\"finish_reason\":");
+        self.end_delta(out);
         json(self.finish_reason.unwrap_or("stop"), out);
         out.extend_from_slice(b"}],");
         if self.include_usage {
@@ -181,7 +187,19 @@ impl Chunks {
         out.extend_from_slice(before);
         json(value, out);
         out.extend_from_slice(after);
-        out.extend_from_slice(b"},\"finish_reason\":null}]}\n\n");
+        self.end_delta(out);
+        out.extend_from_slice(b"null}]}\n\n");
+    }
+
+    /// All between a delta and its reason to finish.
+    fn end_delta(&mut self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"},");
+        if let Some(logprobs) = std::mem::take(&mut self.logprobs).any() {
+            out.extend_from_slice(b"\"logprobs\":");
+            json(logprobs, out);
+            out.extend_from_slice(b",");
+        }
+        out.extend_from_slice(b"\"finish_reason\":");
     }
 }
 

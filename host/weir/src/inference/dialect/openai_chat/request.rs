@@ -2,7 +2,7 @@
 
 use weir_sandbox::adapter::bindings::adapter::Client;
 use weir_sandbox::adapter::bindings::chat::{
-    ChatRequest, JsonSchema, ReasoningRequest, ResponseFormat,
+    ChatRequest, ExtraField, JsonSchema, ReasoningRequest, ResponseFormat,
 };
 
 use super::messages::message;
@@ -14,11 +14,13 @@ use crate::inference::dialect::json::{
     each, items, required,
 };
 use crate::inference::dialect::openai::{effort, says_nothing};
-use crate::inference::dialect::{Attachments, ChatCall, Dialect};
+use crate::inference::dialect::{Attachments, ChatCall, Dialect, Origin};
 
 const MAX_MODEL_CHARS: usize = 256;
 /// Of a response format's schema.
 const MAX_SCHEMA_NAME_CHARS: usize = 256;
+/// Of alternatives for each token, as OpenAI has it.
+const MAX_TOP_LOGPROBS: u32 = 20;
 const MAX_STOP_CHARS: usize = 1_024;
 /// Of the id of an end user.
 const MAX_USER_CHARS: usize = 512;
@@ -57,8 +59,10 @@ fn chat(body: wire::Body<'_>, body_bytes: usize) -> Result<ChatCall, Fault> {
     }
     let mut attachments = Attachments::default();
     let messages = each(messages, "messages", |wire| message(wire, &mut attachments))?;
+    let origins = (0..messages.len()).map(Origin::Listed).collect();
     let mut extra = body.others.into_fields();
     extra.retain(|(name, json)| !says_nothing(name, json));
+    extra.extend(logprobs(body.logprobs, body.top_logprobs)?);
 
     let request = ChatRequest {
         model,
@@ -84,7 +88,7 @@ fn chat(body: wire::Body<'_>, body_bytes: usize) -> Result<ChatCall, Fault> {
         client: client(&request)?,
         request,
         attachments: attachments.into_vec(),
-        session_messages: 0,
+        origins,
         body_bytes,
         output_limit,
         output_limit_param,
@@ -107,19 +111,13 @@ fn client(request: &ChatRequest) -> Result<Client, Fault> {
     })
 }
 
-/// An answer is one choice, of text, without probabilities.
+/// An answer is one choice, of text.
 fn check_single_text_answer(body: &wire::Body<'_>) -> Result<(), Fault> {
     if body.n.is_some_and(|n| n != 1) {
         return Err(Fault::new(
             "n",
             "must be 1: more than one choice is not supported",
         ));
-    }
-    if body.top_logprobs.is_some_and(|count| count > 0) {
-        return Err(Fault::new("top_logprobs", "is not supported"));
-    }
-    if body.logprobs == Some(true) {
-        return Err(Fault::new("logprobs", "is not supported"));
     }
     match &body.modalities {
         Some(modalities) if !matches!(modalities.0.as_slice(), [only] if only.as_str() == "text") => {
@@ -129,6 +127,24 @@ fn check_single_text_answer(body: &wire::Body<'_>) -> Result<(), Fault> {
             ))
         }
         _ => Ok(()),
+    }
+}
+
+/// The probabilities that are asked for, as an adapter of this dialect passes them on and any other refuses them.
+fn logprobs(wanted: Option<bool>, top: Option<u32>) -> Result<Vec<ExtraField>, Fault> {
+    let top = top.filter(|top| *top > 0);
+    match (wanted, top) {
+        (_, Some(top)) if top > MAX_TOP_LOGPROBS => {
+            let what = format!("must be at most {MAX_TOP_LOGPROBS}");
+            Err(Fault::new("top_logprobs", what))
+        }
+        (Some(true), top) => {
+            let top = top.map(|top| ("top_logprobs".to_owned(), top.to_string()));
+            let wanted = ("logprobs".to_owned(), "true".to_owned());
+            Ok([wanted].into_iter().chain(top).collect())
+        }
+        (_, Some(_)) => Err(Fault::new("top_logprobs", "needs logprobs to be true")),
+        (_, None) => Ok(Vec::new()),
     }
 }
 

@@ -14,7 +14,7 @@ use weir_sandbox::adapter::bindings::chat::{
 
 use super::{Preferences, read};
 use crate::error::ApiError;
-use crate::inference::dialect::{Attachment, ChatCall, Dialect};
+use crate::inference::dialect::{Attachment, ChatCall, Dialect, Origin};
 
 /// Fields put into a good request, and the whole message that refuses it; its first word is the path.
 const REFUSALS: &str = r##"
@@ -328,10 +328,12 @@ const REFUSALS: &str = r##"
     stream_options.include_obfuscation is not supported.
 {"n": 2}
     n must be 1: more than one choice is not supported.
-{"logprobs": true}
-    logprobs is not supported.
+{"logprobs": true, "top_logprobs": 21}
+    top_logprobs must be at most 20.
 {"top_logprobs": 2}
-    top_logprobs is not supported.
+    top_logprobs needs logprobs to be true.
+{"logprobs": false, "top_logprobs": 2}
+    top_logprobs needs logprobs to be true.
 {"audio": {"voice": "x"}}
     audio is not supported.
 {"modalities": ["text", "audio"]}
@@ -460,7 +462,7 @@ fn a_minimal_request_leaves_everything_else_to_the_upstream() {
                 stream: false,
             },
             attachments: vec![],
-            session_messages: 0,
+            origins: vec![Origin::Listed(0)],
             body_bytes: with(json!({})).to_string().len(),
             client: Client {
                 dialect: "openai-chat".into(),

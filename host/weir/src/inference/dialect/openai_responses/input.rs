@@ -19,21 +19,34 @@ use crate::inference::dialect::json::{
 use crate::inference::dialect::openai::{
     called_name, check_file_id, check_file_name, image_source, inline_file,
 };
-use crate::inference::dialect::{Attachment, Attachments, Reference, plain};
+use crate::inference::dialect::{Attachment, Attachments, Origin, Reference, plain};
 
 const MAX_NAME_CHARS: usize = 64;
 /// Answers that a request may refer to: each is read and opened.
 const MAX_ANSWERS: usize = 64;
 
-/// The messages of a request, in order, and where in them parts of earlier answers stand by their ids.
+/// What a request says.
+pub(super) struct Said {
+    pub(super) messages: Vec<Message>,
+    /// With which item each of them begins.
+    pub(super) origins: Vec<Origin>,
+    /// Where in them parts of earlier answers stand by their ids.
+    pub(super) references: Vec<Reference>,
+}
+
+/// The messages of a request, in order.
 pub(super) fn messages(
     input: wire::Input<'_>,
     attachments: &mut Attachments,
-) -> Result<(Vec<Message>, Vec<Reference>), Fault> {
+) -> Result<Said, Fault> {
     let items = match input {
         wire::Input::Text(text) => {
             let part = plain(Content::Text(text));
-            return Ok((vec![message(Role::User, vec![part])], Vec::new()));
+            return Ok(Said {
+                messages: vec![message(Role::User, vec![part])],
+                origins: vec![Origin::Listed(0)],
+                references: Vec::new(),
+            });
         }
         wire::Input::List(items) => items.0,
     };
@@ -41,20 +54,24 @@ pub(super) fn messages(
         return Err(Fault::new("input", "must not be empty"));
     }
     let mut messages = Vec::with_capacity(items.len());
+    let mut origins = Vec::with_capacity(items.len());
     let mut references = References::default();
     for (index, item) in items.into_iter().enumerate() {
-        if is_reference(&item) {
-            references
-                .add(item, index, &mut messages)
-                .map_err(|fault| fault.at(index).within("input"))?;
-            continue;
-        }
-        add(item, &mut messages, attachments).map_err(|fault| fault.at(index).within("input"))?;
+        let added = match is_reference(&item) {
+            true => references.add(item, index, &mut messages),
+            false => add(item, &mut messages, attachments),
+        };
+        added.map_err(|fault| fault.at(index).within("input"))?;
+        origins.resize(messages.len(), Origin::Listed(index));
     }
     if messages.is_empty() {
         return Err(Fault::new("input", "must say something"));
     }
-    Ok((messages, references.all))
+    Ok(Said {
+        messages,
+        origins,
+        references: references.all,
+    })
 }
 
 /// The items that stand by their ids.

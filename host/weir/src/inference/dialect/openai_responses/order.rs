@@ -32,7 +32,10 @@ impl Order {
             }
             Event::Opaque(_) | Event::Media(_) => return self.begins(None, event),
             Event::BlockStart(start) => return self.begins(Some(start.index), event),
-            Event::Fragment(piece) | Event::Signature(piece) | Event::Sealed(piece) => piece.index,
+            Event::Fragment(piece)
+            | Event::Signature(piece)
+            | Event::Sealed(piece)
+            | Event::Logprobs(piece) => piece.index,
             Event::Citation(citation) => citation.index,
             Event::BlockEnd(index) => *index,
         };

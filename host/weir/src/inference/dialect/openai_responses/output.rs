@@ -142,7 +142,11 @@ impl Output {
             }
             // There is no item for what only another dialect has a word for.
             Event::Opaque(_) => self.blocks += 1,
-            Event::Fragment(_) | Event::Started(_) | Event::MediaBytes(_) | Event::Usage(_) => {}
+            Event::Fragment(_)
+            | Event::Started(_)
+            | Event::Logprobs(_)
+            | Event::MediaBytes(_)
+            | Event::Usage(_) => {}
         }
     }
 

@@ -17,7 +17,7 @@ use crate::inference::dialect::json::{
     required, reread,
 };
 use crate::inference::dialect::openai::{effort, says_nothing};
-use crate::inference::dialect::{Attachments, Chain, ChatCall, Dialect, plain};
+use crate::inference::dialect::{Attachments, Chain, ChatCall, Dialect, Origin, plain};
 
 const MAX_MODEL_CHARS: usize = 256;
 /// Of a format's schema.
@@ -68,7 +68,7 @@ fn chat(mut body: wire::Body<'_>, body_bytes: usize) -> Result<ChatCall, Fault> 
             .map(|word| ("verbosity".to_owned(), word.0.to_owned())),
     );
     let mut attachments = Attachments::default();
-    let (input, references) = messages(required(body.input, "input")?, &mut attachments)?;
+    let input = messages(required(body.input, "input")?, &mut attachments)?;
     let instructions = body.instructions.filter(|text| !text.is_empty());
     let chain = Chain {
         previous: body.previous_response_id,
@@ -76,15 +76,17 @@ fn chat(mut body: wire::Body<'_>, body_bytes: usize) -> Result<ChatCall, Fault> 
         prefix: ID_PREFIX,
         is_kept: body.store != Some(false),
         leading: usize::from(instructions.is_some()),
-        references,
+        references: input.references,
     };
+    let apart = instructions.iter().map(|_| Origin::Apart);
+    let origins = apart.chain(input.origins).collect();
     let instructions = instructions.map(|text| {
         let part = plain(Content::Text(text));
         message(Role::System, vec![part])
     });
     let request = ChatRequest {
         model,
-        messages: instructions.into_iter().chain(input).collect(),
+        messages: instructions.into_iter().chain(input.messages).collect(),
         tools,
         tool_choice,
         parallel_tool_calls: body.parallel_tool_calls,
@@ -111,7 +113,7 @@ fn chat(mut body: wire::Body<'_>, body_bytes: usize) -> Result<ChatCall, Fault> 
         client: client(&request)?,
         request,
         attachments: attachments.into_vec(),
-        session_messages: 0,
+        origins,
         body_bytes,
         output_limit: body.max_output_tokens,
         output_limit_param: "max_output_tokens",

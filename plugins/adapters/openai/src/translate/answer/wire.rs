@@ -33,6 +33,8 @@ pub(super) struct ChunkChoice<'a> {
     /// What some servers call the delta.
     #[serde(borrow)]
     pub(super) message: Option<Delta<'a>>,
+    #[serde(borrow)]
+    pub(super) logprobs: Option<&'a RawValue>,
     pub(super) finish_reason: Option<String>,
     /// Moonshot's, where its usage is.
     #[serde(borrow)]
@@ -62,6 +64,8 @@ pub(super) struct WholeChoice<'a> {
     pub(super) index: Option<u64>,
     #[serde(borrow)]
     pub(super) message: Option<Delta<'a>>,
+    #[serde(borrow)]
+    pub(super) logprobs: Option<&'a RawValue>,
     pub(super) finish_reason: Option<String>,
     /// Where the reason stood with OpenAI's first models that saw.
     pub(super) finish_details: Option<FinishDetails>,
@@ -96,6 +100,29 @@ pub(super) struct Delta<'a> {
     pub(super) tool_calls: Option<Vec<CallDelta<'a>>>,
     #[serde(borrow)]
     pub(super) function_call: Option<FunctionDelta<'a>>,
+}
+
+/// How likely the tokens of a text and of a refusal were.
+#[derive(Default)]
+pub(super) struct Logprobs<'a> {
+    pub(super) content: Vec<&'a RawValue>,
+    pub(super) refusal: Vec<&'a RawValue>,
+}
+
+/// What can be made of `logprobs`: beside the answer, so what can't be read is no reason to lose it.
+pub(super) fn logprobs(raw: &RawValue) -> Logprobs<'_> {
+    #[derive(Deserialize)]
+    struct WireLogprobs<'a> {
+        #[serde(borrow)]
+        content: Option<Vec<&'a RawValue>>,
+        #[serde(borrow)]
+        refusal: Option<Vec<&'a RawValue>>,
+    }
+    let read: Option<WireLogprobs<'_>> = serde_json::from_str(raw.get()).ok();
+    read.map_or_else(Logprobs::default, |read| Logprobs {
+        content: read.content.unwrap_or_default(),
+        refusal: read.refusal.unwrap_or_default(),
+    })
 }
 
 /// An entry of `reasoning_details`.

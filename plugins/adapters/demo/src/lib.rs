@@ -10,8 +10,12 @@
 //! sequences are honoured, tool choices too, and after tool results it answers in text, so that
 //! an agent's loop ends. Sampling settings change nothing, there being nothing to sample.
 //!
+//! As an agent of a swarm it fetches the page that its task is about, where it has a tool for that, and hands on what the
+//! agent before it said.
+//!
 //! Asked for images, it makes a small one of each prompt.
 
+mod agent;
 mod image;
 pub mod translate;
 

@@ -18,7 +18,7 @@ use weir_sdk::chat::{
 };
 use weir_sdk::fields::is_advisory;
 
-use crate::image;
+use crate::{agent, image};
 
 /// What `/help` answers.
 pub const HELP: &str = "\
@@ -276,8 +276,18 @@ impl Reply {
                     ..Self::text(words(after_words))
                 }
             }
-            _ => Self::text(format!("You said: {said}{}", attachments(message))),
+            _ => match agent::research(chat, said, callable_functions(chat)) {
+                Some((tool, arguments)) => Self::calls(chat, [(tool, arguments.as_str())]),
+                None => Self::to_words(chat, said, message),
+            },
         })
+    }
+
+    fn to_words(chat: &ChatRequest, said: &str, message: &Message) -> Self {
+        let before = agent::context(chat).map_or_else(String::new, |context| {
+            format!("\nThe agent before me said: {context}")
+        });
+        Self::text(format!("You said: {said}{}{before}", attachments(message)))
     }
 
     fn to_tool_command(chat: &ChatRequest, rest: &str) -> Result<Self, Failure> {

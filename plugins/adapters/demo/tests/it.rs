@@ -461,6 +461,67 @@ fn calls_the_tool_that_the_client_chose() {
 }
 
 #[test]
+fn looks_up_what_it_is_asked_to_research() {
+    let get = |description: &str| {
+        tool(ToolKind::Function(FunctionTool {
+            name: "http_get".to_owned(),
+            description: Some(description.to_owned()),
+            input_schema: r#"{"type":"object","properties":{"url":{"type":"string"}}}"#.to_owned(),
+            strict: None,
+        }))
+    };
+    let calls = |role: &str, task: &str, description: &str, tool_choice: ToolChoice| {
+        let mut chat = chat_with_tools(task);
+        chat.tools.push(get(description));
+        chat.messages
+            .insert(0, message(Role::System, Content::Text(role.to_owned())));
+        chat.tool_choice = tool_choice;
+        answer(chat).calls
+    };
+    let page = "Fetches a page, e.g. (http://a.example/page).";
+    for (role, task, url) in [
+        ("", "Research trends.", "http://a.example/page"),
+        (
+            "You know https://b.example/?q=1.",
+            "Find trends",
+            "https://b.example/?q=1",
+        ),
+        (
+            "See https://b.example",
+            "Analyse <http://c.example/x>, please",
+            "http://c.example/x",
+        ),
+    ] {
+        let arguments = format!(r#"{{"url":"{url}"}}"#);
+        let called = called("http_get", &arguments);
+        assert_eq!(calls(role, task, page, ToolChoice::Auto), called, "{task}");
+    }
+    for (task, description, choice) in [
+        ("Write a post.", page, ToolChoice::Auto),
+        ("Research trends.", "Fetches a page.", ToolChoice::Auto),
+        ("Research trends.", page, ToolChoice::None),
+    ] {
+        assert_eq!(calls("", task, description, choice), []);
+    }
+}
+
+#[test]
+fn hands_on_what_the_agent_before_said() {
+    let role =
+        "You write.\n--- CONTEXT FROM PREVIOUS AGENT ---\nIt rains.\n--- END CONTEXT ---\nBriefly.";
+    let mut chat = chat("Write a post.");
+    chat.messages
+        .insert(0, message(Role::System, Content::Text(role.to_owned())));
+    let said = "You said: Write a post.\nThe agent before me said: It rains.";
+    assert_eq!(answer(chat.clone()).text, said);
+    let Content::Text(role) = &mut chat.messages[0].parts[0].content else {
+        panic!("a text");
+    };
+    *role = role.replace("It rains.", "");
+    assert_eq!(answer(chat).text, "You said: Write a post.");
+}
+
+#[test]
 fn answers_in_text_after_tool_results() {
     let mut request = chat_with_tools("/tool look");
     request.tool_choice = ToolChoice::Required;

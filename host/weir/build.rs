@@ -20,10 +20,21 @@ struct Manifest {
     kind: Kind,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, PartialEq)]
 #[serde(rename_all = "lowercase")]
 enum Kind {
     Adapter,
+    Tool,
+}
+
+impl Kind {
+    /// The folder below `plugins` where plugins of this kind are.
+    fn folder(&self) -> &'static str {
+        match self {
+            Self::Adapter => "adapters",
+            Self::Tool => "tools",
+        }
+    }
 }
 
 struct Plugin {
@@ -40,30 +51,42 @@ fn main() {
     for watched in ["plugins", "wit", "Cargo.lock", "Cargo.toml"] {
         println!("cargo::rerun-if-changed={}", root.join(watched).display());
     }
-    let plugins = find_plugins(&root.join("plugins/adapters"));
-    let built = build_plugins(&root, &plugins);
-    let list: String = plugins
-        .iter()
-        .map(|plugin| {
-            let Kind::Adapter = plugin.manifest.kind;
-            let file = built.join(plugin.package.replace('-', "_") + ".wasm");
-            format!(
-                "Bundled {{ name: Cow::Borrowed({:?}), bytes: Cow::Borrowed(include_bytes!({file:?})) }},\n",
-                plugin.manifest.name
-            )
-        })
-        .collect();
-    write(&out.join("bundled_adapters.rs"), &format!("vec![\n{list}]"));
+    let kinds = [Kind::Adapter, Kind::Tool].map(|kind| {
+        let plugins = find_plugins(&root.join("plugins"), &kind);
+        (kind, plugins)
+    });
+    let built = build_plugins(&root, kinds.iter().flat_map(|(_, plugins)| plugins));
+    for (kind, plugins) in &kinds {
+        let list: String = plugins
+            .iter()
+            .map(|plugin| {
+                let file = built.join(plugin.package.replace('-', "_") + ".wasm");
+                format!(
+                    "Bundled {{ name: Cow::Borrowed({:?}), bytes: Cow::Borrowed(include_bytes!({file:?})) }},\n",
+                    plugin.manifest.name
+                )
+            })
+            .collect();
+        let file = format!("bundled_{}.rs", kind.folder());
+        write(&out.join(file), &format!("vec![\n{list}]"));
+    }
 }
 
-fn find_plugins(folder: &Path) -> Vec<Plugin> {
-    sorted_entries(folder)
+fn find_plugins(plugins: &Path, kind: &Kind) -> Vec<Plugin> {
+    sorted_entries(&plugins.join(kind.folder()))
         .into_iter()
         .filter(|path| path.join("plugin.toml").exists())
         .map(|path| {
             let text = fs::read_to_string(path.join("plugin.toml")).expect("it exists");
-            let manifest = toml::from_str(&text)
+            let manifest: Manifest = toml::from_str(&text)
                 .unwrap_or_else(|error| panic!("{}/plugin.toml: {error}", path.display()));
+            let of: &Kind = &manifest.kind;
+            assert!(
+                of == kind,
+                "{}/plugin.toml: a plugin of this kind belongs into plugins/{}",
+                path.display(),
+                of.folder()
+            );
             let cargo = fs::read_to_string(path.join("Cargo.toml")).expect("a plugin is a crate");
             let cargo: toml::Table = toml::from_str(&cargo).expect("cargo has read it already");
             let package = cargo["package"]["name"]
@@ -78,7 +101,7 @@ fn find_plugins(folder: &Path) -> Vec<Plugin> {
 }
 
 /// Returns the folder with the components.
-fn build_plugins(root: &Path, plugins: &[Plugin]) -> PathBuf {
+fn build_plugins<'a>(root: &Path, plugins: impl Iterator<Item = &'a Plugin>) -> PathBuf {
     let target_dir = root.join("target/plugins");
     let mut cargo = Command::new(env::var_os("CARGO").expect("cargo sets it"));
     cargo

@@ -9,7 +9,7 @@ use tests::scripts::{block, end, finish, start, text};
 use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat, guests};
 use weir_sandbox::compiler::{CompileError, CompileLimits, Compiler};
 use weir_sandbox::loading::{self, Arrived};
-use weir_sandbox::{GuestError, GuestLimits, LoadError};
+use weir_sandbox::{GuestError, LoadError};
 
 /// No guest may hold a request for longer than this; the budget of 250 ms of processor time stretches
 /// because a guest that uses it up is made to sleep between ticks.
@@ -608,13 +608,12 @@ async fn w19_a_hundred_thousand_functions_end_the_compiler_and_nothing_else() {
 
 #[tokio::test]
 async fn w19_without_a_child_nothing_from_elsewhere_is_compiled() {
-    let (sandbox, limits) = (sandbox(4), GuestLimits::default());
+    let sandbox = sandbox(4);
     let nobody = Compiler::with_program("/nonexistent".into(), CompileLimits::default());
     let component = Arrived::new(guests::wat_guest("healthy").into()).await;
-    let loaded =
-        loading::load_arrived(&sandbox, &nobody, None, &limits, "healthy", component).await;
+    let code = loading::arrived_code(sandbox.engine(), &nobody, None, component).await;
     assert!(
-        matches!(loaded, Err(LoadError::Compile(CompileError::NotRun(_)))),
+        matches!(code, Err(LoadError::Compile(CompileError::NotRun(_)))),
         "it was compiled elsewhere"
     );
 }

@@ -83,7 +83,7 @@ impl Gateway {
             folder: tempfile::tempdir().expect("a temporary folder can be made"),
             settings: String::new(),
             tables: String::new(),
-            plugins: bundled::adapters(),
+            plugins: bundled::plugins(),
             clock: Clock::System,
             credits: 1_000_000,
         }

@@ -19,7 +19,7 @@ pub fn misbehaving() -> &'static [u8] {
 
 /// A component that the binary brings, such as `openai`.
 pub fn bundled(name: &str) -> Vec<u8> {
-    let mut adapters = weir::plugins::bundled::adapters().into_iter();
+    let mut adapters = weir::plugins::bundled::plugins().into_iter();
     let found = adapters.find(|adapter| adapter.name == name);
     found.expect("it is bundled").bytes.into_owned()
 }

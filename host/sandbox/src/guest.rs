@@ -79,7 +79,6 @@ pub struct Guest<H> {
     handles: usize,
     pub(crate) log: GuestLog,
     /// What its world's imports need.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no world needs something yet"))]
     pub(crate) host: H,
 }
 

@@ -5,7 +5,7 @@
 //! work and never used again after a trap.
 //!
 //! What is the same for every component is generic over its [`World`]; what is not has a module a world:
-//! [`adapter`] for provider adapters.
+//! [`adapter`] for provider adapters, [`tool`] for what agents' models call.
 //!
 //! **Invariant:** a guest has no ambient authority: no network, files, environment, credential, and no memory of other
 //! work.
@@ -32,9 +32,8 @@ mod load_error;
 pub mod loading;
 mod memory_budget;
 mod printable;
-#[cfg(test)]
-mod second_world;
 mod slow_lane;
+pub mod tool;
 pub mod world;
 
 pub use self::digest::{Digest, NoDigest};

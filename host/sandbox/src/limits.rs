@@ -1,6 +1,6 @@
 //! What one guest may use, and how its use is counted.
 //!
-//! Every figure is per exchange: a guest lives in a store of its own, dropped after the exchange. What all of them may
+//! Every figure is per exchange, or call of a tool: a guest lives in a store of its own, dropped after it. What all of them may
 //! have together is in [`crate::memory_budget`].
 
 use std::num::{NonZeroU64, NonZeroUsize};
@@ -63,7 +63,24 @@ impl Default for GuestLimits {
     }
 }
 
+/// Processor time of one call of a tool: it may have to read a page, not only to translate an answer as it comes.
+const TOOL_CPU_MS: NonZeroU64 = NonZeroU64::new(2_000).unwrap();
+
+/// Bytes that a tool may hand to the host in one call.
+const TOOL_CALL_BYTES: NonZeroUsize = NonZeroUsize::new(1 << 20).unwrap();
+
 impl GuestLimits {
+    /// The same for tools, which have more processor time and hand over less. By the clock they may take what whoever calls
+    /// them says.
+    #[must_use]
+    pub fn for_tools(&self) -> Self {
+        Self {
+            cpu_ms: TOOL_CPU_MS,
+            call_bytes: TOOL_CALL_BYTES,
+            ..self.clone()
+        }
+    }
+
     pub(crate) fn cpu_ticks(&self) -> u64 {
         // The first tick may come as soon as a guest runs, and must not be its end.
         self.cpu_ms.get().div_ceil(TICK.as_millis() as u64).max(2)

@@ -1,8 +1,8 @@
 //! From bytes to a plugin that can work: size → parse and compile → imports and world → what its world asks of it.
 //! Each refusal names its step and what to change.
 //!
-//! **Invariant:** only what was built into the binary is compiled in this process ([`load`]); what comes from elsewhere
-//! is compiled by a child ([`load_arrived`]).
+//! **Invariant:** only what was built into the binary is compiled in this process ([`own_code`]); what comes from
+//! elsewhere is compiled by a child ([`arrived_code`]).
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ const WASI_VERSION: &str = "@0.2.";
 /// At most so many imports are named in an error.
 const LISTED_IMPORTS: usize = 20;
 
-/// Runs every load step on a component of the binary's own, and compiles it in this process.
+/// Runs every load step on a component of the binary's own.
 pub async fn load<W: World>(
     sandbox: &Sandbox<W>,
     cache: Option<&CodeCache>,
@@ -42,8 +42,30 @@ pub async fn load<W: World>(
     name: &str,
     bytes: &[u8],
 ) -> Result<W::Plugin, LoadError> {
+    let code = own_code(sandbox.engine(), cache, bytes)?;
+    finish(sandbox, limits, name, code).await
+}
+
+/// A component's code, compiled: what it is for is not known yet.
+pub struct Code {
+    digest: Digest,
+    component: Component,
+}
+
+impl Code {
+    /// Whether it exports what components of this world do, in whatever version.
+    pub fn is_of<W: World>(&self, engine: &Engine) -> bool {
+        versions::<W>(engine, &self.component).next().is_some()
+    }
+}
+
+/// The first steps for a component of the binary's own, which is compiled in this process.
+pub fn own_code(
+    engine: &Engine,
+    cache: Option<&CodeCache>,
+    bytes: &[u8],
+) -> Result<Code, LoadError> {
     check_form(bytes)?;
-    let engine = sandbox.engine();
     let digest = Digest::of(bytes);
     let component = match cache.and_then(|cache| cache.load(engine, &digest)) {
         Some(component) => component,
@@ -58,20 +80,17 @@ pub async fn load<W: World>(
             component
         }
     };
-    finish(sandbox, limits, name, digest, component).await
+    Ok(Code { digest, component })
 }
 
-/// Runs every load step on a component from elsewhere: a child process compiles it.
-pub async fn load_arrived<W: World>(
-    sandbox: &Sandbox<W>,
+/// The first steps for a component from elsewhere: a child process compiles it.
+pub async fn arrived_code(
+    engine: &Engine,
     compiler: &Compiler,
     cache: Option<&Arc<CodeCache>>,
-    limits: &GuestLimits,
-    name: &str,
     arrived: Arrived,
-) -> Result<W::Plugin, LoadError> {
+) -> Result<Code, LoadError> {
     check_form(&arrived.bytes)?;
-    let engine = sandbox.engine();
     let digest = arrived.digest;
     let cached = match cache.cloned() {
         Some(cache) => {
@@ -90,7 +109,7 @@ pub async fn load_arrived<W: World>(
                 .map_err(|error| parse_error(&error))?
         }
     };
-    finish(sandbox, limits, name, digest, component).await
+    Ok(Code { digest, component })
 }
 
 /// A component from elsewhere.
@@ -160,16 +179,15 @@ fn parse_error(error: &wasmtime::Error) -> LoadError {
 }
 
 /// The steps from compiled code on, which run the component, but within its limits.
-async fn finish<W: World>(
+pub async fn finish<W: World>(
     sandbox: &Sandbox<W>,
     limits: &GuestLimits,
     name: &str,
-    digest: Digest,
-    component: Component,
+    Code { digest, component }: Code,
 ) -> Result<W::Plugin, LoadError> {
     let engine = sandbox.engine();
     check_imports::<W>(engine, &component)?;
-    let contract = contract_of::<W>(engine, &component);
+    let contract = versions::<W>(engine, &component).next().unwrap_or_default();
     let component = sandbox
         .prepare(&component)
         .map_err(|error| LoadError::World {
@@ -208,11 +226,13 @@ fn check_imports<W: World>(engine: &Engine, component: &Component) -> Result<(),
     })
 }
 
-/// The version of the contract that a component was built for, e.g. `0.2.0`; empty if it exports none.
-fn contract_of<W: World>(engine: &Engine, component: &Component) -> String {
+/// The versions of the contract that a component was built for, e.g. `0.2.0`; none if it is of another world.
+fn versions<W: World>(engine: &Engine, component: &Component) -> impl Iterator<Item = String> {
     let ty = component.component_type();
-    let mut versions = ty
+    let versions: Vec<_> = ty
         .exports(&engine.wasm)
-        .filter_map(|(name, _)| name.strip_prefix(W::EXPORT)?.strip_prefix('@'));
-    versions.next().unwrap_or_default().to_owned()
+        .filter_map(|(name, _)| name.strip_prefix(W::EXPORT)?.strip_prefix('@'))
+        .map(str::to_owned)
+        .collect();
+    versions.into_iter()
 }

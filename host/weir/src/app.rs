@@ -27,8 +27,10 @@ use crate::inference::upstream::HttpClient;
 use crate::metrics::Metrics;
 use crate::plugins::Plugins;
 use crate::plugins::bundled::Bundled;
+use crate::plugins::oversight::Oversight;
 use crate::plugins::slots::Stores;
 use crate::sessions::Sessions;
+use crate::tools::{Parts, Tools};
 use weir_ledger::{LeaseSettings, Ledger};
 use weir_sandbox::compiler::Compiler;
 use weir_storage::clock::{Clock, Millis};
@@ -72,10 +74,14 @@ pub struct Shared {
     pub last_used: LastUsed,
     /// The models that can be served at this moment.
     pub catalog: Arc<LiveCatalog>,
-    /// The loaded adapters.
+    /// The loaded adapters and tools.
     pub plugins: Plugins,
+    /// Who counts what components do, and takes them out of service.
+    pub oversight: Oversight,
+    /// What agents' models call.
+    pub tools: Tools,
     /// The figures of `GET /metrics`.
-    pub metrics: Metrics,
+    pub metrics: Arc<Metrics>,
     /// Which upstreams are asked, in which order, and which are left alone.
     pub routing: Routing,
     /// The client that reaches upstreams.
@@ -151,15 +157,15 @@ impl Core {
 
 impl App {
     /// Opens the stores and loads the plugins. Reports what is left out of the catalog to the log.
-    pub async fn start(config: Config, adapters: &[Bundled]) -> anyhow::Result<Self> {
+    pub async fn start(config: Config, bundled: &[Bundled]) -> anyhow::Result<Self> {
         let compiler = Compiler::new(config.plugins.compile.clone());
-        Self::start_with(config, adapters, Clock::System, compiler).await
+        Self::start_with(config, bundled, Clock::System, compiler).await
     }
 
     /// The same by another clock, and with a compiler that need not be this program.
     pub async fn start_with(
         config: Config,
-        adapters: &[Bundled],
+        bundled: &[Bundled],
         clock: Clock,
         compiler: Compiler,
     ) -> anyhow::Result<Self> {
@@ -168,7 +174,7 @@ impl App {
         let serving = database::lock_for_serving(&database_url)?;
         // What is wrong with the configuration is said at once, whatever the stores do.
         let (prepared, database, cache) = tokio::try_join!(
-            Prepared::of(&config, adapters, &clock, compiler),
+            Prepared::of(&config, bundled, &clock, compiler),
             Database::open(&database_url),
             Cache::open(config.redis_url.as_ref(), &clock),
         )?;
@@ -179,6 +185,9 @@ impl App {
             verifiers,
             service_tokens,
             http,
+            rules,
+            guard,
+            webhook_key,
         } = prepared;
         key_peppers.compare(&database).await?;
         sealing_keys.compare(&database).await?;
@@ -204,7 +213,25 @@ impl App {
             let catalog = catalog.clone();
             move || catalog.load().candidate_keys()
         }));
-        let metrics = Metrics::new(ledger.metrics(), &routing.breakers);
+        let metrics = Arc::new(Metrics::new(ledger.metrics(), &routing.breakers));
+        let tasks = TaskTracker::new();
+        let oversight = Oversight {
+            plugins: plugins.clone(),
+            database: database.clone(),
+            cache: cache.clone(),
+            clock: clock.clone(),
+            metrics: metrics.clone(),
+            tasks: tasks.clone(),
+            max_traps: config.plugins.quarantine_traps,
+        };
+        let tools = Tools::new(Parts {
+            oversight: oversight.clone(),
+            guard,
+            rules,
+            calls_at_once: config.plugins.tool_calls.get() as usize,
+            clock: clock.clone(),
+            webhook_key,
+        });
         let last_used = LastUsed::default();
         tokio::spawn(last_used.clone().write_behind(database.clone()));
         tokio::spawn(retention::prune_for_ever(
@@ -224,6 +251,8 @@ impl App {
             verifiers,
             ledger,
             last_used,
+            oversight,
+            tools,
             metrics,
             http,
             routing,
@@ -231,7 +260,7 @@ impl App {
             key_peppers,
             sealing_keys,
             service_tokens,
-            tasks: TaskTracker::new(),
+            tasks,
             shutdown: CancellationToken::new(),
             draining: CancellationToken::new(),
             started_at: Millis::now(),

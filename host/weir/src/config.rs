@@ -35,11 +35,15 @@ use crate::plugins::settings::PluginSettings;
 use crate::server::settings::{BodyLimits, ConnectionLimits, ListenAddress};
 use crate::sessions::settings::SessionSettings;
 use crate::telemetry::LogFormat;
+use crate::tools;
+use crate::tools::settings::{
+    CredentialSettings, IntegrationSettings, ToolSettings, ToolsSettings,
+};
 use weir_ledger::LedgerSettings;
 use weir_ledger::price::PriceFactors;
 use weir_storage::database::SqlDialect;
 use weir_storage::sealing::SealingKeySettings;
-use weir_storage::secrets::SecretUrl;
+use weir_storage::secrets::{SecretSource, SecretUrl};
 
 /// The whole configuration.
 #[derive(Debug, Clone, Deserialize)]
@@ -124,6 +128,21 @@ pub struct Config {
     /// Factors on every price.
     #[serde(default)]
     pub price_factors: PriceFactors,
+    /// What each tool may do, by its slot; see [`ToolSettings`]. What is said here of a tool that the binary brings
+    /// stands for what it says itself, in `tools/default.toml`, each setting for itself.
+    #[serde(default)]
+    pub tools: BTreeMap<String, ToolSettings>,
+    /// Services that agents may call, by id; see [`IntegrationSettings`].
+    #[serde(default)]
+    pub integrations: BTreeMap<String, IntegrationSettings>,
+    /// What proves to such services who calls, by name; see [`CredentialSettings`].
+    #[serde(default)]
+    pub credentials: BTreeMap<String, CredentialSettings>,
+    /// What the secrets are made from that webhooks are signed with: `{ env = "NAME" }` or `{ file = "PATH" }`, at least 32
+    /// bytes. Nodes that share a database need the same; without it they send no webhooks on a PostgreSQL outside
+    /// development mode. Default elsewhere: one of this node's own, in the data folder.
+    #[serde(default)]
+    pub webhook_key: Option<SecretSource>,
     /// The upstreams, by name.
     #[serde(default)]
     pub providers: BTreeMap<String, ProviderConfig>,
@@ -211,6 +230,7 @@ impl Config {
         } else {
             settings
         };
+        let all = Figment::from(Toml::string(tools::DEFAULT)).merge(all);
         let mut config: Self = all
             .extract()
             .map_err(|error| anyhow!(in_our_words(error)))
@@ -375,6 +395,29 @@ impl Config {
             timeouts: &self.timeouts,
             price_factors: &self.price_factors,
         }
+    }
+
+    /// The settings of tools.
+    pub fn tools(&self) -> ToolsSettings<'_> {
+        ToolsSettings {
+            tools: &self.tools,
+            integrations: &self.integrations,
+            credentials: &self.credentials,
+        }
+    }
+
+    /// Whether a node may have secrets of its own that others would need, too.
+    pub fn has_own_secrets(&self) -> bool {
+        self.is_dev()
+            || !matches!(
+                SqlDialect::of(&self.database_url()),
+                Ok(SqlDialect::Postgres)
+            )
+    }
+
+    /// The file of the key for webhooks that the gateway makes for itself where none is configured.
+    pub fn own_webhook_key(&self) -> PathBuf {
+        self.data_dir.join("keys/webhooks")
     }
 
     /// The file of the pepper that the gateway makes for itself where none is configured.

@@ -39,3 +39,4 @@ pub mod sessions;
 pub mod shares;
 pub mod surround;
 pub mod telemetry;
+pub mod tools;

@@ -5,6 +5,8 @@
 //! [`export_adapter!`]. All of that is plain Rust that runs and is tested natively; only the
 //! macro's expansion knows WebAssembly.
 //!
+//! A tool implements [`tool::Tool`] and hands it to [`export_tool!`], likewise.
+//!
 //! **Invariant:** nothing here reads a clock, a random number, a file or the network, so an
 //! adapter that uses only this gives the same events for the same bytes. (`HashMap`'s default
 //! hasher would ask the host for randomness: adapters have few keys, and use a `Vec`.)
@@ -25,6 +27,9 @@ pub mod response;
 pub mod sse;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod tool;
+#[doc(hidden)]
+pub mod tool_bindings;
 pub mod wire;
 
 pub use bindings::weir::plugin::{chat, log};

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{anyhow, bail};
+use http::HeaderValue;
+use weir_egress::{Guard, Resolver};
 use weir_sandbox::code_cache::CodeCache;
 use weir_sandbox::compiler::Compiler;
-use weir_sandbox::{Engine, Room, Sandbox};
+use weir_sandbox::{Engine, Room};
 use weir_storage::clock::Clock;
 use weir_storage::sealing::KeyRing;
-use weir_storage::secrets::{Key, create_private_folder};
+use weir_storage::secrets::{Key, create_private_folder, environment};
 
 use crate::config::Config;
 use crate::identity::pepper::Peppers;
@@ -21,10 +23,11 @@ use crate::inference::upstream::{self, HttpClient};
 use crate::outgoing;
 use crate::plugins::bundled::Bundled;
 use crate::plugins::{Loader, Plugins};
+use crate::tools::rules::Rules;
 
 /// What needs neither the database nor the network to be there.
 pub struct Prepared {
-    /// The adapters that the binary brings, loaded.
+    /// The plugins that the binary brings, loaded.
     pub plugins: Plugins,
     /// The peppers that API keys are stored under, not compared with the database's.
     pub key_peppers: Peppers,
@@ -36,13 +39,19 @@ pub struct Prepared {
     pub service_tokens: Option<ServiceTokenSource>,
     /// The client that reaches upstreams.
     pub http: HttpClient,
+    /// What operators allow tools.
+    pub rules: Rules,
+    /// The way out for tools.
+    pub guard: Guard,
+    /// What accounts' webhook secrets are made from.
+    pub webhook_key: Option<Key>,
 }
 
 impl Prepared {
-    /// Reads secrets, makes clients and loads adapters; the error lists everything that is wrong with the settings.
+    /// Reads secrets, makes clients and loads plugins; the error lists everything that is wrong with the settings.
     pub async fn of(
         config: &Config,
-        adapters: &[Bundled],
+        bundled: &[Bundled],
         clock: &Clock,
         compiler: Compiler,
     ) -> anyhow::Result<Self> {
@@ -63,8 +72,24 @@ impl Prepared {
         let outgoing = config.identity.outgoing.as_ref();
         let service_tokens = ServiceTokenSource::new(outgoing, dev_issuer, &issuers, clock)
             .map_err(|error| note("identity.outgoing", error));
-        let (Ok(key_peppers), Ok(sealing_keys), Ok(verifiers), Ok(service_tokens)) =
-            (key_peppers, sealing_keys, verifiers, service_tokens)
+        let webhook_key = webhook_key(config).map_err(|error| note("webhook_key", error));
+        let rules =
+            Rules::read(config.tools(), environment).map_err(|wrong| problems.extend(wrong));
+        let (
+            Ok(key_peppers),
+            Ok(sealing_keys),
+            Ok(verifiers),
+            Ok(service_tokens),
+            Ok(webhook_key),
+            Ok(rules),
+        ) = (
+            key_peppers,
+            sealing_keys,
+            verifiers,
+            service_tokens,
+            webhook_key,
+            rules,
+        )
         else {
             bail!(
                 "the configuration does not fit:\n  {}",
@@ -72,37 +97,58 @@ impl Prepared {
             );
         };
         Ok(Self {
-            plugins: load_plugins(config, adapters, compiler).await?,
+            plugins: load_plugins(config, bundled, compiler).await?,
             key_peppers,
             sealing_keys,
             verifiers,
             service_tokens,
             http: upstream::http_client(config.timeouts.connect())?,
+            rules,
+            guard: guard()?,
+            webhook_key,
         })
     }
 }
 
-/// Loads the adapters that the binary brings, compiled code from the data folder where it is there.
+/// The way out for tools: the system's resolver, and its certificate authorities.
+fn guard() -> anyhow::Result<Guard> {
+    let user_agent = HeaderValue::from_static(concat!("weir/", env!("CARGO_PKG_VERSION")));
+    let settings = weir_egress::Settings {
+        tls: outgoing::tls_config()?,
+        user_agent,
+    };
+    Ok(Guard::new(settings, Resolver::system()))
+}
+
+/// The configured key, or one of this node's own where others need not have it, too.
+fn webhook_key(config: &Config) -> anyhow::Result<Option<Key>> {
+    match &config.webhook_key {
+        Some(source) => Key::configured(source, "the key").map(Some),
+        None if config.has_own_secrets() => {
+            Key::load_or_create(&config.own_webhook_key()).map(Some)
+        }
+        None => Ok(None),
+    }
+}
+
+/// Loads the plugins that the binary brings, compiled code from the data folder where it is there.
 async fn load_plugins(
     config: &Config,
-    adapters: &[Bundled],
+    bundled: &[Bundled],
     compiler: Compiler,
 ) -> anyhow::Result<Plugins> {
     let cache = Arc::new(CodeCache::new(
         config.data_dir.join("cache/plugins"),
         Key::load_or_create(&config.data_dir.join("keys/plugin-cache"))?,
     ));
+    let requests = config.limits.admission.concurrent_requests.get();
     let engine = Engine::start(Room {
-        guests: config.limits.admission.concurrent_requests.get(),
+        guests: requests.saturating_add(config.plugins.tool_calls.get()),
         memory_bytes: config.plugins.all_memory_bytes(),
     })?;
-    let loader = Loader {
-        sandbox: Sandbox::new(&engine)?,
-        cache: cache.clone(),
-        compiler,
-        limits: config.plugins.limits.clone(),
-    };
-    let plugins = Plugins::load(loader, adapters)
+    let limits = config.plugins.limits.clone();
+    let loader = Loader::new(&engine, cache.clone(), compiler, limits)?;
+    let plugins = Plugins::load(loader, bundled)
         .await
         .map_err(|(name, error)| anyhow!(error).context(format!("loading the plugin {name:?}")))?;
     cache.remove_unused(SystemTime::now());

@@ -188,7 +188,7 @@ impl Catalog {
                 Some(Err(why)) => Some(Missing::Credential(why)),
                 Some(Ok(upstream)) => {
                     let slot = &upstream.adapter;
-                    let has_slot = plugins.serving().contains_key(slot.as_str());
+                    let has_slot = plugins.has_adapter_slot(slot);
                     let missing = (!has_slot).then(|| Missing::Adapter(slot.clone()));
                     upstreams.insert(name.as_str(), Arc::new(upstream));
                     missing
@@ -265,9 +265,8 @@ impl Catalog {
 
 /// Whether the slot of an upstream's adapter is there, whatever serves in it.
 fn is_served(model: &Model, plugins: &Plugins) -> bool {
-    let slots = plugins.serving();
     let mut candidates = model.candidates.iter();
-    candidates.any(|candidate| slots.contains_key(candidate.upstream.adapter.as_str()))
+    candidates.any(|candidate| plugins.has_adapter_slot(&candidate.upstream.adapter))
 }
 
 impl Model {

@@ -26,7 +26,7 @@ pub(super) struct Arguments {
 pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<()> {
     config.check_mode()?;
     let compiler = Compiler::new(config.plugins.compile.clone());
-    let prepared = Prepared::of(&config, &bundled::adapters(), &Clock::System, compiler).await?;
+    let prepared = Prepared::of(&config, &bundled::plugins(), &Clock::System, compiler).await?;
     let catalog = app::build_catalog(&config, &prepared.plugins).await?;
     for LeftOut {
         provider,

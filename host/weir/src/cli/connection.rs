@@ -367,7 +367,7 @@ impl InProcess {
             }
             Needs::Plugins => {
                 config.check_mode()?;
-                let app = App::start(config.clone(), &bundled::adapters()).await?;
+                let app = App::start(config.clone(), &bundled::plugins()).await?;
                 Ok(Self {
                     routes: router::local(app.clone()),
                     running: Running::App(app),

@@ -51,7 +51,7 @@ pub(super) async fn run(
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let hangup = signal(SignalKind::hangup())?;
-    let app = App::start(config, &bundled::adapters()).await?;
+    let app = App::start(config, &bundled::plugins()).await?;
     let public = app.config.listen.bind().await?;
     let internal = match &app.config.internal_listen {
         Some(address) => Some(address.bind().await?),

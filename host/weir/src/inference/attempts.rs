@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use weir_ledger::AccountId;
 use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind, Request, Task};
 
 use super::admission::Place;
@@ -27,7 +26,7 @@ use super::routing::breaker::{Health, Permit, Standing};
 use crate::app::App;
 use crate::catalog::Candidate;
 use crate::plugins::counters::Ended;
-use crate::plugins::{Component, Quarantined};
+use crate::plugins::{Component, Plugin};
 
 /// How often one upstream is tried for one request.
 const ATTEMPTS_PER_UPSTREAM: u32 = 2;
@@ -239,7 +238,10 @@ impl Attempts<'_> {
             && outcome.as_ref().is_err_and(ExchangeError::can_be_of_size);
         let ended = judge(&outcome, is_of_size);
         let account = relay.meter().account();
-        note(self.app, adapter, account, ended, started.elapsed());
+        let plugin = Plugin::Adapter(adapter.clone());
+        self.app
+            .oversight
+            .note(&plugin, account, ended, started.elapsed());
         match outcome {
             Err(ExchangeError::Guest(error)) if is_of_size && !relay.was_asked() => {
                 Err(ExchangeError::TooLargeToTranslate(error))
@@ -366,28 +368,4 @@ fn judge(outcome: &Result<(), ExchangeError>, is_of_size: bool) -> Ended {
         Err(ExchangeError::Guest(_)) => Ended::InTrap,
         Err(_) => Ended::InFault,
     }
-}
-
-/// Counts an exchange, and takes a component out of service that has failed too often.
-fn note(app: &App, adapter: &Arc<Component>, account: &AccountId, ended: Ended, took: Duration) {
-    let counters = adapter.counters();
-    counters.exchange(ended, took);
-    app.metrics.exchange(adapter, ended, took);
-    let limit = app.config.plugins.quarantine_traps;
-    let Some(suspicion) = counters.suspect(ended, account, limit, std::time::Instant::now()) else {
-        return;
-    };
-    let (app, adapter) = (app.clone(), adapter.clone());
-    app.tasks.clone().spawn(async move {
-        let now = app.clock.now();
-        let plugins = &app.plugins;
-        match plugins
-            .quarantine(app.stores(), &adapter, suspicion, now)
-            .await
-        {
-            Some(Quarantined::Instead(_)) => app.metrics.quarantine(&adapter),
-            Some(Quarantined::LastSound { .. }) => app.metrics.quarantine_withheld(&adapter),
-            None => {}
-        }
-    });
 }

@@ -20,7 +20,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::inference::routing::breaker::Breakers;
-use crate::plugins::Component;
+use crate::plugins::component::Plugin;
 use crate::plugins::counters::Ended;
 use weir_ledger::LedgerMetrics;
 
@@ -66,7 +66,7 @@ impl Metrics {
         let plugin_exchanges = Family::default();
         registry.register(
             "plugin_exchanges",
-            "Exchanges of each component by how they ended",
+            "Exchanges of each component, or calls of a tool, by how they ended",
             plugin_exchanges.clone(),
         );
         let plugin_latency: Family<_, _, fn() -> _> =
@@ -104,9 +104,9 @@ impl Metrics {
         self.ledger_open_holds.set(holds);
     }
 
-    /// Counts an exchange.
-    pub fn exchange(&self, adapter: &Component, ended: Ended, took: Duration) {
-        let labels = labels(adapter);
+    /// Counts an exchange, or a call of a tool.
+    pub fn exchange(&self, plugin: &Plugin, ended: Ended, took: Duration) {
+        let labels = labels(plugin);
         self.plugin_latency
             .get_or_create(&labels)
             .observe(took.as_secs_f64());
@@ -133,23 +133,21 @@ impl Metrics {
     }
 
     /// Counts a component that was taken out of service.
-    pub fn quarantine(&self, adapter: &Component) {
-        self.plugin_quarantines
-            .get_or_create(&labels(adapter))
-            .inc();
+    pub fn quarantine(&self, plugin: &Plugin) {
+        self.plugin_quarantines.get_or_create(&labels(plugin)).inc();
     }
 
     /// Counts a component that would have been, if anything else were there to serve.
-    pub fn quarantine_withheld(&self, adapter: &Component) {
+    pub fn quarantine_withheld(&self, plugin: &Plugin) {
         self.plugin_quarantines_withheld
-            .get_or_create(&labels(adapter))
+            .get_or_create(&labels(plugin))
             .inc();
     }
 }
 
-fn labels(adapter: &Component) -> PluginLabels {
+fn labels(plugin: &Plugin) -> PluginLabels {
     PluginLabels {
-        slot: adapter.name().to_string(),
-        digest: adapter.digest().to_string(),
+        slot: plugin.slot().to_string(),
+        digest: plugin.digest().to_string(),
     }
 }

@@ -8,6 +8,14 @@ pub enum OperationError {
     /// The component fails a load step.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// The slot is for components of another kind.
+    #[error("world: the slot is for {slot}s, and the component is one for {component}s")]
+    OtherKind {
+        /// What the slot is for.
+        slot: &'static str,
+        /// What the component is.
+        component: &'static str,
+    },
     /// There is no such slot.
     #[error("there is no such slot")]
     UnknownSlot,

@@ -6,87 +6,22 @@
 //!
 //! **Invariant:** an exchange ends on the component that it began with, whatever its slot serves with by then.
 //!
+//! A slot is for adapters or for tools, by what was put into it first ([`Kind`]); all else is the same for both.
+//!
 //! To change what operators can do to slots, edit [`slots`], with its SQL in `store`; what a guest may use or import,
 //! the sandbox.
 
 pub mod bundled;
+pub mod component;
 pub mod counters;
 mod error;
+pub mod oversight;
 pub mod routes;
 pub mod settings;
 pub mod slots;
 mod store;
 
-use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError};
-
-use weir_sandbox::adapter::bindings::adapter::Setting;
-use weir_sandbox::adapter::{Adapter, ConfigureError};
-
-use self::counters::Counters;
+pub use self::component::{Component, Kind, Plugin, ToolComponent};
 pub use self::error::OperationError;
 pub use self::slots::{Loader, Plugins};
 pub use self::store::Quarantined;
-
-/// An adapter in its slot: what it has done there, and what it made of its providers' options.
-pub struct Component {
-    adapter: Adapter,
-    counters: Arc<Counters>,
-    configurations: Mutex<Vec<Configuration>>,
-}
-
-/// What the adapter made of a provider's options.
-struct Configuration {
-    options: Vec<Setting>,
-    made: Arc<[u8]>,
-}
-
-impl Deref for Component {
-    type Target = Adapter;
-
-    fn deref(&self) -> &Adapter {
-        &self.adapter
-    }
-}
-
-impl Component {
-    /// A component that counts where all of its digest in its slot count.
-    pub fn new(adapter: Adapter, counters: Arc<Counters>) -> Self {
-        Self {
-            adapter,
-            counters,
-            configurations: Mutex::default(),
-        }
-    }
-
-    /// What it has done.
-    pub fn counters(&self) -> &Arc<Counters> {
-        &self.counters
-    }
-
-    /// What the adapter made of a provider's options. It is asked once for each set of them, of which there are as many
-    /// as providers.
-    pub async fn configuration(&self, options: &[Setting]) -> Result<Arc<[u8]>, ConfigureError> {
-        if let Some(known) = self.known(options) {
-            return Ok(known);
-        }
-        let made: Arc<[u8]> = self.adapter.configure(options).await?.into();
-        let mut configurations = self
-            .configurations
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        configurations.push(Configuration {
-            options: options.to_vec(),
-            made: made.clone(),
-        });
-        Ok(made)
-    }
-
-    fn known(&self, options: &[Setting]) -> Option<Arc<[u8]>> {
-        let configurations = self.configurations.lock();
-        let configurations = configurations.unwrap_or_else(PoisonError::into_inner);
-        let mut known = configurations.iter();
-        let known = known.find(|known| known.options == options)?;
-        Some(known.made.clone())
-    }
-}

@@ -10,7 +10,7 @@ use http::StatusCode;
 use http::request::Parts;
 use serde::{Deserialize, Serialize};
 
-use super::Component;
+use super::Plugin;
 use super::slots::{self, Origin, SlotOperation, Standing};
 use super::{OperationError, store};
 use crate::admin::{AdminCaller, LocalPeer};
@@ -57,8 +57,10 @@ impl FromRequestParts<App> for Operator {
 /// A slot, and all that could serve in it.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct SlotItem {
-    /// Its name, which providers' `adapter` names.
+    /// Its name, which providers' `adapter` names, or agents' `tools`.
     pub slot: String,
+    /// What it is for: `adapter` or `tool`.
+    pub kind: String,
     /// The digest that all nodes are to serve with; `None` where the slot refuses.
     pub active: Option<String>,
     /// The digest that the node which answers serves with: another one for a moment, or if `active` does not
@@ -207,7 +209,7 @@ pub async fn install_plugin(
     check_slot(&slot)?;
     let operation = operation(&app, slot, actor.clone());
     // What is to serve must fit; what is only kept may fit once the configuration is changed.
-    let fits = async |component: &Component| match query.activate {
+    let fits = async |component: &Plugin| match query.activate {
         true => fits(&app, &operation, component).await,
         false => Ok(()),
     };
@@ -225,9 +227,9 @@ pub async fn install_plugin(
     if query.activate {
         activate(&app, &operation, installed.digest).await?;
     }
-    let serving = app.plugins.adapter(&operation.slot);
+    let serving = app.plugins.serving_in(&operation.slot);
     let item = InstalledItem {
-        active: serving.is_some_and(|adapter| adapter.digest() == installed.digest),
+        active: serving.is_some_and(|plugin| plugin.digest() == installed.digest),
         slot: operation.slot,
         digest: installed.digest.to_string(),
         name: installed.name,
@@ -269,7 +271,7 @@ pub async fn roll_back_plugin(
     Path(slot): Path<String>,
 ) -> Result<Json<SlotItem>, ApiError> {
     let operation = operation(&app, slot, actor);
-    let fits = async |component: &Component| fits(&app, &operation, component).await;
+    let fits = async |component: &Plugin| fits(&app, &operation, component).await;
     app.plugins
         .roll_back(app.stores(), &operation, fits)
         .await?;
@@ -344,7 +346,7 @@ async fn events(
 }
 
 async fn activate(app: &App, operation: &SlotOperation, digest: Digest) -> Result<(), ApiError> {
-    let fits = async |component: &Component| fits(app, operation, component).await;
+    let fits = async |component: &Plugin| fits(app, operation, component).await;
     app.plugins
         .activate(app.stores(), operation, digest, fits)
         .await?;
@@ -352,7 +354,10 @@ async fn activate(app: &App, operation: &SlotOperation, digest: Digest) -> Resul
 }
 
 /// What is wrong with a component in its slot of this gateway.
-async fn fits(app: &App, operation: &SlotOperation, component: &Component) -> Result<(), String> {
+async fn fits(app: &App, operation: &SlotOperation, plugin: &Plugin) -> Result<(), String> {
+    let Plugin::Adapter(component) = plugin else {
+        return Ok(());
+    };
     let problems = catalog::check_adapter(&app.catalog.load(), &operation.slot, component).await;
     match problems.first() {
         None => Ok(()),
@@ -377,6 +382,7 @@ async fn overview(app: &App) -> Result<Vec<SlotItem>, ApiError> {
         .into_iter()
         .map(|slot| SlotItem {
             slot: slot.slot,
+            kind: slot.kind.as_str().to_owned(),
             active: digest(slot.active),
             serving: digest(slot.serving),
             previous: digest(slot.previous),
@@ -487,6 +493,12 @@ impl From<OperationError> for ApiError {
                 )
                 .with_detail("step", error.step())
             }
+            OperationError::OtherKind { .. } => Self::new(
+                S::UNPROCESSABLE_ENTITY,
+                "PLUGIN_REFUSED",
+                format!("The component fails a load step. {error}; install it in another one."),
+            )
+            .with_detail("step", "world"),
             OperationError::UnknownSlot => Self::new(
                 S::NOT_FOUND,
                 "UNKNOWN_SLOT",

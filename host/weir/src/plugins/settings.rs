@@ -19,6 +19,8 @@ pub struct PluginSettings {
     /// most; then its request gets 503. Default 2,048: for 512 exchanges of adapters in Rust, which have some 1.5 MiB
     /// each, and for the appetite of a few large ones. Adapters in Python have 20 MiB and more.
     pub all_memory_mib: NonZeroU32,
+    /// Calls of tools that are run at once; more wait, within their time. Default 64.
+    pub tool_calls: NonZeroU32,
     /// Traps within a minute, on requests of at least two accounts, for which a plugin is taken out of service; 0 for
     /// never, whatever its faults. Default 5.
     pub quarantine_traps: u32,
@@ -30,6 +32,7 @@ impl Default for PluginSettings {
             limits: GuestLimits::default(),
             compile: CompileLimits::default(),
             all_memory_mib: const { NonZeroU32::new(2_048).unwrap() },
+            tool_calls: const { NonZeroU32::new(64).unwrap() },
             quarantine_traps: 5,
         }
     }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row};
 
+use super::component::Kind;
 use super::counters::Counts;
 use super::error::OperationError;
 use weir_sandbox::Digest;
@@ -45,6 +46,8 @@ pub(super) struct Wanted {
     pub quarantined: BTreeSet<(String, Digest)>,
     /// What is installed, by slot and digest.
     pub installed: BTreeSet<(String, Digest)>,
+    /// What the slots are for that something is installed in.
+    pub kinds: BTreeMap<String, Kind>,
 }
 
 impl Wanted {
@@ -83,6 +86,7 @@ pub(super) struct InstalledRow {
 /// A component to install.
 pub(super) struct NewPlugin<'a> {
     pub digest: Digest,
+    pub kind: Kind,
     pub name: &'a str,
     pub version: &'a str,
     pub wit_version: &'a str,
@@ -144,6 +148,12 @@ pub(super) async fn wanted(database: &Database) -> sqlx::Result<Wanted> {
         for row in &rows {
             pairs.insert((row.try_get("slot")?, digest(row, "digest")?));
         }
+    }
+    let kinds = sqlx::query("SELECT DISTINCT slot, kind FROM plugins")
+        .fetch_all(&mut *snapshot)
+        .await?;
+    for row in &kinds {
+        wanted.kinds.insert(row.try_get("slot")?, kind(row)?);
     }
     Ok(wanted)
 }
@@ -256,12 +266,12 @@ pub(super) async fn events(
         .collect()
 }
 
-/// Keeps a component. Returns whether it was not there before.
+/// Keeps a component, unless the slot has components of another kind. Returns whether it was not there before.
 pub(super) async fn install(
     database: &Database,
     change: Change<'_>,
     plugin: &NewPlugin<'_>,
-) -> sqlx::Result<bool> {
+) -> Result<bool, OperationError> {
     for (part, bytes) in plugin.bytes.chunks(PART_BYTES).enumerate() {
         sqlx::query(
             "INSERT INTO plugin_parts (slot, digest, part, bytes) VALUES ($1, $2, $3, $4) \
@@ -276,13 +286,25 @@ pub(super) async fn install(
     }
     let mut transaction = database.begin().await?;
     let number = raise_generation(&mut transaction).await?;
+    let other = sqlx::query("SELECT kind FROM plugins WHERE slot = $1 AND kind <> $2 LIMIT 1")
+        .bind(change.slot)
+        .bind(plugin.kind.as_str())
+        .fetch_optional(&mut transaction)
+        .await?;
+    if let Some(other) = other {
+        return Err(OperationError::OtherKind {
+            slot: kind(&other)?.as_str(),
+            component: plugin.kind.as_str(),
+        });
+    }
     let installed = sqlx::query(
         "INSERT INTO plugins (slot, digest, kind, name, version, wit_version, description, size_bytes, \
-         installed_at, installed_by) VALUES ($1, $2, 'adapter', $3, $4, $5, $6, $7, $8, $9) \
+         installed_at, installed_by) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
          ON CONFLICT (slot, digest) DO NOTHING",
     )
     .bind(change.slot)
     .bind(plugin.digest.to_string())
+    .bind(plugin.kind.as_str())
     .bind(plugin.name)
     .bind(plugin.version)
     .bind(plugin.wit_version)
@@ -708,6 +730,11 @@ fn read_slot(row: &AnyRow) -> sqlx::Result<SlotRow> {
         active: optional_digest(row, "active_digest")?,
         previous: optional_digest(row, "previous_digest")?,
     })
+}
+
+fn kind(row: &AnyRow) -> sqlx::Result<Kind> {
+    let text: &str = row.try_get("kind")?;
+    Kind::parse(text).ok_or_else(|| sqlx::Error::Decode(format!("{text:?} is no kind").into()))
 }
 
 fn digest(row: &AnyRow, column: &str) -> sqlx::Result<Digest> {

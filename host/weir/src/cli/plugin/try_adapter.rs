@@ -79,7 +79,11 @@ async fn load(config: &Config, file: &Path, capability: &str) -> anyhow::Result<
     let compiler = Compiler::new(config.plugins.compile.clone());
     let limits = &config.plugins.limits;
     let arrived = Arrived::new(bytes.into()).await;
-    let adapter = loading::load_arrived(&sandbox, &compiler, None, limits, &name, arrived)
+    let load = async {
+        let code = loading::arrived_code(&engine, &compiler, None, arrived).await?;
+        loading::finish(&sandbox, limits, &name, code).await
+    };
+    let adapter = load
         .await
         .map_err(|error| anyhow!(error).context(format!("{} is refused", file.display())))?;
     ensure!(

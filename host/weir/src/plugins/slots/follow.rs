@@ -183,7 +183,7 @@ impl Plugins {
                     synced.failed.insert(key, not_loaded);
                     !synced.slots.contains_key(slot)
                 };
-                let serving = self.adapter(slot).map(|component| component.digest());
+                let serving = self.serving_in(slot).map(|plugin| plugin.digest());
                 // What the binary brings has not served here: it was there before the database was looked at.
                 if is_first || serving.is_none_or(|serving| wanted.is_quarantined(slot, serving)) {
                     self.swap(slot, None, wanted.generation);
@@ -238,19 +238,17 @@ async fn prepare(
     let Some(inner) = plugins.upgrade() else {
         return Ok(());
     };
+    let loader = &inner.loader;
     let Loader {
-        sandbox,
-        cache,
-        compiler,
-        ..
-    } = &inner.loader;
+        cache, compiler, ..
+    } = loader;
     let _preparing = inner.preparing.acquire().await;
-    if cache.contains(sandbox.engine(), &digest) {
+    if cache.contains(loader.engine(), &digest) {
         return Ok(());
     }
     if let Some(fetched) = fetch(database, slot, digest).await? {
         let _turn = inner.compiling.acquire().await;
-        loading::compile(sandbox.engine(), compiler, Some(cache), &fetched.arrived).await?;
+        loading::compile(loader.engine(), compiler, Some(cache), &fetched.arrived).await?;
     }
     Ok(())
 }

@@ -18,10 +18,11 @@
 //!
 //! What operators change is in [`operate`], what they see in [`overview`], what components have done in [`counts`]. A
 //! share of callers on a second digest has its place in the row that `store::activate` writes, and signatures of
-//! publishers in [`loading::load_arrived`]; neither is built.
+//! publishers in [`loader`]; neither is built.
 
 mod counts;
 mod follow;
+mod loader;
 mod operate;
 mod overview;
 mod wanted;
@@ -31,41 +32,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 
 use tokio::sync::Semaphore;
-use weir_sandbox::adapter::{Adapter, ProviderWorld, description};
-use weir_sandbox::code_cache::CodeCache;
-use weir_sandbox::compiler::Compiler;
-use weir_sandbox::loading::{self, Arrived};
-use weir_sandbox::{Digest, GuestLimits, LoadError, Sandbox};
+use weir_sandbox::loading::Arrived;
+use weir_sandbox::{Digest, LoadError};
 use weir_storage::Database;
 
+pub use self::loader::{Loaded, Loader};
 pub use self::operate::{Installed, SlotOperation, Stores};
 pub(super) use self::overview::{Origin, SlotCandidate, Standing};
 use self::wanted::{fetch, wanted};
 use super::bundled::Bundled;
 use super::counters::Counters;
 use super::store::Wanted;
-use super::{Component, OperationError};
+use super::{Component, Kind, OperationError, Plugin, ToolComponent};
 
-/// What loads components.
-#[derive(Clone)]
-pub struct Loader {
-    /// Where they run.
-    pub sandbox: Sandbox<ProviderWorld>,
-    /// Where compiled code is kept.
-    pub cache: Arc<CodeCache>,
-    /// What compiles those that arrive at run time.
-    pub compiler: Compiler,
-    /// What each guest may use.
-    pub limits: GuestLimits,
-}
-
-/// The adapters of a running gateway, by slot. Cheap to clone.
+/// The adapters and tools of a running gateway, by slot. Cheap to clone.
 #[derive(Clone)]
 pub struct Plugins(Arc<Inner>);
 
 struct Inner {
     loader: Loader,
-    bundled: Components,
+    bundled: BySlot,
     serving: RwLock<Arc<Serving>>,
     synced: Mutex<Synced>,
     /// One component is compiled at a time: a node has better things to do.
@@ -75,12 +61,12 @@ struct Inner {
     counters: Mutex<AllCounters>,
 }
 
-type Components = BTreeMap<Arc<str>, Arc<Component>>;
+type BySlot = BTreeMap<Arc<str>, Plugin>;
 
 type AllCounters = BTreeMap<(Arc<str>, Digest), Arc<Counters>>;
 
 /// What each slot serves with; `None` where it refuses.
-pub type Serving = BTreeMap<Arc<str>, Option<Arc<Component>>>;
+pub type Serving = BTreeMap<Arc<str>, Option<Plugin>>;
 
 /// What a slot is to serve with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,7 +86,7 @@ struct Synced {
     /// Slots that have a row: operators see to them.
     operated: BTreeSet<String>,
     /// Components that were loaded in order to be activated.
-    ready: BTreeMap<(String, Digest), Arc<Component>>,
+    ready: BTreeMap<(String, Digest), Plugin>,
     /// Those that are compiled, or were tried to be.
     prepared: BTreeSet<(String, Digest)>,
     /// Those that tasks are bringing into service.
@@ -140,29 +126,22 @@ impl Plugins {
                 let loader = loader.clone();
                 let (name, bytes) = (plugin.name.clone(), plugin.bytes.clone());
                 tokio::spawn(async move {
-                    let Loader {
-                        sandbox,
-                        cache,
-                        limits,
-                        ..
-                    } = &loader;
-                    loading::load(sandbox, Some(cache), limits, &name, &bytes)
-                        .await
-                        .map_err(|error| (name.into_owned(), error))
+                    let loaded = loader.load_own(&name, &bytes).await;
+                    loaded.map_err(|error| (name.into_owned(), error))
                 })
             })
             .collect();
-        let mut components = Components::new();
+        let mut components = BySlot::new();
         let mut counters = BTreeMap::new();
         for load in loads {
-            let adapter = load
+            let loaded = load
                 .await
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
-            tracing::debug!(plugin = &**adapter.name(), digest = %adapter.digest(), "plugin loaded");
-            let component = Component::new(adapter, Arc::default());
-            let key = (component.name().clone(), component.digest());
-            counters.insert(key, component.counters().clone());
-            components.insert(component.name().clone(), Arc::new(component));
+            let plugin = loaded.counting(Arc::default());
+            let key = (plugin.slot().clone(), plugin.digest());
+            tracing::debug!(plugin = &*key.0, digest = %key.1, "plugin loaded");
+            counters.insert(key.clone(), plugin.counters().clone());
+            components.insert(key.0, plugin);
         }
         let serving = components
             .iter()
@@ -178,8 +157,31 @@ impl Plugins {
         })))
     }
 
-    /// What a slot serves with; `None` where it refuses, or there is no such slot.
+    /// The adapter that a slot serves with; `None` where it refuses, is for tools, or there is no such slot.
     pub fn adapter(&self, slot: &str) -> Option<Arc<Component>> {
+        match self.serving_in(slot)? {
+            Plugin::Adapter(adapter) => Some(adapter),
+            Plugin::Tool(_) => None,
+        }
+    }
+
+    /// The tool that a slot serves with; `None` where it refuses, is for adapters, or there is no such slot.
+    pub fn tool(&self, slot: &str) -> Option<Arc<ToolComponent>> {
+        match self.serving_in(slot)? {
+            Plugin::Tool(tool) => Some(tool),
+            Plugin::Adapter(_) => None,
+        }
+    }
+
+    /// Whether there is such a slot, and it is not for tools, whatever serves in it.
+    pub fn has_adapter_slot(&self, slot: &str) -> bool {
+        let serving = self.serving();
+        let plugin = serving.get(slot);
+        plugin.is_some_and(|plugin| !matches!(plugin, Some(Plugin::Tool(_))))
+    }
+
+    /// What a slot serves with; `None` where it refuses, or there is no such slot.
+    pub fn serving_in(&self, slot: &str) -> Option<Plugin> {
         self.serving().get(slot).cloned().flatten()
     }
 
@@ -190,7 +192,7 @@ impl Plugins {
     }
 
     /// What the binary brings for a slot.
-    pub fn bundled(&self, slot: &str) -> Option<&Arc<Component>> {
+    pub fn bundled(&self, slot: &str) -> Option<&Plugin> {
         self.0.bundled.get(slot)
     }
 
@@ -217,6 +219,12 @@ impl Plugins {
         bundled.chain(wanted.slots.keys().map(|slot| &**slot))
     }
 
+    /// What a slot is for; `None` where nothing is in it.
+    fn kind_of(&self, slot: &str, wanted: &Wanted) -> Option<Kind> {
+        let bundled = self.bundled(slot).map(Plugin::kind);
+        bundled.or_else(|| wanted.kinds.get(slot).copied())
+    }
+
     fn bundled_digest(&self, slot: &str) -> Option<Digest> {
         self.bundled(slot).map(|component| component.digest())
     }
@@ -227,8 +235,8 @@ impl Plugins {
         database: &Database,
         slot: &str,
         digest: Digest,
-    ) -> Result<Arc<Component>, OperationError> {
-        let at_hand = [self.bundled(slot).cloned(), self.adapter(slot)];
+    ) -> Result<Plugin, OperationError> {
+        let at_hand = [self.bundled(slot).cloned(), self.serving_in(slot)];
         let mut at_hand = at_hand.into_iter().flatten();
         if let Some(component) = at_hand.find(|component| component.digest() == digest) {
             return Ok(component);
@@ -241,41 +249,36 @@ impl Plugins {
                 false => OperationError::UnknownSlot,
             });
         };
-        let adapter = self.load_arrived(slot, fetched.arrived).await?;
-        if fetched.description != description::to_json(&adapter.description) {
+        let plugin = self.admit(self.load_arrived(slot, fetched.arrived).await?);
+        if fetched.description != plugin.description() {
             let why = "it says something else of itself than where it was installed";
             return Err(LoadError::Description(why.into()).into());
         }
-        Ok(self.admit(adapter))
+        Ok(plugin)
     }
 
     /// Has a component at hand for whoever brings its slot to it, until what is returned is dropped.
-    fn make_ready(&self, slot: &str, component: Arc<Component>) -> Ready<'_> {
+    fn make_ready(&self, slot: &str, component: Plugin) -> Ready<'_> {
         let key = (slot.to_owned(), component.digest());
         self.lock_synced().ready.insert(key.clone(), component);
         Ready { plugins: self, key }
     }
 
-    async fn load_arrived(&self, slot: &str, arrived: Arrived) -> Result<Adapter, LoadError> {
-        let Loader {
-            sandbox,
-            cache,
-            compiler,
-            limits,
-        } = &self.0.loader;
+    async fn load_arrived(&self, slot: &str, arrived: Arrived) -> Result<Loaded, LoadError> {
+        let loader = &self.0.loader;
         // Only who compiles waits for others who do.
-        let _turn = match cache.contains(sandbox.engine(), &arrived.digest) {
+        let _turn = match loader.cache.contains(loader.engine(), &arrived.digest) {
             true => None,
             false => self.0.compiling.acquire().await.ok(),
         };
-        loading::load_arrived(sandbox, compiler, Some(cache), limits, slot, arrived).await
+        loader.load_arrived(slot, arrived).await
     }
 
-    /// Has an adapter count where all of its digest in its slot count.
-    fn admit(&self, adapter: Adapter) -> Arc<Component> {
-        let key = (adapter.name().clone(), adapter.digest());
+    /// Has a component count where all of its digest in its slot count.
+    fn admit(&self, loaded: Loaded) -> Plugin {
+        let key = (loaded.slot().clone(), loaded.digest());
         let counters = self.lock_counters().entry(key).or_default().clone();
-        Arc::new(Component::new(adapter, counters))
+        loaded.counting(counters)
     }
 
     fn lock_counters(&self) -> MutexGuard<'_, AllCounters> {
@@ -288,7 +291,7 @@ impl Plugins {
         synced.unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn swap(&self, slot: &str, component: Option<Arc<Component>>, generation: i64) {
+    fn swap(&self, slot: &str, component: Option<Plugin>, generation: i64) {
         let mut synced = self.lock_synced();
         if synced.claim(slot, generation) {
             self.change(|serving| {
@@ -335,6 +338,6 @@ impl Target {
     }
 }
 
-fn digest_of(component: &Option<Arc<Component>>) -> Option<Digest> {
-    component.as_ref().map(|component| component.digest())
+fn digest_of(plugin: &Option<Plugin>) -> Option<Digest> {
+    plugin.as_ref().map(Plugin::digest)
 }

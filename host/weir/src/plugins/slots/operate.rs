@@ -1,7 +1,6 @@
 //! What operators change: install, activate, roll back, remove; and quarantine, which nobody asks for.
 
 use bytes::Bytes;
-use weir_sandbox::adapter::description;
 use weir_sandbox::loading::Arrived;
 use weir_sandbox::{Digest, LoadError};
 use weir_storage::clock::Millis;
@@ -11,7 +10,7 @@ use super::Plugins;
 use super::wanted::wanted;
 use crate::plugins::counters::Suspicion;
 use crate::plugins::store::{self, Change, NewPlugin, Quarantined};
-use crate::plugins::{Component, OperationError};
+use crate::plugins::{Kind, OperationError, Plugin};
 
 /// The actor of what nobody has asked for.
 const ITSELF: &str = "weir";
@@ -67,36 +66,38 @@ impl Plugins {
         Stores { database, cache }: Stores<'_>,
         operation: &SlotOperation,
         bytes: Bytes,
-        fits: impl AsyncFnOnce(&Component) -> Result<(), String>,
+        fits: impl AsyncFnOnce(&Plugin) -> Result<(), String>,
     ) -> Result<Installed, OperationError> {
         let slot = &*operation.slot;
-        let adapter = self
+        let loaded = self
             .load_arrived(slot, Arrived::new(bytes.clone()).await)
             .await?;
-        let component = self.admit(adapter);
-        let description = &component.description;
-        let is_another =
-            *description.name != *slot && self.serving().contains_key(description.name.as_str());
-        if is_another {
-            return Err(LoadError::NameOfAnother(description.name.clone()).into());
+        let plugin = self.admit(loaded);
+        if let Some(kind) = self.kind_of(slot, &wanted(database).await?) {
+            check_kind(kind, plugin.kind())?;
         }
-        fits(&component).await.map_err(OperationError::DoesNotFit)?;
-        let plugin = NewPlugin {
-            digest: component.digest(),
-            name: &description.name,
-            version: &description.version,
-            wit_version: component.contract(),
-            description: &description::to_json(description).to_string(),
+        let is_another = plugin.name() != slot && self.serving().contains_key(plugin.name());
+        if is_another {
+            return Err(LoadError::NameOfAnother(plugin.name().to_owned()).into());
+        }
+        fits(&plugin).await.map_err(OperationError::DoesNotFit)?;
+        let new = NewPlugin {
+            digest: plugin.digest(),
+            kind: plugin.kind(),
+            name: plugin.name(),
+            version: plugin.version(),
+            wit_version: plugin.contract(),
+            description: &plugin.description().to_string(),
             bytes: &bytes,
         };
         // What the binary brings is there already.
-        let is_new = self.bundled_digest(slot) != Some(component.digest())
-            && store::install(database, operation.change(), &plugin).await?;
+        let is_new = self.bundled_digest(slot) != Some(new.digest)
+            && store::install(database, operation.change(), &new).await?;
         self.after_change(database, cache, slot).await;
         Ok(Installed {
-            digest: component.digest(),
-            name: description.name.clone(),
-            version: description.version.clone(),
+            digest: new.digest,
+            name: new.name.to_owned(),
+            version: new.version.to_owned(),
             is_new,
         })
     }
@@ -108,7 +109,7 @@ impl Plugins {
         Stores { database, cache }: Stores<'_>,
         operation: &SlotOperation,
         digest: Digest,
-        fits: impl AsyncFnOnce(&Component) -> Result<(), String>,
+        fits: impl AsyncFnOnce(&Plugin) -> Result<(), String>,
     ) -> Result<(), OperationError> {
         let slot = &*operation.slot;
         let component = self.find(database, slot, digest).await?;
@@ -125,7 +126,7 @@ impl Plugins {
         &self,
         Stores { database, cache }: Stores<'_>,
         operation: &SlotOperation,
-        fits: impl AsyncFnOnce(&Component) -> Result<(), String>,
+        fits: impl AsyncFnOnce(&Plugin) -> Result<(), String>,
     ) -> Result<Digest, OperationError> {
         let slot = &*operation.slot;
         let bundled = self.bundled_digest(slot);
@@ -161,11 +162,11 @@ impl Plugins {
     pub async fn quarantine(
         &self,
         Stores { database, cache }: Stores<'_>,
-        culprit: &Component,
+        culprit: &Plugin,
         suspicion: Suspicion,
         at: Millis,
     ) -> Option<Quarantined> {
-        let (slot, digest) = (&**culprit.name(), culprit.digest());
+        let (slot, digest) = (&**culprit.slot(), culprit.digest());
         let bundled = self.bundled_digest(slot);
         let change = Change {
             slot,
@@ -193,4 +194,15 @@ impl Plugins {
         self.after_change(database, cache, slot).await;
         outcome
     }
+}
+
+/// Whether a slot of one kind takes a component of another.
+fn check_kind(slot: Kind, component: Kind) -> Result<(), OperationError> {
+    if slot == component {
+        return Ok(());
+    }
+    Err(OperationError::OtherKind {
+        slot: slot.as_str(),
+        component: component.as_str(),
+    })
 }

@@ -9,11 +9,12 @@ use weir_storage::clock::Millis;
 use super::wanted::wanted;
 use super::{Plugins, digest_of};
 use crate::plugins::counters::Counts;
-use crate::plugins::store;
+use crate::plugins::{Kind, store};
 
 /// A slot as operators see it.
 pub(in crate::plugins) struct Overview {
     pub slot: String,
+    pub kind: Kind,
     /// What all nodes are to serve with.
     pub active: Option<Digest>,
     /// What this one does.
@@ -71,18 +72,20 @@ impl Plugins {
             let bundled = self.bundled_digest(slot);
             slots.entry(slot.to_owned()).or_insert_with(|| Overview {
                 slot: slot.to_owned(),
+                // A slot that all was removed from by now; the next look does not have it.
+                kind: self.kind_of(slot, &wanted).unwrap_or(Kind::Adapter),
                 active: wanted.active(slot, bundled),
                 serving: serving.get(slot).and_then(digest_of),
                 previous: wanted.previous(slot, bundled),
                 candidates: Vec::new(),
             });
         }
-        let bundled = self.0.bundled.iter().map(|(slot, adapter)| {
+        let bundled = self.0.bundled.iter().map(|(slot, plugin)| {
             let candidate = SlotCandidate {
-                digest: adapter.digest(),
-                name: adapter.description.name.clone(),
-                version: adapter.description.version.clone(),
-                contract: adapter.contract().to_owned(),
+                digest: plugin.digest(),
+                name: plugin.name().to_owned(),
+                version: plugin.version().to_owned(),
+                contract: plugin.contract().to_owned(),
                 origin: Origin::Bundled,
                 standing: Standing::Available,
                 counts: Counts::default(),

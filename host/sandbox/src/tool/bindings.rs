@@ -1,0 +1,20 @@
+//! Bindings for the `swarm-tool` world of `weir:plugin@0.2.0`. Generated names stop here.
+
+#[expect(
+    missing_docs,
+    reason = "generated from wit/, where the documentation is"
+)]
+mod generated {
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        world: "swarm-tool",
+        imports: { default: async | trappable },
+        exports: { default: async },
+        additional_derives: [PartialEq],
+        with: { "weir:plugin/log": crate::adapter::bindings::log },
+    });
+}
+
+pub use generated::exports::weir::plugin::tool;
+pub use generated::weir::plugin::outbound;
+pub use generated::{SwarmTool, SwarmToolPre};

@@ -1,0 +1,172 @@
+//! Tools: what an agent's model can call, each call in a guest of its own.
+//!
+//! A tool reaches the outside through [`Outbound`] alone, which whoever has it called hands over with the call: the sandbox
+//! knows nothing of policies, credentials or HTTP. What a tool says of itself, and how that is checked, is in
+//! [`description`]; what its arguments may be, in [`schema`].
+
+pub mod bindings;
+pub mod description;
+pub mod schema;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use wasmtime::Store;
+use wasmtime::component::{HasSelf, InstancePre, Linker};
+
+use self::bindings::tool::{CallContext, Description, Failure};
+use self::bindings::{SwarmTool, SwarmToolPre, outbound};
+use self::schema::Schema;
+use crate::adapter::bindings::log;
+use crate::digest::Digest;
+use crate::guest::{Guest, GuestError};
+use crate::load_error::LoadError;
+use crate::world::{Program, World};
+
+/// The outside, as one call of a tool may reach it.
+pub trait Outbound: Send + Sync {
+    /// Carries out a request, or says why not. Dropped where the call's time is up.
+    fn fetch(&self, request: outbound::Request) -> Fetching<'_>;
+}
+
+/// A request of a tool's under way.
+pub type Fetching<'a> =
+    Pin<Box<dyn Future<Output = Result<outbound::Response, outbound::Failure>> + Send + 'a>>;
+
+/// What a guest's requests go through.
+pub struct Outside(Box<dyn Outbound>);
+
+/// The outside of a tool that is only loaded.
+struct Nowhere;
+
+impl Outbound for Nowhere {
+    fn fetch(&self, _: outbound::Request) -> Fetching<'_> {
+        Box::pin(async {
+            let why = "a tool reaches nothing while it is loaded";
+            Err(outbound::Failure::Blocked(why.to_owned()))
+        })
+    }
+}
+
+/// The world `swarm-tool`.
+#[derive(Debug)]
+pub enum ToolWorld {}
+
+impl World for ToolWorld {
+    type Host = Outside;
+    type Prepared = SwarmToolPre<Guest<Outside>>;
+    type Exports = SwarmTool;
+    type Plugin = Tool;
+
+    const NAME: &'static str = "weir:plugin/swarm-tool@0.2";
+    const EXPORT: &'static str = "weir:plugin/tool";
+    const IMPORTS: &'static [&'static str] = &["weir:plugin/log@0.2.", "weir:plugin/outbound@0.2."];
+
+    fn link(linker: &mut Linker<Guest<Outside>>) -> wasmtime::Result<()> {
+        log::add_to_linker::<_, HasSelf<_>>(linker, |guest| guest)?;
+        outbound::add_to_linker::<_, HasSelf<_>>(linker, |guest| guest)
+    }
+
+    fn prepare(component: InstancePre<Guest<Outside>>) -> wasmtime::Result<Self::Prepared> {
+        SwarmToolPre::new(component)
+    }
+
+    async fn instantiate(
+        component: &Self::Prepared,
+        store: &mut Store<Guest<Outside>>,
+    ) -> wasmtime::Result<SwarmTool> {
+        component.instantiate_async(store).await
+    }
+
+    async fn admit(program: Program<Self>) -> Result<Tool, LoadError> {
+        let started = program.start(Outside(Box::new(Nowhere))).await;
+        let mut instance = started.map_err(LoadError::Describe)?;
+        let described = instance
+            .call(async |exports, store| exports.weir_plugin_tool().call_describe(store).await)
+            .await
+            .map_err(LoadError::Describe)?;
+        description::check(&described).map_err(LoadError::Description)?;
+        let schema = Schema::parse(&described.input_schema)
+            .map_err(|why| LoadError::SelfTest(format!("its input schema {why}")))?;
+        Ok(Tool {
+            description: described,
+            schema,
+            program,
+        })
+    }
+}
+
+impl outbound::Host for Guest<Outside> {
+    async fn fetch(
+        &mut self,
+        request: outbound::Request,
+    ) -> wasmtime::Result<Result<outbound::Response, outbound::Failure>> {
+        Ok(self.host.0.fetch(request).await)
+    }
+}
+
+/// A component that has passed every load step and can be called.
+pub struct Tool {
+    /// What it says of itself.
+    pub description: Description,
+    /// What its arguments may be, as it says.
+    pub schema: Schema,
+    program: Program<ToolWorld>,
+}
+
+/// Why a call has no result.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ToolError {
+    /// The guest was given up.
+    Guest(GuestError),
+    /// The tool says what went wrong.
+    Failure(Failure),
+}
+
+impl From<GuestError> for ToolError {
+    fn from(error: GuestError) -> Self {
+        Self::Guest(error)
+    }
+}
+
+impl Tool {
+    /// What it was loaded as, e.g. the slot `http_get`.
+    pub fn name(&self) -> &Arc<str> {
+        self.program.name()
+    }
+
+    /// Which code it is.
+    pub fn digest(&self) -> Digest {
+        self.program.digest()
+    }
+
+    /// The version of the contract that it was built for, e.g. `0.2.0`.
+    pub fn contract(&self) -> &str {
+        self.program.contract()
+    }
+
+    /// Calls it once, in a fresh instance, for so long by the clock, waiting for the outside included. Returns its text for
+    /// the model.
+    ///
+    /// # Errors
+    ///
+    /// What it says went wrong, or why it was given up.
+    pub async fn call(
+        &self,
+        arguments: &str,
+        context: &CallContext,
+        outside: impl Outbound + 'static,
+        within: Duration,
+    ) -> Result<String, ToolError> {
+        let mut instance = self.program.start(Outside(Box::new(outside))).await?;
+        instance.set_call_timeout(within);
+        instance
+            .call_with(arguments.len(), async |exports, store| {
+                let tool = exports.weir_plugin_tool();
+                tool.call_call(store, arguments, context).await
+            })
+            .await?
+            .map_err(ToolError::Failure)
+    }
+}

@@ -1,0 +1,61 @@
+//! What each exchange and each call of a tool says of its component: counted, and acted upon where it failed too often.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio_util::task::TaskTracker;
+use weir_ledger::AccountId;
+use weir_storage::clock::Clock;
+use weir_storage::{Cache, Database};
+
+use super::component::Plugin;
+use super::counters::Ended;
+use super::slots::{Plugins, Stores};
+use super::store::Quarantined;
+use crate::metrics::Metrics;
+
+/// Who watches over components at work. Cheap to clone.
+#[derive(Clone)]
+pub struct Oversight {
+    /// The slots.
+    pub plugins: Plugins,
+    /// Where a quarantine is written.
+    pub database: Database,
+    /// Where other nodes hear of it.
+    pub cache: Cache,
+    /// What gives it its time.
+    pub clock: Clock,
+    /// Figures for Prometheus.
+    pub metrics: Arc<Metrics>,
+    /// Where it is awaited by a gateway that stops.
+    pub tasks: TaskTracker,
+    /// `plugins.quarantine_traps`.
+    pub max_traps: u32,
+}
+
+impl Oversight {
+    /// Counts an exchange, and takes a component out of service that has failed too often.
+    pub fn note(&self, plugin: &Plugin, account: &AccountId, ended: Ended, took: Duration) {
+        let counters = plugin.counters();
+        counters.exchange(ended, took);
+        self.metrics.exchange(plugin, ended, took);
+        let suspicion = counters.suspect(ended, account, self.max_traps, Instant::now());
+        let Some(suspicion) = suspicion else {
+            return;
+        };
+        let (this, plugin) = (self.clone(), plugin.clone());
+        self.tasks.spawn(async move {
+            let stores = Stores {
+                database: &this.database,
+                cache: &this.cache,
+            };
+            let now = this.clock.now();
+            let outcome = this.plugins.quarantine(stores, &plugin, suspicion, now);
+            match outcome.await {
+                Some(Quarantined::Instead(_)) => this.metrics.quarantine(&plugin),
+                Some(Quarantined::LastSound { .. }) => this.metrics.quarantine_withheld(&plugin),
+                None => {}
+            }
+        });
+    }
+}

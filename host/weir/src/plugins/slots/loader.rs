@@ -1,0 +1,104 @@
+//! Loading components, of whichever kind they turn out to be.
+
+use std::sync::Arc;
+
+use weir_sandbox::adapter::{Adapter, ProviderWorld};
+use weir_sandbox::code_cache::CodeCache;
+use weir_sandbox::compiler::Compiler;
+use weir_sandbox::loading::{self, Arrived, Code};
+use weir_sandbox::tool::{Tool, ToolWorld};
+use weir_sandbox::{Digest, Engine, GuestLimits, LoadError, Sandbox};
+
+use crate::plugins::component::{Component, Plugin, ToolComponent};
+use crate::plugins::counters::Counters;
+
+/// What loads components. Cheap to clone.
+#[derive(Clone)]
+pub struct Loader {
+    adapters: Sandbox<ProviderWorld>,
+    tools: Sandbox<ToolWorld>,
+    pub(super) cache: Arc<CodeCache>,
+    pub(super) compiler: Compiler,
+    limits: GuestLimits,
+}
+
+/// A component that has passed every load step.
+pub enum Loaded {
+    /// An adapter.
+    Adapter(Adapter),
+    /// A tool.
+    Tool(Tool),
+}
+
+impl Loader {
+    /// For guests of one engine, with these limits each, whose compiled code is kept in the cache.
+    pub fn new(
+        engine: &Engine,
+        cache: Arc<CodeCache>,
+        compiler: Compiler,
+        limits: GuestLimits,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            adapters: Sandbox::new(engine)?,
+            tools: Sandbox::new(engine)?,
+            cache,
+            compiler,
+            limits,
+        })
+    }
+
+    pub(super) fn engine(&self) -> &Engine {
+        self.adapters.engine()
+    }
+
+    /// Runs every load step on a component of the binary's own.
+    pub async fn load_own(&self, name: &str, bytes: &[u8]) -> Result<Loaded, LoadError> {
+        let code = loading::own_code(self.engine(), Some(&self.cache), bytes)?;
+        self.finish(name, code).await
+    }
+
+    /// Runs every load step on a component from elsewhere.
+    pub async fn load_arrived(&self, name: &str, arrived: Arrived) -> Result<Loaded, LoadError> {
+        let Self {
+            cache, compiler, ..
+        } = self;
+        let code = loading::arrived_code(self.engine(), compiler, Some(cache), arrived).await?;
+        self.finish(name, code).await
+    }
+
+    /// What it exports says what it is; what is neither is told what an adapter would have to be.
+    async fn finish(&self, name: &str, code: Code) -> Result<Loaded, LoadError> {
+        let engine = self.engine();
+        if code.is_of::<ToolWorld>(engine) && !code.is_of::<ProviderWorld>(engine) {
+            let limits = self.limits.for_tools();
+            let tool = loading::finish(&self.tools, &limits, name, code).await?;
+            return Ok(Loaded::Tool(tool));
+        }
+        let adapter = loading::finish(&self.adapters, &self.limits, name, code).await?;
+        Ok(Loaded::Adapter(adapter))
+    }
+}
+
+impl Loaded {
+    pub(super) fn slot(&self) -> &Arc<str> {
+        match self {
+            Self::Adapter(adapter) => adapter.name(),
+            Self::Tool(tool) => tool.name(),
+        }
+    }
+
+    pub(super) fn digest(&self) -> Digest {
+        match self {
+            Self::Adapter(adapter) => adapter.digest(),
+            Self::Tool(tool) => tool.digest(),
+        }
+    }
+
+    /// In its slot, where it counts with all others of its digest.
+    pub fn counting(self, counters: Arc<Counters>) -> Plugin {
+        match self {
+            Self::Adapter(adapter) => Plugin::Adapter(Arc::new(Component::new(adapter, counters))),
+            Self::Tool(tool) => Plugin::Tool(Arc::new(ToolComponent::new(tool, counters))),
+        }
+    }
+}

@@ -1,0 +1,461 @@
+//! Tools: what agents' models call, within what operators allow.
+//!
+//! Which component serves as which tool is in its slot ([`crate::plugins`]); how it is run, the sandbox's. What each may
+//! reach is the operator's to say, never the component's ([`rules`]), and every request leaves through the egress guard
+//! ([`outlet`]). A call has one [`Outcome`], whatever happens: a text for the model, and a record for the log.
+//!
+//! **Invariant:** no credential reaches a guest, a model, a record or the log, even where a server echoes it.
+//! **Invariant:** a slot without settings reaches nothing.
+//!
+//! To change what operators can allow, edit [`settings`] and [`rules`]; what the bundled tools may do by default,
+//! `default.toml`; what comes of a request of a tool's, [`outlet`].
+
+mod blotter;
+mod outlet;
+pub mod rules;
+pub mod settings;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+pub use weir_egress::{Credential, Guard};
+use weir_ledger::AccountId;
+use weir_sandbox::tool::ToolError;
+use weir_sandbox::tool::bindings::tool::{CallContext, Failure, Integration};
+use weir_sandbox::{Digest, GuestError, printable};
+use weir_storage::clock::Clock;
+use weir_storage::secrets::Key;
+
+use self::outlet::{Outlet, Scope, Trail};
+use self::rules::{Rules, ToolRules};
+pub use self::settings::Effect;
+use self::settings::Targets;
+use crate::plugins::counters::Ended;
+use crate::plugins::oversight::Oversight;
+use crate::plugins::{Plugin, ToolComponent};
+
+/// What the configuration says of the tools that the binary brings, beneath what it says itself.
+pub const DEFAULT: &str = include_str!("default.toml");
+
+/// Bytes of the longest arguments.
+const MAX_ARGUMENTS_BYTES: usize = 256 << 10;
+
+/// Bytes of arguments and answers from which a guest that fails is not to blame.
+const LARGE_BYTES: usize = 64 << 10;
+
+/// Bytes of the longest reason in a record.
+const MAX_REASON_BYTES: usize = 500;
+
+/// The tools of a running gateway. Cheap to clone.
+#[derive(Clone)]
+pub struct Tools(Arc<Shared>);
+
+struct Shared {
+    oversight: Oversight,
+    guard: Guard,
+    rules: Rules,
+    turns: Semaphore,
+    clock: Clock,
+    webhook_key: Option<Key>,
+}
+
+/// What tools are run with.
+pub struct Parts {
+    /// Who knows which component serves, and watches over it.
+    pub oversight: Oversight,
+    /// The way out.
+    pub guard: Guard,
+    /// What operators allow.
+    pub rules: Rules,
+    /// Calls at once; more wait, within their time.
+    pub calls_at_once: usize,
+    /// What webhooks are dated by.
+    pub clock: Clock,
+    /// What accounts' webhook secrets are made from; without it, no webhook is sent.
+    pub webhook_key: Option<Key>,
+}
+
+/// A tool as an executor and a model know it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Description {
+    /// The slot's name, by which models call it.
+    pub name: String,
+    /// What it does, for the model.
+    pub description: String,
+    /// What its arguments may be: a JSON Schema object.
+    pub input_schema: Value,
+    /// The worst that a call may bring about; of a certain call, [`Tools::effect`] may know better.
+    pub effect: Effect,
+    /// The component that serves.
+    pub digest: Digest,
+}
+
+/// A call of a tool.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// The tool's name.
+    pub tool: String,
+    /// As the model wrote them: the JSON text of an object.
+    pub arguments: String,
+    /// The account in whose name the agent works.
+    pub account: AccountId,
+    /// The agent's webhooks.
+    pub webhook_urls: Vec<String>,
+    /// The ids of the agent's integrations.
+    pub integrations: Vec<String>,
+    /// Credentials of the agent's own, beside those that operators give tools and integrations. They come before those.
+    pub credentials: Vec<Credential>,
+    /// The same for every attempt at this call: visible ASCII, without a dot. Receivers tell repeats by it.
+    pub idempotency_key: String,
+    /// When it must have ended.
+    pub deadline: tokio::time::Instant,
+}
+
+/// What came of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// What the model is told.
+    pub content: String,
+    /// Whether that is an error.
+    pub failed: bool,
+    /// What is kept of it.
+    pub record: CallRecord,
+}
+
+/// What is kept of a call: no credential is in it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CallRecord {
+    /// The tool's name.
+    pub tool: String,
+    /// Whether the security layer refused it, or any of its requests.
+    pub status: CallStatus,
+    /// The URL that was asked for, the last one of several; empty where none was.
+    pub url: String,
+    /// What was answered there; null where nothing was.
+    pub response_status: Option<u16>,
+    /// How long the call took, in milliseconds.
+    pub latency_ms: f64,
+    /// Which rule refused it, and whether anything was sent.
+    pub blocked_reason: Option<String>,
+    /// The component that served; null where none did.
+    pub digest: Option<String>,
+}
+
+/// Whether a call was let through. What the target made of it is in the record's `response_status`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CallStatus {
+    /// It was.
+    Success,
+    /// The security layer refused it.
+    Blocked,
+}
+
+/// Why a call did not come to a component.
+enum NotCalled {
+    /// The model can mend it, or not; it is nobody's attack.
+    Failed(String),
+    /// A rule forbids it.
+    Blocked(String),
+}
+
+impl Tools {
+    /// Tools of these parts.
+    pub fn new(parts: Parts) -> Self {
+        Self(Arc::new(Shared {
+            oversight: parts.oversight,
+            guard: parts.guard,
+            rules: parts.rules,
+            turns: Semaphore::new(parts.calls_at_once),
+            clock: parts.clock,
+            webhook_key: parts.webhook_key,
+        }))
+    }
+
+    /// The tool of a name; `None` if there is none, or its slot has nothing to serve with.
+    pub fn describe(&self, name: &str) -> Option<Description> {
+        let tool = self.0.oversight.plugins.tool(name)?;
+        Some(Description {
+            name: name.to_owned(),
+            description: tool.description.description.clone(),
+            input_schema: tool.schema.as_json().clone(),
+            effect: self.worst(name),
+            digest: tool.digest(),
+        })
+    }
+
+    /// The names of all tools that can be called.
+    pub fn names(&self) -> Vec<String> {
+        let serving = self.0.oversight.plugins.serving();
+        let tools = serving
+            .iter()
+            .filter(|(_, plugin)| matches!(plugin, Some(Plugin::Tool(_))));
+        tools.map(|(name, _)| name.to_string()).collect()
+    }
+
+    /// Whether an operator has configured an integration.
+    pub fn has_integration(&self, id: &str) -> bool {
+        self.0.rules.integration(id).is_some()
+    }
+
+    /// What a certain call may bring about: of one that names its `integration`, what that one's do.
+    pub fn effect(&self, name: &str, arguments: &str, integrations: &[String]) -> Effect {
+        let Some(rules) = self.0.rules.tool(name) else {
+            return Effect::Unsafe;
+        };
+        if rules.to != Targets::Integrations {
+            return rules.effect;
+        }
+        let arguments = serde_json::from_str(arguments).unwrap_or_default();
+        let narrowed = self.narrow(rules, &arguments, integrations);
+        let effects = narrowed.into_iter().flatten().map(|own| own.effect);
+        // Without any, it reaches nothing.
+        effects.max().unwrap_or(Effect::Read)
+    }
+
+    fn worst(&self, name: &str) -> Effect {
+        match self.0.rules.tool(name) {
+            Some(rules) if rules.to == Targets::Integrations => self.0.rules.worst_integration(),
+            Some(rules) => rules.effect,
+            None => Effect::Unsafe,
+        }
+    }
+
+    /// Calls a tool once. Dropped, it asks for nothing more.
+    pub async fn call(&self, call: Call) -> Outcome {
+        let began = Instant::now();
+        let Some(tool) = self.0.oversight.plugins.tool(&call.tool) else {
+            let why = format!("There is no tool {:?} that can be called.", call.tool);
+            return self.finish(&call, None, began, failed(why), &Trail::default());
+        };
+        let digest = Some(tool.digest());
+        let (scope, context) = match self.scope(&tool, &call) {
+            Ok(scope) => scope,
+            Err(NotCalled::Failed(why)) => {
+                return self.finish(&call, digest, began, failed(why), &Trail::default());
+            }
+            Err(NotCalled::Blocked(why)) => {
+                let text = format!("The call is refused: {why}.");
+                return self.finish(&call, digest, began, failed(text), &Trail::blocked(why));
+            }
+        };
+        let (within, result_bytes) = (scope.within(), scope.rules.result_bytes);
+        let outlet = Outlet::new(self.0.guard.clone(), scope);
+        let trail = outlet.trail();
+        let run = async {
+            let _turn = self.0.turns.acquire().await;
+            let left = call
+                .deadline
+                .saturating_duration_since(tokio::time::Instant::now());
+            let within = within.min(left);
+            tool.call(&call.arguments, &context, outlet, within).await
+        };
+        let answer = match tokio::time::timeout_at(call.deadline, run).await {
+            Ok(answer) => answer,
+            Err(_) => Err(ToolError::Guest(GuestError::CallTimeout)),
+        };
+        let trail = trail.lock().clone();
+        let ended = judge(&answer, &trail, call.arguments.len());
+        let plugin = Plugin::Tool(tool.clone());
+        self.0
+            .oversight
+            .note(&plugin, &call.account, ended, began.elapsed());
+        let told = match answer {
+            Ok(text) => (trail.blotter.blot_text(cut(text, result_bytes)), false),
+            Err(error) => failed(trail.blotter.blot_text(cut(explain(error), result_bytes))),
+        };
+        self.finish(&call, digest, began, told, &trail)
+    }
+
+    /// What the call may do, and what the tool is told of that.
+    fn scope(&self, tool: &ToolComponent, call: &Call) -> Result<(Scope, CallContext), NotCalled> {
+        if call.arguments.len() > MAX_ARGUMENTS_BYTES {
+            return Err(NotCalled::Failed(format!(
+                "The arguments have more than {MAX_ARGUMENTS_BYTES} bytes."
+            )));
+        }
+        let arguments: Value = serde_json::from_str(&call.arguments)
+            .map_err(|error| NotCalled::Failed(format!("The arguments are no JSON: {error}.")))?;
+        tool.schema
+            .check(&arguments)
+            .map_err(|why| NotCalled::Failed(format!("The arguments do not fit: {why}.")))?;
+        let rules = self.0.rules.tool(&call.tool).ok_or_else(|| {
+            let slot = &call.tool;
+            NotCalled::Blocked(format!(
+                "policy: the operator has allowed the tool nothing (`[tools.{slot}]`); nothing was sent"
+            ))
+        })?;
+        let integrations: Vec<_> = match rules.to {
+            Targets::Integrations => self.narrow(rules, &arguments, &call.integrations)?,
+            Targets::Hosts | Targets::Webhooks => Vec::new(),
+        }
+        .into_iter()
+        .cloned()
+        .collect();
+        let webhook_urls = match rules.to {
+            Targets::Webhooks => call.webhook_urls.clone(),
+            Targets::Hosts | Targets::Integrations => Vec::new(),
+        };
+        let names = rules.credentials.iter();
+        let names = names.chain(
+            integrations
+                .iter()
+                .filter_map(|own| own.credential.as_ref()),
+        );
+        let credentials = outlet::credentials(&self.0.rules, names, &call.credentials);
+        let context = CallContext {
+            webhook_urls: webhook_urls.clone(),
+            integrations: integrations
+                .iter()
+                .map(|own| Integration {
+                    id: own.id.clone(),
+                    base_url: own.base_url.clone(),
+                    credential: own.credential.clone(),
+                })
+                .collect(),
+            credentials: credentials.keys().cloned().collect(),
+        };
+        let webhook_secret = match (rules.to, &self.0.webhook_key) {
+            (Targets::Webhooks, Some(key)) => Some(outlet::webhook_secret(key, &call.account)),
+            _ => None,
+        };
+        let scope = Scope {
+            rules: rules.clone(),
+            integrations,
+            webhook_urls,
+            webhook_secret,
+            credentials,
+            idempotency_key: call.idempotency_key.clone(),
+            deadline: call.deadline,
+            clock: self.0.clock.clone(),
+        };
+        Ok((scope, context))
+    }
+
+    /// The integrations that a call may reach: those of the agent, or the one that its arguments name.
+    fn narrow(
+        &self,
+        rules: &ToolRules,
+        arguments: &Value,
+        ids: &[String],
+    ) -> Result<Vec<&rules::Integration>, NotCalled> {
+        debug_assert_eq!(rules.to, Targets::Integrations);
+        let named = arguments.get("integration").and_then(Value::as_str);
+        let chosen = ids
+            .iter()
+            .filter(|id| named.is_none_or(|named| named == **id));
+        let found: Vec<_> = chosen
+            .filter_map(|id| self.0.rules.integration(id))
+            .collect();
+        match (found.is_empty(), named) {
+            (true, Some(named)) => {
+                let own = match ids {
+                    [] => "none".to_owned(),
+                    ids => ids.join(", "),
+                };
+                Err(NotCalled::Blocked(format!(
+                    "policy: {:?} is not an integration that the agent may call and the operator has configured; the \
+                     agent's are: {own}; nothing was sent",
+                    printable(named, 64)
+                )))
+            }
+            _ => Ok(found),
+        }
+    }
+
+    fn finish(
+        &self,
+        call: &Call,
+        digest: Option<Digest>,
+        began: Instant,
+        (content, failed): (String, bool),
+        trail: &Trail,
+    ) -> Outcome {
+        let milliseconds = began.elapsed().as_secs_f64() * 1_000.0;
+        let record = CallRecord {
+            tool: call.tool.clone(),
+            status: match trail.blocked {
+                Some(_) => CallStatus::Blocked,
+                None => CallStatus::Success,
+            },
+            url: trail.url.clone(),
+            response_status: trail.status,
+            // To a tenth: more than that is noise.
+            latency_ms: (milliseconds * 10.0).round() / 10.0,
+            blocked_reason: trail
+                .blocked
+                .as_deref()
+                .map(|why| printable(why, MAX_REASON_BYTES)),
+            digest: digest.map(|digest| digest.to_string()),
+        };
+        tracing::info!(
+            tool = record.tool,
+            status = match record.status {
+                CallStatus::Success => "success",
+                CallStatus::Blocked => "blocked",
+            },
+            failed,
+            url = record.url,
+            response_status = record.response_status,
+            latency_ms = record.latency_ms,
+            blocked_reason = record.blocked_reason,
+            digest = record.digest,
+            user = call.account.0,
+            "tool call"
+        );
+        Outcome {
+            content,
+            failed,
+            record,
+        }
+    }
+}
+
+fn failed(text: String) -> (String, bool) {
+    (text, true)
+}
+
+/// How a call ended, and by whose fault.
+fn judge(answer: &Result<String, ToolError>, trail: &Trail, arguments_bytes: usize) -> Ended {
+    let is_of_size = arguments_bytes.max(trail.answer_bytes) > LARGE_BYTES;
+    match answer {
+        Ok(_) => Ended::Well,
+        Err(ToolError::Failure(_)) => Ended::InError,
+        Err(ToolError::Guest(GuestError::NoRoom)) => Ended::InError,
+        // Whoever was waited for has the time on its conscience.
+        Err(ToolError::Guest(GuestError::CallTimeout)) if trail.is_waiting => Ended::InError,
+        // Nobody may take a component from all others by the size of what it is handed.
+        Err(ToolError::Guest(_)) if is_of_size => Ended::InError,
+        Err(ToolError::Guest(_)) => Ended::InTrap,
+    }
+}
+
+/// What a model is told of a call that has no result.
+fn explain(error: ToolError) -> String {
+    match error {
+        ToolError::Failure(Failure::InvalidArguments(why)) => {
+            format!("The arguments do not fit: {why}.")
+        }
+        ToolError::Failure(Failure::Failed(why)) => why,
+        ToolError::Guest(GuestError::CallTimeout) => {
+            "The tool took too long; whether it has done anything is not known.".to_owned()
+        }
+        ToolError::Guest(_) => {
+            "The tool failed; whether it has done anything is not known.".to_owned()
+        }
+    }
+}
+
+/// Cuts a text for the model, and says so in it.
+fn cut(mut text: String, most_bytes: usize) -> String {
+    if text.len() <= most_bytes {
+        return text;
+    }
+    let all = text.len();
+    text.truncate(text.floor_char_boundary(most_bytes));
+    text.push_str(&format!("\n[cut: {most_bytes} of {all} bytes]"));
+    text
+}

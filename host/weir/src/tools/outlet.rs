@@ -1,0 +1,386 @@
+//! What comes of a tool's requests: each is held to what its call may do, gets what the host adds, leaves through the
+//! guard, and comes back without credentials.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use hmac::Mac as _;
+use http::header::{HeaderName, HeaderValue};
+use http::{HeaderMap, Method};
+use tokio::time::Instant;
+use url::Url;
+use weir_egress::{Credential, Guard, Kind, Policy, Request, Response, webhook};
+use weir_ledger::AccountId;
+use weir_sandbox::printable;
+use weir_sandbox::tool::bindings::outbound;
+use weir_sandbox::tool::{Fetching, Outbound};
+use weir_storage::clock::Clock;
+use weir_storage::secrets::{Key, Secret};
+
+use super::blotter::Blotter;
+use super::rules::{Configured, Integration, Rules, ToolRules};
+use super::settings::Targets;
+
+/// Response headers that a guest is shown, beside those of rate limits.
+const SHOWN: [&str; 8] = [
+    "content-type",
+    "content-language",
+    "etag",
+    "last-modified",
+    "link",
+    "location",
+    "retry-after",
+    "date",
+];
+
+/// What the names of others begin with that it is shown.
+const SHOWN_PREFIXES: [&str; 2] = ["ratelimit", "x-ratelimit-"];
+
+/// Bytes of the response headers that a guest is shown.
+const MAX_SHOWN_BYTES: usize = 8 << 10;
+
+/// Bytes of the longest URL in a record.
+const MAX_URL_BYTES: usize = 2 << 10;
+
+/// What one call may do.
+pub(super) struct Scope {
+    pub(super) rules: ToolRules,
+    pub(super) integrations: Vec<Integration>,
+    pub(super) webhook_urls: Vec<String>,
+    /// `None` where webhooks cannot be signed, or it sends none.
+    pub(super) webhook_secret: Option<Secret>,
+    pub(super) credentials: BTreeMap<String, Configured>,
+    pub(super) idempotency_key: String,
+    pub(super) deadline: Instant,
+    pub(super) clock: Clock,
+}
+
+impl Scope {
+    /// How long it may take by the clock.
+    pub(super) fn within(&self) -> Duration {
+        self.rules.within
+    }
+}
+
+/// What a call has asked for so far. It outlasts a guest that is given up.
+#[derive(Clone, Default)]
+pub(super) struct Trail {
+    /// The last URL, fit for a record.
+    pub(super) url: String,
+    /// What was answered there.
+    pub(super) status: Option<u16>,
+    /// The first refusal.
+    pub(super) blocked: Option<String>,
+    /// Bytes that the guest was handed.
+    pub(super) answer_bytes: usize,
+    /// Whether a request is under way.
+    pub(super) is_waiting: bool,
+    /// How many there were.
+    requests: u32,
+    /// What blots out the call's credentials.
+    pub(super) blotter: Arc<Blotter>,
+}
+
+impl Trail {
+    /// That of a call which was refused before it asked for anything.
+    pub(super) fn blocked(why: String) -> Self {
+        Self {
+            blocked: Some(why),
+            ..Self::default()
+        }
+    }
+}
+
+/// A trail that is shared with the outlet.
+#[derive(Clone)]
+pub(super) struct SharedTrail(Arc<Mutex<Trail>>);
+
+impl SharedTrail {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Trail> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The outside of one call.
+pub(super) struct Outlet {
+    guard: Guard,
+    scope: Scope,
+    blotter: Arc<Blotter>,
+    trail: SharedTrail,
+}
+
+/// What a request is sent with, once the call's own rules allow it.
+struct Allowed {
+    request: Request,
+    policy: Policy,
+}
+
+impl Outlet {
+    pub(super) fn new(guard: Guard, scope: Scope) -> Self {
+        let secrets = scope.credentials.values();
+        let secrets: Vec<_> = secrets.filter_map(|own| own.bare.as_ref()).collect();
+        let secrets = secrets.into_iter().chain(&scope.webhook_secret);
+        let blotter = Arc::new(Blotter::new(secrets.map(Secret::expose)));
+        let trail = Trail {
+            blotter: blotter.clone(),
+            ..Trail::default()
+        };
+        Self {
+            guard,
+            scope,
+            blotter,
+            trail: SharedTrail(Arc::new(Mutex::new(trail))),
+        }
+    }
+
+    pub(super) fn trail(&self) -> SharedTrail {
+        self.trail.clone()
+    }
+
+    async fn send(
+        &self,
+        asked: outbound::Request,
+    ) -> Result<outbound::Response, outbound::Failure> {
+        let number = {
+            let mut trail = self.trail.lock();
+            trail.requests += 1;
+            trail.url = self.recordable(&asked.url);
+            trail.status = None;
+            trail.requests
+        };
+        let allowed = self.allow(asked, number).map_err(|why| self.block(why))?;
+        self.trail.lock().is_waiting = true;
+        let answer = self.guard.fetch(allowed.request, &allowed.policy).await;
+        self.trail.lock().is_waiting = false;
+        match answer {
+            Ok(response) => Ok(self.show(response)),
+            Err(refusal) => Err(match refusal.kind() {
+                Kind::Blocked => self.block(format!("{}: {refusal}", refusal.stage)),
+                Kind::Timeout => outbound::Failure::Timeout,
+                Kind::Unreachable => outbound::Failure::Unreachable(refusal.to_string()),
+            }),
+        }
+    }
+
+    /// Holds a request to what the call may do. The guard does the rest.
+    fn allow(&self, asked: outbound::Request, number: u32) -> Result<Allowed, String> {
+        let Scope { rules, .. } = &self.scope;
+        let unsent = |why: String| format!("{why}; nothing was sent");
+        if number > rules.requests {
+            return Err(unsent(format!(
+                "policy: the call has made {} requests already",
+                rules.requests
+            )));
+        }
+        let mut policy = self.policy(&asked.url).map_err(unsent)?;
+        let left = self
+            .scope
+            .deadline
+            .saturating_duration_since(Instant::now());
+        policy.timeout = policy.timeout.min(left);
+        let credential = match &asked.credential {
+            None => None,
+            Some(name) => Some(self.credential(name).map_err(unsent)?),
+        };
+        let method = method(asked.method);
+        let body = Bytes::from(asked.body.unwrap_or_default());
+        let host_headers = self.host_headers(&method, &body, number).map_err(unsent)?;
+        let request = Request {
+            method,
+            url: asked.url,
+            headers: asked.headers,
+            host_headers,
+            body,
+            credential,
+        };
+        Ok(Allowed { request, policy })
+    }
+
+    /// What the guard is to let through.
+    fn policy(&self, url: &str) -> Result<Policy, String> {
+        let Scope {
+            rules,
+            integrations,
+            webhook_urls,
+            ..
+        } = &self.scope;
+        match rules.to {
+            Targets::Hosts => Ok(rules.policy.clone()),
+            Targets::Webhooks if webhook_urls.iter().any(|own| own == url) => {
+                Ok(rules.policy.clone())
+            }
+            Targets::Webhooks => Err("policy: the URL is none of the agent's webhooks".to_owned()),
+            Targets::Integrations => {
+                let parsed = Url::parse(url).ok();
+                let is_of = |own: &&Integration| {
+                    let parsed = parsed.as_ref();
+                    parsed.is_some_and(|url| url.origin() == own.base.origin())
+                };
+                let mut of_origin = integrations.iter().filter(is_of).peekable();
+                let first = of_origin.peek().copied();
+                let path = parsed.as_ref().map_or("", Url::path);
+                let below = of_origin.find(|own| {
+                    let mut prefixes = own.policy.path_prefixes.iter();
+                    prefixes.any(|prefix| path.starts_with(&**prefix))
+                });
+                let Some(integration) = below.or(first) else {
+                    let own: Vec<_> = integrations.iter().map(|own| &*own.id).collect();
+                    return Err(format!(
+                        "policy: the URL belongs to none of the call's integrations ({})",
+                        own.join(", ")
+                    ));
+                };
+                Ok(Policy {
+                    max_bytes: rules.policy.max_bytes,
+                    timeout: rules.policy.timeout,
+                    ..integration.policy.clone()
+                })
+            }
+        }
+    }
+
+    fn credential(&self, name: &str) -> Result<Credential, String> {
+        let known = &self.scope.credentials;
+        let shown = printable(name, 64);
+        match known.get(name).map(|own| &own.credential) {
+            Some(Ok(credential)) => Ok(credential.clone()),
+            Some(Err(why)) => Err(format!("credential: {shown:?} is missing: {why}")),
+            None => {
+                let names: Vec<_> = known.keys().map(String::as_str).collect();
+                let names = match &names[..] {
+                    [] => "has none".to_owned(),
+                    names => format!("has {}", names.join(", ")),
+                };
+                Err(format!(
+                    "credential: {shown:?} is not the call's, which {names}"
+                ))
+            }
+        }
+    }
+
+    /// What a receiver tells repeats by, and a webhook's signature. Of several requests of a call each has its own key.
+    fn host_headers(&self, method: &Method, body: &[u8], number: u32) -> Result<HeaderMap, String> {
+        let key = match number {
+            1 => self.scope.idempotency_key.clone(),
+            number => format!("{}-{number}", self.scope.idempotency_key),
+        };
+        if self.scope.rules.to == Targets::Webhooks {
+            let Some(secret) = &self.scope.webhook_secret else {
+                return Err("webhooks cannot be signed: `webhook_key` is not set".to_owned());
+            };
+            let seconds = self.scope.clock.now().0.unsigned_abs() / 1_000;
+            return webhook::headers(secret, &key, seconds, body)
+                .map_err(|error| format!("the webhook cannot be signed: {error}"));
+        }
+        let mut headers = HeaderMap::new();
+        if !method.is_safe() {
+            let value = HeaderValue::try_from(key)
+                .map_err(|_| "the idempotency key is no header's value".to_owned())?;
+            headers.insert(HeaderName::from_static("idempotency-key"), value);
+        }
+        Ok(headers)
+    }
+
+    /// What the guest is shown of an answer.
+    fn show(&self, response: Response) -> outbound::Response {
+        let mut body = Vec::from(response.body);
+        self.blotter.blot(&mut body, response.truncated);
+        let mut bytes_left = MAX_SHOWN_BYTES;
+        let mut headers = Vec::new();
+        for (name, value) in &response.headers {
+            let name = name.as_str();
+            let is_shown = SHOWN.contains(&name)
+                || SHOWN_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+            let Some(value) = value.to_str().ok().filter(|_| is_shown) else {
+                continue;
+            };
+            let Some(left) = bytes_left.checked_sub(name.len() + value.len()) else {
+                break;
+            };
+            bytes_left = left;
+            headers.push((name.to_owned(), self.blotter.blot_text(value.to_owned())));
+        }
+        let mut trail = self.trail.lock();
+        trail.url = self.recordable(&response.url);
+        trail.status = Some(response.status);
+        trail.answer_bytes += body.len();
+        outbound::Response {
+            status: response.status,
+            headers,
+            body,
+            truncated: response.truncated,
+        }
+    }
+
+    fn block(&self, why: String) -> outbound::Failure {
+        let why = self.blotter.blot_text(why);
+        let mut trail = self.trail.lock();
+        trail.blocked.get_or_insert_with(|| why.clone());
+        outbound::Failure::Blocked(why)
+    }
+
+    /// A URL as it is recorded: without a user name or password, a fragment or a credential.
+    fn recordable(&self, url: &str) -> String {
+        let url = match Url::parse(url) {
+            Ok(mut url) => {
+                let _ = url.set_username("");
+                let _ = url.set_password(None);
+                url.set_fragment(None);
+                url.into()
+            }
+            Err(_) => url.to_owned(),
+        };
+        self.blotter.blot_text(printable(&url, MAX_URL_BYTES))
+    }
+}
+
+impl Outbound for Outlet {
+    fn fetch(&self, request: outbound::Request) -> Fetching<'_> {
+        Box::pin(self.send(request))
+    }
+}
+
+/// The credentials of a call by name: the agent's own, and those of the operator's that are named.
+pub(super) fn credentials<'a>(
+    rules: &Rules,
+    names: impl Iterator<Item = &'a String>,
+    own: &[Credential],
+) -> BTreeMap<String, Configured> {
+    let mut credentials: BTreeMap<_, _> = names
+        .filter_map(|name| Some((name.clone(), rules.credential(name)?.clone())))
+        .collect();
+    for credential in own {
+        // `Bearer …`: what is secret stands last.
+        let value = credential.value.expose();
+        let bare = value.rsplit(' ').next().unwrap_or(value);
+        let configured = Configured {
+            bare: Some(Secret::new(bare.to_owned())),
+            credential: Ok(credential.clone()),
+        };
+        credentials.insert(credential.name.clone(), configured);
+    }
+    credentials
+}
+
+/// The secret that an account's webhooks are signed with.
+pub(super) fn webhook_secret(key: &Key, account: &AccountId) -> Secret {
+    let mut mac = key.mac(b"webhooks of an account");
+    mac.update(account.0.as_bytes());
+    let secret = STANDARD.encode(mac.finalize().into_bytes());
+    Secret::new(format!("whsec_{secret}"))
+}
+
+fn method(method: outbound::Method) -> Method {
+    match method {
+        outbound::Method::Get => Method::GET,
+        outbound::Method::Post => Method::POST,
+        outbound::Method::Put => Method::PUT,
+        outbound::Method::Patch => Method::PATCH,
+        outbound::Method::Delete => Method::DELETE,
+        outbound::Method::Head => Method::HEAD,
+    }
+}

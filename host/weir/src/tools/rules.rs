@@ -1,0 +1,306 @@
+//! Operators' settings, checked and read once: which tool may call what, with which credential.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use http::Method;
+use http::header::{self, HeaderName};
+use url::Url;
+use weir_egress::{Credential, Exemption, HostPattern, Policy};
+use weir_storage::secrets::Secret;
+
+use super::settings::{
+    CredentialSettings, Effect, IntegrationSettings, MethodName, Targets, ToolSettings,
+    ToolsSettings,
+};
+use crate::inference::redact;
+
+/// The longest that one request of a call may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The most bytes of a body.
+const MAX_BYTES: usize = 1 << 20;
+
+/// Everything that operators allow.
+#[derive(Debug, Clone, Default)]
+pub struct Rules {
+    tools: BTreeMap<String, ToolRules>,
+    integrations: BTreeMap<String, Integration>,
+    credentials: BTreeMap<String, Configured>,
+}
+
+/// What a slot's tool may do.
+#[derive(Debug, Clone)]
+pub(super) struct ToolRules {
+    pub(super) to: Targets,
+    pub(super) policy: Policy,
+    pub(super) effect: Effect,
+    pub(super) credentials: Vec<String>,
+    pub(super) requests: u32,
+    pub(super) within: Duration,
+    pub(super) result_bytes: usize,
+}
+
+/// A service that agents may call.
+#[derive(Debug, Clone)]
+pub(super) struct Integration {
+    pub(super) id: String,
+    pub(super) base: Url,
+    /// `base` as it was written, without a slash at its end.
+    pub(super) base_url: String,
+    pub(super) policy: Policy,
+    pub(super) effect: Effect,
+    pub(super) credential: Option<String>,
+}
+
+/// A credential of the operator's, or why it is missing.
+#[derive(Debug, Clone)]
+pub(super) struct Configured {
+    pub(super) credential: Result<Credential, String>,
+    /// What is blotted out of answers: without what stands before it in its header.
+    pub(super) bare: Option<Secret>,
+}
+
+impl Rules {
+    /// Reads the settings, and credentials from where they are; environment variables as `environment` has them.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with them, each naming its setting. A credential that is absent is not wrong: what needs
+    /// it is refused.
+    pub fn read(
+        settings: ToolsSettings<'_>,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, Vec<String>> {
+        let mut rules = Self::default();
+        let mut problems = Vec::new();
+        for (name, credential) in settings.credentials {
+            match read_credential(name, credential, &environment) {
+                Ok(read) => {
+                    rules.credentials.insert(name.clone(), read);
+                }
+                Err(why) => problems.push(format!("`credentials.{name}`: {why}")),
+            }
+        }
+        let is_known = |name: &String| settings.credentials.contains_key(name);
+        for (id, integration) in settings.integrations {
+            if let Some(name) = integration
+                .credential
+                .as_ref()
+                .filter(|name| !is_known(name))
+            {
+                problems.push(format!(
+                    "`integrations.{id}.credential` names {name:?}, and there is no `credentials.{name}`"
+                ));
+            }
+            match read_integration(id, integration) {
+                Ok(read) => {
+                    rules.integrations.insert(id.clone(), read);
+                }
+                Err(why) => problems.push(format!("`integrations.{id}`: {why}")),
+            }
+        }
+        for (name, tool) in settings.tools {
+            if let Some(unknown) = tool.credentials.iter().find(|name| !is_known(name)) {
+                problems.push(format!(
+                    "`tools.{name}.credentials` names {unknown:?}, and there is no `credentials.{unknown}`"
+                ));
+            }
+            match read_tool(tool) {
+                Ok(read) => {
+                    rules.tools.insert(name.clone(), read);
+                }
+                Err(why) => problems.push(format!("`tools.{name}`: {why}")),
+            }
+        }
+        match problems.is_empty() {
+            true => Ok(rules),
+            false => Err(problems),
+        }
+    }
+
+    /// What the tool of a slot may do.
+    pub(super) fn tool(&self, slot: &str) -> Option<&ToolRules> {
+        self.tools.get(slot)
+    }
+
+    pub(super) fn integration(&self, id: &str) -> Option<&Integration> {
+        self.integrations.get(id)
+    }
+
+    /// The worst that any integration may bring about.
+    pub(super) fn worst_integration(&self) -> Effect {
+        let effects = self.integrations.values().map(|own| own.effect);
+        effects.max().unwrap_or(Effect::Read)
+    }
+
+    pub(super) fn credential(&self, name: &str) -> Option<&Configured> {
+        self.credentials.get(name)
+    }
+
+    /// What is configured and cannot be used, as a sentence about each.
+    pub fn gaps(&self) -> Vec<String> {
+        let missing = self.credentials.iter().filter_map(|(name, configured)| {
+            let why = configured.credential.as_ref().err()?;
+            Some(format!("credential {name} is missing: {why}"))
+        });
+        missing.collect()
+    }
+
+    /// The names of the slots that something is configured for.
+    pub fn slots(&self) -> impl Iterator<Item = &str> {
+        self.tools.keys().map(String::as_str)
+    }
+}
+
+fn read_tool(settings: &ToolSettings) -> Result<ToolRules, String> {
+    let within = Duration::from_secs(settings.seconds.get().into());
+    let base = match settings.to {
+        Targets::Hosts | Targets::Integrations => Policy::http(),
+        Targets::Webhooks => Policy::webhook(),
+    };
+    let policy = Policy {
+        hosts: match settings.to {
+            Targets::Hosts => settings.hosts.clone(),
+            // What is asked for is on a list of the agent's or the operator's already.
+            Targets::Integrations | Targets::Webhooks => base.hosts,
+        },
+        methods: match settings.to {
+            Targets::Hosts => methods(&settings.methods),
+            Targets::Integrations | Targets::Webhooks => base.methods,
+        },
+        path_prefixes: paths(&settings.paths, "")?,
+        plain_http: settings.plain_http,
+        ports: settings.ports.clone(),
+        headers: headers(&settings.headers)?,
+        max_bytes: match settings.bytes.get() {
+            bytes if bytes > MAX_BYTES => return Err(format!("`bytes` is more than {MAX_BYTES}")),
+            bytes => bytes,
+        },
+        timeout: REQUEST_TIMEOUT.min(within),
+        exemptions: settings.private.clone(),
+        ..base
+    };
+    Ok(ToolRules {
+        to: settings.to,
+        policy,
+        effect: settings.effect,
+        credentials: settings.credentials.clone(),
+        requests: settings.requests.get(),
+        within,
+        result_bytes: settings.result_bytes.get(),
+    })
+}
+
+fn read_integration(id: &str, settings: &IntegrationSettings) -> Result<Integration, String> {
+    let base = Url::parse(&settings.base_url)
+        .map_err(|error| format!("`base_url` is not a URL: {error}"))?;
+    let host = base
+        .host_str()
+        .filter(|_| matches!(base.scheme(), "http" | "https"));
+    let (Some(host), Some(port)) = (host, base.port_or_known_default()) else {
+        return Err("`base_url` is neither https://… nor http://…".to_owned());
+    };
+    let has_more = base.query().is_some() || base.fragment().is_some();
+    if has_more || !base.username().is_empty() || base.password().is_some() {
+        return Err("`base_url` is more than scheme, host, port and path".to_owned());
+    }
+    let pattern: HostPattern = host.parse().map_err(|why| format!("`base_url`: {why}"))?;
+    let exemption = || -> Result<Exemption, String> {
+        format!("{host}:{port}")
+            .parse()
+            .map_err(|why| format!("`base_url`: {why}"))
+    };
+    let methods = methods(&settings.methods);
+    let only_reads = methods.iter().all(Method::is_safe);
+    let effect = match only_reads {
+        true => Effect::Read,
+        false => Effect::Unsafe,
+    };
+    let policy = Policy {
+        hosts: vec![pattern],
+        path_prefixes: paths(&settings.paths, base.path().trim_end_matches('/'))?,
+        plain_http: base.scheme() == "http",
+        ports: base.port().into_iter().collect(),
+        headers: headers(&settings.headers)?,
+        exemptions: match settings.private {
+            true => vec![exemption()?],
+            false => Vec::new(),
+        },
+        methods,
+        ..Policy::http()
+    };
+    Ok(Integration {
+        id: id.to_owned(),
+        base_url: settings.base_url.trim_end_matches('/').to_owned(),
+        base,
+        policy,
+        effect: settings.effect.unwrap_or(effect),
+        credential: settings.credential.clone(),
+    })
+}
+
+fn read_credential(
+    name: &str,
+    settings: &CredentialSettings,
+    environment: impl Fn(&str) -> Option<String>,
+) -> Result<Configured, String> {
+    let origin = settings.origin.parse();
+    let origin = origin.map_err(|why| format!("`origin` {why}"))?;
+    let header = HeaderName::try_from(&settings.header)
+        .map_err(|_| "`header` is no header's name".to_owned())?;
+    if !settings.path.starts_with('/') {
+        return Err("`path` must begin with a slash".to_owned());
+    }
+    let secret = match settings.secret.read(environment) {
+        Ok(secret) if secret.expose().len() < redact::MIN_BYTES => {
+            return Err(format!(
+                "it has fewer than {} bytes: blotting it out of answers would blot out words, too",
+                redact::MIN_BYTES
+            ));
+        }
+        secret => secret,
+    };
+    let default = if header == header::AUTHORIZATION {
+        "Bearer "
+    } else {
+        ""
+    };
+    let prefix = settings.prefix.as_deref().unwrap_or(default);
+    let credential = secret.clone().map(|secret| Credential {
+        name: name.to_owned(),
+        value: Secret::new(format!("{prefix}{}", secret.expose())),
+        origin,
+        methods: methods(&settings.methods),
+        path_prefix: settings.path.clone(),
+        header,
+    });
+    Ok(Configured {
+        credential,
+        bare: secret.ok(),
+    })
+}
+
+fn methods(names: &[MethodName]) -> Vec<Method> {
+    names
+        .iter()
+        .map(|MethodName(method)| method.clone())
+        .collect()
+}
+
+fn paths(paths: &[String], below: &str) -> Result<Vec<String>, String> {
+    let read = |path: &String| match path.strip_prefix('/') {
+        None => Err("`paths` must begin with a slash".to_owned()),
+        // All below it, and itself.
+        Some("") if !below.is_empty() => Ok(below.to_owned()),
+        Some(_) => Ok(format!("{below}{path}")),
+    };
+    paths.iter().map(read).collect()
+}
+
+fn headers(names: &[String]) -> Result<Vec<HeaderName>, String> {
+    let read = |name: &String| {
+        HeaderName::try_from(name).map_err(|_| format!("`headers`: {name:?} is no header's name"))
+    };
+    names.iter().map(read).collect()
+}

@@ -1,0 +1,5 @@
+//! Posts to a URL.
+
+pub mod call;
+
+weir_sdk::export_tool!(call::HttpPost);

@@ -1,0 +1,63 @@
+//! `POST` to one of the webhooks that the agent's owner gave it. The host signs it and gives it its id.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use weir_sdk::tool::{
+    self, CallContext, Description, Failure, Fetch, Method, Request, Tool, arguments,
+};
+
+/// The tool.
+#[derive(Debug)]
+pub struct Webhook;
+
+#[derive(Deserialize)]
+struct Arguments {
+    url: Option<String>,
+    body: Value,
+}
+
+impl Tool for Webhook {
+    fn describe() -> Description {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "url": {
+                    "type": "string",
+                    "description": "One of your webhook URLs, exactly as you were told it. Leave it out if you have only one.",
+                },
+                "body": { "type": ["object", "array"], "description": "What the webhook is sent, as JSON." },
+            },
+            "required": ["body"],
+            "additionalProperties": false,
+        });
+        Description {
+            name: "webhook".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            description: "Sends JSON to one of your webhooks.".to_owned(),
+            input_schema: schema.to_string(),
+        }
+    }
+
+    fn call(text: &str, context: &CallContext, fetch: &mut Fetch<'_>) -> Result<String, Failure> {
+        let asked: Arguments = arguments(text)?;
+        let own = &context.webhook_urls;
+        let url = match (asked.url, &own[..]) {
+            (_, []) => return Err(Failure::Failed("You have no webhooks.".to_owned())),
+            (None, [only]) => only.clone(),
+            (Some(url), own) if own.contains(&url) => url,
+            _ => {
+                let why = format!("`url` must be one of {}", own.join(", "));
+                return Err(Failure::InvalidArguments(why));
+            }
+        };
+        let mut headers = Vec::new();
+        let body = tool::body(&asked.body, &mut headers);
+        tool::told(fetch(Request {
+            method: Method::Post,
+            url,
+            headers,
+            body: Some(body),
+            credential: None,
+        }))
+    }
+}

@@ -945,11 +945,7 @@ async fn without_the_cache_nobody_is_let_in_and_nothing_is_asked_upstream() {
         .chat("scripted", "x")
         .await
         .error(503, "CACHE_UNAVAILABLE");
-    assert!(
-        started.elapsed().as_millis() < 400,
-        "{:?}",
-        started.elapsed()
-    );
+    assert!(started.elapsed().as_secs() < 2, "{:?}", started.elapsed());
     for path in ["/models", "/api-keys", "/v1/models"] {
         gateway
             .client()
@@ -975,7 +971,7 @@ async fn without_the_cache_nobody_is_let_in_and_nothing_is_asked_upstream() {
     redis.resume();
     let resumed = std::time::Instant::now();
     while gateway.client().get("/models").await.status != 200 {
-        assert!(resumed.elapsed().as_secs() < 5, "it recovers");
+        assert!(resumed.elapsed().as_secs() < 30, "it recovers");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(upstream.count(), 0);

@@ -572,7 +572,7 @@ async fn whoever_writes_to_sqlite_waits_for_the_turn_but_not_for_long() {
             matches!(outcomes, Err(StoreError::Unavailable(_))),
             "{outcomes:?}"
         );
-        assert!(began.elapsed() < Duration::from_secs(1));
+        assert!(began.elapsed() < Duration::from_secs(5));
         let waiting = tokio::spawn({
             let store = store.clone();
             async move { store.commit(&[opening("h1")]).await }

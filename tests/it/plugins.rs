@@ -10,8 +10,8 @@ use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat, guests, patien
 use weir::plugins::slots::SlotOperation;
 use weir_sandbox::Digest;
 
-/// Nodes that are told of a change serve with it within this.
-const CONVERGED_WITHIN: Duration = Duration::from_secs(1);
+/// Nodes serve with a change within this: a second, and what a busy machine adds.
+const CONVERGED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Installs and activates; returns the digest.
 async fn swap(client: &Client, slot: &str, component: &[u8]) -> String {

@@ -67,6 +67,11 @@ enum Open {
     Object { key: Vec<u8>, is_value: bool },
 }
 
+/// Whether these are whole events, as far as their end shows: a blank line is one.
+fn ends_event(bytes: &[u8]) -> bool {
+    bytes.ends_with(b"\n\n") || bytes.ends_with(b"\n\r\n")
+}
+
 /// What is known of an image.
 #[derive(Debug, Default)]
 struct Lifted {
@@ -99,6 +104,11 @@ impl Lifter {
         rest: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
+        if self.is_between_events() && ends_event(bytes) && !self.may_hold_image(bytes) {
+            rest.extend_from_slice(bytes);
+            self.line_is_empty = true;
+            return Ok(());
+        }
         while !bytes.is_empty() {
             let used = match self.state {
                 _ if self.too_deep => bytes.len(),
@@ -180,6 +190,18 @@ impl Lifter {
         if !data.is_empty() {
             events.push(Event::MediaBytes(MediaBytes { id, data }));
         }
+    }
+
+    fn is_between_events(&self) -> bool {
+        self.state == State::Between && self.open.is_empty()
+    }
+
+    /// Whether all keys that lead to an image are there, which they are not in nearly all that is said in a chat.
+    fn may_hold_image(&self, bytes: &[u8]) -> bool {
+        let is_there = |key: &&str| memchr::memmem::find(bytes, key.as_bytes()).is_some();
+        // The last ones are the rarest.
+        let mut paths = self.paths.iter();
+        paths.any(|path| path.iter().rev().all(is_there))
     }
 
     /// Reads what stands between strings, up to and including the quote that begins one.
@@ -508,7 +530,13 @@ mod tests {
                 r#"{"args":{"b64_json":"aGk="},"data":{"x":{"b64_json":"aGk="}},"b64_json":null}"#,
                 &[],
             ),
-            // What broke off does not hide what follows.
+            // An event without any does not hide what follows.
+            (
+                "data: {\"x\":\"b64\"}\n\ndata: {\"b64_json\":\"aGk=\"}\n\n",
+                "data: {\"x\":\"b64\"}\n\ndata: {\"b64_json\":\"@0\"}\n\n",
+                &["hi"],
+            ),
+            // Nor does what broke off.
             (
                 "data: {\"x\":[\"y\n\ndata: {\"b64_json\":\"aGk=\"}\n\n",
                 "data: {\"x\":[\"y\n\ndata: {\"b64_json\":\"@0\"}\n\n",

@@ -18,6 +18,7 @@ mod contract;
 mod cross;
 mod destination;
 mod dialects;
+mod egress;
 mod errors;
 mod fairness;
 mod faults;

@@ -15,12 +15,14 @@ pub mod scenario;
 pub mod scripts;
 pub mod speaker;
 pub mod stores;
+pub mod tls;
 pub mod upstream;
 
 pub use client::{Answer, Client, EventStream, chunks, patiently};
 pub use gateway::{Gateway, chat, weir_program};
 pub use issuer::SigningKey;
 pub use oidc::OidcServer;
+pub use tls::TlsFront;
 pub use upstream::{Gate, Reply, Upstream};
 
 use std::time::Duration;

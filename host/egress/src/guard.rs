@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::MAX_REDIRECTS;
 use crate::network::Network;
 use crate::origin::Address;
-use crate::outside::{Answer, Bounds, Failure, Message, Outside, redirects};
+use crate::outside::{Answer, Bounds, Failure, Message, Outside};
 use crate::policy::Policy;
 use crate::refusal::{Refusal, Rule, Stage};
 use crate::request::{Credential, Request, Response, strip_for_another_origin, vet_headers};
@@ -80,7 +80,7 @@ pub(crate) async fn walk<O: Outside>(
         let outcome = leg.send(outside, user_agent, policy, bounds).await;
         let answer = outcome
             .map_err(|failure| refusal(failure.rule, followed, failure.sent || followed > 0))?;
-        let Some(location) = location(&answer) else {
+        let Some(location) = answer.location else {
             return Ok(Response {
                 status: answer.status,
                 headers: answer.headers,
@@ -123,20 +123,6 @@ fn begin(request: Request, policy: &Policy) -> Result<Leg, Rule> {
         method: request.method,
         body: request.body,
         credential: request.credential,
-    })
-}
-
-/// Where an answer leads, if anywhere. Two places are none.
-fn location(answer: &Answer) -> Option<Result<String, Rule>> {
-    if !redirects(answer.status) {
-        return None;
-    }
-    let mut all = answer.headers.get_all(header::LOCATION).iter();
-    let first = all.next()?;
-    let text = std::str::from_utf8(first.as_bytes());
-    Some(match (text, all.next()) {
-        (Ok(text), None) => Ok(text.to_owned()),
-        _ => Err(Rule::Malformed("it is not one text")),
     })
 }
 

@@ -7,12 +7,13 @@
 //! - [`Guard::fetch`] takes a [`Request`] to its [`Response`] or a [`Refusal`]; `guard.rs` has the order of the stages.
 //! - `target.rs`, `names.rs`, [`addresses`]: what is read of a URL, which names and which addresses are public.
 //! - [`Policy`]: what the operator allows; [`Credential`]: where one may be sent.
-//! - [`webhook`]: how a webhook is signed.
+//! - [`webhook`]: how a webhook is signed; [`cases`]: what becomes of which URL, to try a guard without a network.
 //!
 //! **Architecture invariant:** nothing here knows a feature of weir's: no tool, no agent, no account. No other crate opens
 //! a connection to an address that a stranger chose.
 
 pub mod addresses;
+pub mod cases;
 mod guard;
 mod names;
 mod network;

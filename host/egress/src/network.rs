@@ -6,6 +6,7 @@
 //! **Invariant:** only [`dial`] opens a connection, and only to an address that it is handed. No name reaches it, and
 //! no proxy of the environment is asked.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use rustls::CertificateError;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -24,7 +26,7 @@ use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::origin::Address;
-use crate::outside::{Answer, Bounds, Failure, Message, Outside, redirects};
+use crate::outside::{Answer, Bounds, Failure, Message, Outside, location};
 use crate::refusal::{Rule, Stage};
 use crate::resolver::Resolver;
 use crate::target::Target;
@@ -62,13 +64,12 @@ impl Network {
         let name = match &target.origin.host {
             Address::Ip(address) => ServerName::IpAddress((*address).into()),
             Address::Name(name) => ServerName::try_from(name.clone())
-                .map_err(|_| Rule::Tls("the host's name can be in no certificate".into()))?,
+                .map_err(|_| Rule::Tls("its name can be in no certificate"))?,
         };
         let connecting = TlsConnector::from(Arc::clone(&self.tls)).connect(name, tcp);
         match timeout_at(deadline, connecting).await {
             Ok(Ok(stream)) => Ok(Box::new(stream)),
-            // Such as a certificate that has expired, or is another's.
-            Ok(Err(error)) => Err(Rule::Tls(error.to_string())),
+            Ok(Err(error)) => Err(Rule::Tls(what(&error))),
             Err(_) => Err(Rule::TimedOut(Stage::Connect)),
         }
     }
@@ -131,6 +132,27 @@ async fn dial(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, 
     }
 }
 
+/// Why TLS failed, in words of ours: rustls quotes the certificate, which a stranger wrote.
+fn what(error: &io::Error) -> &'static str {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    match inner {
+        Some(rustls::Error::InvalidCertificate(why)) => match why {
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "its certificate is for another name"
+            }
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "its certificate has expired"
+            }
+            CertificateError::UnknownIssuer => {
+                "its certificate is signed by nobody who is trusted here"
+            }
+            _ => "its certificate is not valid",
+        },
+        Some(_) => "it and this gateway do not agree on one",
+        None => "it broke off",
+    }
+}
+
 /// Says one message, and reads its answer.
 async fn speak(
     stream: Stream,
@@ -152,10 +174,10 @@ async fn speak(
     let answer = sender.send_request(request).await;
     let (head, body) = answer.map_err(|_| Rule::BrokeOff)?.into_parts();
     let status = head.status.as_u16();
-    let is_redirect = redirects(status) && head.headers.contains_key(header::LOCATION);
-    let (body, truncated) = match is_redirect {
-        true => (Bytes::new(), false),
-        false => {
+    let location = location(status, &head.headers);
+    let (body, truncated) = match location {
+        Some(_) => (Bytes::new(), false),
+        None => {
             let mut encodings = head.headers.get_all(header::CONTENT_ENCODING).iter();
             if !encodings.all(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
                 return Err(Rule::Encoded);
@@ -166,6 +188,7 @@ async fn speak(
     Ok(Answer {
         status,
         headers: head.headers,
+        location,
         body,
         truncated,
     })

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, header};
 use tokio::time::Instant;
 
 use crate::refusal::Rule;
@@ -42,11 +42,13 @@ pub(crate) struct Bounds {
     pub(crate) max_bytes: usize,
 }
 
-/// What came back. That of a redirect has no body.
+/// What came back. A redirect's body is not read.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
+    /// Where it redirects to, if it does.
+    pub(crate) location: Option<Result<String, Rule>>,
     pub(crate) body: Bytes,
     pub(crate) truncated: bool,
 }
@@ -58,7 +60,15 @@ pub(crate) struct Failure {
     pub(crate) sent: bool,
 }
 
-/// Whether an answer of this status leads elsewhere, if it says where.
-pub(crate) fn redirects(status: u16) -> bool {
-    matches!(status, 301 | 302 | 303 | 307 | 308)
+/// Where an answer leads, if anywhere. Two places are none.
+pub(crate) fn location(status: u16, headers: &HeaderMap) -> Option<Result<String, Rule>> {
+    if !matches!(status, 301 | 302 | 303 | 307 | 308) {
+        return None;
+    }
+    let mut all = headers.get_all(header::LOCATION).iter();
+    let text = std::str::from_utf8(all.next()?.as_bytes());
+    Some(match (text, all.next()) {
+        (Ok(text), None) => Ok(text.to_owned()),
+        _ => Err(Rule::Malformed("it is not one text")),
+    })
 }

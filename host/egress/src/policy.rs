@@ -104,7 +104,7 @@ impl Policy {
 }
 
 /// What may be asked for at all: none that changes what a connection is.
-const METHODS: [Method; 6] = [
+pub(crate) const METHODS: [Method; 6] = [
     Method::GET,
     Method::HEAD,
     Method::POST,

@@ -172,7 +172,7 @@ pub enum Rule {
     Peer,
     /// TLS failed, e.g. for a certificate of another name.
     #[error("no secure connection to the server: {0}")]
-    Tls(String),
+    Tls(&'static str),
     /// A redirect of a request that takes none.
     #[error("the server redirects, which is not followed here")]
     RedirectRefused,

@@ -10,6 +10,7 @@ mod audit;
 mod catalog;
 mod check;
 mod connection;
+mod egress;
 mod key;
 mod ledger;
 mod lockout;
@@ -72,6 +73,9 @@ enum Command {
     Plugin(plugin::Command),
     /// Print the catalog in force: models, providers, prices, and what is left out.
     Catalog(catalog::Arguments),
+    /// Try the guard that tools reach the outside through.
+    #[command(subcommand)]
+    Egress(egress::Command),
     /// Check the configuration and say what is wrong with it.
     ///
     /// Goes on only when a step finds nothing: the first error of the file's shape (its syntax, an
@@ -114,6 +118,10 @@ pub fn run() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    // Has an exit code of its own, and as a rule needs no configuration.
+    if let Command::Egress(command) = arguments.command {
+        return runtime.block_on(egress::run(command, arguments.config.as_deref()));
+    }
     let outcome = runtime.block_on(async {
         let file = arguments.config;
         let config = Config::load(file.as_deref())?;
@@ -128,7 +136,9 @@ pub fn run() -> ExitCode {
             Command::Ledger(command) => ledger::run(config, command).await,
             Command::Plugin(command) => plugin::run(config, command).await,
             Command::Check(arguments) => check::run(config, arguments).await,
-            Command::CompilePlugin { .. } => unreachable!("it has been run above"),
+            Command::Egress(_) | Command::CompilePlugin { .. } => {
+                unreachable!("it has been run above")
+            }
         }
     });
     match outcome {

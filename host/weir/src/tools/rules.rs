@@ -124,6 +124,12 @@ impl Rules {
         self.tools.get(slot)
     }
 
+    /// The policy of a slot whose tool calls hosts or webhooks; integrations have one each.
+    pub fn policy(&self, slot: &str) -> Option<&Policy> {
+        let tool = self.tool(slot)?;
+        (tool.to != Targets::Integrations).then_some(&tool.policy)
+    }
+
     pub(super) fn integration(&self, id: &str) -> Option<&Integration> {
         self.integrations.get(id)
     }

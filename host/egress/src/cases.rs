@@ -1,0 +1,382 @@
+//! Cases: files that say what becomes of a URL, and what the guard says to it. The guard is the real one; only names
+//! and servers are scripted, by the case itself. `tests/egress/README.md` describes the format.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use http::header::{self, HeaderValue};
+use http::{HeaderMap, Method};
+use serde::Deserialize;
+use tokio::time::Instant;
+use url::Url;
+use weir_storage::secrets::Secret;
+
+use crate::guard::walk;
+use crate::origin::{Address, Origin};
+use crate::outside::{Answer, Bounds, Failure, Message, Outside};
+use crate::policy::{METHODS, Policy};
+use crate::refusal::{Refusal, Rule, Stage};
+use crate::request::{Credential, Request};
+use crate::target::Target;
+
+/// A line of a file of cases.
+#[derive(Debug, Deserialize)]
+pub struct Case {
+    /// What it is called.
+    pub id: String,
+    url: String,
+    #[serde(default)]
+    tool: Tool,
+    verdict: Verdict,
+    stage: Option<String>,
+    #[serde(default)]
+    dns: HashMap<String, Vec<String>>,
+    #[serde(default)]
+    dns_seq: HashMap<String, Vec<Vec<String>>>,
+    #[serde(default)]
+    hops: Vec<String>,
+    connect: Option<SocketAddr>,
+    #[serde(default)]
+    calls: usize,
+    second_verdict: Option<SecondVerdict>,
+    #[serde(default)]
+    strip_auth: bool,
+}
+
+/// Which policy a case assumes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Tool {
+    #[default]
+    Http,
+    Webhook,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Verdict {
+    Allow,
+    Block,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum SecondVerdict {
+    Allow,
+    Block,
+    BlockOrSamePeer,
+}
+
+/// A line that is no case.
+#[derive(Debug, thiserror::Error)]
+#[error("line {line}: {why}")]
+pub struct Unreadable {
+    /// Counted from 1.
+    pub line: usize,
+    why: serde_json::Error,
+}
+
+/// What a case says and what the guard says, where they differ.
+#[derive(Debug)]
+pub struct Disagreement {
+    /// What the file says.
+    pub expected: String,
+    /// What the guard says.
+    pub found: String,
+}
+
+/// Reads a case from each line that is not blank.
+///
+/// # Errors
+///
+/// Names the first line that is no case.
+pub fn read(file: &[u8]) -> Result<Vec<Case>, Unreadable> {
+    let lines = file.split(|&byte| byte == b'\n').zip(1..);
+    let lines = lines.filter(|(text, _)| !text.trim_ascii().is_empty());
+    let cases = lines
+        .map(|(text, line)| serde_json::from_slice(text).map_err(|why| Unreadable { line, why }));
+    cases.collect()
+}
+
+impl Case {
+    /// Asks the guard, and compares. Without a policy, that of the case's `tool` applies.
+    pub async fn disagreement(&self, policy: Option<&Policy>) -> Option<Disagreement> {
+        let own = || match self.tool {
+            Tool::Http => Policy::http(),
+            Tool::Webhook => Policy::webhook(),
+        };
+        let script = Script::new(self, policy.cloned().unwrap_or_else(own));
+        let first = script.call().await;
+        let differs = |expected: String, found: &Outcome| {
+            let found = found.to_string();
+            Some(Disagreement { expected, found })
+        };
+        let stage_differs = self
+            .stage
+            .as_ref()
+            .is_some_and(|stage| stage != first.stage);
+        if first.verdict() != self.verdict || stage_differs {
+            return differs(self.expected(), &first);
+        }
+        if first.refusal.is_none() {
+            let went_to = |peer: &SocketAddr| first.sent.iter().any(|sent| sent.peer == *peer);
+            if let Some(connect) = self.connect.filter(|connect| !went_to(connect)) {
+                return differs(format!("a connection to {connect}"), &first);
+            }
+            if self.strip_auth && first.sent.iter().skip(1).any(|sent| sent.has_credential) {
+                return differs("a redirect without the credential".into(), &first);
+            }
+        }
+        let expected = self.second_verdict?;
+        let mut last = script.call().await;
+        for _ in 2..self.calls {
+            last = script.call().await;
+        }
+        let same_peer = last.sent.iter().all(|sent| first.sent.contains(sent));
+        let agrees = match (expected, last.verdict()) {
+            (SecondVerdict::Allow, verdict) => verdict == Verdict::Allow,
+            (SecondVerdict::Block, verdict) => verdict == Verdict::Block,
+            (SecondVerdict::BlockOrSamePeer, Verdict::Allow) => same_peer,
+            (SecondVerdict::BlockOrSamePeer, Verdict::Block) => true,
+        };
+        match agrees {
+            true => None,
+            false => differs(format!("{expected:?} for a later call"), &last),
+        }
+    }
+
+    fn expected(&self) -> String {
+        let verdict = match self.verdict {
+            Verdict::Allow => "allow",
+            Verdict::Block => "block",
+        };
+        match &self.stage {
+            Some(stage) => format!("{verdict} at {stage}"),
+            None => verdict.to_owned(),
+        }
+    }
+
+    /// What would be asked for, with a credential for the origin of the case's URL, if it has one.
+    fn request(&self, method: Method) -> Request {
+        let origin = Url::parse(&self.url).ok().and_then(|url| Origin::of(&url));
+        let credential = origin.map(|origin| Credential {
+            name: "case".into(),
+            value: Secret::new("credential".into()),
+            origin,
+            methods: METHODS.to_vec(),
+            path_prefix: "/".into(),
+            header: header::AUTHORIZATION,
+        });
+        Request {
+            credential,
+            ..Request::new(method, self.url.as_str())
+        }
+    }
+}
+
+/// What the guard did with one call.
+struct Outcome {
+    refusal: Option<Refusal>,
+    /// What decided.
+    stage: &'static str,
+    sent: Vec<Sent>,
+}
+
+/// A message that went out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Sent {
+    peer: SocketAddr,
+    has_credential: bool,
+}
+
+impl Outcome {
+    fn verdict(&self) -> Verdict {
+        match self.refusal {
+            None => Verdict::Allow,
+            Some(_) => Verdict::Block,
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.refusal {
+            Some(refusal) => write!(formatter, "block at {}: {}", self.stage, refusal.rule)?,
+            None => write!(formatter, "allow at {}", self.stage)?,
+        }
+        for Sent {
+            peer,
+            has_credential,
+        } in &self.sent
+        {
+            let with = if *has_credential { "with" } else { "without" };
+            write!(formatter, "; sent to {peer} {with} a credential")?;
+        }
+        Ok(())
+    }
+}
+
+/// Names and servers as a case has them.
+struct Script<'a> {
+    case: &'a Case,
+    policy: Policy,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// How often a name was asked for, over all calls.
+    asked: HashMap<String, usize>,
+    /// Of this call.
+    sent: Vec<Sent>,
+}
+
+impl<'a> Script<'a> {
+    fn new(case: &'a Case, policy: Policy) -> Self {
+        Self {
+            case,
+            policy,
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn call(&self) -> Outcome {
+        self.state().sent.clear();
+        let agent = HeaderValue::from_static("weir");
+        let method = self.policy.methods.first().cloned().unwrap_or_default();
+        let request = self.case.request(method);
+        let answer = walk(self, &agent, request, &self.policy).await;
+        let sent = self.state().sent.clone();
+        let is_literal = || {
+            let url = Url::parse(&self.case.url).ok();
+            let host = url.as_ref().and_then(Origin::of).map(|origin| origin.host);
+            matches!(host, Some(Address::Ip(_)))
+        };
+        let stage = match &answer {
+            Err(refusal) => refusal.stage,
+            Ok(_) if sent.len() > 1 => Stage::Redirect,
+            Ok(_) if is_literal() => Stage::Ip,
+            Ok(_) => Stage::Dns,
+        };
+        Outcome {
+            refusal: answer.err(),
+            stage: stage.name(),
+            sent,
+        }
+    }
+
+    /// The answers that a name has, one after the other; the last one stays.
+    fn answers(&self, name: &str) -> Option<Vec<&'a str>> {
+        let same = |own: &str| own.trim_end_matches('.').eq_ignore_ascii_case(name);
+        let case = self.case;
+        let times = {
+            let mut state = self.state();
+            let times = state.asked.entry(name.to_owned()).or_default();
+            *times += 1;
+            *times
+        };
+        let successive = case.dns_seq.iter().find(|(own, _)| same(own));
+        let successive = successive.and_then(|(_, all)| all.get(times - 1).or(all.last()));
+        let constant = || {
+            case.dns
+                .iter()
+                .find(|(own, _)| same(own))
+                .map(|(_, all)| all)
+        };
+        let found = successive.or_else(constant)?;
+        Some(found.iter().map(String::as_str).collect())
+    }
+}
+
+impl Outside for Script<'_> {
+    async fn resolve(&self, name: &str, _deadline: Instant) -> Result<Vec<IpAddr>, Rule> {
+        let answers = self.answers(name).ok_or(Rule::Unresolved)?;
+        let addresses = answers.iter().map(|answer| answer.parse());
+        // What is no address, such as one with a zone, leads nowhere public.
+        addresses
+            .collect::<Result<_, _>>()
+            .map_err(|_| Rule::Unresolved)
+    }
+
+    async fn exchange(
+        &self,
+        _target: &Target,
+        addresses: &[SocketAddr],
+        message: Message,
+        _bounds: Bounds,
+    ) -> Result<Answer, Failure> {
+        let mut state = self.state();
+        let hop = self.case.hops.get(state.sent.len()).cloned();
+        state.sent.extend(addresses.first().map(|&peer| Sent {
+            peer,
+            has_credential: message.headers.contains_key(header::AUTHORIZATION),
+        }));
+        Ok(Answer {
+            status: if hop.is_some() { 302 } else { 200 },
+            headers: HeaderMap::new(),
+            location: hop.map(Ok),
+            body: Bytes::new(),
+            truncated: false,
+        })
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    async fn disagreement(case: &str) -> Option<Disagreement> {
+        let cases = read(case.as_bytes()).unwrap();
+        assert_eq!(cases.len(), 1);
+        cases[0].disagreement(None).await
+    }
+
+    /// Else a file in which all agree would show nothing.
+    #[tokio::test]
+    async fn what_the_guard_does_otherwise_is_found() {
+        let sound = r#"{"id":"1","url":"https://a.com/","verdict":"allow","stage":"dns","dns":{"a.com":["1.1.1.1"]}"#;
+        for (wrong, hint) in [
+            (r#"{"id":"1","url":"https://10.0.0.1/","verdict":"allow"}"#.to_owned(), "RFC 1918"),
+            (r#"{"id":"1","url":"https://10.0.0.1/","verdict":"block","stage":"dns"}"#.to_owned(), "at ip"),
+            (sound.replace("allow", "block") + "}", "allow at dns"),
+            (format!(r#"{sound},"connect":"1.1.1.2:443"}}"#), "1.1.1.1:443"),
+            (format!(r#"{sound},"calls":2,"second_verdict":"block"}}"#), "allow"),
+            (
+                r#"{"id":"1","url":"https://a.com/","verdict":"allow","calls":2,"second_verdict":"block_or_same_peer",
+                    "dns_seq":{"a.com":[["1.1.1.1"],["1.1.1.2"]]}}"#
+                    .replace('\n', ""),
+                "1.1.1.2:443",
+            ),
+            (
+                sound.replace("dns\",", "redirect\",") + r#","hops":["/b"],"strip_auth":true}"#,
+                "with a credential",
+            ),
+        ] {
+            let found = disagreement(&wrong).await.unwrap().found;
+            assert!(found.contains(hint), "{wrong}: {found}");
+        }
+        assert!(disagreement(&format!("{sound}}}")).await.is_none());
+    }
+
+    #[test]
+    fn the_first_line_that_is_no_case_is_named() {
+        let sound = r#"{"id":"1","url":"x","verdict":"block"}"#;
+        for bad in [
+            "{",
+            "[]",
+            r#"{"id":"1","url":"x","verdict":"maybe"}"#,
+            "\u{0}",
+        ] {
+            let file = format!("{sound}\n\n{bad}\n{bad}\n");
+            assert_eq!(read(file.as_bytes()).unwrap_err().line, 3, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! `weir egress check`: what the guard makes of URLs, before anything depends on it.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail, ensure};
+use weir_egress::Policy;
+use weir_egress::cases::{self, Case, Disagreement};
+
+use crate::config::Config;
+use crate::tools::rules::Rules;
+
+/// Nothing was checked.
+const UNREADABLE: u8 = 2;
+
+#[derive(clap::Subcommand)]
+pub(super) enum Command {
+    /// Run the guard that tools reach the outside through over a file of cases, and print each that it decides
+    /// otherwise.
+    ///
+    /// Nothing is sent and no name is looked up: names, servers and redirects are as the cases have them. Fails with 1
+    /// if the guard disagrees with a case, with 2 if the file cannot be read. tests/egress/README.md of weir's source
+    /// describes its format.
+    Check(CheckArguments),
+}
+
+#[derive(clap::Args)]
+pub(super) struct CheckArguments {
+    /// A case in JSON on each line; `-` for standard input.
+    file: PathBuf,
+    /// Decide by the policy that the configuration has for this tool, instead of each case's own.
+    #[arg(long, value_name = "NAME")]
+    tool: Option<String>,
+}
+
+pub(super) async fn run(command: Command, config: Option<&Path>) -> ExitCode {
+    let Command::Check(arguments) = command;
+    let read = || {
+        anyhow::Ok((
+            policy(arguments.tool.as_deref(), config)?,
+            read(&arguments.file)?,
+        ))
+    };
+    let (policy, cases) = match read() {
+        Ok(read) => read,
+        Err(error) => {
+            eprintln!("weir: {error:#}");
+            return ExitCode::from(UNREADABLE);
+        }
+    };
+    let mut disagreements = 0;
+    for case in &cases {
+        if let Some(Disagreement { expected, found }) = case.disagreement(policy.as_ref()).await {
+            disagreements += 1;
+            println!(
+                "{}: the file says {expected}; the guard says {found}",
+                case.id
+            );
+        }
+    }
+    println!("{} cases, {disagreements} disagreements", cases.len());
+    match disagreements {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
+
+/// The policy of a tool.
+fn policy(tool: Option<&str>, config: Option<&Path>) -> anyhow::Result<Option<Policy>> {
+    let Some(tool) = tool else {
+        return Ok(None);
+    };
+    let config = Config::load(config)?;
+    // No credential is needed: cases bring their own.
+    let rules = Rules::read(config.tools(), |_| None);
+    let rules = match rules {
+        Ok(rules) => rules,
+        Err(problems) => bail!("the configuration does not fit: {}", problems.join("; ")),
+    };
+    let policy = rules.policy(tool);
+    let policy = policy.with_context(|| {
+        format!("the configuration has no `tools.{tool}` that calls hosts or webhooks")
+    })?;
+    Ok(Some(policy.clone()))
+}
+
+fn read(file: &Path) -> anyhow::Result<Vec<Case>> {
+    let shown = || file.display().to_string();
+    let mut bytes = Vec::new();
+    match file.to_str() {
+        Some("-") => std::io::stdin().read_to_end(&mut bytes),
+        _ => std::fs::File::open(file).and_then(|mut file| file.read_to_end(&mut bytes)),
+    }
+    .with_context(shown)?;
+    let cases = cases::read(&bytes).with_context(shown)?;
+    ensure!(!cases.is_empty(), "{}: it holds no case", shown());
+    Ok(cases)
+}

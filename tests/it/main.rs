@@ -17,6 +17,7 @@ mod connections;
 mod contract;
 mod cross;
 mod destination;
+mod development;
 mod dialects;
 mod egress;
 mod errors;

@@ -45,7 +45,7 @@ impl Policy {
     /// Any public host, by `http` and `https`, within 1 MiB and 10 s.
     pub fn http() -> Self {
         Self {
-            hosts: vec![HostPattern(Pattern::Any)],
+            hosts: vec![HostPattern::any()],
             methods: METHODS.to_vec(),
             path_prefixes: vec!["/".into()],
             plain_http: true,
@@ -150,6 +150,11 @@ enum Pattern {
 }
 
 impl HostPattern {
+    /// `*`: any host.
+    pub const fn any() -> Self {
+        Self(Pattern::Any)
+    }
+
     fn matches(&self, host: &Address) -> bool {
         match (&self.0, host) {
             (Pattern::Any, _) => true,

@@ -30,6 +30,7 @@ use crate::plugins::bundled::Bundled;
 use crate::plugins::oversight::Oversight;
 use crate::plugins::slots::Stores;
 use crate::sessions::Sessions;
+use crate::tools::page::Page;
 use crate::tools::{Parts, Tools};
 use weir_ledger::{LeaseSettings, Ledger};
 use weir_sandbox::compiler::Compiler;
@@ -224,6 +225,10 @@ impl App {
             tasks: tasks.clone(),
             max_traps: config.plugins.quarantine_traps,
         };
+        let page = match config.is_dev() {
+            true => Some(Page::serve().await.context("serving a page for agents")?),
+            false => None,
+        };
         let tools = Tools::new(Parts {
             oversight: oversight.clone(),
             guard,
@@ -231,6 +236,7 @@ impl App {
             calls_at_once: config.plugins.tool_calls.get() as usize,
             clock: clock.clone(),
             webhook_key,
+            page,
         });
         let last_used = LastUsed::default();
         tokio::spawn(last_used.clone().write_behind(database.clone()));

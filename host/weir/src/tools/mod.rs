@@ -12,6 +12,7 @@
 
 mod blotter;
 mod outlet;
+pub mod page;
 pub mod rules;
 pub mod settings;
 
@@ -30,6 +31,7 @@ use weir_storage::clock::Clock;
 use weir_storage::secrets::Key;
 
 use self::outlet::{Outlet, Scope, Trail};
+use self::page::Page;
 use self::rules::{Rules, ToolRules};
 pub use self::settings::Effect;
 use self::settings::Targets;
@@ -60,6 +62,7 @@ struct Shared {
     turns: Semaphore,
     clock: Clock,
     webhook_key: Option<Key>,
+    page: Option<Page>,
 }
 
 /// What tools are run with.
@@ -76,6 +79,8 @@ pub struct Parts {
     pub clock: Clock,
     /// What accounts' webhook secrets are made from; without it, no webhook is sent.
     pub webhook_key: Option<Key>,
+    /// The page that agents read in development.
+    pub page: Option<Page>,
 }
 
 /// A tool as an executor and a model know it.
@@ -164,7 +169,10 @@ enum NotCalled {
 
 impl Tools {
     /// Tools of these parts.
-    pub fn new(parts: Parts) -> Self {
+    pub fn new(mut parts: Parts) -> Self {
+        if let Some(page) = &parts.page {
+            parts.rules.allow_page(page);
+        }
         Self(Arc::new(Shared {
             oversight: parts.oversight,
             guard: parts.guard,
@@ -172,15 +180,26 @@ impl Tools {
             turns: Semaphore::new(parts.calls_at_once),
             clock: parts.clock,
             webhook_key: parts.webhook_key,
+            page: parts.page,
         }))
     }
 
     /// The tool of a name; `None` if there is none, or its slot has nothing to serve with.
     pub fn describe(&self, name: &str) -> Option<Description> {
         let tool = self.0.oversight.plugins.tool(name)?;
+        let mut description = tool.description.description.clone();
+        if let Some(page) = &self.0.page
+            && self
+                .0
+                .rules
+                .tool(name)
+                .is_some_and(ToolRules::reads_anything)
+        {
+            description += &format!(" A page to try it on is {}.", page.url());
+        }
         Some(Description {
             name: name.to_owned(),
-            description: tool.description.description.clone(),
+            description,
             input_schema: tool.schema.as_json().clone(),
             effect: self.worst(name),
             digest: tool.digest(),

@@ -9,6 +9,7 @@ use url::Url;
 use weir_egress::{Credential, Exemption, HostPattern, Policy};
 use weir_storage::secrets::Secret;
 
+use super::page::Page;
 use super::settings::{
     CredentialSettings, Effect, IntegrationSettings, MethodName, Targets, ToolSettings,
     ToolsSettings,
@@ -39,6 +40,17 @@ pub(super) struct ToolRules {
     pub(super) requests: u32,
     pub(super) within: Duration,
     pub(super) result_bytes: usize,
+}
+
+impl ToolRules {
+    /// Whether it may read all that is public, and do no more.
+    pub(super) fn reads_anything(&self) -> bool {
+        let policy = &self.policy;
+        self.to == Targets::Hosts
+            && self.effect == Effect::Read
+            && policy.plain_http
+            && policy.hosts.contains(&HostPattern::any())
+    }
 }
 
 /// A service that agents may call.
@@ -151,6 +163,19 @@ impl Rules {
             Some(format!("credential {name} is missing: {why}"))
         });
         missing.collect()
+    }
+
+    /// Lets tools that may read what is public read this page, too.
+    pub(super) fn allow_page(&mut self, page: &Page) {
+        let exemption: Option<Exemption> = page.address().to_string().parse().ok();
+        for rules in self
+            .tools
+            .values_mut()
+            .filter(|rules| rules.reads_anything())
+        {
+            rules.policy.ports.push(page.address().port());
+            rules.policy.exemptions.extend(exemption.clone());
+        }
     }
 
     /// The names of the slots that something is configured for.

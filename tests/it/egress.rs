@@ -117,10 +117,12 @@ fn check_in(folder: &Path, arguments: &[&str], input: &str) -> Output {
 
 #[test]
 fn s1_the_guard_decides_every_case_as_listed() {
-    let output = check("egress/cases.jsonl", "");
-    let said = text(&output.stdout);
-    assert_eq!(said, "202 cases, 0 disagreements\n");
-    assert!(output.status.success());
+    for (file, count) in [("cases", 202), ("spellings", 244)] {
+        let output = check(&format!("egress/{file}.jsonl"), "");
+        let said = text(&output.stdout);
+        assert_eq!(said, format!("{count} cases, 0 disagreements\n"));
+        assert!(output.status.success());
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 /// Names that have no public host, and all below them. Resolvers answer many of them from a file, a search list or
 /// multicast, so that not even the question belongs outside.
-const SPECIAL: [(&str, &str); 31] = [
+const SPECIAL: [(&str, &str); 41] = [
     // The IANA special-use domain names.
     ("alt", "is not of the DNS (RFC 9476)"),
     ("arpa", "is infrastructure of the DNS (RFC 3172, RFC 8375)"),
@@ -18,10 +18,17 @@ const SPECIAL: [(&str, &str); 31] = [
     ("internal", "is of a private network"),
     ("mail", "is of a private network"),
     // Not delegated, and used by private networks all the same (RFC 6762, appendix G).
+    ("belkin", "is of a private network"),
+    ("dlink", "is of a private network"),
     ("domain", "is of a private network"),
+    ("gateway", "is of a private network"),
+    ("intra", "is of a private network"),
     ("intranet", "is of a private network"),
     ("lan", "is of a private network"),
     ("localdomain", "is of a private network"),
+    ("localdomain4", "is of a private network"),
+    ("localdomain6", "is of a private network"),
+    ("priv", "is of a private network"),
     ("private", "is of a private network"),
     ("router", "is of a private network"),
     ("workgroup", "is of a private network"),
@@ -30,9 +37,12 @@ const SPECIAL: [(&str, &str); 31] = [
     ("consul", "is of a cluster"),
     ("default", "is of a cluster"),
     ("docker", "is of a cluster"),
+    ("incus", "is of a cluster"),
     ("kube-system", "is of a cluster"),
     ("kubernetes", "is of a cluster"),
+    ("lxd", "is of a cluster"),
     ("nomad", "is of a cluster"),
+    ("pod", "is of a cluster"),
     ("svc", "is of a cluster"),
     // Not of the DNS, but of resolvers of their own.
     ("bit", "is not of the DNS"),
@@ -82,4 +92,51 @@ pub(crate) fn check(name: &str) -> Result<(), &'static str> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn special_names_and_all_below_them_are_refused() {
+        for (special, what) in SPECIAL {
+            assert!(check(special).is_err(), "{special}");
+            assert_eq!(check(&format!("a.b.{special}")), Err(what));
+            // As a part of a label, or above another name, it is only a name.
+            assert_eq!(check(&format!("a.x{special}")), Ok(()));
+            assert_eq!(check(&format!("{special}.com")), Ok(()));
+        }
+    }
+
+    #[test]
+    fn names_are_what_the_dns_can_hold() {
+        let (label, long_label) = ("a".repeat(63), "a".repeat(64));
+        let longest = format!("{label}.{label}.{label}.{}", "a".repeat(61));
+        for name in [
+            "a.b",
+            "a-b.example.com",
+            "_x.example.com",
+            "xn--bcher-kva.com",
+            &longest,
+        ] {
+            assert_eq!(check(name), Ok(()), "{name}");
+        }
+        let too_long = format!("{longest}a");
+        let long_label = format!("{long_label}.com");
+        for name in [
+            "",
+            ".",
+            "a",
+            "a..b",
+            ".a.b",
+            "-a.b",
+            "a-.b",
+            "a,b.c",
+            &too_long,
+            &long_label,
+        ] {
+            assert!(check(name).is_err(), "{name}");
+        }
+    }
 }

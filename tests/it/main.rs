@@ -45,6 +45,8 @@ mod service;
 mod sessions;
 mod splits;
 mod stores;
+mod swarm_store;
+mod swarms;
 mod tenants;
 mod tidy;
 mod timeouts;

@@ -190,7 +190,29 @@ impl Client {
         let mut body = body.clone();
         body["stream"] = Value::Bool(true);
         let json = Some("application/json");
-        let request = self.request(Method::POST, path, json, body.to_string().into());
+        self.try_follow(Method::POST, path, json, body.to_string().into())
+            .await
+    }
+
+    /// Sends anything, and reads the answer as it comes.
+    pub async fn follow(&self, method: Method, path: &str, body: &Value) -> EventStream {
+        let (content_type, body) = match body {
+            Value::Null => (None, Bytes::new()),
+            body => (Some("application/json"), Bytes::from(body.to_string())),
+        };
+        self.try_follow(method, path, content_type, body)
+            .await
+            .expect("the gateway answers")
+    }
+
+    async fn try_follow(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: Option<&str>,
+        body: Bytes,
+    ) -> Option<EventStream> {
+        let request = self.request(method, path, content_type, body);
         let client = new_http(self.from);
         let response = patiently(client.request(request)).await.ok()?;
         let (head, body) = response.into_parts();

@@ -24,6 +24,8 @@ use weir::identity::store;
 use weir::plugins::bundled::{self, Bundled};
 use weir::server::settings::ListenAddress;
 use weir::server::{self, AdminSocket, Listeners};
+use weir::swarm::executor::Executor;
+use weir::swarm::{executor_at, start_executor};
 use weir_ledger::{AccountId, Action, Credits, OperationId, TopUp};
 use weir_sandbox::compiler::Compiler;
 use weir_storage::clock::{Clock, ManualClock, Millis};
@@ -47,6 +49,8 @@ pub struct Gateway {
     app: App,
     stop: Option<oneshot::Sender<()>>,
     served: JoinHandle<()>,
+    executor: Option<Executor>,
+    executor_address: Option<SocketAddr>,
     folder: TempDir,
 }
 
@@ -58,6 +62,7 @@ pub struct Builder {
     plugins: Vec<Bundled>,
     clock: Clock,
     credits: u32,
+    swarms: bool,
 }
 
 impl Gateway {
@@ -86,6 +91,7 @@ impl Gateway {
             plugins: bundled::plugins(),
             clock: Clock::System,
             credits: 1_000_000,
+            swarms: false,
         }
     }
 
@@ -139,6 +145,38 @@ impl Gateway {
             )
             .expect("a token can be minted");
         self.internal().with_key(token.expose())
+    }
+
+    /// A client at the executor's port that presents a token of the local issuer with these scopes.
+    pub fn executor_service(&self, audience: DevAudience, scopes: &[&str]) -> Client {
+        let now = self.app.clock.now();
+        let token = self
+            .issuer()
+            .service_token(audience, SERVICE_EMAIL, scopes, now);
+        let token = token.expect("a token can be minted");
+        let address = self.executor_address.expect("it runs swarms");
+        Client::new(address).with_key(token.expose())
+    }
+
+    /// The executor that was started with it.
+    pub fn executor(&self) -> &Executor {
+        self.executor.as_ref().expect("it runs swarms")
+    }
+
+    /// Starts another executor beside it, which calls the same API.
+    pub fn another_executor(&self) -> Executor {
+        let url = format!("http://{}", self.internal().address());
+        let tokens = self.app.service_tokens.clone();
+        let tokens = tokens.expect("development mode has an issuer");
+        executor_at(&self.app, &url, tokens).expect("a client can be made")
+    }
+
+    /// Puts its user on a plan, until the end of the month.
+    pub async fn set_plan(&self, plan: &str) {
+        let admin = self.admin("root").await;
+        let path = format!("/admin/users/{USER}/plan");
+        let set = admin.post(&path, &json!({ "plan": plan })).await;
+        assert_eq!(set.status, 200, "{}", set.text());
     }
 
     /// A client at the internal port that presents nothing.
@@ -237,6 +275,13 @@ impl Builder {
     #[must_use]
     pub fn clock_off_by(mut self, ms: i64) -> Self {
         self.clock = Clock::Off(ms);
+        self
+    }
+
+    /// Has it run swarms, too.
+    #[must_use]
+    pub fn swarms(mut self) -> Self {
+        self.swarms = true;
         self
     }
 
@@ -403,23 +448,38 @@ impl Builder {
             top_up(&app, USER, Credits::whole(self.credits)).await;
         }
         let (public, address) = listen(&app.config.listen).await;
-        let (internal, internal_address) = match &app.config.internal_listen {
+        let (mut internal, mut internal_address) = match &app.config.internal_listen {
             Some(address) => {
                 let (listener, address) = listen(address).await;
                 (Some(listener), Some(address))
             }
             None => (None, None),
         };
+        let mut executor = None;
+        let (mut executors, mut executor_address) = (None, None);
+        if self.swarms {
+            executor = start_executor(&app, &mut internal).await?;
+            let bound = internal.as_ref().map(TcpListener::local_addr).transpose()?;
+            internal_address = internal_address.or(bound);
+            let (listener, address) = listen(&app.config.listen).await;
+            (executors, executor_address) = (Some(listener), Some(address));
+        }
         let (stop, stopped) = oneshot::channel::<()>();
         let admin = app.config.admin_socket_path();
         let listeners = Listeners {
-            public,
+            public: Some(public),
             internal,
+            executor: executors,
             admin: admin.as_deref().map(AdminSocket::bind).transpose()?,
         };
-        let served = tokio::spawn(server::serve(app.clone(), listeners, async {
-            let _ = stopped.await;
-        }));
+        let served = tokio::spawn(server::serve(
+            app.clone(),
+            listeners,
+            executor.clone(),
+            async {
+                let _ = stopped.await;
+            },
+        ));
         Ok(Gateway {
             address,
             internal: internal_address,
@@ -427,6 +487,8 @@ impl Builder {
             app,
             stop: Some(stop),
             served,
+            executor,
+            executor_address,
             folder: self.folder,
         })
     }

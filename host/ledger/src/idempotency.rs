@@ -19,6 +19,9 @@ use crate::operation::{AccountId, Action, Claim, EndKey, Refusal, Served};
 /// Bytes of an answer that is kept to be given again, before it is sealed.
 pub const MAX_ANSWER_BYTES: usize = 1 << 20;
 
+/// The same of a request whose answer is to be there whatever happens.
+pub const MAX_LONG_ANSWER_BYTES: usize = 16 << 20;
+
 /// How long a finished request waits until its key has ended, too; from then on that goes on without it.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -34,6 +37,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub struct ClaimedKey {
     ledger: Ledger,
     sealing_keys: KeyRing,
+    max_answer_bytes: usize,
     claimed: Option<Claimed>,
 }
 
@@ -63,8 +67,16 @@ impl ClaimedKey {
         Self {
             ledger,
             sealing_keys,
+            max_answer_bytes: MAX_ANSWER_BYTES,
             claimed: Some(claimed),
         }
+    }
+
+    /// Has long answers be kept, too.
+    #[must_use]
+    pub fn keeping_long_answers(mut self) -> Self {
+        self.max_answer_bytes = MAX_LONG_ANSWER_BYTES;
+        self
     }
 
     /// Ends it after the request's hold has ended. The answer is kept to be given again unless it is too long.
@@ -82,7 +94,7 @@ impl ClaimedKey {
         // There is none where a runtime is being torn down; another node, or the next start, sees that it is over.
         let runtime = Handle::try_current().ok()?;
         let answer = answer
-            .filter(|answer| answer.len() <= MAX_ANSWER_BYTES)
+            .filter(|answer| answer.len() <= self.max_answer_bytes)
             .map(|answer| claimed.seal(&self.sealing_keys, &answer));
         let ledger = self.ledger.clone();
         Some(runtime.spawn(end_at_last(ledger, claimed, answer)))

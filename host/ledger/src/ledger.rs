@@ -2,8 +2,9 @@
 
 mod upkeep;
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc, oneshot};
@@ -41,9 +42,24 @@ struct Inner {
     /// Until when this node's lease is known to be valid, in milliseconds of the monotonic clock.
     leased_until_ms: AtomicU64,
     renewing: Mutex<()>,
+    /// Holds that stay open for longer than any request.
+    kept_open: Arc<std::sync::Mutex<BTreeSet<HoldId>>>,
     health: Arc<Health>,
     tasks: TaskTracker,
     stopping: CancellationToken,
+}
+
+/// Says for as long as it is there that a hold of this node is in use, however old it is.
+pub struct KeptOpen {
+    all: Arc<std::sync::Mutex<BTreeSet<HoldId>>>,
+    hold: HoldId,
+}
+
+impl Drop for KeptOpen {
+    fn drop(&mut self) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.remove(&self.hold);
+    }
 }
 
 /// The final charge of a request.
@@ -92,6 +108,7 @@ impl Ledger {
             lease,
             leased_until_ms: AtomicU64::new(0),
             renewing: Mutex::new(()),
+            kept_open: Arc::default(),
             health: health.clone(),
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),
@@ -203,6 +220,19 @@ impl Ledger {
         done(answer).map(|_| at)
     }
 
+    /// Has a hold of this node be taken for one that is in use, also where it is older than any request. It is for holds that
+    /// others draw on.
+    pub fn keep_open(&self, hold: &HoldId) -> KeptOpen {
+        let all = self.0.kept_open.clone();
+        all.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(hold.clone());
+        KeptOpen {
+            all,
+            hold: hold.clone(),
+        }
+    }
+
     /// Ends a hold: so much was used. If the deadline passes, settling goes on.
     pub async fn settle(
         &self,
@@ -228,6 +258,12 @@ impl Ledger {
     ) -> Result<(), LedgerError> {
         let action = Action::Release { hold };
         self.submit(account, action, deadline).await.map(drop)
+    }
+
+    /// The same, for whoever can not wait.
+    pub fn release_soon(&self, account: &AccountId, hold: HoldId) {
+        let operation = self.operation(account, Action::Release { hold });
+        self.send_soon(Submitted::Operation(operation, None));
     }
 
     /// Notes what was used so far, which is charged if this node does not come to settle.

@@ -52,7 +52,7 @@ pub mod verify;
 pub use self::account::Account;
 pub use self::credits::Credits;
 pub use self::health::LedgerMetrics;
-pub use self::ledger::{Ledger, LedgerError, Settlement, commit_one};
+pub use self::ledger::{KeptOpen, Ledger, LedgerError, Settlement, commit_one};
 pub use self::operation::{
     AccountId, Action, Asked, BootId, Checkpoint, Claim, Done, EndKey, Grant, HoldId, HoldState,
     MAX_KEY_BYTES, Open, Operation, OperationId, Outcome, Payer, Pool, Refund, Refusal,

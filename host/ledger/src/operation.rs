@@ -150,6 +150,8 @@ pub struct Payer {
     pub source: RequestSource,
     /// The key's hash or the task's id.
     pub source_id: Option<String>,
+    /// The hold to draw on, instead of the account.
+    pub parent: Option<HoldId>,
 }
 
 /// Ends a hold: so much was used.

@@ -14,6 +14,11 @@ pub fn answer_id() -> String {
     prefixed("")
 }
 
+/// An id for one run of a swarm: nothing but hexadecimal digits, later ones greater.
+pub fn swarm_id() -> String {
+    prefixed("")
+}
+
 /// An id for one user.
 pub fn user_id() -> String {
     prefixed("usr_")

@@ -33,6 +33,8 @@ impl Purpose {
     pub const IDEMPOTENT_ANSWER: Self = Self("idempotent answer");
     /// What was said in a session.
     pub const SESSION: Self = Self("session");
+    /// What a swarm was asked, and what came of it.
+    pub const SWARM: Self = Self("swarm");
 }
 
 /// A sealing key in the configuration.

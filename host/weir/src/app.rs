@@ -30,6 +30,8 @@ use crate::plugins::bundled::Bundled;
 use crate::plugins::oversight::Oversight;
 use crate::plugins::slots::Stores;
 use crate::sessions::Sessions;
+use crate::swarm::Swarms;
+use crate::swarm::store::SwarmStore;
 use crate::tools::page::Page;
 use crate::tools::{Parts, Tools};
 use weir_ledger::{LeaseSettings, Ledger};
@@ -93,6 +95,8 @@ pub struct Shared {
     pub key_peppers: Peppers,
     /// What was said in sessions.
     pub sessions: Sessions,
+    /// The swarms that are asked for, and who is told of them.
+    pub swarms: Swarms,
     /// The keys that stored answers are sealed under.
     pub sealing_keys: KeyRing,
     /// The source of the token that is presented to other services; `None` where none is configured.
@@ -252,8 +256,10 @@ impl App {
             &config.sessions,
         );
         tokio::spawn(sessions.clone().prune_for_ever());
+        let swarms = SwarmStore::new(database.clone(), sealing_keys.clone());
         Ok(Self(Arc::new(Shared {
             sessions,
+            swarms: Swarms::new(swarms),
             verifiers,
             ledger,
             last_used,

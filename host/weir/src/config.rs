@@ -34,6 +34,7 @@ use crate::inference::settings::{ExchangeLimits, TimeoutSettings};
 use crate::plugins::settings::PluginSettings;
 use crate::server::settings::{BodyLimits, ConnectionLimits, ListenAddress};
 use crate::sessions::settings::SessionSettings;
+use crate::swarm::settings::SwarmSettings;
 use crate::telemetry::LogFormat;
 use crate::tools;
 use crate::tools::settings::{
@@ -125,6 +126,9 @@ pub struct Config {
     /// How long sessions are kept.
     #[serde(default)]
     pub sessions: SessionSettings,
+    /// How swarms are run.
+    #[serde(default)]
+    pub swarms: SwarmSettings,
     /// Factors on every price.
     #[serde(default)]
     pub price_factors: PriceFactors,
@@ -258,6 +262,7 @@ impl Config {
         problems.extend(self.ledger.problems());
         problems.extend(self.plugins.problems());
         problems.extend(self.identity.problems());
+        problems.extend(self.swarms.problems());
         anyhow::ensure!(
             problems.is_empty(),
             "the configuration does not fit:\n  {}",
@@ -270,6 +275,7 @@ impl Config {
         let listens = [
             ("listen", Some(&self.listen)),
             ("internal_listen", self.internal_listen.as_ref()),
+            ("swarms.listen", self.swarms.listen.as_ref()),
         ];
         let mut problems = Vec::new();
         for (setting, address) in listens {

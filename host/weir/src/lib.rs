@@ -10,6 +10,7 @@
 //! - [`catalog`]: what can be asked for, and of whom.
 //! - [`inference`]: a request from start to finish.
 //! - [`weir_ledger`]: what requests cost, and the ledger that they are paid from; [`billing`]: what users are shown of it.
+//! - [`swarm`]: agents that run one after another, each on a model.
 //! - [`admin`]: what administrators are shown.
 //! - [`plugins`]: the sandbox that adapters run in, and which of them serve; [`metrics`]: what they have done.
 //! - [`storage`]: what lasts; [`secrets`]: what must not be shown; [`sealing`]: what only weir may read of what lasts.
@@ -38,5 +39,6 @@ pub mod server;
 pub mod sessions;
 pub mod shares;
 pub mod surround;
+pub mod swarm;
 pub mod telemetry;
 pub mod tools;

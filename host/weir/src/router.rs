@@ -12,7 +12,9 @@ use crate::app::{App, Core};
 use crate::error::ApiError;
 use crate::inference::dialect::{anthropic_messages, models, openai_images, openai_responses};
 use crate::surround::surround;
-use crate::{admin, billing, catalog, health, identity, inference, metrics, plugins, sessions};
+use crate::{
+    admin, billing, catalog, health, identity, inference, metrics, plugins, sessions, swarm,
+};
 
 /// Where the gateway behind an admin socket keeps what lasts, for commands to say; passwords masked.
 pub const DATABASE: HeaderName = HeaderName::from_static("x-weir-database");
@@ -62,6 +64,7 @@ pub fn public(app: App) -> Router {
         )
         .route("/billing/sync-balance", post(billing::routes::sync_balance))
         .merge(session_routes())
+        .merge(swarm_routes())
         .merge(admin_routes())
         .merge(plugin_routes())
         .route("/models", get(catalog::routes::list_models))
@@ -84,6 +87,15 @@ pub fn internal(app: App) -> Router {
         post(inference::routes::create_agent_completion),
     );
     finish(routes.merge(plugin_routes()).merge(metrics_route()), app)
+}
+
+/// The routes of an executor, for other services, on a port of its own.
+pub fn executor(app: App) -> Router {
+    let routes = Router::new()
+        .route("/internal/agent/swarm", post(swarm::routes::run_swarm))
+        .route("/health", get(health::get_health))
+        .route("/health/ready", get(health::get_readiness));
+    finish(routes.merge(metrics_route()), app)
 }
 
 /// The routes for whoever may open the admin socket.
@@ -115,6 +127,23 @@ fn session_routes() -> Router<App> {
     Router::new()
         .route("/session/{id}/history", get(sessions::routes::show_history))
         .route("/session/{id}", delete(sessions::routes::delete_session))
+}
+
+/// What users reach of their swarms.
+fn swarm_routes() -> Router<App> {
+    Router::new()
+        .route(
+            "/swarms",
+            post(swarm::routes::create_swarm).get(swarm::routes::list_swarms),
+        )
+        .route(
+            "/swarms/{execution_id}",
+            get(swarm::routes::get_swarm).delete(swarm::routes::cancel_swarm),
+        )
+        .route(
+            "/swarms/{execution_id}/events",
+            get(swarm::routes::stream_events),
+        )
 }
 
 /// What administrators reach.

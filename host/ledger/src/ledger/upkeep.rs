@@ -1,6 +1,7 @@
 //! What a node does for the ledger by itself: it keeps its lease, ends what nodes that went away have left open,
 //! begins periods that are due, folds entries, and forgets what is old.
 
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use weir_storage::clock::Millis;
 
 use super::{Ledger, LedgerError};
-use crate::operation::{Action, Done, Refusal};
+use crate::operation::{Action, Done, HoldId, Refusal};
 use crate::store::Fold;
 
 /// Holds that a sweep settles in one go.
@@ -44,7 +45,8 @@ impl Ledger {
                 self.0
                     .store
                     .find_overdue(&self.0.boot_id, Millis(now.0 - longest), SWEPT);
-            orphans.extend(overdue.await?);
+            let overdue = overdue.await?.into_iter();
+            orphans.extend(overdue.filter(|overdue| !self.is_kept_open(&overdue.hold)));
             let deadline = Instant::now() + SWEEP_TIMEOUT;
             let found = orphans.len();
             let ended = orphans.into_iter().map(|orphan| async move {
@@ -190,6 +192,11 @@ impl Ledger {
                 Err(error) => tracing::warn!(%error, "folding the ledger's entries"),
             }
         }
+    }
+
+    fn is_kept_open(&self, hold: &HoldId) -> bool {
+        let kept = self.0.kept_open.lock();
+        kept.unwrap_or_else(PoisonError::into_inner).contains(hold)
     }
 
     pub(super) fn is_leased(&self) -> bool {

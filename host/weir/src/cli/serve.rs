@@ -15,6 +15,8 @@ use crate::identity;
 use crate::plugins::bundled;
 use crate::server::settings::ListenAddress;
 use crate::server::{self, AdminSocket, Listeners, descriptors};
+use crate::swarm;
+use crate::swarm::executor::Executor;
 
 /// Settings that a running gateway takes up.
 const TAKEN_UP: [&str; 4] = ["default_catalog", "providers", "models", "price_factors"];
@@ -30,6 +32,19 @@ pub(super) struct Arguments {
     /// Development mode, also beside a PostgreSQL or Redis that is configured.
     #[arg(long)]
     dev: bool,
+    /// What it is: the API, an executor that runs swarms, or both.
+    #[arg(long, value_enum, default_value = "all")]
+    role: Role,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Role {
+    /// Both.
+    All,
+    /// The API alone.
+    Api,
+    /// An executor alone; it needs `swarms.api_url`.
+    Executor,
 }
 
 pub(super) async fn run(
@@ -45,31 +60,31 @@ pub(super) async fn run(
     }
     config.check()?;
     config.check_mode()?;
-    let listeners = 1 + u64::from(config.internal_listen.is_some());
+    let role = arguments.role;
+    anyhow::ensure!(
+        role != Role::Executor || config.swarms.api_url.is_some(),
+        "`swarms.api_url` is not set: an executor alone must know where the API is"
+    );
+    // The public one, and two for other services.
+    let listeners = 3;
     let upstream_calls = config.limits.admission.concurrent_requests.get().into();
     descriptors::provide(&mut config.limits.connections, listeners, upstream_calls);
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let hangup = signal(SignalKind::hangup())?;
     let app = App::start(config, &bundled::plugins()).await?;
-    let public = app.config.listen.bind().await?;
-    let internal = match &app.config.internal_listen {
-        Some(address) => Some(address.bind().await?),
+    let (listeners, executor) = listen(&app, role).await?;
+    let address = match &listeners.public {
+        Some(public) => Some(public.local_addr()?),
         None => None,
     };
-    let admin = app.config.admin_socket_path();
-    let admin = admin.as_deref().map(AdminSocket::bind).transpose()?;
-    let address = public.local_addr()?;
-    if let Some(internal) = &internal {
-        tracing::info!(address = %internal.local_addr()?, "listening for other services");
-    }
     tracing::info!(
-        %address,
+        address = address.map(tracing::field::display),
         models = app.catalog.load().models().count(),
         milliseconds = started.elapsed().as_millis() as u64,
         "ready"
     );
-    if app.config.is_dev() {
+    if let Some(address) = address.filter(|_| app.config.is_dev()) {
         greet(&app, address).await?;
     }
     let stop = CancellationToken::new();
@@ -90,13 +105,50 @@ pub(super) async fn run(
     let reloading = take_up_changes(app.clone(), hangup, file, sources);
     let reloading = stop.clone().run_until_cancelled_owned(reloading);
     tokio::spawn(reloading);
+    server::serve(app, listeners, executor, stop.cancelled_owned()).await;
+    Ok(())
+}
+
+/// Binds the sockets of a role, and starts its executor.
+async fn listen(app: &App, role: Role) -> anyhow::Result<(Listeners, Option<Executor>)> {
+    let config = &app.config;
+    let bind = async |address: &Option<ListenAddress>| match address {
+        Some(address) => address.bind().await.map(Some),
+        None => Ok(None),
+    };
+    let is_api = role != Role::Executor;
+    let public = match is_api {
+        true => Some(config.listen.bind().await?),
+        false => None,
+    };
+    let mut internal = match is_api {
+        true => bind(&config.internal_listen).await?,
+        false => None,
+    };
+    let executors = match role {
+        Role::Api => None,
+        Role::All | Role::Executor => bind(&config.swarms.listen).await?,
+    };
+    for (listener, what) in [
+        (&internal, "listening for other services"),
+        (&executors, "the executor is listening for other services"),
+    ] {
+        if let Some(listener) = listener {
+            tracing::info!(address = %listener.local_addr()?, "{what}");
+        }
+    }
+    let executor = match role {
+        Role::Api => None,
+        Role::All | Role::Executor => swarm::start_executor(app, &mut internal).await?,
+    };
+    let admin = config.admin_socket_path();
     let listeners = Listeners {
         public,
         internal,
-        admin,
+        executor: executors,
+        admin: admin.as_deref().map(AdminSocket::bind).transpose()?,
     };
-    server::serve(app, listeners, stop.cancelled_owned()).await;
-    Ok(())
+    Ok((listeners, executor))
 }
 
 /// Reads the configuration again with each SIGHUP, and takes up what changes without a restart.

@@ -137,6 +137,7 @@ impl Caller {
             account: AccountId(self.user_id),
             source,
             source_id,
+            parent: None,
         }
     }
 }
@@ -545,7 +546,7 @@ pub async fn service_among_users(
             Err(error) => identification.without_cache(error)?,
         }
     }
-    match service::identify(parts, app).await {
+    match service::identify(parts, app, app.verifiers.api.as_ref()).await {
         Err(service::Refusal::Forged) => {
             let identification = Identification { parts, app };
             identification.count_failure().await?;

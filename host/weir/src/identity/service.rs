@@ -10,7 +10,7 @@ use axum::extract::FromRequestParts;
 use http::StatusCode;
 use http::request::Parts;
 
-use super::jwt::TokenError;
+use super::jwt::{TokenError, TokenVerifier};
 use super::{Identification, bearer};
 use crate::app::App;
 use crate::audit::AuditEvent;
@@ -23,6 +23,8 @@ pub enum Scope {
     ModelCall,
     /// See slots, and change what serves in them.
     PluginsWrite,
+    /// Run swarms for users, at an executor.
+    SwarmRun,
 }
 
 /// Another service, proven.
@@ -37,6 +39,7 @@ impl Scope {
         match self {
             Self::ModelCall => "model:call",
             Self::PluginsWrite => "plugins:write",
+            Self::SwarmRun => "swarm:run",
         }
     }
 }
@@ -69,7 +72,20 @@ impl FromRequestParts<App> for ServiceCaller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
-        Ok(identify(parts, app).await?)
+        Ok(identify(parts, app, app.verifiers.api.as_ref()).await?)
+    }
+}
+
+/// Another service at an executor, whose tokens are for executors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecutorCaller(pub ServiceCaller);
+
+impl FromRequestParts<App> for ExecutorCaller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        let verifier = app.verifiers.executor.as_ref();
+        Ok(Self(identify(parts, app, verifier).await?))
     }
 }
 
@@ -97,8 +113,12 @@ impl From<Refusal> for ApiError {
     }
 }
 
-/// The service that a request is from.
-pub(super) async fn identify(parts: &Parts, app: &App) -> Result<ServiceCaller, Refusal> {
+/// The service that a request is from, by its token for whom it calls.
+pub(super) async fn identify(
+    parts: &Parts,
+    app: &App,
+    verifier: Option<&TokenVerifier>,
+) -> Result<ServiceCaller, Refusal> {
     // Asked for nothing, but to be there: without it nothing is billed, and so nothing is served.
     if let Err(error) = app.cache.ping().await {
         let identification = Identification { parts, app };
@@ -113,7 +133,6 @@ pub(super) async fn identify(parts: &Parts, app: &App) -> Result<ServiceCaller, 
         refusal
     };
     let token = bearer(&parts.headers).ok_or_else(|| refused("no token", Refusal::Forged))?;
-    let verifier = app.verifiers.api.as_ref();
     let verifier = verifier.ok_or_else(|| refused("no issuer is configured", Refusal::Forged))?;
     match verifier.verify(token).await {
         Ok(verified) => Ok(ServiceCaller {

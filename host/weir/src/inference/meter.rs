@@ -171,7 +171,7 @@ impl Meter {
             hold: self.hold.clone(),
             amount: self.held,
             request_id: self.metered.request_id.clone(),
-            parent: None,
+            parent: self.payer.parent.clone(),
             source: self.payer.source,
             source_id: self.payer.source_id.clone(),
             model: self.metered.model.clone(),
@@ -409,6 +409,12 @@ pub fn refused(error: LedgerError) -> ApiError {
             required,
             available,
         }) => quota_exceeded(required, available),
+        // Its own is new: it is the one that it was to draw on.
+        LedgerError::Refused(Refusal::Ended(_) | Refusal::UnknownHold) => ApiError::new(
+            StatusCode::CONFLICT,
+            "SWARM_HOLD_ENDED",
+            "What the swarm had reserved is no longer held.",
+        ),
         error => {
             tracing::error!(%error, "holding credits for a request");
             ApiError::new(

@@ -152,7 +152,8 @@ async fn begin(
     let bounds = Bounds {
         deadline: Instant::now() + app.config.timeouts.total(),
         // Nobody knows of an image until it is made, and who hangs up pays for what is made.
-        drain: match resolved.model.makes_images() {
+        // An executor that goes on with a swarm asks for the answer again.
+        drain: match resolved.model.makes_images() || payer.parent.is_some() {
             true => app.config.timeouts.total(),
             false => app.config.limits.exchanges.hang_up_drain(),
         },
@@ -172,7 +173,7 @@ async fn begin(
         },
         images: resolved.images,
     };
-    let key = key.map(|key| (key, payer.account.clone()));
+    let key = key.map(|key| (key, payer.account.clone(), payer.parent.is_some()));
     let meter = Meter::new(app, payer, metered, factors);
     let (mut relay, reply) = if stream {
         Relay::stream(dialect, head, meter, bounds.clone(), context.clone())
@@ -204,7 +205,7 @@ async fn serve(
     bounds: Bounds,
     mut relay: Relay,
     context: RequestContext,
-    key: Option<(KeyedRequest, AccountId)>,
+    key: Option<(KeyedRequest, AccountId, bool)>,
 ) {
     let first = match (attempts::first_entry(&app, &route), &key) {
         // A request with a key goes on: it may have been served already.
@@ -212,11 +213,17 @@ async fn serve(
         (first, _) => first,
     };
     let prices = route.candidates().map(|candidate| &candidate.price);
-    let claim = key.as_ref().map(|(key, _)| key.claim().clone());
+    let claim = key.as_ref().map(|(key, ..)| key.claim().clone());
     match (relay.meter().open(prices, claim).await, key) {
-        (Ok(at), Some((key, account))) => relay.keep(key.claimed(&app, account, &context, at)),
+        (Ok(at), Some((key, account, is_swarms))) => {
+            let claimed = key.claimed(&app, account, &context, at);
+            relay.keep(match is_swarms {
+                true => claimed.keeping_long_answers(),
+                false => claimed,
+            });
+        }
         (Ok(_), None) => {}
-        (Err(LedgerError::Refused(Refusal::KeyTaken(taken))), Some((key, account))) => {
+        (Err(LedgerError::Refused(Refusal::KeyTaken(taken))), Some((key, account, _))) => {
             return match key.instead(&app, &account, taken) {
                 Instead::Replay(answer) => relay.replay(answer),
                 Instead::Refuse(error) => relay.refuse(error).await,

@@ -2,6 +2,7 @@
 
 use axum::extract::State;
 use axum::response::Response;
+use http::{HeaderMap, StatusCode};
 
 use super::dialect::{self, ChatCall};
 use super::idempotency::IdempotencyHeader;
@@ -11,6 +12,7 @@ use crate::error::ApiError;
 use crate::identity::service::{Scope, ServiceCaller};
 use crate::identity::{self, Caller};
 use crate::request::JsonBody;
+use crate::swarm::model::FENCE;
 use weir_ledger::{AccountId, Payer, RequestSource};
 
 /// Bytes of an id in the body of a service's request.
@@ -63,18 +65,22 @@ pub(super) async fn complete(
 }
 
 /// `POST /internal/agent/code`: the same for the user whom a service names in the body's `user_id`, and for the
-/// task in its `task_id`, if any.
+/// task in its `task_id`, if any; or for the swarm in its `execution_id`, whose user, task and budget it draws on.
 pub async fn create_agent_completion(
     State(app): State<App>,
     service: ServiceCaller,
     context: RequestContext,
     key: IdempotencyHeader,
+    headers: HeaderMap,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
     service.require(Scope::ModelCall)?;
     let mut call = dialect::read_own(&body.bytes)?;
     call.needs_tools = true;
-    let payer = take_payer(&mut call)?;
+    let payer = match take_id(&mut call, "execution_id")? {
+        Some(id) => swarms_payer(&app, &id, &headers).await?,
+        None => take_payer(&mut call)?,
+    };
     let plan = identity::users::require(&app, &payer.account.0).await?;
     context.note_user(&payer.account.0);
     // Only the body says whose turn it takes.
@@ -86,23 +92,7 @@ pub async fn create_agent_completion(
 /// Takes from a service's request what is not the model's: who pays, and for which task. To the dialect these are fields
 /// that it does not know.
 fn take_payer(call: &mut ChatCall) -> Result<Payer, ApiError> {
-    let mut take_id = |name: &str| {
-        let fields = &mut call.request.extra;
-        let Some(index) = fields.iter().position(|(field, _)| field == name) else {
-            return Ok(None);
-        };
-        let (_, json) = fields.remove(index);
-        let id = serde_json::from_str::<String>(&json).ok();
-        let is_legal =
-            |id: &String| (1..=MAX_ID_BYTES).contains(&id.len()) && !id.contains(char::is_control);
-        id.filter(is_legal).map(Some).ok_or_else(|| {
-            ApiError::invalid_request(
-                name,
-                format!("An id is a text of 1 to {MAX_ID_BYTES} bytes without control characters."),
-            )
-        })
-    };
-    let (user_id, task_id) = (take_id("user_id")?, take_id("task_id")?);
+    let (user_id, task_id) = (take_id(call, "user_id")?, take_id(call, "task_id")?);
     let user_id = user_id.ok_or_else(|| {
         ApiError::invalid_request("user_id", "The id of the user who pays is missing.")
     })?;
@@ -110,5 +100,55 @@ fn take_payer(call: &mut ChatCall) -> Result<Payer, ApiError> {
         account: AccountId(user_id),
         source: RequestSource::Agent,
         source_id: task_id,
+        parent: None,
+    })
+}
+
+/// Who pays for a call of a swarm's: what is kept of the swarm says so, and the call only by which claim it is made.
+async fn swarms_payer(app: &App, id: &str, headers: &HeaderMap) -> Result<Payer, ApiError> {
+    let run = app.swarms.store.find(id).await.map_err(|error| {
+        tracing::error!(%error, "reading a swarm");
+        ApiError::store_unavailable()
+    })?;
+    let run = run.ok_or_else(|| {
+        ApiError::new(
+            StatusCode::NOT_FOUND,
+            "UNKNOWN_SWARM",
+            "There is no such swarm.",
+        )
+        .with_param("execution_id")
+    })?;
+    let fence = headers.get(FENCE).and_then(|fence| fence.to_str().ok());
+    if fence.and_then(|fence| fence.parse().ok()) != Some(run.fence) || run.status.is_over() {
+        return Err(ApiError::new(
+            StatusCode::CONFLICT,
+            "SWARM_FENCED",
+            "Another executor has this swarm by now, or it is over.",
+        )
+        .with_param(FENCE));
+    }
+    Ok(Payer {
+        source_id: Some(run.task_id.unwrap_or(run.id)),
+        account: AccountId(run.user_id),
+        source: RequestSource::Agent,
+        parent: run.parent_hold,
+    })
+}
+
+/// Takes an id out of a service's request. To the dialect it is a field that it does not know.
+fn take_id(call: &mut ChatCall, name: &str) -> Result<Option<String>, ApiError> {
+    let fields = &mut call.request.extra;
+    let Some(index) = fields.iter().position(|(field, _)| field == name) else {
+        return Ok(None);
+    };
+    let (_, json) = fields.remove(index);
+    let id = serde_json::from_str::<String>(&json).ok();
+    let is_legal =
+        |id: &String| (1..=MAX_ID_BYTES).contains(&id.len()) && !id.contains(char::is_control);
+    id.filter(is_legal).map(Some).ok_or_else(|| {
+        ApiError::invalid_request(
+            name,
+            format!("An id is a text of 1 to {MAX_ID_BYTES} bytes without control characters."),
+        )
     })
 }

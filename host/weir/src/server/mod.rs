@@ -13,6 +13,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
+use axum::Router;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::TcpListener;
 
@@ -20,6 +21,7 @@ use self::accept::accept;
 pub use self::admin_socket::AdminSocket;
 use crate::app::App;
 use crate::router;
+use crate::swarm::executor::Executor;
 
 /// How long the ledger may take to write what waits.
 const LEDGER_STOP: Duration = Duration::from_secs(5);
@@ -29,10 +31,12 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// The sockets of a gateway.
 pub struct Listeners {
-    /// The public service's.
-    pub public: TcpListener,
-    /// The one for other services, if there is one.
+    /// The public service's, unless it is an executor alone.
+    pub public: Option<TcpListener>,
+    /// The API's for other services, if there is one.
     pub internal: Option<TcpListener>,
+    /// The executor's for other services, if there is one.
+    pub executor: Option<TcpListener>,
     /// The one for commands of this machine, if there is one.
     pub admin: Option<AdminSocket>,
 }
@@ -40,24 +44,30 @@ pub struct Listeners {
 /// Serves until `stop` completes. Then it is no longer ready, and accepts for `limits.drain_delay_ms` still: load
 /// balancers look every few seconds. Then it drains: no new connections, requests under way are finished, and what is left
 /// when `limits.shutdown_ms` are over is told to stop. [`App::shutdown`](crate::app::Shared::shutdown) cuts both short.
-pub async fn serve(app: App, listeners: Listeners, stop: impl Future<Output = ()>) {
+pub async fn serve(
+    app: App,
+    listeners: Listeners,
+    executor: Option<Executor>,
+    stop: impl Future<Output = ()>,
+) {
     let connections = GracefulShutdown::new();
     let Listeners {
         public,
         internal,
+        executor: executors,
         admin,
     } = listeners;
     {
-        let public = accept(&app, public, router::public(app.clone()), &connections);
-        let internal = async {
-            match internal {
+        let accept_from =
+            async |listener: Option<TcpListener>, routes: fn(App) -> Router| match listener {
                 Some(listener) => {
-                    let routes = router::internal(app.clone());
-                    accept(&app, listener, routes, &connections).await;
+                    accept(&app, listener, routes(app.clone()), &connections).await;
                 }
                 None => std::future::pending().await,
-            }
-        };
+            };
+        let public = accept_from(public, router::public);
+        let internal = accept_from(internal, router::internal);
+        let executors = accept_from(executors, router::executor);
         let admin = async {
             match admin {
                 Some(socket) => {
@@ -71,8 +81,13 @@ pub async fn serve(app: App, listeners: Listeners, stop: impl Future<Output = ()
         tokio::select! {
             () = public => {}
             () = internal => {}
+            () = executors => {}
             () = admin => {}
             () = stopped(&app, stop) => {}
+        }
+        // What it gives up, another one goes on with; its calls of this API end by themselves.
+        if let Some(executor) = executor {
+            executor.stop().await;
         }
         // The listeners close here.
     }

@@ -1,0 +1,66 @@
+//! What a swarm may cost at least: one call of each agent's model, at its worst.
+
+use weir_ledger::Credits;
+use weir_ledger::pricing::{self, Bound};
+
+use super::request::{Agent, SwarmRequest, invalid_model};
+use crate::catalog::Catalog;
+use crate::error::ApiError;
+use crate::inference::usage::{ModelLimits, OUTPUT_SLACK_TOKENS, RequestSize};
+use http::StatusCode;
+
+/// The price of one call of each agent's model at its worst; what goes before is not counted.
+///
+/// # Errors
+///
+/// 400 where an agent's model is not in the catalog, cannot call tools, or gives shorter answers than the agent wants.
+pub(super) fn estimate(catalog: &Catalog, request: &SwarmRequest) -> Result<Credits, ApiError> {
+    let agents = request.agents.iter().enumerate();
+    let prices = agents.map(|(index, agent)| one_call(catalog, request, index, agent));
+    prices.sum()
+}
+
+fn one_call(
+    catalog: &Catalog,
+    request: &SwarmRequest,
+    index: usize,
+    agent: &Agent,
+) -> Result<Credits, ApiError> {
+    let model = catalog.model(&agent.model);
+    let model = model.ok_or_else(|| invalid_model(index, &agent.model))?;
+    let bad = |code, field: &str, message: String| {
+        ApiError::new(StatusCode::BAD_REQUEST, code, message)
+            .with_param(format!("agents[{index}].{field}"))
+    };
+    if !model.supports_tools {
+        let message = format!("The model {} cannot call tools.", model.id);
+        return Err(bad("MODEL_NOT_SUPPORTED", "model", message));
+    }
+    if agent.max_tokens > model.max_output_tokens {
+        let (id, most) = (&model.id, model.max_output_tokens);
+        let message = format!("The model {id} generates at most {most} tokens.");
+        return Err(bad("OUTPUT_LIMIT_EXCEEDED", "max_tokens", message));
+    }
+    let context = request.context.as_ref().filter(|_| index == 0);
+    let text_bytes = agent.system_prompt.len()
+        + agent.task_prompt.len()
+        + context.map_or(0, |context| context.len());
+    let size = RequestSize {
+        text_bytes: text_bytes as u64,
+        messages: 2,
+        ..RequestSize::default()
+    };
+    let limits = ModelLimits {
+        context_window: model.context_window.into(),
+        max_image_tokens: model.max_image_tokens.into(),
+        output_limit: agent.max_tokens.into(),
+    };
+    let bound = Bound {
+        input_tokens: size.max_input_tokens(&limits),
+        output_tokens: u64::from(agent.max_tokens) + OUTPUT_SLACK_TOKENS,
+        images: 0,
+    };
+    let prices = model.candidates.iter().map(|candidate| &candidate.price);
+    let worst = prices.map(|price| pricing::worst_case(price, &catalog.factors, &bound));
+    Ok(worst.max().unwrap_or(Credits::ZERO))
+}

@@ -1,0 +1,114 @@
+//! Swarms: agents that run one after another, each on a model, under one budget.
+//!
+//! A user asks the API for a swarm ([`routes`]), or a service asks an executor. What is asked is kept ([`store`]), and an
+//! executor takes it up ([`executor`]), also where the one that had it is gone. It runs the agents ([`run`]) in their
+//! [`order`], each told what went before ([`prompt`]), and calls their models through the API ([`model`]), where each call is
+//! charged like any other. Clients follow by events ([`stream`]).
+//!
+//! What a swarm may spend is held as one hold, on which its model calls draw; an executor that goes on with a run opens one
+//! of its own, for what is left, and the ledger ends that of the one before.
+//!
+//! **Invariant:** each agent's result is committed once, and each step of it.
+//! **Invariant:** a model's call is charged once, whoever asks for it again.
+//! **Invariant:** whoever has lost the lease of a run writes nothing more of it.
+//!
+//! | To … | touch |
+//! |---|---|
+//! | change what a swarm may be asked | [`request`], and its table of what is refused |
+//! | change what plans allow | [`plan`] |
+//! | change what an agent is told | [`prompt`] |
+//! | tell clients something else | where it happens, in [`run`] |
+
+mod estimate;
+pub mod executor;
+pub mod model;
+pub mod order;
+pub mod plan;
+pub mod prompt;
+pub mod record;
+pub mod request;
+pub mod routes;
+pub mod run;
+pub mod settings;
+mod start;
+pub mod store;
+pub mod stream;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::{Notify, watch};
+
+use self::record::Record;
+pub use self::start::{executor_at, start_executor};
+use self::store::{Run, SwarmStore};
+
+/// What handlers and executors of a process share of swarms.
+pub struct Swarms {
+    /// Where they are kept.
+    pub store: SwarmStore,
+    /// Rung when a run is asked for.
+    pub wake: Arc<Notify>,
+    /// Rung when clients are told something.
+    pub changes: Changes,
+    is_closed: AtomicBool,
+}
+
+/// Tells who waits in this process that something was written for clients. Those of another process look by themselves.
+/// Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Changes(watch::Sender<()>);
+
+impl Swarms {
+    /// Swarms in a store.
+    pub fn new(store: SwarmStore) -> Self {
+        Self {
+            store,
+            wake: Arc::default(),
+            changes: Changes(watch::Sender::new(())),
+            is_closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Nobody runs them: none is taken.
+    pub fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether none is taken.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
+    }
+}
+
+impl Changes {
+    /// Something was written.
+    pub fn tell(&self) {
+        self.0.send_replace(());
+    }
+
+    /// To wait for the next time.
+    pub fn subscribe(&self) -> watch::Receiver<()> {
+        self.0.subscribe()
+    }
+}
+
+/// A run as clients are told.
+pub fn record_of(run: &Run) -> Record {
+    let outcome = run.outcome.clone().unwrap_or_default();
+    Record {
+        execution_id: run.id.clone(),
+        swarm_id: run.swarm_id.clone(),
+        task_id: run.task_id.clone(),
+        user_id: run.user_id.clone(),
+        status: run.status,
+        agents_completed: run.agents_completed,
+        agents_total: run.agents_total,
+        content: outcome.content,
+        total_credits: run.credits,
+        tokens_in: run.tokens_in,
+        tokens_out: run.tokens_out,
+        error: outcome.error,
+        created_at: run.created_at.iso(),
+    }
+}

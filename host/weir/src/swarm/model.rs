@@ -1,0 +1,291 @@
+//! An agent's calls of its model: through the API, as any service makes them, so that each is charged like all others.
+//!
+//! A call says which execution it is for, under which fence and with which idempotency key. Made again, by this executor or by
+//! another one, it is answered with what it was answered before.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use reqwest::Response;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::time::{Instant, sleep_until, timeout_at};
+use weir_ledger::Credits;
+use weir_ledger::idempotency::MAX_LONG_ANSWER_BYTES;
+
+use crate::identity::service_token::ServiceTokenSource;
+use crate::outgoing::{self, Client};
+
+/// The header of a call's fence.
+pub const FENCE: &str = "x-weir-fence";
+
+/// How long an API is asked again that does not answer, or has no room.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The pauses between two tries.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// How soon a call is asked for again that is under way.
+const JOIN_EVERY: Duration = Duration::from_millis(200);
+
+/// Bytes of an answer.
+const MAX_ANSWER_BYTES: usize = MAX_LONG_ANSWER_BYTES + (1 << 20);
+
+/// The API, as an executor reaches it. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct ModelApi {
+    http: Client,
+    url: String,
+    tokens: ServiceTokenSource,
+}
+
+/// One call.
+pub struct ModelCall<'a> {
+    /// What is asked, as `POST /internal/agent/code` takes it.
+    pub body: &'a Value,
+    /// What tells a repeat.
+    pub idempotency_key: &'a str,
+    /// The number of the executor's claim.
+    pub fence: i64,
+    /// When an answer is of no use any more.
+    pub deadline: Instant,
+}
+
+/// What a model has said.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelAnswer {
+    /// Its message, to be sent back as it is.
+    pub message: Value,
+    /// The price.
+    pub credits: Credits,
+    /// Tokens of input.
+    pub tokens_in: i64,
+    /// Tokens of output.
+    pub tokens_out: i64,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CallError {
+    /// It may cost more than is left.
+    TooDear {
+        /// What would have to be held for it.
+        required: Credits,
+        /// What is left of the parent hold.
+        available: Credits,
+    },
+    /// The parent hold is no more.
+    NoHold,
+    /// Somebody else has the run by now.
+    Fenced,
+    /// The call was made, and its answer is lost.
+    Lost {
+        /// Its price.
+        charged: Credits,
+    },
+    /// It is refused, or has failed, for good. In words for the swarm's user.
+    Failed(String),
+    /// The deadline has passed.
+    Late,
+}
+
+#[derive(Deserialize)]
+struct AnswerBody {
+    choices: Vec<Choice>,
+    usage: Usage,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    message: Value,
+}
+
+#[derive(Deserialize)]
+struct Usage {
+    prompt_tokens: i64,
+    completion_tokens: i64,
+    credits: Credits,
+}
+
+#[derive(Deserialize)]
+struct ErrorBody {
+    error: ApiProblem,
+}
+
+#[derive(Deserialize)]
+struct ApiProblem {
+    code: String,
+    message: String,
+    required_credits: Option<Credits>,
+    available_credits: Option<Credits>,
+    charged_credits: Option<Credits>,
+}
+
+/// What to do about a call that was not answered with success.
+enum Verdict {
+    End(CallError),
+    /// It is under way: ask again soon, for as long as it takes.
+    Join,
+    /// There is no answer yet: ask again, for a while.
+    Again(String),
+}
+
+impl ModelApi {
+    /// The API whose port for other services is at this base URL.
+    pub fn new(http: Client, base_url: &str, tokens: ServiceTokenSource) -> Self {
+        Self {
+            http,
+            url: format!("{}/internal/agent/code", base_url.trim_end_matches('/')),
+            tokens,
+        }
+    }
+
+    /// Asks a model, and asks again where that is safe.
+    pub async fn call(&self, call: &ModelCall<'_>) -> Result<ModelAnswer, CallError> {
+        let patience = Instant::now() + PATIENCE;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let verdict = match timeout_at(call.deadline, self.ask(call)).await {
+                Err(_) => return Err(CallError::Late),
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(verdict)) => verdict,
+            };
+            let next = match verdict {
+                Verdict::End(error) => return Err(error),
+                Verdict::Join => Instant::now() + JOIN_EVERY,
+                Verdict::Again(why) if Instant::now() + pause > patience => {
+                    return Err(CallError::Failed(why));
+                }
+                Verdict::Again(why) => {
+                    tracing::debug!(why, "asking the API again");
+                    let next = Instant::now() + pause;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    next
+                }
+            };
+            if next > call.deadline {
+                return Err(CallError::Late);
+            }
+            sleep_until(next).await;
+        }
+    }
+
+    async fn ask(&self, call: &ModelCall<'_>) -> Result<ModelAnswer, Verdict> {
+        let token = self.tokens.token().await.map_err(|error| {
+            tracing::warn!(%error, "an executor has no token for the API");
+            Verdict::Again("The executor has no token for the API.".to_owned())
+        })?;
+        let request = self
+            .http
+            .post(&self.url)
+            .bearer_auth(token.expose())
+            .header(CONTENT_TYPE, "application/json")
+            .header("idempotency-key", call.idempotency_key)
+            .header(FENCE, call.fence)
+            .body(call.body.to_string());
+        let unreachable = |error| {
+            let error = outgoing::root_cause(error);
+            tracing::warn!(error, "an executor does not reach the API");
+            Verdict::Again("The API could not be reached.".to_owned())
+        };
+        let response = request.send().await.map_err(unreachable)?;
+        let status = response.status();
+        let body = read(response).await.map_err(unreachable)?;
+        match status == StatusCode::OK {
+            true => answer(&body).ok_or_else(|| {
+                Verdict::End(CallError::Failed(
+                    "The model's answer is not what an answer looks like.".to_owned(),
+                ))
+            }),
+            false => Err(judge(status, &body)),
+        }
+    }
+}
+
+/// A body, as far as one is believed to go.
+async fn read(mut response: Response) -> Result<Bytes, reqwest::Error> {
+    let mut body = BytesMut::new();
+    while let Some(chunk) = response.chunk().await? {
+        if body.len() + chunk.len() > MAX_ANSWER_BYTES {
+            break;
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body.freeze())
+}
+
+fn answer(body: &[u8]) -> Option<ModelAnswer> {
+    let AnswerBody { choices, usage } = serde_json::from_slice(body).ok()?;
+    Some(ModelAnswer {
+        message: choices.into_iter().next()?.message,
+        credits: usage.credits,
+        tokens_in: usage.prompt_tokens,
+        tokens_out: usage.completion_tokens,
+    })
+}
+
+fn judge(status: StatusCode, body: &[u8]) -> Verdict {
+    let Ok(ErrorBody { error }) = serde_json::from_slice(body) else {
+        return Verdict::Again(format!("The API answered with {status}."));
+    };
+    match &*error.code {
+        "IDEMPOTENCY_IN_PROGRESS" => Verdict::Join,
+        "IDEMPOTENCY_ANSWER_NOT_KEPT" => Verdict::End(CallError::Lost {
+            charged: error.charged_credits.unwrap_or_default(),
+        }),
+        "QUOTA_EXCEEDED" => Verdict::End(CallError::TooDear {
+            required: error.required_credits.unwrap_or_default(),
+            available: error.available_credits.unwrap_or_default(),
+        }),
+        "SWARM_HOLD_ENDED" => Verdict::End(CallError::NoHold),
+        "SWARM_FENCED" => Verdict::End(CallError::Fenced),
+        // Nothing was asked yet, or the settlement is still on its way: the key tells.
+        "OVERLOADED" | "TOO_MANY_AT_ONCE" | "LEDGER_UNAVAILABLE" | "STORE_UNAVAILABLE"
+        | "CACHE_UNAVAILABLE" | "SETTLEMENT_DELAYED" | "SHUTTING_DOWN" | "UNAUTHENTICATED" => {
+            Verdict::Again(error.message)
+        }
+        _ => Verdict::End(CallError::Failed(error.message)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_read_with_its_exact_price() {
+        let body = br#"{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":"Hi"}}],
+            "usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,"credits":0.000123}}"#;
+        let answer = answer(body).expect("it is an answer");
+        assert_eq!(answer.message["content"], "Hi");
+        assert_eq!(
+            (answer.credits.micro(), answer.tokens_in, answer.tokens_out),
+            (123, 3, 2)
+        );
+    }
+
+    #[test]
+    fn what_is_asked_again_is_safe_to_ask_again() {
+        let verdict = |code: &str| {
+            let body = format!(
+                r#"{{"error":{{"code":"{code}","message":"m","required_credits":2.5,"available_credits":1}}}}"#
+            );
+            match judge(StatusCode::BAD_REQUEST, body.as_bytes()) {
+                Verdict::End(error) => format!("{error:?}"),
+                Verdict::Join => "join".to_owned(),
+                Verdict::Again(why) => format!("again: {why}"),
+            }
+        };
+        assert_eq!(verdict("IDEMPOTENCY_IN_PROGRESS"), "join");
+        assert_eq!(verdict("OVERLOADED"), "again: m");
+        assert_eq!(verdict("SWARM_FENCED"), "Fenced");
+        assert_eq!(verdict("UPSTREAM_ERROR"), "Failed(\"m\")");
+        assert_eq!(
+            verdict("QUOTA_EXCEEDED"),
+            "TooDear { required: Credits(2500000), available: Credits(1000000) }"
+        );
+    }
+}

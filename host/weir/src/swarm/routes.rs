@@ -1,0 +1,332 @@
+//! `/swarms` and `POST /internal/agent/swarm`.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use serde_json::{Value, json};
+use weir_ledger::{AccountId, Claim, Plan};
+use weir_storage::clock::Millis;
+use weir_storage::ids;
+
+use super::estimate::estimate;
+use super::plan::caps;
+use super::record::{AgentResult, Record};
+use super::request::{self, Asker, Defaults};
+use super::store::{Accepted, MAX_OPEN, NewRun, Run, StoreError};
+use super::{record_of, stream};
+use crate::app::App;
+use crate::catalog::Catalog;
+use crate::context::RequestContext;
+use crate::error::ApiError;
+use crate::identity::service::{ExecutorCaller, Scope};
+use crate::identity::{self, Caller};
+use crate::inference::idempotency::IdempotencyHeader;
+use crate::query::{self, ListQuery};
+use crate::request::JsonBody;
+
+/// The model of agents that name none, where it is in the catalog and nothing else is configured.
+const DEFAULT_MODEL: &str = "claude-sonnet-4-5";
+
+/// How often a service's run is looked at by itself while the service waits.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The header of an answer to a request that was answered before.
+const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+
+/// `POST /swarms`: takes a swarm. Answers at once, or with its events where the client accepts those.
+pub async fn create_swarm(
+    State(app): State<App>,
+    caller: Caller,
+    key: IdempotencyHeader,
+    headers: HeaderMap,
+    body: JsonBody,
+) -> Result<Response, ApiError> {
+    let key = key.with_body(&body.bytes);
+    let payer = Payer {
+        user_id: &caller.user_id,
+        user_plan: caller.plan,
+        plan: caller.plan,
+    };
+    let (request, _) = read(&app, &body.bytes, Asker::User)?;
+    let claim = key.as_ref().map(|key| key.claim());
+    let (run, is_repeat) = accept(&app, &payer, &request, claim).await?;
+    let mut response = if wants_events(&headers) {
+        stream::events(app, run.id, 0)
+    } else {
+        (StatusCode::ACCEPTED, Json(record_of(&run))).into_response()
+    };
+    if is_repeat {
+        let replayed = HeaderValue::from_static("true");
+        response.headers_mut().insert(REPLAYED, replayed);
+    }
+    Ok(response)
+}
+
+/// `GET /swarms`: the caller's swarms, the last one first.
+pub async fn list_swarms(
+    State(app): State<App>,
+    caller: Caller,
+    mut query: ListQuery,
+) -> Result<Json<Value>, ApiError> {
+    let limit = query.limit()?;
+    let before = query.text("before")?;
+    query.finish()?;
+    if before.as_deref().is_some_and(|before| !is_id(before)) {
+        return Err(ApiError::invalid_request("before", "It is a swarm's id."));
+    }
+    let runs = app
+        .swarms
+        .store
+        .list(&caller.user_id, before.as_deref(), limit + 1);
+    let mut records: Vec<Record> = runs.await.map_err(failed)?.iter().map(record_of).collect();
+    let next = query::cut(&mut records, limit, |record| record.execution_id.clone());
+    Ok(Json(json!({ "swarms": records, "next": next })))
+}
+
+/// `GET /swarms/{execution_id}`: one of the caller's, with what became of its agents.
+pub async fn get_swarm(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    let run = own(&app, &caller, &id).await?;
+    Ok(Json(in_full(&app, &run).await?))
+}
+
+/// `DELETE /swarms/{execution_id}`: has one of the caller's end before its next step.
+pub async fn cancel_swarm(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    let run = own(&app, &caller, &id).await?;
+    let cancel = app.swarms.store.request_cancel(&run.id, app.ledger.now());
+    cancel.await.map_err(|error| failed(error.into()))?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `GET /swarms/{execution_id}/events`: what happens in one of the caller's, from the start or from behind an event.
+pub async fn stream_events(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    mut query: ListQuery,
+) -> Result<Response, ApiError> {
+    let after = query.number("after")?;
+    query.finish()?;
+    // A client that comes back says it by itself; what it was first called with is in the query still.
+    let after = match headers.get("last-event-id") {
+        Some(last) => {
+            let last = last.to_str().ok().and_then(|last| last.parse().ok());
+            last.filter(|last: &i64| *last >= 0).ok_or_else(|| {
+                let what = "It is the id of an event: a whole number.";
+                ApiError::invalid_request("Last-Event-ID", what)
+            })?
+        }
+        None => after.unwrap_or(0),
+    };
+    let run = own(&app, &caller, &id).await?;
+    Ok(stream::events(app, run.id, after))
+}
+
+/// `POST /internal/agent/swarm`: runs a swarm for the user whom a service names, and answers when it is over.
+pub async fn run_swarm(
+    State(app): State<App>,
+    service: ExecutorCaller,
+    context: RequestContext,
+    key: IdempotencyHeader,
+    body: JsonBody,
+) -> Result<Json<Value>, ApiError> {
+    service.0.require(Scope::SwarmRun)?;
+    let (request, named) = read(&app, &body.bytes, Asker::Service)?;
+    let Some(named) = named else {
+        unreachable!("a service names who pays");
+    };
+    let user_plan = identity::users::require(&app, &named.user_id).await?;
+    context.note_user(&named.user_id);
+    let payer = Payer {
+        user_id: &named.user_id,
+        user_plan,
+        plan: named.plan,
+    };
+    let key = key.with_body(&body.bytes);
+    let claim = key.as_ref().map(|key| key.claim());
+    let (run, _) = accept(&app, &payer, &request, claim).await?;
+    let mut changes = app.swarms.changes.subscribe();
+    loop {
+        let run = app.swarms.store.find(&run.id).await.map_err(failed)?;
+        let run = run.ok_or_else(unknown)?;
+        if run.status.is_over() {
+            return Ok(Json(in_full(&app, &run).await?));
+        }
+        tokio::select! {
+            _ = changes.changed() => {}
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = app.draining.cancelled() => {
+                return Err(ApiError::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "SHUTTING_DOWN",
+                    "The executor stops; another one goes on with the swarm.",
+                )
+                .with_detail("execution_id", run.id));
+            }
+        }
+    }
+}
+
+/// Who pays for a swarm.
+struct Payer<'a> {
+    user_id: &'a str,
+    /// The plan that they have.
+    user_plan: Plan,
+    /// The plan whose bounds apply.
+    plan: Plan,
+}
+
+fn read(
+    app: &App,
+    body: &[u8],
+    asker: Asker,
+) -> Result<(request::SwarmRequest, Option<request::Named>), ApiError> {
+    let catalog = app.catalog.load();
+    let model = default_model(&catalog, app.config.swarms.default_model.as_deref());
+    request::read(body, asker, Defaults { model })
+}
+
+fn default_model<'a>(catalog: &'a Catalog, configured: Option<&'a str>) -> Option<&'a str> {
+    configured.or_else(|| {
+        let default = catalog.model(DEFAULT_MODEL).map(|model| &*model.id);
+        let mut able = catalog.models().filter(|model| model.supports_tools);
+        default.or_else(|| able.next().map(|model| &*model.id))
+    })
+}
+
+/// Keeps a swarm to be run. Returns whether an earlier request with its key has done so.
+async fn accept(
+    app: &App,
+    payer: &Payer<'_>,
+    request: &request::SwarmRequest,
+    key: Option<&Claim>,
+) -> Result<(Run, bool), ApiError> {
+    let caps = caps(payer.user_plan, payer.plan)?;
+    caps.check(request)?;
+    let estimate = estimate(&app.catalog.load(), request)?;
+    let budget = caps.budget(request);
+    if app.swarms.is_closed() {
+        return Err(ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "SWARMS_UNAVAILABLE",
+            "Nobody runs swarms here: the executor has no token for the API.",
+        ));
+    }
+    let account = AccountId(payer.user_id.to_owned());
+    let account = app.ledger.find_account(&account).await;
+    let account = account.map_err(|error| failed(error.into()))?;
+    let available = account.map(|account| account.available().total());
+    let available = available.unwrap_or_default();
+    // What the budget does not allow is not asked for: it ends the swarm when it is spent.
+    let required = estimate.min(budget);
+    if available < required {
+        return Err(ApiError::new(
+            StatusCode::PAYMENT_REQUIRED,
+            "INSUFFICIENT_CREDITS",
+            format!(
+                "The swarm may cost {required} credits at least, and {available} are available."
+            ),
+        )
+        .with_no_retry()
+        .with_detail("required_credits", required.to_json())
+        .with_detail("available_credits", available.to_json()));
+    }
+    let id = ids::swarm_id();
+    let now = app.ledger.now();
+    let seconds = i64::from(app.config.swarms.deadline_seconds.get());
+    let new = NewRun {
+        id: &id,
+        user_id: payer.user_id,
+        request,
+        budget,
+        key: key.map(|claim| (&*claim.key, claim.request_digest)),
+        at: now,
+        deadline: Millis(now.0 + seconds * 1_000),
+    };
+    let store = &app.swarms.store;
+    let accepted = store.accept(&new).await.map_err(failed)?;
+    let (id, is_repeat) = match accepted {
+        Accepted::New => (id, false),
+        Accepted::Same(first) => (first, true),
+        Accepted::Conflict => {
+            return Err(ApiError::new(
+                StatusCode::CONFLICT,
+                "IDEMPOTENCY_KEY_REUSED",
+                "This idempotency key was used for another swarm; use a new one for each.",
+            )
+            .with_param("Idempotency-Key")
+            .with_no_retry());
+        }
+        Accepted::TooMany => {
+            return Err(ApiError::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "TOO_MANY_SWARMS",
+                format!("No more than {MAX_OPEN} swarms of a user wait or run at once."),
+            )
+            .with_retry_after(Duration::from_secs(10)));
+        }
+    };
+    app.swarms.wake.notify_one();
+    let run = store.find(&id).await.map_err(failed)?;
+    Ok((run.ok_or_else(unknown)?, is_repeat))
+}
+
+/// A run with what became of its agents.
+async fn in_full(app: &App, run: &Run) -> Result<Value, ApiError> {
+    let agents = app.swarms.store.agents(&run.id).await.map_err(failed)?;
+    let results = agents.into_iter().filter_map(|agent| agent.result);
+    let results: Vec<AgentResult> = results.collect();
+    let mut record = json!(record_of(run));
+    record["agents"] = json!(results);
+    Ok(record)
+}
+
+async fn own(app: &App, caller: &Caller, id: &str) -> Result<Run, ApiError> {
+    if !is_id(id) {
+        return Err(unknown());
+    }
+    let run = app.swarms.store.find(id).await.map_err(failed)?;
+    run.filter(|run| run.user_id == caller.user_id)
+        .ok_or_else(unknown)
+}
+
+/// Whether a swarm may have this id.
+fn is_id(id: &str) -> bool {
+    id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn wants_events(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(header::ACCEPT).iter();
+    accepted
+        .filter_map(|value| value.to_str().ok())
+        .any(|value| value.contains("text/event-stream"))
+}
+
+fn unknown() -> ApiError {
+    ApiError::new(
+        StatusCode::NOT_FOUND,
+        "NOT_FOUND",
+        "You have no such swarm.",
+    )
+}
+
+fn failed(error: StoreError) -> ApiError {
+    match error {
+        StoreError::Database(error) => ApiError::of_database(&error, "about a swarm"),
+        error @ StoreError::Unreadable(_) => {
+            tracing::error!(%error, "reading a swarm");
+            ApiError::internal()
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! How swarms are run: `[swarms]`.
+
+use std::num::{NonZeroU32, NonZeroU64};
+use std::time::Duration;
+
+use serde::Deserialize;
+use url::Url;
+
+use crate::server::settings::ListenAddress;
+
+/// How swarms are run: `[swarms]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SwarmSettings {
+    /// The address of the executor's own port, for services whose scope is `swarm:run`. Default: nowhere; what users ask for
+    /// at the API is run all the same.
+    pub listen: Option<ListenAddress>,
+    /// Where an executor reaches an API's port for other services, e.g. `http://weir-internal:8081`. Default: this
+    /// process, where it is an API, too.
+    pub api_url: Option<String>,
+    /// The model of agents that name none. Default: `claude-sonnet-4-5` where it is in the catalog, else the first model
+    /// there that can call tools.
+    pub default_model: Option<String>,
+    /// Swarms that an executor runs at once. Default 16.
+    pub concurrent: NonZeroU32,
+    /// Milliseconds after which another executor goes on with the swarms of one that is gone; at least 500. Default 30,000.
+    pub lease_ms: NonZeroU64,
+    /// Seconds that a swarm may take, the wait for an executor included. Default 3,600.
+    pub deadline_seconds: NonZeroU32,
+    /// Days that swarms are kept that are over. Default 30.
+    pub keep_days: NonZeroU32,
+}
+
+/// How an executor works.
+#[derive(Debug, Clone, Copy)]
+pub struct ExecutorSettings {
+    /// Runs at once.
+    pub concurrent: NonZeroU32,
+    /// How long a lease is good.
+    pub lease: Duration,
+    /// How long runs are kept that are over.
+    pub keep: Duration,
+}
+
+impl Default for SwarmSettings {
+    fn default() -> Self {
+        Self {
+            listen: None,
+            api_url: None,
+            default_model: None,
+            concurrent: const { NonZeroU32::new(16).unwrap() },
+            lease_ms: const { NonZeroU64::new(30_000).unwrap() },
+            deadline_seconds: const { NonZeroU32::new(3_600).unwrap() },
+            keep_days: const { NonZeroU32::new(30).unwrap() },
+        }
+    }
+}
+
+impl SwarmSettings {
+    /// As an executor has them.
+    pub fn executor(&self) -> ExecutorSettings {
+        ExecutorSettings {
+            concurrent: self.concurrent,
+            lease: Duration::from_millis(self.lease_ms.get()),
+            keep: Duration::from_secs(u64::from(self.keep_days.get()) * 86_400),
+        }
+    }
+
+    /// What is wrong with the settings, beyond what types can say; each sentence names the setting.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.lease_ms.get() < 500 {
+            problems.push("`swarms.lease_ms` must be at least 500".to_owned());
+        }
+        if let Some(url) = &self.api_url
+            && !Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"))
+        {
+            problems.push("`swarms.api_url` is no http or https URL".to_owned());
+        }
+        problems
+    }
+}

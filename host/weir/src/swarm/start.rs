@@ -1,0 +1,68 @@
+//! How a process becomes an executor.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use tokio::net::TcpListener;
+
+use super::executor::Executor;
+use super::model::ModelApi;
+use super::run::Workshop;
+use crate::app::App;
+use crate::identity::service_token::ServiceTokenSource;
+use crate::outgoing;
+
+/// Starts the executor of a process, which calls the API back: the configured one, or else the one at `internal`, this
+/// process's own port for other services. Where there is no such port, one is opened for this machine alone.
+///
+/// `None` where it would have no token for the API; then no swarm is taken here, either.
+pub async fn start_executor(
+    app: &App,
+    internal: &mut Option<TcpListener>,
+) -> anyhow::Result<Option<Executor>> {
+    let Some(tokens) = app.service_tokens.clone() else {
+        tracing::info!(
+            "no swarms are run here: `identity.outgoing` does not say how the executor gets a token for the API"
+        );
+        app.swarms.close();
+        return Ok(None);
+    };
+    let settings = &app.config.swarms;
+    let url = match &settings.api_url {
+        Some(url) => url.clone(),
+        None => {
+            if internal.is_none() {
+                *internal = Some(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?);
+            }
+            let own = internal.as_ref().map(TcpListener::local_addr);
+            let own = own.transpose()?.map(reachable);
+            own.map_or_else(String::new, |own| format!("http://{own}"))
+        }
+    };
+    executor_at(app, &url, tokens).map(Some)
+}
+
+/// Starts an executor that calls back the API whose port for other services is at this base URL.
+pub fn executor_at(app: &App, url: &str, tokens: ServiceTokenSource) -> anyhow::Result<Executor> {
+    let http = outgoing::client(app.config.timeouts.connect())?;
+    let shop = Workshop {
+        store: app.swarms.store.clone(),
+        ledger: app.ledger.clone(),
+        catalog: app.catalog.clone(),
+        api: ModelApi::new(http, url, tokens),
+        changes: app.swarms.changes.clone(),
+    };
+    let owner = app.ledger.boot_id().as_str();
+    let settings = app.config.swarms.executor();
+    let wake = app.swarms.wake.clone();
+    Ok(Executor::start(shop, settings, owner, wake))
+}
+
+/// How this machine itself reaches what listens at an address.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address {
+        _ if !address.ip().is_unspecified() => address.ip(),
+        SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
+    SocketAddr::new(ip, address.port())
+}

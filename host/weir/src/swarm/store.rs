@@ -1,0 +1,550 @@
+//! The SQL of swarms: what is asked for, who works on it, what is done and what is told.
+//!
+//! An executor has a run by a lease: a number, the *fence*, that goes up with each claim, and a moment at which it is over.
+//! Each of its writes is one transaction that begins by looking at both ([`Lease::begin`]).
+//!
+//! **Invariant:** whoever has lost the lease writes nothing.
+//! **Invariant:** an event is written with what it tells.
+//! **Invariant:** what people and models wrote is sealed, each as the field of the run that it is.
+
+mod leased;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use sqlx::Row;
+use sqlx::any::AnyRow;
+use weir_ledger::{Credits, HoldId};
+use weir_storage::Database;
+use weir_storage::clock::Millis;
+use weir_storage::database::SqlDialect;
+use weir_storage::sealing::{KeyRing, Purpose};
+
+pub use self::leased::{Lease, LeaseError, Leased, NewStep, StepEnd};
+use super::record::{AgentResult, Outcome, Status};
+use super::request::SwarmRequest;
+
+/// Runs of one user that are not over.
+pub const MAX_OPEN: i64 = 100;
+
+/// Events that are read in one go.
+const EVENTS: i64 = 100;
+
+/// Where swarms are kept. Cheap to clone.
+#[derive(Clone)]
+pub struct SwarmStore {
+    database: Database,
+    keys: KeyRing,
+}
+
+/// Why a run cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The database.
+    #[error(transparent)]
+    Database(#[from] sqlx::Error),
+    /// What is stored is not what this version wrote, or its sealing key is gone.
+    #[error("a run is not as it was written: {0}")]
+    Unreadable(String),
+}
+
+/// A run that is asked for.
+pub struct NewRun<'a> {
+    /// Its id, made up by the caller.
+    pub id: &'a str,
+    /// Who pays.
+    pub user_id: &'a str,
+    /// What is asked.
+    pub request: &'a SwarmRequest,
+    /// The most that it may spend.
+    pub budget: Credits,
+    /// The client's key, and the digest of what came with it.
+    pub key: Option<(&'a str, [u8; 32])>,
+    /// The moment of it.
+    pub at: Millis,
+    /// When it must be over.
+    pub deadline: Millis,
+}
+
+/// What became of a request for a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Accepted {
+    /// It waits for an executor.
+    New,
+    /// An earlier request with its key has asked for this run.
+    Same(String),
+    /// An earlier request with its key has asked for something else.
+    Conflict,
+    /// The user has [`MAX_OPEN`] that are not over.
+    TooMany,
+}
+
+/// A run as it is stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// Its id.
+    pub id: String,
+    /// Who pays.
+    pub user_id: String,
+    /// As whoever asked names the pipeline.
+    pub swarm_id: String,
+    /// The task that it is run for.
+    pub task_id: Option<String>,
+    /// How far it is.
+    pub status: Status,
+    /// The most that it may spend.
+    pub budget: Credits,
+    /// How often it was taken up.
+    pub fence: i64,
+    /// How often it was taken up since a step was last done.
+    pub recoveries: i64,
+    /// The hold that its model calls draw on.
+    pub parent_hold: Option<HoldId>,
+    /// The number of its last event.
+    pub last_event: i64,
+    /// How many agents there are.
+    pub agents_total: i64,
+    /// How many have completed.
+    pub agents_completed: i64,
+    /// What it has cost so far.
+    pub credits: Credits,
+    /// Tokens of input so far.
+    pub tokens_in: i64,
+    /// Tokens of output so far.
+    pub tokens_out: i64,
+    /// What came of it, once it is over.
+    pub outcome: Option<Outcome>,
+    /// When it was asked for.
+    pub created_at: Millis,
+    /// When it must be over.
+    pub deadline: Millis,
+    /// Whether its user wants it to end.
+    pub is_cancelled: bool,
+}
+
+/// An agent that has begun.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgentRow {
+    /// Its place in the order in which they run.
+    pub number: i64,
+    /// When it began.
+    pub started_at: Millis,
+    /// What became of it, once it has ended.
+    pub result: Option<AgentResult>,
+}
+
+/// A step that was intended, and what came of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// Which.
+    pub place: Place,
+    /// What tells a repeat to whoever is asked.
+    pub idempotency_key: String,
+    /// Tokens, of a model's call.
+    pub output_limit: Option<u32>,
+    /// What came of it, as JSON; `None` while that is not known.
+    pub output: Option<serde_json::Value>,
+    /// Its price.
+    pub credits: Credits,
+    /// Tokens of input.
+    pub tokens_in: i64,
+    /// Tokens of output.
+    pub tokens_out: i64,
+}
+
+/// Something that clients are told of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// From 1 without a gap.
+    pub number: i64,
+    /// Such as `agent_done`.
+    pub name: String,
+    /// As JSON.
+    pub data: String,
+}
+
+const RUN: &str = "SELECT id, user_id, swarm_id, task_id, status, budget, fence, recoveries, parent_hold, last_event, \
+     agents_total, agents_completed, credits, tokens_in, tokens_out, outcome, created_at, deadline, \
+     cancel_requested_at FROM swarm_runs";
+
+impl SwarmStore {
+    /// Swarms in a database, sealed under these keys.
+    pub fn new(database: Database, keys: KeyRing) -> Self {
+        Self { database, keys }
+    }
+
+    /// Keeps a run that is asked for.
+    pub async fn accept(&self, run: &NewRun<'_>) -> Result<Accepted, StoreError> {
+        let mut transaction = self.database.begin().await?;
+        if self.database.dialect() == SqlDialect::Postgres {
+            // Requests of one user, one after another: their number is bounded.
+            sqlx::query("SELECT id FROM users WHERE id = $1 FOR UPDATE")
+                .bind(run.user_id)
+                .execute(&mut transaction)
+                .await?;
+        }
+        if let Some((key, digest)) = run.key {
+            let known = sqlx::query(
+                "SELECT id, request_digest FROM swarm_runs WHERE user_id = $1 AND client_key = $2",
+            )
+            .bind(run.user_id)
+            .bind(key)
+            .fetch_optional(&mut transaction)
+            .await?;
+            if let Some(known) = known {
+                let first: Vec<u8> = known.try_get("request_digest")?;
+                return Ok(match first == digest {
+                    true => Accepted::Same(known.try_get("id")?),
+                    false => Accepted::Conflict,
+                });
+            }
+        }
+        let open: i64 = sqlx::query_scalar(
+            "SELECT CAST(COUNT(*) AS BIGINT) FROM swarm_runs WHERE user_id = $1 AND ended_at IS NULL",
+        )
+        .bind(run.user_id)
+        .fetch_one(&mut transaction)
+        .await?;
+        if open >= MAX_OPEN {
+            return Ok(Accepted::TooMany);
+        }
+        sqlx::query(
+            "INSERT INTO swarm_runs (id, user_id, swarm_id, task_id, request, budget, status, client_key, \
+             request_digest, fence, recoveries, lease_until, last_event, agents_total, agents_completed, credits, \
+             tokens_in, tokens_out, created_at, deadline) \
+             VALUES ($1, $2, $3, $4, $5, $6, 'queued', $7, $8, 0, 0, 0, 0, $9, 0, 0, 0, 0, $10, $11)",
+        )
+        .bind(run.id)
+        .bind(run.user_id)
+        .bind(&*run.request.swarm_id)
+        .bind(run.request.task_id.as_deref())
+        .bind(self.seal(run.id, "request", run.request))
+        .bind(run.budget.micro())
+        .bind(run.key.map(|(key, _)| key))
+        .bind(run.key.map(|(_, digest)| digest.to_vec()))
+        .bind(run.request.agents.len() as i64)
+        .bind(run.at.0)
+        .bind(run.deadline.0)
+        .execute(&mut transaction)
+        .await?;
+        transaction.commit().await?;
+        Ok(Accepted::New)
+    }
+
+    /// Takes up a run that waits, or whose lease is over: of whoever has the fewest that run now, the one that was asked for
+    /// first. `None` where there is none.
+    pub async fn claim(
+        &self,
+        owner: &str,
+        now: Millis,
+        until: Millis,
+    ) -> Result<Option<Lease>, StoreError> {
+        // Mostly there is none, and nobody who writes is to wait for that.
+        let waiting: Option<i64> = sqlx::query_scalar(
+            "SELECT CAST(1 AS BIGINT) FROM swarm_runs WHERE ended_at IS NULL AND lease_until <= $1 LIMIT 1",
+        )
+        .bind(now.0)
+        .fetch_optional(self.database.reader())
+        .await?;
+        if waiting.is_none() {
+            return Ok(None);
+        }
+        let mut transaction = self.database.begin().await?;
+        let skip = match self.database.dialect() {
+            SqlDialect::Sqlite => "",
+            SqlDialect::Postgres => " FOR UPDATE SKIP LOCKED",
+        };
+        let candidate = format!(
+            "SELECT id, status FROM swarm_runs WHERE ended_at IS NULL AND lease_until <= $1 \
+             ORDER BY (SELECT COUNT(*) FROM swarm_runs AS others WHERE others.user_id = swarm_runs.user_id \
+             AND others.ended_at IS NULL AND others.lease_until > $1), created_at, id LIMIT 1{skip}"
+        );
+        let candidate = sqlx::query(sqlx::AssertSqlSafe(candidate))
+            .bind(now.0)
+            .fetch_optional(&mut transaction)
+            .await?;
+        let Some(candidate) = candidate else {
+            return Ok(None);
+        };
+        let id: String = candidate.try_get("id")?;
+        let was_running = candidate.try_get::<String, _>("status")? == Status::Running.name();
+        sqlx::query(
+            "UPDATE swarm_runs SET status = 'running', fence = fence + 1, recoveries = recoveries + $1, \
+             lease_owner = $2, lease_until = $3 WHERE id = $4",
+        )
+        .bind(i64::from(was_running))
+        .bind(owner)
+        .bind(until.0)
+        .bind(&*id)
+        .execute(&mut transaction)
+        .await?;
+        let fence: i64 = sqlx::query_scalar("SELECT fence FROM swarm_runs WHERE id = $1")
+            .bind(&*id)
+            .fetch_one(&mut transaction)
+            .await?;
+        transaction.commit().await?;
+        Ok(Some(Lease { run_id: id, fence }))
+    }
+
+    /// Makes a lease longer. Returns whether it still was one.
+    pub async fn renew(&self, lease: &Lease, now: Millis, until: Millis) -> sqlx::Result<bool> {
+        let renewed = sqlx::query(
+            "UPDATE swarm_runs SET lease_until = $1 WHERE id = $2 AND fence = $3 AND lease_until > $4 \
+             AND ended_at IS NULL",
+        )
+        .bind(until.0)
+        .bind(&*lease.run_id)
+        .bind(lease.fence)
+        .bind(now.0)
+        .execute(self.database.writer())
+        .await?;
+        Ok(renewed.rows_affected() == 1)
+    }
+
+    /// Gives a lease up: another executor may go on at once.
+    pub async fn give_up(&self, lease: &Lease) -> sqlx::Result<()> {
+        sqlx::query(
+            "UPDATE swarm_runs SET status = 'queued', lease_until = 0 WHERE id = $1 AND fence = $2 \
+             AND ended_at IS NULL",
+        )
+        .bind(&*lease.run_id)
+        .bind(lease.fence)
+        .execute(self.database.writer())
+        .await
+        .map(drop)
+    }
+
+    /// A run, if there is one of this id.
+    pub async fn find(&self, id: &str) -> Result<Option<Run>, StoreError> {
+        let row = sqlx::query(sqlx::AssertSqlSafe(format!("{RUN} WHERE id = $1")))
+            .bind(id)
+            .fetch_optional(self.database.reader())
+            .await?;
+        row.as_ref().map(|row| self.read_run(row)).transpose()
+    }
+
+    /// A user's runs, the last one first: those that were asked for before the run `before`, if it is given.
+    pub async fn list(
+        &self,
+        user_id: &str,
+        before: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<Run>, StoreError> {
+        // Ids are ordered by time, and hold digits and letters up to f.
+        let text = format!("{RUN} WHERE user_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3");
+        let rows = sqlx::query(sqlx::AssertSqlSafe(text))
+            .bind(user_id)
+            .bind(before.unwrap_or("g"))
+            .bind(i64::from(limit))
+            .fetch_all(self.database.reader())
+            .await?;
+        rows.iter().map(|row| self.read_run(row)).collect()
+    }
+
+    /// What a run was asked.
+    pub async fn request(&self, run_id: &str) -> Result<SwarmRequest, StoreError> {
+        let sealed: Vec<u8> = sqlx::query_scalar("SELECT request FROM swarm_runs WHERE id = $1")
+            .bind(run_id)
+            .fetch_one(self.database.reader())
+            .await?;
+        self.open(run_id, "request", &sealed)
+    }
+
+    /// The agents of a run that have begun, in their order.
+    pub async fn agents(&self, run_id: &str) -> Result<Vec<AgentRow>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT number, started_at, result FROM swarm_agents WHERE run_id = $1 ORDER BY number",
+        )
+        .bind(run_id)
+        .fetch_all(self.database.reader())
+        .await?;
+        rows.iter()
+            .map(|row| {
+                let number: i64 = row.try_get("number")?;
+                let sealed: Option<Vec<u8>> = row.try_get("result")?;
+                let field = format!("agent {number}");
+                Ok(AgentRow {
+                    number,
+                    started_at: Millis(row.try_get("started_at")?),
+                    result: sealed
+                        .map(|sealed| self.open(run_id, &field, &sealed))
+                        .transpose()?,
+                })
+            })
+            .collect()
+    }
+
+    /// The steps of a run, in their order.
+    pub async fn steps(&self, run_id: &str) -> Result<Vec<Step>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT agent, iteration, ordinal, idempotency_key, output_limit, output, credits, tokens_in, tokens_out \
+             FROM swarm_steps WHERE run_id = $1 ORDER BY agent, iteration, ordinal",
+        )
+        .bind(run_id)
+        .fetch_all(self.database.reader())
+        .await?;
+        rows.iter().map(|row| self.read_step(run_id, row)).collect()
+    }
+
+    /// Events of a run behind the one of this number, a bounded part of them.
+    pub async fn events(&self, run_id: &str, after: i64) -> Result<Vec<Event>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT number, name, data FROM swarm_events WHERE run_id = $1 AND number > $2 ORDER BY number LIMIT $3",
+        )
+        .bind(run_id)
+        .bind(after)
+        .bind(EVENTS)
+        .fetch_all(self.database.reader())
+        .await?;
+        rows.iter()
+            .map(|row| {
+                let number: i64 = row.try_get("number")?;
+                let sealed: Vec<u8> = row.try_get("data")?;
+                let data: serde_json::Value =
+                    self.open(run_id, &format!("event {number}"), &sealed)?;
+                Ok(Event {
+                    number,
+                    name: row.try_get("name")?,
+                    data: data.to_string(),
+                })
+            })
+            .collect()
+    }
+
+    /// Notes that a run's user wants it to end. Whether it is over already, its executor sees.
+    pub async fn request_cancel(&self, run_id: &str, now: Millis) -> sqlx::Result<()> {
+        sqlx::query(
+            "UPDATE swarm_runs SET cancel_requested_at = $1 WHERE id = $2 AND cancel_requested_at IS NULL \
+             AND ended_at IS NULL",
+        )
+        .bind(now.0)
+        .bind(run_id)
+        .execute(self.database.writer())
+        .await
+        .map(drop)
+    }
+
+    /// Forgets runs that have ended before a moment, some of them; returns how many.
+    pub async fn forget(&self, ended_before: Millis) -> sqlx::Result<u64> {
+        const OLD: &str = "SELECT id FROM swarm_runs WHERE ended_at < $1 ORDER BY id LIMIT 100";
+        let mut transaction = self.database.begin().await?;
+        for (table, column) in [
+            ("swarm_events", "run_id"),
+            ("swarm_steps", "run_id"),
+            ("swarm_agents", "run_id"),
+        ] {
+            let text = format!("DELETE FROM {table} WHERE {column} IN ({OLD})");
+            sqlx::query(sqlx::AssertSqlSafe(text))
+                .bind(ended_before.0)
+                .execute(&mut transaction)
+                .await?;
+        }
+        let text = format!("DELETE FROM swarm_runs WHERE id IN ({OLD})");
+        let forgotten = sqlx::query(sqlx::AssertSqlSafe(text))
+            .bind(ended_before.0)
+            .execute(&mut transaction)
+            .await?;
+        transaction.commit().await?;
+        Ok(forgotten.rows_affected())
+    }
+
+    fn read_run(&self, row: &AnyRow) -> Result<Run, StoreError> {
+        let id: String = row.try_get("id")?;
+        let status: String = row.try_get("status")?;
+        let outcome: Option<Vec<u8>> = row.try_get("outcome")?;
+        Ok(Run {
+            status: Status::named(&status)
+                .ok_or_else(|| StoreError::Unreadable(format!("there is no status {status}")))?,
+            user_id: row.try_get("user_id")?,
+            swarm_id: row.try_get("swarm_id")?,
+            task_id: row.try_get("task_id")?,
+            budget: credits(row, "budget")?,
+            fence: row.try_get("fence")?,
+            recoveries: row.try_get("recoveries")?,
+            parent_hold: row.try_get::<Option<String>, _>("parent_hold")?.map(HoldId),
+            last_event: row.try_get("last_event")?,
+            agents_total: row.try_get("agents_total")?,
+            agents_completed: row.try_get("agents_completed")?,
+            credits: credits(row, "credits")?,
+            tokens_in: row.try_get("tokens_in")?,
+            tokens_out: row.try_get("tokens_out")?,
+            outcome: outcome
+                .map(|sealed| self.open(&id, "outcome", &sealed))
+                .transpose()?,
+            created_at: Millis(row.try_get("created_at")?),
+            deadline: Millis(row.try_get("deadline")?),
+            is_cancelled: row
+                .try_get::<Option<i64>, _>("cancel_requested_at")?
+                .is_some(),
+            id,
+        })
+    }
+
+    fn read_step(&self, run_id: &str, row: &AnyRow) -> Result<Step, StoreError> {
+        let place = Place {
+            agent: row.try_get("agent")?,
+            iteration: row.try_get("iteration")?,
+            ordinal: row.try_get("ordinal")?,
+        };
+        let sealed: Option<Vec<u8>> = row.try_get("output")?;
+        let limit: Option<i64> = row.try_get("output_limit")?;
+        Ok(Step {
+            place,
+            idempotency_key: row.try_get("idempotency_key")?,
+            output_limit: limit.and_then(|limit| u32::try_from(limit).ok()),
+            output: sealed
+                .map(|sealed| self.open(run_id, &place.field(), &sealed))
+                .transpose()?,
+            credits: credits(row, "credits")?,
+            tokens_in: row.try_get("tokens_in")?,
+            tokens_out: row.try_get("tokens_out")?,
+        })
+    }
+
+    fn seal(&self, run_id: &str, field: &str, value: &impl Serialize) -> Vec<u8> {
+        let json = serde_json::to_vec(value).expect("it is texts and numbers");
+        let fields = [run_id.as_bytes(), field.as_bytes()];
+        self.keys.seal(Purpose::SWARM, &fields, &json)
+    }
+
+    fn open<T: DeserializeOwned>(
+        &self,
+        run_id: &str,
+        field: &str,
+        sealed: &[u8],
+    ) -> Result<T, StoreError> {
+        let unreadable = |error: &dyn std::fmt::Display| {
+            StoreError::Unreadable(format!("the {field} of {run_id}: {error}"))
+        };
+        let fields = [run_id.as_bytes(), field.as_bytes()];
+        let json = self.keys.unseal(Purpose::SWARM, &fields, sealed);
+        let json = json.map_err(|error| unreadable(&error))?;
+        serde_json::from_slice(&json).map_err(|error| unreadable(&error))
+    }
+}
+
+/// Which step of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The agent's place in the order.
+    pub agent: i64,
+    /// From 1.
+    pub iteration: i64,
+    /// 0 for the model's call, from 1 for those of tools.
+    pub ordinal: i64,
+}
+
+impl Place {
+    /// What its output is sealed as.
+    fn field(self) -> String {
+        let Self {
+            agent,
+            iteration,
+            ordinal,
+        } = self;
+        format!("step {agent}.{iteration}.{ordinal}")
+    }
+}
+
+fn credits(row: &AnyRow, column: &str) -> sqlx::Result<Credits> {
+    row.try_get(column).map(Credits::from_micro)
+}

@@ -1,0 +1,216 @@
+//! Who works on a swarm, on both databases: an executor that is gone is replaced, and one that comes back writes nothing.
+
+use std::time::Duration;
+
+use http::Method;
+use serde_json::{Value, json};
+use tests::client::patiently;
+use tests::stores::each_database;
+use tests::{Gate, Gateway, Reply, Upstream};
+use weir::swarm::record::{Outcome, Status};
+use weir::swarm::request::{Asker, Defaults, SwarmRequest, read};
+use weir::swarm::store::{Accepted, LeaseError, NewRun, SwarmStore};
+use weir_ledger::Credits;
+use weir_ledger::verify::verify;
+use weir_storage::Database;
+use weir_storage::clock::Millis;
+use weir_storage::ids;
+use weir_storage::sealing::KeyRing;
+use weir_storage::secrets::Key;
+
+fn request() -> SwarmRequest {
+    let body = json!({ "swarm_id": "s", "agents": [
+        { "name": "a", "system_prompt": "", "task_prompt": "x", "model": "m" },
+    ] });
+    let defaults = Defaults { model: None };
+    let read = read(body.to_string().as_bytes(), Asker::User, defaults);
+    read.expect("it is sound").0
+}
+
+async fn store(database: &Database, users: &[&str]) -> SwarmStore {
+    for user in users {
+        sqlx::query("INSERT INTO users (id, created_at) VALUES ($1, 1)")
+            .bind(*user)
+            .execute(database.writer())
+            .await
+            .expect("the database answers");
+    }
+    SwarmStore::new(database.clone(), KeyRing::of([(1, Key::new([1; 32]))]))
+}
+
+async fn accept(store: &SwarmStore, user: &str) -> String {
+    let id = ids::swarm_id();
+    let run = NewRun {
+        id: &id,
+        user_id: user,
+        request: &request(),
+        budget: Credits::whole(1),
+        key: None,
+        at: Millis(1),
+        deadline: Millis(1_000_000),
+    };
+    let accepted = store.accept(&run).await.expect("the database answers");
+    assert_eq!(accepted, Accepted::New);
+    id
+}
+
+#[tokio::test]
+async fn of_two_executors_that_race_for_a_lapsed_lease_one_has_it() {
+    each_database(async |stores| {
+        let store = store(&stores.database, &["alice"]).await;
+        let id = accept(&store, "alice").await;
+        for round in 0..50 {
+            let now = Millis(1_000 * (round + 1));
+            let claim = |owner| {
+                let store = &store;
+                async move { store.claim(owner, now, Millis(now.0 + 1_000)).await }
+            };
+            let (one, other) = tokio::join!(claim("one"), claim("other"));
+            let claims = [one, other].map(|claim| claim.expect("the database answers"));
+            let claims: Vec<_> = claims.into_iter().flatten().collect();
+            assert_eq!(claims.len(), 1, "round {round}");
+            assert_eq!((&claims[0].run_id, claims[0].fence), (&id, round + 1));
+        }
+        // The first claim was no recovery.
+        let run = store.find(&id).await.expect("an answer").expect("a run");
+        assert_eq!(run.recoveries, 49);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_executor_whose_lease_is_over_writes_nothing() {
+    each_database(async |stores| {
+        let store = store(&stores.database, &["alice"]).await;
+        let id = accept(&store, "alice").await;
+        let claim = async |owner, now, until| {
+            let claim = store.claim(owner, Millis(now), Millis(until)).await;
+            claim.expect("the database answers").expect("a run")
+        };
+        let zombie = claim("zombie", 1_000, 2_000).await;
+        let write = zombie.begin(&store, Millis(1_500)).await.expect("a lease");
+        write.commit().await.expect("the database answers");
+        let is_lost = async |now| {
+            let write = zombie.begin(&store, Millis(now)).await;
+            assert!(matches!(write.err(), Some(LeaseError::Lost)));
+            let renewed = store.renew(&zombie, Millis(now), Millis(9_000)).await;
+            assert!(!renewed.expect("the database answers"));
+        };
+        // Over, though nobody else has the run yet; and by a clock that has stood still since.
+        is_lost(2_000).await;
+        let heir = claim("heir", 2_000, 5_000).await;
+        is_lost(1_500).await;
+        is_lost(2_500).await;
+        store.give_up(&zombie).await.expect("the database answers");
+        let mut write = heir.begin(&store, Millis(2_500)).await.expect("a lease");
+        let outcome = Outcome::default();
+        write.tell("swarm_done", &json!({})).await.expect("written");
+        write
+            .end_run(Status::Failed, &outcome)
+            .await
+            .expect("written");
+        write.commit().await.expect("the database answers");
+        is_lost(2_600).await;
+        let after = heir.begin(&store, Millis(2_600)).await;
+        assert!(matches!(after.err(), Some(LeaseError::Lost)), "it is over");
+        let events = store.events(&id, 0).await.expect("an answer");
+        assert_eq!(events.len(), 1);
+        assert_eq!(store.forget(Millis(2_000)).await.expect("an answer"), 0);
+        assert_eq!(store.forget(Millis(3_000)).await.expect("an answer"), 1);
+        assert_eq!(store.find(&id).await.expect("an answer"), None);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_has_fewest_swarms_under_way_is_next() {
+    each_database(async |stores| {
+        let store = store(&stores.database, &["alice", "bob"]).await;
+        for user in ["alice", "alice", "alice", "bob", "bob"] {
+            accept(&store, user).await;
+        }
+        let mut users = Vec::new();
+        while let Some(lease) = store
+            .claim("one", Millis(10), Millis(1_000))
+            .await
+            .expect("the database answers")
+        {
+            let run = store.find(&lease.run_id).await.expect("an answer");
+            users.push(run.expect("a run").user_id);
+        }
+        assert_eq!(users, ["alice", "bob", "alice", "bob", "alice"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_swarm_goes_on_where_an_executor_was_killed_and_nothing_is_done_twice() {
+    let postgres = tests::stores::Postgres::shared().create_database().await;
+    for url in [None, Some(&postgres)] {
+        let upstream = Upstream::start().await;
+        let gate = Gate::new();
+        upstream
+            .will(Reply::chat_with_usage("One.", 10, 10))
+            .will(Reply::chat_with_usage("Two.", 10, 10).after_gate(&gate))
+            .will(Reply::chat_with_usage("Three.", 10, 10));
+        let mut builder = Gateway::builder()
+            .swarms()
+            .upstream("scripted", &upstream)
+            .tables("[swarms]\nlease_ms = 2000\n");
+        if let Some(url) = url {
+            builder = builder.postgres(url);
+        }
+        let gateway = builder.start().await;
+        gateway.set_plan("pro").await;
+        let client = gateway.client();
+        let agents = ["a", "b", "c"].map(|name| {
+            json!({ "name": name, "system_prompt": "", "task_prompt": name, "model": "scripted" })
+        });
+        let asked = json!({ "swarm_id": "s", "agents": agents });
+        let accepted = client.post("/swarms", &asked).await.json();
+        let id = accepted["execution_id"].as_str().expect("an id");
+        patiently(gate.reached()).await;
+        gateway.executor().kill();
+        let heir = gateway.another_executor();
+        // It has the run before the answer is there, and joins the call.
+        patiently(async {
+            while fence(&gateway, id).await < 2 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+        gate.open();
+        let events = format!("/swarms/{id}/events");
+        let events = client.follow(Method::GET, &events, &Value::Null).await;
+        let events = events.rest().await;
+        assert_eq!(events.len(), 7, "{events:?}");
+        let record = client.get(&format!("/swarms/{id}")).await.json();
+        assert_eq!(record["status"], "completed", "{record}");
+        assert_eq!(record["content"], "Three.");
+        let outputs: Vec<_> = record["agents"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .collect();
+        let outputs: Vec<_> = outputs.iter().map(|agent| &agent["output"]).collect();
+        assert_eq!(outputs, ["One.", "Two.", "Three."]);
+        assert_eq!(upstream.count(), 3, "each was asked once");
+        let charges: i64 = sqlx::query_scalar(
+            "SELECT CAST(COUNT(*) AS BIGINT) FROM entries WHERE kind = 'settlement' AND model = 'scripted'",
+        )
+        .fetch_one(gateway.app().database.reader())
+        .await
+        .expect("an answer");
+        assert_eq!(charges, 3, "each was charged once");
+        heir.stop().await;
+        let app = gateway.app();
+        let violations = verify(&app.database, app.clock.now()).await;
+        assert_eq!(violations.expect("an answer"), []);
+        gateway.stop().await;
+    }
+}
+
+async fn fence(gateway: &Gateway, id: &str) -> i64 {
+    let run = gateway.app().swarms.store.find(id).await;
+    run.expect("an answer").expect("a run").fence
+}

@@ -1,4 +1,4 @@
-//! Builds the hostile Rust guest to Wasm, so that the tests can embed it.
+//! Builds the hostile Rust guests to Wasm, so that the tests can embed them.
 
 use std::env;
 use std::path::PathBuf;
@@ -24,6 +24,8 @@ fn main() {
             "build",
             "--package",
             "hostile-misbehaving",
+            "--package",
+            "hostile-scheming",
             "--profile",
             "plugin",
             "--locked",
@@ -42,12 +44,14 @@ fn main() {
         .expect("cargo runs");
     assert!(
         status.success(),
-        "the hostile guest did not build; if the target is missing: rustup target add {TARGET}"
+        "the hostile guests did not build; if the target is missing: rustup target add {TARGET}"
     );
 
-    let component = target.join(TARGET).join("plugin/hostile_misbehaving.wasm");
-    println!(
-        "cargo::rustc-env=HOSTILE_MISBEHAVING={}",
-        component.display()
-    );
+    for (variable, component) in [
+        ("HOSTILE_MISBEHAVING", "hostile_misbehaving.wasm"),
+        ("HOSTILE_SCHEMING", "hostile_scheming.wasm"),
+    ] {
+        let component = target.join(TARGET).join("plugin").join(component);
+        println!("cargo::rustc-env={variable}={}", component.display());
+    }
 }

@@ -52,6 +52,10 @@ fn what_check_refuses_serve_refuses_in_the_same_words() {
             ),
             "providers.p.base_url: ends in /chat/completions, which the adapter appends itself",
         ),
+        (
+            "[tools.crm_lookup]\ncredentials = [\"crm\"]\n".to_owned(),
+            "`tools.crm_lookup.credentials` names \"crm\", and there is no `credentials.crm`",
+        ),
         ("listen = \"no.such.name.invalid:80\"\n".to_owned(), "`listen` is no.such.name.invalid:80: "),
         ("listen = \"localhost\"\n".to_owned(), "it is an address or a name, and a port"),
     ] {
@@ -67,7 +71,9 @@ fn what_check_refuses_serve_refuses_in_the_same_words() {
 #[test]
 fn what_lacks_a_credential_or_an_adapter_is_left_out_by_both_and_refused_when_strict() {
     let folder = folder(&format!(
-        "dev = false\n[providers.p]\nadapter = \"acme\"\nbase_url = \"http://127.0.0.1:9\"\n{MODEL}"
+        "dev = false\n[providers.p]\nadapter = \"acme\"\nbase_url = \"http://127.0.0.1:9\"\n{MODEL}\
+         [tools.crm_lookup]\ncredentials = [\"crm\"]\n\
+         [credentials.crm]\norigin = \"https://crm.example\"\nsecret = {{ env = \"NO_SUCH_TOKEN\" }}\n"
     ));
     let folder = folder.path();
     let told = succeed(folder, &["check"]);
@@ -78,10 +84,13 @@ fn what_lacks_a_credential_or_an_adapter_is_left_out_by_both_and_refused_when_st
     );
     assert!(told.contains("and with it: m"), "{told}");
     assert!(told.contains("OPENAI_API_KEY is not set"), "{told}");
+    let gap = "credential crm is missing: the environment variable NO_SUCH_TOKEN is not set";
+    assert!(told.contains(gap), "{told}");
+    assert!(told.contains("tools.crm_lookup waits for a tool"), "{told}");
     assert!(told.contains("0 models can be served"), "{told}");
     let strict = fail(folder, &["check", "--strict"]);
     assert!(
-        strict.contains("providers that are left out: 4"),
+        strict.contains("providers that are left out: 4; credentials that are missing: 1"),
         "{strict}"
     );
     let log = Running::start(folder).stop();

@@ -24,7 +24,12 @@ async fn load(folder: &Path, key: [u8; 32], guests: &[Bundled]) {
     let cache = Arc::new(CodeCache::new(folder.to_owned(), Key::new(key)));
     let compiler = Compiler::new(CompileLimits::default());
     let sandbox = tests::sandbox::sandbox(4);
-    let loader = Loader::new(sandbox.engine(), cache, compiler, GuestLimits::default());
+    let loader = Loader::new(
+        sandbox.engine(),
+        Some(cache),
+        compiler,
+        GuestLimits::default(),
+    );
     let loader = loader.expect("the imports are linked");
     let plugins = Plugins::load(loader, guests).await;
     let plugins = plugins.unwrap_or_else(|(name, error)| panic!("{name}: {error}"));

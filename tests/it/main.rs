@@ -51,5 +51,6 @@ mod tenants;
 mod tidy;
 mod timeouts;
 mod tokens;
+mod tools;
 mod usage;
 mod web_pages;

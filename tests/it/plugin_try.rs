@@ -368,3 +368,58 @@ fn what_a_component_says_drives_no_terminal() {
     );
     assert_eq!(lines(&output)[1], fragment(says));
 }
+
+#[test]
+fn a_tool_is_tried_on_arguments_and_recorded_answers() {
+    let desk = Desk::new(
+        &guests::bundled("http_post"),
+        &json!({ "url": "https://example.com/items", "body": { "a": 1 }, "credential": "crm" }),
+    );
+    let fetch = json!({ "fetch": {
+        "method": "POST",
+        "url": "https://example.com/items",
+        "headers": { "content-type": "application/json" },
+        "body": { "a": 1 },
+        "credential": "crm",
+    } });
+    let output = desk.try_with(&[]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("--response FILE"));
+    assert_eq!(text(&output.stdout).trim(), fetch.to_string());
+
+    desk.put(
+        "answer",
+        "HTTP/1.1 201 Created\r\nset-cookie: a=b\r\netag: 7\r\n\r\nmade",
+    );
+    assert_eq!(
+        desk.lines(&["--response", "answer"]),
+        [
+            fetch,
+            json!({ "head": { "status": 201, "headers": { "etag": "7" } } }),
+            json!({ "result": "HTTP 201\netag: 7\n\nmade" }),
+        ]
+    );
+}
+
+#[test]
+fn what_is_wrong_with_a_tools_arguments_is_said() {
+    for (tool, arguments, more, last) in [
+        (
+            "http_get",
+            json!({ "uri": "https://example.com" }),
+            &[][..],
+            json!({ "error": "the arguments do not fit: `url` is missing" }),
+        ),
+        (
+            "api_call",
+            json!({ "integration": "other", "path": "/" }),
+            &["--integration", "tracker=https://api.example/v2"],
+            json!({ "failure": { "invalid-arguments": "`integration` must be one of tracker" } }),
+        ),
+    ] {
+        let desk = Desk::new(&guests::bundled(tool), &arguments);
+        let output = desk.try_with(more);
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+        assert_eq!(text(&output.stdout).trim(), last.to_string());
+    }
+}

@@ -21,7 +21,7 @@ enum Kind {
 }
 
 /// Every endpoint that tenants may call. What is shown for each kind is below.
-const CASES: [(&str, Kind); 28] = [
+const CASES: [(&str, Kind); 29] = [
     ("POST /chat", Kind::Own),
     ("POST /code", Kind::Own),
     ("POST /v1/chat/completions", Kind::Own),
@@ -39,6 +39,7 @@ const CASES: [(&str, Kind); 28] = [
     ("POST /api-keys", Kind::Own),
     ("GET /api-keys", Kind::Own),
     ("DELETE /api-keys/{key_id}", Kind::OwnById),
+    ("GET /webhooks/secret", Kind::Own),
     ("GET /usage/me", Kind::Own),
     ("GET /usage/requests", Kind::Own),
     ("GET /usage/requests/{request_id}", Kind::OwnById),

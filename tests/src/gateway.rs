@@ -325,6 +325,16 @@ impl Builder {
         self.provider(name, name, upstream).model(name, &[name])
     }
 
+    /// Adds a tool to those that the binary brings.
+    #[must_use]
+    pub fn tool(mut self, name: &str, component: &[u8]) -> Self {
+        self.plugins.push(Bundled {
+            name: name.to_owned().into(),
+            bytes: component.to_vec().into(),
+        });
+        self
+    }
+
     /// Adds a provider. Without an upstream, its base URL leads nowhere.
     #[must_use]
     pub fn provider(mut self, name: &str, adapter: &str, upstream: Option<&Upstream>) -> Self {

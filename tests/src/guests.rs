@@ -17,10 +17,59 @@ pub fn misbehaving() -> &'static [u8] {
     include_bytes!(env!("HOSTILE_MISBEHAVING"))
 }
 
+/// The tool that schemes on command.
+pub fn scheming() -> &'static [u8] {
+    include_bytes!(env!("HOSTILE_SCHEMING"))
+}
+
+/// A tool of a healthy schema that answers this to every call.
+pub fn tool(answer: &str) -> Vec<u8> {
+    describing_tool("answering", "Answers.", r#"{"type":"object"}"#, answer)
+}
+
+/// A tool that says this of itself, and answers this.
+pub fn describing_tool(name: &str, description: &str, schema: &str, answer: &str) -> Vec<u8> {
+    const TEXTS_AT: usize = 256;
+    let texts = [name, "0.1.0", description, schema, answer];
+    let mut at = TEXTS_AT;
+    let mut places = Vec::new();
+    for text in texts {
+        for number in [at, text.len()] {
+            places.extend(u32::try_from(number).expect("it fits").to_le_bytes());
+        }
+        at += text.len();
+    }
+    // The description is four texts; the answer of a call is `ok` and one text.
+    let (described, answered) = places.split_at(4 * 8);
+    let escaped =
+        |bytes: &[u8]| -> String { bytes.iter().map(|byte| format!("\\{byte:02x}")).collect() };
+    let module = format!(
+        r#"(module
+  (memory (export "memory") 4)
+  (data (i32.const 0) "{}")
+  (data (i32.const 64) "\00\00\00\00{}")
+  (data (i32.const {TEXTS_AT}) "{}")
+  (global $next (mut i32) (i32.const {}))
+  (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32)
+    (local $at i32)
+    (local.set $at (i32.and (i32.add (global.get $next) (i32.const 7)) (i32.const -8)))
+    (global.set $next (i32.add (local.get $at) (local.get 3)))
+    (local.get $at))
+  (func (export "weir:plugin/tool@0.2.0#describe") (result i32) (i32.const 0))
+  (func (export "weir:plugin/tool@0.2.0#call") (param i32 i32 i32 i32 i32 i32 i32 i32) (result i32)
+    (i32.const 64)))"#,
+        escaped(described),
+        escaped(answered),
+        escaped(texts.concat().as_bytes()),
+        at,
+    );
+    assemble("describing-tool", &module)
+}
+
 /// A component that the binary brings, such as `openai`.
 pub fn bundled(name: &str) -> Vec<u8> {
-    let mut adapters = weir::plugins::bundled::plugins().into_iter();
-    let found = adapters.find(|adapter| adapter.name == name);
+    let mut plugins = weir::plugins::bundled::plugins().into_iter();
+    let found = plugins.find(|plugin| plugin.name == name);
     found.expect("it is bundled").bytes.into_owned()
 }
 

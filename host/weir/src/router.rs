@@ -13,7 +13,7 @@ use crate::error::ApiError;
 use crate::inference::dialect::{anthropic_messages, models, openai_images, openai_responses};
 use crate::surround::surround;
 use crate::{
-    admin, billing, catalog, health, identity, inference, metrics, plugins, sessions, swarm,
+    admin, billing, catalog, health, identity, inference, metrics, plugins, sessions, swarm, tools,
 };
 
 /// Where the gateway behind an admin socket keeps what lasts, for commands to say; passwords masked.
@@ -56,6 +56,7 @@ pub fn public(app: App) -> Router {
             "/api-keys/{key_id}",
             delete(identity::routes::revoke_api_key),
         )
+        .route("/webhooks/secret", get(tools::routes::get_webhook_secret))
         .route("/usage/me", get(billing::routes::get_usage))
         .route("/usage/requests", get(billing::routes::list_requests))
         .route(

@@ -147,7 +147,7 @@ async fn load_plugins(
         memory_bytes: config.plugins.all_memory_bytes(),
     })?;
     let limits = config.plugins.limits.clone();
-    let loader = Loader::new(&engine, cache.clone(), compiler, limits)?;
+    let loader = Loader::new(&engine, Some(cache.clone()), compiler, limits)?;
     let plugins = Plugins::load(loader, bundled)
         .await
         .map_err(|(name, error)| anyhow!(error).context(format!("loading the plugin {name:?}")))?;

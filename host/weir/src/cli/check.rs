@@ -15,7 +15,7 @@ use weir_storage::clock::Clock;
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Fail, too, if a provider is left out, for want of its credential or its adapter.
+    /// Fail, too, if a provider is left out, for want of its credential or its adapter, or a tool's credential is missing.
     #[arg(long)]
     strict: bool,
     /// Reach for the database, Redis, the issuers of tokens and the providers, and say what came of each.
@@ -39,10 +39,20 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
             println!("  and with it: {}", models.join(", "));
         }
     }
+    let gaps = prepared.rules.gaps();
+    for gap in &gaps {
+        println!("{gap}");
+    }
+    for slot in prepared.rules.slots() {
+        if prepared.plugins.tool(slot).is_none() {
+            println!("tools.{slot} waits for a tool to be installed: the binary brings none");
+        }
+    }
     let left_out = catalog.left_out.len();
     ensure!(
-        !arguments.strict || left_out == 0,
-        "--strict: providers that are left out: {left_out}"
+        !arguments.strict || (left_out == 0 && gaps.is_empty()),
+        "--strict: providers that are left out: {left_out}; credentials that are missing: {}",
+        gaps.len()
     );
     println!(
         "The configuration is sound: {} models can be served.",

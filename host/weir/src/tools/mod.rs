@@ -13,6 +13,7 @@
 mod blotter;
 mod outlet;
 pub mod page;
+pub mod routes;
 pub mod rules;
 pub mod settings;
 
@@ -28,9 +29,10 @@ use weir_sandbox::tool::ToolError;
 use weir_sandbox::tool::bindings::tool::{CallContext, Failure, Integration};
 use weir_sandbox::{Digest, GuestError, printable};
 use weir_storage::clock::Clock;
-use weir_storage::secrets::Key;
+use weir_storage::secrets::{Key, Secret};
 
 use self::outlet::{Outlet, Scope, Trail};
+pub(crate) use self::outlet::{method, shown_headers};
 use self::page::Page;
 use self::rules::{Rules, ToolRules};
 pub use self::settings::Effect;
@@ -220,6 +222,12 @@ impl Tools {
         self.0.rules.integration(id).is_some()
     }
 
+    /// What an account's webhooks are signed with; `None` where no webhooks are sent.
+    pub fn webhook_secret(&self, account: &AccountId) -> Option<Secret> {
+        let key = self.0.webhook_key.as_ref()?;
+        Some(outlet::webhook_secret(key, account))
+    }
+
     /// What a certain call may bring about: of one that names its `integration`, what that one's do.
     pub fn effect(&self, name: &str, arguments: &str, integrations: &[String]) -> Effect {
         let Some(rules) = self.0.rules.tool(name) else {
@@ -337,9 +345,9 @@ impl Tools {
                 .collect(),
             credentials: credentials.keys().cloned().collect(),
         };
-        let webhook_secret = match (rules.to, &self.0.webhook_key) {
-            (Targets::Webhooks, Some(key)) => Some(outlet::webhook_secret(key, &call.account)),
-            _ => None,
+        let webhook_secret = match rules.to {
+            Targets::Webhooks => self.webhook_secret(&call.account),
+            Targets::Hosts | Targets::Integrations => None,
         };
         let scope = Scope {
             rules: rules.clone(),

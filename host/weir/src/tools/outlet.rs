@@ -289,20 +289,9 @@ impl Outlet {
     fn show(&self, response: Response) -> outbound::Response {
         let mut body = Vec::from(response.body);
         self.blotter.blot(&mut body, response.truncated);
-        let mut bytes_left = MAX_SHOWN_BYTES;
-        let mut headers = Vec::new();
-        for (name, value) in &response.headers {
-            let name = name.as_str();
-            let is_shown = SHOWN.contains(&name)
-                || SHOWN_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
-            let Some(value) = value.to_str().ok().filter(|_| is_shown) else {
-                continue;
-            };
-            let Some(left) = bytes_left.checked_sub(name.len() + value.len()) else {
-                break;
-            };
-            bytes_left = left;
-            headers.push((name.to_owned(), self.blotter.blot_text(value.to_owned())));
+        let mut headers = shown_headers(&response.headers);
+        for (_, value) in &mut headers {
+            *value = self.blotter.blot_text(std::mem::take(value));
         }
         let mut trail = self.trail.lock();
         trail.url = self.recordable(&response.url);
@@ -344,6 +333,26 @@ impl Outbound for Outlet {
     }
 }
 
+/// The response headers that a guest is shown, credentials not blotted out.
+pub(crate) fn shown_headers(headers: &HeaderMap) -> Vec<(String, String)> {
+    let mut bytes_left = MAX_SHOWN_BYTES;
+    let mut shown = Vec::new();
+    for (name, value) in headers {
+        let name = name.as_str();
+        let is_shown =
+            SHOWN.contains(&name) || SHOWN_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+        let Some(value) = value.to_str().ok().filter(|_| is_shown) else {
+            continue;
+        };
+        let Some(left) = bytes_left.checked_sub(name.len() + value.len()) else {
+            break;
+        };
+        bytes_left = left;
+        shown.push((name.to_owned(), value.to_owned()));
+    }
+    shown
+}
+
 /// The credentials of a call by name: the agent's own, and those of the operator's that are named.
 pub(super) fn credentials<'a>(
     rules: &Rules,
@@ -374,7 +383,8 @@ pub(super) fn webhook_secret(key: &Key, account: &AccountId) -> Secret {
     Secret::new(format!("whsec_{secret}"))
 }
 
-fn method(method: outbound::Method) -> Method {
+/// A guest's word for a method.
+pub(crate) fn method(method: outbound::Method) -> Method {
     match method {
         outbound::Method::Get => Method::GET,
         outbound::Method::Post => Method::POST,

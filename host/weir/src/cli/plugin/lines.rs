@@ -11,10 +11,12 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use crate::tools;
 use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind, Header};
 use weir_sandbox::adapter::bindings::chat::{
     Block, BlockStart, CallKind, Citation, Event, FinishReason, Fragment, Media, Usage,
 };
+use weir_sandbox::tool::bindings::outbound;
 
 /// A request as it would go to an upstream.
 pub(super) fn send(out: &mut dyn Write, request: &http::Request<Bytes>) -> anyhow::Result<()> {
@@ -172,6 +174,41 @@ pub(super) fn refused(out: &mut dyn Write, why: &str) -> anyhow::Result<()> {
 
 pub(super) fn error(out: &mut dyn Write, what: &str) -> anyhow::Result<()> {
     print(out, &json!({ "error": what }))
+}
+
+/// What a tool asks for.
+pub(super) fn fetch(request: &outbound::Request) -> Value {
+    let mut headers = Map::new();
+    for (name, value) in &request.headers {
+        insert(&mut headers, name, value);
+    }
+    let mut fetch = json!({
+        "method": tools::method(request.method).as_str(),
+        "url": request.url,
+        "headers": headers,
+    });
+    if let Some(body) = &request.body {
+        let text = String::from_utf8_lossy(body);
+        fetch["body"] = json_or_text(&text);
+    }
+    if let Some(credential) = &request.credential {
+        fetch["credential"] = json!(credential);
+    }
+    json!({ "fetch": fetch })
+}
+
+/// What a tool is shown of an answer's head.
+pub(super) fn answer(response: &outbound::Response) -> Value {
+    let mut headers = Map::new();
+    for (name, value) in &response.headers {
+        insert(&mut headers, name, value);
+    }
+    json!({ "head": { "status": response.status, "headers": headers } })
+}
+
+/// Anything.
+pub(super) fn value(out: &mut dyn Write, value: &Value) -> anyhow::Result<()> {
+    print(out, value)
 }
 
 fn headers(headers: &HeaderMap) -> Map<String, Value> {

@@ -35,7 +35,7 @@ pub(in crate::cli) struct Install {
     /// The component: a .wasm file.
     #[arg(value_name = "FILE")]
     component: PathBuf,
-    /// The slot, which providers' `adapter` names; a new one is made.
+    /// The slot, which providers' `adapter` names, or agents' `tools`; a new one is made.
     #[arg(long, value_parser = slot_name)]
     slot: String,
     /// Have the slot serve with it, too.
@@ -84,8 +84,8 @@ pub(super) async fn list(config: &Config, gateway: Gateway) -> anyhow::Result<()
             let slots: GatewayAnswer<SlotList> = connection.get("/admin/plugins").await?;
             slots.show(gateway.json, |SlotList { slots }| {
                 let mut table = TextTable::new(&[
-                    "SLOT", "ACTIVE", "NAME", "VERSION", "SOURCE", "REQUESTS", "ERRORS", "TRAPS",
-                    "LATENCY", "CREDITS", "CLAMPS",
+                    "SLOT", "KIND", "ACTIVE", "NAME", "VERSION", "SOURCE", "REQUESTS", "ERRORS",
+                    "TRAPS", "LATENCY", "CREDITS", "CLAMPS",
                 ]);
                 for slot in slots {
                     let active = slot
@@ -95,6 +95,7 @@ pub(super) async fn list(config: &Config, gateway: Gateway) -> anyhow::Result<()
                     match active {
                         Some(plugin) => table.row([
                             slot.slot.clone(),
+                            slot.kind.clone(),
                             short(&plugin.digest),
                             plugin.name.clone(),
                             plugin.version.clone(),
@@ -106,7 +107,11 @@ pub(super) async fn list(config: &Config, gateway: Gateway) -> anyhow::Result<()
                             plugin.credits.to_string(),
                             plugin.clamps.to_string(),
                         ]),
-                        None => table.row([slot.slot.clone(), "none: it refuses".into()]),
+                        None => table.row([
+                            slot.slot.clone(),
+                            slot.kind.clone(),
+                            "none: it refuses".into(),
+                        ]),
                     }
                 }
                 table.print();

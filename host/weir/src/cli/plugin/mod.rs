@@ -6,6 +6,7 @@ mod manage;
 mod recording;
 mod trial;
 mod try_adapter;
+mod try_tool;
 mod upload;
 
 pub use recording::Recording;
@@ -15,7 +16,11 @@ use crate::config::Config;
 
 #[derive(clap::Subcommand)]
 pub(super) enum Command {
-    /// Run an adapter on a request, without a server and without an upstream.
+    /// Run an adapter on a request, or a tool on arguments, without a server and without an upstream.
+    ///
+    /// Of a tool it prints what it asks for, {"fetch":{"method","url","headers","body","credential"}}, what it is shown of a
+    /// recorded answer, {"head":…}, and what its model is given, {"result":…} or {"failure":…}. Its slot's policy is not
+    /// applied. Of an adapter:
     ///
     /// Prints, a line of JSON each: what the adapter sends, {"send":{"method","path","headers","body"}}; what it is
     /// shown of a recorded answer, {"head":{"status","headers"}}; the events that it makes of it, {"event":…}; and

@@ -243,12 +243,12 @@ async fn prepare(
         cache, compiler, ..
     } = loader;
     let _preparing = inner.preparing.acquire().await;
-    if cache.contains(loader.engine(), &digest) {
+    if loader.is_compiled(&digest) {
         return Ok(());
     }
     if let Some(fetched) = fetch(database, slot, digest).await? {
         let _turn = inner.compiling.acquire().await;
-        loading::compile(loader.engine(), compiler, Some(cache), &fetched.arrived).await?;
+        loading::compile(loader.engine(), compiler, cache.as_ref(), &fetched.arrived).await?;
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ use crate::plugins::counters::Counters;
 pub struct Loader {
     adapters: Sandbox<ProviderWorld>,
     tools: Sandbox<ToolWorld>,
-    pub(super) cache: Arc<CodeCache>,
+    pub(super) cache: Option<Arc<CodeCache>>,
     pub(super) compiler: Compiler,
     limits: GuestLimits,
 }
@@ -31,10 +31,10 @@ pub enum Loaded {
 }
 
 impl Loader {
-    /// For guests of one engine, with these limits each, whose compiled code is kept in the cache.
+    /// For guests of one engine, with these limits each, whose compiled code is kept in the cache, if there is one.
     pub fn new(
         engine: &Engine,
-        cache: Arc<CodeCache>,
+        cache: Option<Arc<CodeCache>>,
         compiler: Compiler,
         limits: GuestLimits,
     ) -> anyhow::Result<Self> {
@@ -47,13 +47,19 @@ impl Loader {
         })
     }
 
+    /// Whether a component need not be compiled any more.
+    pub(super) fn is_compiled(&self, digest: &Digest) -> bool {
+        let cache = self.cache.as_ref();
+        cache.is_some_and(|cache| cache.contains(self.engine(), digest))
+    }
+
     pub(super) fn engine(&self) -> &Engine {
         self.adapters.engine()
     }
 
     /// Runs every load step on a component of the binary's own.
     pub async fn load_own(&self, name: &str, bytes: &[u8]) -> Result<Loaded, LoadError> {
-        let code = loading::own_code(self.engine(), Some(&self.cache), bytes)?;
+        let code = loading::own_code(self.engine(), self.cache.as_deref(), bytes)?;
         self.finish(name, code).await
     }
 
@@ -62,7 +68,8 @@ impl Loader {
         let Self {
             cache, compiler, ..
         } = self;
-        let code = loading::arrived_code(self.engine(), compiler, Some(cache), arrived).await?;
+        let cache = cache.as_ref();
+        let code = loading::arrived_code(self.engine(), compiler, cache, arrived).await?;
         self.finish(name, code).await
     }
 

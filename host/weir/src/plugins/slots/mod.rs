@@ -267,7 +267,7 @@ impl Plugins {
     async fn load_arrived(&self, slot: &str, arrived: Arrived) -> Result<Loaded, LoadError> {
         let loader = &self.0.loader;
         // Only who compiles waits for others who do.
-        let _turn = match loader.cache.contains(loader.engine(), &arrived.digest) {
+        let _turn = match loader.is_compiled(&arrived.digest) {
             true => None,
             false => self.0.compiling.acquire().await.ok(),
         };

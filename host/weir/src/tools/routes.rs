@@ -1,0 +1,36 @@
+//! `GET /webhooks/secret`: how receivers know that a webhook is one of their account's agents'.
+
+use axum::Json;
+use axum::extract::State;
+use http::StatusCode;
+use serde::Serialize;
+use weir_ledger::AccountId;
+
+use crate::app::App;
+use crate::error::ApiError;
+use crate::identity::Caller;
+
+/// What webhooks are signed with.
+#[derive(Serialize)]
+pub struct WebhookSecret {
+    /// `whsec_…`, as libraries for Standard Webhooks take it.
+    secret: String,
+}
+
+/// `GET /webhooks/secret`: the caller's.
+pub async fn get_webhook_secret(
+    State(app): State<App>,
+    caller: Caller,
+) -> Result<Json<WebhookSecret>, ApiError> {
+    let secret = app.tools.webhook_secret(&AccountId(caller.user_id));
+    let secret = secret.ok_or_else(|| {
+        ApiError::new(
+            StatusCode::NOT_FOUND,
+            "NO_WEBHOOKS",
+            "This gateway sends no webhooks: its `webhook_key` is not set.",
+        )
+    })?;
+    Ok(Json(WebhookSecret {
+        secret: secret.expose().to_owned(),
+    }))
+}

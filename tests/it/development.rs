@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use http::Method;
+use serde_json::{Value, json};
 use tests::Gateway;
 use tokio::time::Instant;
 use weir::tools::{Call, CallStatus, Outcome};
@@ -44,6 +45,38 @@ async fn agents_have_a_page_to_read_and_nothing_else_of_this_machine() {
         assert!(refused.failed, "{other}");
         assert_eq!(refused.record.status, CallStatus::Blocked, "{other}");
         assert_eq!(refused.record.response_status, None);
+    }
+}
+
+/// The demo model plays all roles, and looks up on the page what it is asked to research.
+#[tokio::test]
+async fn every_template_runs_to_its_end_without_setup() {
+    let gateway = Gateway::builder().swarms().start().await;
+    gateway.set_plan("pro").await;
+    let client = gateway.client();
+    let page = page(&gateway).expect("a page to try");
+    let templates = client.get("/swarms/templates").await.json();
+    let templates = templates["templates"].as_array().expect("a list").clone();
+    assert_eq!(templates.len(), 5);
+    for template in templates {
+        let asked = json!({ "swarm_id": template["name"], "agents": template["agents"] });
+        let accepted = client.post("/swarms", &asked).await;
+        assert_eq!(accepted.status, 202, "{}", accepted.text());
+        let id = accepted.json()["execution_id"].clone();
+        let path = format!("/swarms/{}", id.as_str().expect("an id"));
+        let events = format!("{path}/events");
+        let events = client.follow(Method::GET, &events, &Value::Null).await;
+        events.try_rest().await;
+        let record = client.get(&path).await.json();
+        assert_eq!(record["status"], "completed", "{record}");
+        let call = &record["agents"][0]["tool_calls"][0];
+        assert_eq!(
+            (&call["url"], &call["response_status"]),
+            (&json!(page), &json!(200))
+        );
+        // What the first has read goes through all of them.
+        let content = record["content"].as_str().expect("a text");
+        assert!(content.contains("Trends"), "{content}");
     }
 }
 

@@ -46,6 +46,7 @@ mod sessions;
 mod splits;
 mod stores;
 mod swarm_store;
+mod swarm_tools;
 mod swarms;
 mod tenants;
 mod tidy;

@@ -22,7 +22,10 @@ fn request() -> SwarmRequest {
     let body = json!({ "swarm_id": "s", "agents": [
         { "name": "a", "system_prompt": "", "task_prompt": "x", "model": "m" },
     ] });
-    let defaults = Defaults { model: None };
+    let defaults = Defaults {
+        model: None,
+        tools: &[],
+    };
     let read = read(body.to_string().as_bytes(), Asker::User, defaults);
     read.expect("it is sound").0
 }

@@ -264,7 +264,13 @@ async fn a_budget_lowers_limits_and_halts_and_keeps_what_was_done() {
     upstream.will(Reply::chat_with_usage("All that I know.", 10, 250));
     let gateway = gateway(&upstream).await;
     let before = available(&gateway).await;
-    let mut asked = swarm(&[agent("a"), agent("b"), agent("c")]);
+    let agents = ["a", "b", "c"].map(|name| {
+        let mut agent = agent(name);
+        // What models are told of tools costs, too.
+        agent["tools"] = json!([]);
+        agent
+    });
+    let mut asked = swarm(&agents);
     // A token of output costs 0.0028 credits.
     asked["max_total_credits"] = json!(1.2);
     let record = run(&gateway.client(), &asked).await;

@@ -21,7 +21,7 @@ enum Kind {
 }
 
 /// Every endpoint that tenants may call. What is shown for each kind is below.
-const CASES: [(&str, Kind); 29] = [
+const CASES: [(&str, Kind); 30] = [
     ("POST /chat", Kind::Own),
     ("POST /code", Kind::Own),
     ("POST /v1/chat/completions", Kind::Own),
@@ -46,6 +46,7 @@ const CASES: [(&str, Kind); 29] = [
     ("POST /billing/sync-balance", Kind::Own),
     ("POST /swarms", Kind::Own),
     ("GET /swarms", Kind::Own),
+    ("GET /swarms/templates", Kind::Common),
     ("GET /swarms/{execution_id}", Kind::OwnById),
     ("DELETE /swarms/{execution_id}", Kind::OwnById),
     ("GET /swarms/{execution_id}/events", Kind::OwnById),

@@ -137,6 +137,7 @@ fn swarm_routes() -> Router<App> {
             "/swarms",
             post(swarm::routes::create_swarm).get(swarm::routes::list_swarms),
         )
+        .route("/swarms/templates", get(swarm::routes::list_templates))
         .route(
             "/swarms/{execution_id}",
             get(swarm::routes::get_swarm).delete(swarm::routes::cancel_swarm),

@@ -42,12 +42,17 @@ fn one_call(
         return Err(bad("OUTPUT_LIMIT_EXCEEDED", "max_tokens", message));
     }
     let context = request.context.as_ref().filter(|_| index == 0);
+    let tools = agent.tools.iter();
     let text_bytes = agent.system_prompt.len()
         + agent.task_prompt.len()
-        + context.map_or(0, |context| context.len());
+        + context.map_or(0, |context| context.len())
+        + tools
+            .map(|tool| tool.description.len() + tool.parameters.to_string().len())
+            .sum::<usize>();
     let size = RequestSize {
         text_bytes: text_bytes as u64,
         messages: 2,
+        tools: agent.tools.len() as u64,
         ..RequestSize::default()
     };
     let limits = ModelLimits {

@@ -33,6 +33,7 @@ pub mod settings;
 mod start;
 pub mod store;
 pub mod stream;
+pub mod templates;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

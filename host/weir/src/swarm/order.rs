@@ -68,6 +68,9 @@ mod tests {
                 temperature: 0.7,
                 max_tokens: 256,
                 max_iterations: 1,
+                tools: Vec::new(),
+                integrations: Vec::new(),
+                webhook_urls: Vec::new(),
                 depends_on,
             }
         };

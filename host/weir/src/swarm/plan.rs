@@ -96,7 +96,10 @@ mod tests {
         if let Some(credits) = credits {
             body["max_total_credits"] = credits.into();
         }
-        let defaults = Defaults { model: Some("m") };
+        let defaults = Defaults {
+            model: Some("m"),
+            tools: &[],
+        };
         let read = read(body.to_string().as_bytes(), Asker::User, defaults);
         read.unwrap().0
     }

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use weir_ledger::Credits;
 use weir_storage::clock::Millis;
 
+use crate::tools::CallRecord;
+
 /// Characters of the content in a record.
 pub const CONTENT_CHARS: usize = 10_000;
 
@@ -56,6 +58,8 @@ pub struct AgentResult {
     pub iterations: u32,
     /// Seconds from its start to its end, with all waits.
     pub duration_seconds: f64,
+    /// The calls of its tools.
+    pub tool_calls: Vec<CallRecord>,
     /// Why it failed.
     pub error: Option<String>,
 }
@@ -177,6 +181,7 @@ mod tests {
             tokens_out: 0,
             iterations: 1,
             duration_seconds: 0.0,
+            tool_calls: Vec::new(),
             error: None,
         }
     }

@@ -5,6 +5,7 @@
 
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use url::Url;
 use weir_ledger::{Credits, Plan};
 
@@ -27,6 +28,9 @@ const MAX_NAMES: usize = 16;
 
 /// Webhooks of an agent.
 const MAX_WEBHOOKS: usize = 3;
+
+/// The tools of an agent that names none, where they are there.
+const DEFAULT_TOOLS: [&str; 2] = ["http_get", "api_call"];
 
 /// Bytes of a webhook's URL.
 const MAX_URL_BYTES: usize = 2_048;
@@ -69,6 +73,12 @@ pub struct Agent {
     pub max_tokens: u32,
     /// How often its model is called.
     pub max_iterations: u32,
+    /// The tools that it may call.
+    pub tools: Vec<AgentTool>,
+    /// The ids of the integrations that its tools may call.
+    pub integrations: Vec<String>,
+    /// Where its tool `webhook` may post to.
+    pub webhook_urls: Vec<String>,
     /// The agent whose output it is told.
     pub depends_on: Option<String>,
 }
@@ -91,11 +101,24 @@ pub struct Named {
     pub plan: Plan,
 }
 
+/// A tool as it was when the swarm was asked for: whoever goes on with the swarm asks models the very same.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AgentTool {
+    /// The slot's name, by which models call it.
+    pub name: String,
+    /// What it does, for the model.
+    pub description: String,
+    /// What its arguments may be: a JSON Schema object.
+    pub parameters: Value,
+}
+
 /// What an agent is given that says nothing of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Defaults<'a> {
     /// The model's id, if there is a model.
     pub model: Option<&'a str>,
+    /// All tools that there are; of those, some are given to agents that name none.
+    pub tools: &'a [AgentTool],
 }
 
 #[derive(Deserialize)]
@@ -214,16 +237,15 @@ fn agent(body: BodyAgent, path: &str, defaults: Defaults<'_>) -> Result<Agent, A
             ));
         }
     };
-    let tools = body.tools.unwrap_or_default();
-    if let Some(tool) = tools.first() {
-        return Err(invalid(
-            at("tools[0]"),
-            format!("There is no tool {:?}.", shown(tool)),
-        ));
-    }
-    names(&body.integrations.unwrap_or_default(), &at("integrations"))?;
-    webhooks(&body.webhook_urls.unwrap_or_default(), &at("webhook_urls"))?;
+    let tools = tools(body.tools.as_deref(), defaults.tools, &at("tools"))?;
+    let integrations = body.integrations.unwrap_or_default();
+    names(&integrations, &at("integrations"))?;
+    let webhook_urls = body.webhook_urls.unwrap_or_default();
+    webhooks(&webhook_urls, &at("webhook_urls"))?;
     Ok(Agent {
+        tools,
+        integrations,
+        webhook_urls,
         system_prompt: text(body.system_prompt, &at("system_prompt"))?,
         task_prompt: filled(body.task_prompt, &at("task_prompt"))?,
         model,
@@ -233,6 +255,29 @@ fn agent(body: BodyAgent, path: &str, defaults: Defaults<'_>) -> Result<Agent, A
         depends_on: body.depends_on,
         name,
     })
+}
+
+/// The tools of an agent that names these, of all that are there.
+fn tools(
+    named: Option<&[String]>,
+    there: &[AgentTool],
+    path: &str,
+) -> Result<Vec<AgentTool>, ApiError> {
+    let find = |name: &str| there.iter().find(|tool| tool.name == name).cloned();
+    let Some(named) = named else {
+        return Ok(DEFAULT_TOOLS.into_iter().filter_map(find).collect());
+    };
+    names(named, path)?;
+    let each = named.iter().enumerate().map(|(index, name)| {
+        let wrong = |what: String| invalid(format!("{path}[{index}]"), what);
+        match named[..index].contains(name) {
+            true => Err(wrong("It is there twice.".to_owned())),
+            false => {
+                find(name).ok_or_else(|| wrong(format!("There is no tool {:?}.", shown(name))))
+            }
+        }
+    });
+    each.collect()
 }
 
 /// Names are unique, and dependencies are among them.
@@ -382,8 +427,6 @@ mod tests {
 
     use super::*;
 
-    const DEFAULTS: Defaults<'_> = Defaults { model: Some("mid") };
-
     fn body() -> Value {
         json!({ "swarm_id": "s", "agents": [
             { "name": "a", "system_prompt": "You are a.", "task_prompt": "Do it." },
@@ -392,7 +435,16 @@ mod tests {
     }
 
     fn read_as(asker: Asker, body: &Value) -> Result<(SwarmRequest, Option<Named>), ApiError> {
-        read(body.to_string().as_bytes(), asker, DEFAULTS)
+        let tools = ["http_get", "webhook"].map(|name| AgentTool {
+            name: name.to_owned(),
+            description: String::new(),
+            parameters: json!({}),
+        });
+        let defaults = Defaults {
+            model: Some("mid"),
+            tools: &tools,
+        };
+        read(body.to_string().as_bytes(), asker, defaults)
     }
 
     /// The body with something at a JSON pointer, whose parent exists.
@@ -409,6 +461,8 @@ mod tests {
         assert_eq!(named, None);
         assert_eq!(request.max_total_credits, Credits::whole(2_000));
         let agent = &request.agents[0];
+        assert_eq!(agent.tools.len(), 1, "the other one is not there");
+        assert_eq!(agent.tools[0].name, "http_get");
         assert_eq!(
             (
                 &*agent.model,
@@ -472,6 +526,11 @@ mod tests {
                 "agents[1].max_iterations",
             ),
             ("/agents/1/tools", json!(["none"]), "agents[1].tools[0]"),
+            (
+                "/agents/1/tools",
+                json!(["webhook", "webhook"]),
+                "agents[1].tools[1]",
+            ),
             (
                 "/agents/1/webhook_urls",
                 json!(["http://a.example"]),

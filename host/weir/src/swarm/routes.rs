@@ -14,8 +14,9 @@ use weir_storage::ids;
 use super::estimate::estimate;
 use super::plan::caps;
 use super::record::{AgentResult, Record};
-use super::request::{self, Asker, Defaults};
+use super::request::{self, AgentTool, Asker, Defaults};
 use super::store::{Accepted, MAX_OPEN, NewRun, Run, StoreError};
+use super::templates::TEMPLATES;
 use super::{record_of, stream};
 use crate::app::App;
 use crate::catalog::Catalog;
@@ -84,6 +85,11 @@ pub async fn list_swarms(
     let mut records: Vec<Record> = runs.await.map_err(failed)?.iter().map(record_of).collect();
     let next = query::cut(&mut records, limit, |record| record.execution_id.clone());
     Ok(Json(json!({ "swarms": records, "next": next })))
+}
+
+/// `GET /swarms/templates`: swarms that are ready to be asked for.
+pub async fn list_templates(_: Caller) -> Json<Value> {
+    Json(json!({ "templates": TEMPLATES }))
 }
 
 /// `GET /swarms/{execution_id}`: one of the caller's, with what became of its agents.
@@ -194,7 +200,20 @@ fn read(
 ) -> Result<(request::SwarmRequest, Option<request::Named>), ApiError> {
     let catalog = app.catalog.load();
     let model = default_model(&catalog, app.config.swarms.default_model.as_deref());
-    request::read(body, asker, Defaults { model })
+    let names = app.tools.names().into_iter();
+    let tools: Vec<_> = names
+        .filter_map(|name| app.tools.describe(&name))
+        .map(|tool| AgentTool {
+            name: tool.name,
+            description: tool.description,
+            parameters: tool.input_schema,
+        })
+        .collect();
+    let defaults = Defaults {
+        model,
+        tools: &tools,
+    };
+    request::read(body, asker, defaults)
 }
 
 fn default_model<'a>(catalog: &'a Catalog, configured: Option<&'a str>) -> Option<&'a str> {

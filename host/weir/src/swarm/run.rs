@@ -4,6 +4,7 @@
 //! not. What was intended and has no result is asked for again under the same key.
 
 mod agent;
+mod tool_step;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +28,7 @@ use super::request::{Agent, SwarmRequest};
 use super::store::{Lease, LeaseError, Place, Run, Step, StepEnd, StoreError, SwarmStore};
 use super::{Changes, record_of};
 use crate::catalog::live::LiveCatalog;
+use crate::tools::{CallRecord, Tools};
 
 /// How often a run is taken up without a step of it being done.
 const MAX_RECOVERIES: i64 = 5;
@@ -48,6 +50,8 @@ pub struct Workshop {
     pub catalog: Arc<LiveCatalog>,
     /// Who asks models.
     pub api: ModelApi,
+    /// What agents may call.
+    pub tools: Tools,
     /// Who waits for something to be told.
     pub changes: Changes,
 }
@@ -240,6 +244,7 @@ impl Running<'_> {
             tokens_out: own.iter().map(|step| step.tokens_out).sum(),
             iterations,
             duration_seconds: seconds_between(started_at, now),
+            tool_calls: own.iter().filter_map(|step| call_of(step)).collect(),
             error,
         };
         let mut write = self.lease.begin(&self.shop.store, now).await?;
@@ -273,6 +278,7 @@ impl Running<'_> {
         self.steps.push(Step {
             place: end.place,
             idempotency_key: String::new(),
+            effect: None,
             output_limit: None,
             output: Some(end.output.clone()),
             credits: end.credits,
@@ -425,6 +431,12 @@ fn injected<'a>(
         (None, Some(context)) if number == 0 => Injected::Context(context),
         (None, _) => Injected::Nothing,
     }
+}
+
+/// The log's line of a step, where it is a tool's.
+fn call_of(step: &Step) -> Option<CallRecord> {
+    let output = step.output.as_ref().filter(|_| step.place.ordinal > 0)?;
+    serde_json::from_value(output["record"].clone()).ok()
 }
 
 /// The run ends for this reason.

@@ -49,6 +49,7 @@ pub fn executor_at(app: &App, url: &str, tokens: ServiceTokenSource) -> anyhow::
         ledger: app.ledger.clone(),
         catalog: app.catalog.clone(),
         api: ModelApi::new(http, url, tokens),
+        tools: app.tools.clone(),
         changes: app.swarms.changes.clone(),
     };
     let owner = app.ledger.boot_id().as_str();

@@ -139,6 +139,8 @@ pub struct Step {
     pub place: Place,
     /// What tells a repeat to whoever is asked.
     pub idempotency_key: String,
+    /// What a tool's call does outside.
+    pub effect: Option<String>,
     /// Tokens, of a model's call.
     pub output_limit: Option<u32>,
     /// What came of it, as JSON; `None` while that is not known.
@@ -376,7 +378,7 @@ impl SwarmStore {
     /// The steps of a run, in their order.
     pub async fn steps(&self, run_id: &str) -> Result<Vec<Step>, StoreError> {
         let rows = sqlx::query(
-            "SELECT agent, iteration, ordinal, idempotency_key, output_limit, output, credits, tokens_in, tokens_out \
+            "SELECT agent, iteration, ordinal, idempotency_key, effect, output_limit, output, credits, tokens_in, tokens_out \
              FROM swarm_steps WHERE run_id = $1 ORDER BY agent, iteration, ordinal",
         )
         .bind(run_id)
@@ -490,6 +492,7 @@ impl SwarmStore {
         Ok(Step {
             place,
             idempotency_key: row.try_get("idempotency_key")?,
+            effect: row.try_get("effect")?,
             output_limit: limit.and_then(|limit| u32::try_from(limit).ok()),
             output: sealed
                 .map(|sealed| self.open(run_id, &place.field(), &sealed))

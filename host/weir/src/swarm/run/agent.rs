@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use weir_ledger::Credits;
 use weir_ledger::pricing::{self, Bound};
-use weir_sandbox::printable;
 
 use super::{Break, EXHAUSTED, Halt, Running, text_of};
 use crate::inference::usage::OUTPUT_SLACK_TOKENS;
@@ -21,9 +20,6 @@ const MAX_ANEW: usize = 3;
 
 /// How often an output limit is lowered before the rest of the budget counts as too little.
 const MAX_LOWERED: usize = 4;
-
-/// Bytes of a tool's name that are repeated to the model that calls it.
-const MAX_NAME_BYTES: usize = 64;
 
 /// What users are told of an answer that was charged, and is not there.
 const LOST: &str = "The model's answer was lost.";
@@ -44,10 +40,12 @@ pub(super) struct AgentEnd {
 
 /// An agent that runs.
 pub(super) struct AgentLoop<'l, 'r> {
-    running: &'l mut Running<'r>,
-    agent: &'l Agent,
-    place: i64,
+    pub(super) running: &'l mut Running<'r>,
+    pub(super) agent: &'l Agent,
+    pub(super) place: i64,
     messages: Vec<Value>,
+    /// Its tools, as models are told of them.
+    tools: Vec<Value>,
     /// What it said last.
     last_text: String,
 }
@@ -65,11 +63,17 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
             messages.push(json!({ "role": "system", "content": system_prompt }));
         }
         messages.push(json!({ "role": "user", "content": agent.task_prompt }));
+        let tools = agent
+            .tools
+            .iter()
+            .map(|tool| json!({ "type": "function", "function": tool }))
+            .collect();
         Self {
             running,
             agent,
             place,
             messages,
+            tools,
             last_text: String::new(),
         }
     }
@@ -80,11 +84,7 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
             let message = match self.model_step(iteration).await {
                 Ok(message) => message,
                 Err(Ended::Break(Break::Halt(halt))) => {
-                    let why = match &halt {
-                        Halt::Stopped(why) => why.clone(),
-                        Halt::Cancelled => "The swarm was cancelled.".to_owned(),
-                    };
-                    return Ok(self.failed(why, iteration - 1, Some(halt)));
+                    return Ok(self.halted(iteration - 1, halt));
                 }
                 Err(Ended::Break(leave)) => return Err(leave),
                 Err(Ended::Failed(why)) => return Ok(self.failed(why, iteration, None)),
@@ -93,9 +93,9 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
             if !text.is_empty() {
                 text.clone_into(&mut self.last_text);
             }
-            let calls = message["tool_calls"].as_array().into_iter().flatten();
-            let results: Vec<_> = calls.map(unknown_tool).collect();
-            if results.is_empty() {
+            let calls = message["tool_calls"].as_array().cloned();
+            let calls = calls.unwrap_or_default();
+            if calls.is_empty() {
                 return Ok(AgentEnd {
                     status: AgentStatus::Completed,
                     output: text.to_owned(),
@@ -105,7 +105,16 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
                 });
             }
             self.messages.push(message);
-            self.messages.extend(results);
+            for (index, call) in calls.iter().enumerate() {
+                let content = match self.tool_step(iteration, index, call).await {
+                    Ok(content) => content,
+                    Err(Break::Halt(halt)) => return Ok(self.halted(iteration, halt)),
+                    Err(leave) => return Err(leave),
+                };
+                self.messages.push(json!({
+                    "role": "tool", "tool_call_id": call["id"], "content": content,
+                }));
+            }
         }
         Ok(AgentEnd {
             status: AgentStatus::MaxIterations,
@@ -114,6 +123,14 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
             iterations: self.agent.max_iterations,
             halt: None,
         })
+    }
+
+    fn halted(self, iterations: u32, halt: Halt) -> AgentEnd {
+        let why = match &halt {
+            Halt::Stopped(why) => why.clone(),
+            Halt::Cancelled => "The swarm was cancelled.".to_owned(),
+        };
+        self.failed(why, iterations, Some(halt))
     }
 
     fn failed(self, error: String, iterations: u32, halt: Option<Halt>) -> AgentEnd {
@@ -206,13 +223,17 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
     }
 
     fn body(&self, limit: u32) -> Value {
-        json!({
+        let mut body = json!({
             "execution_id": self.running.run.id,
             "model": self.agent.model,
             "messages": self.messages,
             "temperature": self.agent.temperature,
             "max_tokens": limit,
-        })
+        });
+        if !self.tools.is_empty() {
+            body["tools"] = json!(self.tools);
+        }
+        body
     }
 
     async fn intend(
@@ -316,17 +337,6 @@ impl From<LeaseError> for Ended {
 
 fn exhausted() -> Ended {
     Ended::Break(Break::Halt(Halt::Stopped(EXHAUSTED.to_owned())))
-}
-
-/// What a model is told that calls a tool which its agent does not have.
-fn unknown_tool(call: &Value) -> Value {
-    let name = call["function"]["name"].as_str().unwrap_or_default();
-    let name = printable(name, MAX_NAME_BYTES);
-    json!({
-        "role": "tool",
-        "tool_call_id": call["id"],
-        "content": format!("Error: there is no tool {name:?}."),
-    })
 }
 
 /// The output limit that makes a call of `required` credits one of `available`, where the output of so many tokens costs

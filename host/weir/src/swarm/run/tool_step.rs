@@ -1,0 +1,182 @@
+//! One call of a tool: intended, made, and what came of it written down.
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use weir_ledger::{AccountId, Credits};
+use weir_sandbox::printable;
+use weir_storage::ids::Hex;
+
+use super::Break;
+use super::agent::AgentLoop;
+use crate::swarm::store::{NewStep, Place, StepEnd};
+use crate::tools::{Call, CallRecord, CallStatus, Effect, Outcome};
+
+/// Calls of tools in one answer of a model.
+const MAX_CALLS: usize = 16;
+
+/// Bytes of a tool's name that are repeated to the model that calls it.
+const MAX_NAME_BYTES: usize = 64;
+
+/// What a model is told of a call that was begun by an executor which is gone.
+const UNCERTAIN: &str = "Error: the call was made, and its outcome is not known: it may have had its effect. It is not made \
+                         again by itself. Find out before you repeat it.";
+
+impl AgentLoop<'_, '_> {
+    /// What the model is told of a call that it asks for: now, or when the step was taken.
+    pub(super) async fn tool_step(
+        &mut self,
+        iteration: u32,
+        index: usize,
+        asked: &Value,
+    ) -> Result<String, Break> {
+        let function = &asked["function"];
+        let name = function["name"].as_str().unwrap_or_default();
+        if index >= MAX_CALLS {
+            return Ok(format!(
+                "Error: no more than {MAX_CALLS} calls are made at once; ask again."
+            ));
+        }
+        if !self.agent.tools.iter().any(|tool| tool.name == name) {
+            let name = printable(name, MAX_NAME_BYTES);
+            return Ok(format!("Error: there is no tool {name:?}."));
+        }
+        let place = Place {
+            agent: self.place,
+            iteration: iteration.into(),
+            ordinal: index as i64 + 1,
+        };
+        let known = self.running.step(place).cloned();
+        if let Some(output) = known.as_ref().and_then(|step| step.output.as_ref()) {
+            return Ok(output["content"].as_str().unwrap_or_default().to_owned());
+        }
+        self.running.look().await?;
+        let arguments = function["arguments"].as_str().unwrap_or_default();
+        let key = match known {
+            Some(step) if step.effect.as_deref() == Some(name_of(Effect::Unsafe)) => {
+                return self.uncertain(place, name).await;
+            }
+            Some(step) => step.idempotency_key,
+            None => self.intend_call(place, name, asked, arguments).await?,
+        };
+        let call = Call {
+            tool: name.to_owned(),
+            arguments: arguments.to_owned(),
+            account: AccountId(self.running.run.user_id.clone()),
+            webhook_urls: self.agent.webhook_urls.clone(),
+            integrations: self.agent.integrations.clone(),
+            credentials: Vec::new(),
+            idempotency_key: key,
+            deadline: self.running.deadline(),
+        };
+        let Outcome {
+            content,
+            failed,
+            record,
+        } = self.running.shop.tools.call(call).await;
+        let state = match (failed, record.status) {
+            (_, CallStatus::Blocked) => "blocked",
+            (true, CallStatus::Success) => "failed",
+            (false, CallStatus::Success) => "done",
+        };
+        let content = match failed {
+            true => format!("Error: {content}"),
+            false => content,
+        };
+        self.end_call(place, state, content, record).await
+    }
+
+    /// Notes that a call is about to be made. Returns what tells a repeat of it.
+    async fn intend_call(
+        &mut self,
+        place: Place,
+        name: &str,
+        asked: &Value,
+        arguments: &str,
+    ) -> Result<String, Break> {
+        let shop = self.running.shop;
+        let input_hash: [u8; 32] = Sha256::digest(format!("{name}\n{arguments}")).into();
+        let mut key = Sha256::new();
+        for part in [
+            &*self.running.run.id,
+            &format!("{place:?}"),
+            asked["id"].as_str().unwrap_or_default(),
+        ] {
+            key.update((part.len() as u64).to_be_bytes());
+            key.update(part);
+        }
+        key.update(input_hash);
+        let key = Hex(&key.finalize()).to_string();
+        let effect = shop.tools.effect(name, arguments, &self.agent.integrations);
+        let digest = shop
+            .tools
+            .describe(name)
+            .map(|tool| tool.digest.to_string());
+        let step = NewStep {
+            place,
+            input_hash,
+            effect: Some(name_of(effect)),
+            idempotency_key: &key,
+            output_limit: None,
+            component_digest: digest.as_deref(),
+        };
+        let lease = self.running.lease;
+        let mut write = lease.begin(&shop.store, shop.ledger.now()).await?;
+        write.intend(&step).await?;
+        write.commit().await?;
+        Ok(key)
+    }
+
+    /// The call was made before, once, and nobody knows what came of it.
+    async fn uncertain(&mut self, place: Place, name: &str) -> Result<String, Break> {
+        let record = CallRecord {
+            tool: name.to_owned(),
+            status: CallStatus::Success,
+            url: String::new(),
+            response_status: None,
+            latency_ms: 0.0,
+            blocked_reason: None,
+            digest: None,
+        };
+        self.end_call(place, "uncertain", UNCERTAIN.to_owned(), record)
+            .await
+    }
+
+    async fn end_call(
+        &mut self,
+        place: Place,
+        state: &str,
+        content: String,
+        record: CallRecord,
+    ) -> Result<String, Break> {
+        let shop = self.running.shop;
+        let end = StepEnd {
+            place,
+            state,
+            output: &json!({ "content": content, "record": record }),
+            credits: Credits::ZERO,
+            tokens_in: 0,
+            tokens_out: 0,
+        };
+        let mut told = json!(record);
+        told["execution_id"] = json!(self.running.run.id);
+        told["agent"] = json!(self.agent.name);
+        told["number"] = json!(self.place);
+        let lease = self.running.lease;
+        let mut write = lease.begin(&shop.store, shop.ledger.now()).await?;
+        write.end_step(&end).await?;
+        write.tell("tool_call", &told).await?;
+        write.commit().await?;
+        self.running.ended(&end);
+        shop.changes.tell();
+        Ok(content)
+    }
+}
+
+/// As steps keep it.
+fn name_of(effect: Effect) -> &'static str {
+    match effect {
+        Effect::Read => "read",
+        Effect::Idempotent => "idempotent",
+        Effect::Unsafe => "unsafe",
+    }
+}

@@ -799,6 +799,81 @@ fn plugin(served: &Served, arguments: &[&str]) -> (String, String, bool) {
     )
 }
 
+/// What the greeting names works as it stands, and nothing leaves this machine.
+#[test]
+fn a_swarm_runs_from_the_command_line_without_setup() {
+    let served = Served::start(&[]);
+    let url = served.url();
+    let swarm = |arguments: &[&str]| {
+        let arguments = [&["swarm"], arguments, &["--url", &url]].concat();
+        let output = run(served.folder.path(), &arguments);
+        (
+            text(&output.stdout),
+            text(&output.stderr),
+            output.status.success(),
+        )
+    };
+    let (content, lines, done) = swarm(&[
+        "run",
+        "--template",
+        "Content Pipeline",
+        "--context",
+        "Of rivers.",
+    ]);
+    assert!(done, "{lines}");
+    assert!(content.contains("Trends"), "{content}");
+    let mut lines = lines.lines();
+    for expected in [
+        "Trend Researcher: begins on demo",
+        "Trend Researcher: http_get http://127.0.0.1:",
+        "Trend Researcher: completed after 2 iterations",
+        "Blog Writer: begins on demo",
+        "Blog Writer: completed",
+        "Editor: begins on demo",
+        "Editor: completed",
+    ] {
+        let line = lines.next().unwrap_or_default();
+        assert!(line.starts_with(expected), "{line} is not {expected}");
+    }
+    let end = lines.next().expect("a last line").to_owned();
+    assert!(end.contains("completed: 3 of 3 agents"), "{end}");
+    let id = end.split(' ').next().expect("an id");
+
+    let (list, _, done) = swarm(&["list"]);
+    assert!(done && list.contains(id) && list.contains("3/3"), "{list}");
+    let (shown, _, done) = swarm(&["show", id]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+    assert!(
+        done && shown["agents"][0]["tool_calls"][0]["tool"] == "http_get",
+        "{shown}"
+    );
+    let (_, complaint, done) = swarm(&["cancel", id]);
+    assert!(done, "one that is over stays as it is: {complaint}");
+
+    std::fs::write(
+        served.folder.path().join("swarm.json"),
+        r#"{"swarm_id": "s", "agents": []}"#,
+    )
+    .expect("the folder can be written");
+    for (arguments, expected) in [
+        (
+            ["run", "--template", "Nothing"],
+            "there is no template \"Nothing\"; there are: Content Pipeline, ",
+        ),
+        (
+            ["run", "swarm.json", "--context=x"],
+            "INVALID_REQUEST: agents: ",
+        ),
+        (["run", "absent.json", "--context=x"], "absent.json"),
+    ] {
+        let (_, complaint, done) = swarm(&arguments);
+        assert!(
+            !done && complaint.contains(expected),
+            "{arguments:?}: {complaint}"
+        );
+    }
+}
+
 #[test]
 fn operators_swap_the_demo_adapter_from_the_command_line() {
     let served = Served::start(&[]);

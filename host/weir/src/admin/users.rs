@@ -187,21 +187,26 @@ pub async fn set_plan(
     Path(user_id): Path<String>,
     AdminBody(PlanChange { plan }): AdminBody<PlanChange>,
 ) -> Result<Json<UserItem>, ApiError> {
-    let now = ledger_time(&core).await?;
-    let grant = Grant {
-        id: OperationId(ids::operator_action_id()),
-        plan,
-        period: Period::monthly(now, now),
-        credits: plan.monthly_credits(),
-    };
-    let change = commit(&core, &user_id, Action::Grant(grant));
-    identity::users::change_plan(&core, &user_id, change).await?;
+    grant_month(&core, &user_id, plan).await?;
     let event = AuditEvent::PlanSet {
         user_id: user_id.clone(),
         plan: plan.name(),
     };
     core.audit.record_by(&actor, event);
     changed(&core, &user_id, true).await
+}
+
+/// Puts a user on a plan for a month from now.
+pub(crate) async fn grant_month(core: &Core, user_id: &str, plan: Plan) -> Result<(), ApiError> {
+    let now = ledger_time(core).await?;
+    let grant = Grant {
+        id: OperationId(ids::operator_action_id()),
+        plan,
+        period: Period::monthly(now, now),
+        credits: plan.monthly_credits(),
+    };
+    let change = commit(core, user_id, Action::Grant(grant));
+    identity::users::change_plan(core, user_id, change).await
 }
 
 /// `POST /admin/users/{user_id}/top-up`: gives a user credits that do not lapse; once, where the gift is named.

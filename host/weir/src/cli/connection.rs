@@ -451,7 +451,7 @@ pub(super) fn path(segments: &[&str], query: &[(&str, Option<String>)]) -> Strin
 }
 
 /// Where the configuration has a gateway listen, as seen from this machine.
-fn default_url(config: &Config) -> anyhow::Result<String> {
+pub(super) fn default_url(config: &Config) -> anyhow::Result<String> {
     let addresses = config.listen.resolve();
     let addresses = addresses.with_context(|| format!("`listen` is {}", config.listen))?;
     let address = addresses.first().copied();

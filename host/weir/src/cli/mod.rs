@@ -16,6 +16,7 @@ mod ledger;
 mod lockout;
 pub mod plugin;
 mod serve;
+mod swarm;
 mod table;
 mod token;
 mod user;
@@ -71,6 +72,8 @@ enum Command {
     /// Install, activate and look at plugins.
     #[command(subcommand)]
     Plugin(plugin::Command),
+    /// Run swarms of agents, and look at them.
+    Swarm(swarm::Arguments),
     /// Print the catalog in force: models, providers, prices, and what is left out.
     Catalog(catalog::Arguments),
     /// Try the guard that tools reach the outside through.
@@ -128,6 +131,7 @@ pub fn run() -> ExitCode {
         match arguments.command {
             Command::Serve(arguments) => serve::run(config, file, arguments).await,
             Command::Catalog(arguments) => catalog::run(config, arguments).await,
+            Command::Swarm(arguments) => swarm::run(config, arguments).await,
             Command::Key(command) => key::run(config, command).await,
             Command::Token(command) => token::run(config, command).await,
             Command::User(command) => user::run(config, command).await,

@@ -11,6 +11,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
 use crate::config::Config;
+use weir_ledger::{AccountId, Plan};
+
+use crate::admin::users;
 use crate::identity;
 use crate::plugins::bundled;
 use crate::server::settings::ListenAddress;
@@ -196,6 +199,17 @@ async fn greet(app: &App, address: SocketAddr) -> anyhow::Result<()> {
     let key = identity::development_key(app, DEV_USER)
         .await
         .context("making a key for development mode")?;
+    // Nobody pays here, and only paid plans have swarms.
+    let account = app
+        .ledger
+        .find_account(&AccountId(DEV_USER.to_owned()))
+        .await?;
+    if account.is_none_or(|account| account.plan == Plan::Free) {
+        let granted = users::grant_month(app, DEV_USER, Plan::Pro).await;
+        granted.map_err(|error| {
+            anyhow::anyhow!("putting {DEV_USER} on a plan: {}", error.message())
+        })?;
+    }
     let catalog = app.catalog.load();
     let model = catalog.model("demo").map(|model| &*model.id);
     let Some(model) = model.or_else(|| catalog.models().next().map(|model| &*model.id)) else {
@@ -206,7 +220,8 @@ async fn greet(app: &App, address: SocketAddr) -> anyhow::Result<()> {
         "weir is in development mode: it serves this machine only. Try it:\n\n  \
          curl http://{address}/v1/chat/completions -H 'Authorization: Bearer {key}' \
          -H 'Content-Type: application/json' \
-         -d '{{\"model\":\"{model}\",\"messages\":[{{\"role\":\"user\",\"content\":\"Hello, weir!\"}}]}}'\n",
+         -d '{{\"model\":\"{model}\",\"messages\":[{{\"role\":\"user\",\"content\":\"Hello, weir!\"}}]}}'\n\n  \
+         weir swarm run --template 'Content Pipeline'\n",
         key = key.expose(),
     );
     Ok(())

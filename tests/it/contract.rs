@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use tests::gateway::Builder;
+use tests::gateway::{Builder, copy_compiled_plugins};
 use tests::scripts::{citation, end, finish, opaque, start, text};
 use tests::stores::Postgres;
 use tests::{Answer, Client, Gateway, Reply, Upstream, chat, chunks, guests, patiently};
 use weir_sandbox::Digest;
 use weir_storage::Database;
-use weir_storage::secrets::{SecretUrl, create_private_folder};
+use weir_storage::secrets::SecretUrl;
 
 use crate::cli::{run, text as said};
 
@@ -1165,7 +1165,7 @@ async fn a_component_that_describes_itself_otherwise_than_where_it_was_installed
 // Nodes
 
 /// Work for the compiler: some seconds of it.
-const MANY_FUNCTIONS: usize = 20_000;
+const MANY_FUNCTIONS: usize = 12_000;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_compiles_for_one_slot_hears_of_changes_of_others() {
@@ -1177,11 +1177,11 @@ async fn a_node_that_compiles_for_one_slot_hears_of_changes_of_others() {
             .guest("big", &guests::answering("aa"), None)
     };
     let first = node().start().await;
+    let big = guests::with_functions(MANY_FUNCTIONS);
+    let digest = Digest::of(&big);
     // Its own folder of compiled code: it has to compile what the other one has compiled already.
     let folder = tempfile::tempdir().expect("a folder");
-    for path in ["data", "data/cache", "data/cache/plugins"] {
-        create_private_folder(&folder.path().join(path)).expect("the folder can be written");
-    }
+    copy_compiled_plugins(&folder.path().join("data"), &digest);
     let second = node().folder(folder).sharing_secrets_of(&first);
     let second = second.start().await;
     let admin = first.admin("olivia").await;
@@ -1199,8 +1199,7 @@ async fn a_node_that_compiles_for_one_slot_hears_of_changes_of_others() {
         serves(letters).await;
     }
 
-    let big = guests::with_functions(MANY_FUNCTIONS);
-    let digest = Value::from(Digest::of(&big).to_string());
+    let digest = Value::from(digest.to_string());
     let path = "/admin/plugins/big?activate=true";
     let answer = admin.put_component(path, &big).await;
     assert_eq!(answer.json()["active"], true, "{}", answer.text());

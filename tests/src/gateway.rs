@@ -27,6 +27,7 @@ use weir::server::{self, AdminSocket, Listeners};
 use weir::swarm::executor::Executor;
 use weir::swarm::{executor_at, start_executor};
 use weir_ledger::{AccountId, Action, Credits, OperationId, TopUp};
+use weir_sandbox::Digest;
 use weir_sandbox::compiler::Compiler;
 use weir_storage::clock::{Clock, ManualClock, Millis};
 use weir_storage::secrets::{SecretUrl, create_private_folder};
@@ -560,13 +561,29 @@ async fn listen(address: &ListenAddress) -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
+/// Where tests keep what they have compiled.
+const COMPILED_PLUGINS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/test-plugins");
+
+/// Gives a gateway what tests have compiled so far, in a folder of its own, but for one component.
+pub fn copy_compiled_plugins(data: &Path, except: &Digest) {
+    let own = data.join("cache/plugins");
+    for folder in [data, &data.join("cache"), &own] {
+        create_private_folder(folder).expect("the folder can be written");
+    }
+    let except = except.to_string();
+    for file in std::fs::read_dir(COMPILED_PLUGINS).expect("some are compiled") {
+        let file = file.expect("it can be read").path();
+        let name = file.file_name().expect("a name").to_string_lossy();
+        if name.ends_with(".cwasm") && !name.starts_with(&except) {
+            std::fs::copy(&file, own.join(&*name)).expect("a copy");
+        }
+    }
+}
+
 /// Has a gateway use the compiled plugins of other tests: compiling takes longer than most tests. What
 /// is tested about that cache is tested with a folder of its own.
 pub fn share_compiled_plugins(data: &Path) {
-    let shared = Path::new(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../target/test-plugins"
-    ));
+    let shared = Path::new(COMPILED_PLUGINS);
     create_private_folder(shared).expect("the target folder can be written");
     create_private_folder(&data.join("keys")).expect("the folder can be written");
     create_private_folder(&data.join("cache")).expect("the folder can be written");

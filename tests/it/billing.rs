@@ -65,7 +65,7 @@ async fn available(gateway: &Gateway) -> i64 {
 }
 
 /// Waits for all work, and looks whether the books are in order and nothing is held.
-async fn is_settled(gateway: &Gateway) {
+pub(crate) async fn is_settled(gateway: &Gateway) {
     patiently(async {
         while !gateway.app().tasks.is_empty() {
             tokio::task::yield_now().await;

@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 use tests::client::patiently;
 use tests::{Client, Gate, Gateway, Reply, Upstream};
 
+use crate::swarms::gateway;
+
 /// A model's answer that calls a tool.
 fn calls(tool: &str, arguments: &Value) -> Reply {
     let function = json!({ "name": tool, "arguments": arguments.to_string() });
@@ -54,12 +56,7 @@ fn told(upstream: &Upstream) -> Value {
 #[tokio::test]
 async fn what_a_tool_answers_goes_back_to_the_model_and_is_kept() {
     let upstream = Upstream::start().await;
-    let gateway = Gateway::builder()
-        .swarms()
-        .upstream("scripted", &upstream)
-        .start()
-        .await;
-    gateway.set_plan("pro").await;
+    let gateway = gateway(&upstream).await;
     let client = gateway.client();
     let tool = gateway.app().tools.describe("http_get").expect("the tool");
     let (_, page) = tool
@@ -121,12 +118,7 @@ async fn what_a_tool_answers_goes_back_to_the_model_and_is_kept() {
 #[tokio::test]
 async fn a_call_that_is_refused_is_told_to_the_model_and_the_agent_goes_on() {
     let upstream = Upstream::start().await;
-    let gateway = Gateway::builder()
-        .swarms()
-        .upstream("scripted", &upstream)
-        .start()
-        .await;
-    gateway.set_plan("pro").await;
+    let gateway = gateway(&upstream).await;
     let client = gateway.client();
     upstream
         .will(calls(

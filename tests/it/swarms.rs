@@ -7,9 +7,10 @@ use tests::gateway::USER;
 use tests::{Answer, Client, Gate, Gateway, Reply, Upstream};
 use weir::identity::dev_issuer::DevAudience;
 use weir_ledger::AccountId;
-use weir_ledger::verify::verify;
 
-async fn gateway(upstream: &Upstream) -> Gateway {
+use crate::billing::is_settled;
+
+pub(crate) async fn gateway(upstream: &Upstream) -> Gateway {
     let builder = Gateway::builder().swarms().upstream("scripted", upstream);
     let gateway = builder.start().await;
     gateway.set_plan("pro").await;
@@ -68,19 +69,6 @@ async fn available(gateway: &Gateway) -> i64 {
     let account = gateway.app().ledger.find_account(&user).await;
     let account = account.expect("an answer").expect("an account");
     account.available().total().micro()
-}
-
-/// Nothing is held, and the books are in order.
-async fn is_settled(gateway: &Gateway) {
-    let app = gateway.app();
-    let violations = verify(&app.database, app.clock.now()).await;
-    assert_eq!(violations.expect("an answer"), []);
-    let open: i64 =
-        sqlx::query_scalar("SELECT CAST(COUNT(*) AS BIGINT) FROM holds WHERE expired_at IS NULL")
-            .fetch_one(app.database.reader())
-            .await
-            .expect("an answer");
-    assert_eq!(open, 0, "holds are open");
 }
 
 fn micro(credits: &Value) -> i64 {

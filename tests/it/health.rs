@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use tests::{Client, Gate, Gateway, Reply, Upstream, chat, patiently};
 use weir::config::Config;
 use weir_storage::Database;
@@ -32,6 +33,34 @@ async fn a_gateway_without_its_database_is_alive_and_not_ready() {
         .chat("demo", "Hello")
         .await
         .error(503, "STORE_UNAVAILABLE");
+}
+
+#[tokio::test]
+async fn a_request_waits_for_its_database_as_long_as_the_settings_say() {
+    let hurried = "[stores]\nacquire_ms = 1\nstatement_ms = 1000\n";
+    let hurried = Gateway::builder().tables(hurried).start().await;
+    let make_key = async |user: &Client| user.post("/api-keys", &json!({"name": "another"})).await;
+    let known = async |gateway: &Gateway| {
+        let user = gateway.web("wilma");
+        assert_eq!(user.get("/api-keys").await.status, 200);
+        user
+    };
+    let user = known(&hurried).await;
+    let writer = hurried.app().database.begin().await;
+    make_key(&user).await.error(503, "STORE_UNAVAILABLE");
+    drop(writer);
+
+    // Longer than it would unless it was told to.
+    let patient = Gateway::start().await;
+    let user = known(&patient).await;
+    let writer = patient.app().database.begin().await;
+    let made = make_key(&user);
+    let released = async {
+        tokio::time::sleep(Duration::from_millis(1_200)).await;
+        drop(writer);
+    };
+    let (made, ()) = tokio::join!(made, released);
+    assert_eq!(made.status, 201, "{}", made.text());
 }
 
 /// Waits until a gateway is not ready, and returns why.

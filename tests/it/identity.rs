@@ -936,6 +936,7 @@ async fn without_the_cache_nobody_is_let_in_and_nothing_is_asked_upstream() {
         .redis(&redis.url())
         .settings("internal_listen = \"127.0.0.1:0\"")
         .upstream("scripted", &upstream)
+        .impatient()
         .start()
         .await;
     assert_eq!(gateway.client().get("/models").await.status, 200);

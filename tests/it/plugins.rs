@@ -677,7 +677,7 @@ async fn a_charge_names_the_component_and_operators_see_what_each_has_done() {
 async fn a_swap_on_one_node_serves_on_the_others_and_one_that_was_down_catches_up() {
     let redis = Redis::start();
     let url = Postgres::shared().create_database().await;
-    let node = || greeter().postgres(&url).redis(&redis.url());
+    let node = || greeter().postgres(&url).redis(&redis.url()).impatient();
     let first = node().start().await;
     let second = node().sharing_secrets_of(&first).start().await;
     let third = node().sharing_secrets_of(&first).start().await;

@@ -901,7 +901,7 @@ async fn no_error_log_or_debug_output_holds_a_password() {
         wrong(&redis.url(), "redis://:", "redis://nobody:"),
         wrong(&redis.url(), "127.0.0.1", "[nowhere"),
     ] {
-        let error = Cache::open(Some(&url), &Clock::System)
+        let error = Cache::open(Some(&url), &Clock::System, Cache::TIMEOUT)
             .await
             .expect_err("it cannot be opened");
         said.push(format!("{error:#} {error:?}"));
@@ -920,7 +920,7 @@ async fn no_error_log_or_debug_output_holds_a_password() {
 }
 
 async fn open_cache(redis: &Redis) -> Cache {
-    Cache::open(Some(&redis.url()), &Clock::System)
+    Cache::open(Some(&redis.url()), &Clock::System, Cache::TIMEOUT)
         .await
         .unwrap_or_else(|error| panic!("{error:#}"))
 }

@@ -384,6 +384,12 @@ impl Builder {
         self
     }
 
+    /// Has it wait for its stores no longer than gateways do unless they are told to, in a test that takes one away.
+    #[must_use]
+    pub fn impatient(self) -> Self {
+        self.tables("[stores]\n")
+    }
+
     /// The configuration that these settings make.
     pub fn config(&self) -> Config {
         // Tests ask more often than people; those that are about limits set their own.
@@ -398,6 +404,12 @@ impl Builder {
         } else {
             "[plugins]\nquarantine_traps = 0\n"
         };
+        // A machine that is busy with other tests is no outage.
+        let stores = if self.tables.contains("[stores]") {
+            ""
+        } else {
+            "[stores]\nacquire_ms = 30000\nstatement_ms = 30000\ncache_ms = 30000\n"
+        };
         // Outside development it is there only where it is configured.
         let is_named = self.tables.contains("[providers.demo]");
         let demo = match self.settings.contains("dev = false") && !is_named {
@@ -405,7 +417,7 @@ impl Builder {
             false => "",
         };
         let toml = format!(
-            "listen = \"127.0.0.1:0\"\ndata_dir = {:?}\n{}\n{}\n{rates}{quarantine}{demo}",
+            "listen = \"127.0.0.1:0\"\ndata_dir = {:?}\n{}\n{}\n{rates}{quarantine}{stores}{demo}",
             self.folder.path().join("data"),
             self.settings,
             self.tables

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use sqlx::{Connection, Executor};
 use weir_storage::clock::{Clock, ManualClock};
+use weir_storage::database::Timeouts;
 use weir_storage::secrets::SecretUrl;
 use weir_storage::{Cache, Database};
 
@@ -140,12 +141,16 @@ impl Stores {
         };
         let clock = time.clone().map_or(Clock::System, Clock::Manual);
         let redis_url = redis.as_ref().map(Redis::url);
+        // A machine that is busy with other tests is no outage.
+        let patient = Timeouts {
+            acquire: PATIENCE,
+            statement: PATIENCE,
+        };
         Self {
-            database: Database::open(&url)
+            database: Database::open_with(&url, patient)
                 .await
                 .unwrap_or_else(|error| panic!("{error:#}")),
-            // A machine that is busy with other tests is no outage.
-            cache: Cache::open_with(redis_url.as_ref(), &clock, PATIENCE)
+            cache: Cache::open(redis_url.as_ref(), &clock, PATIENCE)
                 .await
                 .unwrap_or_else(|error| panic!("{error:#}")),
             time,

@@ -1,6 +1,7 @@
 //! `App`: everything that requests share, and how it is put together.
 
 mod prepared;
+pub mod stores;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -141,8 +142,8 @@ impl Core {
         let clock = Clock::System;
         let database_url = config.database_url();
         let (database, cache) = tokio::join!(
-            Database::open(&database_url),
-            Cache::open(config.redis_url.as_ref(), &clock)
+            Database::open_with(&database_url, config.stores.database()),
+            Cache::open(config.redis_url.as_ref(), &clock, config.stores.cache())
         );
         let database = database?;
         Ok(Self {
@@ -180,8 +181,8 @@ impl App {
         // What is wrong with the configuration is said at once, whatever the stores do.
         let (prepared, database, cache) = tokio::try_join!(
             Prepared::of(&config, bundled, &clock, compiler),
-            Database::open(&database_url),
-            Cache::open(config.redis_url.as_ref(), &clock),
+            Database::open_with(&database_url, config.stores.database()),
+            Cache::open(config.redis_url.as_ref(), &clock, config.stores.cache()),
         )?;
         let Prepared {
             plugins,

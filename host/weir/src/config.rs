@@ -22,6 +22,7 @@ use ipnet::IpNet;
 use serde::de::{self, DeserializeOwned};
 use serde::{Deserialize, Deserializer};
 
+use crate::app::stores::StoreSettings;
 use crate::catalog::CatalogSettings;
 use crate::catalog::config::{ModelConfig, ProviderConfig};
 use crate::cors::Origin;
@@ -87,6 +88,9 @@ pub struct Config {
     /// development mode: one of this node's own, in the data folder.
     #[serde(default)]
     pub sealing_keys: Vec<SealingKeySettings>,
+    /// How long requests wait for the database and the cache.
+    #[serde(default)]
+    pub stores: StoreSettings,
     /// Whether the built-in providers and models are there beside those configured. Default `true`.
     #[serde(default = "yes")]
     pub default_catalog: bool,

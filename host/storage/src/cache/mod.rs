@@ -195,13 +195,11 @@ pub enum Cached {
 pub struct Absence(u64);
 
 impl Cache {
-    /// Opens the cache: Redis if there is a URL, which must answer.
-    pub async fn open(redis_url: Option<&SecretUrl>, clock: &Clock) -> anyhow::Result<Self> {
-        Self::open_with(redis_url, clock, redis::TIMEOUT).await
-    }
+    /// How long is waited for each of Redis's answers, unless somebody says otherwise.
+    pub const TIMEOUT: Duration = redis::TIMEOUT;
 
-    /// The same, for those who wait longer or less long for each of Redis's answers.
-    pub async fn open_with(
+    /// Opens the cache: Redis if there is a URL, which must answer. `timeout`: how long is waited for each of its answers.
+    pub async fn open(
         redis_url: Option<&SecretUrl>,
         clock: &Clock,
         timeout: Duration,

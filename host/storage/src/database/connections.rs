@@ -7,6 +7,7 @@
 use std::future::Future;
 use std::io;
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
@@ -15,8 +16,8 @@ use sqlx::any::{AnyQueryResult, AnyRow, AnyStatement, AnyTypeInfo};
 use sqlx::pool::PoolConnection;
 use sqlx::{Any, AnyConnection, AnyPool, Either, Execute, Executor, SqlSafeStr, SqlStr};
 
+use super::Timeouts;
 use super::write_turn::{WriteTurn, WriteTurnGuard};
-use super::{ACQUIRE_TIMEOUT, STATEMENT_TIMEOUT};
 
 /// A pool of connections; `&Connections` is an executor. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -24,12 +25,14 @@ pub struct Connections {
     pool: AnyPool,
     /// What must be had to use them, in SQLite.
     turn: Option<WriteTurn>,
+    timeouts: Timeouts,
 }
 
 /// A transaction; `&mut Transaction` is an executor. Rolled back when dropped, before the turn goes on.
 #[derive(Debug)]
 pub struct Transaction {
     inner: sqlx::Transaction<'static, Any>,
+    timeout: Duration,
     _turn: Option<WriteTurnGuard>,
 }
 
@@ -38,12 +41,16 @@ pub struct Transaction {
 pub struct Snapshot(Transaction);
 
 impl Connections {
-    pub(super) fn new(pool: AnyPool, turn: Option<WriteTurn>) -> Self {
-        Self { pool, turn }
+    pub(super) fn new(pool: AnyPool, turn: Option<WriteTurn>, timeouts: Timeouts) -> Self {
+        Self {
+            pool,
+            turn,
+            timeouts,
+        }
     }
 
     pub(super) async fn begin(&self, statement: &'static str) -> sqlx::Result<Transaction> {
-        in_time(self.begin_patiently(statement)).await
+        in_time(self.timeouts.statement, self.begin_patiently(statement)).await
     }
 
     pub(super) async fn snapshot(&self, statement: &'static str) -> sqlx::Result<Snapshot> {
@@ -55,6 +62,7 @@ impl Connections {
         let statement = Some(statement.into_sql_str());
         Ok(Transaction {
             inner: sqlx::Transaction::begin(connection, statement).await?,
+            timeout: self.timeouts.statement,
             _turn: turn,
         })
     }
@@ -68,7 +76,7 @@ impl Connections {
             };
             Ok((turn, self.pool.acquire().await?))
         };
-        tokio::time::timeout(ACQUIRE_TIMEOUT, acquired)
+        tokio::time::timeout(self.timeouts.acquire, acquired)
             .await
             .unwrap_or(Err(sqlx::Error::PoolTimedOut))
     }
@@ -85,7 +93,7 @@ impl Connections {
 impl Transaction {
     /// Commits. After an error it may have been committed or not: the answer was lost, not the deed.
     pub async fn commit(self) -> sqlx::Result<()> {
-        in_time(self.inner.commit()).await
+        in_time(self.timeout, self.inner.commit()).await
     }
 }
 
@@ -111,8 +119,11 @@ impl DerefMut for Snapshot {
 }
 
 /// A time-out is an I/O error to the caller, as a lost connection would be.
-async fn in_time<T>(statement: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
-    match tokio::time::timeout(STATEMENT_TIMEOUT, statement).await {
+async fn in_time<T>(
+    timeout: Duration,
+    statement: impl Future<Output = sqlx::Result<T>>,
+) -> sqlx::Result<T> {
+    match tokio::time::timeout(timeout, statement).await {
         Ok(outcome) => outcome,
         Err(_) => Err(sqlx::Error::Io(io::Error::new(
             io::ErrorKind::TimedOut,
@@ -126,9 +137,10 @@ type Step = Either<AnyQueryResult, AnyRow>;
 /// All rows are read before the first one is handed on: the time-out is for the database and not for
 /// what the caller does between two rows.
 fn steps<'e>(
+    timeout: Duration,
     statement: impl Future<Output = sqlx::Result<Vec<Step>>> + Send + 'e,
 ) -> BoxStream<'e, sqlx::Result<Step>> {
-    stream::once(in_time(statement))
+    stream::once(in_time(timeout, statement))
         .map_ok(|steps| stream::iter(steps.into_iter().map(Ok)))
         .try_flatten()
         .boxed()
@@ -142,7 +154,7 @@ impl<'c> Executor<'c> for &'c Connections {
         'c: 'e,
         E: 'q + Execute<'q, Any>,
     {
-        steps(async move {
+        steps(self.timeouts.statement, async move {
             let (_turn, mut connection) = self.acquire().await?;
             connection.fetch_many(query).try_collect().await
         })
@@ -153,7 +165,7 @@ impl<'c> Executor<'c> for &'c Connections {
         'c: 'e,
         E: 'q + Execute<'q, Any>,
     {
-        Box::pin(in_time(async move {
+        Box::pin(in_time(self.timeouts.statement, async move {
             let (_turn, mut connection) = self.acquire().await?;
             connection.fetch_optional(query).await
         }))
@@ -167,7 +179,7 @@ impl<'c> Executor<'c> for &'c Connections {
     where
         'c: 'e,
     {
-        Box::pin(in_time(async move {
+        Box::pin(in_time(self.timeouts.statement, async move {
             let (_turn, mut connection) = self.acquire().await?;
             connection.prepare_with(sql, parameters).await
         }))
@@ -182,7 +194,7 @@ impl<'c> Executor<'c> for &'c mut Transaction {
         'c: 'e,
         E: 'q + Execute<'q, Any>,
     {
-        steps((*self.inner).fetch_many(query).try_collect())
+        steps(self.timeout, (*self.inner).fetch_many(query).try_collect())
     }
 
     fn fetch_optional<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, sqlx::Result<Option<AnyRow>>>
@@ -190,7 +202,7 @@ impl<'c> Executor<'c> for &'c mut Transaction {
         'c: 'e,
         E: 'q + Execute<'q, Any>,
     {
-        Box::pin(in_time((*self.inner).fetch_optional(query)))
+        Box::pin(in_time(self.timeout, (*self.inner).fetch_optional(query)))
     }
 
     fn prepare_with<'e>(
@@ -201,6 +213,9 @@ impl<'c> Executor<'c> for &'c mut Transaction {
     where
         'c: 'e,
     {
-        Box::pin(in_time((*self.inner).prepare_with(sql, parameters)))
+        Box::pin(in_time(
+            self.timeout,
+            (*self.inner).prepare_with(sql, parameters),
+        ))
     }
 }

@@ -30,11 +30,24 @@ pub use self::time::DatabaseClock;
 pub use self::write_turn::{Native, WriteTurn};
 use crate::secrets::SecretUrl;
 
-/// How long a request waits for a connection. sqlx would wait for 30 s.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(250);
+/// How long requests wait for a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// For a connection. sqlx would wait for 30 s.
+    pub acquire: Duration,
+    /// For a statement, the wait for a connection included.
+    pub statement: Duration,
+}
 
-/// How long a statement may take, the wait for a connection included.
-const STATEMENT_TIMEOUT: Duration = Duration::from_secs(1);
+impl Default for Timeouts {
+    /// 250 ms and 1 s.
+    fn default() -> Self {
+        Self {
+            acquire: Duration::from_millis(250),
+            statement: Duration::from_secs(1),
+        }
+    }
+}
 
 /// How long a connection may take when the database is opened. Nobody waits for it as a request would,
 /// and one given up early would be begun anew, for ever where connecting is slow.
@@ -79,10 +92,15 @@ impl Database {
     /// `sqlite:PATH` is a file, made if it is not there; `sqlite::memory:` lives as long as this does;
     /// `postgres://USER:PASSWORD@HOST/NAME` is a database that exists.
     pub async fn open(url: &SecretUrl) -> anyhow::Result<Self> {
+        Self::open_with(url, Timeouts::default()).await
+    }
+
+    /// The same, for those who wait longer or less long.
+    pub async fn open_with(url: &SecretUrl, timeouts: Timeouts) -> anyhow::Result<Self> {
         sqlx::any::install_default_drivers();
         match SqlDialect::of(url)? {
-            SqlDialect::Sqlite => sqlite::open(url).await,
-            SqlDialect::Postgres => postgres::open(url).await,
+            SqlDialect::Sqlite => sqlite::open(url, timeouts).await,
+            SqlDialect::Postgres => postgres::open(url, timeouts).await,
         }
         .with_context(|| format!("opening the database {url}"))
     }

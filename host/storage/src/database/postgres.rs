@@ -1,6 +1,7 @@
 //! PostgreSQL: a pool to read with, a pool to write with, and what the server enforces for us.
 
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -8,7 +9,7 @@ use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::{AnyConnection, AnyPool, Connection, Executor};
 
 use super::{
-    Connections, Database, Migrations, START_TIMEOUT, STATEMENT_TIMEOUT, SqlDialect, migrate, warm,
+    Connections, Database, Migrations, START_TIMEOUT, SqlDialect, Timeouts, migrate, warm,
 };
 use crate::secrets::SecretUrl;
 
@@ -28,8 +29,13 @@ const TRUSTED: Duration = Duration::from_secs(1);
 /// The server gives up on a statement when we do, so that what was abandoned does not go on, and on a
 /// transaction whose process is gone, so that its row locks do not stay. What it merely remarks, such as that a table is
 /// there already, nobody needs to read.
-const SESSION: &str = "SET client_min_messages = warning; SET statement_timeout = 1000; \
-                       SET idle_in_transaction_session_timeout = 5000";
+fn session(statement: Duration) -> String {
+    format!(
+        "SET client_min_messages = warning; SET statement_timeout = {}; \
+         SET idle_in_transaction_session_timeout = 5000",
+        statement.as_millis()
+    )
+}
 
 /// Parameters that sqlx understands. It logs others with their values, which may be secrets in a name
 /// mistyped.
@@ -54,18 +60,18 @@ const PARAMETERS: &[&str] = &[
     "user",
 ];
 
-pub(super) async fn open(url: &SecretUrl) -> anyhow::Result<Database> {
+pub(super) async fn open(url: &SecretUrl, timeouts: Timeouts) -> anyhow::Result<Database> {
     let options = connect_options(url)?;
     wait_for_server(&options).await?;
-    let writer = pool(WRITERS, false).connect_lazy_with(options.clone());
-    let reader = pool(READERS, true).connect_lazy_with(options);
+    let writer = pool(WRITERS, false, timeouts.statement).connect_lazy_with(options.clone());
+    let reader = pool(READERS, true, timeouts.statement).connect_lazy_with(options);
     migrate_patiently(&writer).await?;
     warm(&writer, KEPT_WARM as usize).await?;
     warm(&reader, KEPT_WARM as usize).await?;
     Ok(Database {
         dialect: SqlDialect::Postgres,
-        reader: Connections::new(reader, None),
-        writer: Connections::new(writer, None),
+        reader: Connections::new(reader, None, timeouts),
+        writer: Connections::new(writer, None, timeouts),
         turn: None,
         checkpoints: None,
     })
@@ -144,14 +150,16 @@ fn connect_options(url: &SecretUrl) -> anyhow::Result<AnyConnectOptions> {
     Ok(parsed.as_str().parse()?)
 }
 
-fn pool(connections: u32, read_only: bool) -> AnyPoolOptions {
+fn pool(connections: u32, read_only: bool, statement: Duration) -> AnyPoolOptions {
+    let session: Arc<str> = session(statement).into();
     AnyPoolOptions::new()
         .min_connections(KEPT_WARM)
         .max_connections(connections)
         .acquire_timeout(START_TIMEOUT)
         .after_connect(move |connection, _| {
+            let session = session.clone();
             Box::pin(async move {
-                connection.execute(SESSION).await?;
+                connection.execute(sqlx::AssertSqlSafe(session)).await?;
                 if read_only {
                     let read_only = "SET default_transaction_read_only = on";
                     connection.execute(read_only).await?;
@@ -170,9 +178,9 @@ fn pool(connections: u32, read_only: bool) -> AnyPoolOptions {
         })
         // sqlx waits for a used connection's last answer before it is free again, without end. One that
         // was cut off would be missing from the pool for as long as TCP waits.
-        .after_release(|connection, _| {
+        .after_release(move |connection, _| {
             Box::pin(async move {
-                tokio::time::timeout(STATEMENT_TIMEOUT, connection.ping())
+                tokio::time::timeout(statement, connection.ping())
                     .await
                     .unwrap_or(Err(sqlx::Error::PoolTimedOut))?;
                 Ok(true)

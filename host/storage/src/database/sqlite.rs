@@ -15,7 +15,8 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Connections, Database, Migrations, START_TIMEOUT, SqlDialect, WriteTurn, migrate, warm,
+    Connections, Database, Migrations, START_TIMEOUT, SqlDialect, Timeouts, WriteTurn, migrate,
+    warm,
 };
 use crate::file_lock::FileLock;
 use crate::secrets::SecretUrl;
@@ -42,7 +43,7 @@ const CHECKPOINT_EVERY: Duration = Duration::from_secs(2);
 /// readers that overlap without a gap keep it from being begun anew.
 const LOG_PAGES: i64 = 16 << 10;
 
-pub(super) async fn open(url: &SecretUrl) -> anyhow::Result<Database> {
+pub(super) async fn open(url: &SecretUrl, timeouts: Timeouts) -> anyhow::Result<Database> {
     let file = file_of(url);
     let in_memory = file.is_none().then(in_memory_name);
     let options = connect_options(url, in_memory.as_deref())?;
@@ -66,21 +67,28 @@ pub(super) async fn open(url: &SecretUrl) -> anyhow::Result<Database> {
         }
     };
     drop(connection);
-    let turn = WriteTurn::new(open_native(&path, in_memory.is_some())?);
+    let native = open_native(&path, in_memory.is_some())?;
+    let turn = WriteTurn::new(native, timeouts.acquire);
     let (reader, checkpoints) = if file.is_some() {
         let reader = pool(READERS, READER).connect_lazy_with(options.clone());
         warm(&reader, 1).await?;
         let checkpoints = pool(1, CHECKPOINTER).connect_lazy_with(options);
         let checkpoints = Checkpoints::start(checkpoints, turn.clone());
-        (Connections::new(reader, None), Some(checkpoints.into()))
+        (
+            Connections::new(reader, None, timeouts),
+            Some(checkpoints.into()),
+        )
     } else {
         // Without a log, whoever reads keeps others from writing, too.
-        (Connections::new(writer.clone(), Some(turn.clone())), None)
+        (
+            Connections::new(writer.clone(), Some(turn.clone()), timeouts),
+            None,
+        )
     };
     Ok(Database {
         dialect: SqlDialect::Sqlite,
         reader,
-        writer: Connections::new(writer, Some(turn.clone())),
+        writer: Connections::new(writer, Some(turn.clone()), timeouts),
         turn: Some(turn),
         checkpoints,
     })

@@ -8,14 +8,16 @@
 //! through sqlx, or on it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{Mutex, OwnedMappedMutexGuard, OwnedMutexGuard};
 
-use super::ACQUIRE_TIMEOUT;
-
 /// The turn. Cheap to clone. Without a connection once the database is closed.
 #[derive(Debug, Clone)]
-pub struct WriteTurn(Arc<Mutex<Option<rusqlite::Connection>>>);
+pub struct WriteTurn {
+    connection: Arc<Mutex<Option<rusqlite::Connection>>>,
+    timeout: Duration,
+}
 
 /// The turn while somebody has it.
 pub(super) type WriteTurnGuard = OwnedMutexGuard<Option<rusqlite::Connection>>;
@@ -24,18 +26,22 @@ pub(super) type WriteTurnGuard = OwnedMutexGuard<Option<rusqlite::Connection>>;
 pub type Native = OwnedMappedMutexGuard<Option<rusqlite::Connection>, rusqlite::Connection>;
 
 impl WriteTurn {
-    pub(super) fn new(native: rusqlite::Connection) -> Self {
-        Self(Arc::new(Mutex::new(Some(native))))
+    /// `timeout`: how long is waited for [`Self::native`].
+    pub(super) fn new(native: rusqlite::Connection, timeout: Duration) -> Self {
+        Self {
+            connection: Arc::new(Mutex::new(Some(native))),
+            timeout,
+        }
     }
 
     /// Waits for the turn, to use sqlx.
     pub(super) async fn take(&self) -> WriteTurnGuard {
-        self.0.clone().lock_owned().await
+        self.connection.clone().lock_owned().await
     }
 
     /// Waits for the turn and the connection, no longer than for one of sqlx's.
     pub async fn native(&self) -> sqlx::Result<Native> {
-        let turn = tokio::time::timeout(ACQUIRE_TIMEOUT, self.take()).await;
+        let turn = tokio::time::timeout(self.timeout, self.take()).await;
         let turn = turn.map_err(|_| sqlx::Error::PoolTimedOut)?;
         OwnedMutexGuard::try_map(turn, Option::as_mut).map_err(|_| sqlx::Error::PoolClosed)
     }

@@ -118,7 +118,7 @@ struct InProcess {
 }
 
 enum Running {
-    Core(Core),
+    Core(Box<Core>),
     App(App),
 }
 
@@ -361,7 +361,7 @@ impl InProcess {
                 let core = Core::open(config).await?;
                 Ok(Self {
                     routes: router::without_gateway(core.clone()),
-                    running: Running::Core(core),
+                    running: Running::Core(Box::new(core)),
                     _working: working,
                 })
             }

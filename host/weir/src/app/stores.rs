@@ -1,0 +1,51 @@
+//! How long requests wait for the database and the cache: `[stores]`.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use serde::Deserialize;
+use weir_storage::cache::Cache;
+use weir_storage::database::Timeouts;
+
+/// How long requests wait for the database and the cache: `[stores]`. A request that waits in vain is answered 503, with
+/// when to try again.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StoreSettings {
+    /// Milliseconds to a connection, or to the turn to write in SQLite. Default 250.
+    pub acquire_ms: NonZeroU64,
+    /// Milliseconds to a statement's answer, the wait for a connection included. Default 1,000.
+    pub statement_ms: NonZeroU64,
+    /// Milliseconds to each of Redis's answers. Default 250.
+    pub cache_ms: NonZeroU64,
+}
+
+impl Default for StoreSettings {
+    fn default() -> Self {
+        let Timeouts { acquire, statement } = Timeouts::default();
+        let ms = |time: Duration| {
+            let ms = u64::try_from(time.as_millis()).expect("a small number");
+            NonZeroU64::new(ms).expect("not zero")
+        };
+        Self {
+            acquire_ms: ms(acquire),
+            statement_ms: ms(statement),
+            cache_ms: ms(Cache::TIMEOUT),
+        }
+    }
+}
+
+impl StoreSettings {
+    /// On the database.
+    pub fn database(&self) -> Timeouts {
+        Timeouts {
+            acquire: Duration::from_millis(self.acquire_ms.get()),
+            statement: Duration::from_millis(self.statement_ms.get()),
+        }
+    }
+
+    /// On the cache.
+    pub fn cache(&self) -> Duration {
+        Duration::from_millis(self.cache_ms.get())
+    }
+}

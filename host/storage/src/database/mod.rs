@@ -51,7 +51,7 @@ impl Default for Timeouts {
 
 /// How long a connection may take when the database is opened. Nobody waits for it as a request would,
 /// and one given up early would be begun anew, for ever where connecting is slow.
-const START_TIMEOUT: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Number, name and SQL of each migration, in order; `build.rs` makes the lists.
 type Migrations = [(i64, &'static str, &'static str)];

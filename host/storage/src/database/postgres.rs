@@ -19,6 +19,9 @@ const MIGRATIONS: &Migrations = include!(concat!(env!("OUT_DIR"), "/migrations_p
 const READERS: u32 = 8;
 const WRITERS: u32 = 8;
 
+/// How long a server that refuses connections may take to start.
+const SERVER_STARTS_WITHIN: Duration = Duration::from_secs(10);
+
 /// Connections of each pool that are there before they are needed.
 const KEPT_WARM: u32 = 2;
 
@@ -86,7 +89,7 @@ pub(super) async fn probe(url: &SecretUrl) -> anyhow::Result<String> {
 /// Waits for a server that is starting, as it may with this process. What keeps it from answering is said at once and,
 /// if it goes on, is the error: a pool would speak of its own time-out.
 async fn wait_for_server(options: &AnyConnectOptions) -> anyhow::Result<()> {
-    let until = Instant::now() + START_TIMEOUT;
+    let until = Instant::now() + SERVER_STARTS_WITHIN;
     let mut warned = false;
     loop {
         let error = match connect(options).await {
@@ -97,7 +100,7 @@ async fn wait_for_server(options: &AnyConnectOptions) -> anyhow::Result<()> {
             return Err(error.into());
         }
         if !warned {
-            tracing::warn!(%error, "the database does not answer; trying for {} s", START_TIMEOUT.as_secs());
+            tracing::warn!(%error, "the database does not answer; trying for {} s", SERVER_STARTS_WITHIN.as_secs());
             warned = true;
         }
         tokio::time::sleep(Duration::from_millis(250)).await;

@@ -14,7 +14,8 @@ use weir_storage::database::Timeouts;
 pub struct StoreSettings {
     /// Milliseconds to a connection, or to the turn to write in SQLite. Default 250.
     pub acquire_ms: NonZeroU64,
-    /// Milliseconds to a statement's answer, the wait for a connection included. Default 1,000.
+    /// Milliseconds to a statement's answer, the wait for a connection included; twice as many to a request's hold. Default
+    /// 1,000.
     pub statement_ms: NonZeroU64,
     /// Milliseconds to each of Redis's answers. Default 250.
     pub cache_ms: NonZeroU64,
@@ -42,6 +43,11 @@ impl StoreSettings {
             acquire: Duration::from_millis(self.acquire_ms.get()),
             statement: Duration::from_millis(self.statement_ms.get()),
         }
+    }
+
+    /// On a request's hold: for the commit under way, and for the next, which has it.
+    pub fn hold(&self) -> Duration {
+        self.database().statement * 2
     }
 
     /// On the cache.

@@ -47,9 +47,6 @@ use crate::billing;
 use crate::error::ApiError;
 use crate::plugins::Component;
 
-/// How long a request waits for its hold to be durable.
-const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
-
 /// How long a finished answer is kept back until its settlement is durable.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -108,6 +105,8 @@ pub struct Meter {
     /// A checkpoint is written when so much time has passed and anything has come. By time alone: a fast stream's would
     /// cost more than all else of it.
     checkpoint_every: Duration,
+    /// How long is waited for the hold to be durable.
+    open_timeout: Duration,
     checkpointed_bytes: u64,
     checkpointed_at: Instant,
     state: State,
@@ -140,6 +139,7 @@ impl Meter {
             written_off_nano_usd: 0,
             started: now,
             checkpoint_every: app.config.ledger.checkpoint_every(),
+            open_timeout: app.config.stores.hold(),
             checkpointed_bytes: 0,
             checkpointed_at: now,
             state: State::New,
@@ -176,7 +176,7 @@ impl Meter {
             source_id: self.payer.source_id.clone(),
             model: self.metered.model.clone(),
         };
-        let deadline = Instant::now() + OPEN_TIMEOUT;
+        let deadline = Instant::now() + self.open_timeout;
         let at = self
             .ledger
             .open_claiming(&self.payer.account, open, claim, deadline)

@@ -48,6 +48,7 @@ mod stores;
 mod swarm_store;
 mod swarm_tools;
 mod swarms;
+mod tasks;
 mod tenants;
 mod tidy;
 mod timeouts;

@@ -18,10 +18,12 @@ enum Kind {
     OwnById,
     /// About what an id names, of which each tenant has their own.
     OwnByName,
+    /// About what its body names, which must be its caller's, a web user's. `tasks.rs` shows it.
+    OwnByBody,
 }
 
 /// Every endpoint that tenants may call. What is shown for each kind is below.
-const CASES: [(&str, Kind); 30] = [
+const CASES: [(&str, Kind); 36] = [
     ("POST /chat", Kind::Own),
     ("POST /code", Kind::Own),
     ("POST /v1/chat/completions", Kind::Own),
@@ -50,6 +52,12 @@ const CASES: [(&str, Kind); 30] = [
     ("GET /swarms/{execution_id}", Kind::OwnById),
     ("DELETE /swarms/{execution_id}", Kind::OwnById),
     ("GET /swarms/{execution_id}/events", Kind::OwnById),
+    ("POST /api/agent/tasks", Kind::Own),
+    ("GET /api/agent/tasks", Kind::Own),
+    ("GET /api/agent/tasks/{task_id}", Kind::OwnById),
+    ("PUT /api/agent/tasks/{task_id}", Kind::OwnById),
+    ("DELETE /api/agent/tasks/{task_id}", Kind::OwnById),
+    ("POST /api/agent/trigger-execution", Kind::OwnByBody),
     ("GET /session/{id}/history", Kind::OwnByName),
     ("DELETE /session/{id}", Kind::OwnByName),
 ];
@@ -60,8 +68,8 @@ const OPERATORS: &str = "/admin/";
 /// What services' begin with, on a port that tenants do not reach.
 const SERVICES: &str = "/internal/";
 
-/// The one of them that is at the executor's port: `swarms.rs` shows that it is closed.
-const EXECUTORS: &str = "/internal/agent/swarm";
+/// Those of them that are at the executor's port: `swarms.rs` and `tasks.rs` show that they are closed.
+const EXECUTORS: [&str; 2] = ["/internal/agent/swarm", "/internal/agent/execute"];
 
 /// What is no id, or nobody's.
 const BAD_IDS: [&str; 10] = [
@@ -93,7 +101,9 @@ fn endpoints() -> BTreeSet<(String, String)> {
             };
             depth == 0
         });
-        let handlers = &route[..end.expect("a route ends")];
+        let route = &route[..end.expect("a route ends")];
+        // Behind the path, whose words are no methods.
+        let handlers = route.rsplit('"').next().unwrap_or_default();
         for method in ["get", "post", "put", "delete", "patch", "any"] {
             let words =
                 handlers.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':');
@@ -504,7 +514,7 @@ async fn what_is_for_services_is_closed_to_tenants() {
     body["user_id"] = json!(alice.user_id);
     let services = endpoints()
         .into_iter()
-        .filter(|(_, path)| path.starts_with(SERVICES) && path != EXECUTORS);
+        .filter(|(_, path)| path.starts_with(SERVICES) && !EXECUTORS.contains(&&**path));
     for (_, path) in services {
         let path = &*path;
         for client in [&mallory.client, &mallory.web] {

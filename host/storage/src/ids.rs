@@ -19,6 +19,16 @@ pub fn swarm_id() -> String {
     prefixed("")
 }
 
+/// An id for one task, later ones greater.
+pub fn task_id() -> String {
+    prefixed("task_")
+}
+
+/// An id for one start of a task that nothing else tells from another.
+pub fn start_id() -> String {
+    prefixed("")
+}
+
 /// An id for one user.
 pub fn user_id() -> String {
     prefixed("usr_")

@@ -35,6 +35,10 @@ impl Purpose {
     pub const SESSION: Self = Self("session");
     /// What a swarm was asked, and what came of it.
     pub const SWARM: Self = Self("swarm");
+    /// What a task is to do, and why it did not.
+    pub const TASK: Self = Self("task");
+    /// What the tools of a task's agents prove themselves with.
+    pub const TASK_CREDENTIAL: Self = Self("task credential");
 }
 
 /// A sealing key in the configuration.
@@ -114,6 +118,11 @@ impl KeyRing {
     pub fn of(keys: impl IntoIterator<Item = (u32, Key)>) -> Self {
         let keys = keys.into_iter().map(|(id, key)| SealingKey { id, key });
         Self(keys.collect())
+    }
+
+    /// The id of the key that seals: what is kept for long is sealed anew when it is another one's.
+    pub fn current_id(&self) -> u32 {
+        self.0[0].id
     }
 
     /// Seals a value. It opens only with the same purpose and the same fields.

@@ -33,6 +33,7 @@ use crate::plugins::slots::Stores;
 use crate::sessions::Sessions;
 use crate::swarm::Swarms;
 use crate::swarm::store::SwarmStore;
+use crate::tasks::store::TaskStore;
 use crate::tools::page::Page;
 use crate::tools::{Parts, Tools};
 use weir_ledger::{LeaseSettings, Ledger};
@@ -98,6 +99,8 @@ pub struct Shared {
     pub sessions: Sessions,
     /// The swarms that are asked for, and who is told of them.
     pub swarms: Swarms,
+    /// The tasks: swarms that are started again and again.
+    pub task_store: TaskStore,
     /// The keys that stored answers are sealed under.
     pub sealing_keys: KeyRing,
     /// The source of the token that is presented to other services; `None` where none is configured.
@@ -258,9 +261,11 @@ impl App {
         );
         tokio::spawn(sessions.clone().prune_for_ever());
         let swarms = SwarmStore::new(database.clone(), sealing_keys.clone());
+        let task_store = TaskStore::new(database.clone(), sealing_keys.clone());
         Ok(Self(Arc::new(Shared {
             sessions,
             swarms: Swarms::new(swarms),
+            task_store,
             verifiers,
             ledger,
             last_used,

@@ -40,5 +40,6 @@ pub mod sessions;
 pub mod shares;
 pub mod surround;
 pub mod swarm;
+pub mod tasks;
 pub mod telemetry;
 pub mod tools;

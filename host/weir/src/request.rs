@@ -64,6 +64,13 @@ impl FromRequest<App> for JsonBody {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
+        Self::read(request, app, app.config.limits.bodies.body_bytes.get()).await
+    }
+}
+
+impl JsonBody {
+    /// Reads a body of at most so many bytes.
+    pub async fn read(request: Request, app: &App, limit: usize) -> Result<Self, ApiError> {
         let headers = request.headers();
         let content_type = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
         // No body at all needs no type; what needs a body finds it empty.
@@ -75,7 +82,6 @@ impl FromRequest<App> for JsonBody {
                 "Send the body as application/json.",
             ));
         }
-        let limit = app.config.limits.bodies.body_bytes.get();
         let (bytes, room) = read(request, app, limit, too_large).await?;
         Ok(Self { bytes, room })
     }

@@ -13,7 +13,8 @@ use crate::error::ApiError;
 use crate::inference::dialect::{anthropic_messages, models, openai_images, openai_responses};
 use crate::surround::surround;
 use crate::{
-    admin, billing, catalog, health, identity, inference, metrics, plugins, sessions, swarm, tools,
+    admin, billing, catalog, health, identity, inference, metrics, plugins, sessions, swarm, tasks,
+    tools,
 };
 
 /// Where the gateway behind an admin socket keeps what lasts, for commands to say; passwords masked.
@@ -66,6 +67,7 @@ pub fn public(app: App) -> Router {
         .route("/billing/sync-balance", post(billing::routes::sync_balance))
         .merge(session_routes())
         .merge(swarm_routes())
+        .merge(task_routes())
         .merge(admin_routes())
         .merge(plugin_routes())
         .route("/models", get(catalog::routes::list_models))
@@ -94,6 +96,7 @@ pub fn internal(app: App) -> Router {
 pub fn executor(app: App) -> Router {
     let routes = Router::new()
         .route("/internal/agent/swarm", post(swarm::routes::run_swarm))
+        .route("/internal/agent/execute", post(tasks::routes::execute_task))
         .route("/health", get(health::get_health))
         .route("/health/ready", get(health::get_readiness));
     finish(routes.merge(metrics_route()), app)
@@ -145,6 +148,25 @@ fn swarm_routes() -> Router<App> {
         .route(
             "/swarms/{execution_id}/events",
             get(swarm::routes::stream_events),
+        )
+}
+
+/// What users reach of their tasks, and the web app's functions for them.
+fn task_routes() -> Router<App> {
+    Router::new()
+        .route(
+            "/api/agent/tasks",
+            post(tasks::routes::create_task).get(tasks::routes::list_tasks),
+        )
+        .route(
+            "/api/agent/tasks/{task_id}",
+            get(tasks::routes::get_task)
+                .put(tasks::routes::replace_task)
+                .delete(tasks::routes::delete_task),
+        )
+        .route(
+            "/api/agent/trigger-execution",
+            post(tasks::routes::trigger_execution),
         )
 }
 

@@ -3,7 +3,8 @@
 //! A request proves its caller by an API key (in `X-Api-Key` or as a bearer token), or as a web user by two
 //! tokens: an identity token as bearer and an attestation token in `X-Identity-AppCheck`, both verified on
 //! every request. Handlers take a [`Caller`]; one that takes a [`WebCaller`] is closed to keys, and one that
-//! takes a [`service::ServiceCaller`] is open to other services only.
+//! takes a [`service::ServiceCaller`] is open to other services only. What a web app does with secrets has a [`gate`] of
+//! its own.
 //!
 //! The cache is asked first, in one round trip: is the key known, is the address shut out, is it within its rate, is
 //! the key's user within theirs. Where the cache does not answer, nobody is let in (`failure_policy`).
@@ -22,6 +23,7 @@ pub mod client_address;
 pub mod dev_issuer;
 pub mod directory;
 mod fetch;
+pub mod gate;
 pub mod jwks;
 pub mod jwt;
 pub mod last_used;
@@ -351,6 +353,11 @@ impl Identification<'_> {
             Err(error) if error.is_genuine() => return self.refuse("web", "expired"),
             Err(_) => return self.fail("web", "a token was refused").await,
         };
+        self.web_user(verified).await
+    }
+
+    /// The user whom a web user's tokens name, within their rate.
+    async fn web_user(&self, verified: Verified) -> Result<Caller, ApiError> {
         let user = store::find_or_create_web_user(
             &self.app.database,
             &verified.issuer,

@@ -110,6 +110,11 @@ fn malformed() -> ApiError {
 }
 
 impl IdempotencyHeader {
+    /// The key, if there is one.
+    pub fn key(&self) -> Option<&str> {
+        self.key.as_deref()
+    }
+
     /// The key, if there is one, with the request's body.
     pub fn with_body(self, body: &[u8]) -> Option<KeyedRequest> {
         self.with_pieces(&[body])

@@ -22,6 +22,7 @@ pub use self::admin_socket::AdminSocket;
 use crate::app::App;
 use crate::router;
 use crate::swarm::executor::Executor;
+use crate::tasks::timer;
 
 /// How long the ledger may take to write what waits.
 const LEDGER_STOP: Duration = Duration::from_secs(5);
@@ -78,11 +79,19 @@ pub async fn serve(
                 None => std::future::pending().await,
             }
         };
+        // Whoever runs swarms has schedules fire, too.
+        let schedules = async {
+            match &executor {
+                Some(_) => timer::run(&app).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = public => {}
             () = internal => {}
             () = executors => {}
             () = admin => {}
+            () = schedules => {}
             () = stopped(&app, stop) => {}
         }
         // What it gives up, another one goes on with; its calls of this API end by themselves.

@@ -19,6 +19,7 @@
 //! | change what an agent is told | [`prompt`] |
 //! | tell clients something else | where it happens, in [`run`] |
 
+pub mod accept;
 mod estimate;
 pub mod executor;
 pub mod model;

@@ -342,6 +342,19 @@ impl SwarmStore {
         rows.iter().map(|row| self.read_run(row)).collect()
     }
 
+    /// Those of these ids that there are.
+    pub async fn find_all(&self, ids: &[&str]) -> Result<Vec<Run>, StoreError> {
+        let among = match self.database.dialect() {
+            SqlDialect::Sqlite => "SELECT value FROM json_each($1)",
+            SqlDialect::Postgres => "SELECT jsonb_array_elements_text(CAST($1 AS JSONB))",
+        };
+        let rows = sqlx::query(sqlx::AssertSqlSafe(format!("{RUN} WHERE id IN ({among})")))
+            .bind(serde_json::json!(ids).to_string())
+            .fetch_all(self.database.reader())
+            .await?;
+        rows.iter().map(|row| self.read_run(row)).collect()
+    }
+
     /// What a run was asked.
     pub async fn request(&self, run_id: &str) -> Result<SwarmRequest, StoreError> {
         let sealed: Vec<u8> = sqlx::query_scalar("SELECT request FROM swarm_runs WHERE id = $1")

@@ -1,0 +1,147 @@
+//! The gate before what a web app does in its user's name with what is secret or costs: each stage refuses for itself, in
+//! this order.
+//!
+//! | Stage | Refusal |
+//! |---|---|
+//! | where the page is from | 403 `ORIGIN_NOT_ALLOWED` |
+//! | how much it sends | 413 `PAYLOAD_TOO_LARGE` |
+//! | that the web app itself asks | 401 `ATTESTATION_INVALID` |
+//! | how often its address has asked, and failed | 429 `RATE_LIMITED`, `LOCKED_OUT` |
+//! | who its user is | 401 `UNAUTHENTICATED`, 403 `USER_DISABLED`, and 429 `RATE_LIMITED` for the user |
+
+use axum::extract::{FromRequest, Request};
+use http::{HeaderMap, StatusCode, header};
+
+use super::jwt::{TokenError, Verified};
+use super::{ATTESTATION, Identification, bearer, bucket, locked_out};
+use crate::app::App;
+use crate::context::RequestContext;
+use crate::cors;
+use crate::error::ApiError;
+use crate::request::JsonBody;
+use weir_storage::cache::Identify;
+
+/// Bytes of the longest body.
+const MAX_BYTES: usize = 16 << 10;
+
+/// A web user who has come through the gate, and what they send.
+pub struct Gated {
+    /// The user's id.
+    pub user_id: String,
+    /// The body, of JSON.
+    pub body: JsonBody,
+}
+
+impl FromRequest<App> for Gated {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
+        check_origin(app, request.headers())?;
+        let (parts, body) = request.into_parts();
+        let body = Request::from_parts(parts.clone(), body);
+        let body = JsonBody::read(body, app, MAX_BYTES).await?;
+        let identification = Identification { parts: &parts, app };
+        identification.attest().await?;
+        identification.admit_address().await?;
+        let caller = match bearer(&parts.headers) {
+            None => return Err(unsigned()),
+            Some(token) => {
+                let verified = identification.identity_of(token).await?;
+                identification.web_user(verified).await?
+            }
+        };
+        if let Some(context) = parts.extensions.get::<RequestContext>() {
+            context.note_user(&caller.user_id);
+        }
+        Ok(Self {
+            user_id: caller.user_id,
+            body,
+        })
+    }
+}
+
+/// Lets pages of listed origins in; in development mode also who is no page, such as a command.
+fn check_origin(app: &App, headers: &HeaderMap) -> Result<(), ApiError> {
+    let is_page = headers.contains_key(header::ORIGIN);
+    let is_listed = cors::listed_origin(&app.config.cors_origins, headers).is_some();
+    if is_listed || (app.config.is_dev() && !is_page) {
+        return Ok(());
+    }
+    Err(ApiError::new(
+        StatusCode::FORBIDDEN,
+        "ORIGIN_NOT_ALLOWED",
+        "This is for the web app's own pages: the Origin header must be one of `cors_origins`.",
+    ))
+}
+
+impl Identification<'_> {
+    /// Whether the web app itself asks.
+    async fn attest(&self) -> Result<(), ApiError> {
+        let token = self.parts.headers.get(ATTESTATION);
+        let (Some(token), Some(verifier)) = (token, &self.app.verifiers.attestation) else {
+            self.record_failure("web", "no attestation");
+            return Err(unattested());
+        };
+        match verifier.verify(token.to_str().unwrap_or_default()).await {
+            Ok(_) => Ok(()),
+            Err(error @ TokenError::Unavailable) => Err(error.into()),
+            Err(error) => {
+                self.record_failure("web", "the attestation was refused");
+                if !error.is_genuine() {
+                    self.count_failure().await?;
+                }
+                Err(unattested())
+            }
+        }
+    }
+
+    /// Whether its address is within its rate, and not shut out.
+    async fn admit_address(&self) -> Result<(), ApiError> {
+        let address = bucket(self.address());
+        let from = Identify {
+            address: Some((&address, self.rate_of_address())),
+            record: None,
+        };
+        match self.app.cache.identify(&from).await {
+            Ok(known) => match known.locked_out {
+                Some(left) => Err(locked_out(left)),
+                None => self.within("address", known.address, None),
+            },
+            Err(error) => self.without_cache(error),
+        }
+    }
+
+    /// Whom an identity token names.
+    async fn identity_of(&self, token: &str) -> Result<Verified, ApiError> {
+        let Some(verifier) = &self.app.verifiers.identity else {
+            return Err(unsigned());
+        };
+        match verifier.verify(token).await {
+            Ok(verified) => Ok(verified),
+            Err(error @ TokenError::Unavailable) => Err(error.into()),
+            Err(error) => {
+                self.record_failure("web", "the identity was refused");
+                if !error.is_genuine() {
+                    self.count_failure().await?;
+                }
+                Err(unsigned())
+            }
+        }
+    }
+}
+
+fn unattested() -> ApiError {
+    ApiError::new(
+        StatusCode::UNAUTHORIZED,
+        "ATTESTATION_INVALID",
+        "Send a valid attestation token of the web app in X-Identity-AppCheck.",
+    )
+}
+
+fn unsigned() -> ApiError {
+    ApiError::new(
+        StatusCode::UNAUTHORIZED,
+        "UNAUTHENTICATED",
+        "This takes a signed-in web user: send their identity token as a bearer token.",
+    )
+}

@@ -1,0 +1,187 @@
+//! What becomes of a request for a swarm: it is read, held against its user's plan and credits, and kept to be run.
+//!
+//! Whoever asks comes this way: users, services, and tasks.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use weir_ledger::{AccountId, Claim, Credits, Plan};
+use weir_storage::clock::Millis;
+use weir_storage::ids;
+
+use super::estimate::estimate;
+use super::plan::caps;
+use super::request::{self, AgentTool, Asker, Defaults};
+use super::store::{Accepted, MAX_OPEN, NewRun, Run, StoreError};
+use crate::app::App;
+use crate::catalog::Catalog;
+use crate::error::ApiError;
+
+/// The model of agents that name none, where it is in the catalog and nothing else is configured.
+const DEFAULT_MODEL: &str = "claude-sonnet-4-5";
+
+/// Who pays for a swarm.
+pub struct Payer<'a> {
+    /// The user's id.
+    pub user_id: &'a str,
+    /// The plan that they have.
+    pub user_plan: Plan,
+    /// The plan whose bounds apply.
+    pub plan: Plan,
+}
+
+/// What a swarm needs, and may spend.
+pub struct Priced {
+    /// The price of one call of each agent, at its worst.
+    estimate: Credits,
+    /// The most that it may spend.
+    budget: Credits,
+}
+
+/// Reads a swarm, with what this gateway gives agents that say nothing of it.
+///
+/// # Errors
+///
+/// 400 with the path of the field that is wrong.
+pub fn read(
+    app: &App,
+    body: &[u8],
+    asker: Asker,
+) -> Result<(request::SwarmRequest, Option<request::Named>), ApiError> {
+    let catalog = app.catalog.load();
+    let model = default_model(&catalog, app.config.swarms.default_model.as_deref());
+    let names = app.tools.names().into_iter();
+    let tools: Vec<_> = names
+        .filter_map(|name| app.tools.describe(&name))
+        .map(|tool| AgentTool {
+            name: tool.name,
+            description: tool.description,
+            parameters: tool.input_schema,
+        })
+        .collect();
+    let defaults = Defaults {
+        model,
+        tools: &tools,
+    };
+    request::read(body, asker, defaults)
+}
+
+fn default_model<'a>(catalog: &'a Catalog, configured: Option<&'a str>) -> Option<&'a str> {
+    configured.or_else(|| {
+        let default = catalog.model(DEFAULT_MODEL).map(|model| &*model.id);
+        let mut able = catalog.models().filter(|model| model.supports_tools);
+        default.or_else(|| able.next().map(|model| &*model.id))
+    })
+}
+
+/// Holds a swarm against what plans allow and models can do.
+///
+/// # Errors
+///
+/// 400 or 403 with the field that is more than that.
+pub fn check(
+    app: &App,
+    payer: &Payer<'_>,
+    request: &request::SwarmRequest,
+) -> Result<Priced, ApiError> {
+    let caps = caps(payer.user_plan, payer.plan)?;
+    caps.check(request)?;
+    Ok(Priced {
+        estimate: estimate(&app.catalog.load(), request)?,
+        budget: caps.budget(request),
+    })
+}
+
+/// Keeps a swarm to be run. Returns whether an earlier request with its key has done so.
+pub async fn accept(
+    app: &App,
+    payer: &Payer<'_>,
+    request: &request::SwarmRequest,
+    key: Option<&Claim>,
+) -> Result<(Run, bool), ApiError> {
+    let Priced { estimate, budget } = check(app, payer, request)?;
+    if app.swarms.is_closed() {
+        return Err(ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "SWARMS_UNAVAILABLE",
+            "Nobody runs swarms here: the executor has no token for the API.",
+        ));
+    }
+    let account = AccountId(payer.user_id.to_owned());
+    let account = app.ledger.find_account(&account).await;
+    let account = account.map_err(|error| failed(error.into()))?;
+    let available = account.map(|account| account.available().total());
+    let available = available.unwrap_or_default();
+    // What the budget does not allow is not asked for: it ends the swarm when it is spent.
+    let required = estimate.min(budget);
+    if available < required {
+        return Err(ApiError::new(
+            StatusCode::PAYMENT_REQUIRED,
+            "INSUFFICIENT_CREDITS",
+            format!(
+                "The swarm may cost {required} credits at least, and {available} are available."
+            ),
+        )
+        .with_no_retry()
+        .with_detail("required_credits", required.to_json())
+        .with_detail("available_credits", available.to_json()));
+    }
+    let id = ids::swarm_id();
+    let now = app.ledger.now();
+    let seconds = i64::from(app.config.swarms.deadline_seconds.get());
+    let new = NewRun {
+        id: &id,
+        user_id: payer.user_id,
+        request,
+        budget,
+        key: key.map(|claim| (&*claim.key, claim.request_digest)),
+        at: now,
+        deadline: Millis(now.0 + seconds * 1_000),
+    };
+    let store = &app.swarms.store;
+    let accepted = store.accept(&new).await.map_err(failed)?;
+    let (id, is_repeat) = match accepted {
+        Accepted::New => (id, false),
+        Accepted::Same(first) => (first, true),
+        Accepted::Conflict => {
+            return Err(ApiError::new(
+                StatusCode::CONFLICT,
+                "IDEMPOTENCY_KEY_REUSED",
+                "This idempotency key was used for another swarm; use a new one for each.",
+            )
+            .with_param("Idempotency-Key")
+            .with_no_retry());
+        }
+        Accepted::TooMany => {
+            return Err(ApiError::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "TOO_MANY_SWARMS",
+                format!("No more than {MAX_OPEN} swarms of a user wait or run at once."),
+            )
+            .with_retry_after(Duration::from_secs(10)));
+        }
+    };
+    app.swarms.wake.notify_one();
+    let run = store.find(&id).await.map_err(failed)?;
+    Ok((run.ok_or_else(unknown)?, is_repeat))
+}
+
+/// 404: there is no such swarm, or it is another's.
+pub fn unknown() -> ApiError {
+    ApiError::new(
+        StatusCode::NOT_FOUND,
+        "NOT_FOUND",
+        "You have no such swarm.",
+    )
+}
+
+/// What a client is told of a store that fails.
+pub fn failed(error: StoreError) -> ApiError {
+    match error {
+        StoreError::Database(error) => ApiError::of_database(&error, "about a swarm"),
+        error @ StoreError::Unreadable(_) => {
+            tracing::error!(%error, "reading a swarm");
+            ApiError::internal()
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What a task is, read from a body: a swarm as `POST /swarms` takes it, with a name and a schedule.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::schedule::ScheduleText;
+use crate::error::ApiError;
+
+/// Bytes of the longest definition.
+pub const MAX_BYTES: usize = 256 << 10;
+
+/// Bytes of a name.
+const MAX_NAME_BYTES: usize = 256;
+
+/// A task, as its owner wrote it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Definition {
+    /// What its owner calls it.
+    pub name: String,
+    /// The fields of the swarm.
+    pub swarm: Map<String, Value>,
+    /// When it is started by itself.
+    pub schedule: Option<ScheduleText>,
+    /// Whether the schedule is not to fire.
+    pub paused: bool,
+}
+
+impl Definition {
+    /// Reads a task. Of its swarm, nothing is checked yet.
+    ///
+    /// # Errors
+    ///
+    /// 400 `INVALID_REQUEST` with the path of the field that is wrong.
+    pub fn read(body: &[u8]) -> Result<Self, ApiError> {
+        let mut swarm: Map<String, Value> = serde_json::from_slice(body)
+            .map_err(|_| invalid("", "The body is a JSON object that defines a task."))?;
+        let name = match swarm.remove("name") {
+            Some(Value::String(name)) => name,
+            Some(_) => return Err(invalid("name", "It is a text.")),
+            None => return Err(invalid("name", "It is missing.")),
+        };
+        if !(1..=MAX_NAME_BYTES).contains(&name.len()) || name.contains(char::is_control) {
+            let what = format!("A name has 1 to {MAX_NAME_BYTES} bytes and no control characters.");
+            return Err(invalid("name", what));
+        }
+        let paused = match swarm.remove("paused") {
+            None | Some(Value::Null) => false,
+            Some(Value::Bool(paused)) => paused,
+            Some(_) => return Err(invalid("paused", "It is true or false.")),
+        };
+        let schedule = match swarm.remove("schedule") {
+            None | Some(Value::Null) => None,
+            Some(schedule) => Some(ScheduleText::read(&schedule)?),
+        };
+        if swarm.contains_key("task_id") {
+            return Err(invalid("task_id", "A task gets its own id; leave it out."));
+        }
+        Ok(Self {
+            name,
+            swarm,
+            schedule,
+            paused,
+        })
+    }
+
+    /// The swarm, as a body of `POST /swarms`. A pipeline that has no name of its own has the task's.
+    pub fn swarm_body(&self) -> Vec<u8> {
+        let mut swarm = self.swarm.clone();
+        swarm
+            .entry("swarm_id")
+            .or_insert_with(|| json!(self.name.clone()));
+        Value::Object(swarm).to_string().into_bytes()
+    }
+}
+
+fn invalid(field: &str, what: impl Into<String>) -> ApiError {
+    ApiError::invalid_request(field, what)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_definition_is_read_and_each_wrong_field_is_named() {
+        let whole = json!({ "name": "n", "agents": [], "paused": true,
+            "schedule": { "cron": "0 9 * * MON-FRI", "time_zone": "Europe/Berlin" } });
+        let read = |body: &Value| Definition::read(body.to_string().as_bytes());
+        let definition = read(&whole).unwrap();
+        assert!(definition.paused);
+        let swarm: Value = serde_json::from_slice(&definition.swarm_body()).unwrap();
+        assert_eq!(swarm, json!({ "swarm_id": "n", "agents": [] }));
+        for (field, value) in [
+            ("name", Value::Null),
+            ("name", json!("")),
+            ("name", json!("a\nb")),
+            ("paused", json!("no")),
+            ("task_id", json!("task_1")),
+            ("schedule.cron", json!({ "time_zone": "UTC" })),
+            ("schedule.cron", json!({ "cron": "* * * *" })),
+            ("schedule.cron", json!({ "cron": "* * * * * *" })),
+            ("schedule.cron", json!({ "cron": "0 0 30 2 *" })),
+            (
+                "schedule.time_zone",
+                json!({ "cron": "* * * * *", "time_zone": "Mars/Base" }),
+            ),
+            (
+                "schedule.zone",
+                json!({ "cron": "* * * * *", "zone": "UTC" }),
+            ),
+            ("schedule", json!("* * * * *")),
+        ] {
+            let mut body = whole.clone();
+            body[field.split('.').next().unwrap()] = value;
+            let error = read(&body).unwrap_err();
+            assert_eq!(
+                (error.code(), error.param()),
+                ("INVALID_REQUEST", Some(field)),
+                "{body}"
+            );
+        }
+        assert!(Definition::read(b"[]").is_err());
+    }
+}

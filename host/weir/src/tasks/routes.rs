@@ -1,0 +1,349 @@
+//! `/api/agent/…` and `POST /internal/agent/execute`.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use weir_ledger::Plan;
+use weir_storage::clock::Millis;
+use weir_storage::ids;
+
+use super::definition::{Definition, MAX_BYTES};
+use super::start::{failed, start};
+use super::store::{Cause, MAX_TASKS, Start, Task, Trigger};
+use crate::app::App;
+use crate::context::RequestContext;
+use crate::error::ApiError;
+use crate::identity::Caller;
+use crate::identity::gate::Gated;
+use crate::identity::service::{ExecutorCaller, Scope};
+use crate::inference::idempotency::IdempotencyHeader;
+use crate::query::{self, ListQuery};
+use crate::request::JsonBody;
+use crate::swarm::accept::{self, Payer};
+use crate::swarm::record_of;
+use crate::swarm::request::Asker;
+use crate::swarm::routes::REPLAYED;
+use crate::swarm::store::Run;
+
+/// Starts of a task that are shown.
+const STARTS: i64 = 10;
+
+/// Bytes of a message's id.
+const MAX_MESSAGE_ID_BYTES: usize = 255;
+
+/// The body of `trigger-execution`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TriggerRequest {
+    task_id: String,
+}
+
+/// The body of `POST /internal/agent/execute`: a queue's message.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Message {
+    task_id: String,
+    trigger_type: Trigger,
+    message_id: Option<String>,
+}
+
+/// `POST /api/agent/tasks`: defines a task.
+pub async fn create_task(
+    State(app): State<App>,
+    caller: Caller,
+    body: JsonBody,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    let definition = read(&app, &caller.user_id, caller.plan, &body.bytes)?;
+    let now = app.ledger.now();
+    let task = Task {
+        id: ids::task_id(),
+        user_id: caller.user_id,
+        next_fire_at: next_fire(&definition, now)?,
+        definition,
+        created_at: now,
+        updated_at: now,
+    };
+    let created = app.task_store.create(&task).await;
+    if !created.map_err(|error| failed(error.into()))? {
+        return Err(ApiError::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "TASK_LIMIT_REACHED",
+            format!("A user has at most {MAX_TASKS} tasks; delete one first."),
+        )
+        .with_no_retry());
+    }
+    Ok((StatusCode::CREATED, Json(in_full(&app, &task).await?)))
+}
+
+/// `GET /api/agent/tasks`: the caller's tasks, the last one first.
+pub async fn list_tasks(
+    State(app): State<App>,
+    caller: Caller,
+    mut query: ListQuery,
+) -> Result<Json<Value>, ApiError> {
+    let limit = query.limit()?;
+    let before = query.text("before")?;
+    query.finish()?;
+    if before.as_deref().is_some_and(|before| !is_id(before)) {
+        return Err(ApiError::invalid_request("before", "It is a task's id."));
+    }
+    let tasks = app
+        .task_store
+        .list(&caller.user_id, before.as_deref(), limit + 1);
+    let mut tasks = tasks.await.map_err(failed)?;
+    let next = query::cut(&mut tasks, limit, |task| task.id.clone());
+    let ids: Vec<_> = tasks.iter().map(|task| &*task.id).collect();
+    let starts = app.task_store.last_starts(&ids).await.map_err(failed)?;
+    let runs = runs_of(&app, &starts).await?;
+    let shown = tasks.iter().map(|task| {
+        let last = starts.iter().find(|start| start.task_id == task.id);
+        let mut shown = outline(task);
+        shown["last_run"] = json!(last.map(|start| show_start(start, &runs)));
+        shown
+    });
+    let shown: Vec<_> = shown.collect();
+    Ok(Json(json!({ "tasks": shown, "next": next })))
+}
+
+/// `GET /api/agent/tasks/{task_id}`: one of the caller's, with its last starts.
+pub async fn get_task(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    let task = own(&app, &caller.user_id, &id).await?;
+    Ok(Json(in_full(&app, &task).await?))
+}
+
+/// `PUT /api/agent/tasks/{task_id}`: puts another definition in the place of one of the caller's.
+pub async fn replace_task(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    body: JsonBody,
+) -> Result<Json<Value>, ApiError> {
+    let mut task = own(&app, &caller.user_id, &id).await?;
+    task.definition = read(&app, &caller.user_id, caller.plan, &body.bytes)?;
+    let now = app.ledger.now();
+    (task.updated_at, task.next_fire_at) = (now, next_fire(&task.definition, now)?);
+    let replaced = app.task_store.replace(&task).await;
+    replaced.map_err(|error| failed(error.into()))?;
+    Ok(Json(in_full(&app, &task).await?))
+}
+
+/// `DELETE /api/agent/tasks/{task_id}`: forgets one of the caller's. What it has started goes on.
+pub async fn delete_task(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    let task = own(&app, &caller.user_id, &id).await?;
+    let deleted = app.task_store.delete(&task.id).await;
+    deleted.map_err(|error| failed(error.into()))?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `POST /api/agent/trigger-execution`: starts one of a web user's tasks now, paused or not.
+pub async fn trigger_execution(
+    State(app): State<App>,
+    key: IdempotencyHeader,
+    gated: Gated,
+) -> Result<Response, ApiError> {
+    let asked: TriggerRequest = fields(&gated.body.bytes)?;
+    let task = own_in_body(&app, &gated.user_id, &asked.task_id).await?;
+    let cause = match key.key() {
+        Some(key) => format!("key {key}"),
+        None => format!("manual {}", ids::start_id()),
+    };
+    let cause = Cause {
+        id: &cause,
+        trigger: Trigger::Manual,
+        slot: None,
+    };
+    Ok(started(start(&app, &task, cause).await?))
+}
+
+/// `POST /internal/agent/execute`: starts a task for a queue's message, once however often the message comes.
+pub async fn execute_task(
+    State(app): State<App>,
+    service: ExecutorCaller,
+    context: RequestContext,
+    key: IdempotencyHeader,
+    body: JsonBody,
+) -> Result<Response, ApiError> {
+    service.0.require(Scope::SwarmRun)?;
+    let message: Message = fields(&body.bytes)?;
+    let id = match (&message.message_id, key.key()) {
+        (Some(id), _) => id.as_str(),
+        (None, Some(key)) => key,
+        (None, None) => {
+            return Err(ApiError::invalid_request(
+                "message_id",
+                "Say which message it is, here or in the Idempotency-Key header: one that comes again must not run twice.",
+            ));
+        }
+    };
+    if !(1..=MAX_MESSAGE_ID_BYTES).contains(&id.len()) || id.contains(char::is_control) {
+        let what = format!(
+            "It is a text of 1 to {MAX_MESSAGE_ID_BYTES} bytes without control characters."
+        );
+        return Err(ApiError::invalid_request("message_id", what));
+    }
+    let task = find(&app, &message.task_id).await?.ok_or_else(|| {
+        let what = "There is no task of that id.";
+        ApiError::new(StatusCode::NOT_FOUND, "UNKNOWN_TASK", what)
+            .with_param("task_id")
+            .with_no_retry()
+    })?;
+    context.note_user(&task.user_id);
+    let cause = Cause {
+        id: &format!("message {id}"),
+        trigger: message.trigger_type,
+        slot: None,
+    };
+    Ok(started(start(&app, &task, cause).await?))
+}
+
+/// Reads a definition whose swarm could be asked for now, but for what it would cost.
+fn read(app: &App, user_id: &str, plan: Plan, body: &[u8]) -> Result<Definition, ApiError> {
+    if body.len() > MAX_BYTES {
+        return Err(ApiError::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "PAYLOAD_TOO_LARGE",
+            format!("A task has at most {MAX_BYTES} bytes."),
+        ));
+    }
+    let definition = Definition::read(body)?;
+    let (request, _) = accept::read(app, &definition.swarm_body(), Asker::User)?;
+    let payer = Payer {
+        user_id,
+        user_plan: plan,
+        plan,
+    };
+    accept::check(app, &payer, &request)?;
+    Ok(definition)
+}
+
+/// When a task's schedule fires next; never while it is paused.
+fn next_fire(definition: &Definition, now: Millis) -> Result<Option<Millis>, ApiError> {
+    match &definition.schedule {
+        Some(schedule) if !definition.paused => Ok(schedule.parse()?.next_after(now)),
+        _ => Ok(None),
+    }
+}
+
+/// What was started, or had been before.
+fn started((run, is_repeat): (Run, bool)) -> Response {
+    let mut response = (StatusCode::ACCEPTED, Json(record_of(&run))).into_response();
+    if is_repeat {
+        let replayed = HeaderValue::from_static("true");
+        response.headers_mut().insert(REPLAYED, replayed);
+    }
+    response
+}
+
+/// A task with its last starts.
+async fn in_full(app: &App, task: &Task) -> Result<Value, ApiError> {
+    let starts = app.task_store.starts(&task.id, STARTS).await;
+    let starts = starts.map_err(failed)?;
+    let runs = runs_of(app, &starts).await?;
+    let shown: Vec<_> = starts
+        .iter()
+        .map(|start| show_start(start, &runs))
+        .collect();
+    let mut full = outline(task);
+    full["last_run"] = json!(shown.first());
+    full["runs"] = json!(shown);
+    Ok(full)
+}
+
+/// A task as its owner wrote it, and when it fires next.
+fn outline(task: &Task) -> Value {
+    let definition = &task.definition;
+    let mut shown = json!(definition.swarm);
+    shown["task_id"] = json!(task.id);
+    shown["name"] = json!(definition.name);
+    shown["schedule"] = json!(definition.schedule);
+    shown["paused"] = json!(definition.paused);
+    shown["next_fire_at"] = json!(task.next_fire_at.map(Millis::iso));
+    shown["created_at"] = json!(task.created_at.iso());
+    shown["updated_at"] = json!(task.updated_at.iso());
+    shown
+}
+
+/// The runs that starts have brought about, as far as they are kept.
+async fn runs_of(app: &App, starts: &[Start]) -> Result<BTreeMap<String, Run>, ApiError> {
+    let ids = starts
+        .iter()
+        .filter_map(|start| start.execution_id.as_deref());
+    let ids: Vec<_> = ids.collect();
+    let runs = app.swarms.store.find_all(&ids).await;
+    let runs = runs.map_err(accept::failed)?.into_iter();
+    Ok(runs.map(|run| (run.id.clone(), run)).collect())
+}
+
+fn show_start(start: &Start, runs: &BTreeMap<String, Run>) -> Value {
+    let run = start.execution_id.as_ref().and_then(|id| runs.get(id));
+    let status = match (run, &start.execution_id, &start.refusal) {
+        (Some(run), _, _) => Some(run.status.name()),
+        (None, Some(_), _) => None,
+        (None, None, Some(_)) => Some("refused"),
+        (None, None, None) => Some("starting"),
+    };
+    json!({
+        "trigger_type": start.trigger,
+        "scheduled_for": start.slot.map(Millis::iso),
+        "started_at": start.started_at.iso(),
+        "execution_id": start.execution_id,
+        "status": status,
+        "total_credits": run.map(|run| run.credits),
+        "error": start.refusal,
+    })
+}
+
+async fn find(app: &App, id: &str) -> Result<Option<Task>, ApiError> {
+    match is_id(id) {
+        true => app.task_store.find(id).await.map_err(failed),
+        false => Ok(None),
+    }
+}
+
+async fn own(app: &App, user_id: &str, id: &str) -> Result<Task, ApiError> {
+    let task = find(app, id).await?;
+    task.filter(|task| task.user_id == user_id)
+        .ok_or_else(|| ApiError::new(StatusCode::NOT_FOUND, "NOT_FOUND", "You have no such task."))
+}
+
+/// The same where a body names it.
+async fn own_in_body(app: &App, user_id: &str, id: &str) -> Result<Task, ApiError> {
+    let task = own(app, user_id, id).await;
+    task.map_err(|error| match error.status() {
+        StatusCode::NOT_FOUND => error.with_param("task_id"),
+        _ => error,
+    })
+}
+
+/// The fields of a body. What is wrong with one is not repeated: it may be a secret in the wrong place.
+fn fields<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+    let mut json = serde_json::Deserializer::from_slice(body);
+    serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let field = error.path().to_string();
+        let field = if field == "." { String::new() } else { field };
+        let what = "The body does not fit: a field is missing here, unknown, or not of its type.";
+        ApiError::invalid_request(field, what)
+    })
+}
+
+/// Whether a task may have this id.
+fn is_id(id: &str) -> bool {
+    let digits = id.strip_prefix("task_");
+    digits.is_some_and(|digits| {
+        digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+    })
+}

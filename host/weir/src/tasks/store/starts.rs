@@ -1,0 +1,335 @@
+//! When tasks were to start, and what came of it.
+
+use serde::{Deserialize, Serialize};
+use sqlx::Row;
+use sqlx::any::AnyRow;
+use weir_storage::clock::Millis;
+use weir_storage::database::SqlDialect;
+
+use super::{StoreError, TaskStore};
+
+/// Schedules, or starts, that are looked at in one go.
+const AT_ONCE: i64 = 50;
+
+/// What brings a start about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Trigger {
+    /// Somebody asks for it.
+    Manual,
+    /// A schedule: the task's own, or one that a queue keeps.
+    Schedule,
+    /// Something happened elsewhere.
+    Event,
+}
+
+impl Trigger {
+    /// Its name in the API and the database.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Manual => "manual",
+            Self::Schedule => "schedule",
+            Self::Event => "event",
+        }
+    }
+}
+
+/// Why a task is to start.
+#[derive(Debug, Clone, Copy)]
+pub struct Cause<'a> {
+    /// What tells a repeat.
+    pub id: &'a str,
+    /// What brought it about.
+    pub trigger: Trigger,
+    /// The moment that the task's own schedule names.
+    pub slot: Option<Millis>,
+}
+
+/// A start of a task, or an attempt at one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Start {
+    /// The task.
+    pub task_id: String,
+    /// The trigger's name.
+    pub trigger: String,
+    /// The moment that the task's schedule named.
+    pub slot: Option<Millis>,
+    /// When it was begun.
+    pub started_at: Millis,
+    /// The run, once there is one.
+    pub execution_id: Option<String>,
+    /// Why there is none.
+    pub refusal: Option<Refusal>,
+}
+
+/// Why a task was not started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// The error's code.
+    pub code: String,
+    /// For people.
+    pub message: String,
+}
+
+/// How a start ended.
+pub enum Ended<'a> {
+    /// With this run.
+    Started(&'a str),
+    /// Without one.
+    Refused(Refusal),
+}
+
+/// A schedule that is due.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Due {
+    /// Its task.
+    pub task_id: String,
+    /// When it was to fire.
+    pub at: Millis,
+}
+
+/// A slot that is about to fire.
+pub struct NewFire<'a> {
+    /// The schedule, as it was found.
+    pub due: &'a Due,
+    /// When it fires next.
+    pub next: Option<Millis>,
+    /// The slot, and whose it is.
+    pub start: &'a OpenStart,
+    /// This moment.
+    pub at: Millis,
+    /// Why it is not to be started at all.
+    pub missed: Option<Refusal>,
+}
+
+/// A slot that has fired, and of which nothing is known yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenStart {
+    /// The task.
+    pub task_id: String,
+    /// What tells a repeat.
+    pub cause: String,
+    /// The slot.
+    pub slot: Millis,
+    /// Until when nobody else starts the task for it.
+    pub claimed_until: Millis,
+}
+
+const START: &str =
+    "SELECT task_id, cause, trigger_type, slot, started_at, execution_id, refusal FROM task_starts";
+
+impl TaskStore {
+    /// Schedules that are due, the ones that wait for longest first; some of them.
+    pub async fn due(&self, now: Millis) -> Result<Vec<Due>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT id, next_fire_at FROM tasks WHERE next_fire_at <= $1 ORDER BY next_fire_at, id LIMIT $2",
+        )
+        .bind(now.0)
+        .bind(AT_ONCE)
+        .fetch_all(self.database.reader())
+        .await?;
+        let read = |row: &AnyRow| {
+            Ok(Due {
+                task_id: row.try_get("id")?,
+                at: Millis(row.try_get("next_fire_at")?),
+            })
+        };
+        rows.iter().map(read).collect()
+    }
+
+    /// Moves a schedule on without firing. Returns whether it was as it was found.
+    pub async fn move_on(&self, due: &Due, next: Option<Millis>) -> Result<bool, StoreError> {
+        let moved = sqlx::query(MOVE_ON)
+            .bind(next.map(|next| next.0))
+            .bind(&*due.task_id)
+            .bind(due.at.0)
+            .execute(self.database.writer())
+            .await?;
+        Ok(moved.rows_affected() == 1)
+    }
+
+    /// Moves a schedule on, and notes that a slot of it fires. Returns whether it is the caller's to do so: else another node
+    /// was first.
+    pub async fn claim_slot(&self, fire: &NewFire<'_>) -> Result<bool, StoreError> {
+        let mut transaction = self.database.begin().await?;
+        let moved = sqlx::query(MOVE_ON)
+            .bind(fire.next.map(|next| next.0))
+            .bind(&*fire.due.task_id)
+            .bind(fire.due.at.0)
+            .execute(&mut transaction)
+            .await?;
+        if moved.rows_affected() != 1 {
+            return Ok(false);
+        }
+        let OpenStart {
+            task_id,
+            cause,
+            slot,
+            claimed_until,
+        } = fire.start;
+        let refusal = fire.missed.as_ref();
+        let refusal = refusal.map(|why| self.seal(task_id, cause, why));
+        let fired = sqlx::query(
+            "INSERT INTO task_starts (task_id, cause, trigger_type, slot, started_at, claimed_until, refusal) \
+             VALUES ($1, $2, 'schedule', $3, $4, $5, $6) ON CONFLICT DO NOTHING",
+        )
+        .bind(&**task_id)
+        .bind(&**cause)
+        .bind(slot.0)
+        .bind(fire.at.0)
+        .bind(claimed_until.0)
+        .bind(refusal)
+        .execute(&mut transaction)
+        .await?;
+        transaction.commit().await?;
+        Ok(fired.rows_affected() == 1)
+    }
+
+    /// Slots that somebody has claimed and not started in time; some of them.
+    pub async fn open_starts(&self, now: Millis) -> Result<Vec<OpenStart>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT task_id, cause, slot, claimed_until FROM task_starts WHERE execution_id IS NULL \
+             AND refusal IS NULL AND claimed_until <= $1 ORDER BY claimed_until LIMIT $2",
+        )
+        .bind(now.0)
+        .bind(AT_ONCE)
+        .fetch_all(self.database.reader())
+        .await?;
+        let read = |row: &AnyRow| {
+            Ok(OpenStart {
+                task_id: row.try_get("task_id")?,
+                cause: row.try_get("cause")?,
+                slot: Millis(row.try_get("slot")?),
+                claimed_until: Millis(row.try_get("claimed_until")?),
+            })
+        };
+        rows.iter().map(read).collect()
+    }
+
+    /// Takes such a slot. Returns whether nobody else has.
+    pub async fn claim_open(&self, open: &OpenStart, until: Millis) -> Result<bool, StoreError> {
+        let claimed = sqlx::query(
+            "UPDATE task_starts SET claimed_until = $1 WHERE task_id = $2 AND cause = $3 AND claimed_until = $4 \
+             AND execution_id IS NULL AND refusal IS NULL",
+        )
+        .bind(until.0)
+        .bind(&*open.task_id)
+        .bind(&*open.cause)
+        .bind(open.claimed_until.0)
+        .execute(self.database.writer())
+        .await?;
+        Ok(claimed.rows_affected() == 1)
+    }
+
+    /// Notes what came of a start. What has started a run stays so. Of a task that is gone, nothing is noted.
+    pub async fn note(
+        &self,
+        task_id: &str,
+        cause: Cause<'_>,
+        ended: Ended<'_>,
+        at: Millis,
+    ) -> Result<(), StoreError> {
+        let (execution_id, refusal) = match ended {
+            Ended::Started(id) => (Some(id), None),
+            Ended::Refused(why) => (None, Some(self.seal(task_id, cause.id, &why))),
+        };
+        sqlx::query(
+            "INSERT INTO task_starts (task_id, cause, trigger_type, slot, started_at, claimed_until, execution_id, refusal) \
+             SELECT id, $2, $3, $4, $5, $5, $6, $7 FROM tasks WHERE id = $1 \
+             ON CONFLICT (task_id, cause) DO UPDATE SET execution_id = excluded.execution_id, \
+             refusal = excluded.refusal WHERE task_starts.execution_id IS NULL",
+        )
+        .bind(task_id)
+        .bind(cause.id)
+        .bind(cause.trigger.name())
+        .bind(cause.slot.map(|slot| slot.0))
+        .bind(at.0)
+        .bind(execution_id)
+        .bind(refusal)
+        .execute(self.database.writer())
+        .await?;
+        Ok(())
+    }
+
+    /// The start that a cause has brought about, if there is one.
+    pub async fn find_start(
+        &self,
+        task_id: &str,
+        cause: &str,
+    ) -> Result<Option<Start>, StoreError> {
+        let text = format!("{START} WHERE task_id = $1 AND cause = $2");
+        let row = sqlx::query(sqlx::AssertSqlSafe(text))
+            .bind(task_id)
+            .bind(cause)
+            .fetch_optional(self.database.reader())
+            .await?;
+        row.as_ref().map(|row| self.read_start(row)).transpose()
+    }
+
+    /// The starts of a task, the last one first.
+    pub async fn starts(&self, task_id: &str, limit: i64) -> Result<Vec<Start>, StoreError> {
+        let text =
+            format!("{START} WHERE task_id = $1 ORDER BY started_at DESC, cause DESC LIMIT $2");
+        let rows = sqlx::query(sqlx::AssertSqlSafe(text))
+            .bind(task_id)
+            .bind(limit)
+            .fetch_all(self.database.reader())
+            .await?;
+        rows.iter().map(|row| self.read_start(row)).collect()
+    }
+
+    /// The last starts of each of some tasks.
+    pub async fn last_starts(&self, task_ids: &[&str]) -> Result<Vec<Start>, StoreError> {
+        let among = match self.database.dialect() {
+            SqlDialect::Sqlite => "SELECT value FROM json_each($1)",
+            SqlDialect::Postgres => "SELECT jsonb_array_elements_text(CAST($1 AS JSONB))",
+        };
+        let text = format!(
+            "{START} WHERE task_id IN ({among}) AND started_at = (SELECT MAX(started_at) FROM task_starts AS others \
+             WHERE others.task_id = task_starts.task_id) ORDER BY cause DESC"
+        );
+        let rows = sqlx::query(sqlx::AssertSqlSafe(text))
+            .bind(serde_json::json!(task_ids).to_string())
+            .fetch_all(self.database.reader())
+            .await?;
+        rows.iter().map(|row| self.read_start(row)).collect()
+    }
+
+    /// Forgets starts of before a moment, but for the last one of each task.
+    pub async fn forget_starts(&self, before: Millis) -> Result<(), StoreError> {
+        sqlx::query(
+            "DELETE FROM task_starts WHERE started_at < $1 AND (execution_id IS NOT NULL OR refusal IS NOT NULL) \
+             AND EXISTS (SELECT 1 FROM task_starts AS others WHERE others.task_id = task_starts.task_id \
+             AND others.started_at > task_starts.started_at)",
+        )
+        .bind(before.0)
+        .execute(self.database.writer())
+        .await?;
+        Ok(())
+    }
+
+    fn read_start(&self, row: &AnyRow) -> Result<Start, StoreError> {
+        let task_id: String = row.try_get("task_id")?;
+        let cause: String = row.try_get("cause")?;
+        let sealed: Option<Vec<u8>> = row.try_get("refusal")?;
+        // It is no more than what is shown of the past: a key that is gone keeps nobody from a task.
+        let refusal = sealed.map(|sealed| {
+            self.open(&task_id, &cause, &sealed)
+                .unwrap_or_else(|_| Refusal {
+                    code: "UNKNOWN".to_owned(),
+                    message: "Why it was refused cannot be read any more.".to_owned(),
+                })
+        });
+        Ok(Start {
+            trigger: row.try_get("trigger_type")?,
+            slot: row.try_get::<Option<i64>, _>("slot")?.map(Millis),
+            started_at: Millis(row.try_get("started_at")?),
+            execution_id: row.try_get("execution_id")?,
+            refusal,
+            task_id,
+        })
+    }
+}
+
+/// Only from where it was found: of several nodes, one does.
+const MOVE_ON: &str = "UPDATE tasks SET next_fire_at = $1 WHERE id = $2 AND next_fire_at = $3";

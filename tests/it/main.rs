@@ -48,6 +48,8 @@ mod stores;
 mod swarm_store;
 mod swarm_tools;
 mod swarms;
+mod task_credentials;
+mod task_schedules;
 mod tasks;
 mod tenants;
 mod tidy;

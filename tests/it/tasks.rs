@@ -11,39 +11,39 @@ use tests::gateway::{Builder, on_each_database};
 use tests::{Answer, Client, Gateway, Reply, Upstream};
 use weir::identity::dev_issuer::DevAudience;
 
-const TASKS: &str = "/api/agent/tasks";
-const TRIGGER: &str = "/api/agent/trigger-execution";
+pub(crate) const TASKS: &str = "/api/agent/tasks";
+pub(crate) const TRIGGER: &str = "/api/agent/trigger-execution";
 const EXECUTE: &str = "/internal/agent/execute";
 
 /// The moment at which tests by a clock of their own begin.
-const BEGINNING: &str = "2026-03-02T12:00:30Z";
+pub(crate) const BEGINNING: &str = "2026-03-02T12:00:30Z";
 
-fn runs_swarms(upstream: &Upstream) -> impl Fn(Builder) -> Builder {
+pub(crate) fn runs_swarms(upstream: &Upstream) -> impl Fn(Builder) -> Builder {
     |builder| builder.swarms().upstream("scripted", upstream)
 }
 
-fn definition(name: &str) -> Value {
+pub(crate) fn definition(name: &str) -> Value {
     json!({ "name": name, "agents": [
         { "name": "scout", "system_prompt": "You are scout.", "task_prompt": "Look.", "model": "scripted", "tools": [] },
     ] })
 }
 
 /// Defines a task, and returns its id.
-async fn define(client: &Client, definition: &Value) -> String {
+pub(crate) async fn define(client: &Client, definition: &Value) -> String {
     let defined = client.post(TASKS, definition).await;
     assert_eq!(defined.status, 201, "{}", defined.text());
     let defined = defined.json();
     defined["task_id"].as_str().expect("an id").to_owned()
 }
 
-async fn show(client: &Client, id: &str) -> Value {
+pub(crate) async fn show(client: &Client, id: &str) -> Value {
     let shown = client.get(&format!("{TASKS}/{id}")).await;
     assert_eq!(shown.status, 200, "{}", shown.text());
     shown.json()
 }
 
 /// Waits until a task's runs are as wanted, and returns the task.
-async fn until(client: &Client, id: &str, wanted: impl Fn(&[Value]) -> bool) -> Value {
+pub(crate) async fn until(client: &Client, id: &str, wanted: impl Fn(&[Value]) -> bool) -> Value {
     patiently(async {
         loop {
             let task = show(client, id).await;
@@ -56,14 +56,14 @@ async fn until(client: &Client, id: &str, wanted: impl Fn(&[Value]) -> bool) -> 
     .await
 }
 
-async fn put(client: &Client, path: &str, body: &Value) -> Answer {
+pub(crate) async fn put(client: &Client, path: &str, body: &Value) -> Answer {
     let body = Bytes::from(body.to_string());
     let json = Some("application/json");
     client.send(Method::PUT, path, json, body).await
 }
 
 /// A web user who is on the plan `pro`.
-async fn web_user(gateway: &Gateway, name: &str) -> Client {
+pub(crate) async fn web_user(gateway: &Gateway, name: &str) -> Client {
     let id = gateway.web_user_id(name).await;
     let admin = gateway.admin("root").await;
     let path = format!("/admin/users/{id}/plan");

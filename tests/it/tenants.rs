@@ -18,12 +18,13 @@ enum Kind {
     OwnById,
     /// About what an id names, of which each tenant has their own.
     OwnByName,
-    /// About what its body names, which must be its caller's, a web user's. `tasks.rs` shows it.
+    /// About what its body names, which must be its caller's, a web user's. `tasks.rs` and
+    /// `task_credentials.rs` show it.
     OwnByBody,
 }
 
 /// Every endpoint that tenants may call. What is shown for each kind is below.
-const CASES: [(&str, Kind); 36] = [
+const CASES: [(&str, Kind); 38] = [
     ("POST /chat", Kind::Own),
     ("POST /code", Kind::Own),
     ("POST /v1/chat/completions", Kind::Own),
@@ -57,6 +58,8 @@ const CASES: [(&str, Kind); 36] = [
     ("GET /api/agent/tasks/{task_id}", Kind::OwnById),
     ("PUT /api/agent/tasks/{task_id}", Kind::OwnById),
     ("DELETE /api/agent/tasks/{task_id}", Kind::OwnById),
+    ("POST /api/agent/encrypt-credential", Kind::OwnByBody),
+    ("POST /api/agent/delete-credential", Kind::OwnByBody),
     ("POST /api/agent/trigger-execution", Kind::OwnByBody),
     ("GET /session/{id}/history", Kind::OwnByName),
     ("DELETE /session/{id}", Kind::OwnByName),

@@ -60,6 +60,11 @@ pub struct Credential {
 }
 
 impl Credential {
+    /// Whether its header and value are such that it can be sent at all.
+    pub fn is_sendable(&self) -> bool {
+        self.header().is_ok()
+    }
+
     /// Whether it may go along there.
     ///
     /// # Errors

@@ -33,6 +33,7 @@ use crate::plugins::slots::Stores;
 use crate::sessions::Sessions;
 use crate::swarm::Swarms;
 use crate::swarm::store::SwarmStore;
+use crate::tasks::credentials::TaskCredentials;
 use crate::tasks::store::TaskStore;
 use crate::tools::page::Page;
 use crate::tools::{Parts, Tools};
@@ -101,6 +102,8 @@ pub struct Shared {
     pub swarms: Swarms,
     /// The tasks: swarms that are started again and again.
     pub task_store: TaskStore,
+    /// What the tools of tasks' agents prove themselves with.
+    pub task_credentials: TaskCredentials,
     /// The keys that stored answers are sealed under.
     pub sealing_keys: KeyRing,
     /// The source of the token that is presented to other services; `None` where none is configured.
@@ -266,6 +269,7 @@ impl App {
             sessions,
             swarms: Swarms::new(swarms),
             task_store,
+            task_credentials: TaskCredentials::new(database.clone(), sealing_keys.clone()),
             verifiers,
             ledger,
             last_used,

@@ -165,6 +165,14 @@ fn task_routes() -> Router<App> {
                 .delete(tasks::routes::delete_task),
         )
         .route(
+            "/api/agent/encrypt-credential",
+            post(tasks::routes::encrypt_credential),
+        )
+        .route(
+            "/api/agent/delete-credential",
+            post(tasks::routes::delete_credential),
+        )
+        .route(
             "/api/agent/trigger-execution",
             post(tasks::routes::trigger_execution),
         )

@@ -28,6 +28,7 @@ use super::request::{Agent, SwarmRequest};
 use super::store::{Lease, LeaseError, Place, Run, Step, StepEnd, StoreError, SwarmStore};
 use super::{Changes, record_of};
 use crate::catalog::live::LiveCatalog;
+use crate::tasks::credentials::TaskCredentials;
 use crate::tools::{CallRecord, Tools};
 
 /// How often a run is taken up without a step of it being done.
@@ -52,6 +53,8 @@ pub struct Workshop {
     pub api: ModelApi,
     /// What agents may call.
     pub tools: Tools,
+    /// What they may prove themselves with, where a task has it.
+    pub credentials: TaskCredentials,
     /// Who waits for something to be told.
     pub changes: Changes,
 }

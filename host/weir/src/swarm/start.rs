@@ -50,6 +50,7 @@ pub fn executor_at(app: &App, url: &str, tokens: ServiceTokenSource) -> anyhow::
         catalog: app.catalog.clone(),
         api: ModelApi::new(http, url, tokens),
         tools: app.tools.clone(),
+        credentials: app.task_credentials.clone(),
         changes: app.swarms.changes.clone(),
     };
     let owner = app.ledger.boot_id().as_str();

@@ -4,7 +4,8 @@
 //! A definition ([`definition`]) is kept as its owner wrote it ([`store`]), and read anew at each start, by the very code that
 //! reads `POST /swarms`: which models and tools there are, and what the owner's plan allows, is decided then. A start
 //! ([`start`]) has a cause, such as a message's id, under which the swarm is asked for: the same cause starts it once.
-//! Executors look for schedules that are due ([`timer`]).
+//! Executors look for schedules that are due ([`timer`]). The agents' tools may prove themselves by what their task keeps
+//! for them ([`credentials`]).
 //!
 //! **Invariant:** a cause starts at most one run, however often and wherever it is seen.
 //! **Invariant:** a slot of a schedule is claimed by one node, in the transaction that moves the schedule on.
@@ -13,8 +14,10 @@
 //! |---|---|
 //! | change what a task may be | [`definition`]; of its swarm, [`crate::swarm::request`] |
 //! | change when schedules fire, or what is skipped | [`schedule`], [`timer`] |
+//! | change what a credential may be, or where it is sent | [`credentials`], [`crate::tools::rules::bind`] |
 //! | take another trigger | [`store::Trigger`], a migration, and who brings it about |
 
+pub mod credentials;
 pub mod definition;
 pub mod routes;
 pub mod schedule;

@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 use weir_ledger::Plan;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
+use weir_storage::secrets::Secret;
 
+use super::credentials::{MAX_CREDENTIALS, NewCredential};
 use super::definition::{Definition, MAX_BYTES};
 use super::start::{failed, start};
 use super::store::{Cause, MAX_TASKS, Start, Task, Trigger};
@@ -30,9 +32,17 @@ use crate::swarm::record_of;
 use crate::swarm::request::Asker;
 use crate::swarm::routes::REPLAYED;
 use crate::swarm::store::Run;
+use crate::tools::rules::bind;
+use crate::tools::settings::{self, CredentialBinding, MethodName};
 
 /// Starts of a task that are shown.
 const STARTS: i64 = 10;
+
+/// Bytes of a credential's name.
+const MAX_NAME_BYTES: usize = 64;
+
+/// Bytes of a secret.
+const MAX_SECRET_BYTES: usize = 4 << 10;
 
 /// Bytes of a message's id.
 const MAX_MESSAGE_ID_BYTES: usize = 255;
@@ -42,6 +52,31 @@ const MAX_MESSAGE_ID_BYTES: usize = 255;
 #[serde(deny_unknown_fields)]
 struct TriggerRequest {
     task_id: String,
+}
+
+/// The body of `encrypt-credential`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CredentialRequest {
+    task_id: String,
+    name: String,
+    secret: String,
+    origin: String,
+    #[serde(default = "settings::get")]
+    methods: Vec<MethodName>,
+    #[serde(default = "settings::slash")]
+    path: String,
+    #[serde(default = "settings::authorization")]
+    header: String,
+    prefix: Option<String>,
+}
+
+/// The body of `delete-credential`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CredentialName {
+    task_id: String,
+    name: String,
 }
 
 /// The body of `POST /internal/agent/execute`: a queue's message.
@@ -169,6 +204,100 @@ pub async fn trigger_execution(
     Ok(started(start(&app, &task, cause).await?))
 }
 
+/// `POST /api/agent/encrypt-credential`: keeps a secret, sealed, under one of a web user's tasks, for its agents' tools to be
+/// sent to where it is bound.
+pub async fn encrypt_credential(
+    State(app): State<App>,
+    gated: Gated,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    let asked: CredentialRequest = fields(&gated.body.bytes)?;
+    let task = own_in_body(&app, &gated.user_id, &asked.task_id).await?;
+    let binding = CredentialBinding {
+        origin: asked.origin,
+        methods: asked.methods,
+        path: asked.path,
+        header: asked.header,
+        prefix: asked.prefix,
+    };
+    let secret = Secret::new(asked.secret);
+    check_credential(&asked.name, &binding, &secret)?;
+    let new = NewCredential {
+        user_id: &gated.user_id,
+        task_id: &task.id,
+        name: &asked.name,
+        secret: &secret,
+        binding: &binding,
+        at: app.ledger.now(),
+    };
+    let kept = app.task_credentials.keep(&new).await;
+    if !kept.map_err(|error| failed(error.into()))? {
+        return Err(ApiError::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "CREDENTIAL_LIMIT_REACHED",
+            format!("A task has at most {MAX_CREDENTIALS} credentials; delete one first."),
+        )
+        .with_no_retry());
+    }
+    let mut shown = json!(binding);
+    shown["task_id"] = json!(task.id);
+    shown["name"] = json!(asked.name);
+    shown["created_at"] = json!(new.at.iso());
+    Ok((StatusCode::CREATED, Json(shown)))
+}
+
+/// `POST /api/agent/delete-credential`: forgets one of them.
+pub async fn delete_credential(
+    State(app): State<App>,
+    gated: Gated,
+) -> Result<StatusCode, ApiError> {
+    let asked: CredentialName = fields(&gated.body.bytes)?;
+    let task = own_in_body(&app, &gated.user_id, &asked.task_id).await?;
+    let deleted = app.task_credentials.delete(&task.id, &asked.name).await;
+    match deleted.map_err(|error| failed(error.into()))? {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(ApiError::new(
+            StatusCode::NOT_FOUND,
+            "NOT_FOUND",
+            "The task has no credential of that name.",
+        )
+        .with_param("name")),
+    }
+}
+
+/// Refuses what could not be sent, or not be told from other text where it comes back. The secret itself is never repeated.
+fn check_credential(
+    name: &str,
+    binding: &CredentialBinding,
+    secret: &Secret,
+) -> Result<(), ApiError> {
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if !(1..=MAX_NAME_BYTES).contains(&name.len()) || !name.bytes().all(is_name) {
+        let what = format!(
+            "A name has 1 to {MAX_NAME_BYTES} letters, digits, dots, dashes and underscores."
+        );
+        return Err(ApiError::invalid_request("name", what));
+    }
+    let is_visible = secret.expose().bytes().all(|byte| byte.is_ascii_graphic());
+    if secret.expose().len() > MAX_SECRET_BYTES || !is_visible {
+        let what = format!(
+            "A secret has at most {MAX_SECRET_BYTES} visible ASCII characters; what stands before it goes into `prefix`."
+        );
+        return Err(ApiError::invalid_request("secret", what));
+    }
+    if binding.methods.is_empty() {
+        return Err(ApiError::invalid_request("methods", "Name one at least."));
+    }
+    let credential = bind(name, binding, secret)
+        .map_err(|(field, why)| ApiError::invalid_request(field, format!("`{field}`: {why}.")))?;
+    match credential.is_sendable() {
+        true => Ok(()),
+        false => Err(ApiError::invalid_request(
+            "header",
+            "Nothing can be sent in that header, or with that prefix.",
+        )),
+    }
+}
+
 /// `POST /internal/agent/execute`: starts a task for a queue's message, once however often the message comes.
 pub async fn execute_task(
     State(app): State<App>,
@@ -260,6 +389,8 @@ async fn in_full(app: &App, task: &Task) -> Result<Value, ApiError> {
     let mut full = outline(task);
     full["last_run"] = json!(shown.first());
     full["runs"] = json!(shown);
+    let credentials = app.task_credentials.list(&task.id).await;
+    full["credentials"] = json!(credentials.map_err(|error| failed(error.into()))?);
     Ok(full)
 }
 

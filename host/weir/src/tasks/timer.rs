@@ -154,7 +154,8 @@ async fn tidy(app: &App) -> Result<(), StoreError> {
     app.task_store
         .forget_starts(Millis(app.ledger.now().0 - keep_ms))
         .await?;
-    app.task_store.seal_anew().await
+    app.task_store.seal_anew().await?;
+    Ok(app.task_credentials.seal_anew().await?)
 }
 
 fn is_too_late(slot: Millis, now: Millis) -> bool {

@@ -340,7 +340,12 @@ impl Tools {
                 .map(|own| Integration {
                     id: own.id.clone(),
                     base_url: own.base_url.clone(),
-                    credential: own.credential.clone(),
+                    credential: own.credential.clone().or_else(|| {
+                        // Where its operator gave none, the agent's own for it.
+                        let mut agents = call.credentials.iter();
+                        let bound = agents.find(|agents| agents.origin == own.origin);
+                        bound.map(|bound| bound.name.clone())
+                    }),
                 })
                 .collect(),
             credentials: credentials.keys().cloned().collect(),

@@ -6,13 +6,13 @@ use std::time::Duration;
 use http::Method;
 use http::header::{self, HeaderName};
 use url::Url;
-use weir_egress::{Credential, Exemption, HostPattern, Policy};
+use weir_egress::{Credential, Exemption, HostPattern, Origin, Policy};
 use weir_storage::secrets::Secret;
 
 use super::page::Page;
 use super::settings::{
-    CredentialSettings, Effect, IntegrationSettings, MethodName, Targets, ToolSettings,
-    ToolsSettings,
+    CredentialBinding, CredentialSettings, Effect, IntegrationSettings, MethodName, Targets,
+    ToolSettings, ToolsSettings,
 };
 use crate::inference::redact;
 
@@ -58,6 +58,7 @@ impl ToolRules {
 pub(super) struct Integration {
     pub(super) id: String,
     pub(super) base: Url,
+    pub(super) origin: Origin,
     /// `base` as it was written, without a slash at its end.
     pub(super) base_url: String,
     pub(super) policy: Policy,
@@ -264,6 +265,11 @@ fn read_integration(id: &str, settings: &IntegrationSettings) -> Result<Integrat
     Ok(Integration {
         id: id.to_owned(),
         base_url: settings.base_url.trim_end_matches('/').to_owned(),
+        origin: base
+            .origin()
+            .ascii_serialization()
+            .parse()
+            .map_err(|why| format!("`base_url` {why}"))?,
         base,
         policy,
         effect: settings.effect.unwrap_or(effect),
@@ -276,39 +282,61 @@ fn read_credential(
     settings: &CredentialSettings,
     environment: impl Fn(&str) -> Option<String>,
 ) -> Result<Configured, String> {
-    let origin = settings.origin.parse();
-    let origin = origin.map_err(|why| format!("`origin` {why}"))?;
-    let header = HeaderName::try_from(&settings.header)
-        .map_err(|_| "`header` is no header's name".to_owned())?;
-    if !settings.path.starts_with('/') {
-        return Err("`path` must begin with a slash".to_owned());
+    let secret = settings.secret.read(environment);
+    // What it is bound to must fit, whether it is there or not.
+    let stand_in = Secret::new("x".repeat(redact::MIN_BYTES));
+    let credential = bind(
+        name,
+        &settings.binding(),
+        secret.as_ref().unwrap_or(&stand_in),
+    );
+    let credential = credential.map_err(|(field, why)| match field {
+        "secret" => why,
+        field => format!("`{field}` {why}"),
+    })?;
+    Ok(Configured {
+        credential: secret.clone().map(|_| credential),
+        bare: secret.ok(),
+    })
+}
+
+/// A credential that is sent only to where it is bound.
+///
+/// # Errors
+///
+/// The field that is wrong, and what is wrong with it.
+pub fn bind(
+    name: &str,
+    binding: &CredentialBinding,
+    secret: &Secret,
+) -> Result<Credential, (&'static str, String)> {
+    let origin = binding.origin.parse();
+    let origin = origin.map_err(|why: &str| ("origin", why.to_owned()))?;
+    let header = HeaderName::try_from(&binding.header)
+        .map_err(|_| ("header", "is no header's name".to_owned()))?;
+    if !binding.path.starts_with('/') {
+        return Err(("path", "must begin with a slash".to_owned()));
     }
-    let secret = match settings.secret.read(environment) {
-        Ok(secret) if secret.expose().len() < redact::MIN_BYTES => {
-            return Err(format!(
-                "it has fewer than {} bytes: blotting it out of answers would blot out words, too",
-                redact::MIN_BYTES
-            ));
-        }
-        secret => secret,
-    };
+    if secret.expose().len() < redact::MIN_BYTES {
+        let why = format!(
+            "it has fewer than {} bytes: blotting it out of answers would blot out words, too",
+            redact::MIN_BYTES
+        );
+        return Err(("secret", why));
+    }
     let default = if header == header::AUTHORIZATION {
         "Bearer "
     } else {
         ""
     };
-    let prefix = settings.prefix.as_deref().unwrap_or(default);
-    let credential = secret.clone().map(|secret| Credential {
+    let prefix = binding.prefix.as_deref().unwrap_or(default);
+    Ok(Credential {
         name: name.to_owned(),
         value: Secret::new(format!("{prefix}{}", secret.expose())),
         origin,
-        methods: methods(&settings.methods),
-        path_prefix: settings.path.clone(),
+        methods: methods(&binding.methods),
+        path_prefix: binding.path.clone(),
         header,
-    });
-    Ok(Configured {
-        credential,
-        bare: secret.ok(),
     })
 }
 

@@ -151,10 +151,44 @@ pub struct CredentialSettings {
     pub secret: SecretSource,
 }
 
+/// Where a credential may be sent, as its owner has written it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CredentialBinding {
+    /// The origin that it is sent to alone, e.g. `https://api.example.com`.
+    pub origin: String,
+    /// The methods that it is sent with.
+    pub methods: Vec<MethodName>,
+    /// What paths must begin with that it is sent to, segment by segment.
+    pub path: String,
+    /// The header that it is sent in.
+    pub header: String,
+    /// What stands before it there; `None` for `Bearer ` in `authorization`, else nothing.
+    pub prefix: Option<String>,
+}
+
+impl CredentialSettings {
+    /// Where it may be sent.
+    pub(super) fn binding(&self) -> CredentialBinding {
+        CredentialBinding {
+            origin: self.origin.clone(),
+            methods: self.methods.clone(),
+            path: self.path.clone(),
+            header: self.header.clone(),
+            prefix: self.prefix.clone(),
+        }
+    }
+}
+
 /// An HTTP method, in capitals.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct MethodName(pub Method);
+
+impl From<MethodName> for String {
+    fn from(MethodName(method): MethodName) -> Self {
+        method.as_str().to_owned()
+    }
+}
 
 impl TryFrom<String> for MethodName {
     type Error = String;
@@ -169,7 +203,8 @@ impl TryFrom<String> for MethodName {
     }
 }
 
-fn get() -> Vec<MethodName> {
+/// The methods of a credential that names none.
+pub(crate) fn get() -> Vec<MethodName> {
     vec![MethodName(Method::GET)]
 }
 
@@ -177,10 +212,12 @@ fn root() -> Vec<String> {
     vec![slash()]
 }
 
-fn slash() -> String {
+/// The path of one that names none.
+pub(crate) fn slash() -> String {
     "/".to_owned()
 }
 
-fn authorization() -> String {
+/// The header of one that names none.
+pub(crate) fn authorization() -> String {
     "authorization".to_owned()
 }

@@ -8,7 +8,7 @@ use weir_storage::ids::Hex;
 
 use super::Break;
 use super::agent::AgentLoop;
-use crate::swarm::store::{NewStep, Place, StepEnd};
+use crate::swarm::store::{LeaseError, NewStep, Place, StepEnd};
 use crate::tools::{Call, CallRecord, CallStatus, Effect, Outcome};
 
 /// Calls of tools in one answer of a model.
@@ -58,13 +58,21 @@ impl AgentLoop<'_, '_> {
             Some(step) => step.idempotency_key,
             None => self.intend_call(place, name, asked, arguments).await?,
         };
+        let run = &self.running.run;
+        let credentials = match &run.task_id {
+            Some(task_id) => {
+                let credentials = &self.running.shop.credentials;
+                credentials.of(&run.user_id, task_id).await
+            }
+            None => Ok(Vec::new()),
+        };
         let call = Call {
             tool: name.to_owned(),
             arguments: arguments.to_owned(),
-            account: AccountId(self.running.run.user_id.clone()),
+            account: AccountId(run.user_id.clone()),
             webhook_urls: self.agent.webhook_urls.clone(),
             integrations: self.agent.integrations.clone(),
-            credentials: Vec::new(),
+            credentials: credentials.map_err(LeaseError::from)?,
             idempotency_key: key,
             deadline: self.running.deadline(),
         };

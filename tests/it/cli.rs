@@ -648,7 +648,7 @@ fn operators_change_plans_and_credits_and_look_into_the_ledger() {
 }
 
 /// Headers as `weir token` prints them, as arguments of curl.
-fn headers(folder: &Path, arguments: &[&str]) -> Vec<String> {
+pub(crate) fn headers(folder: &Path, arguments: &[&str]) -> Vec<String> {
     let printed = run(folder, &[&["token"], arguments].concat());
     assert!(printed.status.success(), "{}", text(&printed.stderr));
     let headers = text(&printed.stdout);

@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
+use http::Method;
 use serde_json::{Value, json};
-use tests::gateway::UPSTREAM_CREDENTIAL;
-use tests::{Reply, Upstream, chat, guests};
+use tests::gateway::{UPSTREAM_CREDENTIAL, share_compiled_plugins};
+use tests::{Client, Reply, Upstream, chat, guests};
 
-use crate::cli::{Served, run, text};
+use crate::cli::{Served, headers, run, text, weir};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
@@ -233,4 +234,98 @@ async fn what_strangers_bring_about_does_not_fill_the_log() {
         .sum();
     assert!(suppressed > 0 && refused.len() <= 20 * seconds, "{log}");
     assert!(refused.len() + suppressed <= sent, "{log}");
+}
+
+/// A client that presents what `weir token web` prints.
+fn web_client(served: &Served, arguments: &[&str]) -> Client {
+    let printed = headers(served.folder(), &[&["web"], arguments].concat());
+    let values = printed.iter().filter_map(|header| header.split_once(": "));
+    values.fold(served.client(), |client, (name, value)| {
+        client.with_header(&name.to_lowercase(), value)
+    })
+}
+
+#[tokio::test]
+async fn a_tasks_credential_is_in_no_line_however_much_is_logged() {
+    const SECRET: &str = "canary-credential-0123456789";
+    let (model, receiver) = (Upstream::start().await, Upstream::start().await);
+    let folder = tempfile::tempdir().expect("a folder");
+    let credential = folder.path().join("credential");
+    std::fs::write(&credential, UPSTREAM_CREDENTIAL).expect("it can be written");
+    let at = receiver.address();
+    let settings = format!(
+        "[providers.scripted]\nadapter = \"openai\"\nbase_url = \"{}\"\ncredential = {{ file = {credential:?} }}\n\
+         [models.scripted]\ncontext_window = 100000\nmax_output_tokens = 10000\ndefault_output_tokens = 100\n\
+         supports_tools = true\nupstreams = [{{ provider = \"scripted\" }}]\nprice = {{ input = 1, output = 2 }}\n\
+         [tools.http_get]\nports = [{}]\nprivate = [\"{at}\"]\n",
+        model.base_url(),
+        at.port(),
+    );
+    std::fs::write(folder.path().join("weir.toml"), settings).expect("it can be written");
+    share_compiled_plugins(&folder.path().join(".weir"));
+    let mut command = weir(folder.path());
+    let filter =
+        "trace,cranelift_codegen=off,cranelift_frontend=off,wasmtime_internal_cranelift=off";
+    command.env("WEIR_LOG", filter);
+    let served = Served::start_as(command, folder, &[]);
+    let wanda = web_client(&served, &["--user", "wanda"]);
+    assert_eq!(wanda.get("/usage/me").await.status, 200);
+    let admin = web_client(&served, &["--user", "root", "--admin"]);
+    let found = admin.get("/admin/users?subject=wanda").await.json();
+    let id = found["users"][0]["user_id"].as_str().expect("an id");
+    let plan = format!("/admin/users/{id}/plan");
+    assert_eq!(
+        admin.post(&plan, &json!({ "plan": "pro" })).await.status,
+        200
+    );
+
+    let agent = json!({ "name": "a", "system_prompt": "", "task_prompt": "x", "model": "scripted", "tools": ["http_get"] });
+    let defined = wanda
+        .post(
+            "/api/agent/tasks",
+            &json!({ "name": "t", "agents": [agent] }),
+        )
+        .await
+        .json();
+    let task_id = &defined["task_id"];
+    let asked = json!({ "task_id": task_id, "name": "crm", "secret": SECRET, "origin": receiver.base_url() });
+    let mut wrong = asked.clone();
+    wrong["origin"] = json!({ "secret": SECRET });
+    let refused = wanda.post("/api/agent/encrypt-credential", &wrong).await;
+    refused.error(400, "INVALID_REQUEST");
+    let kept = wanda.post("/api/agent/encrypt-credential", &asked).await;
+    assert_eq!(kept.status, 201, "{}", kept.text());
+    let function = json!({ "name": "http_get",
+        "arguments": json!({ "url": receiver.base_url(), "credential": "crm" }).to_string() });
+    let message = json!({ "role": "assistant", "content": null,
+        "tool_calls": [{ "id": "call_1", "type": "function", "function": function }] });
+    model
+        .will(Reply::chat_message(&message, "tool_calls"))
+        .will(Reply::chat("Done."));
+    receiver.will(Reply::new(200).body(SECRET));
+    let started = wanda
+        .post(
+            "/api/agent/trigger-execution",
+            &json!({ "task_id": task_id }),
+        )
+        .await;
+    let run = started.json()["execution_id"]
+        .as_str()
+        .expect("an id")
+        .to_owned();
+    let events = format!("/swarms/{run}/events");
+    let events = wanda.follow(Method::GET, &events, &Value::Null).await;
+    let told = events.try_rest().await.join("\n");
+    let sent = receiver.next_request().await;
+    assert_eq!(
+        sent.header("authorization"),
+        Some(&*format!("Bearer {SECRET}"))
+    );
+    assert!(told.contains("swarm_done"), "{told}");
+    let (log, _) = served.stop();
+    assert!(log.contains("TRACE") && log.contains("tool call"), "{log}");
+    for text in [&log, &told, &kept.text(), &refused.text()] {
+        let line = text.lines().find(|line| line.contains(SECRET));
+        assert!(line.is_none(), "{line:?}");
+    }
 }

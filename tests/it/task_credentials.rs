@@ -221,20 +221,16 @@ async fn a_credential_is_refused_by_its_field_and_never_repeated() {
         .await
         .error(429, "CREDENTIAL_LIMIT_REACHED");
     let data = gateway.stop().await;
-    let mut folders = vec![data.path().join("data")];
     let mut read = 0;
-    while let Some(path) = folders.pop() {
-        if path.is_dir() {
-            let entries = std::fs::read_dir(&path).expect("a folder");
-            folders.extend(entries.map(|entry| entry.expect("an entry").path()));
-        } else if path.is_file() {
+    // The database and what it has not merged yet.
+    for entry in std::fs::read_dir(data.path().join("data")).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_file() {
             let bytes = std::fs::read(&path).expect("a file");
             read += bytes.len();
+            let text = String::from_utf8_lossy(&bytes);
             for spelled in whole(SECRET) {
-                let is_in = bytes
-                    .windows(spelled.len())
-                    .any(|window| window == spelled.as_bytes());
-                assert!(!is_in, "{}", path.display());
+                assert!(!text.contains(&spelled), "{}", path.display());
             }
         }
     }

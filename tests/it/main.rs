@@ -45,6 +45,7 @@ mod service;
 mod sessions;
 mod splits;
 mod stores;
+mod swarm_events;
 mod swarm_store;
 mod swarm_tools;
 mod swarms;

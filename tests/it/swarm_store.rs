@@ -18,6 +18,8 @@ use weir_storage::ids;
 use weir_storage::sealing::KeyRing;
 use weir_storage::secrets::Key;
 
+use crate::swarm_events::numbered;
+
 fn request() -> SwarmRequest {
     let body = json!({ "swarm_id": "s", "agents": [
         { "name": "a", "system_prompt": "", "task_prompt": "x", "model": "m" },
@@ -185,7 +187,7 @@ async fn a_swarm_goes_on_where_an_executor_was_killed_and_nothing_is_done_twice(
         gate.open();
         let events = format!("/swarms/{id}/events");
         let events = client.follow(Method::GET, &events, &Value::Null).await;
-        let events = events.rest().await;
+        let events = numbered(events.rest().await);
         assert_eq!(events.len(), 7, "{events:?}");
         let record = client.get(&format!("/swarms/{id}")).await.json();
         assert_eq!(record["status"], "completed", "{record}");

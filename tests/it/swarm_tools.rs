@@ -6,14 +6,23 @@ use serde_json::{Value, json};
 use tests::client::patiently;
 use tests::{Client, Gate, Gateway, Reply, Upstream};
 
+use crate::swarm_events::numbered;
 use crate::swarms::gateway;
 
 /// A model's answer that calls a tool.
-fn calls(tool: &str, arguments: &Value) -> Reply {
+pub(crate) fn calls(tool: &str, arguments: &Value) -> Reply {
     let function = json!({ "name": tool, "arguments": arguments.to_string() });
     let call = json!({ "id": "call_1", "type": "function", "function": function });
     let message = json!({ "role": "assistant", "content": null, "tool_calls": [call] });
     Reply::chat_message(&message, "tool_calls")
+}
+
+/// The page that development mode has for agents.
+pub(crate) fn page(gateway: &Gateway) -> String {
+    let tool = gateway.app().tools.describe("http_get").expect("the tool");
+    let page = tool.description.split_once("http://");
+    let (_, page) = page.expect("a page to try");
+    format!("http://{}", page.trim_end_matches('.'))
 }
 
 fn swarm(tools: &Value) -> Value {
@@ -26,7 +35,7 @@ fn swarm(tools: &Value) -> Value {
 async fn events(client: &Client, id: &str) -> Vec<String> {
     let events = format!("/swarms/{id}/events");
     let events = client.follow(Method::GET, &events, &Value::Null).await;
-    events.try_rest().await
+    numbered(events.try_rest().await)
 }
 
 async fn ask(client: &Client, swarm: &Value) -> String {
@@ -58,12 +67,7 @@ async fn what_a_tool_answers_goes_back_to_the_model_and_is_kept() {
     let upstream = Upstream::start().await;
     let gateway = gateway(&upstream).await;
     let client = gateway.client();
-    let tool = gateway.app().tools.describe("http_get").expect("the tool");
-    let (_, page) = tool
-        .description
-        .split_once("http://")
-        .expect("a page to try");
-    let page = format!("http://{}", page.trim_end_matches('.'));
+    let page = page(&gateway);
     upstream
         .will(calls("http_get", &json!({ "url": page })))
         .will(Reply::chat("It rains."));

@@ -9,6 +9,7 @@ use weir::identity::dev_issuer::DevAudience;
 use weir_ledger::AccountId;
 
 use crate::billing::is_settled;
+use crate::swarm_events::numbered;
 
 pub(crate) async fn gateway(upstream: &Upstream) -> Gateway {
     let builder = Gateway::builder().swarms().upstream("scripted", upstream);
@@ -17,12 +18,12 @@ pub(crate) async fn gateway(upstream: &Upstream) -> Gateway {
     gateway
 }
 
-fn agent(name: &str) -> Value {
+pub(crate) fn agent(name: &str) -> Value {
     json!({ "name": name, "system_prompt": format!("You are {name}."), "task_prompt": format!("Do {name}."),
         "model": "scripted" })
 }
 
-fn swarm(agents: &[Value]) -> Value {
+pub(crate) fn swarm(agents: &[Value]) -> Value {
     json!({ "swarm_id": "pipeline", "agents": agents })
 }
 
@@ -55,7 +56,7 @@ async fn run(client: &Client, swarm: &Value) -> Value {
 }
 
 /// Waits until a swarm is over: its events end then.
-async fn ended(client: &Client, id: &str) -> Value {
+pub(crate) async fn ended(client: &Client, id: &str) -> Value {
     let path = format!("/swarms/{id}");
     let events = format!("{path}/events");
     let events = client.follow(Method::GET, &events, &Value::Null).await;
@@ -440,7 +441,7 @@ async fn events_tell_what_happens_and_go_on_behind_any_of_them() {
     let stream = client.follow(Method::POST, "/swarms", &asked).await;
     assert_eq!(stream.status, 200);
     assert_eq!(stream.headers["content-type"], "text/event-stream");
-    let all = stream.rest().await;
+    let all = numbered(stream.rest().await);
     let events: Vec<_> = all.iter().map(|event| read_event(event)).collect();
     let names: Vec<_> = events.iter().map(|(_, name, _)| &**name).collect();
     assert_eq!(

@@ -33,7 +33,10 @@ pub struct IdempotencyHeader {
 }
 
 /// A key and the request that it came with.
-pub struct KeyedRequest(Claim);
+pub struct KeyedRequest {
+    claim: Claim,
+    keeps_long_answers: bool,
+}
 
 /// What a request is answered that is not the first of its key.
 pub enum Instead {
@@ -144,17 +147,28 @@ impl IdempotencyHeader {
         for piece in body {
             digest.update(piece);
         }
-        Some(KeyedRequest(Claim {
-            key,
-            request_digest: digest.finalize().into(),
-        }))
+        Some(KeyedRequest {
+            claim: Claim {
+                key,
+                request_digest: digest.finalize().into(),
+            },
+            keeps_long_answers: false,
+        })
     }
 }
 
 impl KeyedRequest {
     /// The claim to be made with the request's hold.
     pub fn claim(&self) -> &Claim {
-        &self.0
+        &self.claim
+    }
+
+    /// The same, whose answer is kept however long it is.
+    pub fn keeping_long_answers(self) -> Self {
+        Self {
+            keeps_long_answers: true,
+            ..self
+        }
     }
 
     /// The key, after it was claimed at this moment.
@@ -167,7 +181,11 @@ impl KeyedRequest {
     ) -> ClaimedKey {
         let (ledger, sealing_keys) = (app.ledger.clone(), app.sealing_keys.clone());
         let request_id = context.id().to_owned();
-        ClaimedKey::new(ledger, sealing_keys, account, self.0, request_id, at)
+        let key = ClaimedKey::new(ledger, sealing_keys, account, self.claim, request_id, at);
+        match self.keeps_long_answers {
+            true => key.keeping_long_answers(),
+            false => key,
+        }
     }
 
     /// What the request is answered where the key is taken.
@@ -177,7 +195,7 @@ impl KeyedRequest {
             Taken::InProgress => return Instead::Refuse(in_progress()),
             Taken::Served(served) => served,
         };
-        match open_answer(&app.sealing_keys, account, &self.0, &served) {
+        match open_answer(&app.sealing_keys, account, &self.claim, &served) {
             Some(Ok(answer)) => match KeptAnswer::from_bytes(answer) {
                 Some(answer) => Instead::Replay(answer),
                 None => Instead::Refuse(not_kept(&served)),

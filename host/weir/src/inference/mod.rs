@@ -54,6 +54,7 @@ use crate::app::App;
 use crate::context::RequestContext;
 use crate::error::ApiError;
 use crate::sessions::Turn;
+use crate::swarm::deltas::Teller;
 use weir_ledger::price::PriceFactors;
 use weir_ledger::{AccountId, LedgerError, Payer, Refusal};
 use weir_sandbox::adapter::bindings::adapter::Task;
@@ -62,7 +63,7 @@ use weir_storage::ids;
 /// Serves a chat request; returns when the answer begins.
 ///
 /// `held` is dropped before the client hears how the request ended: what it occupies, such as its turn. The client may ask
-/// again at once.
+/// again at once. `teller` is told what the model says as it comes, also where the client wants it whole.
 pub async fn chat(
     app: &App,
     held: impl Send + 'static,
@@ -70,6 +71,7 @@ pub async fn chat(
     context: RequestContext,
     mut call: ChatCall,
     key: Option<KeyedRequest>,
+    teller: Option<Teller>,
 ) -> Result<Response, ApiError> {
     let id = ids::answer_id();
     let conversation = call.conversation(&id);
@@ -81,7 +83,9 @@ pub async fn chat(
         session,
         conversation,
         key,
+        teller,
     };
+    call.request.stream |= asked.teller.is_some();
     // One catalog for all of the request, whatever is taken up meanwhile.
     let catalog = app.catalog.load();
     let resolved = resolve::resolve(&catalog, call, context.wanted_provider())?;
@@ -105,6 +109,7 @@ pub async fn images(
         session: None,
         conversation: Conversation::default(),
         key,
+        teller: None,
     };
     let catalog = app.catalog.load();
     let resolved = resolve::resolve_images(&catalog, call, context.wanted_provider())?;
@@ -121,6 +126,7 @@ struct Asked {
     session: Option<Turn>,
     conversation: Conversation,
     key: Option<KeyedRequest>,
+    teller: Option<Teller>,
 }
 
 async fn begin(
@@ -139,6 +145,7 @@ async fn begin(
         session,
         conversation,
         key,
+        teller,
     } = asked;
     context.note_model(&resolved.model.id);
     let routing = &app.routing;
@@ -173,7 +180,7 @@ async fn begin(
         },
         images: resolved.images,
     };
-    let key = key.map(|key| (key, payer.account.clone(), payer.parent.is_some()));
+    let key = key.map(|key| (key, payer.account.clone()));
     let meter = Meter::new(app, payer, metered, factors);
     let (mut relay, reply) = if stream {
         Relay::stream(dialect, head, meter, bounds.clone(), context.clone())
@@ -184,6 +191,9 @@ async fn begin(
     relay.place_messages(std::mem::take(&mut resolved.origins));
     if let Some(session) = session {
         relay.go_on_with(session);
+    }
+    if let Some(teller) = teller {
+        relay.tell_as_it_comes(teller);
     }
     let task = serve(
         app.clone(),
@@ -205,7 +215,7 @@ async fn serve(
     bounds: Bounds,
     mut relay: Relay,
     context: RequestContext,
-    key: Option<(KeyedRequest, AccountId, bool)>,
+    key: Option<(KeyedRequest, AccountId)>,
 ) {
     let first = match (attempts::first_entry(&app, &route), &key) {
         // A request with a key goes on: it may have been served already.
@@ -213,17 +223,11 @@ async fn serve(
         (first, _) => first,
     };
     let prices = route.candidates().map(|candidate| &candidate.price);
-    let claim = key.as_ref().map(|(key, ..)| key.claim().clone());
+    let claim = key.as_ref().map(|(key, _)| key.claim().clone());
     match (relay.meter().open(prices, claim).await, key) {
-        (Ok(at), Some((key, account, is_swarms))) => {
-            let claimed = key.claimed(&app, account, &context, at);
-            relay.keep(match is_swarms {
-                true => claimed.keeping_long_answers(),
-                false => claimed,
-            });
-        }
+        (Ok(at), Some((key, account))) => relay.keep(key.claimed(&app, account, &context, at)),
         (Ok(_), None) => {}
-        (Err(LedgerError::Refused(Refusal::KeyTaken(taken))), Some((key, account, _))) => {
+        (Err(LedgerError::Refused(Refusal::KeyTaken(taken))), Some((key, account))) => {
             return match key.instead(&app, &account, taken) {
                 Instead::Replay(answer) => relay.replay(answer),
                 Instead::Refuse(error) => relay.refuse(error).await,

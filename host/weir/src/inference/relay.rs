@@ -29,6 +29,7 @@ use super::sequence::{OutOfOrder, Sequence};
 use crate::context::RequestContext;
 use crate::error::ApiError;
 use crate::sessions::Turn;
+use crate::swarm::deltas::Teller;
 use weir_ledger::idempotency::ClaimedKey;
 use weir_sandbox::adapter::bindings::chat::Event;
 
@@ -69,6 +70,8 @@ pub struct Relay {
     key: Option<ClaimedKey>,
     /// The session that the request goes on with.
     session: Option<Turn>,
+    /// Who is told what the model says as it comes, beside the client.
+    teller: Option<Teller>,
     /// Whether an upstream was sent the request: from then on it may ask to be paid.
     asked: bool,
     /// Advisory fields that the upstream cannot be told.
@@ -157,6 +160,7 @@ impl Relay {
             meter,
             key: None,
             session: None,
+            teller: None,
             asked: false,
             ignored: Vec::new(),
             dialect,
@@ -197,6 +201,11 @@ impl Relay {
     /// Has the request and its answer appended to a session when the answer is charged.
     pub fn go_on_with(&mut self, session: Turn) {
         self.session = Some(session);
+    }
+
+    /// Has somebody beside the client told what the model says, as it comes.
+    pub fn tell_as_it_comes(&mut self, teller: Teller) {
+        self.teller = Some(teller);
     }
 
     /// Notes the advisory fields that the upstream cannot be told, as the adapter names them. The client is told with
@@ -273,6 +282,9 @@ impl Relay {
         self.media = MediaPieces::default();
         self.ignored.clear();
         self.asked = false;
+        if let Some(teller) = &mut self.teller {
+            teller.restart();
+        }
         if let Client::Plain { answer, .. } = &mut self.client {
             answer.clear();
         }
@@ -295,6 +307,9 @@ impl Relay {
             if let Some(session) = &mut self.session {
                 session.event(event);
             }
+        }
+        if let Some(teller) = &mut self.teller {
+            teller.events(&events);
         }
         let events = self.media.assemble(events);
         match &mut self.client {

@@ -5,14 +5,16 @@ use axum::response::Response;
 use http::{HeaderMap, StatusCode};
 
 use super::dialect::{self, ChatCall};
-use super::idempotency::IdempotencyHeader;
+use super::idempotency::{IdempotencyHeader, KeyedRequest};
 use crate::app::App;
 use crate::context::RequestContext;
 use crate::error::ApiError;
 use crate::identity::service::{Scope, ServiceCaller};
 use crate::identity::{self, Caller};
 use crate::request::JsonBody;
+use crate::swarm::deltas::ModelStep;
 use crate::swarm::model::FENCE;
+use crate::swarm::store::Run;
 use weir_ledger::{AccountId, Payer, RequestSource};
 
 /// Bytes of an id in the body of a service's request.
@@ -61,7 +63,7 @@ pub(super) async fn complete(
     let call = read(&body.bytes)?;
     let key = key.with_body(&body.bytes);
     let held = (turn, body.room);
-    super::chat(app, held, payer, context, call, key).await
+    super::chat(app, held, payer, context, call, key, None).await
 }
 
 /// `POST /internal/agent/code`: the same for the user whom a service names in the body's `user_id`, and for the
@@ -77,16 +79,25 @@ pub async fn create_agent_completion(
     service.require(Scope::ModelCall)?;
     let mut call = dialect::read_own(&body.bytes)?;
     call.needs_tools = true;
+    let mut key = key.with_body(&body.bytes);
+    let mut teller = None;
     let payer = match take_id(&mut call, "execution_id")? {
-        Some(id) => swarms_payer(&app, &id, &headers).await?,
+        Some(id) => {
+            let step = take_step(&mut call)?;
+            let run = swarms_run(&app, &id, &headers).await?;
+            let deltas = &app.swarms.deltas;
+            teller = step.and_then(|step| deltas.teller(&run.id, run.last_event, step));
+            key = key.map(KeyedRequest::keeping_long_answers);
+            payer_of(run)
+        }
         None => take_payer(&mut call)?,
     };
     let plan = identity::users::require(&app, &payer.account.0).await?;
     context.note_user(&payer.account.0);
     // Only the body says whose turn it takes.
     let turn = app.admission.enter(&payer.account, plan).await?;
-    let key = key.with_body(&body.bytes);
-    super::chat(&app, (turn, body.room), payer, context, call, key).await
+    let held = (turn, body.room);
+    super::chat(&app, held, payer, context, call, key, teller).await
 }
 
 /// Takes from a service's request what is not the model's: who pays, and for which task. To the dialect these are fields
@@ -104,8 +115,8 @@ fn take_payer(call: &mut ChatCall) -> Result<Payer, ApiError> {
     })
 }
 
-/// Who pays for a call of a swarm's: what is kept of the swarm says so, and the call only by which claim it is made.
-async fn swarms_payer(app: &App, id: &str, headers: &HeaderMap) -> Result<Payer, ApiError> {
+/// The swarm that a call is for: what is kept of it says who pays, and the call only by which claim it is made.
+async fn swarms_run(app: &App, id: &str, headers: &HeaderMap) -> Result<Run, ApiError> {
     let run = app.swarms.store.find(id).await.map_err(|error| {
         tracing::error!(%error, "reading a swarm");
         ApiError::store_unavailable()
@@ -127,21 +138,36 @@ async fn swarms_payer(app: &App, id: &str, headers: &HeaderMap) -> Result<Payer,
         )
         .with_param(FENCE));
     }
-    Ok(Payer {
+    Ok(run)
+}
+
+/// Who pays for a call of a swarm's.
+fn payer_of(run: Run) -> Payer {
+    Payer {
         source_id: Some(run.task_id.unwrap_or(run.id)),
         account: AccountId(run.user_id),
         source: RequestSource::Agent,
         parent: run.parent_hold,
+    }
+}
+
+/// Takes out of a swarm's call which step it is: who listens to the swarm hears what the model says in it.
+fn take_step(call: &mut ChatCall) -> Result<Option<ModelStep>, ApiError> {
+    let Some(json) = take_field(call, "step") else {
+        return Ok(None);
+    };
+    let step = serde_json::from_str(&json).map(Some);
+    step.map_err(|_| {
+        let what = "A step is an object of `agent`, `number` and `iteration`.";
+        ApiError::invalid_request("step", what)
     })
 }
 
 /// Takes an id out of a service's request. To the dialect it is a field that it does not know.
 fn take_id(call: &mut ChatCall, name: &str) -> Result<Option<String>, ApiError> {
-    let fields = &mut call.request.extra;
-    let Some(index) = fields.iter().position(|(field, _)| field == name) else {
+    let Some(json) = take_field(call, name) else {
         return Ok(None);
     };
-    let (_, json) = fields.remove(index);
     let id = serde_json::from_str::<String>(&json).ok();
     let is_legal =
         |id: &String| (1..=MAX_ID_BYTES).contains(&id.len()) && !id.contains(char::is_control);
@@ -151,4 +177,10 @@ fn take_id(call: &mut ChatCall, name: &str) -> Result<Option<String>, ApiError> 
             format!("An id is a text of 1 to {MAX_ID_BYTES} bytes without control characters."),
         )
     })
+}
+
+fn take_field(call: &mut ChatCall, name: &str) -> Option<String> {
+    let fields = &mut call.request.extra;
+    let index = fields.iter().position(|(field, _)| field == name)?;
+    Some(fields.remove(index).1)
 }

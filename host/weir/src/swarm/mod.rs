@@ -3,7 +3,7 @@
 //! A user asks the API for a swarm ([`routes`]), or a service asks an executor. What is asked is kept ([`store`]), and an
 //! executor takes it up ([`executor`]), also where the one that had it is gone. It runs the agents ([`run`]) in their
 //! [`order`], each told what went before ([`prompt`]), and calls their models through the API ([`model`]), where each call is
-//! charged like any other. Clients follow by events ([`stream`]).
+//! charged like any other. Clients follow by events ([`stream`]), and hear what models say as it comes ([`deltas`]).
 //!
 //! What a swarm may spend is held as one hold, on which its model calls draw; an executor that goes on with a run opens one
 //! of its own, for what is left, and the ledger ends that of the one before.
@@ -20,6 +20,7 @@
 //! | tell clients something else | where it happens, in [`run`] |
 
 pub mod accept;
+pub mod deltas;
 mod estimate;
 pub mod executor;
 pub mod model;
@@ -41,6 +42,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::{Notify, watch};
 
+use self::deltas::Deltas;
 use self::record::Record;
 pub use self::start::{executor_at, start_executor};
 use self::store::{Run, SwarmStore};
@@ -53,6 +55,8 @@ pub struct Swarms {
     pub wake: Arc<Notify>,
     /// Rung when clients are told something.
     pub changes: Changes,
+    /// What models say in them, as it comes.
+    pub deltas: Deltas,
     is_closed: AtomicBool,
 }
 
@@ -68,6 +72,7 @@ impl Swarms {
             store,
             wake: Arc::default(),
             changes: Changes(watch::Sender::new(())),
+            deltas: Deltas::default(),
             is_closed: AtomicBool::new(false),
         }
     }

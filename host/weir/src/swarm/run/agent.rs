@@ -7,6 +7,7 @@ use weir_ledger::pricing::{self, Bound};
 
 use super::{Break, EXHAUSTED, Halt, Running, text_of};
 use crate::inference::usage::OUTPUT_SLACK_TOKENS;
+use crate::swarm::deltas::ModelStep;
 use crate::swarm::model::{CallError, ModelAnswer, ModelCall};
 use crate::swarm::record::AgentStatus;
 use crate::swarm::request::Agent;
@@ -175,7 +176,7 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
         }
         let (mut lowered, mut anew) = (0, 0);
         loop {
-            let body = self.body(limit);
+            let body = self.body(iteration, limit);
             if !is_noted {
                 self.intend(place, &key, limit, &body).await?;
             }
@@ -222,9 +223,15 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
         format!("swarm:{}:{}:{iteration}", self.running.run.id, self.place)
     }
 
-    fn body(&self, limit: u32) -> Value {
+    fn body(&self, iteration: u32, limit: u32) -> Value {
+        let step = ModelStep {
+            agent: self.agent.name.clone(),
+            number: self.place,
+            iteration,
+        };
         let mut body = json!({
             "execution_id": self.running.run.id,
+            "step": step,
             "model": self.agent.model,
             "messages": self.messages,
             "temperature": self.agent.temperature,

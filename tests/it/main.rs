@@ -47,6 +47,7 @@ mod splits;
 mod stores;
 mod swarm_events;
 mod swarm_store;
+mod swarm_terminal;
 mod swarm_tools;
 mod swarms;
 mod task_credentials;

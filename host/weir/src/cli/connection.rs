@@ -395,7 +395,10 @@ impl InProcess {
         let request = request.extension(LocalPeer { uid }).body(body)?;
         let Ok(response) = self.routes.clone().call(request).await;
         if let Some(error) = response.extensions().get::<ApiError>() {
-            bail!("{}: {}", error.code(), error.message());
+            let param = error
+                .param()
+                .map_or_else(String::new, |param| format!("{param}: "));
+            bail!("{}: {param}{}", error.code(), error.message());
         }
         let status = response.status();
         let body = response.into_body().collect().await?.to_bytes();
@@ -425,11 +428,18 @@ fn outcome_of(status: StatusCode, body: Bytes) -> anyhow::Result<Bytes> {
     if status.is_success() {
         return Ok(body);
     }
-    let json: Value = serde_json::from_slice(&body).unwrap_or_default();
+    Err(refusal(status, &body))
+}
+
+/// What a gateway's error says, with the field that it is about.
+pub(super) fn refusal(status: StatusCode, body: &[u8]) -> anyhow::Error {
+    let json: Value = serde_json::from_slice(body).unwrap_or_default();
     let error = &json["error"];
-    match (error["code"].as_str(), error["message"].as_str()) {
-        (Some(code), Some(message)) => bail!("{code}: {message}"),
-        _ => bail!("the gateway answers with {status}"),
+    let text = |field: &str| error[field].as_str();
+    match (text("code"), text("param"), text("message")) {
+        (Some(code), Some(param), Some(message)) => anyhow!("{code}: {param}: {message}"),
+        (Some(code), None, Some(message)) => anyhow!("{code}: {message}"),
+        _ => anyhow!("the gateway answers with {status}"),
     }
 }
 

@@ -38,6 +38,7 @@ pub mod store;
 pub mod users;
 pub mod verifiers;
 
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -68,6 +69,9 @@ const KEY_TTL: Duration = Duration::from_secs(15 * 60);
 
 /// The header of web users' second token.
 const ATTESTATION: &str = "x-identity-appcheck";
+
+/// Where the data folder has what development mode's API key is made from.
+const DEVELOPMENT_KEY: &str = "keys/development-api-key";
 
 /// A caller, proven.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -667,8 +671,8 @@ pub async fn replace_key(app: &App, user_id: &str, name: &str, key: &RawKey) -> 
 /// The key that development mode prints: always the same in one data folder, so that a client which still runs goes on
 /// working. One that was revoked is replaced by another.
 pub async fn development_key(app: &App, user_id: &str) -> anyhow::Result<RawKey> {
-    let file = app.config.data_dir.join("keys/development-api-key");
-    let key = RawKey::derived(&Key::load_or_create(&file)?);
+    let folder = &app.config.data_dir;
+    let key = own_development_key(folder)?;
     let key = match store::find_key(&app.database, key.id()).await? {
         Some(stored) if stored.disabled_at.is_none() => {
             let (database, peppers, now) = (&app.database, &app.key_peppers, app.clock.now());
@@ -676,11 +680,17 @@ pub async fn development_key(app: &App, user_id: &str) -> anyhow::Result<RawKey>
             return Ok(key);
         }
         Some(_) => {
-            std::fs::remove_file(&file)?;
-            RawKey::derived(&Key::load_or_create(&file)?)
+            std::fs::remove_file(folder.join(DEVELOPMENT_KEY))?;
+            own_development_key(folder)?
         }
         None => key,
     };
     replace_key(app, user_id, "development", &key).await?;
     Ok(key)
+}
+
+/// The same as its file has it, which is made on first use.
+pub fn own_development_key(data_dir: &Path) -> anyhow::Result<RawKey> {
+    let key = Key::load_or_create(&data_dir.join(DEVELOPMENT_KEY))?;
+    Ok(RawKey::derived(&key))
 }

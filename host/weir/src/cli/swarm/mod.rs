@@ -1,28 +1,31 @@
 //! `weir swarm`: swarms of a user's, at any gateway, with a key of theirs.
+//!
+//! **Invariant:** what a model, a tool or a stranger wrote never drives the terminal: see [`terminal`].
+
+mod follow;
+mod terminal;
+mod view;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use http::header::{ACCEPT, CONTENT_TYPE};
+use http::header::CONTENT_TYPE;
 use reqwest::{RequestBuilder, Response};
 use serde_json::{Value, json};
 
-use super::connection::{default_url, path};
+use super::connection::{default_url, path, refusal};
 use super::table::TextTable;
 use crate::config::Config;
-use crate::identity::api_key::RawKey;
+use crate::identity;
 use crate::outgoing::{self, Client};
-use weir_storage::secrets::{Key, Secret};
+use weir_storage::secrets::Secret;
 
 /// The time that connecting may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The time that an answer may take which does not go on.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Characters of an output in a line.
-const LINE_CHARS: usize = 100;
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -44,7 +47,10 @@ struct Gateway {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Run a swarm, say what happens in it, and print its last output.
+    /// Run a swarm, show what happens in it, and print its last output.
+    ///
+    /// In a terminal the agents are shown as they work; else what happens is told in lines, on standard error. Ctrl-C leaves the
+    /// swarm, which goes on. NO_COLOR is heeded.
     Run {
         /// A file with the swarm, as POST /swarms takes it.
         #[arg(value_name = "FILE", required_unless_present = "template")]
@@ -98,7 +104,7 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
             if let Some(context) = context {
                 swarm["context"] = json!(context);
             }
-            caller.follow(&swarm).await
+            follow::run(&caller, &swarm).await
         }
         Command::List { limit } => {
             let query = [("limit", Some(limit.to_string()))];
@@ -108,7 +114,7 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
         }
         Command::Show { id } => {
             let swarm = caller.get(&path(&["swarms", &id], &[])).await?;
-            println!("{swarm:#}");
+            terminal::print(&format!("{swarm:#}"));
             Ok(())
         }
         Command::Cancel { id } => {
@@ -133,8 +139,7 @@ impl Caller {
                 Secret::new(key.trim().to_owned())
             }
             None if config.is_dev() => {
-                let file = config.data_dir.join("keys/development-api-key");
-                let key = RawKey::derived(&Key::load_or_create(&file)?);
+                let key = identity::own_development_key(&config.data_dir)?;
                 Secret::new(key.expose().to_owned())
             }
             None => bail!("name a file with an API key of the user's with --key-file"),
@@ -162,15 +167,22 @@ impl Caller {
         }
         let status = answer.status();
         let body = answer.bytes().await.unwrap_or_default();
-        let error: Value = serde_json::from_slice(&body).unwrap_or_default();
-        let (code, message) = (&error["error"]["code"], &error["error"]["message"]);
-        match (code.as_str(), message.as_str()) {
-            (Some(code), Some(message)) => match error["error"]["param"].as_str() {
-                Some(param) => bail!("{code}: {param}: {message}"),
-                None => bail!("{code}: {message}"),
-            },
-            _ => bail!("the gateway at {} answers with {status}", self.base),
-        }
+        Err(refusal(status, &body))
+    }
+
+    /// Asks for a swarm. Returns its id.
+    async fn ask(&self, swarm: &Value) -> anyhow::Result<String> {
+        let request = self.http.post(format!("{}/swarms", self.base));
+        let request = request
+            .timeout(ANSWER_TIMEOUT)
+            .header(CONTENT_TYPE, "application/json")
+            .body(swarm.to_string());
+        let answer = self.send(request).await?;
+        let body = answer.bytes().await.map_err(|error| self.broken(error))?;
+        let record: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let id = record["execution_id"].as_str();
+        id.map(str::to_owned)
+            .context("the gateway is of another version")
     }
 
     fn broken(&self, error: reqwest::Error) -> anyhow::Error {
@@ -194,38 +206,6 @@ impl Caller {
         };
         Ok(json!({ "swarm_id": name, "agents": template["agents"] }))
     }
-
-    /// Runs a swarm and tells what happens. Fails if it does not complete.
-    async fn follow(&self, swarm: &Value) -> anyhow::Result<()> {
-        let request = self
-            .http
-            .post(format!("{}/swarms", self.base))
-            .header(ACCEPT, "text/event-stream")
-            .header(CONTENT_TYPE, "application/json")
-            .body(swarm.to_string());
-        let mut answer = self.send(request).await?;
-        let mut text = Vec::new();
-        while let Some(chunk) = answer.chunk().await.map_err(|error| self.broken(error))? {
-            text.extend_from_slice(&chunk);
-            while let Some(end) = text.windows(2).position(|pair| pair == b"\n\n") {
-                let event: Vec<u8> = text.drain(..end + 2).collect();
-                let event = String::from_utf8_lossy(&event);
-                let Some((name, data)) = read_event(&event) else {
-                    continue;
-                };
-                if name == "swarm_done" {
-                    return finish(&data);
-                }
-                if let Some(line) = line_of(name, &data) {
-                    eprintln!("{line}");
-                }
-            }
-        }
-        bail!(
-            "the gateway at {} stopped telling; the swarm goes on: see `weir swarm list`",
-            self.base
-        )
-    }
 }
 
 fn read(file: &PathBuf) -> anyhow::Result<Value> {
@@ -234,80 +214,10 @@ fn read(file: &PathBuf) -> anyhow::Result<Value> {
     serde_json::from_str(&text).with_context(|| format!("{} is no JSON", file.display()))
 }
 
-/// An event's name and payload; none of a comment.
-fn read_event(event: &str) -> Option<(&str, Value)> {
-    let field = |name: &str| {
-        let mut lines = event.lines();
-        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
-    };
-    Some((field("event")?, serde_json::from_str(field("data")?).ok()?))
-}
-
-/// What people are told of an event.
-fn line_of(name: &str, data: &Value) -> Option<String> {
-    let text = |field: &str| data[field].as_str().unwrap_or_default();
-    let agent = text("agent");
-    match name {
-        "agent_start" => Some(format!("{agent}: begins on {}", text("model"))),
-        "tool_call" => {
-            let status = &data["response_status"];
-            let outcome = match data["blocked_reason"].as_str() {
-                Some(why) => format!("blocked: {why}"),
-                None if status.is_null() => "no answer".to_owned(),
-                None => status.to_string(),
-            };
-            Some(format!(
-                "{agent}: {} {}: {outcome}",
-                text("tool"),
-                text("url")
-            ))
-        }
-        "agent_done" => {
-            let said = data["error"].as_str().unwrap_or(text("output"));
-            let said: String = said
-                .lines()
-                .next()
-                .unwrap_or_default()
-                .chars()
-                .take(LINE_CHARS)
-                .collect();
-            Some(format!(
-                "{agent}: {} after {} iterations, {} s, {} + {} tokens, {} credits: {said}",
-                text("status"),
-                data["iterations"],
-                data["duration_seconds"],
-                data["tokens_in"],
-                data["tokens_out"],
-                data["credits_used"],
-            ))
-        }
-        _ => None,
-    }
-}
-
-fn finish(record: &Value) -> anyhow::Result<()> {
-    let text = |field: &str| record[field].as_str().unwrap_or_default();
-    eprintln!(
-        "{} {}: {} of {} agents, {} + {} tokens, {} credits",
-        text("execution_id"),
-        text("status"),
-        record["agents_completed"],
-        record["agents_total"],
-        record["tokens_in"],
-        record["tokens_out"],
-        record["total_credits"],
-    );
-    println!("{}", text("content"));
-    match text("status") {
-        "completed" => Ok(()),
-        _ => bail!("the swarm did not complete. {}", text("error")),
-    }
-}
-
 fn print_list(list: &Value) {
     let mut table = TextTable::new(&["ID", "SWARM", "STATUS", "AGENTS", "CREDITS", "CREATED"]);
     for swarm in list["swarms"].as_array().into_iter().flatten() {
-        let text = |field: &str| swarm[field].as_str().unwrap_or_default().to_owned();
+        let text = |field: &str| terminal::line(swarm[field].as_str().unwrap_or_default());
         table.row([
             text("execution_id"),
             text("swarm_id"),
@@ -318,26 +228,4 @@ fn print_list(list: &Value) {
         ]);
     }
     table.print();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_event_is_told_in_a_line() {
-        let told = |event: &str| {
-            let (name, data) = read_event(event)?;
-            line_of(name, &data)
-        };
-        let start = "id: 1\nevent: agent_start\ndata: {\"agent\":\"Scout\",\"model\":\"demo\"}\n\n";
-        assert_eq!(told(start).as_deref(), Some("Scout: begins on demo"));
-        let call = "event: tool_call\ndata: {\"agent\":\"Scout\",\"tool\":\"http_get\",\"url\":\"https://a.example\",\
-                    \"response_status\":200,\"blocked_reason\":null}\n\n";
-        assert_eq!(
-            told(call).as_deref(),
-            Some("Scout: http_get https://a.example: 200")
-        );
-        assert_eq!(told(": keep-alive\n\n"), None);
-    }
 }

@@ -155,6 +155,50 @@ async fn a_catalog_that_does_not_fit_leaves_the_one_before_in_force() {
     assert!(!served.log().contains(TAKEN_UP));
 }
 
+/// The same agent asks for the same page: refused, let through, and refused again.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_tools_may_do_is_taken_up_too() {
+    let (upstream, page) = (Upstream::start().await, Upstream::start().await);
+    let toml = |tools: &str| toml(&upstream, &[("m", CHEAP)], "") + tools;
+    let served = Served::configured(&toml(""));
+    let client = served.client();
+    let allowed = format!("[tools.http_get]\nprivate = [\"{}\"]\n", page.address());
+    let url = format!("{}/page", page.base_url());
+    let agent = json!({ "name": "a", "system_prompt": "", "task_prompt": "Look.", "model": "m", "max_tokens": 256, "tools": ["http_get"] });
+    let mut reloads = 0;
+    for (tools, status) in [("", "blocked"), (&*allowed, "success"), ("", "blocked")] {
+        configure(&served, &toml(tools));
+        reloads += 1;
+        reload(&served, TAKEN_UP, reloads).await;
+        upstream
+            .will(crate::swarm_tools::calls(
+                "http_get",
+                &json!({ "url": url }),
+            ))
+            .will(Reply::chat("Done."));
+        page.will(Reply::new(200).body("A page"));
+        let asked = json!({ "swarm_id": "s", "agents": [agent] });
+        let accepted = client.post("/swarms", &asked).await.json();
+        let id = accepted["execution_id"].as_str().expect("an id");
+        let record = crate::swarms::ended(&client, id).await;
+        let call = &record["agents"][0]["tool_calls"][0];
+        assert_eq!(call["status"], status, "{call}");
+    }
+    assert_eq!(page.count(), 1);
+    assert!(!served.log().contains("come into force with the next one"));
+    // One that does not fit changes nothing of either.
+    let bad =
+        toml("[tools.http_get]\ncredentials = [\"none\"]\n").replace("[models.m]", "[models.n]");
+    configure(&served, &bad);
+    reload(&served, NOT_TAKEN_UP, 1).await;
+    assert!(
+        served.log().contains("there is no `credentials.none`"),
+        "{}",
+        served.log()
+    );
+    assert_eq!(client.post("/chat", &chat("n", "hello")).await.status, 400);
+}
+
 #[tokio::test]
 async fn operators_see_models_providers_and_prices_and_what_is_left_out() {
     let gateway = Gateway::builder()

@@ -9,7 +9,7 @@ use tests::stores::each_database;
 use tests::{Gate, Gateway, Reply, Upstream};
 use weir::swarm::record::{Outcome, Status};
 use weir::swarm::request::{Asker, Defaults, SwarmRequest, read};
-use weir::swarm::store::{Accepted, LeaseError, NewRun, SwarmStore};
+use weir::swarm::store::{Accepted, LeaseError, NewRun, Place, SwarmStore};
 use weir_ledger::Credits;
 use weir_ledger::verify::verify;
 use weir_storage::Database;
@@ -26,7 +26,7 @@ fn request() -> SwarmRequest {
     ] });
     let defaults = Defaults {
         model: None,
-        tools: &[],
+        tool: &|_| None,
     };
     let read = read(body.to_string().as_bytes(), Asker::User, defaults);
     read.expect("it is sound").0
@@ -57,6 +57,38 @@ async fn accept(store: &SwarmStore, user: &str) -> String {
     let accepted = store.accept(&run).await.expect("the database answers");
     assert_eq!(accepted, Accepted::New);
     id
+}
+
+#[tokio::test]
+async fn a_tools_call_has_one_key_on_all_nodes_and_nobody_else_can_make_it_up() {
+    each_database(async |stores| {
+        let node = |key: u8| {
+            let keys = KeyRing::of([(1, Key::new([key; 32]))]);
+            SwarmStore::new(stores.database.clone(), keys)
+        };
+        let place = Place {
+            agent: 0,
+            iteration: 2,
+            ordinal: 1,
+        };
+        let next = Place {
+            ordinal: 2,
+            ..place
+        };
+        let key = node(1).call_key("run", place, "call_1", &[7; 32]);
+        assert_eq!(key.len(), 64);
+        assert_eq!(node(1).call_key("run", place, "call_1", &[7; 32]), key);
+        for other in [
+            node(2).call_key("run", place, "call_1", &[7; 32]),
+            node(1).call_key("run2", place, "call_1", &[7; 32]),
+            node(1).call_key("run", next, "call_1", &[7; 32]),
+            node(1).call_key("run", place, "call_2", &[7; 32]),
+            node(1).call_key("run", place, "call_1", &[8; 32]),
+        ] {
+            assert_ne!(other, key);
+        }
+    })
+    .await;
 }
 
 #[tokio::test]

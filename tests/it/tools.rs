@@ -1,5 +1,8 @@
 //! Tools: what agents' models may call, over real sockets; what they may not; and tools that scheme.
 
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -67,9 +70,17 @@ fn scheming(upstream: &Upstream, more: &str) -> String {
 
 /// The credential `tracker`, for an upstream.
 fn credential(upstream: &Upstream, methods: &[&str]) -> String {
-    let file = tempfile::NamedTempFile::new().expect("a file");
-    std::fs::write(&file, SECRET).expect("it can be written");
-    let (_, path) = file.keep().expect("it stays");
+    // One for all: a gateway reads it when it starts, whenever that is.
+    static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let mut file = tempfile::NamedTempFile::new_in(folder).expect("a file");
+        file.write_all(SECRET.as_bytes())
+            .expect("it can be written");
+        let path = folder.join("tracker-credential");
+        file.persist(&path).expect("it can be renamed");
+        path
+    });
+    let path = &*FILE;
     format!(
         "[credentials.tracker]\norigin = {:?}\nmethods = {methods:?}\npath = \"/v2\"\nsecret = {{ file = {path:?} }}\n",
         upstream.base_url()

@@ -19,12 +19,13 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
+use hmac::Mac as _;
 use serde::Deserialize;
 
 use crate::database::{Database, at_start};
 use crate::secrets::{Key, SecretSource, random_bytes};
 
-/// What a value is sealed for: one that was sealed for something else does not open.
+/// What a value is sealed or tagged for: one that was sealed for something else does not open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Purpose(&'static str);
 
@@ -39,6 +40,8 @@ impl Purpose {
     pub const TASK: Self = Self("task");
     /// What the tools of a task's agents prove themselves with.
     pub const TASK_CREDENTIAL: Self = Self("task credential");
+    /// A tool's call, which receivers tell from others.
+    pub const TOOL_CALL: Self = Self("tool call");
 }
 
 /// A sealing key in the configuration.
@@ -144,6 +147,14 @@ impl KeyRing {
         sealed.extend(nonce);
         sealed.extend(ciphertext);
         sealed
+    }
+
+    /// What tells these fields from all others, and says nothing of them to who does not have the key. It is made under the key
+    /// that seals: with another one it is another.
+    pub fn tag(&self, purpose: Purpose, fields: &[&[u8]]) -> [u8; 32] {
+        let mut mac = self.0[0].key.mac(b"weir tag\0");
+        mac.update(&associated(&[], purpose, fields));
+        mac.finalize().into_bytes().into()
     }
 
     /// Opens a sealed value.

@@ -36,6 +36,7 @@ use crate::swarm::store::SwarmStore;
 use crate::tasks::credentials::TaskCredentials;
 use crate::tasks::store::TaskStore;
 use crate::tools::page::Page;
+use crate::tools::rules::Rules;
 use crate::tools::{Parts, Tools};
 use weir_ledger::{LeaseSettings, Ledger};
 use weir_sandbox::compiler::Compiler;
@@ -43,7 +44,7 @@ use weir_storage::clock::{Clock, Millis};
 use weir_storage::expiring::ExpiringValues;
 use weir_storage::file_lock::FileLock;
 use weir_storage::sealing::KeyRing;
-use weir_storage::secrets::create_private_folder;
+use weir_storage::secrets::{create_private_folder, environment};
 use weir_storage::{Cache, Database, database};
 
 /// What a request may take beyond its time-out, to hold and to settle.
@@ -299,15 +300,22 @@ impl App {
         })))
     }
 
-    /// Takes up the providers, models and price factors of another configuration, or none of it if they do not fit.
-    /// Requests under way end as they began. Returns what has changed.
+    /// Takes up the providers, models and price factors of another configuration, and what it allows tools; or none of it if
+    /// they do not fit. Requests and calls of tools under way end as they began. Returns what has changed of the catalog.
     pub async fn take_up(&self, config: Config) -> anyhow::Result<Difference> {
         let config = Config {
             timeouts: self.config.timeouts.clone(),
             ..config
         };
+        let rules = Rules::read(config.tools(), environment).map_err(|problems| {
+            anyhow!(
+                "the settings of tools do not fit:\n  {}",
+                problems.join("\n  ")
+            )
+        })?;
         let catalog = build_catalog(&config, &self.plugins).await?;
         report_left_out(&catalog);
+        self.tools.take_up(rules);
         let listing = CatalogListing::of(&catalog);
         let before = self.catalog.replace(catalog);
         Ok(listing.since(&CatalogListing::of(&before)))

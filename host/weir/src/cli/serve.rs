@@ -22,7 +22,15 @@ use crate::swarm;
 use crate::swarm::executor::Executor;
 
 /// Settings that a running gateway takes up.
-const TAKEN_UP: [&str; 4] = ["default_catalog", "providers", "models", "price_factors"];
+const TAKEN_UP: [&str; 7] = [
+    "default_catalog",
+    "providers",
+    "models",
+    "price_factors",
+    "tools",
+    "integrations",
+    "credentials",
+];
 
 /// The user whose key development mode prints.
 const DEV_USER: &str = "dev";

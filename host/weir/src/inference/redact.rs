@@ -93,7 +93,8 @@ impl Blotter {
     }
 }
 
-fn blot_out(finder: &Finder<'_>, bytes: &mut [u8]) {
+/// Replaces each occurrence of a secret's spelling by as many asterisks.
+pub fn blot_out(finder: &Finder<'_>, bytes: &mut [u8]) {
     let mut from = 0;
     while let Some(at) = finder.find(&bytes[from..]) {
         let end = from + at + finder.needle().len();

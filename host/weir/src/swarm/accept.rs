@@ -50,20 +50,15 @@ pub fn read(
 ) -> Result<(request::SwarmRequest, Option<request::Named>), ApiError> {
     let catalog = app.catalog.load();
     let model = default_model(&catalog, app.config.swarms.default_model.as_deref());
-    let names = app.tools.names().into_iter();
-    let tools: Vec<_> = names
-        .filter_map(|name| app.tools.describe(&name))
-        .map(|tool| AgentTool {
+    let tool = |name: &str| {
+        let tool = app.tools.describe(name)?;
+        Some(AgentTool {
             name: tool.name,
             description: tool.description,
             parameters: tool.input_schema,
         })
-        .collect();
-    let defaults = Defaults {
-        model,
-        tools: &tools,
     };
-    request::read(body, asker, defaults)
+    request::read(body, asker, Defaults { model, tool: &tool })
 }
 
 fn default_model<'a>(catalog: &'a Catalog, configured: Option<&'a str>) -> Option<&'a str> {

@@ -98,7 +98,7 @@ mod tests {
         }
         let defaults = Defaults {
             model: Some("m"),
-            tools: &[],
+            tool: &|_| None,
         };
         let read = read(body.to_string().as_bytes(), Asker::User, defaults);
         read.unwrap().0

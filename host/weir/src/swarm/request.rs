@@ -113,12 +113,12 @@ pub struct AgentTool {
 }
 
 /// What an agent is given that says nothing of it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Defaults<'a> {
     /// The model's id, if there is a model.
     pub model: Option<&'a str>,
-    /// All tools that there are; of those, some are given to agents that name none.
-    pub tools: &'a [AgentTool],
+    /// The tool of a name, if there is one. Some are given to agents that name none.
+    pub tool: &'a dyn Fn(&str) -> Option<AgentTool>,
 }
 
 #[derive(Deserialize)]
@@ -237,7 +237,7 @@ fn agent(body: BodyAgent, path: &str, defaults: Defaults<'_>) -> Result<Agent, A
             ));
         }
     };
-    let tools = tools(body.tools.as_deref(), defaults.tools, &at("tools"))?;
+    let tools = tools(body.tools.as_deref(), defaults.tool, &at("tools"))?;
     let integrations = body.integrations.unwrap_or_default();
     names(&integrations, &at("integrations"))?;
     let webhook_urls = body.webhook_urls.unwrap_or_default();
@@ -257,15 +257,14 @@ fn agent(body: BodyAgent, path: &str, defaults: Defaults<'_>) -> Result<Agent, A
     })
 }
 
-/// The tools of an agent that names these, of all that are there.
+/// The tools of an agent that names these.
 fn tools(
     named: Option<&[String]>,
-    there: &[AgentTool],
+    find: impl Fn(&str) -> Option<AgentTool>,
     path: &str,
 ) -> Result<Vec<AgentTool>, ApiError> {
-    let find = |name: &str| there.iter().find(|tool| tool.name == name).cloned();
     let Some(named) = named else {
-        return Ok(DEFAULT_TOOLS.into_iter().filter_map(find).collect());
+        return Ok(DEFAULT_TOOLS.into_iter().filter_map(&find).collect());
     };
     names(named, path)?;
     let each = named.iter().enumerate().map(|(index, name)| {
@@ -442,7 +441,7 @@ mod tests {
         });
         let defaults = Defaults {
             model: Some("mid"),
-            tools: &tools,
+            tool: &|name| tools.iter().find(|tool| tool.name == name).cloned(),
         };
         read(body.to_string().as_bytes(), asker, defaults)
     }

@@ -17,6 +17,7 @@ use weir_ledger::{Credits, HoldId};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::SqlDialect;
+use weir_storage::ids::Hex;
 use weir_storage::sealing::{KeyRing, Purpose};
 
 pub use self::leased::{Lease, LeaseError, Leased, NewStep, StepEnd};
@@ -514,6 +515,25 @@ impl SwarmStore {
             tokens_in: row.try_get("tokens_in")?,
             tokens_out: row.try_get("tokens_out")?,
         })
+    }
+
+    /// What tells receivers a repeat of a tool's call: says nothing of the call to who does not have the key, and so nobody
+    /// else can make it up.
+    pub fn call_key(
+        &self,
+        run_id: &str,
+        place: Place,
+        call_id: &str,
+        input_hash: &[u8; 32],
+    ) -> String {
+        let numbers = [place.agent, place.iteration, place.ordinal].map(i64::to_be_bytes);
+        let parts = [
+            run_id.as_bytes(),
+            numbers.as_flattened(),
+            call_id.as_bytes(),
+            input_hash,
+        ];
+        Hex(&self.keys.tag(Purpose::TOOL_CALL, &parts)).to_string()
     }
 
     fn seal(&self, run_id: &str, field: &str, value: &impl Serialize) -> Vec<u8> {

@@ -9,6 +9,8 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use memchr::memmem::Finder;
 use serde_json::Value;
 
+use crate::inference::redact::blot_out;
+
 /// Bytes of the shortest end of a cut body that is blotted out for being a secret's beginning.
 const LEAST_BEGINNING: usize = 6;
 
@@ -33,12 +35,7 @@ impl Blotter {
     pub(super) fn blot(&self, bytes: &mut [u8], are_cut: bool) {
         for finder in &self.0 {
             let spelling = finder.needle();
-            let mut from = 0;
-            while let Some(at) = finder.find(&bytes[from..]) {
-                let end = from + at + spelling.len();
-                bytes[from + at..end].fill(b'*');
-                from = end;
-            }
+            blot_out(finder, bytes);
             if are_cut {
                 let longest = bytes.len().min(spelling.len() - 1);
                 let mut lengths = (LEAST_BEGINNING..=longest).rev();

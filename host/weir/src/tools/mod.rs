@@ -17,7 +17,7 @@ pub mod routes;
 pub mod rules;
 pub mod settings;
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
@@ -60,7 +60,8 @@ pub struct Tools(Arc<Shared>);
 struct Shared {
     oversight: Oversight,
     guard: Guard,
-    rules: Rules,
+    /// A call goes by those of its begin.
+    rules: RwLock<Arc<Rules>>,
     turns: Semaphore,
     clock: Clock,
     webhook_key: Option<Key>,
@@ -171,41 +172,57 @@ enum NotCalled {
 
 impl Tools {
     /// Tools of these parts.
-    pub fn new(mut parts: Parts) -> Self {
-        if let Some(page) = &parts.page {
-            parts.rules.allow_page(page);
-        }
-        Self(Arc::new(Shared {
+    pub fn new(parts: Parts) -> Self {
+        let tools = Self(Arc::new(Shared {
             oversight: parts.oversight,
             guard: parts.guard,
-            rules: parts.rules,
+            rules: RwLock::default(),
             turns: Semaphore::new(parts.calls_at_once),
             clock: parts.clock,
             webhook_key: parts.webhook_key,
             page: parts.page,
-        }))
+        }));
+        tools.take_up(parts.rules);
+        tools
+    }
+
+    /// Has calls that begin from now on go by these rules.
+    pub fn take_up(&self, mut rules: Rules) {
+        if let Some(page) = &self.0.page {
+            rules.allow_page(page);
+        }
+        let mut current = self.0.rules.write().unwrap_or_else(PoisonError::into_inner);
+        *current = Arc::new(rules);
+    }
+
+    /// Those in force.
+    fn rules(&self) -> Arc<Rules> {
+        let rules = self.0.rules.read();
+        rules.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The tool of a name; `None` if there is none, or its slot has nothing to serve with.
     pub fn describe(&self, name: &str) -> Option<Description> {
         let tool = self.0.oversight.plugins.tool(name)?;
         let mut description = tool.description.description.clone();
-        if let Some(page) = &self.0.page
-            && self
-                .0
-                .rules
-                .tool(name)
-                .is_some_and(ToolRules::reads_anything)
-        {
+        let rules = self.rules();
+        let reads_anything = rules.tool(name).is_some_and(ToolRules::reads_anything);
+        if let Some(page) = self.0.page.as_ref().filter(|_| reads_anything) {
             description += &format!(" A page to try it on is {}.", page.url());
         }
         Some(Description {
             name: name.to_owned(),
             description,
             input_schema: tool.schema.as_json().clone(),
-            effect: self.worst(name),
+            effect: worst(&rules, name),
             digest: tool.digest(),
         })
+    }
+
+    /// The component that serves as a tool.
+    pub fn digest(&self, name: &str) -> Option<Digest> {
+        let tool = self.0.oversight.plugins.tool(name)?;
+        Some(tool.digest())
     }
 
     /// The names of all tools that can be called.
@@ -219,7 +236,7 @@ impl Tools {
 
     /// Whether an operator has configured an integration.
     pub fn has_integration(&self, id: &str) -> bool {
-        self.0.rules.integration(id).is_some()
+        self.rules().integration(id).is_some()
     }
 
     /// What an account's webhooks are signed with; `None` where no webhooks are sent.
@@ -230,25 +247,18 @@ impl Tools {
 
     /// What a certain call may bring about: of one that names its `integration`, what that one's do.
     pub fn effect(&self, name: &str, arguments: &str, integrations: &[String]) -> Effect {
-        let Some(rules) = self.0.rules.tool(name) else {
+        let all = self.rules();
+        let Some(rules) = all.tool(name) else {
             return Effect::Unsafe;
         };
         if rules.to != Targets::Integrations {
             return rules.effect;
         }
         let arguments = serde_json::from_str(arguments).unwrap_or_default();
-        let narrowed = self.narrow(rules, &arguments, integrations);
+        let narrowed = narrow(&all, &arguments, integrations);
         let effects = narrowed.into_iter().flatten().map(|own| own.effect);
         // Without any, it reaches nothing.
         effects.max().unwrap_or(Effect::Read)
-    }
-
-    fn worst(&self, name: &str) -> Effect {
-        match self.0.rules.tool(name) {
-            Some(rules) if rules.to == Targets::Integrations => self.0.rules.worst_integration(),
-            Some(rules) => rules.effect,
-            None => Effect::Unsafe,
-        }
     }
 
     /// Calls a tool once. Dropped, it asks for nothing more.
@@ -309,14 +319,15 @@ impl Tools {
         tool.schema
             .check(&arguments)
             .map_err(|why| NotCalled::Failed(format!("The arguments do not fit: {why}.")))?;
-        let rules = self.0.rules.tool(&call.tool).ok_or_else(|| {
+        let all = self.rules();
+        let rules = all.tool(&call.tool).ok_or_else(|| {
             let slot = &call.tool;
             NotCalled::Blocked(format!(
                 "policy: the operator has allowed the tool nothing (`[tools.{slot}]`); nothing was sent"
             ))
         })?;
         let integrations: Vec<_> = match rules.to {
-            Targets::Integrations => self.narrow(rules, &arguments, &call.integrations)?,
+            Targets::Integrations => narrow(&all, &arguments, &call.integrations)?,
             Targets::Hosts | Targets::Webhooks => Vec::new(),
         }
         .into_iter()
@@ -332,7 +343,7 @@ impl Tools {
                 .iter()
                 .filter_map(|own| own.credential.as_ref()),
         );
-        let credentials = outlet::credentials(&self.0.rules, names, &call.credentials);
+        let credentials = outlet::credentials(&all, names, &call.credentials);
         let context = CallContext {
             webhook_urls: webhook_urls.clone(),
             integrations: integrations
@@ -365,37 +376,6 @@ impl Tools {
             clock: self.0.clock.clone(),
         };
         Ok((scope, context))
-    }
-
-    /// The integrations that a call may reach: those of the agent, or the one that its arguments name.
-    fn narrow(
-        &self,
-        rules: &ToolRules,
-        arguments: &Value,
-        ids: &[String],
-    ) -> Result<Vec<&rules::Integration>, NotCalled> {
-        debug_assert_eq!(rules.to, Targets::Integrations);
-        let named = arguments.get("integration").and_then(Value::as_str);
-        let chosen = ids
-            .iter()
-            .filter(|id| named.is_none_or(|named| named == **id));
-        let found: Vec<_> = chosen
-            .filter_map(|id| self.0.rules.integration(id))
-            .collect();
-        match (found.is_empty(), named) {
-            (true, Some(named)) => {
-                let own = match ids {
-                    [] => "none".to_owned(),
-                    ids => ids.join(", "),
-                };
-                Err(NotCalled::Blocked(format!(
-                    "policy: {:?} is not an integration that the agent may call and the operator has configured; the \
-                     agent's are: {own}; nothing was sent",
-                    printable(named, 64)
-                )))
-            }
-            _ => Ok(found),
-        }
     }
 
     fn finish(
@@ -443,6 +423,42 @@ impl Tools {
             failed,
             record,
         }
+    }
+}
+
+/// The worst that a call of the tool may bring about.
+fn worst(rules: &Rules, name: &str) -> Effect {
+    match rules.tool(name) {
+        Some(tool) if tool.to == Targets::Integrations => rules.worst_integration(),
+        Some(tool) => tool.effect,
+        None => Effect::Unsafe,
+    }
+}
+
+/// The integrations that a call may reach: those of the agent, or the one that its arguments name.
+fn narrow<'a>(
+    rules: &'a Rules,
+    arguments: &Value,
+    ids: &[String],
+) -> Result<Vec<&'a rules::Integration>, NotCalled> {
+    let named = arguments.get("integration").and_then(Value::as_str);
+    let chosen = ids
+        .iter()
+        .filter(|id| named.is_none_or(|named| named == **id));
+    let found: Vec<_> = chosen.filter_map(|id| rules.integration(id)).collect();
+    match (found.is_empty(), named) {
+        (true, Some(named)) => {
+            let own = match ids {
+                [] => "none".to_owned(),
+                ids => ids.join(", "),
+            };
+            Err(NotCalled::Blocked(format!(
+                "policy: {:?} is not an integration that the agent may call and the operator has configured; the \
+                 agent's are: {own}; nothing was sent",
+                printable(named, 64)
+            )))
+        }
+        _ => Ok(found),
     }
 }
 

@@ -5,7 +5,7 @@ mod lines;
 mod manage;
 mod recording;
 mod trial;
-mod try_adapter;
+mod try_plugin;
 mod try_tool;
 mod upload;
 
@@ -32,7 +32,7 @@ pub(super) enum Command {
     /// `plugins.limits` and `limits.answer_bytes` in the configuration.
     ///
     /// Ends with 0 if the exchange went as it should, as far as there were recordings for it, and with 1 otherwise.
-    Try(try_adapter::Arguments),
+    Try(try_plugin::Arguments),
     /// Have a gateway check a component and keep it, ready to be activated; or with --activate, serve with it.
     Install(manage::Install),
     /// List a gateway's slots, and what serves in each.
@@ -53,7 +53,7 @@ pub(super) enum Command {
 
 pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
     match command {
-        Command::Try(arguments) => try_adapter::run(config, arguments).await,
+        Command::Try(arguments) => try_plugin::run(config, arguments).await,
         Command::Install(install) => manage::install(&config, install).await,
         Command::List(gateway) => manage::list(&config, gateway).await,
         Command::Show(show) => manage::show(&config, show).await,

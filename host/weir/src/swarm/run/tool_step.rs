@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use weir_ledger::{AccountId, Credits};
 use weir_sandbox::printable;
-use weir_storage::ids::Hex;
 
 use super::Break;
 use super::agent::AgentLoop;
@@ -52,7 +51,7 @@ impl AgentLoop<'_, '_> {
         self.running.look().await?;
         let arguments = function["arguments"].as_str().unwrap_or_default();
         let key = match known {
-            Some(step) if step.effect.as_deref() == Some(name_of(Effect::Unsafe)) => {
+            Some(step) if step.effect == Some(word(Effect::Unsafe)) => {
                 return self.uncertain(place, name).await;
             }
             Some(step) => step.idempotency_key,
@@ -103,26 +102,16 @@ impl AgentLoop<'_, '_> {
     ) -> Result<String, Break> {
         let shop = self.running.shop;
         let input_hash: [u8; 32] = Sha256::digest(format!("{name}\n{arguments}")).into();
-        let mut key = Sha256::new();
-        for part in [
-            &*self.running.run.id,
-            &format!("{place:?}"),
-            asked["id"].as_str().unwrap_or_default(),
-        ] {
-            key.update((part.len() as u64).to_be_bytes());
-            key.update(part);
-        }
-        key.update(input_hash);
-        let key = Hex(&key.finalize()).to_string();
+        let call_id = asked["id"].as_str().unwrap_or_default();
+        let run_id = &self.running.run.id;
+        let key = shop.store.call_key(run_id, place, call_id, &input_hash);
         let effect = shop.tools.effect(name, arguments, &self.agent.integrations);
-        let digest = shop
-            .tools
-            .describe(name)
-            .map(|tool| tool.digest.to_string());
+        let effect = word(effect);
+        let digest = shop.tools.digest(name).map(|digest| digest.to_string());
         let step = NewStep {
             place,
             input_hash,
-            effect: Some(name_of(effect)),
+            effect: Some(&effect),
             idempotency_key: &key,
             output_limit: None,
             component_digest: digest.as_deref(),
@@ -180,11 +169,8 @@ impl AgentLoop<'_, '_> {
     }
 }
 
-/// As steps keep it.
-fn name_of(effect: Effect) -> &'static str {
-    match effect {
-        Effect::Read => "read",
-        Effect::Idempotent => "idempotent",
-        Effect::Unsafe => "unsafe",
-    }
+/// An effect as steps keep it.
+fn word(effect: Effect) -> String {
+    let word = json!(effect);
+    word.as_str().unwrap_or_default().to_owned()
 }

@@ -10,6 +10,7 @@ use tests::client::patiently;
 use tests::gateway::{Builder, on_each_database};
 use tests::{Answer, Client, Gateway, Reply, Upstream};
 use weir::identity::dev_issuer::DevAudience;
+use weir::identity::lockout::LOCKOUT;
 
 pub(crate) const TASKS: &str = "/api/agent/tasks";
 pub(crate) const TRIGGER: &str = "/api/agent/trigger-execution";
@@ -440,6 +441,14 @@ async fn the_gate_refuses_in_its_order_each_stage_for_itself() {
     clock.advance(Duration::from_secs(60));
     post(&unsigned, &small).await.error(401, "UNAUTHENTICATED");
     post(&signed, &small).await.error(404, "NOT_FOUND");
+    // As ten failures from elsewhere would.
+    let cache = &gateway.app().cache;
+    for _ in 0..10 {
+        let counted = cache.count_failure("127.0.0.1", LOCKOUT).await;
+        counted.expect("the cache answers");
+    }
+    post(&app, &small).await.error(401, "ATTESTATION_INVALID");
+    post(&signed, &small).await.error(429, "LOCKED_OUT");
 
     let gateway = Gateway::builder()
         .settings("dev = false\ntrusted_proxies = []")

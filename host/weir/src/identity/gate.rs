@@ -12,7 +12,7 @@
 use axum::extract::{FromRequest, Request};
 use http::{HeaderMap, StatusCode, header};
 
-use super::jwt::{TokenError, Verified};
+use super::jwt::{TokenError, TokenVerifier, Verified};
 use super::{ATTESTATION, Identification, bearer, bucket, locked_out};
 use crate::app::App;
 use crate::context::RequestContext;
@@ -46,7 +46,8 @@ impl FromRequest<App> for Gated {
         let caller = match bearer(&parts.headers) {
             None => return Err(unsigned()),
             Some(token) => {
-                let verified = identification.identity_of(token).await?;
+                let verifier = app.verifiers.identity.as_ref();
+                let verified = identification.prove(verifier, token, unsigned).await?;
                 identification.web_user(verified).await?
             }
         };
@@ -77,22 +78,13 @@ fn check_origin(app: &App, headers: &HeaderMap) -> Result<(), ApiError> {
 impl Identification<'_> {
     /// Whether the web app itself asks.
     async fn attest(&self) -> Result<(), ApiError> {
-        let token = self.parts.headers.get(ATTESTATION);
-        let (Some(token), Some(verifier)) = (token, &self.app.verifiers.attestation) else {
+        let Some(token) = self.parts.headers.get(ATTESTATION) else {
             self.record_failure("web", "no attestation");
             return Err(unattested());
         };
-        match verifier.verify(token.to_str().unwrap_or_default()).await {
-            Ok(_) => Ok(()),
-            Err(error @ TokenError::Unavailable) => Err(error.into()),
-            Err(error) => {
-                self.record_failure("web", "the attestation was refused");
-                if !error.is_genuine() {
-                    self.count_failure().await?;
-                }
-                Err(unattested())
-            }
-        }
+        let token = token.to_str().unwrap_or_default();
+        let verifier = self.app.verifiers.attestation.as_ref();
+        self.prove(verifier, token, unattested).await.map(drop)
     }
 
     /// Whether its address is within its rate, and not shut out.
@@ -111,20 +103,26 @@ impl Identification<'_> {
         }
     }
 
-    /// Whom an identity token names.
-    async fn identity_of(&self, token: &str) -> Result<Verified, ApiError> {
-        let Some(verifier) = &self.app.verifiers.identity else {
-            return Err(unsigned());
+    /// What a token proves. One that is nobody's counts against its address.
+    async fn prove(
+        &self,
+        verifier: Option<&TokenVerifier>,
+        token: &str,
+        refusal: fn() -> ApiError,
+    ) -> Result<Verified, ApiError> {
+        let verified = match verifier {
+            Some(verifier) => verifier.verify(token).await,
+            None => Err(TokenError::Issuer),
         };
-        match verifier.verify(token).await {
+        match verified {
             Ok(verified) => Ok(verified),
             Err(error @ TokenError::Unavailable) => Err(error.into()),
             Err(error) => {
-                self.record_failure("web", "the identity was refused");
+                self.record_failure("web", "a token was refused");
                 if !error.is_genuine() {
                     self.count_failure().await?;
                 }
-                Err(unsigned())
+                Err(refusal())
             }
         }
     }

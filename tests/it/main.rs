@@ -21,6 +21,7 @@ mod development;
 mod dialects;
 mod egress;
 mod errors;
+mod exfiltration;
 mod fairness;
 mod faults;
 mod hang_up;

@@ -225,15 +225,6 @@ impl Tools {
         Some(tool.digest())
     }
 
-    /// The names of all tools that can be called.
-    pub fn names(&self) -> Vec<String> {
-        let serving = self.0.oversight.plugins.serving();
-        let tools = serving
-            .iter()
-            .filter(|(_, plugin)| matches!(plugin, Some(Plugin::Tool(_))));
-        tools.map(|(name, _)| name.to_string()).collect()
-    }
-
     /// Whether an operator has configured an integration.
     pub fn has_integration(&self, id: &str) -> bool {
         self.rules().integration(id).is_some()

@@ -47,6 +47,7 @@ mod sessions;
 mod splits;
 mod stores;
 mod swarm_events;
+mod swarm_roles;
 mod swarm_store;
 mod swarm_terminal;
 mod swarm_tools;

@@ -5,19 +5,22 @@ use std::time::Duration;
 use http::Method;
 use serde_json::{Value, json};
 use tests::client::patiently;
+use tests::gateway::{Builder, USER, on_each_database};
 use tests::stores::each_database;
 use tests::{Gate, Gateway, Reply, Upstream};
+use tokio::time::Instant;
 use weir::swarm::record::{Outcome, Status};
 use weir::swarm::request::{Asker, Defaults, SwarmRequest, read};
 use weir::swarm::store::{Accepted, LeaseError, NewRun, Place, SwarmStore};
-use weir_ledger::Credits;
 use weir_ledger::verify::verify;
+use weir_ledger::{AccountId, Credits, HoldId, Open, RequestSource};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 use weir_storage::sealing::KeyRing;
 use weir_storage::secrets::Key;
 
+use crate::billing::is_settled;
 use crate::swarm_events::numbered;
 
 fn request() -> SwarmRequest {
@@ -178,6 +181,125 @@ async fn who_has_fewest_swarms_under_way_is_next() {
         assert_eq!(users, ["alice", "bob", "alice", "bob", "alice"]);
     })
     .await;
+}
+
+#[tokio::test]
+async fn users_take_turns_where_there_are_fewer_turns_than_users() {
+    each_database(async |stores| {
+        let store = store(&stores.database, &["alice", "bob", "carol"]).await;
+        for user in ["alice", "alice", "alice", "bob", "bob", "carol"] {
+            accept(&store, user).await;
+        }
+        let mut users = Vec::new();
+        for turn in 1..=6 {
+            let now = Millis(turn * 10);
+            let lease = store.claim("one", now, Millis(now.0 + 5)).await;
+            let lease = lease.expect("the database answers").expect("a run");
+            let mut write = lease.begin(&store, now).await.expect("a lease");
+            write.begin_agent(0).await.expect("written");
+            let outcome = Outcome::default();
+            let ended = write.end_run(Status::Failed, &outcome).await;
+            ended.expect("written");
+            write.commit().await.expect("the database answers");
+            let run = store.find(&lease.run_id).await.expect("an answer");
+            users.push(run.expect("a run").user_id);
+        }
+        let expected = ["alice", "bob", "carol", "alice", "bob", "alice"];
+        assert_eq!(users, expected);
+    })
+    .await;
+}
+
+/// Runs a test on each database, with a swarm of one agent that waits, and no executor.
+async fn with_a_swarm_that_waits(upstream: &Upstream, test: impl AsyncFn(&Gateway, &str)) {
+    let configure = |builder: Builder| builder.swarms().upstream("scripted", upstream);
+    on_each_database("2026-03-01T00:00:00Z", configure, async |gateway, _| {
+        gateway.set_plan("pro").await;
+        gateway.executor().stop().await;
+        let asked = json!({ "swarm_id": "s", "agents": [
+            { "name": "a", "system_prompt": "", "task_prompt": "x", "model": "scripted" },
+        ] });
+        let accepted = gateway.client().post("/swarms", &asked).await.json();
+        let id = accepted["execution_id"].as_str().expect("an id");
+        test(&gateway, id).await;
+        gateway.stop().await;
+    })
+    .await;
+}
+
+/// Takes the swarm up and reserves all that its user has, as an executor that is gone at once.
+async fn take_up_and_vanish(gateway: &Gateway) {
+    let app = gateway.app();
+    let (store, ledger) = (&app.swarms.store, &app.ledger);
+    let now = ledger.now();
+    let lease = store.claim("gone", now, Millis(now.0 + 60_000)).await;
+    let lease = lease.expect("the database answers").expect("a run");
+    let run = store.find(&lease.run_id).await.expect("an answer");
+    if run.expect("a run").parent_hold.is_none() {
+        let account = AccountId(USER.to_owned());
+        let found = ledger.find_account(&account).await.expect("an answer");
+        let hold = HoldId(ids::hold_id());
+        let all = Open {
+            hold: hold.clone(),
+            amount: found.expect("an account").available().total(),
+            request_id: lease.run_id.clone(),
+            parent: None,
+            source: RequestSource::Agent,
+            source_id: None,
+            model: "swarm".to_owned(),
+        };
+        let opened = ledger.open(&account, all, Instant::now() + Duration::from_secs(30));
+        opened.await.expect("there are credits");
+        let mut write = lease.begin(store, now).await.expect("a lease");
+        write.set_parent_hold(&hold).await.expect("written");
+        write.commit().await.expect("the database answers");
+    }
+    let lapsed = store.renew(&lease, now, now).await;
+    assert!(lapsed.expect("the database answers"));
+}
+
+async fn record_at_its_end(gateway: &Gateway, id: &str) -> Value {
+    let heir = gateway.another_executor();
+    let client = gateway.client();
+    let events = format!("/swarms/{id}/events");
+    let events = client.follow(Method::GET, &events, &Value::Null).await;
+    events.rest().await;
+    heir.stop().await;
+    is_settled(gateway).await;
+    client.get(&format!("/swarms/{id}")).await.json()
+}
+
+#[tokio::test]
+async fn what_an_executor_that_is_gone_has_reserved_is_there_for_the_next_one() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("Done."));
+    with_a_swarm_that_waits(&upstream, async |gateway, id| {
+        take_up_and_vanish(gateway).await;
+        let record = record_at_its_end(gateway, id).await;
+        assert_eq!(record["status"], "completed", "{record}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_swarm_that_executors_vanish_over_is_given_up_and_nothing_stays_reserved() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("Done."));
+    with_a_swarm_that_waits(&upstream, async |gateway, id| {
+        // The first time is none after a failure.
+        for _ in 0..=5 {
+            take_up_and_vanish(gateway).await;
+        }
+        let record = record_at_its_end(gateway, id).await;
+        assert_eq!(record["status"], "failed", "{record}");
+        let error = record["error"].as_str().expect("a reason");
+        assert!(
+            error.starts_with("Given up: it was taken up 5 times"),
+            "{error}"
+        );
+    })
+    .await;
+    assert_eq!(upstream.count(), 0);
 }
 
 #[tokio::test]

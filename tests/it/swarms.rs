@@ -1,12 +1,15 @@
 //! Swarms: agents one after another on a scripted model, under one budget; what clients are told, and what is charged.
 
+use std::time::Duration;
+
 use http::Method;
 use serde_json::{Value, json};
 use tests::client::patiently;
-use tests::gateway::USER;
+use tests::gateway::{USER, at};
 use tests::{Answer, Client, Gate, Gateway, Reply, Upstream};
 use weir::identity::dev_issuer::DevAudience;
 use weir_ledger::AccountId;
+use weir_storage::clock::ManualClock;
 
 use crate::billing::is_settled;
 use crate::swarm_events::numbered;
@@ -283,6 +286,82 @@ async fn a_budget_lowers_limits_and_halts_and_keeps_what_was_done() {
     let charged = before - available(&gateway).await;
     assert_eq!(micro(&record["total_credits"]), charged);
     assert!(charged <= 1_200_000);
+    is_settled(&gateway).await;
+}
+
+#[tokio::test]
+async fn a_budget_that_is_spent_exactly_ends_the_swarm_before_the_next_agent() {
+    let upstream = Upstream::start().await;
+    // More than it is believed to be: as much as is held for the call.
+    upstream.always(Reply::chat_with_usage("All of it.", 100_000, 100_000));
+    let gateway = gateway(&upstream).await;
+    let client = gateway.client();
+    let dear = |name: &str| {
+        let mut agent = agent(name);
+        agent["tools"] = json!([]);
+        agent["max_tokens"] = json!(400);
+        agent
+    };
+    let alone = run(&client, &swarm(&[dear("a")])).await;
+    let price = &alone["total_credits"];
+    let mut asked = swarm(&[dear("a"), dear("b"), dear("c")]);
+    asked["max_total_credits"] = price.clone();
+    let record = run(&client, &asked).await;
+    assert_eq!(record["total_credits"], *price, "{record}");
+    assert_eq!(
+        (&record["status"], &record["error"]),
+        (&json!("partial"), &json!("The budget is exhausted."))
+    );
+    let agents = record["agents"].as_array().expect("a list");
+    assert_eq!(agents.len(), 1, "none other has begun: {record}");
+    assert_eq!(
+        (&agents[0]["status"], &agents[0]["output"]),
+        (&json!("completed"), &json!("All of it."))
+    );
+    assert_eq!(
+        (&record["content"], upstream.count()),
+        (&json!("All of it."), 2)
+    );
+    is_settled(&gateway).await;
+}
+
+#[tokio::test]
+async fn a_call_that_takes_longer_than_its_swarm_may_ends_it() {
+    let upstream = Upstream::start().await;
+    let gate = Gate::new();
+    upstream.will(Reply::chat("Late.").after_gate(&gate));
+    let builder = Gateway::builder().swarms().upstream("scripted", &upstream);
+    let builder = builder.tables("[swarms]\ndeadline_seconds = 1\n");
+    let gateway = builder.start().await;
+    gateway.set_plan("pro").await;
+    let record = run(&gateway.client(), &swarm(&[agent("a"), agent("b")])).await;
+    assert_eq!(record["status"], "failed", "{record}");
+    let error = record["error"].as_str().expect("a reason");
+    assert!(error.contains("The swarm took too long."), "{error}");
+    gate.open();
+    is_settled(&gateway).await;
+}
+
+#[tokio::test]
+async fn a_swarm_that_waits_beyond_its_deadline_begins_no_more() {
+    let upstream = Upstream::start().await;
+    let clock = ManualClock::at(at("2026-03-01T00:00:00Z"));
+    let builder = Gateway::builder().swarms().upstream("scripted", &upstream);
+    let gateway = builder.clock(&clock).start().await;
+    gateway.set_plan("pro").await;
+    gateway.executor().stop().await;
+    let client = gateway.client();
+    let accepted = client.post("/swarms", &swarm(&[agent("a")])).await.json();
+    assert_eq!(accepted["status"], "queued");
+    clock.advance(Duration::from_secs(3_600));
+    let late = gateway.another_executor();
+    let record = ended(&client, accepted["execution_id"].as_str().expect("an id")).await;
+    assert_eq!(
+        (&record["status"], &record["error"], &record["agents"]),
+        (&json!("failed"), &json!("It took too long."), &json!([]))
+    );
+    assert_eq!(upstream.count(), 0);
+    late.stop().await;
     is_settled(&gateway).await;
 }
 

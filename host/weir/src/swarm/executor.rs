@@ -3,7 +3,10 @@
 //! It looks for them when it is told that there is something, and every second besides. While it works on a run it makes its
 //! lease longer; where that fails for as long as the lease lasts, it drops the run, whoever has it then.
 
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
@@ -176,17 +179,19 @@ async fn work(
     ends: Instant,
     stopping: CancellationToken,
 ) {
+    let ends = Mutex::new(ends);
     tokio::select! {
-        worked = run::work(&shop, &lease) => match worked {
-            Ok(()) => {}
-            Err(LeaseError::Lost) => tracing::warn!(run = lease.run_id, "another executor has the swarm by now"),
-            Err(error) => {
+        worked = until(&ends, run::work(&shop, &lease)) => match worked {
+            Some(Ok(())) => {}
+            Some(Err(LeaseError::Lost)) => {
+                tracing::warn!(run = lease.run_id, "another executor has the swarm by now");
+            }
+            Some(Err(error)) => {
                 tracing::warn!(run = lease.run_id, %error, "a swarm is left to be taken up again");
             }
+            None => lost(&lease),
         },
-        () = keep(&shop, lease_for, &lease, ends) => {
-            tracing::warn!(run = lease.run_id, "the lease of a swarm is lost; another executor goes on with it");
-        }
+        () = keep(&shop, lease_for, &lease, &ends) => lost(&lease),
         () = stopping.cancelled() => {
             if let Err(error) = shop.store.give_up(&lease).await {
                 tracing::warn!(run = lease.run_id, %error, "giving up the lease of a swarm; it lapses by itself");
@@ -195,18 +200,41 @@ async fn work(
     }
 }
 
-/// Makes a lease longer again and again. Returns when it is lost.
-async fn keep(shop: &Workshop, lease_for: Duration, lease: &Lease, mut ends: Instant) {
+fn lost(lease: &Lease) {
+    tracing::warn!(
+        run = lease.run_id,
+        "the lease of a swarm is lost; another executor goes on with it"
+    );
+}
+
+/// Works until the lease ends; `None` if it did. The clock goes on while the process stands still, and timers ring only after
+/// that: so the clock is looked at whenever the work would go on.
+async fn until<T>(ends: &Mutex<Instant>, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    poll_fn(|context| match Instant::now() >= moment(ends) {
+        true => Poll::Ready(None),
+        false => work.as_mut().poll(context).map(Some),
+    })
+    .await
+}
+
+fn moment(ends: &Mutex<Instant>) -> Instant {
+    *ends.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes a lease longer again and again, and notes until when. Returns when it is lost.
+async fn keep(shop: &Workshop, lease_for: Duration, lease: &Lease, ends: &Mutex<Instant>) {
     let every = lease_for / 3;
     loop {
-        tokio::time::sleep(every.min(ends.saturating_duration_since(Instant::now()))).await;
-        if Instant::now() >= ends {
+        let left = moment(ends).saturating_duration_since(Instant::now());
+        tokio::time::sleep(every.min(left)).await;
+        if Instant::now() >= moment(ends) {
             return;
         }
         let asked = Instant::now();
         let now = shop.ledger.now();
         match shop.store.renew(lease, now, later(now, lease_for)).await {
-            Ok(true) => ends = asked + lease_for,
+            Ok(true) => *ends.lock().unwrap_or_else(PoisonError::into_inner) = asked + lease_for,
             Ok(false) => return,
             Err(error) => {
                 let error = StoreError::from(error);

@@ -25,7 +25,7 @@ use super::record::{
     AgentResult, AgentStatus, CONTENT_CHARS, Outcome, Status, cut, seconds_between, status_of,
 };
 use super::request::{Agent, SwarmRequest};
-use super::store::{Lease, LeaseError, Place, Run, Step, StepEnd, StoreError, SwarmStore};
+use super::store::{Lease, LeaseError, Leased, Place, Run, Step, StepEnd, StoreError, SwarmStore};
 use super::{Changes, record_of};
 use crate::catalog::live::LiveCatalog;
 use crate::tasks::credentials::TaskCredentials;
@@ -128,6 +128,8 @@ impl From<StoreError> for Break {
 /// Where the lease or the store is lost: whoever takes the run up next goes on where this has stopped.
 pub async fn work(shop: &Workshop, lease: &Lease) -> Result<(), LeaseError> {
     let run = shop.store.find(&lease.run_id).await?;
+    // What is known of it is that of this claim: its hold is nobody else's by now.
+    let run = run.filter(|run| run.fence == lease.fence);
     let run = run.ok_or(LeaseError::Lost)?;
     let request = shop.store.request(&run.id).await;
     let mut running = Running {
@@ -157,7 +159,7 @@ pub async fn work(shop: &Workshop, lease: &Lease) -> Result<(), LeaseError> {
     running.end(&results, halt).await
 }
 
-impl Running<'_> {
+impl<'a> Running<'a> {
     async fn go_through(
         &mut self,
         request: &SwarmRequest,
@@ -301,19 +303,22 @@ impl Running<'_> {
         Instant::now() + Duration::from_millis(left.max(0) as u64)
     }
 
-    /// Whether the run goes on: looked at before each step.
-    pub async fn look(&mut self) -> Result<(), Break> {
+    /// Begins to note a step that is about to be taken, unless the run goes no further.
+    pub async fn begin_step(&self) -> Result<Leased<'a>, Break> {
         let now = self.shop.ledger.now();
-        let mut read = self.lease.begin(&self.shop.store, now).await?;
-        let is_cancelled = read.is_cancelled().await?;
-        drop(read);
-        if is_cancelled {
+        let write = self.lease.begin(&self.shop.store, now).await?;
+        if write.is_cancelled() {
             return Err(Break::Halt(Halt::Cancelled));
         }
         if now >= self.run.deadline {
             return Err(stopped("It took too long.".to_owned()));
         }
-        Ok(())
+        Ok(write)
+    }
+
+    /// Whether the run goes on, where nothing is to be noted.
+    pub async fn look(&self) -> Result<(), Break> {
+        self.begin_step().await.map(drop)
     }
 
     /// Reserves what may still be spent, for model calls to draw on; as much of it as is there.
@@ -323,6 +328,10 @@ impl Running<'_> {
         }
         let account = AccountId(self.run.user_id.clone());
         let ledger = &self.shop.ledger;
+        // What the claim before has reserved is for this run, and may be all that its user has.
+        if let Some(before) = self.run.parent_hold.take() {
+            self.release(before).await.map_err(LeaseError::Ledger)?;
+        }
         let wanted = self.remaining();
         let mut amount = wanted;
         // What is available may change between two tries.
@@ -374,19 +383,22 @@ impl Running<'_> {
         self.ensure_hold().await
     }
 
-    /// Frees what was reserved and not spent, before anybody is told that the run is over.
+    /// Frees what was reserved and not spent, also by the claim before, before anybody is told that the run is over.
     async fn release_hold(&mut self) {
-        let Some(mut hold) = self.hold.take() else {
-            return;
-        };
-        let Some(id) = hold.id.take() else {
-            return;
-        };
+        let own = self.hold.take().and_then(|mut hold| hold.id.take());
+        for hold in [self.run.parent_hold.take(), own].into_iter().flatten() {
+            if let Err(error) = self.release(hold).await {
+                tracing::warn!(run = self.run.id, %error, "releasing a swarm's hold");
+            }
+        }
+    }
+
+    async fn release(&self, hold: HoldId) -> Result<(), LedgerError> {
+        let account = AccountId(self.run.user_id.clone());
         let deadline = Instant::now() + LEDGER_TIMEOUT;
-        let ledger = &self.shop.ledger;
-        match ledger.release(&hold.account, id, deadline).await {
-            Ok(()) | Err(LedgerError::Refused(Refusal::Ended(_))) => {}
-            Err(error) => tracing::warn!(run = self.run.id, %error, "releasing a swarm's hold"),
+        match self.shop.ledger.release(&account, hold, deadline).await {
+            Err(LedgerError::Refused(Refusal::Ended(_) | Refusal::UnknownHold)) => Ok(()),
+            released => released,
         }
     }
 

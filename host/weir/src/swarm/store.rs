@@ -233,8 +233,8 @@ impl SwarmStore {
         Ok(Accepted::New)
     }
 
-    /// Takes up a run that waits, or whose lease is over: of whoever has the fewest that run now, the one that was asked for
-    /// first. `None` where there is none.
+    /// Takes up a run that waits, or whose lease is over: of whoever has the fewest that run now, and of those whoever has
+    /// waited longest for one to begin, the one that was asked for first. `None` where there is none.
     pub async fn claim(
         &self,
         owner: &str,
@@ -259,7 +259,10 @@ impl SwarmStore {
         let candidate = format!(
             "SELECT id, status FROM swarm_runs WHERE ended_at IS NULL AND lease_until <= $1 \
              ORDER BY (SELECT COUNT(*) FROM swarm_runs AS others WHERE others.user_id = swarm_runs.user_id \
-             AND others.ended_at IS NULL AND others.lease_until > $1), created_at, id LIMIT 1{skip}"
+             AND others.ended_at IS NULL AND others.lease_until > $1), \
+             (SELECT COALESCE(MAX(started_at), 0) FROM swarm_agents WHERE number = 0 AND run_id = \
+             (SELECT MAX(begun.id) FROM swarm_runs AS begun WHERE begun.user_id = swarm_runs.user_id \
+             AND begun.fence > 0)), created_at, id LIMIT 1{skip}"
         );
         let candidate = sqlx::query(sqlx::AssertSqlSafe(candidate))
             .bind(now.0)

@@ -169,10 +169,15 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
             ),
             None => (self.key(iteration), self.agent.max_tokens, false),
         };
-        self.running.look().await?;
-        self.running.ensure_hold().await?;
-        if !is_noted && self.running.remaining() <= Credits::ZERO {
-            return Err(exhausted());
+        match is_noted {
+            // Its price is part of what was reserved for it, and is known before the rest is reserved anew.
+            true => self.running.look().await?,
+            false => {
+                self.running.ensure_hold().await?;
+                if self.running.remaining() <= Credits::ZERO {
+                    return Err(exhausted());
+                }
+            }
         }
         let (mut lowered, mut anew) = (0, 0);
         loop {
@@ -249,13 +254,8 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
         key: &str,
         limit: u32,
         body: &Value,
-    ) -> Result<(), LeaseError> {
-        let shop = self.running.shop;
-        let mut write = self
-            .running
-            .lease
-            .begin(&shop.store, shop.ledger.now())
-            .await?;
+    ) -> Result<(), Break> {
+        let mut write = self.running.begin_step().await?;
         let step = NewStep {
             place,
             input_hash: Sha256::digest(body.to_string()).into(),
@@ -265,7 +265,7 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
             component_digest: None,
         };
         write.intend(&step).await?;
-        write.commit().await
+        Ok(write.commit().await?)
     }
 
     async fn done(&mut self, place: Place, answer: ModelAnswer) -> Result<Value, LeaseError> {

@@ -48,13 +48,15 @@ impl AgentLoop<'_, '_> {
         if let Some(output) = known.as_ref().and_then(|step| step.output.as_ref()) {
             return Ok(output["content"].as_str().unwrap_or_default().to_owned());
         }
-        self.running.look().await?;
         let arguments = function["arguments"].as_str().unwrap_or_default();
         let key = match known {
             Some(step) if step.effect == Some(word(Effect::Unsafe)) => {
                 return self.uncertain(place, name).await;
             }
-            Some(step) => step.idempotency_key,
+            Some(step) => {
+                self.running.look().await?;
+                step.idempotency_key
+            }
             None => self.intend_call(place, name, asked, arguments).await?,
         };
         let run = &self.running.run;
@@ -116,8 +118,7 @@ impl AgentLoop<'_, '_> {
             output_limit: None,
             component_digest: digest.as_deref(),
         };
-        let lease = self.running.lease;
-        let mut write = lease.begin(&shop.store, shop.ledger.now()).await?;
+        let mut write = self.running.begin_step().await?;
         write.intend(&step).await?;
         write.commit().await?;
         Ok(key)

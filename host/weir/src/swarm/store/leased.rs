@@ -44,6 +44,7 @@ pub struct Leased<'a> {
     run_id: &'a str,
     transaction: Transaction,
     last_event: i64,
+    is_cancelled: bool,
     now: Millis,
 }
 
@@ -88,27 +89,23 @@ impl Lease {
     ) -> Result<Leased<'a>, LeaseError> {
         let mut transaction = store.database.begin().await?;
         // A write, so that PostgreSQL locks the row: a claim waits, or is seen.
-        let is_leased = sqlx::query(
+        let run = sqlx::query(
             "UPDATE swarm_runs SET lease_until = lease_until WHERE id = $1 AND fence = $2 AND lease_until > $3 \
-             AND ended_at IS NULL",
+             AND ended_at IS NULL RETURNING last_event, cancel_requested_at",
         )
         .bind(&*self.run_id)
         .bind(self.fence)
         .bind(now.0)
-        .execute(&mut transaction)
+        .fetch_optional(&mut transaction)
         .await?;
-        if is_leased.rows_affected() != 1 {
-            return Err(LeaseError::Lost);
-        }
-        let last_event = sqlx::query_scalar("SELECT last_event FROM swarm_runs WHERE id = $1")
-            .bind(&*self.run_id)
-            .fetch_one(&mut transaction)
-            .await?;
+        let run = run.ok_or(LeaseError::Lost)?;
+        let cancelled_at: Option<i64> = run.try_get("cancel_requested_at")?;
         Ok(Leased {
             store,
             run_id: &self.run_id,
             transaction,
-            last_event,
+            last_event: run.try_get("last_event")?,
+            is_cancelled: cancelled_at.is_some(),
             now,
         })
     }
@@ -137,13 +134,8 @@ impl Leased<'_> {
     }
 
     /// Whether the run's user wants it to end.
-    pub async fn is_cancelled(&mut self) -> Result<bool, LeaseError> {
-        let row = sqlx::query("SELECT cancel_requested_at FROM swarm_runs WHERE id = $1")
-            .bind(self.run_id)
-            .fetch_one(&mut self.transaction)
-            .await?;
-        let requested: Option<i64> = row.try_get(0)?;
-        Ok(requested.is_some())
+    pub fn is_cancelled(&self) -> bool {
+        self.is_cancelled
     }
 
     /// Names the hold that model calls draw on.

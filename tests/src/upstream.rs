@@ -132,7 +132,7 @@ impl Upstream {
         let shared = Arc::new(Shared {
             script: Mutex::new(Script {
                 queue: VecDeque::new(),
-                default: Reply::error(501, "the test scripted no answer"),
+                default: Arc::new(|_| Reply::error(501, "the test scripted no answer")),
             }),
             record: watch::Sender::new(Record::default()),
         });
@@ -171,7 +171,12 @@ impl Upstream {
 
     /// Sets the answer to requests that find the queue empty.
     pub fn always(&self, reply: Reply) -> &Self {
-        locked(&self.shared.script).default = reply;
+        self.always_by(move |_| reply.clone())
+    }
+
+    /// The same, by what the request says.
+    pub fn always_by(&self, reply: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> &Self {
+        locked(&self.shared.script).default = Arc::new(reply);
         self
     }
 
@@ -671,7 +676,7 @@ struct Shared {
 
 struct Script {
     queue: VecDeque<Reply>,
-    default: Reply,
+    default: Arc<dyn Fn(&Request) -> Reply + Send + Sync>,
 }
 
 /// What happened so far. Only ever grows.
@@ -759,12 +764,12 @@ impl Connection {
             };
             shared
                 .record
-                .send_modify(|record| record.requests.push(request));
-            let reply = {
+                .send_modify(|record| record.requests.push(request.clone()));
+            let (queued, default) = {
                 let mut script = locked(&shared.script);
-                let queued = script.queue.pop_front();
-                queued.unwrap_or_else(|| script.default.clone())
+                (script.queue.pop_front(), script.default.clone())
             };
+            let reply = queued.unwrap_or_else(|| default(&request));
             if let ControlFlow::Break(end) = self.answer(reply).await {
                 return end;
             }

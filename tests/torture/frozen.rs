@@ -22,8 +22,7 @@ const SWEEP: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) fn run() -> bool {
-    let freezes = std::env::var("WEIR_TORTURE_ROUNDS").ok();
-    let freezes = freezes.map_or(FREEZES, |rounds| rounds.parse().expect("a number"));
+    let freezes = crate::rounds(FREEZES);
     let runtime = crate::runtime(2);
     let postgres = Postgres::start(Durability::Fast);
     let stores = Stores {

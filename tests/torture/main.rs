@@ -32,11 +32,12 @@ mod shares;
 mod sizes;
 mod strangers;
 mod swaps;
+mod swarms;
 mod wipe;
 
 use std::process::ExitCode;
 
-const ROWS: [(&str, &str); 25] = [
+const ROWS: [(&str, &str); 30] = [
     (
         "W-A",
         "twenty kinds of hostile guests against one gateway: each ends alone, and leaves no memory behind",
@@ -137,6 +138,27 @@ const ROWS: [(&str, &str); 25] = [
         "N3",
         "80 bodies that drip, 4,000 connections that say nothing, heads that drip, beside another user's requests",
     ),
+    (
+        "X1",
+        "an executor killed at 100 random points of swarms with tools: all complete, and nothing is done or charged twice",
+    ),
+    (
+        "X2",
+        "an executor frozen past its lease at 30 random points of swarms: once awake, it writes and calls nothing more",
+    ),
+    (
+        "X3",
+        "1,000 races of two executors for a lapsed lease: one has it each time, and the one before writes nothing",
+    ),
+    (
+        "X4",
+        "the database restarted while a swarm is taken up again, the API killed in a call, a crash right behind the 202: \
+         nothing is stranded, or charged twice",
+    ),
+    (
+        "X6",
+        "200 swarms of 10 users on 4 executors: while all wait, each user's share is within 20 % of even",
+    ),
 ];
 
 fn main() -> ExitCode {
@@ -176,6 +198,11 @@ fn main() -> ExitCode {
             "L11" => clocks::run(),
             "L13" => disk::run(),
             "E2" => rotations::run(),
+            "X1" => swarms::kills::run(),
+            "X2" => swarms::zombies::run(),
+            "X3" => swarms::races::run(),
+            "X4" => swarms::outages::run(),
+            "X6" => swarms::turns::run(),
             _ => {
                 eprintln!("there is no row {row:?}");
                 false
@@ -187,6 +214,12 @@ fn main() -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
+}
+
+/// How often a row does what it repeats: as often as it says, or `WEIR_TORTURE_ROUNDS`.
+fn rounds(by_default: u32) -> u32 {
+    let rounds = std::env::var("WEIR_TORTURE_ROUNDS").ok();
+    rounds.map_or(by_default, |rounds| rounds.parse().expect("a number"))
 }
 
 /// A runtime of so many worker threads.

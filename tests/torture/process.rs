@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
+use tests::gateway::share_compiled_plugins;
 use tests::{Client, Reply, Upstream, chat};
 use weir_storage::secrets::{Key, SecretUrl};
 
@@ -28,6 +29,17 @@ pub(crate) struct Node {
     folder: TempDir,
     child: Option<Child>,
     is_dev: bool,
+    role: Role,
+}
+
+/// What a node does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    All,
+    /// The API alone, with its port for other services.
+    Api(SocketAddr),
+    /// An executor alone, with that port of its API.
+    Executor(SocketAddr),
 }
 
 /// Where nodes keep what they know: SQLite and memory where nothing is named.
@@ -70,7 +82,35 @@ impl Node {
             folder,
             child: None,
             is_dev: true,
+            role: Role::All,
         }
+    }
+
+    /// The same as an API alone, which has [executors](Self::executor) beside it.
+    pub(crate) fn into_api(mut self) -> Self {
+        self.role = Role::Api(SocketAddr::from((Ipv4Addr::LOCALHOST, free_port())));
+        self
+    }
+
+    /// From its next start on, it is all again.
+    pub(crate) fn take_all_roles(&mut self) {
+        self.role = Role::All;
+    }
+
+    /// An executor alone, which calls this API.
+    pub(crate) fn executor(&self) -> Self {
+        let Role::Api(api) = self.role else {
+            panic!("it is no API alone");
+        };
+        let mut twin = self.twin();
+        twin.role = Role::Executor(api);
+        twin
+    }
+
+    /// Has it use what tests have compiled so far: what is compiled is not what it is about.
+    pub(crate) fn with_compiled_plugins(self) -> Self {
+        share_compiled_plugins(&self.data_dir());
+        self
     }
 
     /// A node that serves others than this machine, by default limits, and believes this machine whom its requests come
@@ -121,7 +161,7 @@ impl Node {
             weir_storage::secrets::create_private_folder(&twin.folder.path().join(folder))
                 .expect("the folder can be written");
         }
-        for secret in ["api-key-pepper", "sealing"] {
+        for secret in ["api-key-pepper", "sealing", "dev-issuer"] {
             let own = self.folder.path().join(keys).join(secret);
             // One that has not been needed yet is made now.
             Key::load_or_create(&own).expect("the folder can be written");
@@ -174,12 +214,17 @@ impl Node {
             .open(self.log())
             .expect("the folder can be written");
         let mut child = weir
-            .arg("serve")
+            .args(["serve", "--role"])
+            .arg(match self.role {
+                Role::All => "all",
+                Role::Api(_) => "api",
+                Role::Executor(_) => "executor",
+            })
             .stdout(Stdio::piped())
             .stderr(log)
             .spawn()
             .expect("weir runs");
-        if !self.is_dev {
+        if !self.is_dev || matches!(self.role, Role::Executor(_)) {
             while TcpStream::connect(self.address).is_err() {
                 let ended = child.try_wait().expect("it can be waited for");
                 assert!(ended.is_none(), "it ended: {}", self.read_log());
@@ -230,9 +275,14 @@ impl Node {
 
     /// Makes [`USER`] with so many credits beside those of the plan `free`, and a client with a key.
     pub(crate) fn client(&self, credits: &str) -> Client {
-        let (key, made) = self.run(&["key", "create", "--user", USER]);
+        self.client_of(USER, credits)
+    }
+
+    /// The same of another user.
+    pub(crate) fn client_of(&self, user: &str, credits: &str) -> Client {
+        let (key, made) = self.run(&["key", "create", "--user", user]);
         assert!(made, "a key is made");
-        let (_, topped_up) = self.run(&["user", "top-up", "--user", USER, "--credits", credits]);
+        let (_, topped_up) = self.run(&["user", "top-up", "--user", user, "--credits", credits]);
         assert!(topped_up, "credits are given");
         Client::new(self.address).with_key(&key)
     }
@@ -264,7 +314,12 @@ impl Node {
 
     /// How often a thread of it has panicked since its first start.
     pub(crate) fn panics(&self) -> usize {
-        self.read_log().matches("panicked at").count()
+        self.logged("panicked at")
+    }
+
+    /// How often it has logged this since its first start.
+    pub(crate) fn logged(&self, text: &str) -> usize {
+        self.read_log().matches(text).count()
     }
 
     fn read_log(&self) -> String {
@@ -282,6 +337,16 @@ impl Node {
             command.env_remove(name);
         }
         command.current_dir(self.folder.path());
+        match self.role {
+            Role::All => {}
+            Role::Api(internal) => {
+                command.env("WEIR_INTERNAL_LISTEN", internal.to_string());
+            }
+            Role::Executor(api) => {
+                command.env("WEIR_SWARMS__API_URL", format!("http://{api}"));
+                command.env("WEIR_SWARMS__LISTEN", self.address.to_string());
+            }
+        }
         command
     }
 }

@@ -45,6 +45,7 @@ mod sdk;
 mod service;
 mod sessions;
 mod splits;
+mod statements;
 mod stores;
 mod swarm_events;
 mod swarm_roles;

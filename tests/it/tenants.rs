@@ -24,7 +24,7 @@ enum Kind {
 }
 
 /// Every endpoint that tenants may call. What is shown for each kind is below.
-const CASES: [(&str, Kind); 38] = [
+const CASES: [(&str, Kind); 39] = [
     ("POST /chat", Kind::Own),
     ("POST /code", Kind::Own),
     ("POST /v1/chat/completions", Kind::Own),
@@ -46,6 +46,7 @@ const CASES: [(&str, Kind); 38] = [
     ("GET /usage/me", Kind::Own),
     ("GET /usage/requests", Kind::Own),
     ("GET /usage/requests/{request_id}", Kind::OwnById),
+    ("GET /billing/transactions", Kind::Own),
     ("POST /billing/sync-balance", Kind::Own),
     ("POST /swarms", Kind::Own),
     ("GET /swarms", Kind::Own),

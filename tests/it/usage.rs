@@ -371,7 +371,7 @@ async fn without_a_cache_a_summary_is_refused_or_made_anew() {
 }
 
 /// Waits until all entries are folded.
-async fn fold(app: &App) {
+pub(crate) async fn fold(app: &App) {
     let mut fold = Fold::new(Store::new(app.database.clone()));
     let unfolded = "SELECT CAST(COUNT(*) AS BIGINT) FROM entries WHERE number > (SELECT number FROM entries_folded)";
     while sqlx::query_scalar::<_, i64>(unfolded)

@@ -832,6 +832,14 @@ impl Pools {
         self.plan.saturating_add(self.top_up)
     }
 
+    /// What there was before a change.
+    pub(crate) fn before(self, change: Self) -> Self {
+        Self {
+            plan: self.plan.since(change.plan),
+            top_up: self.top_up.since(change.top_up),
+        }
+    }
+
     fn plus(self, other: Self) -> Self {
         Self {
             plan: self.plan.saturating_add(other.plan),

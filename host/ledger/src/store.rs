@@ -13,6 +13,7 @@ pub mod history;
 mod postgres;
 mod rows;
 mod sqlite;
+pub mod statement;
 
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};

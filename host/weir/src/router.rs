@@ -64,6 +64,10 @@ pub fn public(app: App) -> Router {
             "/usage/requests/{request_id}",
             get(billing::routes::get_request),
         )
+        .route(
+            "/billing/transactions",
+            get(billing::routes::list_transactions),
+        )
         .route("/billing/sync-balance", post(billing::routes::sync_balance))
         .merge(session_routes())
         .merge(swarm_routes())
@@ -197,6 +201,10 @@ fn admin_routes() -> Router<App> {
         .route(
             "/admin/users/{user_id}/usage/requests/{request_id}",
             get(admin::user_usage::get_user_request),
+        )
+        .route(
+            "/admin/users/{user_id}/transactions",
+            get(admin::user_usage::list_user_transactions),
         )
         .route("/admin/catalog", get(catalog::routes::get_catalog))
         .route("/admin/keys", post(admin::keys::create_key))

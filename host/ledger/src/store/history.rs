@@ -23,7 +23,7 @@ const SCANNED: i64 = 2_000;
 
 /// By how much an entry may be later than others of its account whose moments are later than its own: an operation counts
 /// as of when it was asked for.
-const LATE_MS: i64 = 60 * 60 * 1_000;
+pub(super) const LATE_MS: i64 = 60 * 60 * 1_000;
 
 /// What usage is told apart by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -218,7 +218,12 @@ impl Store {
 
     /// The first place of an account's entries that is after this moment, or thereabouts; of those that are not folded, the
     /// end. Entries are in the order of their moments, but for those that are late.
-    async fn first_after(&self, id: &AccountId, moment: i64, end: i64) -> sqlx::Result<i64> {
+    pub(super) async fn first_after(
+        &self,
+        id: &AccountId,
+        moment: i64,
+        end: i64,
+    ) -> sqlx::Result<i64> {
         let (mut first, mut after) = (1, end);
         while first < after {
             let middle = first + (after - first) / 2;
@@ -296,12 +301,8 @@ pub fn requests_statement(dialect: SqlDialect) -> String {
         SqlDialect::Sqlite => "SELECT value FROM json_each($5)",
         SqlDialect::Postgres => "SELECT jsonb_array_elements_text(CAST($5 AS JSONB))",
     };
-    let place = "account_id = $1 AND sequence < $2 AND sequence >= $3";
-    // The highest number keeps PostgreSQL from believing that a third of all entries are not folded.
     format!(
-        "SELECT {} FROM (SELECT number FROM account_entries WHERE {place} UNION ALL SELECT number FROM entries \
-         WHERE number > (SELECT number FROM entries_folded) AND number < 9223372036854775807 AND {place}) AS places \
-         JOIN entries e ON e.number = places.number {LATE} \
+        "SELECT {} FROM {PLACES} JOIN entries e ON e.number = places.number {LATE} \
          WHERE e.kind IN ('settlement', 'release', 'expiry') AND (CAST($4 AS TEXT) IS NULL OR e.model = $4) \
          AND (CAST($5 AS TEXT) IS NULL OR (e.source = 'api_key' AND e.source_id IN ({hashes}))) \
          AND e.at >= $6 AND e.at < $7 ORDER BY e.sequence DESC LIMIT $8",
@@ -317,6 +318,14 @@ pub fn request_statement() -> String {
         columns()
     )
 }
+
+/// Entries of an account, folded or not; parameters: the account, the place before which they are, and the first.
+///
+/// The highest number keeps PostgreSQL from believing that a third of all entries are not folded.
+pub(super) const PLACES: &str = "(SELECT number FROM account_entries \
+     WHERE account_id = $1 AND sequence < $2 AND sequence >= $3 UNION ALL SELECT number FROM entries \
+     WHERE number > (SELECT number FROM entries_folded) AND number < 9223372036854775807 \
+     AND account_id = $1 AND sequence < $2 AND sequence >= $3) AS places";
 
 /// What came after an expiry, with the difference to it.
 const LATE: &str = "LEFT JOIN entries late ON e.kind = 'expiry' AND late.hold_id = e.hold_id \
@@ -337,7 +346,7 @@ fn columns() -> String {
     columns
 }
 
-fn read_source(row: &AnyRow) -> sqlx::Result<RequestSource> {
+pub(super) fn read_source(row: &AnyRow) -> sqlx::Result<RequestSource> {
     let name: String = row.try_get("source")?;
     Ok(RequestSource::of(&name).ok_or_else(|| Unreadable::unknown(&name))?)
 }

@@ -1,7 +1,9 @@
-//! `/admin/users/{user_id}/usage`: what a user has used, as they are shown it themselves.
+//! `/admin/users/{user_id}/usage` and `…/transactions`: what a user has used, and what has changed their credits, as they are shown it themselves.
 
 use axum::Json;
 use axum::extract::{Path, State};
+use axum::response::Response;
+use http::HeaderMap;
 use weir_ledger::AccountId;
 
 use super::AdminCaller;
@@ -43,6 +45,18 @@ pub async fn get_user_request(
 ) -> Result<Json<RequestItem>, ApiError> {
     let asked = asked(&core, user_id).await?;
     asked.request(&request_id).await.map(Json)
+}
+
+/// `GET /admin/users/{user_id}/transactions`: what has changed a user's credits, the last one first.
+pub async fn list_user_transactions(
+    State(core): State<Core>,
+    _: AdminCaller,
+    Path(user_id): Path<String>,
+    headers: HeaderMap,
+    query: ListQuery,
+) -> Result<Response, ApiError> {
+    let asked = asked(&core, user_id).await?;
+    asked.transactions(&headers, query).await
 }
 
 async fn asked(core: &Core, user_id: String) -> Result<Asked<'_>, ApiError> {

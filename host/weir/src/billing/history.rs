@@ -30,7 +30,7 @@ const MOST_DAYS: i64 = 366;
 /// Parts that a report lists at most.
 const MOST_PARTS: usize = 1_000;
 
-const DAY_MS: i64 = 86_400_000;
+pub(super) const DAY_MS: i64 = 86_400_000;
 
 /// What a user has used over some days.
 #[derive(Debug, Serialize)]
@@ -398,7 +398,7 @@ fn item(request: EndedRequest, keys: &BTreeMap<String, KeyName>) -> RequestItem 
 }
 
 /// Takes a moment: a time, or a day, of which it is the first moment and so many milliseconds.
-fn moment(
+pub(super) fn moment(
     query: &mut ListQuery,
     name: &str,
     after_day_ms: i64,
@@ -417,10 +417,10 @@ fn not_a_day(name: &str) -> ApiError {
     ApiError::invalid_request(name, "It is a day in UTC as YYYY-MM-DD.")
 }
 
-fn ends_before_it_begins() -> ApiError {
+pub(super) fn ends_before_it_begins() -> ApiError {
     ApiError::invalid_request("to", "It is before `from`.")
 }
 
-fn failed(error: sqlx::Error) -> ApiError {
+pub(super) fn failed(error: sqlx::Error) -> ApiError {
     ApiError::of_database(&error, "asked for what was used")
 }

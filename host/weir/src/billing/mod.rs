@@ -5,8 +5,10 @@
 //!
 //! **Invariant:** nothing here writes a row of the ledger.
 //!
-//! To show users another figure of their account, edit [`usage`]; of what they have used, [`history`].
+//! To show users another figure of their account, edit [`usage`]; of what they have used, [`history`]; of what has
+//! changed their credits, [`statement`].
 
 pub mod history;
 pub mod routes;
+pub mod statement;
 pub mod usage;

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
-use http::header;
+use http::{HeaderMap, header};
 
 use super::history::{Asked, RequestItem, RequestList};
 use super::usage::{self, Balances, UsageError};
@@ -45,6 +45,16 @@ pub async fn get_request(
     Path(request_id): Path<String>,
 ) -> Result<Json<RequestItem>, ApiError> {
     asked(&app, caller).request(&request_id).await.map(Json)
+}
+
+/// `GET /billing/transactions`: what has changed the caller's credits, the last one first, as JSON or CSV.
+pub async fn list_transactions(
+    State(app): State<App>,
+    caller: Caller,
+    headers: HeaderMap,
+    query: ListQuery,
+) -> Result<Response, ApiError> {
+    asked(&app, caller).transactions(&headers, query).await
 }
 
 fn asked(app: &App, caller: Caller) -> Asked<'_> {

@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
+use crate::billing::statement::{self, CSV_HEADINGS, StatementReader, csv_line};
 use crate::config::Config;
 use weir_ledger::archive::archive;
 use weir_ledger::plans::days_of_month;
 use weir_ledger::verify::{Extent, keep, look};
+use weir_ledger::{AccountId, Store};
 use weir_storage::Database;
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::database::DatabaseClock;
@@ -23,6 +25,12 @@ pub(super) enum Command {
         /// Read every entry, as if none had been verified.
         #[arg(long)]
         all: bool,
+    },
+    /// Print what has changed a user's credits, the last one first, with the balance after each, as CSV.
+    Statement {
+        /// Whose, by the id that `weir user list` shows.
+        #[arg(long, value_name = "ID")]
+        user: String,
     },
     /// Move the entries of past months into files, so that the database does not grow for ever.
     ///
@@ -44,13 +52,17 @@ pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> 
     let database = Database::open(&config.database_url()).await?;
     let done = match command {
         Command::Verify { all } => verify(&database, all).await,
+        Command::Statement { user } => print_statement(&database, user).await,
         Command::Archive { before, to } => {
             let folder = to.unwrap_or_else(|| config.data_dir.join("archive"));
             move_before(&database, &before, &folder).await
         }
     };
     database.close().await;
-    println!("{}", done?);
+    let done = done?;
+    if !done.is_empty() {
+        println!("{done}");
+    }
     Ok(())
 }
 
@@ -58,6 +70,28 @@ async fn verify(database: &Database, all: bool) -> anyhow::Result<String> {
     let extent = if all { Extent::All } else { Extent::New };
     let entries = find_sound(database, extent, now(database).await?).await?;
     Ok(format!("The ledger is sound; {entries} entries were read."))
+}
+
+async fn print_statement(database: &Database, user: String) -> anyhow::Result<String> {
+    let account = AccountId(user);
+    let store = Store::new(database.clone());
+    if store.find_account(&account).await?.is_none() {
+        bail!("there is no user {account}, or they have never had a credit");
+    }
+    let mut reader = StatementReader::new(store, account);
+    let mut page = reader.read().await?;
+    let mut lines = CSV_HEADINGS.to_owned();
+    loop {
+        for line in page.lines {
+            csv_line(&mut lines, &statement::item(line));
+        }
+        print!("{lines}");
+        lines.clear();
+        let Some(place) = page.next else {
+            return Ok(lines);
+        };
+        page = reader.read_before(place).await?;
+    }
 }
 
 async fn move_before(database: &Database, month: &str, folder: &Path) -> anyhow::Result<String> {

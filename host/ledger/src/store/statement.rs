@@ -1,0 +1,233 @@
+//! An account's statement: its entries, each with the balance after it.
+//!
+//! Entries are numbered without a gap and never changed, so what the balance was after each follows from what it is now,
+//! read downwards. A page says what it was where the page ends, so that the next one need not add up what is above it.
+//!
+//! **Invariant:** a page reads as many of the account's entries as it may list, and no more; the first page up to a moment
+//! adds up those after it, too.
+
+use sqlx::any::AnyRow;
+use sqlx::{AssertSqlSafe, Row as _};
+
+use weir_storage::clock::Millis;
+
+use super::Store;
+use super::history::{LATE_MS, PLACES, read_source};
+use crate::account::Pools;
+use crate::credits::Credits;
+use crate::operation::{AccountId, RequestSource};
+
+/// Which of an account's entries; where a field is `None`, all.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StatementFilter {
+    /// Those of this moment or later.
+    pub from: Option<Millis>,
+    /// Those before this moment.
+    pub to: Option<Millis>,
+    /// Those before this place, which a page has named.
+    pub before: Option<StatementPlace>,
+}
+
+/// A place among an account's entries, and the balance there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatementPlace {
+    /// The number of the entry above it.
+    pub sequence: i64,
+    /// The balance before that entry.
+    pub balance: Pools,
+}
+
+/// A part of an account's statement.
+#[derive(Debug, Clone, Default)]
+pub struct StatementPage {
+    /// The last one is first. Entries that change no balance are left out.
+    pub lines: Vec<StatementLine>,
+    /// The place before which the next part is; `None` if this is the last.
+    pub next: Option<StatementPlace>,
+    /// The moment from which on all entries are there: of earlier ones, there is the sum. `None` if nothing is archived.
+    pub archived_before: Option<Millis>,
+}
+
+/// An entry, and the balance after it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatementLine {
+    /// Its number among the account's.
+    pub sequence: i64,
+    /// When what it is for was asked for.
+    pub at: Millis,
+    /// What it is for: an [`EntryKind`](crate::account::EntryKind)'s name, or `opening` for the sum of all that is archived.
+    pub kind: String,
+    /// What it changes, below zero where credits are taken.
+    pub change: Pools,
+    /// What there was after it, those credits included that were held.
+    pub balance: Pools,
+    /// Where the request came from that it charges.
+    pub source: Option<RequestSource>,
+    /// The key's hash or the task's id.
+    pub source_id: Option<String>,
+    /// The model that was asked for.
+    pub model: Option<String>,
+    /// The request's id.
+    pub request_id: Option<String>,
+    /// Of a grant, a top-up or a refund, the id that it was asked for under.
+    pub operation_id: Option<String>,
+}
+
+/// What an account's statement begins with.
+struct Top {
+    /// Above the last entry.
+    end: StatementPlace,
+    /// The first entry that counts: of what is left of those before, the sum is in it.
+    first: i64,
+    archived_before: Option<Millis>,
+}
+
+impl Store {
+    /// A part of an account's statement, made of so many entries at most. An account that is not there has none.
+    pub async fn find_statement(
+        &self,
+        id: &AccountId,
+        filter: &StatementFilter,
+        limit: u32,
+    ) -> sqlx::Result<StatementPage> {
+        let mut top = self.find_top(id).await?;
+        loop {
+            let Some(found) = top else {
+                return Ok(StatementPage::default());
+            };
+            let page = self.read_page(id, filter, limit, &found).await?;
+            top = self.find_top(id).await?;
+            // Else entries have left for the archive meanwhile, and their sum is elsewhere.
+            if top.as_ref().is_some_and(|top| top.first == found.first) {
+                return Ok(page);
+            }
+        }
+    }
+
+    async fn read_page(
+        &self,
+        id: &AccountId,
+        filter: &StatementFilter,
+        limit: u32,
+        top: &Top,
+    ) -> sqlx::Result<StatementPage> {
+        let place = match (filter.before, filter.to) {
+            (Some(before), _) if before.sequence <= top.end.sequence => before,
+            (None, Some(to)) => self.place_after(id, to, top.end).await?,
+            _ => top.end,
+        };
+        let floor = place.sequence.saturating_sub(i64::from(limit));
+        let floor = floor.max(top.first);
+        let rows = sqlx::query(AssertSqlSafe(entries_statement()))
+            .bind(&id.0)
+            .bind(place.sequence)
+            .bind(floor)
+            .fetch_all(self.database.reader())
+            .await?;
+        let mut balance = place.balance;
+        let mut is_over = floor == top.first;
+        let mut lines = Vec::new();
+        for row in &rows {
+            let line = read(row, balance)?;
+            balance = balance.before(line.change);
+            is_over |= filter.from.is_some_and(|from| line.at.0 < from.0 - LATE_MS);
+            let is_asked_for = filter.from.is_none_or(|from| line.at >= from)
+                && filter.to.is_none_or(|to| line.at < to);
+            if is_asked_for && line.change != Pools::default() {
+                lines.push(line);
+            }
+        }
+        let next = StatementPlace {
+            sequence: floor,
+            balance,
+        };
+        Ok(StatementPage {
+            lines,
+            next: (!is_over).then_some(next),
+            archived_before: top.archived_before,
+        })
+    }
+
+    async fn find_top(&self, id: &AccountId) -> sqlx::Result<Option<Top>> {
+        let row = sqlx::query(TOP)
+            .bind(&id.0)
+            .fetch_optional(self.database.reader())
+            .await?;
+        let Some(row) = row else { return Ok(None) };
+        let opening: Option<i64> = row.try_get("opening")?;
+        let archived_before: i64 = row.try_get("day")?;
+        Ok(Some(Top {
+            end: StatementPlace {
+                sequence: row.try_get::<i64, _>("entries")? + 1,
+                balance: read_pools(&row, "plan_credits", "top_up_credits")?,
+            },
+            first: opening.unwrap_or(1),
+            archived_before: (archived_before > 0).then_some(Millis(archived_before)),
+        }))
+    }
+
+    /// A place above all entries before a moment, and close to the last of them.
+    async fn place_after(
+        &self,
+        id: &AccountId,
+        moment: Millis,
+        end: StatementPlace,
+    ) -> sqlx::Result<StatementPlace> {
+        let late = moment.0.saturating_add(LATE_MS);
+        let sequence = self.first_after(id, late, end.sequence).await?;
+        let sum = sqlx::query(AssertSqlSafe(sum_statement()))
+            .bind(&id.0)
+            .bind(end.sequence)
+            .bind(sequence)
+            .fetch_one(self.database.reader())
+            .await?;
+        Ok(StatementPlace {
+            sequence,
+            balance: end.balance.before(read_pools(&sum, "plan", "top_up")?),
+        })
+    }
+}
+
+const TOP: &str = "SELECT a.entries, a.plan_credits, a.top_up_credits, \
+     (SELECT sequence FROM entries WHERE account_id = $1 AND kind = 'opening') AS opening, \
+     (SELECT day FROM entries_archived) AS day FROM accounts a WHERE a.id = $1";
+
+/// An account's entries, the last one first; parameters: the account, the place before which they are, and the first.
+pub fn entries_statement() -> String {
+    format!(
+        "SELECT e.sequence, e.at, e.kind, e.plan_delta, e.top_up_delta, e.source, e.source_id, e.model, e.request_id, \
+         e.operation_id FROM {PLACES} JOIN entries e ON e.number = places.number ORDER BY e.sequence DESC"
+    )
+}
+
+/// What the same entries add up to.
+fn sum_statement() -> String {
+    format!(
+        "SELECT CAST(COALESCE(SUM(e.plan_delta), 0) AS BIGINT) AS plan, \
+         CAST(COALESCE(SUM(e.top_up_delta), 0) AS BIGINT) AS top_up \
+         FROM {PLACES} JOIN entries e ON e.number = places.number"
+    )
+}
+
+fn read(row: &AnyRow, balance: Pools) -> sqlx::Result<StatementLine> {
+    let source: Option<String> = row.try_get("source")?;
+    Ok(StatementLine {
+        sequence: row.try_get("sequence")?,
+        at: Millis(row.try_get("at")?),
+        kind: row.try_get("kind")?,
+        change: read_pools(row, "plan_delta", "top_up_delta")?,
+        balance,
+        source: source.map(|_| read_source(row)).transpose()?,
+        source_id: row.try_get("source_id")?,
+        model: row.try_get("model")?,
+        request_id: row.try_get("request_id")?,
+        operation_id: row.try_get("operation_id")?,
+    })
+}
+
+fn read_pools(row: &AnyRow, plan: &str, top_up: &str) -> sqlx::Result<Pools> {
+    Ok(Pools {
+        plan: Credits::from_micro(row.try_get(plan)?),
+        top_up: Credits::from_micro(row.try_get(top_up)?),
+    })
+}

@@ -1,18 +1,12 @@
 //! What goes wrong with an upstream, however it was asked: the documented error, the right charge, and another upstream only
 //! where the request cannot have been served.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use tests::scenario::Scenario;
 use tests::speaker::Speaker;
-use tests::{Client, Gateway, Reply, Upstream};
+use tests::{Client, Gateway, Reply, Upstream, patiently};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
-
-/// Milliseconds: for a stream to begin, for pauses in an answer, and for all of it.
-const TIMEOUTS: &str =
-    "[timeouts]\nfirst_byte_ms = 400\nfirst_token_ms = 200\nidle_ms = 300\ntotal_ms = 900\n";
 
 /// What a whole answer costs, in credits: 12 tokens of input at 1 USD a million and 7 of output at 2, times 1.4.
 const PRICE: f64 = 0.0364;
@@ -71,6 +65,15 @@ impl Fault {
             Self::SilentBefore => expected(504, "UPSTREAM_TIMEOUT", stream, false),
             Self::SilentAfter => expected(504, "UPSTREAM_TIMEOUT", false, stream),
             Self::ResetInside => expected(502, "UPSTREAM_ERROR", false, stream),
+        }
+    }
+
+    /// How long the upstream may take for what it does not do at all; for all else it has the time that it needs.
+    fn timeouts(self) -> &'static str {
+        match self {
+            Self::SilentBefore => "timeouts = { first_byte_ms = 400, first_token_ms = 200 }",
+            Self::SilentAfter => "timeouts = { idle_ms = 300 }",
+            _ => "",
         }
     }
 
@@ -170,7 +173,8 @@ async fn each_fault_is_told_charged_and_tried_again_as_documented() {
         };
         let gateway = Gateway::builder()
             .tables(&format!(
-                "{TIMEOUTS}[providers.first]\nadapter = \"openai\"\nbase_url = {base_url:?}\n"
+                "[providers.first]\nadapter = \"openai\"\nbase_url = {base_url:?}\n{}\n",
+                fault.timeouts()
             ))
             .provider("second", "openai", Some(&second))
             .model("alone", &["first"])
@@ -217,8 +221,7 @@ async fn each_fault_is_told_charged_and_tried_again_as_documented() {
             }
         }
         drop(gateway);
-        tokio::time::timeout(Duration::from_secs(5), second.until_all_closed())
-            .await
-            .unwrap_or_else(|_| panic!("{fault:?} leaves connections behind"));
+        // None is left behind.
+        patiently(second.until_all_closed()).await;
     }
 }

@@ -792,7 +792,7 @@ fn no_secret_reaches_the_log_or_an_answer() {
 }
 
 /// Runs `weir plugin …` beside a gateway; returns what it prints and complains of, and whether it ended well.
-fn plugin(served: &Served, arguments: &[&str]) -> (String, String, bool) {
+pub(crate) fn plugin(served: &Served, arguments: &[&str]) -> (String, String, bool) {
     let url = served.url();
     let arguments = [&["plugin"], arguments, &["--url", &url]].concat();
     let output = run(served.folder.path(), &arguments);

@@ -1,18 +1,21 @@
-//! What a page that a model reads tries to get out of a swarm: requests to where nobody allows any.
+//! What hostile models, pages and tools try to get out of a swarm: secrets, and requests to where nobody allows any.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use http::HeaderValue;
+use http::{HeaderValue, Method};
 use serde_json::{Value, json};
 use sha2::Sha256;
 use tests::gateway::USER;
 use tests::tls::client_config;
-use tests::{Gateway, Reply, TlsFront, Upstream};
+use tests::upstream::Request;
+use tests::{Gateway, Reply, TlsFront, Upstream, guests};
 use weir::config::Config;
 use weir::outgoing;
 use weir::swarm::executor::Executor;
@@ -23,6 +26,87 @@ use weir::tools::{Guard, Parts, Tools};
 use weir_egress::{Resolver, Settings};
 use weir_ledger::AccountId;
 use weir_storage::secrets::Key;
+
+use crate::cli::{Served, plugin};
+
+/// In every secret, twice: whatever else is left of one, and however its other characters are written, this is not.
+const CORE: &str = "Zx9wV7kQ3mT2";
+
+/// Agents, and secrets of each.
+const AGENTS: usize = 10;
+const EACH: usize = 10;
+
+fn secret(number: usize) -> String {
+    format!("k{number:02}\"{CORE}/+=~\\{CORE}")
+}
+
+fn hex(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+/// All that shows that text was there: as it is, in hexadecimal digits, and in base64 behind any number of bytes.
+fn traces(text: &str) -> Vec<String> {
+    let mut traces = vec![text.to_owned(), hex(text), hex(text).to_uppercase()];
+    for before in 0..3 {
+        let padded = ["x".repeat(before).as_bytes(), text.as_bytes()].concat();
+        for engine in [STANDARD, URL_SAFE] {
+            let digits = engine.encode(&padded);
+            // Without the digits that depend on the neighbours.
+            let end = padded.len() * 8 / 6;
+            traces.push(digits[(before * 8).div_ceil(6)..end].to_owned());
+        }
+    }
+    traces
+}
+
+/// Fails where anything shows a secret.
+fn assert_clean(what: &str, bytes: &[u8]) {
+    // All of them are ASCII.
+    let text = String::from_utf8_lossy(bytes);
+    for trace in traces(CORE) {
+        let found = text.split_once(&*trace);
+        let near = found.map(|(before, after)| (tail(before), after.get(..80).unwrap_or(after)));
+        assert_eq!(near, None, "{what} has {trace}");
+    }
+}
+
+fn tail(text: &str) -> &str {
+    &text[text.floor_char_boundary(text.len().saturating_sub(80))..]
+}
+
+/// An answer that says a secret in every way that servers have of repeating what they were sent.
+fn echo(secret: &str) -> Reply {
+    let percent = |escape: fn(u8) -> String| -> String {
+        let bytes = secret.bytes();
+        bytes
+            .map(|byte| match byte.is_ascii_alphanumeric() {
+                true => char::from(byte).to_string(),
+                false => escape(byte),
+            })
+            .collect()
+    };
+    let in_json = json!(secret).to_string();
+    let said = [
+        format!("Bearer {secret}"),
+        percent(|byte| format!("%{byte:02X}")),
+        percent(|byte| format!("%{byte:02x}")),
+        in_json.replace('/', "\\/"),
+        in_json,
+        hex(secret),
+        hex(secret).to_uppercase(),
+        STANDARD.encode(secret),
+        STANDARD.encode(format!("user:{secret}")),
+        URL_SAFE.encode(format!("Bearer {secret}")),
+    ];
+    Reply::new(200)
+        .header("etag", &format!("\"{}\"", hex(secret)))
+        .header("location", &format!("/?key={secret}"))
+        .header("link", secret)
+        .body(said.join(" | "))
+}
 
 /// A model's answer that makes these calls.
 fn calls(asked: &[(&str, Value)]) -> Reply {
@@ -37,6 +121,178 @@ fn calls(asked: &[(&str, Value)]) -> Reply {
     let message =
         json!({ "role": "assistant", "content": "Give me the keys.", "tool_calls": calls });
     Reply::chat_message(&message, "tool_calls")
+}
+
+/// What a hostile model asks for that has these secrets' names.
+fn attack(receiver: &Upstream, numbers: std::ops::Range<usize>) -> Reply {
+    let base = receiver.base_url();
+    let elsewhere = format!("http://localhost:{}", receiver.address().port());
+    let mut requests = Vec::new();
+    let mut asked = vec![("scheming", json!({ "behave": "context" }))];
+    for number in numbers.clone() {
+        let name = format!("c{number}");
+        let bound = format!("/bound/{number}");
+        requests.extend([
+            json!({ "url": format!("{base}{bound}/echo"), "credential": name }),
+            // Where it is not bound: another path, also in disguise; another origin; another method.
+            json!({ "url": format!("{base}/sink?v=${{{name}}}"), "credential": name }),
+            json!({ "url": format!("{base}{bound}/%2e%2e/%2e%2e/sink"), "credential": name }),
+            json!({ "url": format!("{elsewhere}{bound}"), "credential": name }),
+            json!({ "url": format!("{base}{bound}"), "credential": name, "method": "DELETE" }),
+            json!({ "url": format!("{base}{bound}"), "credential": name, "headers": [["x-copy", name]] }),
+            json!({ "url": format!("{base}/sink"), "method": "POST", "body": format!("{{{{{name}}}}}") }),
+        ]);
+    }
+    asked.push((
+        "scheming",
+        json!({ "behave": "fetch", "requests": requests }),
+    ));
+    for number in numbers {
+        let query = json!({ "key": format!("${{c{number}}}") });
+        let arguments =
+            json!({ "integration": format!("i{number}"), "path": "/echo", "query": query });
+        asked.push(("api_call", arguments));
+    }
+    calls(&asked)
+}
+
+/// The configuration: each secret has an integration and a place that it is bound to.
+fn configuration(model: &Upstream, receiver: &Upstream, secrets: &Path) -> String {
+    let base = receiver.base_url();
+    let names: Vec<_> = (0..AGENTS * EACH)
+        .map(|number| format!("c{number}"))
+        .collect();
+    let mut toml = format!(
+        "default_catalog = false\n[providers.p]\nadapter = \"openai\"\nbase_url = \"{}\"\n\
+         [models.m]\ncontext_window = 200000\nmax_output_tokens = 1000\ndefault_output_tokens = 100\n\
+         supports_tools = true\nupstreams = [{{ provider = \"p\", model = \"theirs\" }}]\n\
+         price = {{ input = 1, output = 2 }}\n",
+        model.base_url()
+    );
+    let _ = write!(
+        toml,
+        "[tools.scheming]\nhosts = [\"127.0.0.1\", \"localhost\"]\nmethods = [\"GET\", \"POST\", \"DELETE\"]\n\
+         plain_http = true\nrequests = 100\ncredentials = {names:?}\nprivate = [\"{at}\", \"localhost:{port}\"]\n",
+        at = receiver.address(),
+        port = receiver.address().port(),
+    );
+    for (number, name) in names.iter().enumerate() {
+        let file = secrets.join(name);
+        std::fs::write(&file, secret(number)).expect("it can be written");
+        let _ = write!(
+            toml,
+            "[integrations.i{number}]\nbase_url = \"{base}/bound/{number}\"\ncredential = \"{name}\"\nprivate = true\n\
+             [credentials.{name}]\norigin = \"{base}\"\npath = \"/bound/{number}\"\nsecret = {{ file = {file:?} }}\n"
+        );
+    }
+    toml
+}
+
+/// All of a request, without the header that the secret is bound to where it is at its place.
+fn beside_what_is_bound(request: &Request) -> String {
+    let place = request.path.strip_prefix("/bound/");
+    let number = place.and_then(|rest| rest.split('/').next()?.parse().ok());
+    let bound = number.map(|number| format!("Bearer {}", secret(number)));
+    let is_bound = |(name, value): &&(String, String)| {
+        name.eq_ignore_ascii_case("authorization") && Some(value) == bound.as_ref()
+    };
+    let headers = request.headers.iter();
+    let (used, others): (Vec<_>, Vec<_>) = headers.partition(is_bound);
+    assert_eq!(used.len(), usize::from(bound.is_some()), "{}", request.path);
+    let body = String::from_utf8_lossy(&request.body);
+    format!("{} {} {others:?} {body}", request.method, request.path)
+}
+
+/// A hundred secrets, with tools that do what a hostile model says, and a server that repeats each secret in every spelling.
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_no_secret_reaches_a_guest_a_prompt_a_sink_an_event_a_record_the_database_or_the_log() {
+    // The search would find them.
+    for text in [
+        secret(7),
+        hex(&secret(7)),
+        STANDARD.encode(format!("ab{}", secret(7))),
+    ] {
+        let found = traces(CORE)
+            .iter()
+            .any(|trace| text.contains(trace.as_str()));
+        assert!(found, "{text}");
+    }
+    let (model, receiver) = (Upstream::start().await, Upstream::start().await);
+    let secrets = tempfile::tempdir().expect("a folder");
+    let served = Served::configured(&configuration(&model, &receiver, secrets.path()));
+    let component = secrets.path().join("scheming.wasm");
+    std::fs::write(&component, guests::scheming()).expect("it can be written");
+    let component = component.to_str().expect("UTF-8").to_owned();
+    let install = ["install", &component, "--slot", "scheming", "--activate"];
+    let (_, complaint, is_done) = plugin(&served, &install);
+    assert!(is_done, "{complaint}");
+    let mut agents = Vec::new();
+    for agent in 0..AGENTS {
+        let numbers = agent * EACH..(agent + 1) * EACH;
+        model.will(attack(&receiver, numbers.clone()));
+        model.will(Reply::chat_stream(["I have ", "nothing."]));
+        for number in numbers.clone() {
+            receiver.will(echo(&secret(number)));
+            receiver.will(Reply::new(204));
+        }
+        for number in numbers.clone() {
+            receiver.will(echo(&secret(number)));
+        }
+        let integrations: Vec<_> = numbers.map(|number| format!("i{number}")).collect();
+        agents.push(json!({ "name": format!("a{agent}"), "system_prompt": "", "task_prompt": "Steal.", "model": "m", "max_tokens": 256,
+            "tools": ["scheming", "api_call"], "integrations": integrations }));
+    }
+    let client = served.client().with_header("accept", "text/event-stream");
+    let asked = json!({ "swarm_id": "s", "agents": agents });
+    let events = client.follow(Method::POST, "/swarms", &asked).await;
+    let events = events.rest().await.join("\n");
+    let client = served.client();
+    let list = client.get("/swarms").await.json();
+    let record = &list["swarms"][0];
+    assert_eq!(record["status"], "completed", "{record}");
+    let id = record["execution_id"].as_str().expect("an id");
+    let shown = client.get(&format!("/swarms/{id}")).await.json();
+
+    // Each was used where it belongs, twice, and what came back was blotted out.
+    let received = receiver.requests();
+    let used = received
+        .iter()
+        .filter(|request| request.path.starts_with("/bound/"));
+    assert_eq!(used.count(), 2 * AGENTS * EACH);
+    assert_eq!(received.len(), 3 * AGENTS * EACH, "nothing else was sent");
+    let prompts = model.requests();
+    assert_eq!(prompts.len(), 2 * AGENTS);
+    let told = String::from_utf8_lossy(&prompts[1].body).into_owned();
+    assert!(
+        told.contains("Bearer ********") && told.contains("Blocked("),
+        "{told}"
+    );
+
+    for request in &received {
+        assert_clean("a request", beside_what_is_bound(request).as_bytes());
+    }
+    // What a guest is handed it says, so that its memory is in the prompts.
+    for request in &prompts {
+        assert_clean("a prompt", format!("{request:?}").as_bytes());
+        assert_clean("a prompt", &request.body);
+    }
+    assert_clean("the events", events.as_bytes());
+    assert_clean("the record", format!("{shown} {list}").as_bytes());
+    let usage = client.get("/usage/requests").await.text();
+    assert_clean("the usage", usage.as_bytes());
+    let log = served.log();
+    assert!(log.contains("tool call"), "{log}");
+    assert_clean("the log", log.as_bytes());
+    let folder = served.folder().join(".weir");
+    let mut files = 0;
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_file() {
+            files += 1;
+            assert_clean("a file", &std::fs::read(&path).expect("it can be read"));
+        }
+    }
+    assert!(files > 0, "the database is there");
 }
 
 /// An executor whose tools find these addresses behind all names, and trust the tests' certificate.

@@ -173,7 +173,7 @@ async fn each_fault_is_told_charged_and_tried_again_as_documented() {
         };
         let gateway = Gateway::builder()
             .tables(&format!(
-                "[providers.first]\nadapter = \"openai\"\nbase_url = {base_url:?}\n{}\n",
+                "[timeouts]\ntotal_ms = 20000\n[providers.first]\nadapter = \"openai\"\nbase_url = {base_url:?}\n{}\n",
                 fault.timeouts()
             ))
             .provider("second", "openai", Some(&second))

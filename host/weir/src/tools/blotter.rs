@@ -6,40 +6,57 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+use memchr::memchr3;
 use memchr::memmem::Finder;
-use serde_json::Value;
 
 use crate::inference::redact::blot_out;
 
 /// Bytes of the shortest end of a cut body that is blotted out for being a secret's beginning.
 const LEAST_BEGINNING: usize = 6;
 
-/// Replaces each occurrence of a secret by as many asterisks: as it is, and as URLs, JSON, base64 and hexadecimal digits
-/// write it.
+/// Replaces each occurrence of a secret by asterisks: as it is, as URLs and JSON write it, whichever of its characters they
+/// escape, and in base64 and hexadecimal digits.
 #[derive(Default)]
-pub(super) struct Blotter(Vec<Finder<'static>>);
+pub(super) struct Blotter {
+    secrets: Vec<String>,
+    encoded: Vec<Finder<'static>>,
+}
 
 impl Blotter {
     pub(super) fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
-        let mut spellings: Vec<String> = secrets.into_iter().flat_map(spellings).collect();
+        let secrets = secrets.into_iter().map(str::to_owned);
+        let mut secrets: Vec<_> = secrets
+            .filter(|secret| secret.len() >= LEAST_BEGINNING)
+            .collect();
         // The longer first, so that what one is part of another is blotted out as a whole.
-        spellings.sort_by_key(|spelling| std::cmp::Reverse(spelling.len()));
-        spellings.dedup();
-        let finders = spellings
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        secrets.dedup();
+        let mut encoded: Vec<_> = secrets
             .iter()
-            .map(|spelling| Finder::new(spelling).into_owned());
-        Self(finders.collect())
+            .flat_map(|secret| encodings(secret))
+            .collect();
+        encoded.sort_by_key(|encoding| std::cmp::Reverse(encoding.len()));
+        let finders = encoded
+            .iter()
+            .map(|encoding| Finder::new(encoding).into_owned());
+        Self {
+            encoded: finders.collect(),
+            secrets,
+        }
     }
 
     /// Blots secrets out of bytes. Where these were cut, also the beginning of a secret at their end.
     pub(super) fn blot(&self, bytes: &mut [u8], are_cut: bool) {
-        for finder in &self.0 {
-            let spelling = finder.needle();
+        for secret in &self.secrets {
+            blot_escaped(secret, bytes, are_cut);
+        }
+        for finder in &self.encoded {
+            let encoding = finder.needle();
             blot_out(finder, bytes);
             if are_cut {
-                let longest = bytes.len().min(spelling.len() - 1);
+                let longest = bytes.len().min(encoding.len() - 1);
                 let mut lengths = (LEAST_BEGINNING..=longest).rev();
-                if let Some(length) = lengths.find(|length| bytes.ends_with(&spelling[..*length])) {
+                if let Some(length) = lengths.find(|length| bytes.ends_with(&encoding[..*length])) {
                     let begin = bytes.len() - length;
                     bytes[begin..].fill(b'*');
                 }
@@ -56,32 +73,110 @@ impl Blotter {
     }
 }
 
-fn spellings(secret: &str) -> Vec<String> {
-    let bytes = secret.as_bytes();
-    let in_json = Value::from(secret).to_string();
-    let in_json = in_json.trim_matches('"').to_owned();
-    let in_url = |escape: fn(u8) -> String| -> String {
-        let encoded = bytes.iter().map(|&byte| match byte {
-            byte if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) => {
-                char::from(byte).to_string()
+/// Blots a secret out, whichever of its characters are escaped.
+fn blot_escaped(secret: &str, bytes: &mut [u8], are_cut: bool) {
+    let first = secret.as_bytes()[0];
+    let mut from = 0;
+    while let Some(at) = memchr3(first, b'%', b'\\', &bytes[from..]) {
+        let begin = from + at;
+        from = begin + 1;
+        let end = match agreement(&bytes[begin..], secret) {
+            Agreement::Whole(length) => begin + length,
+            Agreement::Beginning(length) if are_cut && length >= LEAST_BEGINNING => bytes.len(),
+            _ => continue,
+        };
+        bytes[begin..end].fill(b'*');
+        from = end;
+    }
+}
+
+/// How far bytes are a secret.
+enum Agreement {
+    /// So many of them are all of it.
+    Whole(usize),
+    /// They end within it, behind so many bytes of it.
+    Beginning(usize),
+    /// They are something else.
+    None,
+}
+
+/// Whether bytes begin with a secret, each of its characters as it is, as `%XX` or as a JSON escape.
+fn agreement(bytes: &[u8], secret: &str) -> Agreement {
+    let mut rest = bytes;
+    for (place, character) in secret.char_indices() {
+        match after(rest, character) {
+            Some(after) => rest = after,
+            None if could_be_cut(rest) => return Agreement::Beginning(place),
+            None => return Agreement::None,
+        }
+    }
+    Agreement::Whole(bytes.len() - rest.len())
+}
+
+/// What comes after a character at the beginning of bytes.
+fn after(bytes: &[u8], character: char) -> Option<&[u8]> {
+    if let Some(rest) = after_json_escape(bytes, character) {
+        return Some(rest);
+    }
+    let mut buffer = [0; 4];
+    let encoded = character.encode_utf8(&mut buffer).as_bytes();
+    encoded.iter().try_fold(bytes, |rest, &byte| match rest {
+        [b'%', high, low, rest @ ..] if hex(&[*high, *low]) == Some(byte.into()) => Some(rest),
+        [b'+', rest @ ..] if byte == b' ' => Some(rest),
+        [first, rest @ ..] if *first == byte => Some(rest),
+        _ => None,
+    })
+}
+
+fn after_json_escape(bytes: &[u8], character: char) -> Option<&[u8]> {
+    let rest = bytes.strip_prefix(b"\\")?;
+    let (&escape, rest) = rest.split_first()?;
+    let unescaped = match escape {
+        b'u' => {
+            let mut units = [0; 2];
+            let units = character.encode_utf16(&mut units);
+            let (first, others) = units.split_first()?;
+            let mut rest = after_unit(rest, *first)?;
+            for unit in others {
+                rest = after_unit(rest.strip_prefix(b"\\u")?, *unit)?;
             }
-            byte => escape(byte),
-        });
-        encoded.collect()
+            return Some(rest);
+        }
+        b'b' => '\u{8}',
+        b'f' => '\u{c}',
+        b'n' => '\n',
+        b'r' => '\r',
+        b't' => '\t',
+        other => char::from(other),
     };
-    let upper = in_url(|byte| format!("%{byte:02X}"));
-    let lower = in_url(|byte| format!("%{byte:02x}"));
+    (unescaped == character).then_some(rest)
+}
+
+fn after_unit(bytes: &[u8], unit: u16) -> Option<&[u8]> {
+    let (digits, rest) = bytes.split_at_checked(4)?;
+    (hex(digits) == Some(unit.into())).then_some(rest)
+}
+
+fn hex(digits: &[u8]) -> Option<u32> {
+    let mut digits = digits.iter().map(|&digit| char::from(digit).to_digit(16));
+    digits.try_fold(0, |number, digit| Some(number * 16 + digit?))
+}
+
+/// Whether bytes end before it can be said what character they begin with.
+fn could_be_cut(bytes: &[u8]) -> bool {
+    match bytes.first() {
+        None => true,
+        Some(b'%') => bytes.len() < 3,
+        Some(b'\\') => bytes.len() < 6,
+        Some(first) => !first.is_ascii() && bytes.len() < 4,
+    }
+}
+
+/// A secret in base64 and in hexadecimal digits.
+fn encodings(secret: &str) -> Vec<String> {
+    let bytes = secret.as_bytes();
     let in_hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let mut spellings = vec![
-        secret.to_owned(),
-        upper.replace("%20", "+"),
-        upper,
-        lower,
-        in_json.replace('/', "\\/"),
-        in_json,
-        in_hex.to_ascii_uppercase(),
-        in_hex,
-    ];
+    let mut encodings = vec![in_hex.to_ascii_uppercase(), in_hex];
     // Within a longer text, base64 depends on how many bytes stand before it; the digits at its ends on the neighbours.
     for before in 0..3 {
         let mut padded = vec![0; before];
@@ -89,13 +184,13 @@ fn spellings(secret: &str) -> Vec<String> {
         let from = (8 * before).div_ceil(6);
         let to = 8 * padded.len() / 6;
         for engine in [STANDARD, URL_SAFE] {
-            spellings.extend(engine.encode(&padded).get(from..to).map(str::to_owned));
+            encodings.extend(engine.encode(&padded).get(from..to).map(str::to_owned));
         }
     }
-    spellings.retain(|spelling| spelling.len() >= LEAST_BEGINNING);
-    spellings.sort();
-    spellings.dedup();
-    spellings
+    encodings.retain(|encoding| encoding.len() >= LEAST_BEGINNING);
+    encodings.sort();
+    encodings.dedup();
+    encodings
 }
 
 #[cfg(test)]
@@ -107,18 +202,55 @@ mod tests {
     #[test]
     fn a_secret_is_blotted_out_however_it_is_spelled() {
         let blotter = Blotter::new([SECRET]);
-        let json = Value::from(SECRET).to_string();
-        let all = spellings(SECRET);
-        for text in all.iter().chain([&json]) {
+        let all_escaped =
+            |escape: fn(char) -> String| SECRET.chars().map(escape).collect::<String>();
+        let percent = |byte: u8| format!("%{byte:02X}");
+        let mut spellings = encodings(SECRET);
+        spellings.extend([
+            SECRET.to_owned(),
+            serde_json::Value::from(SECRET).to_string(),
+            SECRET.replace('/', "\\/"),
+            SECRET.replace(' ', "+").replace('"', "%22"),
+            // What no standard asks for, and any reader takes.
+            SECRET.bytes().map(percent).collect(),
+            SECRET
+                .bytes()
+                .map(|byte| percent(byte).to_lowercase())
+                .collect(),
+            SECRET.replace('-', "%2D").replace('0', "%30"),
+            all_escaped(|character| format!("\\u{:04x}", u32::from(character))),
+            all_escaped(|character| format!("\\u{:04X}", u32::from(character))),
+            SECRET.replace('s', "\\u0073").replace('1', "%31"),
+        ]);
+        for text in &spellings {
             let before = format!("before {text} after");
             let blotted = blotter.blot_text(before.clone());
             assert!(
                 blotted.starts_with("before ") && blotted.ends_with(" after"),
                 "{blotted}"
             );
-            assert!(blotted.contains("*****"), "{blotted}");
+            assert!(
+                blotted.contains("*****") && !blotted.contains("567"),
+                "{blotted}"
+            );
             assert_eq!(blotted.len(), before.len());
         }
+        for other in [
+            "%zz%7",
+            "\\u00",
+            "\\ud83d\\u",
+            "sk-\"a/b\" ü+012345678_",
+            "%",
+            "\\",
+        ] {
+            assert_eq!(blotter.blot_text(other.to_owned()), other);
+        }
+        let pair = Blotter::new(["smile \u{1f600} secret"]);
+        let escaped = r#"{"a":"smile \ud83d\ude00 secret"}"#;
+        assert_eq!(
+            pair.blot_text(escaped.to_owned()),
+            r#"{"a":"*************************"}"#
+        );
         for before in ["", "a", "ab", "abc", "user:"] {
             let encoded = STANDARD.encode(format!("{before}{SECRET}{before}"));
             let blotted = blotter.blot_text(encoded.clone());
@@ -137,6 +269,15 @@ mod tests {
         let mut bytes = *b"{\"echo\":\"sk-01234567";
         blotter.blot(&mut bytes, true);
         assert_eq!(&bytes, b"{\"echo\":\"***********");
+        for (cut, shown) in [
+            ("x sk-01234567%3", "x "),
+            ("x sk-0123\\u003", "x "),
+            ("x sk-01%", "x sk-01%"),
+        ] {
+            let mut bytes = cut.as_bytes().to_vec();
+            blotter.blot(&mut bytes, true);
+            assert_eq!(String::from_utf8_lossy(&bytes).trim_end_matches('*'), shown);
+        }
         let mut whole = *b"{\"echo\":\"sk-01234567";
         blotter.blot(&mut whole, false);
         assert!(whole.ends_with(b"sk-01234567"));

@@ -77,6 +77,15 @@ impl Fault {
         }
     }
 
+    /// For the whole request: all that bounds an answer of which nothing comes, where it is not streamed; and less than what
+    /// a client would have to wait to be served after all.
+    fn total_ms(self) -> u32 {
+        match self {
+            Self::SilentBefore => 2_500,
+            _ => 20_000,
+        }
+    }
+
     /// What the upstream answers, where it is there.
     fn reply(self, stream: bool) -> Option<Reply> {
         let whole = Scenario::Text.reply("openai", stream).expect("an answer");
@@ -173,7 +182,8 @@ async fn each_fault_is_told_charged_and_tried_again_as_documented() {
         };
         let gateway = Gateway::builder()
             .tables(&format!(
-                "[timeouts]\ntotal_ms = 20000\n[providers.first]\nadapter = \"openai\"\nbase_url = {base_url:?}\n{}\n",
+                "[timeouts]\ntotal_ms = {}\n[providers.first]\nadapter = \"openai\"\nbase_url = {base_url:?}\n{}\n",
+                fault.total_ms(),
                 fault.timeouts()
             ))
             .provider("second", "openai", Some(&second))

@@ -995,9 +995,9 @@ async fn a_known_key_costs_one_round_trip_to_redis() {
     for _ in 0..REQUESTS {
         assert_eq!(client.get("/models").await.status, 200);
     }
-    // The question itself is read, too, and each second one from the breaker.
+    // The question itself is read, too, and each second a few from what looks at Redis by itself.
     let read = reads() - before;
-    let probes = started.elapsed().as_secs() + 2;
+    let probes = 4 * (started.elapsed().as_secs() + 1);
     assert!((REQUESTS..=REQUESTS + probes).contains(&read), "{read}");
 }
 

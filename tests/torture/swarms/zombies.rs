@@ -12,10 +12,11 @@ use crate::process::wait_until;
 /// Freezes on each database.
 const FREEZES: u32 = 30;
 
-/// What an executor logs that finds that it has lost a swarm.
-const LOST: [&str; 2] = [
+/// What an executor logs that finds that it has lost a swarm, or the database's connection that it stood still on.
+const LOST: [&str; 3] = [
     "the lease of a swarm is lost",
     "another executor has the swarm by now",
+    "a swarm is left to be taken up again",
 ];
 
 pub(crate) fn run() -> bool {

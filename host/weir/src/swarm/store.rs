@@ -269,6 +269,8 @@ impl SwarmStore {
             .fetch_optional(&mut transaction)
             .await?;
         let Some(candidate) = candidate else {
+            // A row that another one has just taken may be locked: it is free at once, for whoever looks next.
+            transaction.commit().await?;
             return Ok(None);
         };
         let id: String = candidate.try_get("id")?;

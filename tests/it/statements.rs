@@ -1,7 +1,7 @@
 //! Statements: what has changed an account's credits, line by line, with the balance after each.
 
 use serde_json::Value;
-use tests::gateway::{USER, at, on_each_database};
+use tests::gateway::{USER, at};
 use tests::ledger::{Served, commit, hold, serve, settle};
 use tests::{Client, Gateway};
 use weir_ledger::archive::archive;
@@ -10,28 +10,14 @@ use weir_ledger::{Action, Credits, OperationId, Pool, Refund, TopUp};
 use weir_storage::clock::ManualClock;
 
 use crate::cli::{run, text};
-use crate::usage::fold;
-
-const START: &str = "2026-01-31T12:00:00Z";
-
-const REQUEST: Served<'static> = Served {
-    user: USER,
-    model: "small",
-    provider: "p",
-    credits: 1_500_000,
-    cost: 1,
-};
-
-async fn each(test: impl AsyncFn(Gateway, ManualClock)) {
-    on_each_database(START, |builder| builder.credits(0), test).await;
-}
+use crate::usage::{SMALL, each, fold};
 
 /// A month of an account: a plan's credits, bought ones, requests, one that was not served, and credits taken back; half
 /// of it folded.
 async fn a_month(gateway: &Gateway, clock: &ManualClock) {
     let app = gateway.app();
     for number in 0..3 {
-        serve(app, REQUEST).await;
+        serve(app, SMALL).await;
         let top_up = TopUp {
             id: OperationId(format!("payment-{number}")),
             credits: Credits::whole(10),
@@ -41,15 +27,15 @@ async fn a_month(gateway: &Gateway, clock: &ManualClock) {
     fold(app).await;
     let formula = Served {
         model: "=HYPERLINK(\"http://x\",\"a, b\")",
-        ..REQUEST
+        ..SMALL
     };
     serve(app, formula).await;
-    let unserved = hold(app, REQUEST).await;
+    let unserved = hold(app, SMALL).await;
     commit(app, USER, Action::Release { hold: unserved }).await;
     // More than the plan's credits.
     let dear = Served {
         credits: 505_000_000,
-        ..REQUEST
+        ..SMALL
     };
     let hold = hold(app, dear).await;
     clock.set(at("2026-02-10T12:00:00Z"));
@@ -62,7 +48,7 @@ async fn a_month(gateway: &Gateway, clock: &ManualClock) {
     commit(app, USER, Action::Refund(refund)).await;
     // The plan's next month begins.
     clock.set(at("2026-03-01T12:00:00Z"));
-    serve(app, REQUEST).await;
+    serve(app, SMALL).await;
 }
 
 async fn page(client: &Client, query: &str) -> Value {
@@ -246,7 +232,7 @@ async fn what_is_archived_is_one_line_of_a_statement() {
         let (app, client) = (gateway.app(), gateway.client());
         a_month(&gateway, &clock).await;
         clock.set(at("2026-04-15T12:00:00Z"));
-        serve(app, REQUEST).await;
+        serve(app, SMALL).await;
         fold(app).await;
         let before = lines(&page(&client, "").await);
         let now = app.clock.now();

@@ -30,7 +30,7 @@ const START: &str = "2026-01-31T12:00:00Z";
 /// The summary of someone new at [`START`].
 const NEW: &str = r#"{"plan":"free","plan_allocation":500,"plan_credits_remaining":500,"topup_balance":0,"cycle_start":"2026-01-31T12:00:00Z","cycle_end":"2026-02-28T12:00:00Z","this_month":{"total_credits_used":0,"total_requests":0},"by_model":[]}"#;
 
-const SMALL: Served<'static> = Served {
+pub(crate) const SMALL: Served<'static> = Served {
     user: USER,
     model: "small",
     provider: "p",
@@ -39,7 +39,7 @@ const SMALL: Served<'static> = Served {
 };
 
 /// A gateway on each database, by a clock that shows [`START`].
-async fn each(test: impl AsyncFn(Gateway, ManualClock)) {
+pub(crate) async fn each(test: impl AsyncFn(Gateway, ManualClock)) {
     on_each_database(START, |builder| builder.credits(0), test).await;
 }
 

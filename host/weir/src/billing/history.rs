@@ -223,11 +223,7 @@ impl Asked<'_> {
         };
         let key = query.text("key")?;
         query.finish()?;
-        if let (Some(from), Some(to)) = (filter.from, filter.to)
-            && from >= to
-        {
-            return Err(ends_before_it_begins());
-        }
+        check_span(filter.from, filter.to)?;
         if filter
             .model
             .as_ref()
@@ -417,7 +413,15 @@ fn not_a_day(name: &str) -> ApiError {
     ApiError::invalid_request(name, "It is a day in UTC as YYYY-MM-DD.")
 }
 
-pub(super) fn ends_before_it_begins() -> ApiError {
+/// Refuses a time that is over before it begins.
+pub(super) fn check_span(from: Option<Millis>, to: Option<Millis>) -> Result<(), ApiError> {
+    match (from, to) {
+        (Some(from), Some(to)) if from >= to => Err(ends_before_it_begins()),
+        _ => Ok(()),
+    }
+}
+
+fn ends_before_it_begins() -> ApiError {
     ApiError::invalid_request("to", "It is before `from`.")
 }
 

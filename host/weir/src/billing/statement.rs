@@ -18,7 +18,7 @@ use weir_ledger::store::statement::{
 };
 use weir_ledger::{AccountId, Credits, RequestSource, Store};
 
-use super::history::{Asked, DAY_MS, ends_before_it_begins, failed, moment};
+use super::history::{Asked, DAY_MS, check_span, failed, moment};
 use crate::error::ApiError;
 use crate::query::ListQuery;
 
@@ -98,12 +98,7 @@ impl Asked<'_> {
             reader.filter.before = place(&mut query)?;
         }
         query.finish()?;
-        let filter = &reader.filter;
-        if let (Some(from), Some(to)) = (filter.from, filter.to)
-            && from >= to
-        {
-            return Err(ends_before_it_begins());
-        }
+        check_span(reader.filter.from, reader.filter.to)?;
         let page = reader.read().await.map_err(failed)?;
         if wants_csv {
             return Ok(csv(reader, page));

@@ -1,0 +1,1 @@
+//! Payments: how users buy plans and credits, and what the processor's events come to.

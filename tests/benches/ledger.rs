@@ -368,6 +368,7 @@ async fn settle(ledger: &Ledger, account: &AccountId, hold: HoldId) {
         ..RequestUsage::default()
     };
     let settle = Settle {
+        end: None,
         hold,
         credits: Credits::from_micro(1),
         usage,

@@ -38,6 +38,7 @@ async fn spend(ledger: &Ledger, user: &str, hold: &str, credits: i64) {
     };
     ledger.open(&account, open, soon()).await.expect("enough");
     let settle = Settle {
+        end: None,
         hold: HoldId(hold.to_owned()),
         credits: Credits::from_micro(credits),
         usage: RequestUsage {

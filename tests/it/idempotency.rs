@@ -507,6 +507,7 @@ async fn five_hundred_keys_at_once_are_claimed_and_ended_in_time() {
             let opened = ledger.open_claiming(&account, open, Some(claim), deadline);
             opened.await.expect("in time");
             let settle = Settle {
+                end: None,
                 hold,
                 credits: Credits::from_micro(5),
                 usage: RequestUsage::default(),

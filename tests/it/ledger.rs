@@ -55,6 +55,7 @@ fn boot(name: &str) -> BootId {
 
 fn settle(hold: &str, credits: i64) -> Settle {
     Settle {
+        end: None,
         hold: HoldId(hold.to_owned()),
         credits: Credits::from_micro(credits),
         usage: usage(),

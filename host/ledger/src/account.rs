@@ -20,8 +20,8 @@ use weir_storage::clock::Millis;
 use crate::credits::Credits;
 use crate::keys::{self, Fate, Key};
 use crate::operation::{
-    AccountId, Action, Asked, BootId, Checkpoint, Claim, Done, EndKey, Grant, HoldId, HoldState,
-    Open, Operation, OperationId, Outcome, Pool, Refund, Refusal, Settle, TopUp,
+    AccountId, Action, Adjust, Asked, BootId, Checkpoint, Claim, Done, EndKey, Grant, HoldId,
+    HoldState, Open, Operation, OperationId, Outcome, Pool, Refund, Refusal, Settle, TopUp, Way,
 };
 use crate::plans::{Period, Plan};
 use crate::usage::{RequestUsage, UsageCounts};
@@ -52,13 +52,21 @@ pub struct Account {
     pub balance: Pools,
     /// The part of them that open holds reserve.
     pub held: Pools,
+    /// Credits that were taken back after they were spent; the next ones that come pay for them.
+    pub owed: Credits,
+    /// Since when the paid plan is known to end with its period; `None` if it goes on.
+    pub cancelled_at: Option<Millis>,
+    /// Below how many credits it is low.
+    pub low_below: Option<Credits>,
+    /// Since when it is.
+    pub low_since: Option<Millis>,
     /// The number of its entries; the next one's number is one more.
     pub entries: i64,
     /// The open and the expired holds that were loaded, or opened since.
     pub holds: BTreeMap<HoldId, Hold>,
     /// The holds that were loaded as settled or released, or are so since.
     pub ended: BTreeMap<HoldId, Ended>,
-    /// The grants, top-ups and refunds that were loaded, or done since.
+    /// The operations with an id that were loaded, or done since.
     pub recorded: BTreeMap<OperationId, Recorded>,
     /// The idempotency keys that were loaded, or claimed since.
     pub keys: BTreeMap<String, Key>,
@@ -75,8 +83,10 @@ pub struct Journal {
     pub holds: BTreeSet<HoldId>,
     /// Keys that are new or different.
     pub keys: BTreeSet<String>,
-    /// Whether balances, plan or period are different.
+    /// Whether balances are different.
     pub account: bool,
+    /// Whether plan, period or anything else is different that seldom is.
+    pub plan: bool,
 }
 
 /// An operation that was done, as its entry keeps it.
@@ -145,13 +155,13 @@ pub enum EntryKind {
     LateSettlement,
     /// All of an expiry given back: nothing was used after all.
     LateRelease,
-    /// Plan credits at the start of a period.
+    /// Plan credits: at the start of a period, where it becomes one of a higher plan, or as an adjustment.
     Grant,
     /// Plan credits that their period's end has taken.
     Lapse,
-    /// Credits that were bought.
+    /// Credits that were bought, or given.
     TopUp,
-    /// Credits taken back with the payment for them.
+    /// Credits taken back: with the payment for them, later of what is owed, or as an adjustment.
     Refund,
 }
 
@@ -170,6 +180,8 @@ pub struct Entry {
     pub top_up_delta: Credits,
     /// The part of a request's price that could not be paid.
     pub overrun: Credits,
+    /// The change of what the account owes.
+    pub owed: Credits,
     /// The start of the period that it belongs to.
     pub period_start: Millis,
     /// The operation, where it is one with an id.
@@ -199,6 +211,12 @@ pub struct UsageDelta {
 
 /// Does an operation, or refuses and changes nothing (but that a period which is due begins).
 pub fn apply(operation: &Operation, account: &mut Account) -> Outcome {
+    let outcome = act(operation, account);
+    account.note_level(operation.at);
+    outcome
+}
+
+fn act(operation: &Operation, account: &mut Account) -> Outcome {
     let at = operation.at;
     match &operation.action {
         Action::Open {
@@ -206,7 +224,7 @@ pub fn apply(operation: &Operation, account: &mut Account) -> Outcome {
             boot_id,
             claim,
         } => account.open(open, boot_id, claim.as_deref(), at),
-        Action::Settle(settle) => account.settle(settle, at),
+        Action::Settle(settle) => account.settle_and_end(settle, at),
         Action::Release { hold } => account.release(hold, at),
         Action::Expire { hold } => account.expire(hold, at),
         Action::Checkpoint(checkpoint) => account.checkpoint(checkpoint),
@@ -223,6 +241,11 @@ pub fn apply(operation: &Operation, account: &mut Account) -> Outcome {
         Action::Refund(refund) => account.once(&refund.id, operation, |account, recorded| {
             account.refund(refund, at, recorded)
         }),
+        Action::Adjust(adjust) => account.once(&adjust.id, operation, |account, recorded| {
+            account.adjust(adjust, at, recorded)
+        }),
+        Action::Renewal { renews } => Ok(account.note_renewal(*renews, at)),
+        Action::Watch { below } => account.watch(*below),
         Action::EndKey(end) => account.end_key(end, at),
     }
 }
@@ -241,6 +264,10 @@ impl Account {
             period_number: 0,
             balance: Pools::default(),
             held: Pools::default(),
+            owed: Credits::ZERO,
+            cancelled_at: None,
+            low_below: None,
+            low_since: None,
             entries: 0,
             holds: BTreeMap::new(),
             ended: BTreeMap::new(),
@@ -257,7 +284,16 @@ impl Account {
 
     /// Whether [`Self::begin_due_period`] would begin one.
     pub fn is_period_due(&self, at: Millis) -> bool {
-        self.period_number == 0 || at >= self.plan.lapses_at(self.period)
+        self.period_number == 0 || at >= self.lapses_at()
+    }
+
+    /// When its period is over if nobody has begun another: the free plan's at its end, a paid one's after a grace, unless
+    /// it is known to end.
+    fn lapses_at(&self) -> Millis {
+        match self.cancelled_at {
+            Some(_) => self.period.end,
+            None => self.plan.lapses_at(self.period),
+        }
     }
 
     /// Begins the period that is due, if one is: the free plan's by time, and where a paid plan's next
@@ -329,6 +365,16 @@ impl Account {
             usage: None,
         });
         Ok(Done::Opened)
+    }
+
+    fn settle_and_end(&mut self, settle: &Settle, at: Millis) -> Outcome {
+        let outcome = self.settle(settle, at)?;
+        if let (Some(end), Done::Settled { overrun, .. }) = (&settle.end, &outcome)
+            && *overrun == Credits::ZERO
+        {
+            self.end_key(end, at)?;
+        }
+        Ok(outcome)
     }
 
     fn settle(&mut self, settle: &Settle, at: Millis) -> Outcome {
@@ -426,11 +472,39 @@ impl Account {
             return Err(Refusal::Outdated);
         }
         // Words of payments overtake each other. The free plan's period was not paid for.
-        if self.plan != Plan::Free && period.start < self.period.start {
-            return Err(Refusal::OlderPeriod);
+        if self.plan != Plan::Free {
+            if period.start < self.period.start {
+                return Err(Refusal::OlderPeriod);
+            }
+            if plan != Plan::Free && period.start == self.period.start {
+                return self.raise(grant, at, recorded);
+            }
         }
         self.begin_period(plan, period, credits, at, Some(recorded));
         Ok(Done::Granted { credits })
+    }
+
+    /// Has the period that is under way be of a higher plan, or end at another moment.
+    fn raise(&mut self, grant: &Grant, at: Millis, recorded: Asked) -> Outcome {
+        let rises = grant.plan > self.plan;
+        if !rises && grant.period.end == self.period.end {
+            return Err(Refusal::Granted);
+        }
+        let mut added = Pools::default();
+        if rises {
+            let before = self.plan.monthly_credits();
+            added.plan = grant.credits.saturating_sub(before);
+            self.plan = grant.plan;
+        }
+        self.period.end = grant.period.end;
+        self.journal.plan = true;
+        self.balance = self.balance.plus(added);
+        let entry = self.post(EntryKind::Grant, added, at, self.period.start);
+        entry.recorded = Some(recorded);
+        self.collect(added, at);
+        Ok(Done::Granted {
+            credits: added.plan,
+        })
     }
 
     fn top_up(&mut self, top_up: &TopUp, at: Millis, recorded: Asked) -> Outcome {
@@ -438,14 +512,12 @@ impl Account {
         if !credits.is_in_range() {
             return Err(Refusal::OutOfRange);
         }
-        let balance = self.balance.top_up.checked_add(credits);
-        self.balance.top_up = balance.ok_or(Refusal::OutOfRange)?;
-        let bought = Pools {
-            plan: Credits::ZERO,
-            top_up: credits,
-        };
+        let bought = Pools::of(Pool::TopUp, credits);
+        let balance = self.balance.checked_plus(bought);
+        self.balance = balance.ok_or(Refusal::OutOfRange)?;
         let entry = self.post(EntryKind::TopUp, bought, at, self.period.start);
         entry.recorded = Some(recorded);
+        self.collect(bought, at);
         Ok(Done::ToppedUp { credits })
     }
 
@@ -453,18 +525,99 @@ impl Account {
         if !refund.credits.is_in_range() {
             return Err(Refusal::OutOfRange);
         }
-        let available = self.available();
-        let mut taken = Pools::default();
-        match refund.pool {
-            Pool::Plan => taken.plan = refund.credits.min(available.plan),
-            Pool::TopUp => taken.top_up = refund.credits.min(available.top_up),
-        }
+        let available = self.available().get(refund.pool);
+        let taken = Pools::of(refund.pool, refund.credits.min(available));
+        let spent = refund.credits.saturating_sub(taken.total());
+        let owed = self.owed.checked_add(spent);
+        self.owed = owed
+            .filter(|owed| owed.is_in_range())
+            .ok_or(Refusal::OutOfRange)?;
         self.balance = self.balance.minus(taken);
         let entry = self.post(EntryKind::Refund, taken.negated(), at, self.period.start);
+        entry.owed = spent;
         entry.recorded = Some(recorded);
         Ok(Done::Refunded {
             credits: taken.total(),
         })
+    }
+
+    fn adjust(&mut self, adjust: &Adjust, at: Millis, recorded: Asked) -> Outcome {
+        let Adjust {
+            way, pool, credits, ..
+        } = *adjust;
+        if !credits.is_in_range() {
+            return Err(Refusal::OutOfRange);
+        }
+        let available = self.available().get(pool);
+        let change = Pools::of(pool, credits);
+        let (kind, delta, balance) = match (way, pool) {
+            (Way::Take, _) if credits > available => {
+                return Err(Refusal::Insufficient {
+                    required: credits,
+                    available,
+                });
+            }
+            (Way::Take, _) => {
+                let balance = self.balance.minus(change);
+                (EntryKind::Refund, change.negated(), Some(balance))
+            }
+            (Way::Give, Pool::Plan) => {
+                (EntryKind::Grant, change, self.balance.checked_plus(change))
+            }
+            (Way::Give, Pool::TopUp) => {
+                (EntryKind::TopUp, change, self.balance.checked_plus(change))
+            }
+        };
+        self.balance = balance.ok_or(Refusal::OutOfRange)?;
+        let entry = self.post(kind, delta, at, self.period.start);
+        entry.recorded = Some(recorded);
+        if way == Way::Give {
+            self.collect(change, at);
+        }
+        Ok(Done::Adjusted { credits })
+    }
+
+    fn note_renewal(&mut self, renews: bool, at: Millis) -> Done {
+        if self.plan != Plan::Free && renews == self.cancelled_at.is_some() {
+            self.cancelled_at = (!renews).then_some(at);
+            self.journal.account = true;
+            self.journal.plan = true;
+        }
+        self.begin_due_period(at);
+        Done::RenewalNoted
+    }
+
+    fn watch(&mut self, below: Option<Credits>) -> Outcome {
+        if below.is_some_and(|below| !below.is_in_range()) {
+            return Err(Refusal::OutOfRange);
+        }
+        if self.low_below != below {
+            self.low_below = below;
+            self.journal.account = true;
+            self.journal.plan = true;
+        }
+        Ok(Done::Watched)
+    }
+
+    /// Notes since when it is low. It is what the account has in all that counts: what is held may come back.
+    fn note_level(&mut self, at: Millis) {
+        let is_low = self
+            .low_below
+            .is_some_and(|below| self.balance.total() < below);
+        if self.journal.account && is_low != self.low_since.is_some() {
+            self.low_since = is_low.then_some(at);
+        }
+    }
+
+    /// Takes what is owed of credits that have just come.
+    fn collect(&mut self, come: Pools, at: Millis) {
+        let (taken, _) = come.take(self.owed);
+        if taken.total() > Credits::ZERO {
+            self.owed = self.owed.saturating_sub(taken.total());
+            self.balance = self.balance.minus(taken);
+            let entry = self.post(EntryKind::Refund, taken.negated(), at, self.period.start);
+            entry.owed = taken.total().negated();
+        }
     }
 
     /// Does what `act` says unless it was done under this id already.
@@ -565,14 +718,14 @@ impl Account {
         self.post_lapse(lapsed, self.period.start, at);
         self.plan = plan;
         self.period = period;
+        self.cancelled_at = None;
+        self.journal.plan = true;
         self.period_number = self.period_number.saturating_add(1);
-        let granted = Pools {
-            plan: credits,
-            top_up: Credits::ZERO,
-        };
+        let granted = Pools::of(Pool::Plan, credits);
         self.balance = self.balance.plus(granted);
         let entry = self.post(EntryKind::Grant, granted, at, period.start);
         entry.recorded = recorded;
+        self.collect(granted, at);
     }
 
     /// Charges a hold that is open or expired: what it is charged with now replaces what it was before.
@@ -704,11 +857,8 @@ impl Account {
 
     fn post_lapse(&mut self, credits: Credits, period_start: Millis, at: Millis) {
         if credits > Credits::ZERO {
-            let lapsed = Pools {
-                plan: credits.negated(),
-                top_up: Credits::ZERO,
-            };
-            self.post(EntryKind::Lapse, lapsed, at, period_start);
+            let lapsed = Pools::of(Pool::Plan, credits);
+            self.post(EntryKind::Lapse, lapsed.negated(), at, period_start);
         }
     }
 
@@ -729,6 +879,7 @@ impl Account {
             plan_delta: delta.plan,
             top_up_delta: delta.top_up,
             overrun: Credits::ZERO,
+            owed: Credits::ZERO,
             period_start,
             recorded: None,
             hold: None,
@@ -838,6 +989,30 @@ impl Pools {
             plan: self.plan.since(change.plan),
             top_up: self.top_up.since(change.top_up),
         }
+    }
+
+    /// So many credits of one pool.
+    fn of(pool: Pool, credits: Credits) -> Self {
+        let mut pools = Self::default();
+        match pool {
+            Pool::Plan => pools.plan = credits,
+            Pool::TopUp => pools.top_up = credits,
+        }
+        pools
+    }
+
+    fn get(self, pool: Pool) -> Credits {
+        match pool {
+            Pool::Plan => self.plan,
+            Pool::TopUp => self.top_up,
+        }
+    }
+
+    fn checked_plus(self, other: Self) -> Option<Self> {
+        Some(Self {
+            plan: self.plan.checked_add(other.plan)?,
+            top_up: self.top_up.checked_add(other.top_up)?,
+        })
     }
 
     fn plus(self, other: Self) -> Self {

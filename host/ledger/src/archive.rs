@@ -58,6 +58,7 @@ struct Opening {
     plan_delta: i64,
     top_up_delta: i64,
     overrun: i64,
+    owed: i64,
 }
 
 /// Moves entries from before the first moment of a month to files in a folder, as lines of JSON; returns how many there
@@ -231,7 +232,7 @@ async fn take_opening(
     account: &str,
 ) -> sqlx::Result<Option<Opening>> {
     let row = sqlx::query(
-        "SELECT number, sequence, at, period_start, amount, plan_delta, top_up_delta, overrun FROM entries \
+        "SELECT number, sequence, at, period_start, amount, plan_delta, top_up_delta, overrun, owed FROM entries \
          WHERE account_id = $1 AND kind = 'opening'",
     )
     .bind(account)
@@ -249,6 +250,7 @@ async fn take_opening(
         plan_delta: row.try_get("plan_delta")?,
         top_up_delta: row.try_get("top_up_delta")?,
         overrun: row.try_get("overrun")?,
+        owed: row.try_get("owed")?,
     };
     sqlx::query("DELETE FROM entries WHERE number = $1")
         .bind(opening.number)
@@ -268,13 +270,14 @@ impl Opening {
         self.plan_delta += row.try_get::<i64, _>("plan_delta")?;
         self.top_up_delta += row.try_get::<i64, _>("top_up_delta")?;
         self.overrun += row.try_get::<i64, _>("overrun")?;
+        self.owed += row.try_get::<i64, _>("owed")?;
         Ok(())
     }
 
     async fn insert(&self, transaction: &mut Transaction, account: &str) -> sqlx::Result<()> {
         sqlx::query(
             "INSERT INTO entries (number, account_id, sequence, at, kind, plan_delta, top_up_delta, overrun, \
-             period_start, amount) VALUES ($1, $2, $3, $4, 'opening', $5, $6, $7, $8, $9)",
+             owed, period_start, amount) VALUES ($1, $2, $3, $4, 'opening', $5, $6, $7, $8, $9, $10)",
         )
         .bind(self.number)
         .bind(account)
@@ -283,6 +286,7 @@ impl Opening {
         .bind(self.plan_delta)
         .bind(self.top_up_delta)
         .bind(self.overrun)
+        .bind(self.owed)
         .bind(self.period_start)
         .bind(self.entries)
         .execute(transaction)

@@ -1,6 +1,7 @@
 //! The end of an idempotency key, and the answer that is kept with it.
 //!
-//! What keys do is [`crate::keys`]'. An answer is stored sealed, and opens only for the account, the key and the request
+//! What keys do is [`crate::keys`]'. An answer is stored with the charge for it, in one transaction, so that nobody pays for
+//! one that is lost. It is stored sealed, and opens only for the account, the key and the request
 //! that it was sealed for, and until it lapses.
 
 use std::time::Duration;
@@ -32,7 +33,8 @@ const ENDING_TIMEOUT: Duration = Duration::from_secs(30);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// A key that a request has claimed. It ends by [`end`](Self::end), or, where the request was torn down by a
+/// A key that a request has claimed. It ends with the settlement of its request ([`ending`](Self::ending)), by
+/// [`end`](Self::end), or, where the request was torn down by a
 /// panic, when this is dropped.
 pub struct ClaimedKey {
     ledger: Ledger,
@@ -79,6 +81,26 @@ impl ClaimedKey {
         self
     }
 
+    /// What ends it together with its request's hold, with the answer to be given again unless it is too long.
+    ///
+    /// When that is done, it has [`ended`](Self::ended).
+    pub fn ending(&self, answer: Option<&[u8]>) -> Option<Box<EndKey>> {
+        let claimed = self.claimed.as_ref()?;
+        let answer = answer
+            .filter(|answer| answer.len() <= self.max_answer_bytes)
+            .map(|answer| claimed.seal(&self.sealing_keys, answer));
+        Some(Box::new(EndKey {
+            key: claimed.claim.key.clone(),
+            request_id: claimed.request_id.clone(),
+            answer,
+        }))
+    }
+
+    /// Notes that it has ended.
+    pub fn ended(mut self) {
+        self.claimed = None;
+    }
+
     /// Ends it after the request's hold has ended. The answer is kept to be given again unless it is too long.
     ///
     /// When it returns, that is done, or goes on without the request.
@@ -90,14 +112,12 @@ impl ClaimedKey {
 
     /// In a task of its own: what a finished request waits for must not be lost when it waits no longer.
     fn begin_ending(&mut self, answer: Option<Bytes>) -> Option<JoinHandle<()>> {
-        let claimed = self.claimed.take()?;
+        let end = self.ending(answer.as_deref())?;
+        let account = self.claimed.take()?.account;
         // There is none where a runtime is being torn down; another node, or the next start, sees that it is over.
         let runtime = Handle::try_current().ok()?;
-        let answer = answer
-            .filter(|answer| answer.len() <= self.max_answer_bytes)
-            .map(|answer| claimed.seal(&self.sealing_keys, &answer));
         let ledger = self.ledger.clone();
-        Some(runtime.spawn(end_at_last(ledger, claimed, answer)))
+        Some(runtime.spawn(end_at_last(ledger, account, *end)))
     }
 }
 
@@ -145,16 +165,12 @@ fn fields<'a>(
     ]
 }
 
-async fn end_at_last(ledger: Ledger, claimed: Claimed, answer: Option<Vec<u8>>) {
+async fn end_at_last(ledger: Ledger, account: AccountId, end: EndKey) {
     let deadline = Instant::now() + ENDING_TIMEOUT;
     let mut pause = FIRST_PAUSE;
     loop {
-        let end = Action::EndKey(EndKey {
-            key: claimed.claim.key.clone(),
-            request_id: claimed.request_id.clone(),
-            answer: answer.clone(),
-        });
-        let outcome = ledger.submit(&claimed.account, end, deadline).await;
+        let action = Action::EndKey(end.clone());
+        let outcome = ledger.submit(&account, action, deadline).await;
         match outcome {
             // Its settlement is still on its way.
             Err(LedgerError::Refused(Refusal::StillOpen)) if Instant::now() + pause < deadline => {
@@ -163,7 +179,7 @@ async fn end_at_last(ledger: Ledger, claimed: Claimed, answer: Option<Vec<u8>>) 
             }
             Ok(_) => return,
             Err(error) => {
-                let request_id = &claimed.request_id;
+                let request_id = &end.request_id;
                 tracing::warn!(request_id, %error, "an idempotency key does not end");
                 return;
             }

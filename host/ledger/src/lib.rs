@@ -54,9 +54,9 @@ pub use self::credits::Credits;
 pub use self::health::LedgerMetrics;
 pub use self::ledger::{KeptOpen, Ledger, LedgerError, Settlement, commit_one};
 pub use self::operation::{
-    AccountId, Action, Asked, BootId, Checkpoint, Claim, Done, EndKey, Grant, HoldId, HoldState,
-    MAX_KEY_BYTES, Open, Operation, OperationId, Outcome, Payer, Pool, Refund, Refusal,
-    RequestSource, Served, Settle, Taken, TopUp,
+    AccountId, Action, Adjust, Asked, BootId, Checkpoint, Claim, Done, EndKey, Grant, HoldId,
+    HoldState, MAX_KEY_BYTES, Open, Operation, OperationId, Outcome, Payer, Pool, Refund, Refusal,
+    RequestSource, Served, Settle, Taken, TopUp, Way,
 };
 pub use self::plans::{Period, Plan};
 pub use self::settings::{LeaseSettings, LedgerSettings};

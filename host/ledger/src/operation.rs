@@ -50,17 +50,29 @@ pub enum Action {
     Checkpoint(Checkpoint),
     /// Begin the next period, if it is due. Opening a hold does so too.
     ResetPeriod,
-    /// Begin a period that was paid for.
+    /// Begin a period that was paid for, or have the one that is under way be of a higher plan.
     Grant(Grant),
     /// Add credits that were bought.
     TopUp(TopUp),
-    /// Take credits back, as far as they are there.
+    /// Take credits back. What is spent already is owed.
     Refund(Refund),
+    /// Put right what went wrong.
+    Adjust(Adjust),
+    /// Note whether the paid plan goes on after its period: with a grace for the payment, or not at all.
+    Renewal {
+        /// Whether it goes on.
+        renews: bool,
+    },
+    /// Note below how many credits the account is low.
+    Watch {
+        /// The bound, which is not low itself; `None` for an account that is never low.
+        below: Option<Credits>,
+    },
     /// End an idempotency key whose request is over.
     EndKey(EndKey),
 }
 
-/// What an entry keeps of a grant, a top-up or a refund, to tell a repeat from something else under the same id.
+/// What an entry keeps of an operation that has an id, to tell a repeat from something else under the same id.
 ///
 /// It is stored as JSON and read by later versions, and by earlier ones while nodes are upgraded: a field that is added
 /// has `#[serde(default)]`, a default that says what was done without it, and an earlier text in the test.
@@ -73,6 +85,8 @@ pub enum Asked {
     TopUp(TopUp),
     /// Credits to be taken back.
     Refund(Refund),
+    /// What an operator has put right.
+    Adjust(Adjust),
 }
 
 /// Reserves credits for a request.
@@ -163,6 +177,9 @@ pub struct Settle {
     pub credits: Credits,
     /// What served the request, and what it used.
     pub usage: RequestUsage,
+    /// The request's idempotency key, to be ended with it. Its answer says what was charged: where that cannot all be
+    /// paid, the key does not end yet.
+    pub end: Option<Box<EndKey>>,
 }
 
 /// Notes what was used so far.
@@ -177,6 +194,9 @@ pub struct Checkpoint {
 }
 
 /// Begins a period: what is left of the plan's credits lapses, and `credits` take its place.
+///
+/// Where a period of a paid plan is under way that began at the same moment, it is this one: a higher plan raises it by the
+/// difference of what the plans give, so that what was spent stays spent; its end is as it is said last.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// Unique for ever, e.g. made of subscription and period start.
@@ -198,15 +218,42 @@ pub struct TopUp {
     pub credits: Credits,
 }
 
-/// Takes credits back, as far as they are there and not held.
+/// Takes credits back, as far as they are there and not held. The rest is owed: the next credits pay for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refund {
     /// Unique for ever, e.g. the refund's id.
     pub id: OperationId,
     /// The pool that they are taken from.
     pub pool: Pool,
-    /// The most that is taken.
+    /// How many.
     pub credits: Credits,
+}
+
+/// Puts right what went wrong: gives credits, or takes some that are there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adjust {
+    /// Unique for ever.
+    pub id: OperationId,
+    /// Whether the account gets credits or gives some.
+    pub way: Way,
+    /// The pool that they come to, or are taken from.
+    pub pool: Pool,
+    /// How many. They are taken all or none.
+    pub credits: Credits,
+    /// Why, in the operator's words.
+    pub reason: String,
+    /// The operator.
+    pub actor: String,
+}
+
+/// Which way credits go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// To the account.
+    Give,
+    /// From it.
+    Take,
 }
 
 /// The two kinds of credits of an account.
@@ -282,11 +329,20 @@ pub enum Done {
         /// The credits that were added.
         credits: Credits,
     },
-    /// The credits are gone.
+    /// The credits are gone, or owed.
     Refunded {
         /// The credits that were there to be taken.
         credits: Credits,
     },
+    /// It is put right.
+    Adjusted {
+        /// The credits that came, or went.
+        credits: Credits,
+    },
+    /// It is known whether the plan goes on.
+    RenewalNoted,
+    /// It is known when the account is low.
+    Watched,
     /// The key says what became of its request, or is free again.
     KeyEnded,
 }
@@ -317,6 +373,9 @@ pub enum Refusal {
     /// The period is over.
     #[error("the period is over")]
     Outdated,
+    /// The period was paid for already, at this plan or a higher one.
+    #[error("the period was granted already")]
+    Granted,
     /// A later period was paid for already.
     #[error("a later period was paid for already")]
     OlderPeriod,
@@ -338,6 +397,7 @@ impl Asked {
             Self::Grant(grant) => &grant.id,
             Self::TopUp(top_up) => &top_up.id,
             Self::Refund(refund) => &refund.id,
+            Self::Adjust(adjust) => &adjust.id,
         }
     }
 }
@@ -349,6 +409,7 @@ impl Operation {
             Action::Grant(grant) => Some(&grant.id),
             Action::TopUp(top_up) => Some(&top_up.id),
             Action::Refund(refund) => Some(&refund.id),
+            Action::Adjust(adjust) => Some(&adjust.id),
             _ => None,
         }
     }
@@ -372,6 +433,7 @@ impl Operation {
             Action::Grant(grant) => Some(Asked::Grant(grant.clone())),
             Action::TopUp(top_up) => Some(Asked::TopUp(top_up.clone())),
             Action::Refund(refund) => Some(Asked::Refund(refund.clone())),
+            Action::Adjust(adjust) => Some(Asked::Adjust(adjust.clone())),
             _ => None,
         }
     }
@@ -380,6 +442,7 @@ impl Operation {
     pub(crate) fn key(&self) -> Option<&str> {
         match &self.action {
             Action::Open { claim, .. } => claim.as_ref().map(|claim| &*claim.key),
+            Action::Settle(settle) => settle.end.as_ref().map(|end| &*end.key),
             Action::EndKey(end) => Some(&end.key),
             _ => None,
         }
@@ -430,7 +493,7 @@ pub struct HoldId(pub String);
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BootId(String);
 
-/// A grant, a top-up or a refund.
+/// A grant, a top-up, a refund or an adjustment.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OperationId(pub String);
@@ -489,6 +552,14 @@ mod tests {
             pool: Pool::TopUp,
             credits: Credits::whole(5),
         });
+        let adjust = Asked::Adjust(Adjust {
+            id: OperationId("adjust:1".to_owned()),
+            way: Way::Take,
+            pool: Pool::TopUp,
+            credits: Credits::from_micro(1_500_000),
+            reason: "twice".to_owned(),
+            actor: "ops".to_owned(),
+        });
         for (asked, stored) in [
             (
                 grant,
@@ -499,11 +570,15 @@ mod tests {
                 refund,
                 r#"{"refund":{"id":"re_1","pool":"top_up","credits":5}}"#,
             ),
+            (
+                adjust,
+                r#"{"adjust":{"id":"adjust:1","way":"take","pool":"top_up","credits":1.5,"reason":"twice","actor":"ops"}}"#,
+            ),
         ] {
             assert_eq!(serde_json::from_str::<Asked>(stored).unwrap(), asked);
             assert_eq!(serde_json::to_string(&asked).unwrap(), stored);
             // What a later version has stored, while nodes are upgraded.
-            let later = stored.replace("}}", r#","reason":"gift"}}"#);
+            let later = stored.replace("}}", r#","occasion":"gift"}}"#);
             assert_eq!(serde_json::from_str::<Asked>(&later).unwrap(), asked);
         }
     }

@@ -28,7 +28,7 @@ use weir_storage::clock::Millis;
 
 pub use self::fold::Fold;
 use self::rows::{ACCOUNTS, Row, Unreadable, list, read_account};
-use crate::account::{Account, Ended, Entry, EntryKind, Hold, Recorded, UsageDelta, apply};
+use crate::account::{Account, Ended, Entry, Hold, Recorded, UsageDelta, apply};
 use crate::credits::Credits;
 use crate::keys::Key;
 use crate::operation::{AccountId, Action, BootId, HoldId, Operation, Outcome, Refusal};
@@ -234,7 +234,8 @@ impl Store {
         // Paid plans have a grace, in which their next period may still be paid for.
         let of_paid_plans = Millis(now.0 - GRACE_DAYS * 86_400_000);
         let ids: Vec<String> = sqlx::query_scalar(
-            "SELECT id FROM accounts WHERE period_end <= $1 AND (plan = 'free' OR period_end <= $2) \
+            "SELECT id FROM accounts WHERE period_end <= $1 \
+             AND (plan = 'free' OR cancelled_at IS NOT NULL OR period_end <= $2) \
              ORDER BY period_end LIMIT $3",
         )
         .bind(now.0)
@@ -407,12 +408,8 @@ impl Loaded {
             for entry in &journal.entries {
                 changes.entries.push((id, entry));
             }
-            if journal
-                .entries
-                .iter()
-                .any(|entry| entry.kind == EntryKind::Grant)
-            {
-                changes.begun.push((id, account));
+            if journal.plan {
+                changes.plans.push((id, account));
             }
         }
         changes
@@ -423,8 +420,8 @@ impl Loaded {
 #[derive(Default)]
 struct Changes<'a> {
     accounts: Vec<Row<'a, Account>>,
-    /// Those of them of which a period has begun.
-    begun: Vec<Row<'a, Account>>,
+    /// Those of them of which plan, period or the like have.
+    plans: Vec<Row<'a, Account>>,
     new_holds: Vec<Row<'a, Hold>>,
     holds: Vec<Row<'a, Hold>>,
     /// Whose rows are to go.

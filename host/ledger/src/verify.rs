@@ -71,6 +71,12 @@ const CHECKS: &[(&str, &str, &str)] = &[
     ),
     (
         "I1",
+        "what is owed is not the sum of the entries",
+        "SELECT a.id FROM accounts a LEFT JOIN (SELECT account_id, CAST(SUM(owed) AS BIGINT) AS owed \
+         FROM $SUMS s GROUP BY account_id) e ON e.account_id = a.id WHERE COALESCE(e.owed, 0) <> a.owed",
+    ),
+    (
+        "I1",
         "entries are missing",
         "SELECT a.id FROM accounts a LEFT JOIN (SELECT account_id, CAST(SUM(n) AS BIGINT) AS n, \
          MAX(last) AS last FROM $SUMS s GROUP BY account_id) e ON e.account_id = a.id \
@@ -179,8 +185,8 @@ const ENDS: &str = "(SELECT hold_id, MIN(account_id) AS account_id, MIN(request_
 
 /// An entry for each account, or for each of its entries that are looked at.
 const SUMS: &str = "(SELECT account_id, CASE kind WHEN 'opening' THEN amount ELSE 1 END AS n, sequence AS last, \
-     plan_delta AS plan, top_up_delta AS top_up FROM entries WHERE number > $AFTER UNION ALL \
-     SELECT account_id, entries, entries, plan_credits, top_up_credits FROM verified_accounts WHERE $AFTER > 0)";
+     plan_delta AS plan, top_up_delta AS top_up, owed FROM entries WHERE number > $AFTER UNION ALL \
+     SELECT account_id, entries, entries, plan_credits, top_up_credits, owed FROM verified_accounts WHERE $AFTER > 0)";
 
 /// Holds that entries tell of which are looked at, and those that something else names.
 const TOLD: &str = "hold_id IN (SELECT hold_id FROM entries WHERE number > $AFTER AND hold_id IS NOT NULL UNION \
@@ -279,12 +285,13 @@ pub async fn keep(
             break;
         }
         sqlx::query(
-            "INSERT INTO verified_accounts (account_id, entries, plan_credits, top_up_credits) \
+            "INSERT INTO verified_accounts (account_id, entries, plan_credits, top_up_credits, owed) \
              SELECT account_id, CAST(COUNT(*) AS BIGINT), CAST(SUM(plan_delta) AS BIGINT), \
-             CAST(SUM(top_up_delta) AS BIGINT) FROM entries WHERE number > $1 AND number <= $2 GROUP BY account_id \
+             CAST(SUM(top_up_delta) AS BIGINT), CAST(SUM(owed) AS BIGINT) FROM entries WHERE number > $1 AND number <= $2 GROUP BY account_id \
              ON CONFLICT (account_id) DO UPDATE SET entries = verified_accounts.entries + excluded.entries, \
              plan_credits = verified_accounts.plan_credits + excluded.plan_credits, \
-             top_up_credits = verified_accounts.top_up_credits + excluded.top_up_credits",
+             top_up_credits = verified_accounts.top_up_credits + excluded.top_up_credits, \
+             owed = verified_accounts.owed + excluded.owed",
         )
         .bind(verified)
         .bind(next)

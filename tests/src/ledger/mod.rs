@@ -67,6 +67,7 @@ pub async fn hold(app: &App, request: Served<'_>) -> HoldId {
 /// Settles a hold at this moment: ten tokens of input and twenty of output.
 pub async fn settle(app: &App, hold: HoldId, request: Served<'_>) {
     let settle = Settle {
+        end: None,
         hold,
         credits: Credits::from_micro(request.credits),
         usage: RequestUsage {

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use weir_ledger::verify::verify;
 use weir_ledger::{
-    AccountId, Action, BootId, Checkpoint, Credits, Done, Grant, HoldId, HoldState, Open,
+    AccountId, Action, Adjust, BootId, Checkpoint, Credits, Done, Grant, HoldId, HoldState, Open,
     Operation, OperationId, Outcome, Period, Plan, Pool, Refund, Refusal, RequestSource,
-    RequestUsage, Settle, Store, TopUp, UsageCounts,
+    RequestUsage, Settle, Store, TopUp, UsageCounts, Way,
 };
 use weir_storage::Database;
 use weir_storage::clock::Millis;
@@ -31,7 +31,7 @@ const REMEMBERED: usize = 24;
 #[derive(Default)]
 struct Oracle {
     accounts: BTreeMap<String, Lots>,
-    /// Grants, top-ups and refunds by id: what was asked for and of whom, and the answer.
+    /// Operations with an id: what was asked for and of whom, and the answer.
     done: HashMap<String, (AccountId, Action, Done)>,
 }
 
@@ -43,6 +43,9 @@ struct Lots {
     /// Credits of each period's lot that are free; all but the last one are closed.
     periods: Vec<i64>,
     top_up: i64,
+    owed: i64,
+    /// Whether the paid plan ends with its period.
+    ends: bool,
     holds: HashMap<String, Taken>,
     /// The latest holds, for the generator.
     recent: Vec<String>,
@@ -70,10 +73,34 @@ impl Lots {
         self.periods.push(credits);
         self.plan = plan;
         self.period = Some(period);
+        self.ends = false;
+        self.pay_debts(Pool::Plan, credits);
+    }
+
+    /// Takes what is owed out of credits that have just come to a pool.
+    fn pay_debts(&mut self, pool: Pool, credits: i64) {
+        let paid = credits.min(self.owed);
+        self.owed -= paid;
+        *self.pool(pool) -= paid;
+    }
+
+    /// What is free of a pool, of which there is one when a period has begun.
+    fn pool(&mut self, pool: Pool) -> &mut i64 {
+        if self.periods.is_empty() {
+            self.periods.push(0);
+        }
+        match pool {
+            Pool::Plan => self.periods.last_mut().expect("there is one"),
+            Pool::TopUp => &mut self.top_up,
+        }
     }
 
     fn begin_if_due(&mut self, at: Millis) {
-        let grace = if self.plan == Plan::Free { 0 } else { 3 };
+        let grace = if self.plan == Plan::Free || self.ends {
+            0
+        } else {
+            3
+        };
         if let Some(period) = self.period
             && at < period.end.plus_days(grace)
         {
@@ -201,6 +228,15 @@ impl Oracle {
             {
                 Err(Refusal::OlderPeriod)
             }
+            Action::Grant(grant)
+                if account.plan != Plan::Free
+                    && grant.plan != Plan::Free
+                    && account
+                        .period
+                        .is_some_and(|paid| grant.period.start == paid.start) =>
+            {
+                Self::raise(account, grant)
+            }
             Action::Grant(Grant {
                 plan,
                 period,
@@ -212,23 +248,27 @@ impl Oracle {
             }
             Action::TopUp(TopUp { credits, .. }) if fits(*credits) => {
                 account.top_up += credits.micro();
+                account.pay_debts(Pool::TopUp, credits.micro());
                 Ok(Done::ToppedUp { credits: *credits })
             }
             Action::Refund(Refund { pool, credits, .. }) if fits(*credits) => {
-                let from = match pool {
-                    Pool::Plan => account.periods.last_mut(),
-                    Pool::TopUp => Some(&mut account.top_up),
-                };
-                let mut taken = 0;
-                if let Some(from) = from {
-                    taken = credits.micro().min(*from);
-                    *from -= taken;
-                }
+                let taken = credits.micro().min(*account.pool(*pool));
+                *account.pool(*pool) -= taken;
+                account.owed += credits.micro() - taken;
                 Ok(Done::Refunded {
                     credits: Credits::from_micro(taken),
                 })
             }
             Action::TopUp(_) | Action::Refund(_) => Err(Refusal::OutOfRange),
+            Action::Adjust(adjust) => Self::adjust(account, adjust),
+            Action::Renewal { renews } => {
+                if account.plan != Plan::Free {
+                    account.ends = !renews;
+                }
+                account.begin_if_due(at);
+                Ok(Done::RenewalNoted)
+            }
+            Action::Watch { .. } => Ok(Done::Watched),
             Action::EndKey(_) => unreachable!("no request has a key"),
         };
         if let Some(id) = operation.id()
@@ -239,6 +279,47 @@ impl Oracle {
                 .insert(id.0.clone(), (first.0, first.1, done.clone()));
         }
         outcome
+    }
+
+    fn raise(account: &mut Lots, grant: &Grant) -> Outcome {
+        let period = account.period.as_mut().expect("it is compared with");
+        if grant.plan <= account.plan && grant.period.end == period.end {
+            return Err(Refusal::Granted);
+        }
+        period.end = grant.period.end;
+        let mut added = 0;
+        if grant.plan > account.plan {
+            let had = account.plan.monthly_credits().micro();
+            added = (grant.credits.micro() - had).max(0);
+            account.plan = grant.plan;
+        }
+        *account.pool(Pool::Plan) += added;
+        account.pay_debts(Pool::Plan, added);
+        Ok(Done::Granted {
+            credits: Credits::from_micro(added),
+        })
+    }
+
+    fn adjust(account: &mut Lots, adjust: &Adjust) -> Outcome {
+        let credits = adjust.credits.micro();
+        let pool = account.pool(adjust.pool);
+        match adjust.way {
+            _ if !fits(adjust.credits) => return Err(Refusal::OutOfRange),
+            Way::Take if *pool < credits => {
+                return Err(Refusal::Insufficient {
+                    required: adjust.credits,
+                    available: Credits::from_micro(*pool),
+                });
+            }
+            Way::Take => *pool -= credits,
+            Way::Give => {
+                *pool += credits;
+                account.pay_debts(adjust.pool, credits);
+            }
+        }
+        Ok(Done::Adjusted {
+            credits: adjust.credits,
+        })
     }
 
     fn open(account: &mut Lots, open: &Open, at: Millis) -> Outcome {
@@ -433,10 +514,14 @@ impl Generator {
         let kind = self.random.below(100);
         let (Some(hold), Some(taken)) = (hold.filter(|_| kind >= 38), taken) else {
             return match kind {
-                0..4 => self.top_up(),
+                0..3 => self.top_up(),
+                3 => self.adjust(),
                 4 => self.refund(),
-                5 => self.grant(),
+                5 => self.grant(account),
                 6 => Action::ResetPeriod,
+                7 => Action::Renewal {
+                    renews: self.random.percent(70),
+                },
                 _ => self.open(account, None),
             };
         };
@@ -457,6 +542,7 @@ impl Generator {
                 hold,
                 credits: Credits::from_micro(self.price(&taken)),
                 usage: self.usage(),
+                end: None,
             }),
         }
     }
@@ -542,8 +628,25 @@ impl Generator {
         })
     }
 
-    fn grant(&mut self) -> Action {
-        let start = Millis(self.now.0 - self.random.up_to(86_400_000));
+    fn adjust(&mut self) -> Action {
+        Action::Adjust(Adjust {
+            id: OperationId(self.id("adjust")),
+            pool: [Pool::Plan, Pool::TopUp][self.random.below(2)],
+            way: [Way::Give, Way::Take][self.random.below(2)],
+            credits: Credits::from_micro(self.random.up_to(200_000_000)),
+            reason: "it was \"wrong\"".to_owned(),
+            actor: "ops".to_owned(),
+        })
+    }
+
+    fn grant(&mut self, account: Option<&Lots>) -> Action {
+        let mut start = Millis(self.now.0 - self.random.up_to(86_400_000));
+        // The same period once more, perhaps of another plan.
+        if self.random.percent(40)
+            && let Some(current) = account.and_then(|account| account.period)
+        {
+            start = current.start;
+        }
         let plan = Plan::ALL[self.random.below(3)];
         Action::Grant(Grant {
             id: OperationId(self.id("grant")),
@@ -599,6 +702,8 @@ pub async fn compare(database: &Database, seed: u64, operations: usize) -> Resul
             period: None,
             periods: Vec::new(),
             top_up: 0,
+            owed: 0,
+            ends: false,
             holds: HashMap::new(),
             recent: Vec::new(),
         };
@@ -677,10 +782,16 @@ async fn same_balance(store: &Store, oracle: &Oracle, id: &AccountId) -> Result<
         return Ok(());
     };
     let available = account.available();
-    let expected = (*lots.periods.last().unwrap_or(&0), lots.top_up, lots.plan);
+    let expected = (
+        *lots.periods.last().unwrap_or(&0),
+        lots.top_up,
+        lots.owed,
+        lots.plan,
+    );
     let found = (
         available.plan.micro(),
         available.top_up.micro(),
+        account.owed.micro(),
         account.plan,
     );
     if found == expected {

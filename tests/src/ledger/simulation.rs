@@ -304,6 +304,7 @@ impl Simulation {
                 request.ended = true;
                 let credits = Credits::from_micro(price);
                 Action::Settle(Settle {
+                    end: None,
                     hold,
                     credits,
                     usage,

@@ -1,7 +1,7 @@
 //! What operations do, case by case. Whole histories are compared with an oracle in `tests/it/ledger.rs`.
 
 use super::*;
-use crate::operation::RequestSource;
+use crate::operation::{Claim, RequestSource};
 
 const BORN: Millis = Millis(1_700_000_000_000);
 
@@ -57,6 +57,7 @@ fn usage(tokens_input: i64) -> RequestUsage {
 
 fn settling(hold: &str, credits: i64) -> Action {
     Action::Settle(Settle {
+        end: None,
         hold: id(hold),
         credits: Credits::from_micro(credits),
         usage: usage(credits),
@@ -494,11 +495,215 @@ fn a_grant_of_an_older_period_than_the_paid_one_is_refused() {
     let late = run(&mut account, grant("late", Plan::Guru, -1));
     assert_eq!(late, Err(Refusal::OlderPeriod));
     assert_eq!((account.plan, pools(&account)), (Plan::Pro, before));
-    // Told again, it is what it was; and the same period may be of another plan.
+    // Told again, it is what it was; and a lower plan waits for the next period.
     assert_eq!(run(&mut account, grant("old", Plan::Guru, -9)), granted);
-    assert_eq!(account.plan, Plan::Pro);
-    assert_eq!(run(&mut account, grant("same", Plan::Guru, 0)), granted);
-    assert_eq!(account.plan, Plan::Guru);
+    let lower = run(&mut account, grant("same", Plan::Guru, 0));
+    assert_eq!(lower, Err(Refusal::Granted));
+    assert_eq!((account.plan, pools(&account)), (Plan::Pro, before));
+}
+
+#[test]
+fn a_higher_plan_raises_the_period_that_is_under_way() {
+    let grant = |id: &str, plan: Plan, days| {
+        Action::Grant(Grant {
+            id: OperationId(id.into()),
+            plan,
+            period: Period {
+                start: now(),
+                end: now().plus_days(days),
+            },
+            credits: plan.monthly_credits(),
+        })
+    };
+    let granted = |credits| {
+        Ok(Done::Granted {
+            credits: Credits::whole(credits),
+        })
+    };
+    let mut account = account(0, 0);
+    assert_eq!(
+        run(&mut account, grant("1", Plan::Guru, 30)),
+        granted(10_000)
+    );
+    let number = account.period_number;
+    let spent = Credits::whole(4_000);
+    let opened = run(&mut account, opening("h", spent.micro(), None));
+    assert_eq!(opened, Ok(Done::Opened));
+    run(&mut account, settling("h", spent.micro())).expect("done");
+    assert_eq!(
+        run(&mut account, grant("2", Plan::Pro, 30)),
+        granted(45_000)
+    );
+    assert_eq!(account.balance.plan, Credits::whole(51_000));
+    assert_eq!((account.plan, account.period_number), (Plan::Pro, number));
+    // Where the first one comes later, there is as much.
+    let mut other = self::account(0, 0);
+    run(&mut other, grant("2", Plan::Pro, 30)).expect("done");
+    let late = run(&mut other, grant("1", Plan::Guru, 30));
+    assert_eq!(late, Err(Refusal::Granted));
+    assert_eq!(other.balance.plan, Credits::whole(55_000));
+    // It ends when it is said last to end, and nothing is given for that.
+    assert_eq!(run(&mut other, grant("3", Plan::Pro, 31)), granted(0));
+    assert_eq!(other.period.end, now().plus_days(31));
+}
+
+#[test]
+fn a_plan_that_is_not_renewed_ends_with_its_period() {
+    let paid = |account: &mut Account| {
+        let grant = Grant {
+            id: OperationId("1".into()),
+            plan: Plan::Guru,
+            period: Period {
+                start: now(),
+                end: now().plus_days(30),
+            },
+            credits: Plan::Guru.monthly_credits(),
+        };
+        run(account, Action::Grant(grant)).expect("done");
+    };
+    let later = |account: &mut Account, days, action| {
+        let operation = Operation {
+            account: account.id.clone(),
+            at: now().plus_days(days),
+            action,
+        };
+        apply(&operation, account)
+    };
+    for (renews, free_on) in [(vec![], 33), (vec![false], 30), (vec![false, true], 33)] {
+        let mut account = account(0, 0);
+        paid(&mut account);
+        for renews in renews {
+            let noted = run(&mut account, Action::Renewal { renews });
+            assert_eq!(noted, Ok(Done::RenewalNoted));
+        }
+        later(&mut account, free_on - 1, Action::ResetPeriod).expect("done");
+        assert_eq!(account.plan, Plan::Guru, "on day {}", free_on - 1);
+        later(&mut account, free_on, Action::ResetPeriod).expect("done");
+        assert_eq!(account.plan, Plan::Free, "on day {free_on}");
+        assert_eq!(account.cancelled_at, None);
+    }
+    // Said when the period is over, it is at once so.
+    let mut account = account(0, 0);
+    paid(&mut account);
+    later(&mut account, 31, Action::Renewal { renews: false }).expect("done");
+    assert_eq!(account.plan, Plan::Free);
+}
+
+#[test]
+fn what_was_spent_before_it_was_taken_back_is_owed() {
+    let mut account = account(0, 30);
+    let refund = Action::Refund(Refund {
+        id: OperationId("refund:1".into()),
+        pool: Pool::TopUp,
+        credits: Credits::from_micro(100),
+    });
+    for _ in 0..2 {
+        let taken = Credits::from_micro(30);
+        let refunded = Ok(Done::Refunded { credits: taken });
+        assert_eq!(run(&mut account, refund.clone()), refunded);
+        assert_eq!(account.owed, Credits::from_micro(70));
+        assert_eq!(pools(&account), [0, 0, 0, 0]);
+    }
+    let top_up = |id: &str, credits| {
+        Action::TopUp(TopUp {
+            id: OperationId(id.into()),
+            credits: Credits::from_micro(credits),
+        })
+    };
+    run(&mut account, top_up("a", 50)).expect("done");
+    assert_eq!((account.owed.micro(), pools(&account)), (20, [0, 0, 0, 0]));
+    run(&mut account, top_up("b", 50)).expect("done");
+    assert_eq!((account.owed.micro(), pools(&account)), (0, [0, 30, 0, 0]));
+    let owed: i64 = account
+        .journal
+        .entries
+        .iter()
+        .map(|entry| entry.owed.micro())
+        .sum();
+    assert_eq!(owed, 0);
+}
+
+#[test]
+fn an_adjustment_gives_or_takes_all_or_nothing() {
+    let mut account = account(10, 5);
+    let adjust = |id: &str, way, pool, credits| {
+        Action::Adjust(Adjust {
+            id: OperationId(id.into()),
+            way,
+            pool,
+            credits: Credits::from_micro(credits),
+            reason: "charged twice".into(),
+            actor: "ops".into(),
+        })
+    };
+    let give = adjust("a", Way::Give, Pool::Plan, 3);
+    for _ in 0..2 {
+        let credits = Credits::from_micro(3);
+        let adjusted = Ok(Done::Adjusted { credits });
+        assert_eq!(run(&mut account, give.clone()), adjusted);
+        assert_eq!(pools(&account), [13, 5, 0, 0]);
+    }
+    let too_many = run(&mut account, adjust("b", Way::Take, Pool::TopUp, 6));
+    assert!(matches!(too_many, Err(Refusal::Insufficient { .. })));
+    run(&mut account, adjust("c", Way::Take, Pool::TopUp, 5)).expect("done");
+    assert_eq!(pools(&account), [13, 0, 0, 0]);
+    let other = run(&mut account, adjust("a", Way::Give, Pool::Plan, 4));
+    assert_eq!(other, Err(Refusal::Conflict));
+}
+
+#[test]
+fn an_account_is_low_since_it_fell_below_its_bound() {
+    let mut account = account(10, 5);
+    let watch = |below: i64| Action::Watch {
+        below: Some(Credits::from_micro(below)),
+    };
+    run(&mut account, watch(15)).expect("done");
+    assert_eq!(account.low_since, None);
+    run(&mut account, opening("h", 4, None)).expect("done");
+    assert_eq!(account.low_since, None, "what is held may come back");
+    run(&mut account, settling("h", 1)).expect("done");
+    assert_eq!(account.low_since, Some(now()));
+    run(&mut account, watch(14)).expect("done");
+    assert_eq!(account.low_since, None);
+    run(&mut account, watch(100)).expect("done");
+    assert_eq!(account.low_since, Some(now()));
+    run(&mut account, Action::Watch { below: None }).expect("done");
+    assert_eq!(account.low_since, None);
+}
+
+#[test]
+fn a_key_ends_with_the_settlement_that_is_paid_in_full() {
+    for (credits, ends) in [(10, true), (16, false)] {
+        let mut account = account(10, 5);
+        let claim = Claim {
+            key: "k".into(),
+            request_digest: [7; 32],
+        };
+        let Action::Open { open, boot_id, .. } = opening("h", 10, None) else {
+            unreachable!("it opens");
+        };
+        let request_id = open.request_id.clone();
+        let open = Action::Open {
+            open,
+            boot_id,
+            claim: Some(Box::new(claim)),
+        };
+        run(&mut account, open).expect("done");
+        let Action::Settle(mut settle) = settling("h", credits) else {
+            unreachable!("it settles");
+        };
+        settle.end = Some(Box::new(EndKey {
+            key: "k".into(),
+            request_id,
+            answer: Some(b"sealed".to_vec()),
+        }));
+        let first = run(&mut account, Action::Settle(settle.clone())).expect("settled");
+        let key = &account.keys["k"];
+        assert_eq!(key.completed_at.is_some(), ends, "{credits}");
+        assert_eq!(key.answer.is_some(), ends, "{credits}");
+        let again = run(&mut account, Action::Settle(settle)).expect("settled");
+        assert_eq!(again, first);
+    }
 }
 
 #[test]
@@ -589,6 +794,7 @@ fn amounts_out_of_range_change_nothing() {
         assert_eq!(run(&mut account, opening("x", credits, None)), refused);
         assert_eq!(run(&mut account, granting("x", credits)), refused);
         let settle = Action::Settle(Settle {
+            end: None,
             hold: id("h"),
             credits: Credits::from_micro(credits),
             usage: RequestUsage::default(),

@@ -201,9 +201,9 @@ async fn write(transaction: &mut Transaction, changes: &Changes<'_>) -> Result<(
     )
     .await?;
     write_rows(transaction, &statements.write_keys, &KEYS, &changes.keys).await?;
-    if !changes.begun.is_empty() {
+    if !changes.plans.is_empty() {
         sqlx::query(statements.write_plans.clone())
-            .bind(json_of(&ACCOUNTS, &changes.begun))
+            .bind(json_of(&ACCOUNTS, &changes.plans))
             .execute(transaction)
             .await?;
     }

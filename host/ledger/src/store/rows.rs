@@ -101,6 +101,12 @@ pub(super) const ACCOUNTS: Table<Account> = Table {
         integer("period_start", |(_, account)| account.period.start.0.into()),
         integer("period_end", |(_, account)| account.period.end.0.into()),
         integer("period_number", |(_, account)| account.period_number.into()),
+        integer("cancelled_at", |(_, account)| {
+            account.cancelled_at.map(|at| at.0).into()
+        }),
+        integer("low_below", |(_, account)| {
+            account.low_below.map(Credits::micro).into()
+        }),
     ],
     changing: &[
         integer("plan_credits", |(_, account)| account.balance.plan.into()),
@@ -109,6 +115,10 @@ pub(super) const ACCOUNTS: Table<Account> = Table {
         }),
         integer("plan_held", |(_, account)| account.held.plan.into()),
         integer("top_up_held", |(_, account)| account.held.top_up.into()),
+        integer("owed", |(_, account)| account.owed.into()),
+        integer("low_since", |(_, account)| {
+            account.low_since.map(|at| at.0).into()
+        }),
         integer("entries", |(_, account)| account.entries.into()),
     ],
     counts: &[],
@@ -167,6 +177,7 @@ pub(super) const ENTRIES: Table<Entry> = Table {
         integer("plan_delta", |(_, entry)| entry.plan_delta.into()),
         integer("top_up_delta", |(_, entry)| entry.top_up_delta.into()),
         integer("overrun", |(_, entry)| entry.overrun.into()),
+        integer("owed", |(_, entry)| entry.owed.into()),
         integer("period_start", |(_, entry)| entry.period_start.0.into()),
         text("operation_id", |(_, entry)| {
             entry.recorded.as_ref().map(|asked| &*asked.id().0).into()
@@ -501,8 +512,12 @@ pub(super) fn read_account(row: &impl Stored) -> Result<Account, Unreadable> {
         end: Millis(values.integer()?),
     };
     account.period_number = values.integer()?;
+    account.cancelled_at = values.integer_or_null()?.map(Millis);
+    account.low_below = values.integer_or_null()?.map(Credits::from_micro);
     account.balance = values.pools()?;
     account.held = values.pools()?;
+    account.owed = values.credits()?;
+    account.low_since = values.integer_or_null()?.map(Millis);
     account.entries = values.integer()?;
     account.created_at = Millis(values.integer()?);
     Ok(account)
@@ -600,8 +615,7 @@ pub(super) fn read_end(
 }
 
 /// The columns that [`read_recorded`] reads.
-pub(super) const RECORDED: &str =
-    "operation_id, account_id, operation, kind, plan_delta, top_up_delta";
+pub(super) const RECORDED: &str = "operation_id, account_id, operation, plan_delta, top_up_delta";
 
 /// An operation's id and how it was done, from a row that has the columns of [`RECORDED`].
 pub(super) fn read_recorded(row: &impl Stored) -> Result<(OperationId, Recorded), Unreadable> {
@@ -609,17 +623,19 @@ pub(super) fn read_recorded(row: &impl Stored) -> Result<(OperationId, Recorded)
     let id = OperationId(values.owned()?);
     let account = AccountId(values.owned()?);
     let asked = serde_json::from_str::<Asked>(values.text()?).map_err(Unreadable::because)?;
-    let kind = values.text()?;
     let delta = values.pools()?;
-    let outcome = match kind {
-        "grant" => Done::Granted {
+    let outcome = match &asked {
+        Asked::Grant(_) => Done::Granted {
             credits: delta.plan,
         },
-        "top_up" => Done::ToppedUp {
+        Asked::TopUp(_) => Done::ToppedUp {
             credits: delta.top_up,
         },
-        _ => Done::Refunded {
+        Asked::Refund(_) => Done::Refunded {
             credits: delta.negated().total(),
+        },
+        Asked::Adjust(adjust) => Done::Adjusted {
+            credits: adjust.credits,
         },
     };
     let recorded = Recorded {

@@ -253,7 +253,7 @@ fn write(transaction: &Transaction<'_>, changes: &Changes<'_>) -> Result<(), Fai
         transaction,
         &statements.write_periods,
         period,
-        &changes.begun,
+        &changes.plans,
     )?;
     write_rows(
         transaction,
@@ -293,7 +293,7 @@ fn write(transaction: &Transaction<'_>, changes: &Changes<'_>) -> Result<(), Fai
         || KEYS.columns(),
         &changes.keys,
     )?;
-    for (_, account) in &changes.begun {
+    for (_, account) in &changes.plans {
         transaction
             .prepare_cached(WRITE_PLAN)?
             .execute([account.plan.name(), &account.id.0])?;

@@ -32,8 +32,8 @@ use weir_ledger::price::{Price, PriceFactors};
 use weir_ledger::pricing::{self, Bound, Charge};
 use weir_ledger::usage::Billable;
 use weir_ledger::{
-    AccountId, Checkpoint, Claim, Credits, HoldId, Ledger, LedgerError, Open, Payer, Refusal,
-    RequestUsage, Settle, Settlement, TokenCounts, UsageCounts,
+    AccountId, Checkpoint, Claim, Credits, EndKey, HoldId, Ledger, LedgerError, Open, Payer,
+    Refusal, RequestUsage, Settle, Settlement, TokenCounts, UsageCounts,
 };
 use weir_storage::Cache;
 use weir_storage::clock::Millis;
@@ -242,7 +242,14 @@ impl Meter {
     }
 
     /// Charges for what was used. When it returns `Ok`, the charge is durable; when it does not, settling goes on.
-    pub async fn settle(&mut self, sequence: &Sequence) -> Result<Billed, ApiError> {
+    ///
+    /// `end` is told what is to be charged, and says how the request's idempotency key ends with it. If the account cannot
+    /// pay it all, the key does not.
+    pub async fn settle(
+        &mut self,
+        sequence: &Sequence,
+        end: impl FnOnce(&Billed) -> Option<Box<EndKey>>,
+    ) -> Result<Billed, ApiError> {
         let (checked, charge) = self.price(sequence);
         if checked.clamped
             && let Some(attempt) = &self.attempt
@@ -259,10 +266,15 @@ impl Meter {
             );
         }
         self.state = State::Ended;
+        let to_charge = Billed {
+            tokens: checked.tokens,
+            credits: charge.credits,
+        };
         let settle = Settle {
             hold: self.hold.clone(),
             credits: charge.credits,
             usage: self.used(sequence, &checked, &charge),
+            end: end(&to_charge),
         };
         let deadline = Instant::now() + SETTLE_TIMEOUT;
         match self

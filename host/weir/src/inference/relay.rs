@@ -345,8 +345,8 @@ impl Relay {
 
     /// Charges for the answer, then hands over the rest of it, or all of it.
     pub async fn finish(mut self) -> Result<(), ExchangeError> {
-        let billed = match self.settle().await {
-            Ok(billed) => billed,
+        let (billed, kept) = match self.settle(true).await {
+            Ok(settled) => settled,
             Err(error) => {
                 self.finish_late(error).await;
                 return Ok(());
@@ -362,11 +362,11 @@ impl Relay {
             return self.finish_stream(&billed).await;
         }
         if let Client::Plain { answer, reply } = self.client {
-            let answer = KeptAnswer {
+            let answer = kept.unwrap_or_else(|| KeptAnswer {
                 body: answer.into_body(&billed).into(),
                 ignored: self.ignored,
-            };
-            // A client that has the answer and asks again gets it again.
+            });
+            // What could not all be paid has an answer that says so, which is there only now.
             if let Some(key) = key {
                 key.end(Some(answer.to_bytes())).await;
             }
@@ -408,12 +408,33 @@ impl Relay {
         }
     }
 
-    async fn settle(&mut self) -> Result<Billed, ApiError> {
-        let settled = self.meter.settle(&self.sequence).await;
-        if let Ok(billed) = &settled {
-            self.context.note_charge(billed.tokens, billed.credits);
+    /// Charges for what was used. The request's key ends with that, in one commit, so that nobody pays for an answer that is
+    /// lost: with the answer, which is returned, too, if it is a whole one. Where the account could not pay it all, the key
+    /// is still there.
+    async fn settle(&mut self, is_whole: bool) -> Result<(Billed, Option<KeptAnswer>), ApiError> {
+        let mut kept = None;
+        let mut expected = None;
+        let settling = self.meter.settle(&self.sequence, |billed| {
+            expected = Some(billed.credits);
+            let key = self.key.as_ref()?;
+            if let (Client::Plain { answer, .. }, true) = (&self.client, is_whole) {
+                kept = Some(KeptAnswer {
+                    body: answer.clone().into_body(billed).into(),
+                    ignored: self.ignored.clone(),
+                });
+            }
+            let answer = kept.as_ref().map(KeptAnswer::to_bytes);
+            key.ending(answer.as_deref())
+        });
+        let billed = settling.await?;
+        self.context.note_charge(billed.tokens, billed.credits);
+        if expected != Some(billed.credits) {
+            return Ok((billed, None));
         }
-        settled
+        if let Some(key) = self.key.take() {
+            key.ended();
+        }
+        Ok((billed, kept))
     }
 
     async fn finish_stream(&mut self, billed: &Billed) -> Result<(), ExchangeError> {
@@ -441,7 +462,7 @@ impl Relay {
         self.context.note_failure(&error);
         if self.is_owed(&error) {
             // The client is told why the answer ended, whatever becomes of the charge.
-            let _ = self.settle().await;
+            let _ = self.settle(false).await;
             end_key(self.key.take()).await;
         } else {
             // Which frees its key, too.

@@ -258,7 +258,7 @@ pub struct Billed {
 }
 
 /// An answer that is not streamed, as far as it has come.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Whole {
     /// In OpenAI's Chat Completions.
     OpenAiChat(openai_chat::Completion),

@@ -9,7 +9,7 @@ use super::blocks::{Blocks, Delta, Empty, NewBlock, Writer, stop_reason};
 use crate::inference::dialect::{AnswerHead, Billed};
 
 /// An answer that is not streamed, as far as it has come.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Message {
     head: AnswerHead,
     blocks: Blocks,
@@ -69,10 +69,10 @@ impl Message {
 }
 
 /// What the message holds.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Said(Vec<SaidBlock>);
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum SaidBlock {
     Text {

@@ -82,7 +82,7 @@ pub(super) enum Delta<'a> {
 }
 
 /// The blocks of an answer.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Blocks {
     /// Those that have not ended. An attempt that was given up may have left some, so that of two with one number the
     /// later counts.
@@ -93,7 +93,7 @@ pub(super) struct Blocks {
     provider: String,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Open {
     /// Text, and what stands for it: a refusal. It begins with its first piece, since nobody takes an empty one back.
     Text(Option<usize>),

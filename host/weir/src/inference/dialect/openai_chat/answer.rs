@@ -15,13 +15,13 @@ use crate::inference::dialect::json::{guests_object, guests_objects};
 use weir_ledger::Credits;
 
 /// An answer that is not streamed, as far as it has come.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Completion {
     head: AnswerHead,
     said: Said,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Said {
     content: String,
     refusal: String,
@@ -181,7 +181,7 @@ struct Choice<'a> {
 }
 
 /// How likely the tokens of an answer were.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Logprobs {
     content: Option<Vec<Box<RawValue>>>,
     refusal: Option<Vec<Box<RawValue>>>,
@@ -226,7 +226,7 @@ struct AnswerMessage<'a> {
     provider_specific_fields: Option<ProviderFields<'a>>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 struct ToolCall {
     id: String,
     #[serde(rename = "type")]
@@ -235,20 +235,20 @@ struct ToolCall {
     called: Called,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Called {
     Function(CalledFunction),
     Custom(CalledCustom),
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 struct CalledFunction {
     name: String,
     arguments: String,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 struct CalledCustom {
     name: String,
     input: String,
@@ -275,7 +275,7 @@ impl From<ToolCallStart> for ToolCall {
 }
 
 /// A picture as OpenRouter and those who followed it put it into a message; OpenAI's own answers have none.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(super) struct AnswerImage {
     /// In chunks only, as for an annotation.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -285,7 +285,7 @@ pub(super) struct AnswerImage {
     image_url: ImageUrl,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 struct ImageUrl {
     url: String,
 }
@@ -316,7 +316,7 @@ struct ProviderFields<'a> {
     blocks: &'a [OpaqueBlock],
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(super) struct OpaqueBlock {
     /// In chunks only, as for an annotation.
     #[serde(skip_serializing_if = "Option::is_none")]

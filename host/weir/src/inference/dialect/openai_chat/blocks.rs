@@ -10,7 +10,7 @@ use weir_sandbox::adapter::bindings::chat::{
 };
 
 /// The blocks of an answer.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Blocks {
     /// Those that have not ended, rarely more than one. An attempt that was given up may have left some, so that of two
     /// with one number the later counts.
@@ -24,7 +24,7 @@ pub(super) struct Blocks {
     provider: String,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Open {
     Text {
         /// Where in the content it begins.
@@ -36,7 +36,7 @@ enum Open {
 }
 
 /// A block of reasoning, kept until its end: the proof of it comes last and is worth nothing without the text.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Reasoning {
     text: String,
     signature: String,
@@ -244,7 +244,7 @@ impl Blocks {
 }
 
 /// A stretch of the content and the source behind it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(super) struct Annotation {
     /// In chunks only. OpenAI's SDKs put lists together by it and fail on an entry without one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -255,7 +255,7 @@ pub(super) struct Annotation {
 }
 
 /// Positions are in characters of the content, the end exclusive.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 struct UrlCitation {
     start_index: u64,
     end_index: u64,
@@ -264,7 +264,7 @@ struct UrlCitation {
 }
 
 /// Reasoning with its proof, in OpenRouter's form. Entries keep their `index` in both forms of an answer, as there.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(super) struct ReasoningDetail {
     #[serde(rename = "type")]
     kind: &'static str,

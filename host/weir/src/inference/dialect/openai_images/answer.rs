@@ -11,7 +11,7 @@ use super::Made;
 use crate::inference::dialect::{AnswerHead, Billed};
 
 /// An answer that is not streamed, as far as it has come.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Answer {
     created: i64,
     images: Images,
@@ -27,7 +27,7 @@ pub struct Chunks {
 }
 
 /// The images that were made.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Images {
     data: Vec<Item>,
     output_format: Option<String>,
@@ -35,7 +35,7 @@ struct Images {
     input_image_tokens: u64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 struct Item {
     #[serde(skip_serializing_if = "Option::is_none")]
     b64_json: Option<String>,

@@ -11,7 +11,7 @@ use super::{Echo, ID_PREFIX};
 use crate::inference::dialect::{AnswerHead, Billed};
 
 /// An answer that is not streamed, as far as it has come.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Response {
     head: AnswerHead,
     echo: Echo,

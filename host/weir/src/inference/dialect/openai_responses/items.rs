@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 /// An item of the output.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Item {
     Message {
@@ -49,7 +49,7 @@ pub(super) enum Status {
 }
 
 /// A part of a message.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Content {
     OutputText {
@@ -63,14 +63,14 @@ pub(super) enum Content {
 }
 
 /// What can be read of reasoning.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 #[serde(tag = "type", rename = "summary_text")]
 pub(super) struct Summary {
     pub(super) text: String,
 }
 
 /// A source that stands behind a stretch of a text, in Unicode scalar values.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type", rename = "url_citation")]
 pub(super) struct Annotation {
     pub(super) start_index: usize,

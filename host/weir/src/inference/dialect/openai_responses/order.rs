@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use weir_sandbox::adapter::bindings::chat::Event;
 
 /// The events that wait for the block before them to end.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Order {
     /// The block whose events pass.
     open: Option<u32>,
@@ -16,7 +16,7 @@ pub(super) struct Order {
 }
 
 /// A block behind the open one.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Waiting {
     /// Nothing for what is whole in one event.
     open: Option<u32>,

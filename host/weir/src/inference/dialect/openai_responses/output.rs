@@ -22,7 +22,7 @@ pub(super) trait Writer {
 }
 
 /// The items of an answer.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Output {
     /// The answer's id without what the dialect puts before it.
     answer: String,
@@ -40,7 +40,7 @@ pub(super) struct Output {
 }
 
 /// The block that is being written. Its item, or its part of one, begins with the first that can be read of it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Open {
     kind: Kind,
     has_begun: bool,

@@ -26,6 +26,7 @@ use crate::inference::admission::Admission;
 use crate::inference::routing::Routing;
 use crate::inference::upstream::HttpClient;
 use crate::metrics::Metrics;
+use crate::payments::Payments;
 use crate::plugins::Plugins;
 use crate::plugins::bundled::Bundled;
 use crate::plugins::oversight::Oversight;
@@ -105,6 +106,8 @@ pub struct Shared {
     pub task_store: TaskStore,
     /// What the tools of tasks' agents prove themselves with.
     pub task_credentials: TaskCredentials,
+    /// How users pay.
+    pub payments: Payments,
     /// The keys that stored answers are sealed under.
     pub sealing_keys: KeyRing,
     /// The source of the token that is presented to other services; `None` where none is configured.
@@ -201,6 +204,7 @@ impl App {
             rules,
             guard,
             webhook_key,
+            payments,
         } = prepared;
         key_peppers.compare(&database).await?;
         sealing_keys.compare(&database).await?;
@@ -271,6 +275,7 @@ impl App {
             swarms: Swarms::new(swarms),
             task_store,
             task_credentials: TaskCredentials::new(database.clone(), sealing_keys.clone()),
+            payments,
             verifiers,
             ledger,
             last_used,

@@ -32,6 +32,7 @@ use crate::identity::rates::{FailurePolicy, RateLimits};
 use crate::identity::settings::IdentitySettings;
 use crate::inference::admission::AdmissionLimits;
 use crate::inference::settings::{ExchangeLimits, TimeoutSettings};
+use crate::payments::settings::PaymentSettings;
 use crate::plugins::settings::PluginSettings;
 use crate::server::settings::{BodyLimits, ConnectionLimits, ListenAddress};
 use crate::sessions::settings::SessionSettings;
@@ -133,6 +134,9 @@ pub struct Config {
     /// How swarms are run.
     #[serde(default)]
     pub swarms: SwarmSettings,
+    /// Through whom users pay, and what.
+    #[serde(default)]
+    pub payments: PaymentSettings,
     /// Factors on every price.
     #[serde(default)]
     pub price_factors: PriceFactors,
@@ -267,6 +271,7 @@ impl Config {
         problems.extend(self.plugins.problems());
         problems.extend(self.identity.problems());
         problems.extend(self.swarms.problems());
+        problems.extend(self.payments.problems(self.is_dev()));
         anyhow::ensure!(
             problems.is_empty(),
             "the configuration does not fit:\n  {}",
@@ -428,6 +433,11 @@ impl Config {
     /// The file of the key for webhooks that the gateway makes for itself where none is configured.
     pub fn own_webhook_key(&self) -> PathBuf {
         self.data_dir.join("keys/webhooks")
+    }
+
+    /// The file of the key that the local processor of payments signs its webhooks with.
+    pub fn own_payment_key(&self) -> PathBuf {
+        self.data_dir.join("keys/payment-webhooks")
     }
 
     /// The file of the pepper that the gateway makes for itself where none is configured.

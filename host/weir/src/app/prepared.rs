@@ -21,6 +21,7 @@ use crate::identity::service_token::ServiceTokenSource;
 use crate::identity::verifiers::Verifiers;
 use crate::inference::upstream::{self, HttpClient};
 use crate::outgoing;
+use crate::payments::Payments;
 use crate::plugins::bundled::Bundled;
 use crate::plugins::{Loader, Plugins};
 use crate::tools::rules::Rules;
@@ -45,6 +46,8 @@ pub struct Prepared {
     pub guard: Guard,
     /// What accounts' webhook secrets are made from.
     pub webhook_key: Option<Key>,
+    /// How users pay.
+    pub payments: Payments,
 }
 
 impl Prepared {
@@ -73,6 +76,7 @@ impl Prepared {
         let service_tokens = ServiceTokenSource::new(outgoing, dev_issuer, &issuers, clock)
             .map_err(|error| note("identity.outgoing", error));
         let webhook_key = webhook_key(config).map_err(|error| note("webhook_key", error));
+        let payments = payments(config).map_err(|error| note("payments", error));
         let rules =
             Rules::read(config.tools(), environment).map_err(|wrong| problems.extend(wrong));
         let (
@@ -81,6 +85,7 @@ impl Prepared {
             Ok(verifiers),
             Ok(service_tokens),
             Ok(webhook_key),
+            Ok(payments),
             Ok(rules),
         ) = (
             key_peppers,
@@ -88,6 +93,7 @@ impl Prepared {
             verifiers,
             service_tokens,
             webhook_key,
+            payments,
             rules,
         )
         else {
@@ -106,6 +112,7 @@ impl Prepared {
             rules,
             guard: guard()?,
             webhook_key,
+            payments,
         })
     }
 }
@@ -129,6 +136,13 @@ fn webhook_key(config: &Config) -> anyhow::Result<Option<Key>> {
         }
         None => Ok(None),
     }
+}
+
+/// Payments with their secrets.
+fn payments(config: &Config) -> anyhow::Result<Payments> {
+    let settings = config.payments.clone();
+    let secrets = settings.secrets(config.is_dev(), &config.own_payment_key())?;
+    Payments::new(settings, secrets)
 }
 
 /// Loads the plugins that the binary brings, compiled code from the data folder where it is there.

@@ -1,13 +1,15 @@
 //! OpenAI's and Anthropic's own Python SDKs, with nothing set but `base_url` and `api_key`; and theirs for JavaScript,
-//! Vercel's and LangChain, which `tests/run --sdks` installs.
+//! Vercel's and LangChain, which `tests/run --sdks` installs. And Stripe's, which ask a processor for what weir asks it for.
 
 use std::path::Path;
 use std::process::Command;
 
+use tests::processor::{Processor, SECRET_KEY};
 use tests::scenario::Scenario;
 use tests::{Gateway, Reply, Upstream};
+use weir::payments::stripe::API_VERSION;
 
-use crate::anthropic_messages;
+use crate::{anthropic_messages, payments};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_openai_sdk_lists_models_chats_and_streams() {
@@ -85,6 +87,36 @@ async fn the_openai_sdk_makes_and_edits_images() {
     let base_url = format!("http://{}/v1", gateway.address());
     let arguments = [&*base_url, gateway.key(), "demo-image"];
     run("openai_images.py", &arguments).await;
+}
+
+/// Has a script ask a processor through Stripe's client for what weir's asks it for, and compares the calls.
+async fn compare_with_stripes(script: &str) {
+    let [ours, theirs] = [Processor::start().await, Processor::start().await];
+    for processor in [&ours, &theirs] {
+        processor.set_methods(Some("pm_1"), None);
+    }
+    payments::ask_for_all(&ours).await;
+    let expected = ours.calls();
+    let portal = expected
+        .iter()
+        .find(|call| call.path.contains("portal"))
+        .and_then(|call| call.key.as_deref());
+    let base_url = theirs.base_url();
+    let portal_key = portal.expect("a key");
+    run(script, &[&*base_url, SECRET_KEY, API_VERSION, portal_key]).await;
+    assert_eq!(theirs.calls(), expected);
+    assert_eq!(theirs.versions(), ours.versions());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_stripe_client_asks_for_the_same_in_the_same_words() {
+    compare_with_stripes("stripe_calls.py").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes more SDKs: tests/run --sdks"]
+async fn the_stripe_client_for_javascript_asks_for_the_same_in_the_same_words() {
+    compare_with_stripes("node/stripe.mjs").await;
 }
 
 /// Whose user has few credits, with a model that takes little and one that nobody can pay.

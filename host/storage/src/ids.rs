@@ -56,6 +56,11 @@ pub fn operator_action_id() -> String {
     prefixed("op_")
 }
 
+/// An id for one thing that is asked of a processor of payments.
+pub fn payment_call_id() -> String {
+    prefixed("pay_")
+}
+
 /// A number like no other, and not 0: the half of a UUIDv7 that is its variant and random bits.
 pub fn unlike_any_other() -> u64 {
     Uuid::now_v7().as_u64_pair().1

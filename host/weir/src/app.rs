@@ -26,7 +26,7 @@ use crate::inference::admission::Admission;
 use crate::inference::routing::Routing;
 use crate::inference::upstream::HttpClient;
 use crate::metrics::Metrics;
-use crate::payments::Payments;
+use crate::payments::{self, Payments};
 use crate::plugins::Plugins;
 use crate::plugins::bundled::Bundled;
 use crate::plugins::oversight::Oversight;
@@ -204,7 +204,7 @@ impl App {
             rules,
             guard,
             webhook_key,
-            payments,
+            payment_secrets,
         } = prepared;
         key_peppers.compare(&database).await?;
         sealing_keys.compare(&database).await?;
@@ -268,6 +268,16 @@ impl App {
             &config.sessions,
         );
         tokio::spawn(sessions.clone().prune_for_ever());
+        let payments = Payments::new(
+            config.payments.clone(),
+            payment_secrets,
+            config.is_dev(),
+            payments::PaymentStores {
+                database: database.clone(),
+                cache: cache.clone(),
+                clock: clock.clone(),
+            },
+        )?;
         let swarms = SwarmStore::new(database.clone(), sealing_keys.clone());
         let task_store = TaskStore::new(database.clone(), sealing_keys.clone());
         Ok(Self(Arc::new(Shared {

@@ -11,10 +11,11 @@ use crate::admin::AdminCaller;
 use crate::app::{App, Core};
 use crate::error::ApiError;
 use crate::inference::dialect::{anthropic_messages, models, openai_images, openai_responses};
+use crate::payments::local;
 use crate::surround::surround;
 use crate::{
-    admin, billing, catalog, health, identity, inference, metrics, plugins, sessions, swarm, tasks,
-    tools,
+    admin, billing, catalog, health, identity, inference, metrics, payments, plugins, sessions,
+    swarm, tasks, tools,
 };
 
 /// Where the gateway behind an admin socket keeps what lasts, for commands to say; passwords masked.
@@ -69,6 +70,7 @@ pub fn public(app: App) -> Router {
             get(billing::routes::list_transactions),
         )
         .route("/billing/sync-balance", post(billing::routes::sync_balance))
+        .merge(payment_routes())
         .merge(session_routes())
         .merge(swarm_routes())
         .merge(task_routes())
@@ -79,6 +81,10 @@ pub fn public(app: App) -> Router {
         .route("/v1/models/{*id}", get(models::get_model))
         .route("/health", get(health::get_health))
         .route("/health/ready", get(health::get_readiness));
+    let routes = match app.config.is_dev() {
+        true => routes.merge(development_routes()),
+        false => routes,
+    };
     // Not for the public where there is another place.
     let routes = match app.config.internal_listen {
         Some(_) => routes,
@@ -128,6 +134,36 @@ pub fn without_gateway(core: Core) -> Router {
 
 fn metrics_route() -> Router<App> {
     Router::new().route("/metrics", get(metrics::routes::get_metrics))
+}
+
+/// Where users are sent to pay.
+fn payment_routes() -> Router<App> {
+    Router::new()
+        .route("/billing/checkout", post(payments::routes::create_checkout))
+        .route("/billing/topup", post(payments::routes::create_top_up))
+        .route("/billing/portal", post(payments::routes::create_portal))
+}
+
+/// The pages of the processor of payments that development mode has.
+fn development_routes() -> Router<App> {
+    Router::new()
+        .route("/dev/payments/{page}", get(local::routes::show_page))
+        .route(
+            "/dev/payments/checkout/{session_id}",
+            get(local::routes::show_checkout),
+        )
+        .route(
+            "/dev/payments/checkout/{session_id}/{act}",
+            post(local::routes::act_on_checkout),
+        )
+        .route(
+            "/dev/payments/portal/{portal_id}",
+            get(local::routes::show_portal),
+        )
+        .route(
+            "/dev/payments/portal/{portal_id}/{act}",
+            post(local::routes::act_on_portal),
+        )
 }
 
 /// What users reach of their sessions.

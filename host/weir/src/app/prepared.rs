@@ -21,7 +21,7 @@ use crate::identity::service_token::ServiceTokenSource;
 use crate::identity::verifiers::Verifiers;
 use crate::inference::upstream::{self, HttpClient};
 use crate::outgoing;
-use crate::payments::Payments;
+use crate::payments::settings::PaymentSecrets;
 use crate::plugins::bundled::Bundled;
 use crate::plugins::{Loader, Plugins};
 use crate::tools::rules::Rules;
@@ -46,8 +46,8 @@ pub struct Prepared {
     pub guard: Guard,
     /// What accounts' webhook secrets are made from.
     pub webhook_key: Option<Key>,
-    /// How users pay.
-    pub payments: Payments,
+    /// What payments prove themselves with.
+    pub payment_secrets: PaymentSecrets,
 }
 
 impl Prepared {
@@ -76,7 +76,10 @@ impl Prepared {
         let service_tokens = ServiceTokenSource::new(outgoing, dev_issuer, &issuers, clock)
             .map_err(|error| note("identity.outgoing", error));
         let webhook_key = webhook_key(config).map_err(|error| note("webhook_key", error));
-        let payments = payments(config).map_err(|error| note("payments", error));
+        let payment_secrets = config
+            .payments
+            .secrets(config.is_dev(), &config.own_payment_key())
+            .map_err(|error| note("payments", error));
         let rules =
             Rules::read(config.tools(), environment).map_err(|wrong| problems.extend(wrong));
         let (
@@ -85,7 +88,7 @@ impl Prepared {
             Ok(verifiers),
             Ok(service_tokens),
             Ok(webhook_key),
-            Ok(payments),
+            Ok(payment_secrets),
             Ok(rules),
         ) = (
             key_peppers,
@@ -93,7 +96,7 @@ impl Prepared {
             verifiers,
             service_tokens,
             webhook_key,
-            payments,
+            payment_secrets,
             rules,
         )
         else {
@@ -112,7 +115,7 @@ impl Prepared {
             rules,
             guard: guard()?,
             webhook_key,
-            payments,
+            payment_secrets,
         })
     }
 }
@@ -136,13 +139,6 @@ fn webhook_key(config: &Config) -> anyhow::Result<Option<Key>> {
         }
         None => Ok(None),
     }
-}
-
-/// Payments with their secrets.
-fn payments(config: &Config) -> anyhow::Result<Payments> {
-    let settings = config.payments.clone();
-    let secrets = settings.secrets(config.is_dev(), &config.own_payment_key())?;
-    Payments::new(settings, secrets)
 }
 
 /// Loads the plugins that the binary brings, compiled code from the data folder where it is there.

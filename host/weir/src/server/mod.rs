@@ -58,6 +58,9 @@ pub async fn serve(
         executor: executors,
         admin,
     } = listeners;
+    if let Some(Ok(address)) = public.as_ref().map(TcpListener::local_addr) {
+        app.payments.serves_at(address);
+    }
     {
         let accept_from =
             async |listener: Option<TcpListener>, routes: fn(App) -> Router| match listener {

@@ -37,10 +37,16 @@ CREATE TABLE payment_events (
     -- Null while it is not known whom it is about.
     user_id          TEXT,
     customer_id      TEXT,
+    -- The subscription, payment or customer that it is an event of; null of an unknown type.
+    subject          TEXT,
+    -- 'waiting': to be applied, or until it is known whom it is about; 'failed': to be tried again; 'applied';
+    -- 'ignored': nothing of weir's.
+    state            TEXT   NOT NULL,
     attempts         BIGINT NOT NULL DEFAULT 0,
     -- When to apply it, or to try again; null when there is nothing more to do.
     next_attempt_at  BIGINT,
     last_error       TEXT,
+    -- When there was nothing more to do.
     applied_at       BIGINT,
     -- What it came to, in words: e.g. that it was older than another.
     outcome          TEXT
@@ -49,6 +55,7 @@ CREATE TABLE payment_events (
 CREATE INDEX payment_events_due ON payment_events (next_attempt_at) WHERE next_attempt_at IS NOT NULL;
 CREATE INDEX payment_events_by_user ON payment_events (user_id, created_at);
 CREATE INDEX payment_events_by_customer ON payment_events (customer_id) WHERE user_id IS NULL;
+CREATE INDEX payment_events_by_subject ON payment_events (subject);
 CREATE INDEX payment_events_by_arrival ON payment_events (received_at, id);
 
 -- Whose events are being applied: one at a time for each user, by one node.
@@ -72,6 +79,8 @@ CREATE TABLE payment_subscriptions (
     cancelled_at          BIGINT,
     -- When a checkout began its first period, before the processor had told its bounds.
     provisional_start     BIGINT,
+    -- Since when an invoice of it is not paid.
+    payment_failed_at     BIGINT,
     -- The event that said all this, and when that happened.
     as_of                 BIGINT NOT NULL,
     event_id              TEXT   NOT NULL
@@ -90,11 +99,14 @@ CREATE TABLE payments (
     credits       BIGINT NOT NULL,
     -- In cents.
     amount        BIGINT NOT NULL,
-    -- Of a plan: the start of the period that was paid for.
+    -- Of a plan: the span that was paid for.
     period_start  BIGINT,
+    period_end    BIGINT,
     paid_at       BIGINT NOT NULL,
-    -- The part of the credits that was taken back, or is owed, in micro-credits.
-    refunded      BIGINT NOT NULL DEFAULT 0
+    -- For how many of the cents the credits were taken back, or are owed.
+    refunded      BIGINT NOT NULL DEFAULT 0,
+    -- For how many of them that is being done: written down before the ledger is asked.
+    refunding     BIGINT
 );
 
 CREATE INDEX payments_by_user ON payments (user_id, paid_at);

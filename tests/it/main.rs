@@ -38,6 +38,7 @@ mod models;
 mod openai;
 mod openai_responses;
 mod operate;
+mod payment_events;
 mod payments;
 mod plugin_try;
 mod plugins;

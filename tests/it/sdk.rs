@@ -213,7 +213,7 @@ async fn langchain_is_served_by_each_of_its_providers() {
 }
 
 /// Runs a script of `tests/sdk`, which complains if anything is not as it expects.
-async fn run(script: &str, arguments: &[&str]) {
+pub(crate) async fn run(script: &str, arguments: &[&str]) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .expect("the workspace");

@@ -24,7 +24,7 @@ enum Kind {
 }
 
 /// Every endpoint that tenants may call. What is shown for each kind is below.
-const CASES: [(&str, Kind); 42] = [
+const CASES: [(&str, Kind); 44] = [
     ("POST /chat", Kind::Own),
     ("POST /code", Kind::Own),
     ("POST /v1/chat/completions", Kind::Own),
@@ -51,6 +51,9 @@ const CASES: [(&str, Kind); 42] = [
     ("POST /billing/checkout", Kind::Own),
     ("POST /billing/topup", Kind::Own),
     ("POST /billing/portal", Kind::Own),
+    ("GET /billing/notices", Kind::Own),
+    // Nobody's but the payment processor's.
+    ("POST /billing/webhook", Kind::Common),
     ("POST /swarms", Kind::Own),
     ("GET /swarms", Kind::Own),
     ("GET /swarms/templates", Kind::Common),

@@ -375,7 +375,12 @@ impl Builder {
     pub fn sharing_secrets_of(self, other: &Gateway) -> Self {
         let keys = self.folder.path().join("data/keys");
         create_private_folder(&keys).expect("the folder can be written");
-        for secret in ["api-key-pepper", "dev-issuer", "sealing"] {
+        for secret in [
+            "api-key-pepper",
+            "dev-issuer",
+            "payment-webhooks",
+            "sealing",
+        ] {
             let from = other.data_dir().join("keys").join(secret);
             if from.exists() {
                 std::fs::copy(from, keys.join(secret)).expect("the folder can be written");

@@ -10,6 +10,7 @@ pub mod guests;
 pub mod issuer;
 pub mod ledger;
 pub mod oidc;
+pub mod payments;
 pub mod processor;
 pub mod sandbox;
 pub mod scenario;

@@ -33,11 +33,12 @@ mod sizes;
 mod strangers;
 mod swaps;
 mod swarms;
+mod webhooks;
 mod wipe;
 
 use std::process::ExitCode;
 
-const ROWS: [(&str, &str); 30] = [
+const ROWS: [(&str, &str); 31] = [
     (
         "W-A",
         "twenty kinds of hostile guests against one gateway: each ends alone, and leaves no memory behind",
@@ -89,6 +90,10 @@ const ROWS: [(&str, &str); 30] = [
     (
         "L7",
         "Redis killed and stopped under load: 503 at once, nothing asked upstream, and back when it is",
+    ),
+    (
+        "L8",
+        "the payment processor's events, 5 times each in 1,000 shuffled orders, 20 at once: they always come to the same",
     ),
     (
         "L9",
@@ -186,6 +191,7 @@ fn main() -> ExitCode {
             "L6" => postgres::run(),
             "A3" => lockout::run(),
             "L7" => redis::run(),
+            "L8" => webhooks::run(),
             "L9" => wipe::run(),
             "L10" => disconnect::run(),
             "N1" => sizes::quarantine(),

@@ -71,6 +71,8 @@ pub fn public(app: App) -> Router {
         )
         .route("/billing/sync-balance", post(billing::routes::sync_balance))
         .merge(payment_routes())
+        .route("/billing/webhook", post(payments::webhook::receive_event))
+        .route("/billing/notices", get(payments::notices::list_notices))
         .merge(session_routes())
         .merge(swarm_routes())
         .merge(task_routes())
@@ -267,6 +269,12 @@ where
         )
         .route("/admin/users/{user_id}/plan", post(admin::users::set_plan))
         .route("/admin/users/{user_id}/top-up", post(admin::users::top_up))
+        .route("/admin/users/{user_id}/adjust", post(admin::users::adjust))
+        .route("/admin/payments/events", get(payments::admin::list_events))
+        .route(
+            "/admin/payments/events/{event_id}/retry",
+            post(payments::admin::retry_event),
+        )
         .route(
             "/admin/users/{user_id}/grant-admin",
             post(admin::users::grant_admin),

@@ -13,9 +13,9 @@ use weir_storage::clock::Millis;
 
 use super::Store;
 use super::history::{LATE_MS, PLACES, read_source};
-use crate::account::Pools;
+use crate::account::{EntryKind, Pools};
 use crate::credits::Credits;
-use crate::operation::{AccountId, RequestSource};
+use crate::operation::{AccountId, Asked, RequestSource};
 
 /// Which of an account's entries; where a field is `None`, all.
 #[derive(Debug, Clone, Copy, Default)]
@@ -40,7 +40,7 @@ pub struct StatementPlace {
 /// A part of an account's statement.
 #[derive(Debug, Clone, Default)]
 pub struct StatementPage {
-    /// The last one is first. Entries that change no balance are left out.
+    /// The last one is first. Entries that change nothing are left out.
     pub lines: Vec<StatementLine>,
     /// The place before which the next part is; `None` if this is the last.
     pub next: Option<StatementPlace>,
@@ -55,10 +55,13 @@ pub struct StatementLine {
     pub sequence: i64,
     /// When what it is for was asked for.
     pub at: Millis,
-    /// What it is for: an [`EntryKind`](crate::account::EntryKind)'s name, or `opening` for the sum of all that is archived.
+    /// What it is for: an [`EntryKind`](crate::account::EntryKind)'s name; `adjustment` for what an operator has put right,
+    /// `owed_collected` for what was taken of later credits, `opening` for the sum of all that is archived.
     pub kind: String,
     /// What it changes, below zero where credits are taken.
     pub change: Pools,
+    /// The change of what is owed.
+    pub owed: Credits,
     /// What there was after it, those credits included that were held.
     pub balance: Pools,
     /// Where the request came from that it charges.
@@ -71,6 +74,8 @@ pub struct StatementLine {
     pub request_id: Option<String>,
     /// Of a grant, a top-up or a refund, the id that it was asked for under.
     pub operation_id: Option<String>,
+    /// Of an adjustment, why it was made.
+    pub reason: Option<String>,
 }
 
 /// What an account's statement begins with.
@@ -133,7 +138,8 @@ impl Store {
             is_over |= filter.from.is_some_and(|from| line.at.0 < from.0 - LATE_MS);
             let is_asked_for = filter.from.is_none_or(|from| line.at >= from)
                 && filter.to.is_none_or(|to| line.at < to);
-            if is_asked_for && line.change != Pools::default() {
+            let changes = line.change != Pools::default() || line.owed != Credits::ZERO;
+            if is_asked_for && changes {
                 lines.push(line);
             }
         }
@@ -196,7 +202,7 @@ const TOP: &str = "SELECT a.entries, a.plan_credits, a.top_up_credits, \
 pub fn entries_statement() -> String {
     format!(
         "SELECT e.sequence, e.at, e.kind, e.plan_delta, e.top_up_delta, e.source, e.source_id, e.model, e.request_id, \
-         e.operation_id FROM {PLACES} JOIN entries e ON e.number = places.number ORDER BY e.sequence DESC"
+         e.operation_id, e.operation, e.owed FROM {PLACES} JOIN entries e ON e.number = places.number ORDER BY e.sequence DESC"
     )
 }
 
@@ -211,17 +217,30 @@ fn sum_statement() -> String {
 
 fn read(row: &AnyRow, balance: Pools) -> sqlx::Result<StatementLine> {
     let source: Option<String> = row.try_get("source")?;
+    let operation: Option<String> = row.try_get("operation")?;
+    let asked = operation.as_deref();
+    let asked = asked.and_then(|asked| serde_json::from_str::<Asked>(asked).ok());
+    let mut kind: String = row.try_get("kind")?;
+    let mut reason = None;
+    if let Some(Asked::Adjust(adjust)) = asked {
+        kind = "adjustment".to_owned();
+        reason = Some(adjust.reason);
+    } else if kind == EntryKind::Refund.name() && operation.is_none() {
+        kind = "owed_collected".to_owned();
+    }
     Ok(StatementLine {
         sequence: row.try_get("sequence")?,
         at: Millis(row.try_get("at")?),
-        kind: row.try_get("kind")?,
+        kind,
         change: read_pools(row, "plan_delta", "top_up_delta")?,
+        owed: Credits::from_micro(row.try_get("owed")?),
         balance,
         source: source.map(|_| read_source(row)).transpose()?,
         source_id: row.try_get("source_id")?,
         model: row.try_get("model")?,
         request_id: row.try_get("request_id")?,
         operation_id: row.try_get("operation_id")?,
+        reason,
     })
 }
 

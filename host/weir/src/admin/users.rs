@@ -1,12 +1,19 @@
 //! `/admin/users`: users, and what operators change about them.
 
+use std::fmt;
+use std::str::FromStr;
+
 use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::ser::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
 use weir_ledger::{
-    Account, AccountId, Action, Credits, Grant, LedgerError, Operation, OperationId, Period, Plan,
-    Refusal, Store, TopUp,
+    Account, AccountId, Action, Adjust, Credits, Grant, LedgerError, Operation, OperationId,
+    Period, Plan, Pool, Refusal, Store, TopUp, Way,
 };
 use weir_storage::clock::Millis;
 use weir_storage::database::DatabaseClock;
@@ -22,8 +29,11 @@ use crate::identity::directory::{self, UserFilter, UserRecord};
 use crate::identity::{self, store};
 use crate::query::{ListQuery, cut};
 
-/// Characters of an operator's name for a top-up.
+/// Characters of an operator's name for a top-up or an adjustment.
 const ID_CHARACTERS: usize = 200;
+
+/// Characters of an operator's reason for an adjustment.
+const REASON_CHARACTERS: usize = 500;
 
 /// A user.
 #[derive(Debug, Serialize, Deserialize)]
@@ -56,6 +66,9 @@ pub struct AccountItem {
     pub topup_balance: Credits,
     /// What of both no open request holds.
     pub available_credits: Credits,
+    /// What was taken back after it was spent; the next credits pay for it.
+    #[serde(default)]
+    pub owed_credits: Credits,
     /// The first moment of the cycle.
     pub cycle_start: String,
     /// The first moment after it.
@@ -88,6 +101,71 @@ pub struct CreditGift {
     /// What names this gift for ever: given again, it is given once.
     #[serde(default)]
     pub id: Option<String>,
+}
+
+/// The body that puts a user's credits right.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CreditAdjustment {
+    /// How many come, or below zero go: all of them, or none.
+    pub credits: SignedCredits,
+    /// Where they come to or are taken from: the bought ones unless it says `plan`.
+    #[serde(default = "bought")]
+    pub pool: Pool,
+    /// Why, for the user to read in their statement.
+    pub reason: String,
+    /// What names this adjustment for ever: made again, it is made once.
+    #[serde(default)]
+    pub id: Option<String>,
+}
+
+fn bought() -> Pool {
+    Pool::TopUp
+}
+
+/// Credits that come, or go: in JSON, a number that is below zero if they go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SignedCredits {
+    /// Whether they come or go.
+    pub way: Way,
+    /// How many, more than 0.
+    pub credits: Credits,
+}
+
+impl FromStr for SignedCredits {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        let (way, digits) = match text.strip_prefix('-') {
+            Some(digits) => (Way::Take, digits),
+            None => (Way::Give, text),
+        };
+        let credits = Credits::parse(digits);
+        let credits = credits.filter(|credits| credits.is_in_range() && *credits > Credits::ZERO);
+        let credits = credits.ok_or("a number other than 0 with at most 6 decimals")?;
+        Ok(Self { way, credits })
+    }
+}
+
+impl fmt::Display for SignedCredits {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.way == Way::Take { "-" } else { "" };
+        write!(formatter, "{sign}{}", self.credits)
+    }
+}
+
+impl<'a> Deserialize<'a> for SignedCredits {
+    fn deserialize<D: Deserializer<'a>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = Box::<RawValue>::deserialize(deserializer)?;
+        number.get().parse().map_err(D::Error::custom)
+    }
+}
+
+impl Serialize for SignedCredits {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let number: Value = self.to_string().parse().map_err(S::Error::custom)?;
+        number.serialize(serializer)
+    }
 }
 
 /// `GET /admin/users`: all users, or those that `subject`, `plan`, `admin` and `disabled` say.
@@ -220,19 +298,11 @@ pub async fn top_up(
         let what = "It is a number of more than 0 with at most 6 decimals.";
         return Err(ApiError::invalid_request("credits", what));
     }
-    let fits = |id: &String| {
-        (1..=ID_CHARACTERS).contains(&id.chars().count()) && !id.contains(char::is_control)
+    let gift = match &id {
+        None => credits.to_string(),
+        Some(id) => format!("{credits} as {id}"),
     };
-    let (id, gift) = match id {
-        None => (ids::operator_action_id(), credits.to_string()),
-        // A name of its own kind, so that it is no payment's and none of those above.
-        Some(id) if fits(&id) => (format!("top_up:{id}"), format!("{credits} as {id}")),
-        Some(_) => {
-            let what = format!("An id has 1 to {ID_CHARACTERS} characters, no control characters.");
-            return Err(ApiError::invalid_request("id", what));
-        }
-    };
-    let id = OperationId(id);
+    let id = operation_id("top_up", id)?;
     commit(&core, &user_id, Action::TopUp(TopUp { id, credits })).await?;
     let event = AuditEvent::ToppedUp {
         user_id: user_id.clone(),
@@ -240,6 +310,66 @@ pub async fn top_up(
     };
     core.audit.record_by(&actor, event);
     changed(&core, &user_id, true).await
+}
+
+/// `POST /admin/users/{user_id}/adjust`: gives a user credits or takes some, for a reason; once, where that is named.
+pub async fn adjust(
+    State(core): State<Core>,
+    AdminCaller { actor }: AdminCaller,
+    Path(user_id): Path<String>,
+    AdminBody(adjustment): AdminBody<CreditAdjustment>,
+) -> Result<Json<UserItem>, ApiError> {
+    let CreditAdjustment {
+        credits,
+        pool,
+        reason,
+        id,
+    } = adjustment;
+    require_text("reason", &reason, REASON_CHARACTERS)?;
+    let adjust = Adjust {
+        id: operation_id("adjust", id)?,
+        way: credits.way,
+        pool,
+        credits: credits.credits,
+        reason: reason.clone(),
+        actor: actor.as_str().to_owned(),
+    };
+    if pool == Pool::Plan {
+        // The credits of the period that is due, rather than what has lapsed.
+        commit(&core, &user_id, Action::ResetPeriod).await?;
+    }
+    commit(&core, &user_id, Action::Adjust(adjust)).await?;
+    let of = match pool {
+        Pool::Plan => "of the plan",
+        Pool::TopUp => "bought",
+    };
+    let event = AuditEvent::Adjusted {
+        user_id: user_id.clone(),
+        reason: format!("{credits} {of}: {reason}"),
+    };
+    core.audit.record_by(&actor, event);
+    changed(&core, &user_id, true).await
+}
+
+/// The id of what an operator does: new, or of the name that they give it. Names are of their own kind, so that none is a
+/// payment's or another kind's.
+fn operation_id(kind: &str, name: Option<String>) -> Result<OperationId, ApiError> {
+    let Some(name) = name else {
+        return Ok(OperationId(ids::operator_action_id()));
+    };
+    require_text("id", &name, ID_CHARACTERS)?;
+    Ok(OperationId(format!("{kind}:{name}")))
+}
+
+fn require_text(field: &str, text: &str, characters: usize) -> Result<(), ApiError> {
+    let fits = (1..=characters).contains(&text.chars().count());
+    match fits && !text.contains(char::is_control) {
+        true => Ok(()),
+        false => {
+            let what = format!("It has 1 to {characters} characters, no control characters.");
+            Err(ApiError::invalid_request(field, what))
+        }
+    }
 }
 
 /// Periods go by the database's clock, whatever this machine's shows.
@@ -308,6 +438,7 @@ async fn find(core: &Core, user_id: &str) -> Result<UserItem, ApiError> {
             plan_credits_remaining: account.balance.plan,
             topup_balance: account.balance.top_up,
             available_credits: available.total(),
+            owed_credits: account.owed,
             cycle_start: account.period.start.iso(),
             cycle_end: account.period.end.iso(),
         }),

@@ -110,6 +110,18 @@ pub enum AuditEvent {
         /// How many, and as which gift.
         credits: String,
     },
+    /// An operator has put a user's credits right.
+    Adjusted {
+        /// The user's id.
+        user_id: String,
+        /// How many credits of which pool, and why.
+        reason: String,
+    },
+    /// An operator has an event of the payment processor's be applied again.
+    PaymentEventRetried {
+        /// The event's id.
+        event_id: String,
+    },
 }
 
 /// Takes events. Cheap to clone.
@@ -346,6 +358,14 @@ impl AuditEvent {
             Self::ToppedUp { user_id, credits } => EventColumns {
                 reason: Some(credits),
                 ..of("user.topped_up", Some(user_id))
+            },
+            Self::Adjusted { user_id, reason } => EventColumns {
+                reason: Some(reason),
+                ..of("user.adjusted", Some(user_id))
+            },
+            Self::PaymentEventRetried { event_id } => EventColumns {
+                reason: Some(event_id),
+                ..of("payment_event.retried", None)
             },
         }
     }

@@ -27,7 +27,7 @@ const READ_AT_ONCE: u32 = 1_000;
 
 /// What a statement in CSV begins with.
 pub const CSV_HEADINGS: &str = "at,kind,plan_credits,topup_credits,plan_balance,topup_balance,source,source_id,model,\
-                                request_id,reference\r\n";
+                                request_id,reference,owed_credits,reason\r\n";
 
 /// A part of a statement.
 #[derive(Debug, Serialize)]
@@ -45,13 +45,15 @@ pub struct TransactionList {
 pub struct TransactionItem {
     /// When what it is for was asked for.
     pub at: String,
-    /// What it is for: `settlement`, `expiry`, `late_settlement`, `late_release`, `grant`, `lapse`, `top_up`, `refund` or
-    /// `opening`.
+    /// What it is for: `settlement`, `expiry`, `late_settlement`, `late_release`, `grant`, `lapse`, `top_up`, `refund`,
+    /// `owed_collected`, `adjustment` or `opening`.
     pub kind: String,
     /// The change of the plan's credits.
     pub plan_credits: Credits,
     /// The change of the bought ones.
     pub topup_credits: Credits,
+    /// The change of what is owed: more with a refund of what was spent, less with what is taken of later credits.
+    pub owed_credits: Credits,
     /// What there is after it.
     pub balance: BalanceItem,
     /// `api_key`, `web` or `agent`; null for what is no request's.
@@ -62,8 +64,10 @@ pub struct TransactionItem {
     pub model: Option<String>,
     /// The request's id.
     pub request_id: Option<String>,
-    /// Of a grant, a top-up or a refund, the id that it was made under.
+    /// Of a grant, a top-up, a refund or an adjustment, the id that it was made under.
     pub reference: Option<String>,
+    /// Of an adjustment, why it was made.
+    pub reason: Option<String>,
 }
 
 /// A balance, what is held at the moment included.
@@ -197,6 +201,8 @@ pub fn csv_line(lines: &mut String, item: &TransactionItem) {
         lines.push(',');
         csv_cell(lines, text.unwrap_or_default());
     }
+    let _ = write!(lines, ",{},", item.owed_credits);
+    csv_cell(lines, item.reason.as_deref().unwrap_or_default());
     lines.push_str("\r\n");
 }
 
@@ -231,6 +237,8 @@ pub fn item(line: StatementLine) -> TransactionItem {
         model: line.model,
         request_id: line.request_id,
         reference: line.operation_id,
+        owed_credits: line.owed,
+        reason: line.reason,
     }
 }
 

@@ -14,6 +14,7 @@ mod egress;
 mod key;
 mod ledger;
 mod lockout;
+mod payments;
 pub mod plugin;
 mod serve;
 mod swarm;
@@ -64,6 +65,9 @@ enum Command {
     /// List and change users: their plans, credits and rights.
     #[command(subcommand)]
     User(user::Command),
+    /// See what the payment processor has told, and have what could not be applied be tried again.
+    #[command(subcommand)]
+    Payments(payments::Command),
     /// See and lift lockouts of addresses that failed to prove themselves.
     #[command(subcommand)]
     Lockout(lockout::Command),
@@ -135,6 +139,7 @@ pub fn run() -> ExitCode {
             Command::Key(command) => key::run(config, command).await,
             Command::Token(command) => token::run(config, command).await,
             Command::User(command) => user::run(config, command).await,
+            Command::Payments(command) => payments::run(config, command).await,
             Command::Lockout(command) => lockout::run(config, command).await,
             Command::Audit(arguments) => audit::run(config, arguments).await,
             Command::Ledger(command) => ledger::run(config, command).await,

@@ -1,12 +1,14 @@
 //! `weir user`: users, and what operators change about them.
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use serde_json::{Value, json};
-use weir_ledger::{Credits, Plan};
+use weir_ledger::{Credits, Plan, Pool, Way};
 
 use super::connection::{Connection, GatewayAnswer, Needs, operate, path};
 use super::table::{TextTable, optional};
-use crate::admin::users::{CreditGift, PlanChange, UserItem, UserList};
+use crate::admin::users::{
+    CreditAdjustment, CreditGift, PlanChange, SignedCredits, UserItem, UserList,
+};
 use crate::config::Config;
 use crate::identity::dev_issuer::{DevAudience, DevIssuer};
 
@@ -68,6 +70,23 @@ pub(super) enum Command {
         credits: String,
         /// A name for this gift, such as an invoice's number: however often the command is run with it, the credits are
         /// given once.
+        #[arg(long, value_name = "NAME")]
+        id: Option<String>,
+    },
+    /// Put a user's credits right: give some, or take some that are there, for a reason that their statement shows.
+    Adjust {
+        #[command(flatten)]
+        who: Who,
+        /// How many, such as 5000; with a minus, they are taken: all or none.
+        #[arg(long, allow_negative_numbers = true)]
+        credits: String,
+        /// Credits of the plan, which lapse with its period, rather than bought ones.
+        #[arg(long)]
+        plan: bool,
+        /// Why.
+        #[arg(long)]
+        reason: String,
+        /// A name for this, such as a ticket's number: however often the command is run with it, it is done once.
         #[arg(long, value_name = "NAME")]
         id: Option<String>,
     },
@@ -161,6 +180,32 @@ impl Users<'_> {
                 let user = self.change(who, "top-up", body).await?;
                 println!("{} has {credits} credits more.", user.user_id);
             }
+            Command::Adjust {
+                who,
+                credits,
+                plan,
+                reason,
+                id,
+            } => {
+                let credits: SignedCredits = credits
+                    .parse()
+                    .map_err(|what| anyhow!("--credits takes {what}"))?;
+                let body = serde_json::to_value(CreditAdjustment {
+                    credits,
+                    pool: if plan { Pool::Plan } else { Pool::TopUp },
+                    reason,
+                    id,
+                })?;
+                let user = self.change(who, "adjust", body).await?;
+                let more_or_less = match credits.way {
+                    Way::Give => "more",
+                    Way::Take => "less",
+                };
+                println!(
+                    "{} has {} credits {more_or_less}.",
+                    user.user_id, credits.credits
+                );
+            }
         }
         Ok(())
     }
@@ -229,6 +274,7 @@ fn print_user(user: &UserItem) {
         row("PLAN CREDITS", account.plan_credits_remaining.to_string());
         row("BOUGHT CREDITS", account.topup_balance.to_string());
         row("AVAILABLE", account.available_credits.to_string());
+        row("OWED", account.owed_credits.to_string());
         let cycle = format!("{} to {}", account.cycle_start, account.cycle_end);
         row("CYCLE", cycle);
     }

@@ -8,8 +8,14 @@
 //! To sell something else, edit [`offers`]; to change what it costs, the configuration ([`settings`]); to speak with another
 //! processor, [`processor`].
 
+pub mod admin;
+pub mod arrivals;
 pub mod checkout;
+pub mod effects;
+pub mod events;
+pub mod inbox;
 pub mod local;
+pub mod notices;
 pub mod offers;
 pub mod processor;
 pub mod routes;
@@ -18,6 +24,7 @@ pub mod signature;
 pub mod store;
 pub mod stripe;
 pub mod terms;
+pub mod webhook;
 
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -30,6 +37,7 @@ use weir_storage::expiring::ExpiringValues;
 use weir_storage::secrets::Secret;
 use weir_storage::{Cache, Database};
 
+use self::arrivals::Arrivals;
 use self::local::Local;
 use self::processor::Processor;
 use self::settings::{PaymentSecrets, PaymentSettings, ProcessorName};
@@ -68,6 +76,8 @@ pub struct Shared {
     /// Where this gateway listens, when it does.
     address: Arc<OnceLock<SocketAddr>>,
     is_dev: bool,
+    /// Who waits for events.
+    pub arrivals: Arrivals,
 }
 
 impl Deref for Payments {
@@ -90,6 +100,9 @@ impl Payments {
         is_dev: bool,
         stores: PaymentStores,
     ) -> anyhow::Result<Self> {
+        if let Some(secret) = &secrets.notice {
+            notices::check_secret(secret)?;
+        }
         let PaymentStores {
             database,
             cache,
@@ -124,6 +137,7 @@ impl Payments {
             notice_secret: secrets.notice,
             address,
             is_dev,
+            arrivals: Arrivals::default(),
         })))
     }
 

@@ -20,6 +20,7 @@ use tokio::net::TcpListener;
 use self::accept::accept;
 pub use self::admin_socket::AdminSocket;
 use crate::app::App;
+use crate::payments::{inbox, notices};
 use crate::router;
 use crate::swarm::executor::Executor;
 use crate::tasks::timer;
@@ -89,12 +90,16 @@ pub async fn serve(
                 None => std::future::pending().await,
             }
         };
+        let events_of_payments = inbox::run(&app);
+        let notices = notices::run(&app);
         tokio::select! {
             () = public => {}
             () = internal => {}
             () = executors => {}
             () = admin => {}
             () = schedules => {}
+            () = events_of_payments => {}
+            () = notices => {}
             () = stopped(&app, stop) => {}
         }
         // What it gives up, another one goes on with; its calls of this API end by themselves.

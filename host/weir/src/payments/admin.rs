@@ -1,0 +1,142 @@
+//! `/admin/payments/events`: what the processor has told, and what came of it.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use weir_storage::clock::Millis;
+use weir_storage::database::DatabaseClock;
+
+use super::inbox::store::{self, EventFilter, EventState, KeptEvent};
+use crate::admin::AdminCaller;
+use crate::app::Core;
+use crate::audit::AuditEvent;
+use crate::error::ApiError;
+use crate::query::{ListQuery, cut};
+
+/// An event of the processor's.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct PaymentEventItem {
+    /// The processor's id of it.
+    pub event_id: String,
+    /// What has happened, such as `invoice.paid`.
+    #[serde(rename = "type")]
+    pub name: String,
+    /// `waiting`, `failed`, `applied` or `ignored`.
+    pub state: String,
+    /// The user whom it is about; null while that is not known.
+    pub user_id: Option<String>,
+    /// The processor's customer.
+    pub customer_id: Option<String>,
+    /// The subscription or payment that it is about.
+    pub subject: Option<String>,
+    /// When it happened, by the processor's word.
+    pub created_at: String,
+    /// When it came.
+    pub received_at: String,
+    /// How often it was tried in vain.
+    pub attempts: i64,
+    /// When it is tried next; null if there is nothing more to do.
+    pub next_attempt_at: Option<String>,
+    /// Why it was in vain.
+    pub error: Option<String>,
+    /// When there was nothing more to do.
+    pub applied_at: Option<String>,
+    /// What it came to.
+    pub outcome: Option<String>,
+}
+
+/// A part of all events.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct PaymentEventList {
+    /// The last to arrive is first.
+    pub events: Vec<PaymentEventItem>,
+    /// The `before` of the next part; null if this is the last.
+    pub next: Option<String>,
+}
+
+/// `GET /admin/payments/events`: all events, or those that `state` and `user_id` say.
+pub async fn list_events(
+    State(core): State<Core>,
+    _: AdminCaller,
+    mut query: ListQuery,
+) -> Result<Json<PaymentEventList>, ApiError> {
+    let limit = query.limit()?;
+    let state = query.text("state")?.map(|name| {
+        let what = "It is waiting, failed, applied or ignored.";
+        EventState::of(&name).ok_or_else(|| ApiError::invalid_request("state", what))
+    });
+    let mut filter = EventFilter {
+        state: state.transpose()?,
+        user_id: query.text("user_id")?,
+        before: None,
+    };
+    let before = query.text("before")?;
+    query.finish()?;
+    if let Some(id) = before {
+        let event = store::find(&core.database, &id).await.map_err(failed)?;
+        let what = "It is the `next` of the part before.";
+        let event = event.ok_or_else(|| ApiError::invalid_request("before", what))?;
+        filter.before = Some((event.received_at, event.id));
+    }
+    let mut events = store::list(&core.database, &filter, limit + 1)
+        .await
+        .map_err(failed)?;
+    let next = cut(&mut events, limit, |event| event.id.clone());
+    let events = events.into_iter().map(item).collect();
+    Ok(Json(PaymentEventList { events, next }))
+}
+
+/// `POST /admin/payments/events/{event_id}/retry`: has an event be applied now, or once more. What it has done already, it
+/// does not do again.
+pub async fn retry_event(
+    State(core): State<Core>,
+    AdminCaller { actor }: AdminCaller,
+    Path(event_id): Path<String>,
+) -> Result<Json<PaymentEventItem>, ApiError> {
+    let database = &core.database;
+    // Nodes look for what is due by the database's clock.
+    let clock = DatabaseClock::start(database.clone(), core.clock.clone());
+    let now = clock.await.map_err(failed)?.now();
+    let is_due = store::retry(database, &event_id, now)
+        .await
+        .map_err(failed)?;
+    let event = store::find(database, &event_id).await.map_err(failed)?;
+    let Some(event) = event else {
+        let what = format!("The processor has told of no event {event_id}.");
+        let error = ApiError::new(StatusCode::NOT_FOUND, "NOT_FOUND", what);
+        return Err(error.with_param("event_id"));
+    };
+    if !is_due {
+        return Err(ApiError::new(
+            StatusCode::CONFLICT,
+            "NOT_POSSIBLE",
+            format!("Events of the type {} have no effect.", event.name),
+        ));
+    }
+    core.audit
+        .record_by(&actor, AuditEvent::PaymentEventRetried { event_id });
+    Ok(Json(item(event)))
+}
+
+fn item(event: KeptEvent) -> PaymentEventItem {
+    PaymentEventItem {
+        event_id: event.id,
+        name: event.name,
+        state: event.state.name().to_owned(),
+        user_id: event.user_id,
+        customer_id: event.customer,
+        subject: event.subject,
+        created_at: event.created_at.iso(),
+        received_at: event.received_at.iso(),
+        attempts: event.attempts,
+        next_attempt_at: event.next_attempt_at.map(Millis::iso),
+        error: event.last_error,
+        applied_at: event.applied_at.map(Millis::iso),
+        outcome: event.outcome,
+    }
+}
+
+fn failed(error: sqlx::Error) -> ApiError {
+    ApiError::of_database(&error, "asked for events of payments")
+}

@@ -1,0 +1,286 @@
+//! The SQL of what events have told: subscriptions, payments, and whose customers are whose.
+
+use sqlx::Row;
+use sqlx::any::AnyRow;
+use weir_ledger::Credits;
+use weir_storage::Database;
+use weir_storage::clock::Millis;
+
+use super::super::events::PaidPeriod;
+use super::state::{Subscription, renews};
+
+/// Something that was paid.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Payment {
+    /// The processor's id of it.
+    pub id: String,
+    /// Who paid.
+    pub user_id: String,
+    /// What it was for.
+    pub kind: PaymentKind,
+    /// What it gave.
+    pub credits: Credits,
+    /// In cents.
+    pub amount: i64,
+    /// Of a plan, the span that was paid for.
+    pub period: Option<PaidPeriod>,
+    /// When.
+    pub paid_at: Millis,
+    /// For how many of the cents the credits were taken back, or are owed.
+    pub refunded: i64,
+    /// For how many that is being done.
+    pub refunding: Option<i64>,
+}
+
+/// What a payment was for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PaymentKind {
+    /// A plan's credits, for a period.
+    Plan,
+    /// Credits that do not lapse.
+    TopUp,
+    /// The same, bought when few were left.
+    AutoTopUp,
+}
+
+impl PaymentKind {
+    /// Its name in the database.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Plan => "plan",
+            Self::TopUp => "topup",
+            Self::AutoTopUp => "auto_topup",
+        }
+    }
+
+    fn of(name: &str) -> Self {
+        match name {
+            "plan" => Self::Plan,
+            "auto_topup" => Self::AutoTopUp,
+            _ => Self::TopUp,
+        }
+    }
+}
+
+/// Whether there is a user of this id.
+pub async fn is_user(database: &Database, user_id: &str) -> sqlx::Result<bool> {
+    find_text(database, "SELECT id FROM users WHERE id = $1", user_id)
+        .await
+        .map(|found| found.is_some())
+}
+
+/// The user who is this customer.
+pub async fn user_of_customer(database: &Database, customer: &str) -> sqlx::Result<Option<String>> {
+    let text = "SELECT user_id FROM payment_customers WHERE customer_id = $1";
+    find_text(database, text, customer).await
+}
+
+/// Whose subscription or payment this is.
+pub async fn user_of_subject(database: &Database, subject: &str) -> sqlx::Result<Option<String>> {
+    let text = "SELECT user_id FROM payment_subscriptions WHERE id = $1 \
+                UNION ALL SELECT user_id FROM payments WHERE id = $1";
+    find_text(database, text, subject).await
+}
+
+async fn find_text(
+    database: &Database,
+    text: &'static str,
+    id: &str,
+) -> sqlx::Result<Option<String>> {
+    sqlx::query_scalar(text)
+        .bind(id)
+        .fetch_optional(database.reader())
+        .await
+}
+
+/// Notes that a user is a customer, unless one of the two has another. Returns whether it was news.
+pub async fn link(
+    database: &Database,
+    user_id: &str,
+    customer: &str,
+    at: Millis,
+) -> sqlx::Result<bool> {
+    let linked = sqlx::query(
+        "INSERT INTO payment_customers (user_id, customer_id, linked_at) VALUES ($1, $2, $3) \
+         ON CONFLICT DO NOTHING",
+    )
+    .bind(user_id)
+    .bind(customer)
+    .bind(at.0)
+    .execute(database.writer())
+    .await?;
+    Ok(linked.rows_affected() == 1)
+}
+
+/// When a period of a subscription began that was granted before the processor had told its bounds.
+pub async fn provisional_start(database: &Database, id: &str) -> sqlx::Result<Option<Millis>> {
+    let text = "SELECT provisional_start FROM payment_subscriptions WHERE id = $1";
+    let found: Option<Option<i64>> = sqlx::query_scalar(text)
+        .bind(id)
+        .fetch_optional(database.reader())
+        .await?;
+    Ok(found.flatten().map(Millis))
+}
+
+/// Writes down how a subscription is, in the place of what was known of it.
+pub async fn put_subscription(
+    database: &Database,
+    user_id: &str,
+    subscription: &Subscription,
+    provisional_start: Option<Millis>,
+) -> sqlx::Result<()> {
+    let ends = subscription.is_ending.then_some(subscription.as_of.0);
+    sqlx::query(
+        "INSERT INTO payment_subscriptions (id, user_id, plan, status, period_start, period_end, cancelled_at, \
+         provisional_start, payment_failed_at, as_of, event_id) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
+         ON CONFLICT (id) DO UPDATE SET plan = excluded.plan, status = excluded.status, \
+         period_start = excluded.period_start, period_end = excluded.period_end, \
+         cancelled_at = excluded.cancelled_at, provisional_start = excluded.provisional_start, \
+         payment_failed_at = excluded.payment_failed_at, as_of = excluded.as_of, event_id = excluded.event_id",
+    )
+    .bind(&*subscription.id)
+    .bind(user_id)
+    .bind(subscription.plan.name())
+    .bind(&*subscription.status)
+    .bind(subscription.period.map(|period| period.start.0))
+    .bind(subscription.period.map(|period| period.end.0))
+    .bind(ends)
+    .bind(provisional_start.map(|start| start.0))
+    .bind(subscription.payment_failed_at.map(|since| since.0))
+    .bind(subscription.as_of.0)
+    .bind(&*subscription.event_id)
+    .execute(database.writer())
+    .await
+    .map(drop)
+}
+
+/// Whether a user has a subscription that goes on after its period.
+pub async fn has_renewing_subscription(database: &Database, user_id: &str) -> sqlx::Result<bool> {
+    let text = "SELECT status, cancelled_at FROM payment_subscriptions WHERE user_id = $1";
+    let rows = sqlx::query(text)
+        .bind(user_id)
+        .fetch_all(database.reader())
+        .await?;
+    for row in &rows {
+        let status: String = row.try_get("status")?;
+        let cancelled_at: Option<i64> = row.try_get("cancelled_at")?;
+        if renews(&status, cancelled_at.is_some()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Writes down what was paid; what is known of it stays.
+pub async fn put_payment(database: &Database, payment: &Payment) -> sqlx::Result<()> {
+    sqlx::query(
+        "INSERT INTO payments (id, user_id, kind, credits, amount, period_start, period_end, paid_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (id) DO NOTHING",
+    )
+    .bind(&*payment.id)
+    .bind(&*payment.user_id)
+    .bind(payment.kind.name())
+    .bind(payment.credits.micro())
+    .bind(payment.amount)
+    .bind(payment.period.map(|period| period.start.0))
+    .bind(payment.period.map(|period| period.end.0))
+    .bind(payment.paid_at.0)
+    .execute(database.writer())
+    .await
+    .map(drop)
+}
+
+/// A payment, if it is known.
+pub async fn find_payment(database: &Database, id: &str) -> sqlx::Result<Option<Payment>> {
+    let row = sqlx::query("SELECT * FROM payments WHERE id = $1")
+        .bind(id)
+        .fetch_optional(database.reader())
+        .await?;
+    row.as_ref().map(read_payment).transpose()
+}
+
+fn read_payment(row: &AnyRow) -> sqlx::Result<Payment> {
+    let moment = |column| row.try_get::<Option<i64>, _>(column);
+    let period = match (moment("period_start")?, moment("period_end")?) {
+        (Some(start), Some(end)) => Some(PaidPeriod {
+            start: Millis(start),
+            end: Millis(end),
+        }),
+        _ => None,
+    };
+    Ok(Payment {
+        id: row.try_get("id")?,
+        user_id: row.try_get("user_id")?,
+        kind: PaymentKind::of(row.try_get("kind")?),
+        credits: Credits::from_micro(row.try_get("credits")?),
+        amount: row.try_get("amount")?,
+        period,
+        paid_at: Millis(row.try_get("paid_at")?),
+        refunded: row.try_get("refunded")?,
+        refunding: row.try_get("refunding")?,
+    })
+}
+
+/// Writes down that the credits for so many cents of a payment are being taken back, unless it is being done for some.
+pub async fn begin_refund(database: &Database, id: &str, cents: i64) -> sqlx::Result<()> {
+    let text =
+        "UPDATE payments SET refunding = $1 WHERE id = $2 AND refunding IS NULL AND refunded < $1";
+    sqlx::query(text)
+        .bind(cents)
+        .bind(id)
+        .execute(database.writer())
+        .await
+        .map(drop)
+}
+
+/// Writes down that it is done.
+pub async fn end_refund(database: &Database, id: &str, cents: i64) -> sqlx::Result<()> {
+    let text =
+        "UPDATE payments SET refunded = $1, refunding = NULL WHERE id = $2 AND refunding = $1";
+    sqlx::query(text)
+        .bind(cents)
+        .bind(id)
+        .execute(database.writer())
+        .await
+        .map(drop)
+}
+
+/// Notes how the charge of an auto top-up ended, unless that is known.
+pub async fn end_charge(
+    database: &Database,
+    charge_id: &str,
+    user_id: &str,
+    payment_id: &str,
+    error: Option<&str>,
+    at: Millis,
+) -> sqlx::Result<()> {
+    let outcome = match error {
+        None => "succeeded",
+        Some(_) => "failed",
+    };
+    sqlx::query(
+        "UPDATE auto_top_up_charges SET ended_at = $1, outcome = $2, error = $3, payment_id = $4 \
+         WHERE id = $5 AND user_id = $6 AND ended_at IS NULL",
+    )
+    .bind(at.0)
+    .bind(outcome)
+    .bind(error)
+    .bind(payment_id)
+    .bind(charge_id)
+    .bind(user_id)
+    .execute(database.writer())
+    .await
+    .map(drop)
+}
+
+/// Has no auto top-up of a user's begin before a moment.
+pub async fn cool_down(database: &Database, user_id: &str, until: Millis) -> sqlx::Result<()> {
+    let text = "UPDATE auto_top_ups SET cooldown_until = $1 \
+                WHERE user_id = $2 AND (cooldown_until IS NULL OR cooldown_until < $1)";
+    sqlx::query(text)
+        .bind(until.0)
+        .bind(user_id)
+        .execute(database.writer())
+        .await
+        .map(drop)
+}

@@ -1,0 +1,59 @@
+//! `POST /billing/webhook`: where the processor tells what has happened.
+//!
+//! Who can sign is the processor; nothing else proves anything here. A wrong signature does not count towards a lockout:
+//! whoever has an account with the processor can have it send events to this address, from its own addresses, signed with
+//! the secret of that account, and ten of them would shut out the events of this one. It need not count, either. What is
+//! refused costs little: a header that cannot be right is refused before the body is read, a body is small, and there is
+//! nothing to be found out by trying, since a signature has 256 bits.
+
+use axum::Json;
+use axum::extract::{Request, State};
+use http::StatusCode;
+use serde::Serialize;
+
+use super::events::{NoEvent, PaymentEvent};
+use super::inbox;
+use super::signature::{Claim, SignatureError};
+use crate::app::App;
+use crate::error::ApiError;
+use crate::request::JsonBody;
+
+/// Bytes of an event.
+const MAX_BYTES: usize = 256 << 10;
+
+/// What the processor hears.
+#[derive(Debug, Serialize)]
+pub struct Received {
+    /// True: the event is kept.
+    received: bool,
+}
+
+/// `POST /billing/webhook`: keeps an event that the processor has signed, and has it applied.
+pub async fn receive_event(
+    State(app): State<App>,
+    request: Request,
+) -> Result<Json<Received>, ApiError> {
+    let payments = &app.payments;
+    let headers = request.headers().clone();
+    let claim = Claim::read(&headers, &payments.signature_header, app.ledger.now())?;
+    let body = JsonBody::read(request, &app, MAX_BYTES).await?;
+    claim.verify(&body.bytes, &payments.webhook_secrets)?;
+    let event = PaymentEvent::read(&body.bytes)?;
+    inbox::receive(&app, &event)
+        .await
+        .map_err(|error| ApiError::of_database(&error, "keeping an event of payments"))?;
+    Ok(Json(Received { received: true }))
+}
+
+impl From<SignatureError> for ApiError {
+    fn from(error: SignatureError) -> Self {
+        let message = format!("This is not signed as the payment processor's events are: {error}.");
+        Self::new(StatusCode::BAD_REQUEST, "INVALID_SIGNATURE", message)
+    }
+}
+
+impl From<NoEvent> for ApiError {
+    fn from(NoEvent { field, what }: NoEvent) -> Self {
+        Self::invalid_request(field, format!("The body is no event of payments: {what}."))
+    }
+}

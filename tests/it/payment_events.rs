@@ -1,0 +1,1004 @@
+//! The processor's events: taken if they are signed, kept before they are acknowledged, and applied once, in any order.
+
+use std::time::Duration;
+
+use http::Method;
+use serde_json::{Value, json};
+use tests::client::patiently;
+use tests::gateway::{Builder, USER, at, on_each_database};
+use tests::ledger::random::Random;
+use tests::ledger::{Served, create_users, serve};
+use tests::payments::AFTER_THE_STORY;
+use tests::payments::{Like, Payer, Processor, Span, Standing, WEBHOOK, event};
+use tests::stores::Postgres;
+use tests::{Answer, Gateway, Reply, Upstream};
+use weir_egress::webhook;
+use weir_storage::clock::{ManualClock, Millis};
+use weir_storage::secrets::Secret;
+
+use crate::sdk;
+
+/// The moment at which these tests begin.
+const NOW: &str = "2026-03-03T00:00:00Z";
+
+/// A period that is under way, the one after it, and one that is over, but for its grace.
+const PRESENT: Span = Span("2026-02-20T00:00:00Z", "2026-03-20T00:00:00Z");
+const NEXT: Span = Span("2026-03-02T12:00:00Z", "2026-04-02T12:00:00Z");
+const OVER: Span = Span("2026-02-02T00:00:00Z", "2026-03-02T00:00:00Z");
+
+/// A gateway on each database, and its processor.
+async fn each(now: &str, test: impl AsyncFn(Gateway, Processor, ManualClock)) {
+    on_each_database(
+        now,
+        |builder| builder.credits(0),
+        async |gateway, clock| {
+            let processor = Processor::new(gateway.stranger(), gateway.app());
+            test(gateway, processor, clock).await;
+        },
+    )
+    .await;
+}
+
+async fn payer(gateway: &Gateway, name: &str) -> Payer {
+    let app = gateway.app();
+    create_users(&app.database, [name].into_iter(), app.clock.now().0).await;
+    Payer(name.to_owned())
+}
+
+async fn until_state(processor: &Processor, event: &Value, state: &str) {
+    patiently(async {
+        while processor.state_of(event).await.0 != state {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+}
+
+/// Has a user spend 4,000 credits.
+async fn spend(gateway: &Gateway, payer: &Payer) {
+    let served = Served {
+        user: &payer.0,
+        model: "small",
+        provider: "p",
+        credits: 4_000_000_000,
+        cost: 1,
+    };
+    serve(gateway.app(), served).await;
+}
+
+#[tokio::test]
+async fn an_event_is_taken_if_the_processor_has_signed_it_and_else_refused() {
+    each(NOW, async |gateway, processor, _| {
+        let alice = Payer(USER.to_owned());
+        let event = alice.credits_bought("topup", NOW, "p", "small");
+        let body = event.to_string();
+        let right = processor.signature(&body);
+        let at_seconds = |by: i64| {
+            let now = gateway.app().ledger.now();
+            processor.signature_at(&body, Millis(now.0 + by * 1_000))
+        };
+        let (time, signature) = right.split_once(',').expect("two parts");
+        let hex = signature.strip_prefix("v1=").expect("a scheme");
+        let zeros = "0".repeat(64);
+        let refused = |answer: Answer| {
+            let error = answer.error(400, "INVALID_SIGNATURE");
+            assert!(!error.to_string().contains("whsec"), "{error}");
+        };
+        for wrong in [
+            "",
+            "garbage",
+            time,
+            signature,
+            &format!("{time},v0={hex}"),
+            &format!("{time},v1={zeros}"),
+            &format!("{time},v1={}", hex.to_uppercase()),
+            &format!("{time},v1={}", &hex[1..]),
+            &format!("{time},{time},{signature}"),
+            &format!("t=-1,{signature}"),
+            &format!("t=x,{signature}"),
+            &format!("t=1,{signature}"),
+            &at_seconds(-301),
+            &at_seconds(301),
+            &format!("{time},{signature},{}", "v1=0,".repeat(1_000)),
+        ] {
+            refused(processor.send_signed(&body, wrong).await);
+        }
+        refused(
+            processor
+                .send_signed(&body.replace("small", "large"), &right)
+                .await,
+        );
+        refused(processor.send_signed("", &right).await);
+        let bare = gateway.stranger();
+        refused(bare.post(WEBHOOK, &event).await);
+        // A user's proof is none here.
+        refused(gateway.client().post(WEBHOOK, &event).await);
+        let kept: i64 = sqlx::query_scalar("SELECT CAST(COUNT(*) AS BIGINT) FROM payment_events")
+            .fetch_one(gateway.app().database.reader())
+            .await
+            .expect("the database answers");
+        assert_eq!(kept, 0);
+        assert_eq!(alice.standing(gateway.app()).await.topup, 0);
+        // None of that has shut the processor's address out.
+        for good in [
+            &at_seconds(-300),
+            &at_seconds(300),
+            &format!("{time},v1={zeros},{signature}"),
+            &format!("{time}, v0=1, {signature}"),
+        ] {
+            let answer = processor.send_signed(&body, good).await;
+            assert_eq!(answer.status, 200, "{good}: {}", answer.text());
+        }
+        assert_eq!(alice.standing(gateway.app()).await.topup, 5_000);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_no_event_is_refused() {
+    each(NOW, async |gateway, processor, _| {
+        let send = async |body: &str| {
+            processor
+                .send_signed(body, &processor.signature(body))
+                .await
+        };
+        let refused = send("[]").await.error(400, "INVALID_REQUEST");
+        assert_eq!(refused["param"], Value::Null);
+        let nameless = json!({ "id": "evt_1", "created": 1, "data": { "object": {} } }).to_string();
+        let refused = send(&nameless).await.error(400, "INVALID_REQUEST");
+        assert!(refused["message"].as_str().expect("text").contains("type"));
+        let malformed = event(
+            "evt_1",
+            "payment_intent.succeeded",
+            NOW,
+            &json!({ "id": "pi_1" }),
+        );
+        let refused = processor
+            .send(&malformed)
+            .await
+            .error(400, "INVALID_REQUEST");
+        assert_eq!(refused["param"], "data.object");
+        let large = " ".repeat((256 << 10) + 1);
+        send(&large).await.error(413, "PAYLOAD_TOO_LARGE");
+        let (body, stranger) = (malformed.to_string(), gateway.stranger());
+        let signed = stranger.with_header("payment-signature", &processor.signature(&body));
+        let text = Some("text/plain");
+        let answer = signed.send(Method::POST, WEBHOOK, text, body.into()).await;
+        answer.error(415, "UNSUPPORTED_MEDIA_TYPE");
+        signed.get(WEBHOOK).await.error(405, "METHOD_NOT_ALLOWED");
+    })
+    .await;
+}
+
+fn standing(plan: &str, plan_credits: i64, topup: i64, owed: i64, is_ending: bool) -> Standing {
+    Standing {
+        plan: plan.to_owned(),
+        plan_credits,
+        topup,
+        owed,
+        is_ending,
+        period_end: String::new(),
+    }
+}
+
+/// What an event makes of users who have had a period and spent 4,000 credits in it: on `free` without any, on `guru` and
+/// on `pro` in their period, and on `guru` in the grace after it.
+struct Row {
+    name: &'static str,
+    event: fn(&Payer, Span) -> Value,
+    expected: [Standing; 4],
+}
+
+/// The table in the documentation of `weir::payments::effects`.
+fn table() -> Vec<Row> {
+    let free = || standing("free", 500, 0, 0, false);
+    let guru = || standing("guru", 6_000, 0, 0, false);
+    let pro = || standing("pro", 51_000, 0, 0, false);
+    let fresh = || standing("guru", 10_000, 0, 0, false);
+    let ending = |standing: Standing| Standing {
+        is_ending: true,
+        ..standing
+    };
+    let unchanged = || [free(), guru(), pro(), guru()];
+    let bought = |standing: Standing| Standing {
+        topup: 5_000,
+        ..standing
+    };
+    let row = |name, event, expected| Row {
+        name,
+        event,
+        expected,
+    };
+    vec![
+        row(
+            "a checkout of the plan",
+            |payer, _| payer.plan_bought("e", NOW, "guru"),
+            [fresh(), guru(), pro(), guru()],
+        ),
+        row(
+            "a checkout of credits",
+            |payer, _| payer.credits_bought("e", NOW, "p", "small"),
+            [
+                bought(free()),
+                bought(guru()),
+                bought(pro()),
+                bought(guru()),
+            ],
+        ),
+        row(
+            "created, of the period",
+            |payer, span| payer.subscription_is("created", "e", NOW, Like::active("guru", span)),
+            [fresh(), guru(), pro(), guru()],
+        ),
+        row(
+            "an upgrade within the period",
+            |payer, span| payer.subscription_is("updated", "e", NOW, Like::active("pro", span)),
+            [
+                standing("pro", 55_000, 0, 0, false),
+                pro(),
+                pro(),
+                // It is over: nothing of it is raised any more.
+                guru(),
+            ],
+        ),
+        row(
+            "a downgrade within the period, which waits for the next",
+            |payer, span| payer.subscription_is("updated", "e", NOW, Like::active("guru", span)),
+            [fresh(), guru(), pro(), guru()],
+        ),
+        row(
+            "a renewal, which is a downgrade from pro",
+            |payer, _| payer.subscription_is("updated", "e", NOW, Like::active("guru", NEXT)),
+            [fresh(), fresh(), fresh(), fresh()],
+        ),
+        row(
+            "past due in the next period",
+            |payer, _| {
+                let like = Like::active("guru", NEXT).in_status("past_due");
+                payer.subscription_is("updated", "e", NOW, like)
+            },
+            unchanged(),
+        ),
+        row(
+            "to end with the period",
+            |payer, span| {
+                let like = Like::active("guru", span).ending();
+                payer.subscription_is("updated", "e", NOW, like)
+            },
+            [ending(fresh()), ending(guru()), ending(pro()), free()],
+        ),
+        row(
+            "unpaid",
+            |payer, span| {
+                let like = Like::active("guru", span).in_status("unpaid");
+                payer.subscription_is("updated", "e", NOW, like)
+            },
+            [free(), ending(guru()), ending(pro()), free()],
+        ),
+        row(
+            "deleted",
+            |payer, span| {
+                let like = Like::active("guru", span).in_status("canceled");
+                payer.subscription_is("deleted", "e", NOW, like)
+            },
+            [free(), ending(guru()), ending(pro()), free()],
+        ),
+        row(
+            "a trial that will end",
+            |payer, span| {
+                let like = Like::active("guru", span).in_status("trialing");
+                payer.subscription_is("trial_will_end", "e", NOW, like)
+            },
+            [fresh(), guru(), pro(), guru()],
+        ),
+        row(
+            "an invoice paid, of the period",
+            |payer, span| payer.invoice_paid("e", NOW, "e", "guru", span),
+            [fresh(), guru(), pro(), guru()],
+        ),
+        row(
+            "an invoice paid, of the next period",
+            |payer, _| payer.invoice_paid("e", NOW, "e", "guru", NEXT),
+            [fresh(), fresh(), fresh(), fresh()],
+        ),
+        row(
+            "an invoice paid, of an earlier period",
+            |payer, _| {
+                let before = Span("2026-01-20T00:00:00Z", "2026-02-20T00:00:00Z");
+                payer.invoice_paid("e", NOW, "e", "pro", before)
+            },
+            unchanged(),
+        ),
+        row(
+            "an invoice that could not be paid",
+            |payer, _| payer.invoice_failed("e", NOW, "guru", NEXT),
+            unchanged(),
+        ),
+        row(
+            "a payment for credits",
+            |payer, _| payer.payment_is("succeeded", "e", NOW, "p", "small"),
+            [
+                bought(free()),
+                bought(guru()),
+                bought(pro()),
+                bought(guru()),
+            ],
+        ),
+        row(
+            "a payment for credits that has failed",
+            |payer, _| payer.payment_is("payment_failed", "e", NOW, "p", "small"),
+            unchanged(),
+        ),
+        row(
+            "a customer",
+            |payer, _| payer.customer_created(NOW),
+            unchanged(),
+        ),
+        row(
+            "a refund of what is not known",
+            |payer, _| payer.refunded("e", NOW, "other", 500),
+            unchanged(),
+        ),
+        row(
+            "a refund of the plan: of pro, a guru's worth of its price",
+            |payer, _| payer.refunded("e", NOW, "period", 1_000),
+            [
+                free(),
+                standing("guru", 0, 0, 4_000, false),
+                standing("pro", 40_000, 0, 0, false),
+                standing("guru", 0, 0, 4_000, false),
+            ],
+        ),
+        row(
+            "a dispute of half of guru's price",
+            |payer, _| payer.disputed("e", NOW, "period", 500),
+            [
+                free(),
+                standing("guru", 1_000, 0, 0, false),
+                standing("pro", 45_500, 0, 0, false),
+                standing("guru", 1_000, 0, 0, false),
+            ],
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn each_event_has_its_effect_on_each_state_of_a_plan() {
+    let before = "2026-03-01T00:00:00Z";
+    each(before, async |gateway, processor, clock| {
+        let rows = table();
+        let states = [
+            ("free", PRESENT),
+            ("guru", PRESENT),
+            ("pro", PRESENT),
+            ("guru", OVER),
+        ];
+        let mut payers = Vec::new();
+        for (number, row) in rows.iter().enumerate() {
+            for (index, (plan, period)) in states.into_iter().enumerate() {
+                let payer = payer(&gateway, &format!("user{number}-{index}")).await;
+                if plan != "free" {
+                    let start = "2026-02-20T00:00:10Z";
+                    let paid = payer.invoice_paid("paid", start, "period", plan, period);
+                    processor.tell(&paid).await;
+                    spend(&gateway, &payer).await;
+                }
+                payers.push((row, index, period, payer));
+            }
+        }
+        clock.set(at(NOW));
+        for (row, index, period, payer) in payers {
+            processor.tell(&(row.event)(&payer, period)).await;
+            let found = payer.standing(gateway.app()).await;
+            let expected = Standing {
+                period_end: found.period_end.clone(),
+                ..row.expected[index].clone()
+            };
+            assert_eq!(found, expected, "{}, {}", row.name, states[index].0);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_plan_that_is_cancelled_may_be_resumed_and_else_ends_with_its_period() {
+    each(NOW, async |gateway, processor, clock| {
+        let app = gateway.app();
+        let payer = payer(&gateway, "carol").await;
+        let guru = Like::active("guru", PRESENT);
+        processor
+            .tell(&payer.subscription_is("created", "1", NOW, guru))
+            .await;
+        let cancelled =
+            payer.subscription_is("updated", "2", "2026-03-03T00:01:00Z", guru.ending());
+        processor.tell(&cancelled).await;
+        assert!(payer.standing(app).await.is_ending);
+        let resumed = payer.subscription_is("updated", "3", "2026-03-03T00:02:00Z", guru);
+        processor.tell(&resumed).await;
+        assert!(!payer.standing(app).await.is_ending);
+        let row = payer.subscription_row(app).await.expect("a subscription");
+        assert_eq!((&*row.0, &*row.1, row.3), ("active", "guru", false));
+        let cancelled =
+            payer.subscription_is("updated", "4", "2026-03-03T00:03:00Z", guru.ending());
+        processor.tell(&cancelled).await;
+        // The day after the period, which has no grace.
+        clock.set(at("2026-03-20T00:00:00Z"));
+        let standing = payer.standing(app).await;
+        assert_eq!((&*standing.plan, standing.plan_credits), ("free", 500));
+        let over = guru.in_status("canceled");
+        let over = payer.subscription_is("deleted", "5", "2026-03-20T00:00:00Z", over);
+        processor.tell(&over).await;
+        assert_eq!(payer.standing(app).await.plan, "free");
+        assert_eq!(payer.subscription_row(app).await.expect("it").0, "canceled");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_past_due_has_three_days_and_a_late_payment_renews_it() {
+    each(NOW, async |gateway, processor, clock| {
+        let app = gateway.app();
+        let payer = payer(&gateway, "dave").await;
+        let guru = Like::active("guru", PRESENT);
+        processor
+            .tell(&payer.subscription_is("created", "1", NOW, guru))
+            .await;
+        let next = Span("2026-03-20T00:00:00Z", "2026-04-20T00:00:00Z");
+        let due = Like::active("guru", next).in_status("past_due");
+        clock.set(at("2026-03-20T01:00:00Z"));
+        let failed = payer.invoice_failed("2", "2026-03-20T01:00:00Z", "guru", next);
+        processor.tell(&failed).await;
+        processor
+            .tell(&payer.subscription_is("updated", "3", "2026-03-20T01:00:01Z", due))
+            .await;
+        assert_eq!(payer.notices(app).await, ["payment_failed"]);
+        assert!(
+            payer.subscription_row(app).await.expect("it").4,
+            "it is flagged"
+        );
+        clock.set(at("2026-03-22T23:59:59Z"));
+        assert_eq!(payer.standing(app).await.plan, "guru");
+        clock.set(at("2026-03-23T00:00:00Z"));
+        assert_eq!(payer.standing(app).await.plan, "free");
+        let paid = payer.invoice_paid("4", "2026-03-25T00:00:00Z", "late", "guru", next);
+        clock.set(at("2026-03-25T00:00:00Z"));
+        processor.tell(&paid).await;
+        let standing = payer.standing(app).await;
+        assert_eq!((&*standing.plan, standing.plan_credits), ("guru", 10_000));
+        assert_eq!(standing.period_end, "2026-04-20T00:00:00Z");
+        assert!(
+            !payer.subscription_row(app).await.expect("it").4,
+            "it is not flagged"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_checkout_begins_a_period_whose_bounds_are_told_later() {
+    each(NOW, async |gateway, processor, _| {
+        let app = gateway.app();
+        let payer = payer(&gateway, "erin").await;
+        processor.tell(&payer.plan_bought("1", NOW, "guru")).await;
+        let standing = payer.standing(app).await;
+        assert_eq!((&*standing.plan, standing.plan_credits), ("guru", 10_000));
+        assert_eq!(standing.period_end, "2026-04-03T00:00:00Z");
+        spend(&gateway, &payer).await;
+        // Begun three seconds before the checkout was completed, and by the processor's calendar.
+        let told = Span("2026-03-02T23:59:57Z", "2026-04-02T23:59:57Z");
+        let guru = Like::active("guru", told);
+        for repeat in ["2", "3"] {
+            processor
+                .tell(&payer.subscription_is("updated", repeat, NOW, guru))
+                .await;
+            let standing = payer.standing(app).await;
+            assert_eq!((&*standing.plan, standing.plan_credits), ("guru", 6_000));
+            assert_eq!(standing.period_end, "2026-04-02T23:59:57Z");
+        }
+        processor
+            .tell(&payer.invoice_paid("4", NOW, "first", "guru", told))
+            .await;
+        assert_eq!(payer.standing(app).await.plan_credits, 6_000);
+        let upgraded = Like::active("pro", told);
+        processor
+            .tell(&payer.subscription_is("updated", "5", NOW, upgraded))
+            .await;
+        assert_eq!(payer.standing(app).await.plan_credits, 51_000);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_payment_credits_once_and_goes_back_in_proportion_whatever_is_told_twice() {
+    each(NOW, async |gateway, processor, _| {
+        let app = gateway.app();
+        let payer = payer(&gateway, "frank").await;
+        // Told of before the payment itself.
+        let half = payer.refunded("r1", NOW, "p", 250);
+        processor.tell(&half).await;
+        assert_eq!(processor.state_of(&half).await.0, "waiting");
+        let bought = payer.credits_bought("c", NOW, "p", "small");
+        let succeeded = payer.payment_is("succeeded", "s", NOW, "p", "small");
+        for _ in 0..2 {
+            processor.tell(&succeeded).await;
+            processor.tell(&bought).await;
+        }
+        patiently(async {
+            while payer.standing(app).await.topup != 2_500 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
+        until_state(&processor, &half, "applied").await;
+        // An earlier word about the same charge, and then all of it, once as a refund and again as a dispute.
+        processor.tell(&payer.refunded("r0", NOW, "p", 100)).await;
+        assert_eq!(payer.standing(app).await.topup, 2_500);
+        processor.tell(&payer.refunded("r2", NOW, "p", 500)).await;
+        processor.tell(&payer.disputed("d", NOW, "p", 500)).await;
+        let standing = payer.standing(app).await;
+        assert_eq!((standing.topup, standing.owed), (0, 0));
+        let payments = payer.payments(app).await;
+        let (id, kind) = (payer.payment("p"), "topup".to_owned());
+        assert_eq!(payments, [(id, kind, 5_000_000_000, 500, 500)]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_spent_already_is_owed_and_the_next_credits_pay_for_it() {
+    each(NOW, async |gateway, processor, _| {
+        let app = gateway.app();
+        let payer = payer(&gateway, "grace").await;
+        processor
+            .tell(&payer.payment_is("succeeded", "1", NOW, "p", "small"))
+            .await;
+        spend(&gateway, &payer).await;
+        processor.tell(&payer.refunded("2", NOW, "p", 500)).await;
+        let standing = payer.standing(app).await;
+        // 500 of the plan were spent first.
+        assert_eq!((standing.topup, standing.owed), (0, 3_500));
+        processor
+            .tell(&payer.payment_is("succeeded", "3", NOW, "q", "small"))
+            .await;
+        let standing = payer.standing(app).await;
+        assert_eq!((standing.topup, standing.owed), (1_500, 0));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn events_about_nobody_known_wait_for_the_link() {
+    each(NOW, async |gateway, processor, _| {
+        let app = gateway.app();
+        let payer = payer(&gateway, "heidi").await;
+        let nameless = |mut event: Value| {
+            event["data"]["object"]["metadata"] = json!({ "purpose": "topup", "tier": "small" });
+            event["data"]["object"]["client_reference_id"] = Value::Null;
+            event
+        };
+        let bought = nameless(payer.credits_bought("c", NOW, "p", "small"));
+        let stranger = Payer("nobody".to_owned());
+        let strange = stranger.payment_is("succeeded", "s", NOW, "p", "small");
+        for waiting in [&bought, &strange] {
+            processor.tell(waiting).await;
+            let (state, why) = processor.state_of(waiting).await;
+            assert_eq!(
+                (&*state, &*why),
+                ("waiting", "it is not known whom it is about")
+            );
+        }
+        processor.tell(&payer.customer_created(NOW)).await;
+        until_state(&processor, &bought, "applied").await;
+        assert_eq!(payer.standing(app).await.topup, 5_000);
+        assert_eq!(processor.state_of(&strange).await.0, "waiting");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn unknown_events_are_kept_and_others_that_are_not_weirs_do_nothing() {
+    each(NOW, async |gateway, processor, _| {
+        let payer = payer(&gateway, "ivan").await;
+        let price = event(
+            "evt_price",
+            "price.updated",
+            NOW,
+            &json!({ "id": "price_1" }),
+        );
+        processor.tell(&price).await;
+        processor.tell(&price).await;
+        let ignored = ("ignored".to_owned(), "unknown type".to_owned());
+        assert_eq!(processor.state_of(&price).await, ignored);
+        let mut other = payer.payment_is("succeeded", "o", NOW, "p", "small");
+        other["data"]["object"]["metadata"] = json!({ "user_id": payer.0 });
+        processor.tell(&other).await;
+        assert_eq!(processor.state_of(&other).await.0, "ignored");
+        let mut unpaid = payer.credits_bought("u", NOW, "q", "small");
+        unpaid["data"]["object"]["payment_status"] = json!("unpaid");
+        processor.tell(&unpaid).await;
+        assert_eq!(payer.standing(gateway.app()).await.topup, 0);
+        // Its payment comes later.
+        processor
+            .tell(&payer.payment_is("succeeded", "l", NOW, "q", "small"))
+            .await;
+        assert_eq!(payer.standing(gateway.app()).await.topup, 5_000);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_applied_is_tried_again_and_holds_up_nothing() {
+    each(NOW, async |gateway, processor, clock| {
+        let app = gateway.app();
+        let payer = payer(&gateway, "judy").await;
+        let poison = payer.payment_is("succeeded", "bad", NOW, "p", "huge");
+        processor.tell(&poison).await;
+        let (state, why) = processor.state_of(&poison).await;
+        assert_eq!((&*state, &*why), ("failed", "there is no tier \"huge\""));
+        processor
+            .tell(&payer.payment_is("succeeded", "good", NOW, "q", "small"))
+            .await;
+        assert_eq!(payer.standing(app).await.topup, 5_000);
+        let attempts = async || -> i64 {
+            sqlx::query_scalar("SELECT attempts FROM payment_events WHERE state = 'failed'")
+                .fetch_one(app.database.reader())
+                .await
+                .expect("the database answers")
+        };
+        assert_eq!(attempts().await, 1);
+        for attempt in 2..5 {
+            clock.advance(Duration::from_secs(1 << (attempt - 2)));
+            patiently(async {
+                while attempts().await != attempt {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            })
+            .await;
+        }
+    })
+    .await;
+}
+
+/// A little of the row L8 of `cargo torture`.
+async fn shuffle(gateway: &Gateway, nodes: &[Processor], clock: &ManualClock, seed: u64) {
+    let app = gateway.app();
+    let reference = payer(gateway, "reference").await;
+    for event in reference.story() {
+        nodes[0].tell(&event).await;
+    }
+    assert!(reference.until_applied(&nodes[0], clock).await);
+    let expected = Standing {
+        plan: "pro".to_owned(),
+        plan_credits: 50_000,
+        topup: 13_750,
+        owed: 0,
+        is_ending: true,
+        period_end: "2026-04-20T00:00:00Z".to_owned(),
+    };
+    assert_eq!(reference.standing(app).await, expected);
+    let kinds = ["payment_failed", "payment_failed", "trial_ending"];
+    assert_eq!(reference.notices(app).await, kinds);
+    let reference = reference.outcome(app).await;
+    let mut random = Random::new(seed);
+    for round in 0..3 {
+        let payer = payer(gateway, &format!("shuffled{round}")).await;
+        payer.tell_shuffled(nodes, &mut random).await;
+        assert!(payer.until_applied(&nodes[0], clock).await);
+        assert_eq!(
+            payer.outcome(app).await,
+            reference,
+            "seed {seed}, round {round}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_come_to_the_same_in_any_order_however_often_they_come() {
+    let clock = ManualClock::at(at(AFTER_THE_STORY));
+    let gateway = Gateway::builder().clock(&clock).start().await;
+    let nodes = [Processor::new(gateway.stranger(), gateway.app())];
+    shuffle(&gateway, &nodes, &clock, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_nodes_apply_events_as_one_does() {
+    let clock = ManualClock::at(at(AFTER_THE_STORY));
+    let url = Postgres::shared().create_database().await;
+    let on_it = || Gateway::builder().clock(&clock).postgres(&url);
+    let first = on_it().start().await;
+    let second = on_it().sharing_secrets_of(&first).start().await;
+    let nodes = [&first, &second].map(|node| Processor::new(node.stranger(), node.app()));
+    shuffle(&first, &nodes, &clock, 2).await;
+}
+
+#[tokio::test]
+async fn operators_see_events_and_have_them_tried_again() {
+    each(NOW, async |gateway, processor, clock| {
+        let app = gateway.app();
+        let payer = payer(&gateway, "kim").await;
+        let admin = gateway.admin("root").await;
+        let waiting = payer.refunded("w", NOW, "p", 500);
+        let strange = event(
+            "evt_price",
+            "price.updated",
+            NOW,
+            &json!({ "id": "price_1" }),
+        );
+        let failed = payer.payment_is("succeeded", "f", NOW, "q", "huge");
+        let applied = payer.payment_is("succeeded", "a", NOW, "r", "small");
+        // Each at its own moment.
+        for event in [
+            &payer.customer_created(NOW),
+            &waiting,
+            &strange,
+            &failed,
+            &applied,
+        ] {
+            processor.tell(event).await;
+            clock.advance(Duration::from_millis(10));
+        }
+        let path = "/admin/payments/events";
+        let list = async |query: &str| admin.get(&format!("{path}{query}")).await.json();
+        let ids = |list: &Value| -> Vec<String> {
+            let events = list["events"].as_array().expect("a list");
+            let id = |event: &Value| event["event_id"].as_str().expect("an id").to_owned();
+            events.iter().map(id).collect()
+        };
+        let id = |event: &Value| event["id"].as_str().expect("an id").to_owned();
+        let all = list("").await;
+        let expected = [&applied, &failed, &strange, &waiting].map(id);
+        assert_eq!(ids(&all)[..4], expected);
+        assert_eq!((ids(&all).len(), &all["next"]), (5, &Value::Null));
+        for (state, event) in [
+            ("failed", &failed),
+            ("ignored", &strange),
+            ("waiting", &waiting),
+        ] {
+            assert_eq!(
+                ids(&list(&format!("?state={state}")).await),
+                [id(event)],
+                "{state}"
+            );
+        }
+        let first = list("?limit=3&user_id=kim").await;
+        let next = first["next"].as_str().expect("more");
+        let rest = list(&format!("?limit=3&user_id=kim&before={next}")).await;
+        let mine = [ids(&first), ids(&rest)].concat();
+        assert_eq!(mine.len(), 4);
+        assert!(!mine.contains(&id(&strange)));
+        let item = &all["events"][0];
+        assert_eq!(
+            (
+                &item["type"],
+                &item["state"],
+                &item["outcome"],
+                &item["user_id"]
+            ),
+            (
+                &json!("payment_intent.succeeded"),
+                &json!("applied"),
+                &json!("5000 credits"),
+                &json!("kim")
+            )
+        );
+        assert_eq!(all["events"][1]["error"], "there is no tier \"huge\"");
+        admin
+            .get(&format!("{path}?state=odd"))
+            .await
+            .error(400, "INVALID_REQUEST");
+        admin
+            .get(&format!("{path}?before=odd"))
+            .await
+            .error(400, "INVALID_REQUEST");
+
+        let retry = async |event: &Value| {
+            let retry = format!("{path}/{}/retry", id(event));
+            admin.post(&retry, &json!({})).await
+        };
+        for event in [&failed, &applied] {
+            let retried = retry(event).await;
+            assert_eq!(retried.status, 200, "{}", retried.text());
+        }
+        until_state(&processor, &applied, "applied").await;
+        until_state(&processor, &failed, "failed").await;
+        assert_eq!(
+            payer.standing(app).await.topup,
+            5_000,
+            "it has credited once"
+        );
+        retry(&strange).await.error(409, "NOT_POSSIBLE");
+        let unknown = format!("{path}/evt_none/retry");
+        admin
+            .post(&unknown, &json!({}))
+            .await
+            .error(404, "NOT_FOUND");
+        let audited = admin
+            .get("/admin/audit?kind=payment_event.retried")
+            .await
+            .json();
+        assert_eq!(audited["events"].as_array().expect("a list").len(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn operators_put_credits_right_and_statements_say_why() {
+    each(NOW, async |gateway, processor, _| {
+        let admin = gateway.admin("root").await;
+        let alice = Payer(USER.to_owned());
+        let path = format!("/admin/users/{USER}/adjust");
+        let give = json!({ "credits": 12.5, "reason": "the outage of 2 March", "id": "t-1" });
+        for _ in 0..2 {
+            let given = admin.post(&path, &give).await.json();
+            assert_eq!(given["account"]["topup_balance"], 12.5);
+        }
+        let other = json!({ "credits": 13, "reason": "the outage of 2 March", "id": "t-1" });
+        admin.post(&path, &other).await.error(409, "ID_REUSED");
+        let take =
+            |credits: Value| json!({ "credits": credits, "reason": "twice", "pool": "plan" });
+        let taken = admin.post(&path, &take(json!(-100))).await.json();
+        assert_eq!(taken["account"]["plan_credits_remaining"], 400);
+        admin
+            .post(&path, &take(json!(-400.000_001)))
+            .await
+            .error(409, "NOT_POSSIBLE");
+        for (body, field) in [
+            (take(json!(0)), "credits"),
+            (take(json!("1")), "credits"),
+            (take(json!(1.000_000_1)), "credits"),
+            (json!({ "credits": 1 }), ""),
+            (json!({ "credits": 1, "reason": "" }), "reason"),
+            (json!({ "credits": 1, "reason": "x", "id": "a\nb" }), "id"),
+            (
+                json!({ "credits": 1, "reason": "x", "pool": "other" }),
+                "pool",
+            ),
+        ] {
+            let refused = admin.post(&path, &body).await.error(400, "INVALID_REQUEST");
+            assert_eq!(
+                refused["param"].as_str().unwrap_or_default(),
+                field,
+                "{body}"
+            );
+        }
+        // Credits that are owed, and what of it the next ones pay.
+        processor
+            .tell(&alice.payment_is("succeeded", "1", NOW, "p", "small"))
+            .await;
+        spend(&gateway, &alice).await;
+        processor.tell(&alice.refunded("2", NOW, "p", 500)).await;
+        let owed = admin.get(&format!("/admin/users/{USER}")).await.json();
+        assert_eq!(owed["account"]["owed_credits"], 3_587.5);
+        processor
+            .tell(&alice.payment_is("succeeded", "3", NOW, "q", "small"))
+            .await;
+        let statement = gateway.client().get("/billing/transactions").await.json();
+        let lines = statement["transactions"].as_array().expect("a list");
+        let kinds: Vec<_> = lines
+            .iter()
+            .map(|line| line["kind"].as_str().expect("a kind"))
+            .collect();
+        let expected = [
+            "owed_collected",
+            "top_up",
+            "refund",
+            "settlement",
+            "top_up",
+            "adjustment",
+            "grant",
+            "adjustment",
+        ];
+        assert_eq!(kinds, expected);
+        assert_eq!(
+            (&lines[0]["owed_credits"], &lines[0]["topup_credits"]),
+            (&json!(-3_587.5), &json!(-3_587.5))
+        );
+        assert_eq!(lines[2]["owed_credits"], 3_587.5);
+        assert_eq!(lines[5]["reason"], "twice");
+        assert_eq!(
+            (&lines[7]["reason"], &lines[7]["reference"]),
+            (&give["reason"], &json!("adjust:t-1"))
+        );
+        let audited = admin.get("/admin/audit?kind=user.adjusted").await.json();
+        let audited = audited["events"].as_array().expect("a list");
+        let counts = audited.iter().filter_map(|event| event["count"].as_i64());
+        assert_eq!(counts.sum::<i64>(), 3);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_processors_own_library_signs_what_weir_takes_and_takes_what_weir_signs() {
+    let gateway = Gateway::builder().credits(0).start().await;
+    let processor = Processor::new(gateway.stranger(), gateway.app());
+    let alice = Payer(USER.to_owned());
+    let body = alice
+        .payment_is("succeeded", "1", NOW, "p", "small")
+        .to_string();
+    let header = processor.signature(&body);
+    let url = format!("http://{}{WEBHOOK}", gateway.address());
+    let secrets = &gateway.app().payments.webhook_secrets;
+    let arguments = [&*url, secrets[0].expose(), &body, &header];
+    sdk::run("payment_signature.py", &arguments).await;
+    assert_eq!(alice.standing(gateway.app()).await.topup, 5_000);
+}
+
+#[tokio::test]
+async fn what_users_are_to_be_told_is_delivered_signed_and_kept_for_them() {
+    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("secret");
+    std::fs::write(&file, secret).expect("the folder can be written");
+    let receiver = Upstream::start().await;
+    receiver
+        .will(Reply::error(500, "no"))
+        .always(Reply::json(200, &json!({})));
+    let tables = format!(
+        "[payments]\nnotice_url = \"{}/notices\"\nnotice_secret = {{ file = {file:?} }}\n",
+        receiver.base_url()
+    );
+    let builder = |builder: Builder| builder.credits(0).tables(&tables);
+    let clock = ManualClock::at(at(NOW));
+    let gateway = builder(Gateway::builder().clock(&clock)).start().await;
+    let processor = Processor::new(gateway.stranger(), gateway.app());
+    let alice = Payer(USER.to_owned());
+    let failed = alice.payment_is("payment_failed", "1", NOW, "p", "small");
+    processor.tell(&failed).await;
+    let first = receiver.next_request().await;
+    patiently(async {
+        while receiver.count() < 2 {
+            clock.advance(Duration::from_millis(100));
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    let second = receiver.next_request().await;
+    let id = second.header("webhook-id").expect("it is named");
+    assert_eq!(first.header("webhook-id"), Some(id));
+    let seconds = second.header("webhook-timestamp").expect("it is dated");
+    let seconds = seconds.parse().expect("a number");
+    let signed = webhook::headers(&Secret::new(secret.to_owned()), id, seconds, &second.body);
+    let signed = signed.expect("it can be signed");
+    let signature = signed["webhook-signature"].to_str().expect("ASCII");
+    assert_eq!(second.header("webhook-signature"), Some(signature));
+    let told = second.json();
+    assert_eq!(
+        (
+            &told["type"],
+            &told["data"]["user_id"],
+            &told["data"]["error"]
+        ),
+        (
+            &json!("payment_failed"),
+            &json!(USER),
+            &json!("insufficient_funds")
+        )
+    );
+    // Once for each payment.
+    processor
+        .tell(&alice.payment_is("payment_failed", "2", NOW, "p", "small"))
+        .await;
+    clock.advance(Duration::from_secs(10));
+    processor
+        .tell(&alice.payment_is("payment_failed", "3", NOW, "q", "small"))
+        .await;
+    let client = gateway.client();
+    let list = async |query: &str| client.get(&format!("/billing/notices{query}")).await.json();
+    let all = list("").await;
+    let notices = all["notices"].as_array().expect("a list");
+    assert_eq!((notices.len(), &all["next"]), (2, &Value::Null));
+    assert_eq!(notices[1]["data"]["payment_id"], json!(alice.payment("p")));
+    let part = list("?limit=1").await;
+    let next = part["next"].as_str().expect("more");
+    let rest = list(&format!("?limit=1&before={next}")).await;
+    assert_eq!(rest["notices"][0], notices[1]);
+    let strange = gateway
+        .web("mallory")
+        .get(&format!("/billing/notices?before={next}"))
+        .await;
+    strange.error(400, "INVALID_REQUEST");
+    assert_eq!(
+        gateway.web("mallory").get("/billing/notices").await.json()["notices"],
+        json!([])
+    );
+}

@@ -10,12 +10,14 @@ use tests::ledger::random::Random;
 use tests::ledger::{Served, create_users, serve};
 use tests::payments::AFTER_THE_STORY;
 use tests::payments::{Like, Payer, Processor, Span, Standing, WEBHOOK, event};
-use tests::stores::Postgres;
+use tests::stores::{Durability, Postgres};
 use tests::{Answer, Gateway, Reply, Upstream};
 use weir_egress::webhook;
+use weir_ledger::{AccountId, Credits};
 use weir_storage::clock::{ManualClock, Millis};
 use weir_storage::secrets::Secret;
 
+use crate::cli::{run, text};
 use crate::sdk;
 
 /// The moment at which these tests begin.
@@ -1001,4 +1003,118 @@ async fn what_users_are_to_be_told_is_delivered_signed_and_kept_for_them() {
         gateway.web("mallory").get("/billing/notices").await.json()["notices"],
         json!([])
     );
+}
+
+#[tokio::test]
+async fn commands_show_events_and_put_credits_right() {
+    let clock = ManualClock::at(at(NOW));
+    let gateway = Gateway::builder().clock(&clock).credits(0).start().await;
+    let processor = Processor::new(gateway.stranger(), gateway.app());
+    let alice = Payer(USER.to_owned());
+    let applied = alice.payment_is("succeeded", "a", NOW, "p", "small");
+    let failed = alice.payment_is("succeeded", "f", NOW, "q", "huge");
+    for event in [&applied, &failed] {
+        processor.tell(event).await;
+        clock.advance(Duration::from_millis(10));
+    }
+    // No gateway runs there any more: the commands work on its database.
+    drop(processor);
+    let folder = gateway.stop().await;
+    std::fs::write(folder.path().join("weir.toml"), "data_dir = \"data\"\n").expect("a file");
+    let weir = |arguments: &[&str]| {
+        let output = run(folder.path(), arguments);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let listed = weir(&["payments", "events"]);
+    let lines: Vec<_> = listed.lines().collect();
+    assert!(lines[0].starts_with("EVENT"), "{listed}");
+    assert!(
+        lines[1].starts_with("evt_alice_f") && lines[1].ends_with("there is no tier \"huge\""),
+        "{listed}"
+    );
+    assert!(
+        lines[2].starts_with("evt_alice_a") && lines[2].ends_with("5000 credits"),
+        "{listed}"
+    );
+    let json = weir(&["payments", "events", "--state", "failed", "--json"]);
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["events"][0]["event_id"], failed["id"]);
+    assert_eq!(json["events"].as_array().expect("a list").len(), 1);
+    let retried = weir(&["payments", "retry", "evt_alice_f"]);
+    assert!(
+        retried.starts_with("evt_alice_f is to be applied"),
+        "{retried}"
+    );
+    let refused = run(folder.path(), &["payments", "retry", "evt_none"]);
+    assert!(
+        text(&refused.stderr).contains("evt_none"),
+        "{}",
+        text(&refused.stderr)
+    );
+
+    let adjust = [
+        "user",
+        "adjust",
+        "--user",
+        USER,
+        "--reason",
+        "twice",
+        "--credits",
+    ];
+    let taken = weir(&[&adjust[..], &["-1.5"]].concat());
+    assert_eq!(taken, "alice has 1.5 credits less.\n");
+    let given = weir(&[&adjust[..], &["2", "--plan"]].concat());
+    assert_eq!(given, "alice has 2 credits more.\n");
+    let too_many = run(folder.path(), &[&adjust[..], &["-5000"]].concat());
+    assert!(!too_many.status.success());
+    let shown = weir(&["user", "show", "--user", USER, "--json"]);
+    let shown: Value = serde_json::from_str(&shown).expect("JSON");
+    assert_eq!(
+        (
+            &shown["account"]["topup_balance"],
+            &shown["account"]["owed_credits"]
+        ),
+        (&json!(4_998.5), &json!(0))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_is_applied_when_the_database_is_back() {
+    let postgres = Postgres::start(Durability::Fast);
+    let url = postgres.create_database().await;
+    let gateway = Gateway::builder().postgres(&url).credits(0).impatient();
+    let gateway = gateway.start().await;
+    let app = gateway.app();
+    let processor = Processor::new(gateway.stranger(), app);
+    let payer = payer(&gateway, "leo").await;
+    // Somebody has the turn, so that the event waits, and then the database is gone.
+    let turn = "INSERT INTO payment_turns (user_id, holder, until) VALUES ('leo', 'gone', $1)";
+    let until = app.ledger.now().0 + 3_000;
+    let taken = sqlx::query(turn).bind(until).execute(app.database.writer());
+    taken.await.expect("the database answers");
+    let kept = payer.payment_is("succeeded", "1", NOW, "p", "small");
+    processor.hand_in(&kept).await;
+    assert_eq!(payer.standing(app).await.topup, 0);
+    postgres.kill();
+    // What cannot be kept is not acknowledged; the processor sends it again.
+    let lost = payer.payment_is("succeeded", "2", NOW, "q", "small");
+    processor.send(&lost).await.error(503, "STORE_UNAVAILABLE");
+    postgres.restart();
+    patiently(async {
+        while processor.send(&lost).await.status != 200 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        loop {
+            let account = app.ledger.find_account(&AccountId("leo".to_owned())).await;
+            let bought = account.ok().flatten().map(|account| account.balance.top_up);
+            if bought == Some(Credits::whole(10_000)) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .await;
+    until_state(&processor, &kept, "applied").await;
+    until_state(&processor, &lost, "applied").await;
 }

@@ -1,7 +1,9 @@
 //! L8: the payment processor's events, several times each, in any order, many at once, to one node and to two.
 
+use std::pin::pin;
 use std::time::Instant;
 
+use futures_util::{StreamExt as _, stream};
 use tests::Gateway;
 use tests::gateway::at;
 use tests::ledger::create_users;
@@ -13,6 +15,9 @@ use weir_storage::clock::ManualClock;
 const SHUFFLES: u32 = 1_000;
 
 const SEED: u64 = 8;
+
+/// Users whose events are sent at the same time.
+const TOGETHER: usize = 4;
 
 pub(crate) fn run() -> bool {
     let runtime = crate::runtime(4);
@@ -53,15 +58,17 @@ async fn shuffle(name: &str, gateways: &[Gateway], clock: &ManualClock) -> bool 
         story.len()
     );
     let (began, shuffles) = (Instant::now(), crate::rounds(SHUFFLES));
-    let mut random = Random::new(SEED);
-    let (mut other, mut unapplied) = (0, 0);
-    for round in 0..shuffles {
+    let shuffled = stream::iter(0..shuffles).map(async |round| {
         let payer = make(format!("shuffled{round}")).await;
+        let mut random = Random::new(SEED + u64::from(round));
         payer.tell_shuffled(&nodes, &mut random).await;
-        if !payer.until_applied(&nodes[0], clock).await {
-            unapplied += 1;
-        }
-        let outcome = payer.outcome(app).await;
+        let is_applied = payer.until_applied(&nodes[0], clock).await;
+        (round, is_applied, payer.outcome(app).await)
+    });
+    let mut shuffled = pin!(shuffled.buffer_unordered(TOGETHER));
+    let (mut other, mut unapplied) = (0, 0);
+    while let Some((round, is_applied, outcome)) = shuffled.next().await {
+        unapplied += usize::from(!is_applied);
         if outcome != expected {
             other += 1;
             eprintln!("L8: {name}: shuffle {round} of seed {SEED} comes to {outcome}");

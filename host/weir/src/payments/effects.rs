@@ -161,8 +161,15 @@ impl Turn<'_> {
         if linked.as_deref() != Some(user_id) {
             return Ok(Applied::Ignored("the user is another customer already"));
         }
-        kept::wake_customer(database, customer, self.now()).await?;
+        self.wake_customer(customer).await?;
         Ok(Applied::Done(format!("{customer} is {user_id}")))
+    }
+
+    /// Has applied what waited until this customer is somebody.
+    async fn wake_customer(&self, customer: &str) -> Result<(), EffectError> {
+        kept::wake_customer(&self.app.database, customer, self.now()).await?;
+        self.app.payments.arrivals.tell_come();
+        Ok(())
     }
 
     async fn checkout(
@@ -173,7 +180,7 @@ impl Turn<'_> {
         if let Some(customer) = &event.customer {
             let database = &self.app.database;
             if store::link(database, &self.account.0, customer, self.now()).await? {
-                kept::wake_customer(database, customer, self.now()).await?;
+                self.wake_customer(customer).await?;
             }
         }
         if !checkout.is_paid {
@@ -362,6 +369,7 @@ impl Turn<'_> {
         let database = &self.app.database;
         store::put_payment(database, payment).await?;
         kept::wake_subject(database, &payment.id, self.now()).await?;
+        self.app.payments.arrivals.tell_come();
         Ok(())
     }
 

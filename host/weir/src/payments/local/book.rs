@@ -57,6 +57,8 @@ pub(super) struct Session {
     pub success_url: String,
     pub cancel_url: String,
     pub status: SessionStatus,
+    /// Whether somebody has tried to pay on it in vain.
+    pub is_declined: bool,
     /// The payment that is tried on it, each time the same one.
     pub payment_id: String,
     /// The idempotency key under which it was asked for.

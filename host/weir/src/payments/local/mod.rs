@@ -154,6 +154,7 @@ impl Local {
                 success_url: order.success_url.replace("{CHECKOUT_SESSION_ID}", &id),
                 cancel_url: order.cancel_url.clone(),
                 status: SessionStatus::Open,
+                is_declined: false,
                 payment_id: format!("pi_local_{}", ids::answer_id()),
                 key: key.to_owned(),
             };
@@ -170,7 +171,7 @@ impl Local {
 
     /// What has become of such a page.
     pub async fn checkout_state(&self, session_id: &str) -> Result<SessionState, ProcessorError> {
-        let (_, _, session) = self.session(session_id).await?.ok_or_else(unknown)?;
+        let session = self.session(session_id).await?.ok_or_else(unknown)?;
         Ok(match session.status(self.books.now()) {
             SessionStatus::Open => SessionState::Open,
             SessionStatus::Complete => SessionState::Complete,
@@ -258,19 +259,13 @@ impl Local {
         Ok(book.charges.get(charge_id).map(Charged::intent))
     }
 
-    /// A page to pay on, with its customer and what else is known of them.
-    async fn session(
-        &self,
-        session_id: &str,
-    ) -> Result<Option<(String, Book, Session)>, ProcessorError> {
+    /// A page to pay on.
+    async fn session(&self, session_id: &str) -> Result<Option<Session>, ProcessorError> {
         let Some(customer_id) = customer_of(SESSION, session_id) else {
             return Ok(None);
         };
         let book = self.books.find(&customer_id).await?;
-        Ok(book.and_then(|book| {
-            let session = book.sessions.get(session_id)?.clone();
-            Some((customer_id, book, session))
-        }))
+        Ok(book.and_then(|mut book| book.sessions.remove(session_id)))
     }
 
     /// What is known of the customer of a page to manage a plan on, and where who leaves it is sent.
@@ -398,6 +393,7 @@ fn settle(
     }
     if payment == Payment::Declined {
         book.card = Some(Card::Declined);
+        session.is_declined = true;
         events.push(events::page_payment(party, session, false, now));
         return events;
     }

@@ -8,7 +8,7 @@ use url::Url;
 use weir_ledger::Plan;
 use weir_storage::clock::Millis;
 
-use super::book::{Book, Card, Session, SessionStatus};
+use super::book::{Book, Session, SessionStatus};
 use crate::payments::offers::{Item, Tier, thousands};
 use crate::payments::settings::PaymentSettings;
 
@@ -18,7 +18,7 @@ pub(super) const STYLE: &str = include_str!("style.css");
 const REFERRER_POLICY: HeaderName = HeaderName::from_static("referrer-policy");
 
 /// The page to pay on.
-pub(super) fn checkout(id: &str, session: &Session, book: &Book, now: Millis) -> Response {
+pub(super) fn checkout(id: &str, session: &Session, now: Millis) -> Response {
     let item = item(session);
     let title = item.map_or_else(|| session.item.clone(), Item::title);
     let price = dollars(session.price_cents);
@@ -30,7 +30,7 @@ pub(super) fn checkout(id: &str, session: &Session, book: &Book, now: Millis) ->
             "",
             match bonus(tier) {
                 0 => "They stay until you use them".to_owned(),
-                percent => format!("{percent}% of them a bonus; they stay until you use them"),
+                percent => format!("With a bonus of {percent}%; they stay until you use them"),
             },
         ),
         None => ("", String::new()),
@@ -42,7 +42,7 @@ pub(super) fn checkout(id: &str, session: &Session, book: &Book, now: Millis) ->
     );
     match session.status(now) {
         SessionStatus::Open => {
-            if book.card == Some(Card::Declined) {
+            if session.is_declined {
                 body.push_str(
                     "<p class=\"notice bad\" role=\"alert\">Your card was declined. Nothing was charged; \
                      try another one.</p>",
@@ -118,7 +118,7 @@ pub(super) fn portal(
                 if let Some(offer) = offer.filter(|_| other != plan) {
                     let price = dollars(offer.price_cents);
                     let title = Item::Plan(other).title();
-                    let label = format!("Switch to the {title}, {price} a month");
+                    let label = format!("Switch to the {title}, {price}");
                     form(&mut body, "portal", id, other.name(), "main", &label);
                 }
             }

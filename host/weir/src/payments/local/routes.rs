@@ -29,8 +29,8 @@ pub async fn show_checkout(
 ) -> Result<Response, ApiError> {
     let local = local(&app)?;
     let found = local.session(&id).await.map_err(failed)?;
-    let (_, book, session) = found.ok_or_else(not_found)?;
-    Ok(pages::checkout(&id, &session, &book, local.books.now()))
+    let session = found.ok_or_else(not_found)?;
+    Ok(pages::checkout(&id, &session, local.books.now()))
 }
 
 /// `POST /dev/payments/checkout/{session_id}/{act}`: somebody pays there, with a good card or one that is declined, or
@@ -41,7 +41,7 @@ pub async fn act_on_checkout(
 ) -> Result<Response, ApiError> {
     let local = local(&app)?;
     let found = local.session(&id).await.map_err(failed)?;
-    let (_, _, session) = found.ok_or_else(not_found)?;
+    let session = found.ok_or_else(not_found)?;
     let payment = match act.as_str() {
         "pay" => Payment::Good,
         "decline" => Payment::Declined,
@@ -49,11 +49,8 @@ pub async fn act_on_checkout(
         _ => return Err(not_found()),
     };
     local.pay(&id, payment).await.map_err(failed)?;
-    let (_, _, session) = local
-        .session(&id)
-        .await
-        .map_err(failed)?
-        .ok_or_else(not_found)?;
+    let found = local.session(&id).await.map_err(failed)?;
+    let session = found.ok_or_else(not_found)?;
     match session.status {
         super::SessionStatus::Complete => go_to(&session.success_url),
         // It says there why it is not paid.

@@ -89,6 +89,140 @@ fn path_of(gateway: &Gateway, answer: &Answer) -> String {
     }
 }
 
+async fn balances(client: &Client) -> (Value, Value, Value) {
+    client.post("/billing/sync-balance", &json!({})).await;
+    let summary = client.get("/usage/me").await.json();
+    let of = |name: &str| summary[name].clone();
+    (
+        of("plan"),
+        of("plan_credits_remaining"),
+        of("topup_balance"),
+    )
+}
+
+/// The types of the events that weir was told about a user, in the order in which they came.
+async fn told(gateway: &Gateway) -> Vec<String> {
+    sqlx::query_scalar("SELECT type FROM payment_events ORDER BY received_at, id")
+        .fetch_all(gateway.app().database.reader())
+        .await
+        .expect("the database answers")
+}
+
+#[tokio::test]
+async fn a_plan_is_bought_from_its_checkout_url_and_managed_in_the_portal() {
+    each(async |gateway, _| {
+        let alice = gateway.web("alice");
+        let page = ask(&gateway, &alice, "checkout", json!({ "plan": "guru" })).await;
+        let html = show(&gateway, &page).await;
+        for text in [
+            "Guru plan",
+            "$10.00",
+            "10,000 credits",
+            "viewport",
+            "Development",
+        ] {
+            assert!(html.contains(text), "{text} in {html}");
+        }
+        assert_eq!(press(&gateway, &page, "pay").await, "/dev/payments/paid");
+        let guru = (json!("guru"), json!(10_000), json!(0));
+        assert_eq!(balances(&alice).await, guru);
+        let first = [
+            "customer.created",
+            "checkout.session.completed",
+            "customer.subscription.created",
+            "invoice.paid",
+        ];
+        assert_eq!(told(&gateway).await, first);
+        let open = "SELECT CAST(COUNT(*) AS BIGINT) FROM payment_checkouts WHERE closed_at IS NULL";
+        let open: i64 = sqlx::query_scalar(open)
+            .fetch_one(gateway.app().database.reader())
+            .await
+            .expect("the database answers");
+        assert_eq!(open, 0);
+        // Whoever presses it again has paid already.
+        let again = post(&gateway, &format!("{page}/pay")).await;
+        assert_eq!(path_of(&gateway, &again), "/dev/payments/paid");
+        assert_eq!(told(&gateway).await, first);
+        assert!(show(&gateway, &page).await.contains("This is paid"));
+        let answer = alice
+            .post("/billing/checkout", &json!({ "plan": "pro" }))
+            .await;
+        answer.error(409, "ALREADY_SUBSCRIBED");
+
+        let portal = ask(&gateway, &alice, "portal", json!({})).await;
+        let html = show(&gateway, &portal).await;
+        assert!(
+            html.contains("Guru plan") && html.contains("Renews on 2026-02-28"),
+            "{html}"
+        );
+        assert_eq!(press(&gateway, &portal, "pro").await, portal);
+        assert_eq!(
+            balances(&alice).await,
+            (json!("pro"), json!(55_000), json!(0))
+        );
+        press(&gateway, &portal, "cancel").await;
+        let html = show(&gateway, &portal).await;
+        assert!(html.contains("it ends on 2026-02-28"), "{html}");
+        press(&gateway, &portal, "resume").await;
+        assert!(show(&gateway, &portal).await.contains("Renews on"));
+        press(&gateway, &portal, "end").await;
+        assert!(show(&gateway, &portal).await.contains("No plan"));
+        // Nothing is left to press, and pressing changes nothing.
+        let events = told(&gateway).await;
+        assert_eq!(events.len(), first.len() + 4);
+        post(&gateway, &format!("{portal}/guru")).await;
+        assert_eq!(told(&gateway).await, events);
+        // It was paid for until its end.
+        assert_eq!(balances(&alice).await.0, json!("pro"));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn credits_are_bought_and_a_card_that_fails_buys_nothing() {
+    each(async |gateway, clock| {
+        let alice = gateway.web("alice");
+        let before = (json!("free"), json!(500), json!(0));
+        let page = ask(&gateway, &alice, "topup", json!({ "tier": "medium" })).await;
+        assert!(show(&gateway, &page).await.contains("27,500 credits"));
+        assert_eq!(
+            press(&gateway, &page, "cancel").await,
+            "/dev/payments/cancelled"
+        );
+        assert_eq!(balances(&alice).await, before);
+        assert_eq!(press(&gateway, &page, "decline").await, page);
+        assert!(
+            show(&gateway, &page)
+                .await
+                .contains("Your card was declined")
+        );
+        assert_eq!(balances(&alice).await, before);
+        assert_eq!(press(&gateway, &page, "pay").await, "/dev/payments/paid");
+        let after = (json!("free"), json!(500), json!(27_500));
+        assert_eq!(balances(&alice).await, after);
+        let events = [
+            "customer.created",
+            "payment_intent.payment_failed",
+            "checkout.session.completed",
+            "payment_intent.succeeded",
+        ];
+        assert_eq!(told(&gateway).await, events);
+
+        // Another one is another page; one that nobody pays on lapses.
+        let next = ask(&gateway, &alice, "topup", json!({ "tier": "medium" })).await;
+        assert_ne!(next, page);
+        clock.advance(std::time::Duration::from_secs(24 * 3_600));
+        assert!(show(&gateway, &next).await.contains("has lapsed"));
+        assert_eq!(
+            path_of(&gateway, &post(&gateway, &format!("{next}/pay")).await),
+            next
+        );
+        // Her tokens are over by then, too.
+        assert_eq!(balances(&gateway.web("alice")).await, after);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn users_are_sent_to_the_apps_own_pages() {
     let pages = "[payments]\nsuccess_url = \"http://localhost:3000/ok?session={CHECKOUT_SESSION_ID}&\\\"><b>\"\n\

@@ -110,7 +110,15 @@ pub async fn apply(turn: &Turn<'_>, event: &PaymentEvent) -> Result<Applied, Eff
     let applied = match &event.about {
         About::Unknown => return Ok(Applied::Ignored("unknown type")),
         About::Customer => return turn.link(event).await,
-        About::Checkout(checkout) => turn.checkout(event, checkout).await,
+        About::Checkout(checkout) => {
+            let applied = turn.checkout(event, checkout).await;
+            if applied.is_ok() && checkout.is_paid {
+                // Who wants more is sent to another page.
+                let store = &turn.app.payments.store;
+                store.close_checkout(&checkout.session, turn.now()).await?;
+            }
+            applied
+        }
         About::Subscription(news) => {
             let plans = turn.plans();
             require_plan(&plans, &news.plan)?;

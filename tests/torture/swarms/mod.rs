@@ -47,10 +47,6 @@ pub(crate) struct Ground<'r> {
     database: Database,
     /// What is wrong, and with which swarm.
     faults: Vec<String>,
-    /// Whether the API is killed, too: what a model has said is charged and then kept, and may be lost between the two.
-    loses_answers: bool,
-    /// Swarms that ended early for it.
-    lost: usize,
 }
 
 /// A swarm that was asked for.
@@ -124,8 +120,6 @@ impl<'r> Ground<'r> {
             client,
             database,
             faults: Vec::new(),
-            loses_answers: postgres.is_none(),
-            lost: 0,
         }
     }
 
@@ -253,26 +247,7 @@ impl<'r> Ground<'r> {
 
     /// Looks at everything that must be true of a swarm that is over.
     fn judge(&mut self, asked: &Asked) {
-        let lost = "SELECT CAST(COUNT(*) AS BIGINT) FROM swarm_steps WHERE run_id = $1 AND ordinal = 0 AND state = 'failed'";
-        let lost: i64 = self.row(lost, &asked.id).get(0);
         let mut faults = self.charged(asked);
-        if self.loses_answers && lost == 1 {
-            self.lost += 1;
-            for agent in AGENTS {
-                let task = format!("{}/{agent}", asked.tag);
-                let (_, keys) = self.outside.sent(Kind::Keyed, &task);
-                let (sent, _) = self.outside.sent(Kind::Unsafe, &task);
-                if keys > 1 || sent > 1 {
-                    faults.push(format!(
-                        "{agent} has sent {sent} times, and under {keys} keys"
-                    ));
-                }
-            }
-            for fault in faults {
-                self.fault(asked, fault);
-            }
-            return;
-        }
         faults.extend(self.told(asked));
         // One that did not complete has not called everything.
         if faults.is_empty() {
@@ -401,11 +376,9 @@ impl<'r> Ground<'r> {
         }
         self.api.kill();
         println!(
-            "{row}: {}: {figures}; {} faults, {} ended early since an answer was lost with its API, {} charges, last open hold gone after {}, ledger sound: {sound}, \
-             {panics} panics",
+            "{row}: {}: {figures}; {} faults, {} charges, last open hold gone after {}, ledger sound: {sound}, {panics} panics",
             self.name,
             self.faults.len(),
-            self.lost,
             totals.charged,
             shown(closed),
         );

@@ -31,7 +31,6 @@ pub(crate) fn run() -> bool {
 
 /// Without a server, what is stored goes away with the node alone.
 fn outages(mut ground: Ground<'_>, rounds: u32, postgres: Option<&Postgres>) -> bool {
-    ground.loses_answers = true;
     ground.start();
     let undisturbed = ground.undisturbed();
     let mut random = Random::new(4);

@@ -131,11 +131,11 @@ CREATE TABLE auto_top_up_charges (
     user_id            TEXT   NOT NULL REFERENCES users (id),
     tier               TEXT   NOT NULL,
     created_at         BIGINT NOT NULL,
-    -- Which run of a node is at it, and until when.
-    holder             TEXT,
-    claimed_until      BIGINT,
+    -- The run of a node that is at it, and until when; from then on, or when the run's lease is over, any other is.
+    boot_id            TEXT   NOT NULL,
+    claimed_until      BIGINT NOT NULL,
     payment_id         TEXT   UNIQUE,
-    attempts           BIGINT NOT NULL DEFAULT 0,
+    attempts           BIGINT NOT NULL,
     -- Null while it is not known what became of it.
     ended_at           BIGINT,
     -- 'succeeded', 'failed' or 'abandoned'.
@@ -146,6 +146,7 @@ CREATE TABLE auto_top_up_charges (
 -- Never two at once.
 CREATE UNIQUE INDEX auto_top_up_charges_open ON auto_top_up_charges (user_id) WHERE ended_at IS NULL;
 CREATE INDEX auto_top_up_charges_by_user ON auto_top_up_charges (user_id, created_at);
+CREATE INDEX auto_top_up_charges_by_claim ON auto_top_up_charges (claimed_until) WHERE ended_at IS NULL;
 
 -- What users are to be told. Each is delivered at least once.
 CREATE TABLE notices (

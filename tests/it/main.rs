@@ -4,6 +4,7 @@ mod adapters;
 mod admin;
 mod anthropic_messages;
 mod archive;
+mod auto_top_up;
 mod billing;
 mod catalog;
 mod chat;

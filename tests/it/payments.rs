@@ -25,7 +25,7 @@ const START: &str = "2026-01-31T12:00:00Z";
 const LAPSES: i64 = 1_769_860_800 + (24 * 60 - 10) * 60;
 
 /// A gateway on each database that sells through a processor.
-async fn each(test: impl AsyncFn(&Processor, Gateway, ManualClock)) {
+pub(crate) async fn each(test: impl AsyncFn(&Processor, Gateway, ManualClock)) {
     each_with("", test).await;
 }
 

@@ -24,7 +24,7 @@ enum Kind {
 }
 
 /// Every endpoint that tenants may call. What is shown for each kind is below.
-const CASES: [(&str, Kind); 44] = [
+const CASES: [(&str, Kind); 46] = [
     ("POST /chat", Kind::Own),
     ("POST /code", Kind::Own),
     ("POST /v1/chat/completions", Kind::Own),
@@ -52,6 +52,8 @@ const CASES: [(&str, Kind); 44] = [
     ("POST /billing/topup", Kind::Own),
     ("POST /billing/portal", Kind::Own),
     ("GET /billing/notices", Kind::Own),
+    ("GET /billing/auto-topup", Kind::Own),
+    ("PUT /billing/auto-topup", Kind::Own),
     // Nobody's but the payment processor's.
     ("POST /billing/webhook", Kind::Common),
     ("POST /swarms", Kind::Own),

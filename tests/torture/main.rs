@@ -10,6 +10,7 @@
 )]
 
 mod cap_race;
+mod charges;
 mod clocks;
 mod contained;
 mod crash;
@@ -23,6 +24,7 @@ mod ledger;
 mod load;
 mod lockout;
 mod money;
+mod month;
 mod neighbours;
 mod postgres;
 mod process;
@@ -38,7 +40,7 @@ mod wipe;
 
 use std::process::ExitCode;
 
-const ROWS: [(&str, &str); 31] = [
+const ROWS: [(&str, &str); 33] = [
     (
         "W-A",
         "twenty kinds of hostile guests against one gateway: each ends alone, and leaves no memory behind",
@@ -144,6 +146,14 @@ const ROWS: [(&str, &str); 31] = [
         "80 bodies that drip, 4,000 connections that say nothing, heads that drip, beside another user's requests",
     ),
     (
+        "I11",
+        "weir killed 100 times between an auto top-up's charge and its credits: no card is charged twice, and none for nothing",
+    ),
+    (
+        "MONTH",
+        "1,000 users buy, upgrade, cancel, do not pay and get money back in ten weeks: each has what a model of its own has",
+    ),
+    (
         "X1",
         "an executor killed at 100 random points of swarms with tools: all complete, and nothing is done or charged twice",
     ),
@@ -204,6 +214,8 @@ fn main() -> ExitCode {
             "L11" => clocks::run(),
             "L13" => disk::run(),
             "E2" => rotations::run(),
+            "I11" => charges::run(),
+            "MONTH" => month::run(),
             "X1" => swarms::kills::run(),
             "X2" => swarms::zombies::run(),
             "X3" => swarms::races::run(),

@@ -245,7 +245,7 @@ fn act(operation: &Operation, account: &mut Account) -> Outcome {
             account.adjust(adjust, at, recorded)
         }),
         Action::Renewal { renews } => Ok(account.note_renewal(*renews, at)),
-        Action::Watch { below } => account.watch(*below),
+        Action::Watch { below } => account.watch(*below, at),
         Action::EndKey(end) => account.end_key(end, at),
     }
 }
@@ -289,7 +289,7 @@ impl Account {
 
     /// When its period is over if nobody has begun another: the free plan's at its end, a paid one's after a grace, unless
     /// it is known to end.
-    fn lapses_at(&self) -> Millis {
+    pub fn lapses_at(&self) -> Millis {
         match self.cancelled_at {
             Some(_) => self.period.end,
             None => self.plan.lapses_at(self.period),
@@ -587,10 +587,12 @@ impl Account {
         Done::RenewalNoted
     }
 
-    fn watch(&mut self, below: Option<Credits>) -> Outcome {
+    fn watch(&mut self, below: Option<Credits>, at: Millis) -> Outcome {
         if below.is_some_and(|below| !below.is_in_range()) {
             return Err(Refusal::OutOfRange);
         }
+        // What is due is as good as there.
+        self.begin_due_period(at);
         if self.low_below != below {
             self.low_below = below;
             self.journal.account = true;

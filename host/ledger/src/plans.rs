@@ -68,7 +68,7 @@ impl Plan {
 
     /// When a period of this plan is over if nobody has begun another: the free plan's at its end, a paid
     /// one's after a grace.
-    pub fn lapses_at(self, period: Period) -> Millis {
+    pub(crate) fn lapses_at(self, period: Period) -> Millis {
         match self {
             Self::Free => period.end,
             Self::Guru | Self::Pro => period.end.plus_days(GRACE_DAYS),

@@ -51,6 +51,11 @@ pub fn boot_id() -> String {
     prefixed("boot_")
 }
 
+/// An id for a charge that a user has wished for beforehand.
+pub fn charge_id() -> String {
+    prefixed("chg_")
+}
+
 /// An id for one thing that an operator does.
 pub fn operator_action_id() -> String {
     prefixed("op_")

@@ -11,7 +11,7 @@ use crate::admin::AdminCaller;
 use crate::app::{App, Core};
 use crate::error::ApiError;
 use crate::inference::dialect::{anthropic_messages, models, openai_images, openai_responses};
-use crate::payments::local;
+use crate::payments::{auto_top_up, local};
 use crate::surround::surround;
 use crate::{
     admin, billing, catalog, health, identity, inference, metrics, payments, plugins, sessions,
@@ -70,6 +70,10 @@ pub fn public(app: App) -> Router {
             get(billing::routes::list_transactions),
         )
         .route("/billing/sync-balance", post(billing::routes::sync_balance))
+        .route(
+            "/billing/auto-topup",
+            get(auto_top_up::routes::get_auto_top_up).put(auto_top_up::routes::put_auto_top_up),
+        )
         .merge(payment_routes())
         .route("/billing/webhook", post(payments::webhook::receive_event))
         .route("/billing/notices", get(payments::notices::list_notices))

@@ -669,6 +669,9 @@ fn an_account_is_low_since_it_fell_below_its_bound() {
     assert_eq!(account.low_since, Some(now()));
     run(&mut account, Action::Watch { below: None }).expect("done");
     assert_eq!(account.low_since, None);
+    let mut new = Account::new(AccountId("bob".into()), BORN);
+    run(&mut new, watch(500_000_000)).expect("done");
+    assert_eq!(new.low_since, None, "its first period is due");
 }
 
 #[test]

@@ -112,7 +112,7 @@ pub async fn summary(app: &App, account: &AccountId) -> Result<Vec<u8>, UsageErr
     let now = app.ledger.now();
     let found = find(&app.database, account, now).await?;
     let account = &found.account;
-    let left_ms = account.plan.lapses_at(account.period).0 - now.0;
+    let left_ms = account.lapses_at().0 - now.0;
     let json = serde_json::to_vec(&summarize(&found))
         .map_err(|error| sqlx::Error::Encode(error.into()))?;
     if let Some(absence) = absence {

@@ -262,6 +262,12 @@ impl Turn<'_> {
         if payment.has_succeeded {
             let applied = self.top_up(id, payment.amount, purchase, event).await?;
             if let Some(charge) = charge {
+                // Whoever asked for it may be gone.
+                let credits = purchase.tier.as_deref().and_then(|tier| tier.parse().ok());
+                let data = json!({ "tier": purchase.tier, "credits": credits.map(Tier::credits),
+                                   "payment_id": id });
+                self.announce(NoticeKind::AutoTopUpDone, charge, data)
+                    .await?;
                 store::end_charge(database, charge, &self.account.0, id, None, self.now()).await?;
             }
             return Ok(applied);

@@ -10,6 +10,7 @@
 
 pub mod admin;
 pub mod arrivals;
+pub mod auto_top_up;
 pub mod checkout;
 pub mod effects;
 pub mod events;

@@ -90,7 +90,7 @@ fn invalid(code: &'static str, param: &str, message: &str) -> ApiError {
     ApiError::new(StatusCode::BAD_REQUEST, code, message).with_param(param)
 }
 
-fn fields<T: DeserializeOwned>(body: &JsonBody) -> Result<T, ApiError> {
+pub(super) fn fields<T: DeserializeOwned>(body: &JsonBody) -> Result<T, ApiError> {
     let mut json = serde_json::Deserializer::from_slice(&body.bytes);
     serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let field = error.path().to_string();

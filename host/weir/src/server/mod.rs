@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use self::accept::accept;
 pub use self::admin_socket::AdminSocket;
 use crate::app::App;
-use crate::payments::{inbox, notices};
+use crate::payments::{auto_top_up, inbox, notices};
 use crate::router;
 use crate::swarm::executor::Executor;
 use crate::tasks::timer;
@@ -92,6 +92,7 @@ pub async fn serve(
         };
         let events_of_payments = inbox::run(&app);
         let notices = notices::run(&app);
+        let auto_top_ups = auto_top_up::run(&app);
         tokio::select! {
             () = public => {}
             () = internal => {}
@@ -100,6 +101,7 @@ pub async fn serve(
             () = schedules => {}
             () = events_of_payments => {}
             () = notices => {}
+            () = auto_top_ups => {}
             () = stopped(&app, stop) => {}
         }
         // What it gives up, another one goes on with; its calls of this API end by themselves.

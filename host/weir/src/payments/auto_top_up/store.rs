@@ -1,0 +1,369 @@
+//! The SQL of auto top-up: who wants it, and the charges for it.
+
+use sqlx::Row;
+use sqlx::any::AnyRow;
+use weir_ledger::{BootId, Credits};
+use weir_storage::Database;
+use weir_storage::clock::Millis;
+use weir_storage::database::SqlDialect;
+use weir_storage::ids;
+
+use super::super::offers::Tier;
+use super::{COOLDOWN, MOST_A_DAY};
+
+/// Rows that are looked at in one go.
+const AT_ONCE: i64 = 50;
+
+const DAY_MS: i64 = 86_400_000;
+
+/// What a user wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wish {
+    pub enabled: bool,
+    pub tier: Tier,
+    pub threshold: Credits,
+    pub cooldown_until: Option<Millis>,
+}
+
+/// A charge that is over, or of which nothing is known yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Past {
+    pub tier: String,
+    pub created_at: Millis,
+    pub outcome: Option<String>,
+    pub error: Option<String>,
+}
+
+/// An account that is low, of which its user was not told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Low {
+    pub user_id: String,
+    pub since: Millis,
+    pub credits: Credits,
+    pub threshold: Credits,
+    pub buys: bool,
+}
+
+/// An open charge, as it was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Found {
+    id: String,
+    boot_id: String,
+    claimed_until: Millis,
+}
+
+/// An open charge that is this node's for a while.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Claimed {
+    pub id: String,
+    pub user_id: String,
+    pub customer_id: String,
+    pub tier: Tier,
+    pub created_at: Millis,
+    /// This one included.
+    pub attempts: i64,
+    claimed_until: Millis,
+}
+
+/// What became of a charge.
+pub(super) enum Ended<'a> {
+    Succeeded { payment_id: &'a str },
+    Failed { why: &'a str },
+    Abandoned,
+}
+
+/// What a user wants, if they have said so.
+pub(super) async fn find_wish(database: &Database, user_id: &str) -> sqlx::Result<Option<Wish>> {
+    let row = sqlx::query(
+        "SELECT enabled_at, tier, threshold, cooldown_until FROM auto_top_ups WHERE user_id = $1",
+    )
+    .bind(user_id)
+    .fetch_optional(database.reader())
+    .await?;
+    row.as_ref()
+        .map(|row| {
+            Ok(Wish {
+                enabled: row.try_get::<Option<i64>, _>("enabled_at")?.is_some(),
+                tier: read_tier(row)?,
+                threshold: Credits::from_micro(row.try_get("threshold")?),
+                cooldown_until: row.try_get::<Option<i64>, _>("cooldown_until")?.map(Millis),
+            })
+        })
+        .transpose()
+}
+
+/// Keeps what a user wants. A cooldown stays.
+pub(super) async fn put_wish(
+    database: &Database,
+    user_id: &str,
+    wish: &Wish,
+    now: Millis,
+) -> sqlx::Result<()> {
+    sqlx::query(
+        "INSERT INTO auto_top_ups (user_id, enabled_at, tier, threshold, changed_at) VALUES ($1, $2, $3, $4, $5) \
+         ON CONFLICT (user_id) DO UPDATE SET enabled_at = excluded.enabled_at, tier = excluded.tier, \
+         threshold = excluded.threshold, changed_at = excluded.changed_at",
+    )
+    .bind(user_id)
+    .bind(wish.enabled.then_some(now.0))
+    .bind(wish.tier.name())
+    .bind(wish.threshold.micro())
+    .bind(now.0)
+    .execute(database.writer())
+    .await
+    .map(drop)
+}
+
+/// The last charge of a user, and how many count for the last 24 hours.
+pub(super) async fn find_past(
+    database: &Database,
+    user_id: &str,
+    now: Millis,
+) -> sqlx::Result<(Option<Past>, i64)> {
+    let row = sqlx::query(
+        "SELECT tier, created_at, outcome, error FROM auto_top_up_charges WHERE user_id = $1 \
+         ORDER BY created_at DESC LIMIT 1",
+    )
+    .bind(user_id)
+    .fetch_optional(database.reader())
+    .await?;
+    let read = |row: &AnyRow| {
+        Ok::<_, sqlx::Error>(Past {
+            tier: row.try_get("tier")?,
+            created_at: Millis(row.try_get("created_at")?),
+            outcome: row.try_get("outcome")?,
+            error: row.try_get("error")?,
+        })
+    };
+    let last = row.as_ref().map(read).transpose()?;
+    let counted = sqlx::query_scalar(sqlx::AssertSqlSafe(format!("SELECT {COUNTED}")))
+        .bind(user_id)
+        .bind(now.0 - DAY_MS)
+        .fetch_one(database.reader())
+        .await?;
+    Ok((last, counted))
+}
+
+/// Charges of the user `$1` since `$2`. What was never made does not count.
+const COUNTED: &str = "(SELECT CAST(COUNT(*) AS BIGINT) FROM auto_top_up_charges WHERE user_id = $1 \
+     AND created_at > $2 AND (outcome IS NULL OR outcome <> 'abandoned'))";
+
+/// Users whose account is low and who may want credits bought; some of them.
+pub(super) async fn find_low(database: &Database, now: Millis) -> sqlx::Result<Vec<String>> {
+    sqlx::query_scalar(
+        "SELECT a.id FROM accounts a JOIN auto_top_ups t ON t.user_id = a.id \
+         WHERE a.low_since IS NOT NULL AND t.enabled_at IS NOT NULL \
+         AND (t.cooldown_until IS NULL OR t.cooldown_until <= $1) \
+         AND NOT EXISTS (SELECT 1 FROM auto_top_up_charges c WHERE c.user_id = a.id AND c.ended_at IS NULL) \
+         AND (SELECT COUNT(*) FROM auto_top_up_charges c WHERE c.user_id = a.id AND c.created_at > $2 \
+         AND (c.outcome IS NULL OR c.outcome <> 'abandoned')) < $3 ORDER BY a.low_since LIMIT $4",
+    )
+    .bind(now.0)
+    .bind(now.0 - DAY_MS)
+    .bind(MOST_A_DAY)
+    .bind(AT_ONCE)
+    .fetch_all(database.reader())
+    .await
+}
+
+/// Accounts that have become low since a moment without a notice of it; some of them.
+pub(super) async fn find_untold(database: &Database, since: Millis) -> sqlx::Result<Vec<Low>> {
+    let rows = sqlx::query(
+        "SELECT a.id, a.low_since, a.low_below, a.plan_credits + a.top_up_credits AS credits, t.enabled_at \
+         FROM accounts a LEFT JOIN auto_top_ups t ON t.user_id = a.id \
+         WHERE a.low_since >= $1 AND NOT EXISTS (SELECT 1 FROM notices n \
+         WHERE n.id = 'low_balance:' || a.id || ':' || CAST(a.low_since AS TEXT)) LIMIT $2",
+    )
+    .bind(since.0)
+    .bind(AT_ONCE)
+    .fetch_all(database.reader())
+    .await?;
+    let read = |row: &AnyRow| {
+        Ok(Low {
+            user_id: row.try_get("id")?,
+            since: Millis(row.try_get("low_since")?),
+            credits: Credits::from_micro(row.try_get("credits")?),
+            threshold: Credits::from_micro(row.try_get("low_below")?),
+            buys: row.try_get::<Option<i64>, _>("enabled_at")?.is_some(),
+        })
+    };
+    rows.iter().map(read).collect()
+}
+
+/// Writes a charge down, if everything is still so that there may be one; it is the caller's until then.
+pub(super) async fn begin(
+    database: &Database,
+    user_id: &str,
+    boot_id: &BootId,
+    now: Millis,
+    until: Millis,
+) -> sqlx::Result<Option<Claimed>> {
+    let mut transaction = database.begin().await?;
+    if database.dialect() == SqlDialect::Postgres {
+        // What is counted below must not end meanwhile, nor be begun by another node.
+        sqlx::query("SELECT user_id FROM auto_top_ups WHERE user_id = $1 FOR UPDATE")
+            .bind(user_id)
+            .fetch_optional(&mut transaction)
+            .await?;
+    }
+    let id = ids::charge_id();
+    let begun = sqlx::query(sqlx::AssertSqlSafe(format!(
+        "INSERT INTO auto_top_up_charges (id, user_id, tier, created_at, boot_id, claimed_until, attempts) \
+         SELECT $3, t.user_id, t.tier, $4, $7, $5, 1 FROM auto_top_ups t JOIN accounts a ON a.id = t.user_id \
+         JOIN payment_customers p ON p.user_id = t.user_id \
+         WHERE t.user_id = $1 AND t.enabled_at IS NOT NULL AND a.low_since IS NOT NULL \
+         AND (t.cooldown_until IS NULL OR t.cooldown_until <= $4) AND {COUNTED} < $6 ON CONFLICT DO NOTHING"
+    )))
+    .bind(user_id)
+    .bind(now.0 - DAY_MS)
+    .bind(&*id)
+    .bind(now.0)
+    .bind(until.0)
+    .bind(MOST_A_DAY)
+    .bind(boot_id.as_str())
+    .execute(&mut transaction)
+    .await?;
+    if begun.rows_affected() != 1 {
+        return Ok(None);
+    }
+    let charge = read_charge(&mut transaction, &id).await?;
+    transaction.commit().await?;
+    Ok(charge)
+}
+
+/// Charges that nobody is at, some of them.
+pub(super) async fn find_open(database: &Database, now: Millis) -> sqlx::Result<Vec<Found>> {
+    let rows = sqlx::query(
+        "SELECT id, boot_id, claimed_until FROM auto_top_up_charges c WHERE ended_at IS NULL AND (claimed_until <= $1 \
+         OR NOT EXISTS (SELECT 1 FROM node_leases l WHERE l.boot_id = c.boot_id AND l.lease_until > $1)) \
+         ORDER BY claimed_until LIMIT $2",
+    )
+    .bind(now.0)
+    .bind(AT_ONCE)
+    .fetch_all(database.reader())
+    .await?;
+    let read = |row: &AnyRow| {
+        Ok(Found {
+            id: row.try_get("id")?,
+            boot_id: row.try_get("boot_id")?,
+            claimed_until: Millis(row.try_get("claimed_until")?),
+        })
+    };
+    rows.iter().map(read).collect()
+}
+
+/// Takes such a charge; `None` if another node has, or it is over.
+pub(super) async fn claim(
+    database: &Database,
+    found: &Found,
+    boot_id: &BootId,
+    until: Millis,
+) -> sqlx::Result<Option<Claimed>> {
+    let mut transaction = database.begin().await?;
+    let claimed = sqlx::query(
+        "UPDATE auto_top_up_charges SET boot_id = $1, claimed_until = $2, attempts = attempts + 1 \
+         WHERE id = $3 AND boot_id = $4 AND claimed_until = $5 AND ended_at IS NULL",
+    )
+    .bind(boot_id.as_str())
+    .bind(until.0)
+    .bind(&*found.id)
+    .bind(&*found.boot_id)
+    .bind(found.claimed_until.0)
+    .execute(&mut transaction)
+    .await?;
+    if claimed.rows_affected() != 1 {
+        return Ok(None);
+    }
+    let charge = read_charge(&mut transaction, &found.id).await?;
+    transaction.commit().await?;
+    Ok(charge)
+}
+
+async fn read_charge(
+    transaction: &mut weir_storage::database::Transaction,
+    id: &str,
+) -> sqlx::Result<Option<Claimed>> {
+    let row = sqlx::query(
+        "SELECT c.id, c.user_id, p.customer_id, c.tier, c.created_at, c.attempts, c.claimed_until \
+         FROM auto_top_up_charges c JOIN payment_customers p ON p.user_id = c.user_id WHERE c.id = $1",
+    )
+    .bind(id)
+    .fetch_optional(transaction)
+    .await?;
+    row.as_ref()
+        .map(|row| {
+            Ok(Claimed {
+                id: row.try_get("id")?,
+                user_id: row.try_get("user_id")?,
+                customer_id: row.try_get("customer_id")?,
+                tier: read_tier(row)?,
+                created_at: Millis(row.try_get("created_at")?),
+                attempts: row.try_get("attempts")?,
+                claimed_until: Millis(row.try_get("claimed_until")?),
+            })
+        })
+        .transpose()
+}
+
+/// Leaves a charge to whoever is first from a moment on.
+pub(super) async fn postpone(
+    database: &Database,
+    charge: &Claimed,
+    until: Millis,
+    why: &str,
+) -> sqlx::Result<()> {
+    sqlx::query(
+        "UPDATE auto_top_up_charges SET claimed_until = $1, error = $2 \
+         WHERE id = $3 AND claimed_until = $4 AND ended_at IS NULL",
+    )
+    .bind(until.0)
+    .bind(why)
+    .bind(&*charge.id)
+    .bind(charge.claimed_until.0)
+    .execute(database.writer())
+    .await
+    .map(drop)
+}
+
+/// Notes what became of a charge, and begins the cooldown of one that failed. Returns whether it was open.
+pub(super) async fn end(
+    database: &Database,
+    charge: &Claimed,
+    ended: &Ended<'_>,
+    now: Millis,
+) -> sqlx::Result<bool> {
+    let (outcome, payment_id, why) = match *ended {
+        Ended::Succeeded { payment_id } => ("succeeded", Some(payment_id), None),
+        Ended::Failed { why } => ("failed", None, Some(why)),
+        Ended::Abandoned => ("abandoned", None, None),
+    };
+    let mut transaction = database.begin().await?;
+    let was_open = sqlx::query(
+        "UPDATE auto_top_up_charges SET ended_at = $1, outcome = $2, payment_id = $3, error = $4 \
+         WHERE id = $5 AND ended_at IS NULL",
+    )
+    .bind(now.0)
+    .bind(outcome)
+    .bind(payment_id)
+    .bind(why)
+    .bind(&*charge.id)
+    .execute(&mut transaction)
+    .await?
+    .rows_affected()
+        == 1;
+    if was_open && why.is_some() {
+        sqlx::query("UPDATE auto_top_ups SET cooldown_until = $1 WHERE user_id = $2")
+            .bind(super::after(now, COOLDOWN).0)
+            .bind(&*charge.user_id)
+            .execute(&mut transaction)
+            .await?;
+    }
+    transaction.commit().await?;
+    Ok(was_open)
+}
+
+fn read_tier(row: &AnyRow) -> sqlx::Result<Tier> {
+    let name: String = row.try_get("tier")?;
+    name.parse()
+        .map_err(|error: super::super::offers::UnknownTier| sqlx::Error::Decode(error.into()))
+}

@@ -1,0 +1,603 @@
+//! MONTH: what a thousand users buy, cancel, owe and get back in some weeks, by a scripted clock: each account is at every
+//! moment as a plain model of its own has it, though the processor's events come shuffled and more than once.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tests::Gateway;
+use tests::gateway::at;
+use tests::ledger::random::Random;
+use tests::stores::{Durability, Postgres};
+use tokio::task::JoinSet;
+use weir::payments::signature;
+use weir_ledger::verify::verify;
+use weir_ledger::{
+    AccountId, Action, Credits, HoldId, Open, Period, Plan, RequestSource, RequestUsage, Settle,
+};
+use weir_storage::clock::{ManualClock, Millis};
+use weir_storage::secrets::SecretUrl;
+
+const USERS: u32 = 1_000;
+
+/// Steps of the clock, and hours of each: renewals, and what follows one that is not paid for, come twice.
+const STEPS: i64 = 140;
+const STEP_HOURS: u64 = 12;
+
+/// Days of a paid period.
+const PERIOD_DAYS: i64 = 30;
+
+/// Deliveries at once.
+const AT_ONCE: usize = 20;
+
+/// How long the events of a step may take to be applied.
+const APPLIED_WITHIN: Duration = Duration::from_secs(60);
+
+const MICRO: i64 = 1_000_000;
+
+pub(crate) fn run() -> bool {
+    let users = crate::rounds(USERS) as usize;
+    let runtime = crate::runtime(2);
+    runtime.block_on(async {
+        let postgres = Postgres::start(Durability::Fast);
+        let database = postgres.create_database().await;
+        let on_sqlite = play("SQLite", users, None).await;
+        on_sqlite & play("PostgreSQL", users, Some(&database)).await
+    })
+}
+
+/// What a user is to have.
+struct User {
+    id: String,
+    customer: String,
+    created_at: Millis,
+    /// Whether the processor has told of the customer.
+    linked: bool,
+    plan: Plan,
+    plan_credits: i64,
+    top_up: i64,
+    owed: i64,
+    period: Option<Period>,
+    /// Whether the paid plan ends with its period.
+    ends: bool,
+    subscription: Option<Subscription>,
+    top_ups: Vec<Payment>,
+    /// For the period that is under way.
+    plan_payment: Option<Payment>,
+    /// What it has bought, to name things by.
+    bought: u32,
+    touched: bool,
+}
+
+/// What the processor knows.
+#[derive(Clone)]
+struct Subscription {
+    id: String,
+    /// From the next period on, at the latest.
+    plan: Plan,
+    start: Millis,
+    end: Millis,
+    is_ending: bool,
+    /// Since when the period that is under way is not paid for.
+    due_since: Option<Millis>,
+}
+
+struct Payment {
+    id: String,
+    credits: i64,
+    cents: i64,
+    refunded: i64,
+}
+
+#[derive(Default)]
+struct Counts {
+    events: usize,
+    deliveries: usize,
+    renewals: usize,
+    upgrades: usize,
+    lapses: usize,
+    refunds: usize,
+    owing: usize,
+}
+
+async fn play(store: &str, users: usize, postgres: Option<&SecretUrl>) -> bool {
+    let began = Instant::now();
+    let clock = ManualClock::at(at("2026-01-01T00:00:00Z"));
+    let builder = Gateway::builder()
+        .clock(&clock)
+        .tables("[payments]\nprocessor = \"local\"\n");
+    let builder = match postgres {
+        Some(url) => builder.postgres(url),
+        None => builder,
+    };
+    let gateway = builder.start().await;
+    let mut now = gateway.app().ledger.now();
+    let names: Vec<_> = (0..users)
+        .map(|number| format!("usr_{number:05}"))
+        .collect();
+    let database = &gateway.app().database;
+    tests::ledger::create_users(database, names.iter().map(|name| &**name), now.0).await;
+    let mut model: Vec<_> = names.into_iter().map(|id| User::new(id, now)).collect();
+    let (mut random, mut counts) = (Random::new(7), Counts::default());
+    let mut wrong = 0;
+    for step in 0..STEPS {
+        clock.advance(Duration::from_secs(STEP_HOURS * 3_600));
+        now = Millis(now.0 + STEP_HOURS as i64 * 3_600_000);
+        let mut deliveries = Vec::new();
+        for user in &mut model {
+            if user.is_period_due(now) {
+                submit(&gateway, user, Action::ResetPeriod).await;
+                user.begin_free_period(now, &mut counts);
+            }
+            if random.percent(30) {
+                user.spend(&gateway, &mut random).await;
+            }
+            let events = user.act(now, &mut random, &mut counts);
+            counts.events += events.len();
+            for event in events {
+                for _ in 0..=usize::from(random.percent(20)) {
+                    deliveries.push(event.clone());
+                }
+            }
+        }
+        counts.deliveries += deliveries.len();
+        shuffle(&mut deliveries, &mut random);
+        deliver(&gateway, deliveries, now).await;
+        if !all_applied(&gateway).await {
+            println!("MONTH on {store}: events of step {step} are not applied");
+            return false;
+        }
+        let everybody = step % 20 == 19 || step + 1 == STEPS;
+        for user in &mut model {
+            if everybody || std::mem::take(&mut user.touched) {
+                wrong += usize::from(!user.is_so(&gateway, step).await);
+            }
+        }
+        counts.owing = counts
+            .owing
+            .max(model.iter().filter(|user| user.owed > 0).count());
+    }
+    let violations = verify(database, now).await.expect("the ledger can be read");
+    println!(
+        "MONTH on {store}: {users} users, {} days, {} events in {} deliveries: {} renewals, {} upgrades, {} plans lapsed, {} \
+         refunds, {} users owed something at once; {wrong} accounts diverged, {} violations; {:.0?}",
+        STEPS * STEP_HOURS as i64 / 24,
+        counts.events,
+        counts.deliveries,
+        counts.renewals,
+        counts.upgrades,
+        counts.lapses,
+        counts.refunds,
+        counts.owing,
+        violations.len(),
+        began.elapsed()
+    );
+    wrong == 0 && violations.is_empty()
+}
+
+impl User {
+    fn new(id: String, created_at: Millis) -> Self {
+        Self {
+            customer: format!("cus_{id}"),
+            id,
+            created_at,
+            linked: false,
+            plan: Plan::Free,
+            plan_credits: 0,
+            top_up: 0,
+            owed: 0,
+            period: None,
+            ends: false,
+            subscription: None,
+            top_ups: Vec::new(),
+            plan_payment: None,
+            bought: 0,
+            touched: false,
+        }
+    }
+
+    fn is_period_due(&self, now: Millis) -> bool {
+        let grace = match self.plan {
+            Plan::Free => 0,
+            Plan::Guru | Plan::Pro if self.ends => 0,
+            Plan::Guru | Plan::Pro => 3,
+        };
+        self.period
+            .is_none_or(|period| now >= period.end.plus_days(grace))
+    }
+
+    fn begin_free_period(&mut self, now: Millis, counts: &mut Counts) {
+        counts.lapses += usize::from(self.plan != Plan::Free);
+        let mut month = Period::monthly(self.created_at, now);
+        if let Some(last) = self.period {
+            month.start = month.start.max(last.end).min(month.end);
+        }
+        self.begin(Plan::Free, month);
+    }
+
+    fn begin(&mut self, plan: Plan, period: Period) {
+        self.plan = plan;
+        self.period = Some(period);
+        self.ends = false;
+        self.plan_credits = plan.monthly_credits().micro();
+        self.plan_payment = None;
+        self.plan_credits -= self.pay_debts(self.plan_credits);
+        self.touched = true;
+    }
+
+    fn pay_debts(&mut self, of: i64) -> i64 {
+        let paid = self.owed.min(of);
+        self.owed -= paid;
+        paid
+    }
+
+    async fn spend(&mut self, gateway: &Gateway, random: &mut Random) {
+        let most = (self.plan_credits + self.top_up) / 2;
+        let credits = random.up_to(most);
+        if credits == 0 {
+            return;
+        }
+        let hold = HoldId(weir_storage::ids::hold_id());
+        let open = Open {
+            hold: hold.clone(),
+            amount: Credits::from_micro(credits),
+            request_id: hold.0.clone(),
+            parent: None,
+            source: RequestSource::ApiKey,
+            source_id: None,
+            model: "m".to_owned(),
+        };
+        let account = AccountId(self.id.clone());
+        let opened = gateway.app().ledger.open(&account, open, soon()).await;
+        opened.expect("there is enough");
+        let settle = Settle {
+            hold,
+            credits: Credits::from_micro(credits),
+            usage: RequestUsage::default(),
+            end: None,
+        };
+        submit(gateway, self, Action::Settle(settle)).await;
+        let of_plan = credits.min(self.plan_credits);
+        self.plan_credits -= of_plan;
+        self.top_up -= credits - of_plan;
+        self.touched = true;
+    }
+
+    /// What happens to the user at this moment, and the events that tell of it.
+    fn act(&mut self, now: Millis, random: &mut Random, counts: &mut Counts) -> Vec<Value> {
+        let mut events = Vec::new();
+        match self.subscription.clone() {
+            None if random.percent(8) => self.subscribe(now, random, &mut events),
+            None => {}
+            Some(subscription) => self.go_on(subscription, now, random, counts, &mut events),
+        }
+        if random.percent(3) {
+            self.buy(now, random, &mut events);
+        }
+        if random.percent(3) {
+            self.get_back(now, random, counts, &mut events);
+        }
+        self.touched |= !events.is_empty();
+        events
+    }
+
+    fn subscribe(&mut self, now: Millis, random: &mut Random, events: &mut Vec<Value>) {
+        let plan = [Plan::Guru, Plan::Pro][random.below(2)];
+        let subscription = Subscription {
+            id: self.name("sub"),
+            plan,
+            start: now,
+            end: now.plus_days(PERIOD_DAYS),
+            is_ending: false,
+            due_since: None,
+        };
+        if !self.linked {
+            self.linked = true;
+            let customer = json!({ "id": self.customer, "metadata": { "user_id": self.id } });
+            events.push(event("customer.created", now, customer));
+        }
+        events.push(event(
+            "checkout.session.completed",
+            now,
+            json!({
+                "id": self.name("cs"), "mode": "subscription", "payment_status": "paid", "customer": self.customer,
+                "subscription": subscription.id, "client_reference_id": self.id, "amount_total": cents(plan),
+                "metadata": { "user_id": self.id, "purpose": "plan", "plan": plan.name() },
+            }),
+        ));
+        events.push(self.news("created", &subscription, "active", now));
+        self.pay(&subscription, now, events);
+        self.subscription = Some(subscription);
+    }
+
+    /// What comes of a subscription at this moment.
+    fn go_on(
+        &mut self,
+        mut subscription: Subscription,
+        now: Millis,
+        random: &mut Random,
+        counts: &mut Counts,
+        events: &mut Vec<Value>,
+    ) {
+        let is_over = now >= subscription.end;
+        if let Some(since) = subscription.due_since {
+            if now >= since.plus_days(4) {
+                events.push(self.news("deleted", &subscription, "canceled", now));
+                self.subscription = None;
+                return;
+            }
+            if random.percent(30) {
+                subscription.due_since = None;
+                events.push(self.news("updated", &subscription, "active", now));
+                self.pay(&subscription, now, events);
+                counts.renewals += 1;
+            }
+        } else if is_over && subscription.is_ending {
+            events.push(self.news("deleted", &subscription, "canceled", now));
+            self.subscription = None;
+            return;
+        } else if is_over {
+            subscription.start = subscription.end;
+            subscription.end = subscription.start.plus_days(PERIOD_DAYS);
+            if random.percent(80) {
+                events.push(self.news("updated", &subscription, "active", now));
+                self.pay(&subscription, now, events);
+                counts.renewals += 1;
+            } else {
+                subscription.due_since = Some(now);
+                events.push(self.news("updated", &subscription, "past_due", now));
+                let invoice = self.invoice(&subscription, now);
+                events.push(event("invoice.payment_failed", now, invoice));
+            }
+        } else {
+            match random.below(100) {
+                0..3 => {
+                    let other = match subscription.plan {
+                        Plan::Guru => Plan::Pro,
+                        _ => Plan::Guru,
+                    };
+                    subscription.plan = other;
+                    if other > self.plan {
+                        counts.upgrades += 1;
+                        let before = self.plan.monthly_credits().micro();
+                        let added = other.monthly_credits().micro() - before;
+                        self.plan = other;
+                        self.plan_credits += added - self.pay_debts(added);
+                    }
+                    events.push(self.news("updated", &subscription, "active", now));
+                }
+                3..6 => {
+                    subscription.is_ending = !subscription.is_ending;
+                    self.ends = subscription.is_ending;
+                    events.push(self.news("updated", &subscription, "active", now));
+                }
+                _ => {}
+            }
+        }
+        self.subscription = Some(subscription);
+    }
+
+    /// A period is paid for.
+    fn pay(&mut self, subscription: &Subscription, now: Millis, events: &mut Vec<Value>) {
+        let invoice = self.invoice(subscription, now);
+        let payment = invoice["payment_intent"]
+            .as_str()
+            .expect("an id")
+            .to_owned();
+        events.push(event("invoice.paid", now, invoice));
+        self.begin(
+            subscription.plan,
+            Period {
+                start: subscription.start,
+                end: subscription.end,
+            },
+        );
+        self.plan_payment = Some(Payment {
+            id: payment,
+            credits: subscription.plan.monthly_credits().micro(),
+            cents: cents(subscription.plan),
+            refunded: 0,
+        });
+    }
+
+    fn buy(&mut self, now: Millis, random: &mut Random, events: &mut Vec<Value>) {
+        let (tier, credits, cents) = [
+            ("small", 5_000, 500),
+            ("medium", 27_500, 2_500),
+            ("large", 125_000, 10_000),
+        ][random.below(3)];
+        let payment = self.name("pi");
+        let metadata = json!({ "user_id": self.id, "purpose": "topup", "tier": tier });
+        events.push(event(
+            "checkout.session.completed",
+            now,
+            json!({
+                "id": self.name("cs"), "mode": "payment", "payment_status": "paid", "payment_intent": payment,
+                "client_reference_id": self.id, "amount_total": cents, "metadata": metadata,
+            }),
+        ));
+        events.push(event(
+            "payment_intent.succeeded",
+            now,
+            json!({ "id": payment, "amount": cents, "amount_received": cents, "metadata": metadata, "status": "succeeded" }),
+        ));
+        let credits = credits * MICRO;
+        self.top_up += credits - self.pay_debts(credits);
+        self.top_ups.push(Payment {
+            id: payment,
+            credits,
+            cents,
+            refunded: 0,
+        });
+    }
+
+    /// Some of a payment, or all of it, goes back.
+    fn get_back(
+        &mut self,
+        now: Millis,
+        random: &mut Random,
+        counts: &mut Counts,
+        events: &mut Vec<Value>,
+    ) {
+        let of_plan = random.percent(30);
+        let payment = match of_plan {
+            // The one that began the period is not all that was paid where it was raised since.
+            true => self
+                .plan_payment
+                .as_mut()
+                .filter(|payment| payment.credits == self.plan.monthly_credits().micro()),
+            false => {
+                let place = random.below(self.top_ups.len());
+                self.top_ups.get_mut(place)
+            }
+        };
+        // An event of this step may still be on its way.
+        let Some(payment) = payment.filter(|payment| payment.refunded < payment.cents) else {
+            return;
+        };
+        let before = payment.refunded;
+        payment.refunded = match random.percent(50) {
+            true => payment.cents,
+            false => payment.cents.min(before + payment.cents / 2),
+        };
+        let share = |refunded| payment.credits * refunded / payment.cents;
+        let back = share(payment.refunded) - share(before);
+        let charge = json!({
+            "id": format!("ch_{}", payment.id), "payment_intent": payment.id, "amount": payment.cents,
+            "amount_refunded": payment.refunded, "refunded": payment.refunded == payment.cents,
+        });
+        events.push(event("charge.refunded", now, charge));
+        let pool = match of_plan {
+            true => &mut self.plan_credits,
+            false => &mut self.top_up,
+        };
+        let taken = back.min(*pool);
+        *pool -= taken;
+        self.owed += back - taken;
+        counts.refunds += 1;
+    }
+
+    fn news(&self, change: &str, subscription: &Subscription, status: &str, now: Millis) -> Value {
+        let name = format!("customer.subscription.{change}");
+        let object = json!({
+            "id": subscription.id, "customer": self.customer, "status": status,
+            "current_period_start": subscription.start.0 / 1_000, "current_period_end": subscription.end.0 / 1_000,
+            "cancel_at_period_end": subscription.is_ending,
+            "items": { "data": [{ "price": { "id": "price", "metadata": { "plan": subscription.plan.name() } } }] },
+            "metadata": { "user_id": self.id, "purpose": "plan", "plan": subscription.plan.name() },
+        });
+        event(&name, now, object)
+    }
+
+    fn invoice(&mut self, subscription: &Subscription, now: Millis) -> Value {
+        json!({
+            "id": self.name("in"), "customer": self.customer, "subscription": subscription.id,
+            "payment_intent": self.name("pi"), "amount_paid": cents(subscription.plan), "attempt_count": 1,
+            "created": now.0 / 1_000,
+            "lines": { "data": [{
+                "type": "subscription", "proration": false, "amount": cents(subscription.plan),
+                "period": { "start": subscription.start.0 / 1_000, "end": subscription.end.0 / 1_000 },
+                "price": { "id": "price", "metadata": { "plan": subscription.plan.name() } },
+            }] },
+        })
+    }
+
+    fn name(&mut self, kind: &str) -> String {
+        self.bought += 1;
+        format!("{kind}_{}_{}", self.id, self.bought)
+    }
+
+    async fn is_so(&self, gateway: &Gateway, step: i64) -> bool {
+        let id = AccountId(self.id.clone());
+        let account = gateway.app().ledger.find_account(&id);
+        let account = account
+            .await
+            .expect("the ledger can be read")
+            .expect("a user");
+        let found = (
+            account.plan,
+            account.balance.plan.micro(),
+            account.balance.top_up.micro(),
+            account.owed.micro(),
+        );
+        let expected = (self.plan, self.plan_credits, self.top_up, self.owed);
+        if found != expected {
+            println!(
+                "MONTH, step {step}: {} has {found:?}, and not {expected:?}",
+                self.id
+            );
+        }
+        found == expected
+    }
+}
+
+fn cents(plan: Plan) -> i64 {
+    match plan {
+        Plan::Free => 0,
+        Plan::Guru => 1_000,
+        Plan::Pro => 5_000,
+    }
+}
+
+fn event(name: &str, now: Millis, object: Value) -> Value {
+    json!({
+        "id": format!("evt_{}", weir_storage::ids::operator_action_id()), "object": "event", "type": name,
+        "created": now.0 / 1_000, "livemode": false, "data": { "object": object },
+    })
+}
+
+async fn submit(gateway: &Gateway, user: &User, action: Action) {
+    let account = AccountId(user.id.clone());
+    let done = gateway.app().ledger.submit(&account, action, soon()).await;
+    done.expect("it is done");
+}
+
+fn soon() -> tokio::time::Instant {
+    tokio::time::Instant::now() + Duration::from_secs(60)
+}
+
+fn shuffle<T>(all: &mut [T], random: &mut Random) {
+    for place in (1..all.len()).rev() {
+        all.swap(place, random.below(place + 1));
+    }
+}
+
+/// Sends events as the processor does, several at once.
+async fn deliver(gateway: &Gateway, events: Vec<Value>, now: Millis) {
+    let secret = gateway.app().payments.webhook_secrets[0].clone();
+    let mut sending = JoinSet::new();
+    for event in events {
+        if sending.len() >= AT_ONCE {
+            sending
+                .join_next()
+                .await
+                .expect("one is there")
+                .expect("it is taken");
+        }
+        let body = event.to_string();
+        let signed = signature::sign(&secret, now.seconds(), body.as_bytes());
+        let client = gateway.stranger().with_header("Payment-Signature", &signed);
+        sending.spawn(async move {
+            let answer = client.post("/billing/webhook", &event).await;
+            assert_eq!(answer.status, 200, "{}", answer.text());
+        });
+    }
+    while let Some(sent) = sending.join_next().await {
+        sent.expect("it is taken");
+    }
+}
+
+async fn all_applied(gateway: &Gateway) -> bool {
+    let deadline = Instant::now() + APPLIED_WITHIN;
+    loop {
+        let waiting: i64 = sqlx::query_scalar(
+            "SELECT CAST(COUNT(*) AS BIGINT) FROM payment_events WHERE applied_at IS NULL",
+        )
+        .fetch_one(gateway.app().database.reader())
+        .await
+        .expect("a count");
+        if waiting == 0 || Instant::now() >= deadline {
+            return waiting == 0;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

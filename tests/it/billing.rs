@@ -86,19 +86,23 @@ pub(crate) async fn is_settled(gateway: &Gateway) {
 /// Leaves the user with exactly this much.
 async fn leave(gateway: &Gateway, credits: Credits) {
     let app = gateway.app();
-    let refund = |pool| {
-        Action::Refund(Refund {
-            id: OperationId(weir_storage::ids::operator_action_id()),
-            pool,
-            credits: Credits::MAX,
-        })
+    let account = AccountId(USER.into());
+    let act = async |action| {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let done = app.ledger.submit(&account, action, deadline).await;
+        done.expect("credits can be taken");
     };
     // The first period begins with the plan's credits.
-    for action in [Action::ResetPeriod, refund(Pool::Plan), refund(Pool::TopUp)] {
-        let deadline = Instant::now() + Duration::from_secs(10);
-        let account = AccountId(USER.into());
-        let done = app.ledger.submit(&account, action, deadline);
-        done.await.expect("credits can be taken");
+    act(Action::ResetPeriod).await;
+    let found = app.ledger.find_account(&account).await;
+    let found = found.expect("an answer").expect("an account").available();
+    for (pool, credits) in [(Pool::Plan, found.plan), (Pool::TopUp, found.top_up)] {
+        act(Action::Refund(Refund {
+            id: OperationId(weir_storage::ids::operator_action_id()),
+            pool,
+            credits,
+        }))
+        .await;
     }
     if credits > Credits::ZERO {
         top_up(app, USER, credits).await;

@@ -30,9 +30,10 @@ use weir_ledger::{AccountId, Action, Credits, OperationId, TopUp};
 use weir_sandbox::Digest;
 use weir_sandbox::compiler::Compiler;
 use weir_storage::clock::{Clock, ManualClock, Millis};
+use weir_storage::database::is_outage;
 use weir_storage::secrets::{SecretUrl, create_private_folder};
 
-use crate::client::{Answer, Client, EventStream};
+use crate::client::{Answer, Client, EventStream, patiently};
 use crate::stores::Postgres;
 use crate::upstream::Upstream;
 
@@ -462,16 +463,19 @@ impl Builder {
         // This process is no weir, but runs one to compile what is installed.
         let compiler = Compiler::with_program(weir_program(), config.plugins.compile.clone());
         let app = App::start_with(config, &self.plugins, self.clock.clone(), compiler).await?;
-        let key = store::create_key(
-            &app.database,
-            &app.key_peppers,
-            USER,
-            "test",
-            false,
-            app.clock.now(),
-        )
-        .await
-        .expect("a key can be made");
+        let key = patiently(async {
+            loop {
+                let (database, now) = (&app.database, app.clock.now());
+                let made = store::create_key(database, &app.key_peppers, USER, "test", false, now);
+                match made.await {
+                    Ok(key) => break key,
+                    // One whose settings have it give up soon does so here, too.
+                    Err(error) if is_outage(&error) => tokio::task::yield_now().await,
+                    Err(error) => panic!("a key can be made: {error}"),
+                }
+            }
+        })
+        .await;
         if self.credits > 0 {
             top_up(&app, USER, Credits::whole(self.credits)).await;
         }

@@ -76,8 +76,10 @@ pub async fn run(app: &App) {
 
 async fn look(app: &App) -> sqlx::Result<()> {
     let now = app.ledger.now();
+    let low = store::find_low(&app.database, now).await?;
+    // Of these, too: what is bought for them makes them low no more.
     tell_who_is_low(app, now).await?;
-    for user_id in store::find_low(&app.database, now).await? {
+    for user_id in low {
         let boot_id = app.ledger.boot_id();
         let begun = store::begin(&app.database, &user_id, boot_id, now, after(now, CLAIM)).await?;
         if let Some(charge) = begun {

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use sqlx::Row;
 use tests::Gateway;
 use tests::gateway::at;
 use tests::ledger::random::Random;
@@ -142,8 +143,9 @@ async fn play(store: &str, users: usize, postgres: Option<&SecretUrl>) -> bool {
         counts.deliveries += deliveries.len();
         shuffle(&mut deliveries, &mut random);
         deliver(&gateway, deliveries, now).await;
-        if !all_applied(&gateway).await {
-            println!("MONTH on {store}: events of step {step} are not applied");
+        let waiting = waiting(&gateway).await;
+        if !waiting.is_empty() {
+            println!("MONTH on {store}: events of step {step} are not applied: {waiting:?}");
             return false;
         }
         let everybody = step % 20 == 19 || step + 1 == STEPS;
@@ -586,17 +588,29 @@ async fn deliver(gateway: &Gateway, events: Vec<Value>, now: Millis) {
     }
 }
 
-async fn all_applied(gateway: &Gateway) -> bool {
+/// Events that are not applied in time, and why.
+async fn waiting(gateway: &Gateway) -> Vec<String> {
     let deadline = Instant::now() + APPLIED_WITHIN;
     loop {
-        let waiting: i64 = sqlx::query_scalar(
-            "SELECT CAST(COUNT(*) AS BIGINT) FROM payment_events WHERE applied_at IS NULL",
+        let waiting = sqlx::query(
+            "SELECT id, type, state, COALESCE(last_error, '') AS error FROM payment_events \
+             WHERE next_attempt_at IS NOT NULL LIMIT 5",
         )
-        .fetch_one(gateway.app().database.reader())
+        .fetch_all(gateway.app().database.reader())
         .await
-        .expect("a count");
-        if waiting == 0 || Instant::now() >= deadline {
-            return waiting == 0;
+        .expect("rows");
+        if waiting.is_empty() || Instant::now() >= deadline {
+            let shown = waiting.iter().map(|row| {
+                let text = |column| row.get::<String, _>(column);
+                format!(
+                    "{} {} {}: {}",
+                    text("id"),
+                    text("type"),
+                    text("state"),
+                    text("error")
+                )
+            });
+            return shown.collect();
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -326,7 +326,8 @@ fn read<T: for<'a> Deserialize<'a>>(body: &[u8], at: &str) -> Result<T, NoEvent>
         let path = error.path().to_string();
         let dot = if at.is_empty() { "" } else { "." };
         let field = match &*path {
-            "." => at.to_owned(),
+            // All of it; or what is no JSON at all.
+            "." | "?" => at.to_owned(),
             path => format!("{at}{dot}{path}"),
         };
         NoEvent {

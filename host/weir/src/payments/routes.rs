@@ -94,7 +94,11 @@ pub(super) fn fields<T: DeserializeOwned>(body: &JsonBody) -> Result<T, ApiError
     let mut json = serde_json::Deserializer::from_slice(&body.bytes);
     serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let field = error.path().to_string();
-        let field = if field == "." { String::new() } else { field };
+        // All of it; or what is no JSON at all.
+        let field = match &*field {
+            "." | "?" => String::new(),
+            _ => field,
+        };
         ApiError::invalid_request(field, format!("The body does not fit: {}.", error.inner()))
     })
 }

@@ -139,6 +139,11 @@ async fn attempt(app: &App, kept: KeptEvent) -> sqlx::Result<bool> {
     let Some(user_id) = user_id else {
         let why = "it is not known whom it is about";
         put_off(app, &kept, None, EventState::Waiting, why).await?;
+        // Whoever has linked them meanwhile may have found nothing that waits.
+        if find_user(database, event).await?.is_some() {
+            store::wake(database, &kept.id, app.ledger.now()).await?;
+            app.payments.arrivals.tell_come();
+        }
         return Ok(true);
     };
     // The clock first: a turn that is held up is over for this node before it is for others.

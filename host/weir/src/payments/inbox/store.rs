@@ -239,21 +239,28 @@ pub async fn put_off(
     .map(drop)
 }
 
+/// Has an event be due now.
+pub async fn wake(database: &Database, id: &str, now: Millis) -> sqlx::Result<()> {
+    let text =
+        "UPDATE payment_events SET next_attempt_at = $1 WHERE id = $2 AND applied_at IS NULL";
+    wake_where(database, text, id, now).await
+}
+
 /// Has what waits to be linked to a customer be due now.
 pub async fn wake_customer(database: &Database, customer: &str, now: Millis) -> sqlx::Result<()> {
     let text = "UPDATE payment_events SET next_attempt_at = $1 \
                 WHERE customer_id = $2 AND user_id IS NULL AND applied_at IS NULL";
-    wake(database, text, customer, now).await
+    wake_where(database, text, customer, now).await
 }
 
 /// Has what waits for a subscription or a payment be due now.
 pub async fn wake_subject(database: &Database, subject: &str, now: Millis) -> sqlx::Result<()> {
     let text = "UPDATE payment_events SET next_attempt_at = $1 \
                 WHERE subject = $2 AND applied_at IS NULL AND attempts > 0";
-    wake(database, text, subject, now).await
+    wake_where(database, text, subject, now).await
 }
 
-async fn wake(
+async fn wake_where(
     database: &Database,
     text: &'static str,
     what: &str,

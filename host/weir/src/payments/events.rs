@@ -452,6 +452,8 @@ struct RawInvoice {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct RawParent {
+    #[serde(rename = "type", deserialize_with = "or_default")]
+    kind: Option<String>,
     #[serde(deserialize_with = "or_default")]
     subscription_details: SubscriptionDetails,
     #[serde(deserialize_with = "or_default")]
@@ -490,6 +492,8 @@ struct RawPaymentReference {
 
 #[derive(Deserialize)]
 struct RawLine {
+    #[serde(default, rename = "type", deserialize_with = "or_default")]
+    kind: Option<String>,
     period: RawPeriod,
     #[serde(default, deserialize_with = "or_default")]
     amount: i64,
@@ -651,8 +655,13 @@ impl RawInvoice {
 impl RawLine {
     /// What it says, if it is for a subscription; `plan` is what that is said to be for.
     fn reduce(self, plan: Option<&String>) -> Option<InvoiceLine> {
+        let kind = self.kind.or(self.parent.kind);
         let details = self.parent.subscription_item_details;
-        self.subscription.or(details.subscription)?;
+        let is_named = self.subscription.is_some() || details.subscription.is_some();
+        // What says nothing of the kind is what the invoice is for.
+        if !is_named && kind.is_some_and(|kind| !kind.starts_with("subscription")) {
+            return None;
+        }
         let mut hint = PlanHint::default();
         if let Some(price) = self.price {
             hint.add(price);

@@ -848,7 +848,7 @@ mod tests {
             "period": { "start": 100, "end": 200 }, "price": { "id": "price_1" } });
         let before = json!({ "id": "in_1", "customer": "cus_1", "subscription": "sub_1", "payment_intent": "pi_1",
             "subscription_details": { "metadata": { "user_id": "alice", "plan": "guru" } },
-            "amount_paid": 1_000, "lines": { "data": [line, { "period": { "start": 1, "end": 2 } }] } });
+            "amount_paid": 1_000, "lines": { "data": [line, { "type": "invoiceitem", "period": { "start": 1, "end": 2 } }] } });
         let line = json!({ "amount": -500, "period": { "start": 100, "end": 200 },
             "pricing": { "price_details": { "price": "price_1" } },
             "parent": { "subscription_item_details": { "subscription": "sub_1", "proration": true } } });

@@ -178,18 +178,7 @@ impl Process {
     /// Processor time of all its threads.
     fn cpu(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap();
-        // The name, which may hold anything, is in parentheses.
-        let fields: Vec<&str> = stat
-            .rsplit_once(')')
-            .unwrap()
-            .1
-            .split_whitespace()
-            .collect();
-        let ticks: u64 = fields[11..13]
-            .iter()
-            .map(|field| field.parse::<u64>().unwrap())
-            .sum();
-        Duration::from_millis(ticks * 10)
+        Duration::from_millis(Stat::read(&stat).ticks * 10)
     }
 
     fn resident_mib(&self) -> usize {
@@ -441,7 +430,7 @@ fn measure(
         tokio::time::sleep(MEASURED).await;
         let (passed, cpu) = (began.elapsed(), process.cpu() - cpu);
         let mut latencies = std::mem::take(&mut *latencies.lock().unwrap());
-        let busy = machine_since(machine);
+        let busy = self::machine().saturating_sub(machine);
         let others = busy.saturating_sub(all_ours() - ours);
         over.store(true, Ordering::Relaxed);
         while let Some(ended) = clients.join_next().await {
@@ -474,8 +463,24 @@ fn machine() -> Duration {
     Duration::from_millis(busy * 10)
 }
 
-fn machine_since(before: Duration) -> Duration {
-    machine().saturating_sub(before)
+/// What the kernel says of a process.
+struct Stat {
+    parent: u32,
+    /// Of processor time, user and system, of all its threads.
+    ticks: u64,
+}
+
+impl Stat {
+    fn read(stat: &str) -> Self {
+        // The name, which may hold anything, is in parentheses.
+        let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
+        let fields: Vec<&str> = fields.collect();
+        let ticks = fields[11..13].iter();
+        Self {
+            parent: fields[1].parse().unwrap(),
+            ticks: ticks.map(|field| field.parse::<u64>().unwrap()).sum(),
+        }
+    }
 }
 
 /// Processor time of this process and all that it has started, which databases are, too.
@@ -490,23 +495,11 @@ fn all_ours() -> Duration {
         let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else {
             continue;
         };
-        let fields: Vec<&str> = stat
-            .rsplit_once(')')
-            .unwrap()
-            .1
-            .split_whitespace()
-            .collect();
-        let ticks: u64 = fields[11..13]
-            .iter()
-            .map(|field| field.parse::<u64>().unwrap())
-            .sum();
+        let Stat { parent, ticks } = Stat::read(&stat);
         if id == own {
             total += ticks;
         }
-        children
-            .entry(fields[1].parse().unwrap())
-            .or_default()
-            .push((id, ticks));
+        children.entry(parent).or_default().push((id, ticks));
     }
     let mut parents = vec![own];
     while let Some(parent) = parents.pop() {

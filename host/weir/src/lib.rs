@@ -30,6 +30,7 @@ pub mod error;
 pub mod health;
 pub mod identity;
 pub mod inference;
+pub mod json;
 pub mod metrics;
 pub mod outgoing;
 pub mod payments;

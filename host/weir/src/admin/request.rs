@@ -8,6 +8,7 @@ use http_body_util::{BodyExt, Limited};
 use serde::de::DeserializeOwned;
 
 use crate::error::ApiError;
+use crate::json::from_json;
 
 /// Bytes of a body.
 const BODY_BYTES: usize = 64 << 10;
@@ -40,15 +41,6 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for AdminBody<T> {
                 ));
             }
         };
-        let mut json = serde_json::Deserializer::from_slice(&body);
-        match serde_path_to_error::deserialize(&mut json) {
-            Ok(body) => Ok(Self(body)),
-            Err(error) => {
-                let field = error.path().to_string();
-                let field = if field == "." { String::new() } else { field };
-                let what = format!("The body does not fit: {}.", error.into_inner());
-                Err(ApiError::invalid_request(field, what))
-            }
-        }
+        from_json(&body).map(Self)
     }
 }

@@ -51,6 +51,7 @@ use weir_storage::clock::Millis;
 
 use self::state::{DueGrant, PlansByPrice, Subscription};
 use self::store::{Payment, PaymentKind};
+use super::auto_top_up::store::{self as charges, Ended};
 use super::events::{
     About, Change, Checkout, Invoice, PaidPeriod, PaymentEvent, PaymentNews, PlanHint, Purchase,
 };
@@ -137,6 +138,14 @@ pub async fn apply(turn: &Turn<'_>, event: &PaymentEvent) -> Result<Applied, Eff
     };
     billing::usage::forget(&turn.app.cache, &turn.account).await;
     applied
+}
+
+/// Writes a payment down, and has applied what waited for it.
+pub async fn note_payment(app: &App, payment: &Payment) -> sqlx::Result<()> {
+    store::put_payment(&app.database, payment).await?;
+    kept::wake_subject(&app.database, &payment.id, app.ledger.now()).await?;
+    app.payments.arrivals.tell_come();
+    Ok(())
 }
 
 impl Turn<'_> {
@@ -239,7 +248,7 @@ impl Turn<'_> {
                 refunding: None,
             };
             let outcome = self.subscription(id, &plans).await?;
-            self.note_payment(&payment).await?;
+            note_payment(self.app, &payment).await?;
             return Ok(Applied::Done(outcome));
         }
         self.subscription(id, &plans).await.map(Applied::Done)
@@ -256,7 +265,7 @@ impl Turn<'_> {
                 "it is for no credits; an invoice's own events say what is paid",
             ));
         };
-        let database = &self.app.database;
+        let (database, user_id) = (&self.app.database, &*self.account.0);
         let charge = purchase.charge_id.as_deref();
         let charge = charge.filter(|_| kind == PaymentKind::AutoTopUp);
         if payment.has_succeeded {
@@ -268,7 +277,8 @@ impl Turn<'_> {
                                    "payment_id": id });
                 self.announce(NoticeKind::AutoTopUpDone, charge, data)
                     .await?;
-                store::end_charge(database, charge, &self.account.0, id, None, self.now()).await?;
+                let ended = Ended::Succeeded { payment_id: id };
+                charges::end_charge(database, charge, user_id, &ended, self.now()).await?;
             }
             return Ok(applied);
         }
@@ -277,10 +287,13 @@ impl Turn<'_> {
                            "tier": purchase.tier });
         if kind == PaymentKind::AutoTopUp {
             let until = Millis(event.created_at.0 + COOLDOWN.as_millis() as i64);
-            store::cool_down(database, &self.account.0, until).await?;
+            charges::cool_down(database, user_id, until).await?;
             if let Some(charge) = charge {
-                let (user_id, now) = (&*self.account.0, self.now());
-                store::end_charge(database, charge, user_id, id, Some(error), now).await?;
+                let ended = Ended::Failed {
+                    why: error,
+                    payment_id: Some(id),
+                };
+                charges::end_charge(database, charge, user_id, &ended, self.now()).await?;
             }
             let about = charge.unwrap_or(id);
             self.announce(NoticeKind::AutoTopUpFailed, about, data)
@@ -374,17 +387,8 @@ impl Turn<'_> {
             refunded: 0,
             refunding: None,
         };
-        self.note_payment(&payment).await?;
+        note_payment(self.app, &payment).await?;
         Ok(Applied::Done(format!("{credits} credits")))
-    }
-
-    /// Writes a payment down, and has applied what waited for it.
-    async fn note_payment(&self, payment: &Payment) -> Result<(), EffectError> {
-        let database = &self.app.database;
-        store::put_payment(database, payment).await?;
-        kept::wake_subject(database, &payment.id, self.now()).await?;
-        self.app.payments.arrivals.tell_come();
-        Ok(())
     }
 
     /// Takes back what a payment gave, as far as its money went back.

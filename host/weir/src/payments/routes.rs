@@ -6,7 +6,6 @@ use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::checkout::CheckoutError;
@@ -15,6 +14,7 @@ use super::terms::ProcessorError;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::identity::WebCaller;
+use crate::json::from_json;
 use crate::request::JsonBody;
 
 /// When to ask again where the processor does not say.
@@ -42,7 +42,7 @@ pub async fn create_checkout(
     caller: WebCaller,
     body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
-    let asked: PlanRequest = fields(&body)?;
+    let asked: PlanRequest = from_json(&body.bytes)?;
     let item = asked.plan.as_str().and_then(|name| name.parse().ok());
     let item = item.map(Item::Plan);
     let invalid = || invalid("INVALID_PLAN", "plan", "The plan is `guru` or `pro`.");
@@ -55,7 +55,7 @@ pub async fn create_top_up(
     caller: WebCaller,
     body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
-    let asked: TierRequest = fields(&body)?;
+    let asked: TierRequest = from_json(&body.bytes)?;
     let item = asked.tier.as_str().and_then(|name| name.parse().ok());
     let item = item.map(Item::TopUp);
     let invalid = || {
@@ -88,19 +88,6 @@ async fn send_to_pay(
 
 fn invalid(code: &'static str, param: &str, message: &str) -> ApiError {
     ApiError::new(StatusCode::BAD_REQUEST, code, message).with_param(param)
-}
-
-pub(super) fn fields<T: DeserializeOwned>(body: &JsonBody) -> Result<T, ApiError> {
-    let mut json = serde_json::Deserializer::from_slice(&body.bytes);
-    serde_path_to_error::deserialize(&mut json).map_err(|error| {
-        let field = error.path().to_string();
-        // All of it; or what is no JSON at all.
-        let field = match &*field {
-            "." | "?" => String::new(),
-            _ => field,
-        };
-        ApiError::invalid_request(field, format!("The body does not fit: {}.", error.inner()))
-    })
 }
 
 impl From<CheckoutError> for ApiError {

@@ -5,6 +5,7 @@ use sqlx::any::AnyRow;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
+use super::effects::store::link;
 use super::terms::CheckoutSession;
 
 /// Where they are kept. Cheap to clone.
@@ -66,15 +67,7 @@ impl PaymentStore {
         customer_id: &str,
         now: Millis,
     ) -> sqlx::Result<Option<String>> {
-        sqlx::query(
-            "INSERT INTO payment_customers (user_id, customer_id, linked_at) VALUES ($1, $2, $3) \
-             ON CONFLICT DO NOTHING",
-        )
-        .bind(user_id)
-        .bind(customer_id)
-        .bind(now.0)
-        .execute(self.database.writer())
-        .await?;
+        link(&self.database, user_id, customer_id, now).await?;
         self.customer_of(user_id).await
     }
 

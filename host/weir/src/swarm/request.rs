@@ -10,6 +10,7 @@ use url::Url;
 use weir_ledger::{Credits, Plan};
 
 use crate::error::ApiError;
+use crate::json::from_json;
 
 /// Agents of a swarm.
 const MAX_AGENTS: usize = 10;
@@ -159,13 +160,7 @@ pub fn read(
     asker: Asker,
     defaults: Defaults<'_>,
 ) -> Result<(SwarmRequest, Option<Named>), ApiError> {
-    let mut json = serde_json::Deserializer::from_slice(body);
-    let body: Body = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-        let field = error.path().to_string();
-        let field = if field == "." { String::new() } else { field };
-        let what = format!("The body does not fit: {}.", error.into_inner());
-        ApiError::invalid_request(field, what)
-    })?;
+    let body: Body = from_json(body)?;
     let named = match asker {
         Asker::User => {
             for (field, is_there) in [

@@ -12,7 +12,7 @@
 //! processor's event.
 
 pub mod routes;
-mod store;
+pub mod store;
 
 use std::time::Duration;
 
@@ -21,9 +21,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use weir_ledger::{AccountId, Action, Credits, LedgerError, OperationId, Refusal, TopUp};
 use weir_storage::clock::Millis;
 
-use self::store::{Claimed, Ended};
-use super::effects::COOLDOWN;
-use super::effects::store::{Payment, PaymentKind, put_payment};
+use self::store::{Claimed, Ended, cool_down, end_charge};
+use super::effects::store::{Payment, PaymentKind};
+use super::effects::{COOLDOWN, note_payment};
 use super::notices::{self, Notice, NoticeKind};
 use super::offers::{Item, Offer};
 use super::terms::{CardCharge, PaymentIntent, PaymentStatus, ProcessorError};
@@ -124,9 +124,7 @@ async fn conclude(app: &App, charge: &Claimed, now: Millis) -> sqlx::Result<()> 
                 fail(app, charge, &why, now).await
             }
         },
-        Ok(None) => store::end(&app.database, charge, &Ended::Abandoned, now)
-            .await
-            .map(drop),
+        Ok(None) => end(app, charge, &Ended::Abandoned, now).await.map(drop),
         Err(ProcessorError::Refused { code, .. }) => fail(app, charge, &code, now).await,
         Err(error) => postpone(app, charge, &error.to_string(), now).await,
     }
@@ -174,7 +172,6 @@ async fn credit(
 ) -> sqlx::Result<()> {
     let account = AccountId(charge.user_id.clone());
     let credits = charge.tier.credits();
-    // To know what a refund takes back.
     let payment = Payment {
         id: payment_id.to_owned(),
         user_id: charge.user_id.clone(),
@@ -186,7 +183,6 @@ async fn credit(
         refunded: 0,
         refunding: None,
     };
-    put_payment(&app.database, &payment).await?;
     let top_up = Action::TopUp(TopUp {
         id: OperationId(format!("topup:{payment_id}")),
         credits,
@@ -200,13 +196,15 @@ async fn credit(
         }
         Err(error) => return postpone(app, charge, &error.to_string(), now).await,
     }
+    // What a refund takes back; one may wait for it.
+    note_payment(app, &payment).await?;
     billing::usage::forget(&app.cache, &account).await;
     let done = NoticeKind::AutoTopUpDone;
     let data = json!({ "tier": charge.tier.name(), "credits": credits, "payment_id": payment_id });
     let notice = Notice::new(done, &charge.user_id, &charge.id, data);
     notices::put(&app.database, &notice, now).await?;
     let ended = Ended::Succeeded { payment_id };
-    if store::end(&app.database, charge, &ended, now).await? {
+    if end(app, charge, &ended, now).await? {
         tracing::info!(
             user = charge.user_id,
             tier = charge.tier.name(),
@@ -221,11 +219,19 @@ async fn fail(app: &App, charge: &Claimed, why: &str, now: Millis) -> sqlx::Resu
     let data = json!({ "tier": charge.tier.name(), "error": why });
     let notice = Notice::new(failed, &charge.user_id, &charge.id, data);
     notices::put(&app.database, &notice, now).await?;
-    let ended = Ended::Failed { why };
-    if store::end(&app.database, charge, &ended, now).await? {
+    cool_down(&app.database, &charge.user_id, after(now, COOLDOWN)).await?;
+    let ended = Ended::Failed {
+        why,
+        payment_id: None,
+    };
+    if end(app, charge, &ended, now).await? {
         tracing::info!(user = charge.user_id, why, "credits could not be bought");
     }
     Ok(())
+}
+
+async fn end(app: &App, charge: &Claimed, ended: &Ended<'_>, now: Millis) -> sqlx::Result<bool> {
+    end_charge(&app.database, &charge.id, &charge.user_id, ended, now).await
 }
 
 /// Has it be taken up again after a pause, by whichever node is first.

@@ -13,7 +13,7 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::identity::WebCaller;
 use crate::payments::offers::Tier;
-use crate::payments::routes::fields;
+use crate::json::from_json;
 use crate::request::JsonBody;
 
 /// The most that may be few.
@@ -72,7 +72,7 @@ pub async fn put_auto_top_up(
     caller: WebCaller,
     body: JsonBody,
 ) -> Result<Json<AutoTopUp>, ApiError> {
-    let request: WishRequest = fields(&body)?;
+    let request: WishRequest = from_json(&body.bytes)?;
     let before = find_wish(&app, &caller.user_id).await?;
     let tier = match &request.tier {
         Some(name) => name.parse().map_err(|_| {
@@ -145,15 +145,16 @@ async fn find_wish(app: &App, user_id: &str) -> Result<Option<Wish>, ApiError> {
 
 async fn show(app: &App, user_id: &str) -> Result<AutoTopUp, ApiError> {
     let now = app.ledger.now();
+    // First the charge: a cooldown is there before a charge is noted to have failed.
+    let (last, counted) = store::find_past(&app.database, user_id, now)
+        .await
+        .map_err(|error| ApiError::of_database(&error, "asked for charges"))?;
     let wish = find_wish(app, user_id).await?.unwrap_or(Wish {
         enabled: false,
         tier: Tier::Small,
         threshold: DEFAULT_THRESHOLD,
         cooldown_until: None,
     });
-    let (last, counted) = store::find_past(&app.database, user_id, now)
-        .await
-        .map_err(|error| ApiError::of_database(&error, "asked for charges"))?;
     let cooldown_until = wish.cooldown_until.filter(|until| *until > now);
     Ok(AutoTopUp {
         enabled: wish.enabled,

@@ -9,7 +9,7 @@ use weir_storage::database::SqlDialect;
 use weir_storage::ids;
 
 use super::super::offers::Tier;
-use super::{COOLDOWN, MOST_A_DAY};
+use super::MOST_A_DAY;
 
 /// Rows that are looked at in one go.
 const AT_ONCE: i64 = 50;
@@ -66,9 +66,21 @@ pub(super) struct Claimed {
 }
 
 /// What became of a charge.
-pub(super) enum Ended<'a> {
-    Succeeded { payment_id: &'a str },
-    Failed { why: &'a str },
+#[derive(Debug, Clone, Copy)]
+pub enum Ended<'a> {
+    /// It is paid.
+    Succeeded {
+        /// The processor's id of the payment.
+        payment_id: &'a str,
+    },
+    /// It is not.
+    Failed {
+        /// The processor's code.
+        why: &'a str,
+        /// The payment that has failed, where it is known.
+        payment_id: Option<&'a str>,
+    },
+    /// It was never made.
     Abandoned,
 }
 
@@ -325,41 +337,44 @@ pub(super) async fn postpone(
     .map(drop)
 }
 
-/// Notes what became of a charge, and begins the cooldown of one that failed. Returns whether it was open.
-pub(super) async fn end(
+/// Notes what became of a user's charge. Returns whether it was not known yet.
+pub async fn end_charge(
     database: &Database,
-    charge: &Claimed,
+    id: &str,
+    user_id: &str,
     ended: &Ended<'_>,
     now: Millis,
 ) -> sqlx::Result<bool> {
     let (outcome, payment_id, why) = match *ended {
         Ended::Succeeded { payment_id } => ("succeeded", Some(payment_id), None),
-        Ended::Failed { why } => ("failed", None, Some(why)),
+        Ended::Failed { why, payment_id } => ("failed", payment_id, Some(why)),
         Ended::Abandoned => ("abandoned", None, None),
     };
-    let mut transaction = database.begin().await?;
-    let was_open = sqlx::query(
+    let ended = sqlx::query(
         "UPDATE auto_top_up_charges SET ended_at = $1, outcome = $2, payment_id = $3, error = $4 \
-         WHERE id = $5 AND ended_at IS NULL",
+         WHERE id = $5 AND user_id = $6 AND ended_at IS NULL",
     )
     .bind(now.0)
     .bind(outcome)
     .bind(payment_id)
     .bind(why)
-    .bind(&*charge.id)
-    .execute(&mut transaction)
-    .await?
-    .rows_affected()
-        == 1;
-    if was_open && why.is_some() {
-        sqlx::query("UPDATE auto_top_ups SET cooldown_until = $1 WHERE user_id = $2")
-            .bind(super::after(now, COOLDOWN).0)
-            .bind(&*charge.user_id)
-            .execute(&mut transaction)
-            .await?;
-    }
-    transaction.commit().await?;
-    Ok(was_open)
+    .bind(id)
+    .bind(user_id)
+    .execute(database.writer())
+    .await?;
+    Ok(ended.rows_affected() == 1)
+}
+
+/// Has no charge of a user's begin before a moment. To be done before one that failed is noted to be over.
+pub async fn cool_down(database: &Database, user_id: &str, until: Millis) -> sqlx::Result<()> {
+    let text = "UPDATE auto_top_ups SET cooldown_until = $1 \
+                WHERE user_id = $2 AND (cooldown_until IS NULL OR cooldown_until < $1)";
+    sqlx::query(text)
+        .bind(until.0)
+        .bind(user_id)
+        .execute(database.writer())
+        .await
+        .map(drop)
 }
 
 fn read_tier(row: &AnyRow) -> sqlx::Result<Tier> {

@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::identity::pepper::Peppers;
 use crate::identity::service_token::ServiceTokenSource;
 use crate::identity::verifiers::Verifiers;
-use crate::inference::upstream::{self, HttpClient};
+use crate::inference::client::HttpClient;
 use crate::outgoing;
 use crate::payments::settings::PaymentSecrets;
 use crate::plugins::bundled::Bundled;
@@ -111,7 +111,7 @@ impl Prepared {
             sealing_keys,
             verifiers,
             service_tokens,
-            http: upstream::http_client(config.timeouts.connect())?,
+            http: HttpClient::new(config.timeouts.connect())?,
             rules,
             guard: guard()?,
             webhook_key,

@@ -10,33 +10,24 @@
 
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use futures_util::FutureExt;
+use bytes::Bytes;
 use http::HeaderName;
 use http::header;
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
 use tokio::time::Instant;
 
+use super::client::{AnswerBody, HttpClient, SendError};
 use super::destination;
 use super::dialect::Attachment;
 use super::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS, MAX_WAITS, Phase};
 use super::redact::Redactor;
 use super::relay::Relay;
-use super::reuse;
-use super::upstream::{HttpClient, Upstream};
+use super::upstream::Upstream;
 use weir_sandbox::adapter::bindings::adapter::{
     Description, Header, HttpRequest, HttpResponseHead, Progress, Request, Step, Task,
 };
 use weir_sandbox::adapter::{ConfigureError, GuestExchange, description};
 
 use crate::plugins::Component;
-
-/// Bytes that are handed to the adapter in one call when more are there already.
-pub(crate) const COALESCED_BYTES: usize = 64 << 10;
-
-/// Connections that one request is tried on: all but the last were closed already.
-const MAX_CONNECTIONS: usize = 16;
 
 /// Response headers that every adapter may see, beside those that it asks for.
 const VISIBLE_HEADERS: [HeaderName; 4] = [
@@ -192,44 +183,36 @@ impl Exchange<'_> {
         advance(relay, progress).await
     }
 
-    /// Sends a request. A connection that turns out to have been closed before anything was sent on it is replaced.
     async fn answer(
         &self,
         request: http::Request<Bytes>,
         first_byte: Duration,
         patience: Patience,
         relay: &mut Relay,
-    ) -> Result<http::Response<Incoming>, ExchangeError> {
-        for _ in 0..MAX_CONNECTIONS {
-            let request = self.http.request(request.clone().map(Full::new));
-            let (limit, phase) = patience.limit(first_byte, Phase::FirstByte, relay);
-            match relay.within(limit, phase, request).await? {
-                Ok(response) => return Ok(response),
-                Err(error) if reuse::is_unsent(&error) => {}
-                // The error's own text may hold an address; its class is enough.
-                Err(error) if error.is_connect() => return Err(ExchangeError::Connect),
-                Err(_) => return Err(ExchangeError::BrokenOff),
-            }
-        }
-        Err(ExchangeError::Connect)
+    ) -> Result<http::Response<AnswerBody>, ExchangeError> {
+        let (limit, phase) = patience.limit(first_byte, Phase::FirstByte, relay);
+        let answer = relay.within(limit, phase, self.http.send(request));
+        answer.await?.map_err(|error| match error {
+            SendError::Connect => ExchangeError::Connect,
+            SendError::BrokenOff => ExchangeError::BrokenOff,
+        })
     }
 
     async fn read(
         &self,
         guest: &mut GuestExchange,
-        body: Incoming,
+        mut body: AnswerBody,
         mut redactor: Redactor,
         patience: Patience,
         relay: &mut Relay,
     ) -> Result<(), ExchangeError> {
-        let mut pieces = Pieces { body, broken: None };
         let mut left = self.answer_bytes;
         let mut complete = false;
         while !complete {
             let idle = self.upstream.timeouts.idle;
             let (limit, phase) = patience.limit(idle, Phase::Idle, relay);
             let piece = relay
-                .within(limit, phase, pieces.next())
+                .within(limit, phase, body.next())
                 .await?
                 .map_err(|_| ExchangeError::BrokenOff)?;
             let bytes = match piece {
@@ -278,54 +261,6 @@ async fn advance(relay: &mut Relay, progress: Progress) -> Result<(), ExchangeEr
     match progress.failure {
         None => Ok(()),
         Some(failure) => Err(ExchangeError::Failure(failure)),
-    }
-}
-
-/// An answer's body, read in pieces as large as what is there already, up to a bound.
-struct Pieces {
-    body: Incoming,
-    /// An error that came right behind bytes: those are handed on first, and it must not be lost, since
-    /// a body that broke off would pass for one that ended.
-    broken: Option<hyper::Error>,
-}
-
-impl Pieces {
-    async fn next(&mut self) -> Result<Option<Bytes>, hyper::Error> {
-        if let Some(error) = self.broken.take() {
-            return Err(error);
-        }
-        let Some(first) = data(self.body.frame().await)? else {
-            return Ok(None);
-        };
-        let mut more = BytesMut::new();
-        while first.len() + more.len() < COALESCED_BYTES {
-            match self.body.frame().now_or_never().map(data) {
-                Some(Ok(Some(bytes))) => more.extend_from_slice(&bytes),
-                Some(Err(error)) => {
-                    self.broken = Some(error);
-                    break;
-                }
-                // The end shows again at the next call.
-                Some(Ok(None)) | None => break,
-            }
-        }
-        if more.is_empty() {
-            return Ok(Some(first));
-        }
-        let mut all = BytesMut::with_capacity(first.len() + more.len());
-        all.extend_from_slice(&first);
-        all.extend_from_slice(&more);
-        Ok(Some(all.freeze()))
-    }
-}
-
-/// The bytes of a frame; trailers count as none.
-fn data(
-    frame: Option<Result<hyper::body::Frame<Bytes>, hyper::Error>>,
-) -> Result<Option<Bytes>, hyper::Error> {
-    match frame {
-        None => Ok(None),
-        Some(frame) => Ok(Some(frame?.into_data().unwrap_or_default())),
     }
 }
 

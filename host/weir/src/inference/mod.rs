@@ -17,6 +17,7 @@
 
 pub mod admission;
 mod attempts;
+pub mod client;
 pub mod destination;
 pub mod dialect;
 pub mod error;

@@ -22,11 +22,11 @@ use tower_service::Service;
 
 /// Makes connections that are looked at before they are used again.
 #[derive(Debug, Clone)]
-pub struct ReusableConnector(pub HttpConnector);
+pub(super) struct ReusableConnector(pub HttpConnector);
 
 /// A connection to an upstream.
 #[derive(Debug)]
-pub struct Reusable {
+pub(super) struct Reusable {
     stream: TcpStream,
     /// All that was written has gone out.
     is_flushed: bool,
@@ -144,58 +144,5 @@ impl AsyncWrite for Reusable {
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
-    }
-}
-
-#[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-mod tests {
-    use std::io::{Read, Write};
-    use std::net::TcpListener;
-    use std::sync::mpsc;
-    use std::time::Duration;
-
-    use bytes::Bytes;
-    use http::Request;
-    use http_body_util::{BodyExt, Full};
-
-    use super::*;
-    use crate::inference::upstream;
-
-    /// On one thread, the runtime does not hear of what happens while this test does not let it.
-    #[tokio::test]
-    async fn what_is_closed_unnoticed_is_seen_before_anything_is_sent() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let uri = format!("http://{}/", listener.local_addr().unwrap());
-        let (close, told_to_close) = mpsc::channel();
-        let (closed, told_of_close) = mpsc::channel();
-        let server = std::thread::spawn(move || {
-            let mut requests = 0;
-            for _ in 0..2 {
-                let (mut stream, _) = listener.accept().unwrap();
-                assert!(stream.read(&mut [0; 1_000]).unwrap() > 0);
-                requests += 1;
-                let answer = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi";
-                stream.write_all(answer.as_bytes()).unwrap();
-                told_to_close.recv().unwrap();
-                drop(stream);
-                closed.send(()).unwrap();
-            }
-            requests
-        });
-        let client = upstream::http_client(Duration::from_secs(5)).unwrap();
-        let ask = async || {
-            let request = Request::post(&*uri).body(Full::new(Bytes::from("x")));
-            let answer = client.request(request.unwrap()).await?;
-            Ok::<_, Box<dyn Error>>(answer.into_body().collect().await?.to_bytes())
-        };
-        assert_eq!(ask().await.unwrap(), "hi");
-        close.send(()).unwrap();
-        told_of_close.recv().unwrap();
-        let unsent = ask().await.unwrap_err();
-        assert!(is_unsent(&*unsent), "{unsent:?}");
-        assert_eq!(ask().await.unwrap(), "hi");
-        close.send(()).unwrap();
-        assert_eq!(server.join().unwrap(), 2);
     }
 }

@@ -12,8 +12,8 @@ use super::recording::Recording;
 use super::trial::{Outcome, Trial, Tried};
 use super::try_tool;
 use crate::config::Config;
+use crate::inference::client;
 use crate::inference::dialect::{self, Call};
-use crate::inference::exchange;
 use crate::plugins::slots::Loaded;
 use crate::plugins::{Component, Loader};
 use weir_sandbox::compiler::Compiler;
@@ -39,7 +39,7 @@ pub(in crate::cli) struct Arguments {
     #[arg(long = "response", value_name = "FILE")]
     responses: Vec<PathBuf>,
     /// Hand bodies over in pieces of so many bytes: the events must be the same for any number.
-    #[arg(long, value_name = "BYTES", default_value_t = NonZeroUsize::new(exchange::COALESCED_BYTES).expect("more than 0"))]
+    #[arg(long, value_name = "BYTES", default_value_t = NonZeroUsize::new(client::COALESCED_BYTES).expect("more than 0"))]
     chunk: NonZeroUsize,
     /// Of a tool: an integration that its agent may call. May be repeated, as the next ones.
     #[arg(long = "integration", value_name = "ID=URL", value_parser = option)]

@@ -12,8 +12,8 @@ use super::{CREDIT_TIMEOUT, DEFAULT_THRESHOLD, MOST_A_DAY};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::identity::WebCaller;
-use crate::payments::offers::Tier;
 use crate::json::from_json;
+use crate::payments::offers::Tier;
 use crate::request::JsonBody;
 
 /// The most that may be few.

@@ -1,0 +1,377 @@
+//! The HTTP client for upstreams: a pool of connections, each driven by the exchange that uses it.
+//!
+//! hyper's pooled client drives each connection in a task of its own, which hands over an answer piece by piece, and each
+//! piece costs a wake-up there and one back. Here the exchange's own task polls the connection: what has arrived is there
+//! in one turn, however many pieces it came in.
+//!
+//! It follows no redirect, knows no proxy, inflates nothing, and sets TCP_NODELAY. A request's URI is put together from
+//! checked parts ([`super::destination`]), and no URL parser normalises it again.
+//!
+//! **Invariant:** a connection is used again only if the answer before was read to its end.
+
+use std::collections::{HashMap, VecDeque};
+use std::error::Error;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderValue, Request, Response, Uri, header};
+use http_body::Body as _;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::connect::HttpConnector;
+use tokio::time::Instant;
+use tower_service::Service as _;
+
+use super::reuse::{self, ReusableConnector};
+use crate::outgoing;
+
+/// How long a connection is kept that nobody uses.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How often those are looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(30);
+
+/// Connections that one request is tried on: all but the last were closed already.
+const MAX_CONNECTIONS: usize = 16;
+
+/// Bytes that are handed over in one piece when more are there already.
+pub(crate) const COALESCED_BYTES: usize = 64 << 10;
+
+/// The client that all exchanges share. Cheap to clone.
+#[derive(Clone)]
+pub struct HttpClient(Arc<Pool>);
+
+struct Pool {
+    connector: HttpsConnector<ReusableConnector>,
+    connect_timeout: Duration,
+    idle: Mutex<HashMap<Origin, VecDeque<Idle>>>,
+}
+
+/// Whom a connection is to.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Origin {
+    scheme: Scheme,
+    authority: Authority,
+}
+
+struct Idle {
+    connection: Connection,
+    since: Instant,
+}
+
+type Io = <HttpsConnector<ReusableConnector> as tower_service::Service<Uri>>::Response;
+
+struct Connection {
+    sender: http1::SendRequest<Full<Bytes>>,
+    driver: Pin<Box<http1::Connection<Io, Full<Bytes>>>>,
+}
+
+/// Why there is no answer. Errors' own texts may hold addresses, so that they are not told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// There is no connection: nothing was sent.
+    #[error("there is no connection")]
+    Connect,
+    /// The connection broke off before the head of an answer.
+    #[error("the connection broke off")]
+    BrokenOff,
+}
+
+/// An answer's body, read in pieces as large as what is there already, up to a bound.
+pub struct AnswerBody {
+    body: Incoming,
+    /// None once it has ended, or is in the pool again.
+    connection: Option<Connection>,
+    /// An error that came right behind bytes: those are handed on first, and it must not be lost, since
+    /// a body that broke off would pass for one that ended.
+    broken: Option<hyper::Error>,
+    pool: HttpClient,
+    origin: Origin,
+}
+
+impl HttpClient {
+    /// Makes the client. Connecting takes no longer than this, name look-up and TLS included. Trusts the system's
+    /// certificate authorities. It must be called on a runtime.
+    pub fn new(connect_timeout: Duration) -> anyhow::Result<Self> {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_keepalive(Some(Duration::from_secs(60)));
+        let connector = hyper_rustls::HttpsConnectorBuilder::new()
+            .with_tls_config(outgoing::tls_config()?)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(ReusableConnector(tcp));
+        let pool = Arc::new(Pool {
+            connector,
+            connect_timeout,
+            idle: Mutex::default(),
+        });
+        tokio::spawn(sweep(Arc::downgrade(&pool)));
+        Ok(Self(pool))
+    }
+
+    /// Sends a request to the origin that its URI names; returns when the head of the answer is there.
+    ///
+    /// A connection that turns out to have been closed before anything was sent on it is replaced.
+    pub async fn send(&self, request: Request<Bytes>) -> Result<Response<AnswerBody>, SendError> {
+        let (origin, request) = of_origin(request)?;
+        for _ in 0..MAX_CONNECTIONS {
+            let connection = match self.take_idle(&origin).await {
+                Some(connection) => connection,
+                None => self.connect(&origin).await?,
+            };
+            match self.ask(connection, &origin, request.clone()).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) if reuse::is_unsent(&*error) => {}
+                Err(_) => return Err(SendError::BrokenOff),
+            }
+        }
+        Err(SendError::Connect)
+    }
+
+    async fn connect(&self, origin: &Origin) -> Result<Connection, SendError> {
+        let connecting = async {
+            let Origin { scheme, authority } = origin.clone();
+            let uri = Uri::builder().scheme(scheme).authority(authority);
+            let uri = uri.path_and_query("/").build()?;
+            let mut connector = self.0.connector.clone();
+            poll_fn(|context| connector.poll_ready(context)).await?;
+            let io = connector.call(uri).await?;
+            let (sender, driver) = http1::handshake(io).await?;
+            Ok::<_, Box<dyn Error + Send + Sync>>(Connection {
+                sender,
+                driver: Box::pin(driver),
+            })
+        };
+        match tokio::time::timeout(self.0.connect_timeout, connecting).await {
+            Ok(Ok(connection)) => Ok(connection),
+            Ok(Err(_)) | Err(_) => Err(SendError::Connect),
+        }
+    }
+
+    async fn ask(
+        &self,
+        mut connection: Connection,
+        origin: &Origin,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<AnswerBody>, Box<dyn Error + Send + Sync>> {
+        let mut answering = std::pin::pin!(connection.sender.send_request(request));
+        let mut driver = Some(&mut connection.driver);
+        let answer = poll_fn(|context| {
+            if let Some(driving) = &mut driver
+                && driving.as_mut().poll(context).is_ready()
+            {
+                driver = None;
+            }
+            answering.as_mut().poll(context)
+        });
+        let answer = answer.await?;
+        let is_open = driver.is_some();
+        Ok(answer.map(|body| AnswerBody {
+            body,
+            connection: is_open.then_some(connection),
+            broken: None,
+            pool: self.clone(),
+            origin: origin.clone(),
+        }))
+    }
+
+    /// The connection that was used last: the others may come to be idle for long enough.
+    async fn take_idle(&self, origin: &Origin) -> Option<Connection> {
+        loop {
+            let Idle {
+                mut connection,
+                since,
+            } = self.lock().get_mut(origin)?.pop_back()?;
+            let is_open = poll_fn(|context| Poll::Ready(connection.is_ready(context))).await;
+            if is_open && since.elapsed() < IDLE_TIMEOUT {
+                return Some(connection);
+            }
+        }
+    }
+
+    fn put_idle(&self, origin: &Origin, connection: Connection) {
+        let idle = Idle {
+            connection,
+            since: Instant::now(),
+        };
+        let mut all = self.lock();
+        match all.get_mut(origin) {
+            Some(line) => line.push_back(idle),
+            None => {
+                all.insert(origin.clone(), VecDeque::from([idle]));
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Origin, VecDeque<Idle>>> {
+        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Connection {
+    /// Whether another request can be sent on it, as far as the runtime knows.
+    fn is_ready(&mut self, context: &mut Context<'_>) -> bool {
+        self.driver.as_mut().poll(context).is_pending() && self.sender.is_ready()
+    }
+}
+
+/// Closes what has been idle for too long.
+async fn sweep(pool: Weak<Pool>) {
+    loop {
+        tokio::time::sleep(SWEEP_EVERY).await;
+        let Some(pool) = pool.upgrade() else {
+            return;
+        };
+        HttpClient(pool).lock().retain(|_, line| {
+            line.retain(|idle| idle.since.elapsed() < IDLE_TIMEOUT);
+            !line.is_empty()
+        });
+    }
+}
+
+/// A request as it is written to a connection: a path, and whom it is for as a header.
+fn of_origin(request: Request<Bytes>) -> Result<(Origin, Request<Full<Bytes>>), SendError> {
+    let mut request = request.map(Full::new);
+    let uri = std::mem::take(request.uri_mut()).into_parts();
+    let (Some(scheme), Some(authority)) = (uri.scheme, uri.authority) else {
+        return Err(SendError::Connect);
+    };
+    let path = uri.path_and_query;
+    *request.uri_mut() = path.unwrap_or(PathAndQuery::from_static("/")).into();
+    let usual_port = if scheme == Scheme::HTTPS { 443 } else { 80 };
+    let host = match authority.port_u16() {
+        Some(port) if port == usual_port => authority.host(),
+        _ => authority.as_str(),
+    };
+    let host = HeaderValue::from_str(host).map_err(|_| SendError::Connect)?;
+    request.headers_mut().insert(header::HOST, host);
+    Ok((Origin { scheme, authority }, request))
+}
+
+impl AnswerBody {
+    /// The next piece. `None` at its end.
+    ///
+    /// # Errors
+    ///
+    /// It broke off.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, hyper::Error> {
+        if let Some(error) = self.broken.take() {
+            return Err(error);
+        }
+        let mut first = Bytes::new();
+        let mut more = BytesMut::new();
+        poll_fn(|context| {
+            while first.len() + more.len() < COALESCED_BYTES {
+                let is_over = |connection: &mut Connection| {
+                    connection.driver.as_mut().poll(context).is_ready()
+                };
+                if self.connection.as_mut().is_some_and(is_over) {
+                    self.connection = None;
+                }
+                match Pin::new(&mut self.body).poll_frame(context) {
+                    Poll::Ready(Some(Ok(frame))) => {
+                        // Trailers count as nothing.
+                        let data = frame.into_data().unwrap_or_default();
+                        if first.is_empty() {
+                            first = data;
+                        } else {
+                            more.extend_from_slice(&data);
+                        }
+                    }
+                    Poll::Ready(Some(Err(error))) if first.is_empty() => {
+                        return Poll::Ready(Err(error));
+                    }
+                    Poll::Ready(Some(Err(error))) => {
+                        self.broken = Some(error);
+                        break;
+                    }
+                    // The end shows again at the next call.
+                    Poll::Ready(None) if first.is_empty() => {
+                        self.end(context);
+                        return Poll::Ready(Ok(None));
+                    }
+                    Poll::Ready(None) => break,
+                    Poll::Pending if first.is_empty() => return Poll::Pending,
+                    Poll::Pending => break,
+                }
+            }
+            Poll::Ready(Ok(Some(std::mem::take(&mut first))))
+        })
+        .await
+        .map(|piece| match piece {
+            Some(piece) if !more.is_empty() => {
+                let mut all = BytesMut::with_capacity(piece.len() + more.len());
+                all.extend_from_slice(&piece);
+                all.extend_from_slice(&more);
+                Some(all.freeze())
+            }
+            piece => piece,
+        })
+    }
+
+    /// Puts the connection back: its answer was read to the end.
+    fn end(&mut self, context: &mut Context<'_>) {
+        if let Some(mut connection) = self.connection.take()
+            && connection.is_ready(context)
+        {
+            self.pool.put_idle(&self.origin, connection);
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// On one thread, the runtime does not hear of what happens while this test does not let it.
+    #[tokio::test]
+    async fn what_is_closed_unnoticed_is_replaced_before_anything_is_sent() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let uri = format!("http://{}/", listener.local_addr().unwrap());
+        let (close, told_to_close) = mpsc::channel();
+        let (closed, told_of_close) = mpsc::channel();
+        let server = std::thread::spawn(move || {
+            let mut requests = 0;
+            for _ in 0..2 {
+                let (mut stream, _) = listener.accept().unwrap();
+                assert!(stream.read(&mut [0; 1_000]).unwrap() > 0);
+                requests += 1;
+                let answer = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi";
+                stream.write_all(answer.as_bytes()).unwrap();
+                told_to_close.recv().unwrap();
+                drop(stream);
+                closed.send(()).unwrap();
+            }
+            requests
+        });
+        let client = HttpClient::new(Duration::from_secs(5)).unwrap();
+        let ask = async || {
+            let request = Request::post(&*uri).body(Bytes::from("x"));
+            let answer = client.send(request.unwrap()).await.unwrap();
+            let mut body = answer.into_body();
+            let piece = body.next().await.unwrap();
+            assert_eq!(body.next().await.unwrap(), None);
+            piece.unwrap()
+        };
+        for _ in 0..2 {
+            assert_eq!(ask().await, "hi");
+            close.send(()).unwrap();
+            told_of_close.recv().unwrap();
+        }
+        assert_eq!(server.join().unwrap(), 2);
+    }
+}

@@ -1,7 +1,7 @@
 //! The committer: what waits is committed together, and nobody is told before it is durable.
 //!
-//! There is no timer. An idle committer commits an operation at once; while it is busy, others wait, and
-//! the next batch is all of them. [`Committer::step`] decides, without I/O: it takes what has happened and
+//! There is no timer. An idle committer commits an operation as soon as whoever is ready to run has run, who may ask for more;
+//! while it is busy, others wait, and the next batch is all of them. [`Committer::step`] decides, without I/O: it takes what has happened and
 //! says what to do next. [`run`] does it, on the database; a simulation does it on a store that fails in
 //! every way that a database can.
 //!
@@ -316,19 +316,33 @@ pub(crate) fn start(
             let runtime = runtime::Builder::new_current_thread()
                 .enable_time()
                 .build()?;
-            let committing = move || runtime.block_on(run(store, submitted, health));
+            let committing = move || runtime.block_on(run(store, submitted, dialect, health));
             thread::Builder::new()
                 .name("ledger".to_owned())
                 .spawn(committing)?;
         }
         SqlDialect::Postgres => {
-            tokio::spawn(run(store, submitted, health));
+            tokio::spawn(run(store, submitted, dialect, health));
         }
     }
     Ok(())
 }
 
-async fn run(store: Store, mut submitted: mpsc::Receiver<Submitted>, health: Arc<Health>) {
+/// Lets those run who are ready to: what they ask for shares the next commit, which is most of what an operation costs. Where
+/// there is a processor to spare, nobody waits for anything.
+async fn give_way(dialect: SqlDialect) {
+    match dialect {
+        SqlDialect::Sqlite => thread::yield_now(),
+        SqlDialect::Postgres => tokio::task::yield_now().await,
+    }
+}
+
+async fn run(
+    store: Store,
+    mut submitted: mpsc::Receiver<Submitted>,
+    dialect: SqlDialect,
+    health: Arc<Health>,
+) {
     let mut committer = Committer::default();
     let mut next = Next::Idle;
     let mut arrived = Vec::with_capacity(BATCH);
@@ -343,6 +357,12 @@ async fn run(store: Store, mut submitted: mpsc::Receiver<Submitted>, health: Arc
                 health.rest();
                 if submitted.recv_many(&mut arrived, BATCH).await == 0 {
                     return;
+                }
+                give_way(dialect).await;
+                while arrived.len() < BATCH
+                    && let Ok(more) = submitted.try_recv()
+                {
+                    arrived.push(more);
                 }
                 let operations = arrived.drain(..).filter_map(|submitted| match submitted {
                     Submitted::Operation(operation, reply) => Some(Input::Submit(operation, reply)),

@@ -50,6 +50,9 @@ const RUNS: usize = 3;
 
 const CHUNKS: usize = 100;
 
+/// The parent of all threads of the kernel's.
+const KERNEL_THREADS: u32 = 2;
+
 /// The core of what is measured, and that of everything else.
 const CORE: &str = "0";
 const OTHER_CORE: &str = "1";
@@ -206,6 +209,7 @@ fn measure_all(runtime: &tokio::runtime::Runtime, postgres: bool, as_json: bool)
         upstream,
         stores.as_ref().map(|(_, url, redis)| (url, redis.url())),
     );
+    await_rest(&weir);
     let idle = weir.resident_mib();
     let mut sound = true;
     let mut rows = Vec::new();
@@ -303,7 +307,8 @@ fn start_weir(
             redis.expose()
         );
     }
-    toml += "[rate_limits]\nfree = 1000000000\naddress = 1000000000\n";
+    toml += "[rate_limits]\nfree = 1000000000\naddress = 1000000000\n\
+             [limits]\nrequests_per_account = { free = 64 }\nrequests_per_upstream = 64\nrequests_per_slot = 64\n";
     for model in ["plain", "burst", "paced"] {
         toml += &format!(
             "[providers.{model}]\nadapter = \"openai\"\nbase_url = \"http://{upstream}/{model}/v1\"\n\
@@ -312,8 +317,10 @@ fn start_weir(
         );
     }
     fs::write(folder.join("weir.toml"), toml).unwrap();
+    // From its start on its core, so that it has as many threads as a machine of one core gives it.
     let run = |arguments: &[&str]| {
-        let mut command = Command::new(&*WEIR);
+        let mut command = Command::new("taskset");
+        command.args(["--cpu-list", CORE]).arg(&*WEIR);
         command.current_dir(folder).args(arguments);
         command
     };
@@ -343,7 +350,6 @@ fn start_weir(
         .stderr(fs::File::create(folder.join("log")).unwrap())
         .spawn()
         .unwrap();
-    pin(&child.id().to_string(), CORE);
     let mut greeting = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     let address = loop {
@@ -360,13 +366,11 @@ fn start_weir(
             .is_ok_and(|read| read > 0)
         {}
     });
-    // Threads that it had before it was pinned.
-    pin(&child.id().to_string(), CORE);
     let key = String::from_utf8(key.stdout).unwrap().trim().to_owned();
     (Process(child), address, key)
 }
 
-/// The release build of weir, made now.
+/// The release build of weir, made now. With this package, so that what both need is built once.
 static WEIR: LazyLock<std::path::PathBuf> = LazyLock::new(|| {
     let program = std::env::current_exe().unwrap();
     let target = program.ancestors().nth(3).unwrap();
@@ -375,6 +379,8 @@ static WEIR: LazyLock<std::path::PathBuf> = LazyLock::new(|| {
             "build",
             "--locked",
             "--release",
+            "--package",
+            "tests",
             "--package",
             "weir",
             "--bin",
@@ -447,6 +453,19 @@ fn measure(
     })
 }
 
+/// Waits until a process that has started rests: it compiles what it has bundled, behind requests.
+fn await_rest(process: &Process) {
+    let began = Instant::now();
+    loop {
+        let before = process.cpu();
+        std::thread::sleep(Duration::from_millis(500));
+        if process.cpu() - before < Duration::from_millis(20) {
+            return;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "weir rests");
+    }
+}
+
 /// Busy time of the machine so far.
 fn machine() -> Duration {
     let stat = fs::read_to_string("/proc/stat").unwrap();
@@ -483,7 +502,8 @@ impl Stat {
     }
 }
 
-/// Processor time of this process and all that it has started, which databases are, too.
+/// Processor time of this process and all that it has started, which databases are, too; and of the kernel's own threads,
+/// which write to the disk for them.
 fn all_ours() -> Duration {
     let own = std::process::id();
     let mut children = std::collections::BTreeMap::<u32, Vec<(u32, u64)>>::new();
@@ -501,7 +521,7 @@ fn all_ours() -> Duration {
         }
         children.entry(parent).or_default().push((id, ticks));
     }
-    let mut parents = vec![own];
+    let mut parents = vec![own, KERNEL_THREADS];
     while let Some(parent) = parents.pop() {
         for (child, ticks) in children.remove(&parent).unwrap_or_default() {
             total += ticks;

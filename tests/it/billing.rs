@@ -635,16 +635,16 @@ async fn what_a_stream_has_used_is_noted_while_it_goes_on() {
         .tables("[ledger]\ncheckpoint_ms = 300\n")
         .start()
         .await;
-    let started = Instant::now();
     let mut stream = gateway.stream("scripted", "hello").await;
     stream.next_chunk().await;
+    let begun = Instant::now();
     let noted = async || -> i64 {
         sqlx::query_scalar("SELECT checkpoint FROM holds")
             .fetch_one(gateway.app().database.reader())
             .await
             .expect("there is a hold")
     };
-    tokio::time::sleep_until(started + Duration::from_millis(400)).await;
+    tokio::time::sleep_until(begun + Duration::from_millis(400)).await;
     first.open();
     patiently(async {
         while noted().await == 0 {

@@ -1,9 +1,9 @@
 //! The committer: what waits is committed together, and nobody is told before it is durable.
 //!
-//! There is no timer. An idle committer commits an operation as soon as whoever is ready to run has run, who may ask for more;
-//! while it is busy, others wait, and the next batch is all of them. [`Committer::step`] decides, without I/O: it takes what has happened and
-//! says what to do next. [`run`] does it, on the database; a simulation does it on a store that fails in
-//! every way that a database can.
+//! There is no timer. An idle committer commits an operation as soon as whoever is ready to run has run, who may ask for
+//! more; while it is busy, others wait, and the next batch is all of them. [`Committer::step`] decides, without I/O: it
+//! takes what has happened and says what to do next. [`run`] does it, on the database; a simulation does it on a store
+//! that fails in every way that a database can.
 //!
 //! - Nothing was done ([`StoreError::Unavailable`]): again after a pause, in smaller batches.
 //! - The answer to the commit was lost ([`StoreError::Unknown`]): the whole batch again. Operations have

@@ -297,25 +297,26 @@ impl AnswerBody {
                     // The end shows again at the next call.
                     Poll::Ready(None) if first.is_empty() => {
                         self.end(context);
-                        return Poll::Ready(Ok(None));
+                        break;
                     }
                     Poll::Ready(None) => break,
                     Poll::Pending if first.is_empty() => return Poll::Pending,
                     Poll::Pending => break,
                 }
             }
-            Poll::Ready(Ok(Some(std::mem::take(&mut first))))
+            Poll::Ready(Ok(()))
         })
-        .await
-        .map(|piece| match piece {
-            Some(piece) if !more.is_empty() => {
-                let mut all = BytesMut::with_capacity(piece.len() + more.len());
-                all.extend_from_slice(&piece);
-                all.extend_from_slice(&more);
-                Some(all.freeze())
-            }
-            piece => piece,
-        })
+        .await?;
+        if first.is_empty() {
+            return Ok(None);
+        }
+        if more.is_empty() {
+            return Ok(Some(first));
+        }
+        let mut all = BytesMut::with_capacity(first.len() + more.len());
+        all.extend_from_slice(&first);
+        all.extend_from_slice(&more);
+        Ok(Some(all.freeze()))
     }
 
     /// Puts the connection back: its answer was read to the end.

@@ -4,8 +4,10 @@
 //! process of its own. Whichever of the two is measured has one core, and all else has another. 32 connections ask as fast
 //! as they are answered. Processor time is that of all threads of the process, user and system, by the kernel's count.
 //!
+//! Then what weir adds for a client that is alone, and what streams take of memory that are open and silent.
+//!
 //! `cargo bench -p tests --bench gateway` measures on SQLite; `-- --postgres` on PostgreSQL and Redis; `-- --json` prints
-//! JSON.
+//! JSON. weir is what is shipped, of the profile `dist`; `-- --profile release` is built in half the time.
 
 #![expect(
     clippy::print_stdout,
@@ -17,12 +19,14 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures_util::StreamExt;
 use http::{HeaderValue, Request, Response, Uri, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -33,6 +37,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tests::percentile;
+use tests::program::build_weir;
 use tests::stores::{Durability, Postgres, Redis};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -50,12 +55,21 @@ const RUNS: usize = 3;
 
 const CHUNKS: usize = 100;
 
+const PATH: &str = "/v1/chat/completions";
+
 /// The parent of all threads of the kernel's.
 const KERNEL_THREADS: u32 = 2;
 
 /// The core of what is measured, and that of everything else.
 const CORE: &str = "0";
 const OTHER_CORE: &str = "1";
+
+/// Streams that are open at once, and what each may take of memory.
+const STREAMS: usize = 5_000;
+const STREAM_KIB: f64 = 256.0;
+
+/// What an idle gateway may take of memory.
+const IDLE_MIB: usize = 120;
 
 /// Processor time of others, as a part of both cores, from which on nothing can be said.
 const BUSY: f64 = 0.05;
@@ -109,6 +123,8 @@ struct Figures {
     rps: f64,
     p50: Duration,
     p99: Duration,
+    /// Until the first byte of an answer.
+    first: Duration,
     /// Of the machine's processor time, what neither side of the bench has used.
     others: f64,
 }
@@ -133,7 +149,12 @@ fn main() -> ExitCode {
     }
     pin(&std::process::id().to_string(), OTHER_CORE);
     let has = |name: &str| arguments.iter().any(|argument| argument == name);
-    match measure_all(&runtime(), has("--postgres"), has("--json")) {
+    let profile = arguments
+        .iter()
+        .position(|argument| argument == "--profile");
+    let profile = profile.map_or("dist", |at| &*arguments[at + 1]);
+    let weir = build_weir(profile);
+    match measure_all(&runtime(), &weir, has("--postgres"), has("--json")) {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     }
@@ -185,17 +206,25 @@ impl Process {
     }
 
     fn resident_mib(&self) -> usize {
+        self.resident_kib() >> 10
+    }
+
+    fn resident_kib(&self) -> usize {
         let status = fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
         let line = status
             .lines()
             .find(|line| line.starts_with("VmRSS:"))
             .unwrap();
-        let kib: usize = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-        kib / 1_024
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 }
 
-fn measure_all(runtime: &tokio::runtime::Runtime, postgres: bool, as_json: bool) -> bool {
+fn measure_all(
+    runtime: &tokio::runtime::Runtime,
+    program: &Path,
+    postgres: bool,
+    as_json: bool,
+) -> bool {
     let (_upstream, upstream) = Process::role("upstream", OTHER_CORE, "-");
     let (proxy, proxy_address) = Process::role("proxy", CORE, &upstream.to_string());
     let stores = postgres.then(|| {
@@ -205,6 +234,7 @@ fn measure_all(runtime: &tokio::runtime::Runtime, postgres: bool, as_json: bool)
     });
     let folder = tempfile::tempdir().unwrap();
     let (weir, weir_address, key) = start_weir(
+        program,
         folder.path(),
         upstream,
         stores.as_ref().map(|(_, url, redis)| (url, redis.url())),
@@ -217,15 +247,16 @@ fn measure_all(runtime: &tokio::runtime::Runtime, postgres: bool, as_json: bool)
         let (mut floor, mut own) = (Vec::new(), Vec::new());
         for _ in 0..RUNS {
             let path = format!("/{}/v1/chat/completions", load.model);
-            floor.push(measure(runtime, &proxy, proxy_address, &path, &key, load));
-            own.push(measure(
+            let request = request(proxy_address, &path, &key, load);
+            floor.push(measure(
                 runtime,
-                &weir,
-                weir_address,
-                "/v1/chat/completions",
-                &key,
-                load,
+                &proxy,
+                proxy_address,
+                request,
+                CONNECTIONS,
             ));
+            let request = self::request(weir_address, PATH, &key, load);
+            own.push(measure(runtime, &weir, weir_address, request, CONNECTIONS));
         }
         let others = floor
             .iter()
@@ -264,7 +295,17 @@ fn measure_all(runtime: &tokio::runtime::Runtime, postgres: bool, as_json: bool)
             "weir": shown(&own), "floor": shown(&floor), "others": others,
         }));
     }
+    let added = [LOADS[0], LOADS[2]].map(|load| {
+        let path = format!("/{}/v1/chat/completions", load.model);
+        let request = request(proxy_address, &path, &key, load);
+        let floor = measure(runtime, &proxy, proxy_address, request, 1);
+        let request = self::request(weir_address, PATH, &key, load);
+        let own = measure(runtime, &weir, weir_address, request, 1);
+        (load, own, floor)
+    });
     let resident = weir.resident_mib();
+    let stream_kib = open_streams(runtime, &weir, weir_address, &key);
+    sound &= idle <= IDLE_MIB && stream_kib <= STREAM_KIB;
     if as_json {
         let store = if postgres {
             "PostgreSQL and Redis"
@@ -273,10 +314,24 @@ fn measure_all(runtime: &tokio::runtime::Runtime, postgres: bool, as_json: bool)
         };
         println!(
             "{}",
-            json!({ "store": store, "idle_mib": idle, "resident_mib": resident, "loads": rows })
+            json!({
+                "store": store, "idle_mib": idle, "resident_mib": resident, "stream_kib": stream_kib, "loads": rows,
+                "alone": added.map(|(load, own, floor)| json!({
+                    "load": load.name, "weir": shown(&own), "floor": shown(&floor),
+                })),
+            })
         );
     } else {
-        println!("resident: {idle} MiB idle, {resident} MiB after");
+        for (load, own, floor) in added {
+            println!(
+                "{}, alone: p50 {:.2?}, p99 {:.2?}, first byte {:.2?} (floor: {:.2?}, {:.2?}, {:.2?})",
+                load.name, own.p50, own.p99, own.first, floor.p50, floor.p99, floor.first,
+            );
+        }
+        println!(
+            "resident: {idle} MiB idle (must {IDLE_MIB}), {resident} MiB after; {STREAMS} open streams: {stream_kib:.0} KiB \
+             each (must {STREAM_KIB})"
+        );
     }
     sound
 }
@@ -284,7 +339,7 @@ fn measure_all(runtime: &tokio::runtime::Runtime, postgres: bool, as_json: bool)
 fn shown(figures: &Figures) -> Value {
     json!({
         "cpu_us": figures.cpu_us, "rps": figures.rps, "p50_us": figures.p50.as_micros() as u64,
-        "p99_us": figures.p99.as_micros() as u64,
+        "p99_us": figures.p99.as_micros() as u64, "first_byte_us": figures.first.as_micros() as u64,
     })
 }
 
@@ -293,9 +348,10 @@ fn median(mut runs: Vec<Figures>) -> Figures {
     runs[runs.len() / 2]
 }
 
-/// Starts the release build of weir on its core; returns where it listens, and a key.
+/// Starts weir on its core; returns where it listens, and a key.
 fn start_weir(
-    folder: &std::path::Path,
+    program: &Path,
+    folder: &Path,
     upstream: SocketAddr,
     stores: Option<(&SecretUrl, SecretUrl)>,
 ) -> (Process, SocketAddr, String) {
@@ -308,8 +364,9 @@ fn start_weir(
         );
     }
     toml += "[rate_limits]\nfree = 1000000000\naddress = 1000000000\n\
-             [limits]\nrequests_per_account = { free = 64 }\nrequests_per_upstream = 64\nrequests_per_slot = 64\n";
-    for model in ["plain", "burst", "paced"] {
+             [limits]\nconnections = 6000\nconnections_per_address = 6000\nconcurrent_requests = 6000\n\
+             requests_per_account = { free = 6000 }\nrequests_per_upstream = 6000\nrequests_per_slot = 6000\n";
+    for model in ["plain", "burst", "paced", "held"] {
         toml += &format!(
             "[providers.{model}]\nadapter = \"openai\"\nbase_url = \"http://{upstream}/{model}/v1\"\n\
              [models.{model}]\ncontext_window = 100000\nmax_output_tokens = 1000\ndefault_output_tokens = 500\n\
@@ -320,7 +377,7 @@ fn start_weir(
     // From its start on its core, so that it has as many threads as a machine of one core gives it.
     let run = |arguments: &[&str]| {
         let mut command = Command::new("taskset");
-        command.args(["--cpu-list", CORE]).arg(&*WEIR);
+        command.args(["--cpu-list", CORE]).arg(program);
         command.current_dir(folder).args(arguments);
         command
     };
@@ -370,41 +427,14 @@ fn start_weir(
     (Process(child), address, key)
 }
 
-/// The release build of weir, made now. With this package, so that what both need is built once.
-static WEIR: LazyLock<std::path::PathBuf> = LazyLock::new(|| {
-    let program = std::env::current_exe().unwrap();
-    let target = program.ancestors().nth(3).unwrap();
-    let built = Command::new(env!("CARGO"))
-        .args([
-            "build",
-            "--locked",
-            "--release",
-            "--package",
-            "tests",
-            "--package",
-            "weir",
-            "--bin",
-            "weir",
-            "--target-dir",
-        ])
-        .arg(target)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status()
-        .unwrap();
-    assert!(built.success(), "weir builds");
-    target.join("release/weir")
-});
-
 /// Puts a load on a process, and measures it once it is warm.
 fn measure(
     runtime: &tokio::runtime::Runtime,
     process: &Process,
     address: SocketAddr,
-    path: &str,
-    key: &str,
-    load: Load,
+    request: Bytes,
+    connections: usize,
 ) -> Figures {
-    let request = request(address, path, key, load);
     runtime.block_on(async {
         let (counting, over) = (
             Arc::new(AtomicBool::new(false)),
@@ -412,7 +442,7 @@ fn measure(
         );
         let latencies = Arc::new(Mutex::new(Vec::new()));
         let mut clients = tokio::task::JoinSet::new();
-        for _ in 0..CONNECTIONS {
+        for _ in 0..connections {
             let (request, counting, over) = (request.clone(), counting.clone(), over.clone());
             let latencies = latencies.clone();
             clients.spawn(async move {
@@ -422,9 +452,10 @@ fn measure(
                 while !over.load(Ordering::Relaxed) {
                     let began = Instant::now();
                     connection.write_all(&request).await.unwrap();
-                    read_answer(&mut connection, &mut buffer).await;
+                    let first = read_answer(&mut connection, &mut buffer).await;
                     if counting.load(Ordering::Relaxed) {
-                        latencies.lock().unwrap().push(began.elapsed());
+                        let took = (first - began, began.elapsed());
+                        latencies.lock().unwrap().push(took);
                     }
                 }
             });
@@ -435,7 +466,8 @@ fn measure(
         let ours = all_ours();
         tokio::time::sleep(MEASURED).await;
         let (passed, cpu) = (began.elapsed(), process.cpu() - cpu);
-        let mut latencies = std::mem::take(&mut *latencies.lock().unwrap());
+        let latencies = std::mem::take(&mut *latencies.lock().unwrap());
+        let (mut firsts, mut latencies): (Vec<_>, Vec<_>) = latencies.into_iter().unzip();
         let busy = self::machine().saturating_sub(machine);
         let others = busy.saturating_sub(all_ours() - ours);
         over.store(true, Ordering::Relaxed);
@@ -448,6 +480,7 @@ fn measure(
             rps: requests / passed.as_secs_f64(),
             p50: percentile(&mut latencies, 50),
             p99: percentile(&mut latencies, 99),
+            first: percentile(&mut firsts, 50),
             others: others.as_secs_f64() / (2.0 * passed.as_secs_f64()),
         }
     })
@@ -546,10 +579,11 @@ fn request(address: SocketAddr, path: &str, key: &str, load: Load) -> Bytes {
     Bytes::from(head + &body)
 }
 
-/// Reads one answer: up to its length, or to the last chunk.
-async fn read_answer(connection: &mut TcpStream, buffer: &mut Vec<u8>) {
+/// Reads one answer: up to its length, or to the last chunk. Returns when its first bytes came.
+async fn read_answer(connection: &mut TcpStream, buffer: &mut Vec<u8>) -> Instant {
     buffer.clear();
     let mut length = None;
+    let mut first = None;
     loop {
         let read = connection.read_buf(buffer).await.unwrap();
         assert!(
@@ -557,8 +591,9 @@ async fn read_answer(connection: &mut TcpStream, buffer: &mut Vec<u8>) {
             "the connection has ended: {}",
             String::from_utf8_lossy(buffer)
         );
+        let first = *first.get_or_insert_with(Instant::now);
         if length.is_none() {
-            let Some(end) = memmem(buffer, b"\r\n\r\n") else {
+            let Some(end) = memchr::memmem::find(buffer, b"\r\n\r\n") else {
                 continue;
             };
             let head = String::from_utf8_lossy(&buffer[..end]).to_lowercase();
@@ -573,16 +608,43 @@ async fn read_answer(connection: &mut TcpStream, buffer: &mut Vec<u8>) {
             length = Some(named.map(|named| end + 4 + named.trim().parse::<usize>().unwrap()));
         }
         match length {
-            Some(Some(length)) if buffer.len() >= length => return,
-            Some(None) if buffer.ends_with(b"0\r\n\r\n") => return,
+            Some(Some(length)) if buffer.len() >= length => return first,
+            Some(None) if buffer.ends_with(b"0\r\n\r\n") => return first,
             _ => {}
         }
     }
 }
 
-fn memmem(text: &[u8], wanted: &[u8]) -> Option<usize> {
-    text.windows(wanted.len())
-        .position(|window| window == wanted)
+/// KiB of memory that a stream takes which is open, and of which one chunk has come.
+fn open_streams(
+    runtime: &tokio::runtime::Runtime,
+    process: &Process,
+    address: SocketAddr,
+    key: &str,
+) -> f64 {
+    let held = Load {
+        model: "held",
+        ..LOADS[0]
+    };
+    let request = request(address, PATH, key, held);
+    let before = process.resident_kib();
+    let after = runtime.block_on(async {
+        let open = futures_util::stream::iter(0..STREAMS).map(|_| async {
+            let mut connection = TcpStream::connect(address).await.unwrap();
+            connection.write_all(&request).await.unwrap();
+            let mut buffer = Vec::new();
+            while memchr::memmem::find(&buffer, b"data: ").is_none() {
+                let read = connection.read_buf(&mut buffer).await.unwrap();
+                assert!(read > 0, "{}", String::from_utf8_lossy(&buffer));
+            }
+            connection
+        });
+        let streams: Vec<_> = open.buffer_unordered(CONNECTIONS).collect().await;
+        let after = process.resident_kib();
+        drop(streams);
+        after
+    });
+    (after - before) as f64 / STREAMS as f64
 }
 
 type Body = UnsyncBoxBody<Bytes, hyper::Error>;
@@ -611,7 +673,7 @@ where
         .await
 }
 
-/// Answers as the path says: `/plain`, `/burst` or `/paced`.
+/// Answers as the path says: `/plain`, `/burst`, `/paced`, or `/held`, which is never over.
 async fn upstream() -> ! {
     let usage = json!({ "prompt_tokens": 300, "completion_tokens": 100, "total_tokens": 400 });
     let plain = json!({
@@ -655,12 +717,16 @@ async fn upstream() -> ! {
                 return Ok(response);
             }
             let is_paced = path.starts_with("/paced");
+            let is_held = path.starts_with("/held");
             let stream = futures_util::stream::unfold(0, move |number| {
                 let pieces = pieces.clone();
                 async move {
                     let piece = pieces.get(number)?.clone();
                     if is_paced && number > 0 {
                         tokio::time::sleep(Duration::from_millis(2)).await;
+                    }
+                    if is_held && number > 0 {
+                        std::future::pending().await
                     }
                     Some((Ok(Frame::data(piece)), number + 1))
                 }

@@ -280,17 +280,12 @@ fn native_begun(request: &weir_sdk::adapter::Request) -> weir_sdk::adapter::Begu
 
 /// Starts the release binary twice in one folder; the second start finds the plugins compiled.
 fn start() -> bool {
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--release", "--package", "weir", "--bin", "weir"])
-        .status()
-        .expect("cargo runs");
-    assert!(built.success(), "weir builds");
-    let binary = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/release/weir");
+    let binary = tests::program::build_weir("release");
     let folder = tempfile::tempdir().expect("a folder");
     let mut took = Vec::new();
     for _ in 0..6 {
         let started = Instant::now();
-        let mut child = Command::new(binary)
+        let mut child = Command::new(&binary)
             .args(["serve", "--listen", "127.0.0.1:0"])
             .current_dir(folder.path())
             .stdout(Stdio::piped())

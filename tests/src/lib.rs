@@ -12,6 +12,7 @@ pub mod ledger;
 pub mod oidc;
 pub mod payments;
 pub mod processor;
+pub mod program;
 pub mod sandbox;
 pub mod scenario;
 pub mod scripts;

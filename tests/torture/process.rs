@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 use tests::gateway::share_compiled_plugins;
+use tests::program::build_weir;
 use tests::{Client, Reply, Upstream, chat};
 use weir_storage::secrets::{Key, SecretUrl};
 
@@ -402,22 +403,12 @@ pub(crate) fn request(stream: bool) -> Value {
     request
 }
 
-/// The binary beside this program, in the same profile, built once.
+/// Of the same profile as this program, built once.
 static BINARY: LazyLock<PathBuf> = LazyLock::new(|| {
-    let program = std::env::current_exe().expect("a program has a path");
-    let target = program.ancestors().nth(2).expect("target/PROFILE");
-    let built = Command::new(env!("CARGO"))
-        // Beside this package, so that weir is built with the features that this program has it with.
-        .args(["build", "--bin", "weir"])
-        .args((!cfg!(debug_assertions)).then_some("--release"))
-        .args(["--package", "weir", "--package", "tests"])
-        .arg("--target-dir")
-        .arg(target)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status()
-        .expect("cargo runs");
-    assert!(built.success(), "weir builds");
-    program.with_file_name("weir")
+    build_weir(match cfg!(debug_assertions) {
+        true => "dev",
+        false => "release",
+    })
 });
 
 fn free_port() -> u16 {

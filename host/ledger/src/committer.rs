@@ -40,6 +40,9 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
+/// How long the first of a batch waits at most while more come.
+const LONGEST_COMPANY: Duration = Duration::from_millis(2);
+
 /// A caller who waits for an outcome.
 pub trait Reply {
     /// Whether nobody waits any more.
@@ -328,12 +331,26 @@ pub(crate) fn start(
     Ok(())
 }
 
-/// Lets those run who are ready to: what they ask for shares the next commit, which is most of what an operation costs. Where
-/// there is a processor to spare, nobody waits for anything.
-async fn give_way(dialect: SqlDialect) {
-    match dialect {
-        SqlDialect::Sqlite => thread::yield_now(),
-        SqlDialect::Postgres => tokio::task::yield_now().await,
+/// Lets those run who are ready to, for as long as that brings more: it shares the next commit, which is most of what an
+/// operation costs. Where there is a processor to spare, nobody waits for anything.
+async fn wait_for_company(
+    arrived: &mut Vec<Submitted>,
+    submitted: &mut mpsc::Receiver<Submitted>,
+    dialect: SqlDialect,
+) {
+    let began = Instant::now();
+    let mut known = 0;
+    while known < arrived.len() && arrived.len() < BATCH && began.elapsed() < LONGEST_COMPANY {
+        known = arrived.len();
+        match dialect {
+            SqlDialect::Sqlite => thread::yield_now(),
+            SqlDialect::Postgres => tokio::task::yield_now().await,
+        }
+        while arrived.len() < BATCH
+            && let Ok(more) = submitted.try_recv()
+        {
+            arrived.push(more);
+        }
     }
 }
 
@@ -358,12 +375,7 @@ async fn run(
                 if submitted.recv_many(&mut arrived, BATCH).await == 0 {
                     return;
                 }
-                give_way(dialect).await;
-                while arrived.len() < BATCH
-                    && let Ok(more) = submitted.try_recv()
-                {
-                    arrived.push(more);
-                }
+                wait_for_company(&mut arrived, &mut submitted, dialect).await;
                 let operations = arrived.drain(..).filter_map(|submitted| match submitted {
                     Submitted::Operation(operation, reply) => Some(Input::Submit(operation, reply)),
                     Submitted::Flush(flush) => {

@@ -106,6 +106,8 @@ impl Compiler {
             .arg(self.limits.timeout_ms.get().div_ceil(1_000).to_string())
             .env_clear()
             .env("RAYON_NUM_THREADS", THREADS.to_string())
+            // The allocator takes a GiB of address space at first otherwise, which here is limited.
+            .env("MIMALLOC_ARENA_RESERVE", "32MiB")
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -196,7 +196,8 @@ async fn begin(
     if let Some(teller) = teller {
         relay.tell_as_it_comes(teller);
     }
-    let task = serve(
+    // On the heap from the beginning: what the tracker, the span and the runtime put around it would each copy all of it.
+    let task = Box::pin(serve(
         app.clone(),
         resolved,
         route,
@@ -204,7 +205,7 @@ async fn begin(
         relay,
         context.clone(),
         key,
-    );
+    ));
     app.tasks.spawn(task.instrument(Span::current()));
     reply.response(&context).await
 }

@@ -11,13 +11,15 @@
 //! **Invariant:** a stream that ends without saying so breaks off: a client never takes half an answer for a
 //! whole one.
 
-use std::pin::pin;
-use std::task::Poll;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio::time::{Instant, Sleep, sleep_until};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::dialect::{AnswerHead, Billed, Chunks, Dialect, Origin, Whole};
 use super::error::{ExchangeError, Phase};
@@ -82,6 +84,8 @@ pub struct Relay {
     client: Client,
     hung_up_at: Option<Instant>,
     bounds: Bounds,
+    stopping: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    timer: Timer,
     context: RequestContext,
     /// What the request occupies, such as its turn.
     held: Option<Box<dyn Send>>,
@@ -97,6 +101,9 @@ enum Client {
         /// Until the first piece: the status line is not sent before there is an answer.
         begun: Option<oneshot::Sender<Result<Begun, ApiError>>>,
         pieces: mpsc::Sender<Piece>,
+        /// Closed when the response is dropped. The pieces' own channel says so only to a future of its own, which each
+        /// wait would have to make anew.
+        gone: oneshot::Sender<Infallible>,
     },
 }
 
@@ -130,14 +137,17 @@ impl Relay {
     ) -> (Self, Reply) {
         let (begun_sender, begun) = oneshot::channel();
         let (sender, pieces) = mpsc::channel(WAITING_PIECES);
+        let (gone, here) = oneshot::channel();
         let client = Client::Stream {
             chunks: dialect.chunks(head.clone()),
             begun: Some(begun_sender),
             pieces: sender,
+            gone,
         };
         let stream = StreamReply {
             begun,
             pieces,
+            here,
             dialect: dialect.clone(),
             head,
         };
@@ -168,6 +178,8 @@ impl Relay {
             client,
             hung_up_at: None,
             bounds,
+            stopping: None,
+            timer: Timer::default(),
             context,
             held: None,
         }
@@ -530,32 +542,43 @@ impl Relay {
         work: impl Future<Output = T>,
     ) -> Result<T, ExchangeError> {
         self.check()?;
+        let until = Instant::now().checked_add(limit);
         let mut work = pin!(work);
-        // What is there already needs no timer.
-        let ready = std::future::poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await;
-        if let Poll::Ready(output) = ready {
-            return Ok(output);
-        }
-        let limit = Instant::now().checked_add(limit);
-        let shutdown = self.bounds.shutdown.clone();
-        loop {
-            let (at, error) = [
-                (limit, ExchangeError::TimedOut(phase)),
-                (self.abandoned_at(), ExchangeError::Abandoned),
-            ]
-            .into_iter()
-            .filter_map(|(at, error)| Some((at?, error)))
-            .min_by_key(|(at, _)| *at)
-            .filter(|(at, _)| *at < self.bounds.deadline)
-            .unwrap_or((self.bounds.deadline, ExchangeError::TimedOut(Phase::Total)));
-            tokio::select! {
-                biased;
-                output = &mut work => return Ok(output),
-                () = shutdown.cancelled() => return Err(ExchangeError::ShuttingDown),
-                () = self.hung_up() => {}
-                () = tokio::time::sleep_until(at) => return Err(error),
+        poll_fn(|context| {
+            // What is there already needs no timer.
+            if let Poll::Ready(output) = work.as_mut().poll(context) {
+                return Poll::Ready(Ok(output));
             }
+            self.poll_over(until, phase, context).map(Err)
+        })
+        .await
+    }
+
+    /// Is ready when a wait is over for another reason than its work: what it waits for is late, or the request is over.
+    fn poll_over(
+        &mut self,
+        until: Option<Instant>,
+        phase: Phase,
+        context: &mut Context<'_>,
+    ) -> Poll<ExchangeError> {
+        let shutdown = &self.bounds.shutdown;
+        let stopping = self
+            .stopping
+            .get_or_insert_with(|| Box::pin(shutdown.clone().cancelled_owned()));
+        if stopping.as_mut().poll(context).is_ready() {
+            return Poll::Ready(ExchangeError::ShuttingDown);
         }
+        self.look_for_client(context);
+        let (at, error) = [
+            (until, ExchangeError::TimedOut(phase)),
+            (self.abandoned_at(), ExchangeError::Abandoned),
+        ]
+        .into_iter()
+        .filter_map(|(at, error)| Some((at?, error)))
+        .min_by_key(|(at, _)| *at)
+        .filter(|(at, _)| *at < self.bounds.deadline)
+        .unwrap_or((self.bounds.deadline, ExchangeError::TimedOut(Phase::Total)));
+        self.timer.poll_until(at, context).map(|()| error)
     }
 
     /// Whether the request is over already: work that is always ready must not outrun its bounds.
@@ -585,19 +608,18 @@ impl Relay {
             }
     }
 
-    /// Completes when the client hangs up; never again after that.
-    async fn hung_up(&mut self) {
+    /// Notes when the client hangs up, and otherwise sees to it that the task is woken then.
+    fn look_for_client(&mut self, context: &mut Context<'_>) {
         if self.hung_up_at.is_some() {
-            return std::future::pending().await;
+            return;
         }
-        match &mut self.client {
-            Client::Plain { reply, .. }
-            | Client::Stream {
-                begun: Some(reply), ..
-            } => reply.closed().await,
-            Client::Stream { pieces, .. } => pieces.closed().await,
+        let gone = match &mut self.client {
+            Client::Plain { reply, .. } => reply.poll_closed(context),
+            Client::Stream { gone, .. } => gone.poll_closed(context),
+        };
+        if gone.is_ready() {
+            self.hung_up_at = Some(Instant::now());
         }
-        self.hung_up_at = Some(Instant::now());
     }
 
     /// When to give up reading for a client that is gone.
@@ -634,6 +656,27 @@ impl Relay {
             self.hung_up_at = Some(Instant::now());
         }
         Ok(())
+    }
+}
+
+/// The timer of a request's waits. Each is over at another time, and hardly ever late: the timer stays where it is until
+/// it fires, and is then set to what is waited for by that time, so that a wait costs no more than a look at it.
+#[derive(Default)]
+struct Timer(Option<Pin<Box<Sleep>>>);
+
+impl Timer {
+    fn poll_until(&mut self, at: Instant, context: &mut Context<'_>) -> Poll<()> {
+        let sleep = self.0.get_or_insert_with(|| Box::pin(sleep_until(at)));
+        if sleep.deadline() > at {
+            sleep.as_mut().reset(at);
+        }
+        loop {
+            std::task::ready!(sleep.as_mut().poll(context));
+            if sleep.deadline() >= at {
+                return Poll::Ready(());
+            }
+            sleep.as_mut().reset(at);
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 //! **Invariant:** a stream that ends without saying so breaks off: a client never takes half an answer for a
 //! whole one.
 
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -52,6 +53,8 @@ type Beginning = oneshot::Receiver<Result<Begun, ApiError>>;
 pub(super) struct StreamReply {
     pub(super) begun: Beginning,
     pub(super) pieces: mpsc::Receiver<Piece>,
+    /// Dropped with the response: the stream's task hears of it.
+    pub(super) here: oneshot::Receiver<Infallible>,
     pub(super) dialect: Dialect,
     pub(super) head: AnswerHead,
 }
@@ -144,6 +147,7 @@ struct StreamBody {
     /// Where the head went out before the answer began.
     begun: Option<Beginning>,
     pieces: mpsc::Receiver<Piece>,
+    _here: oneshot::Receiver<Infallible>,
     dialect: Dialect,
     head: AnswerHead,
     context: RequestContext,
@@ -174,6 +178,7 @@ impl StreamBody {
         Self {
             begun,
             pieces: stream.pieces,
+            _here: stream.here,
             keep_alive: stream.dialect.keep_alive(),
             dialect: stream.dialect,
             head: stream.head,

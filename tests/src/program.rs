@@ -1,0 +1,27 @@
+//! The `weir` command of another profile than that of who runs it, built when it is asked for.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Builds `weir` and returns where it is: in the folder of builds that this program is in.
+///
+/// It is built beside this package, so that it has the features that this package has it with: otherwise all that it stands
+/// on would be built twice.
+pub fn build_weir(profile: &str) -> PathBuf {
+    let program = std::env::current_exe().expect("a program has a path");
+    let target = program
+        .ancestors()
+        .find(|folder| folder.join("CACHEDIR.TAG").is_file())
+        .expect("cargo has built this program");
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--locked", "--profile", profile])
+        .args(["--package", "tests", "--package", "weir", "--bin", "weir"])
+        .arg("--target-dir")
+        .arg(target)
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))
+        .status()
+        .expect("cargo runs");
+    assert!(built.success(), "weir builds");
+    let folder = if profile == "dev" { "debug" } else { profile };
+    target.join(folder).join("weir")
+}

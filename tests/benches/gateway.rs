@@ -7,7 +7,8 @@
 //! Then what weir adds for a client that is alone, and what streams take of memory that are open and silent.
 //!
 //! `cargo bench -p tests --bench gateway` measures on SQLite; `-- --postgres` on PostgreSQL and Redis; `-- --json` prints
-//! JSON. weir is what is shipped, of the profile `dist`; `-- --profile release` is built in half the time.
+//! JSON. weir is what is shipped, of the profile `dist`; `-- --profile release` is built in half the time. `-- --only paced` measures
+//! the loads alone that have this in their names.
 
 #![expect(
     clippy::print_stdout,
@@ -101,14 +102,14 @@ const LOADS: [Load; 4] = [
         aim: 5.0,
     },
     Load {
-        name: "stream, 100 chunks at once",
+        name: "burst stream, 100 chunks at once",
         model: "burst",
         prompt_bytes: 1 << 10,
         must: 1.5,
         aim: 1.0,
     },
     Load {
-        name: "stream, a chunk each 2 ms",
+        name: "paced stream, a chunk each 2 ms",
         model: "paced",
         prompt_bytes: 1 << 10,
         must: 1.7,
@@ -154,7 +155,13 @@ fn main() -> ExitCode {
         .position(|argument| argument == "--profile");
     let profile = profile.map_or("dist", |at| &*arguments[at + 1]);
     let weir = build_weir(profile);
-    match measure_all(&runtime(), &weir, has("--postgres"), has("--json")) {
+    let only = arguments.iter().position(|argument| argument == "--only");
+    let only = only.map(|at| &*arguments[at + 1]);
+    let loads: Vec<Load> = LOADS
+        .into_iter()
+        .filter(|load| only.is_none_or(|only| load.name.contains(only)))
+        .collect();
+    match measure_all(&runtime(), &weir, &loads, has("--postgres"), has("--json")) {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     }
@@ -222,6 +229,7 @@ impl Process {
 fn measure_all(
     runtime: &tokio::runtime::Runtime,
     program: &Path,
+    loads: &[Load],
     postgres: bool,
     as_json: bool,
 ) -> bool {
@@ -243,7 +251,7 @@ fn measure_all(
     let idle = weir.resident_mib();
     let mut sound = true;
     let mut rows = Vec::new();
-    for load in LOADS {
+    for &load in loads {
         let (mut floor, mut own) = (Vec::new(), Vec::new());
         for _ in 0..RUNS {
             let path = format!("/{}/v1/chat/completions", load.model);
@@ -275,7 +283,7 @@ fn measure_all(
         }
         if !as_json {
             println!(
-                "{:<27} {:>6.0} µs, {ratio:>4.1} × the floor's {:>4.0} µs (must {} ×, aim {} ×); {:>6.0} rps, p50 {:.2?}, \
+                "{:<32} {:>6.0} µs, {ratio:>4.1} × the floor's {:>4.0} µs (must {} ×, aim {} ×); {:>6.0} rps, p50 {:.2?}, \
                  p99 {:.2?} (floor: {:.0} rps, {:.2?}, {:.2?})",
                 load.name,
                 own.cpu_us,
@@ -364,8 +372,8 @@ fn start_weir(
         );
     }
     toml += "[rate_limits]\nfree = 1000000000\naddress = 1000000000\n\
-             [limits]\nconnections = 6000\nconnections_per_address = 6000\nconcurrent_requests = 6000\n\
-             requests_per_account = { free = 6000 }\nrequests_per_upstream = 6000\nrequests_per_slot = 6000\n";
+             [limits]\nconnections = 5040\nconnections_per_address = 5040\nconcurrent_requests = 5040\n\
+             requests_per_account = { free = 5040 }\nrequests_per_upstream = 5040\nrequests_per_slot = 5040\n[plugins]\nall_memory_mib = 16384\n";
     for model in ["plain", "burst", "paced", "held"] {
         toml += &format!(
             "[providers.{model}]\nadapter = \"openai\"\nbase_url = \"http://{upstream}/{model}/v1\"\n\

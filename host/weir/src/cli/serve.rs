@@ -76,8 +76,8 @@ pub(super) async fn run(
         role != Role::Executor || config.swarms.api_url.is_some(),
         "`swarms.api_url` is not set: an executor alone must know where the API is"
     );
-    // The public one, and two for other services.
-    let listeners = 3;
+    // The public one, and those for other services.
+    let listeners = 2 + u64::from(config.swarms.listen.is_some());
     let upstream_calls = config.limits.admission.concurrent_requests.get().into();
     descriptors::provide(&mut config.limits.connections, listeners, upstream_calls);
     let mut interrupt = signal(SignalKind::interrupt())?;

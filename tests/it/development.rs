@@ -1,13 +1,17 @@
 //! What a gateway without any configuration has for trying things out.
 
+use std::fs;
 use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
-use tests::Gateway;
+use tests::gateway::share_compiled_plugins;
+use tests::{Gateway, chat, guests};
 use tokio::time::Instant;
 use weir::tools::{Call, CallStatus, Outcome};
 use weir_ledger::AccountId;
+
+use crate::cli::{Served, run, text, weir};
 
 async fn get(gateway: &Gateway, url: &str) -> Outcome {
     let call = Call {
@@ -91,4 +95,75 @@ async fn tools_that_an_operator_has_narrowed_do_not_reach_the_page() {
     let narrowed = "[tools.http_get]\nhosts = [\"api.example.com\"]\n";
     let gateway = Gateway::builder().tables(narrowed).start().await;
     assert_eq!(page(&gateway), None);
+}
+
+#[tokio::test]
+async fn a_plugin_that_is_built_anew_serves_at_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let watched = folder.path().join("built");
+    fs::create_dir(&watched).expect("a folder");
+    // Of an adapter that nobody has installed yet.
+    let toml = "[providers.acme]\nadapter = \"acme\"\nbase_url = \"http://127.0.0.1:9\"\n\
+                [models.acme]\ncontext_window = 1000\nmax_output_tokens = 100\ndefault_output_tokens = 100\n\
+                upstreams = [{ provider = \"acme\" }]\nprice = { input = 0.001, output = 0.001 }\n";
+    fs::write(folder.path().join("weir.toml"), toml).expect("a file");
+    share_compiled_plugins(&folder.path().join(".weir"));
+    let command = weir(folder.path());
+    let served = Served::start_as(command, folder, &["--watch-plugins", "built"]);
+    let client = served.client();
+    let put = |name: &str, bytes: &[u8]| {
+        // A link's target is what compilers write.
+        let built = watched.join(format!("{name}.out"));
+        fs::write(&built, bytes).expect("the folder can be written");
+        let link = watched.join(format!("{name}.wasm"));
+        let _ = std::os::unix::fs::symlink(&built, link);
+    };
+    let says = async || {
+        let answer = client.post("/chat", &chat("acme", "hello")).await;
+        answer.content()
+    };
+    let mut taken = "nothing yet".to_owned();
+    for letters in ["aa", "bb"] {
+        let component = guests::answering(letters);
+        put("acme", &component);
+        let digest = weir_sandbox::Digest::of(&component).to_string();
+        let about_it = |line: &str| line.contains("acme.wasm") && !line.contains(&taken);
+        taken = served.logged(about_it).await;
+        assert!(
+            taken.contains("serves") && taken.contains(&digest),
+            "{taken}"
+        );
+        assert_eq!(says().await, letters);
+    }
+    put("acme", b"no component");
+    let refusal = served
+        .logged(|line| line.contains("acme.wasm is not taken up"))
+        .await;
+    assert!(refusal.contains("parse"), "{refusal}");
+    assert_eq!(says().await, "bb", "what served goes on");
+    put("No Slot", &guests::answering("cc"));
+    served
+        .logged(|line| line.contains("No Slot.wasm is not taken up: its name is no slot's"))
+        .await;
+    assert_eq!(says().await, "bb");
+}
+
+#[test]
+fn only_development_mode_watches_a_folder_that_is_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let refused = |arguments: &[&str], why: &str| {
+        let output = run(
+            folder.path(),
+            &[&["serve", "--listen", "127.0.0.1:0"], arguments].concat(),
+        );
+        assert!(!output.status.success());
+        let said = text(&output.stderr);
+        assert!(said.contains(why), "{said}");
+    };
+    refused(&["--watch-plugins", "nowhere"], "nowhere is no folder");
+    fs::write(folder.path().join("weir.toml"), "dev = false\n").expect("a file");
+    refused(
+        &["--watch-plugins", "."],
+        "--watch-plugins is for development mode",
+    );
 }

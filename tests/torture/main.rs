@@ -32,6 +32,7 @@ mod redis;
 mod rotations;
 mod shares;
 mod sizes;
+mod speed;
 mod strangers;
 mod swaps;
 mod swarms;
@@ -40,7 +41,7 @@ mod wipe;
 
 use std::process::ExitCode;
 
-const ROWS: [(&str, &str); 33] = [
+const ROWS: [(&str, &str); 34] = [
     (
         "W-A",
         "twenty kinds of hostile guests against one gateway: each ends alone, and leaves no memory behind",
@@ -174,6 +175,11 @@ const ROWS: [(&str, &str); 33] = [
         "X6",
         "200 swarms of 10 users on 4 executors: while all wait, each user's share is within 20 % of even",
     ),
+    (
+        "SPEED",
+        "what a request costs beside a bare proxy, as `cargo bench -p tests --bench gateway` measures it, on SQLite and on \
+         PostgreSQL with Redis",
+    ),
 ];
 
 fn main() -> ExitCode {
@@ -221,6 +227,7 @@ fn main() -> ExitCode {
             "X3" => swarms::races::run(),
             "X4" => swarms::outages::run(),
             "X6" => swarms::turns::run(),
+            "SPEED" => speed::run(),
             _ => {
                 eprintln!("there is no row {row:?}");
                 false

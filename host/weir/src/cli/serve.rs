@@ -15,7 +15,7 @@ use weir_ledger::{AccountId, Plan};
 
 use crate::admin::users;
 use crate::identity;
-use crate::plugins::bundled;
+use crate::plugins::{bundled, watch};
 use crate::server::settings::ListenAddress;
 use crate::server::{self, AdminSocket, Listeners, descriptors};
 use crate::swarm;
@@ -46,6 +46,9 @@ pub(super) struct Arguments {
     /// What it is: the API, an executor that runs swarms, or both.
     #[arg(long, value_enum, default_value = "all")]
     role: Role,
+    /// Have NAME.wasm in this folder serve in the slot NAME, and again whenever it changes; in development mode only.
+    #[arg(long, value_name = "DIR")]
+    watch_plugins: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -76,6 +79,17 @@ pub(super) async fn run(
         role != Role::Executor || config.swarms.api_url.is_some(),
         "`swarms.api_url` is not set: an executor alone must know where the API is"
     );
+    if let Some(folder) = &arguments.watch_plugins {
+        anyhow::ensure!(
+            config.is_dev(),
+            "--watch-plugins is for development mode: what is written to a folder would serve everybody"
+        );
+        anyhow::ensure!(
+            folder.is_dir(),
+            "--watch-plugins: {} is no folder",
+            folder.display()
+        );
+    }
     // The public one, and those for other services.
     let listeners = 2 + u64::from(config.swarms.listen.is_some());
     let upstream_calls = config.limits.admission.concurrent_requests.get().into();
@@ -113,6 +127,10 @@ pub(super) async fn run(
             token.cancel();
         }
     });
+    if let Some(folder) = arguments.watch_plugins {
+        let app = app.clone();
+        tokio::spawn(async move { watch::watch(&app, &folder).await });
+    }
     let reloading = take_up_changes(app.clone(), hangup, file, sources);
     let reloading = stop.clone().run_until_cancelled_owned(reloading);
     tokio::spawn(reloading);

@@ -20,6 +20,7 @@ pub mod routes;
 pub mod settings;
 pub mod slots;
 mod store;
+pub mod watch;
 
 pub use self::component::{Component, Kind, Plugin, ToolComponent};
 pub use self::error::OperationError;

@@ -354,7 +354,11 @@ async fn activate(app: &App, operation: &SlotOperation, digest: Digest) -> Resul
 }
 
 /// What is wrong with a component in its slot of this gateway.
-async fn fits(app: &App, operation: &SlotOperation, plugin: &Plugin) -> Result<(), String> {
+pub(super) async fn fits(
+    app: &App,
+    operation: &SlotOperation,
+    plugin: &Plugin,
+) -> Result<(), String> {
     let Plugin::Adapter(component) = plugin else {
         return Ok(());
     };

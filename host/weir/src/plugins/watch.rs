@@ -1,0 +1,107 @@
+//! Components that are swapped in as soon as their files change, for who writes them: `weir serve --watch-plugins`.
+//!
+//! A folder is looked at a few times a second, which needs nothing of the file system. `NAME.wasm` in it serves in the slot
+//! `NAME`. A file that has changed is taken up once two looks find it the same, since compilers write in pieces. One that is
+//! refused leaves its slot as it was.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::routes::{SLOT_NAMES, fits, is_slot_name};
+use super::slots::SlotOperation;
+use crate::app::App;
+use weir_sandbox::Digest;
+use weir_sandbox::limits::COMPONENT_BYTES;
+
+/// How often the folder is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Who does it, in the events of slots.
+const ACTOR: &str = "watch-plugins";
+
+/// When a file was changed last, and its bytes.
+type Stamp = (SystemTime, u64);
+
+/// Watches a folder until the gateway stops. What became of each change is in the log.
+pub async fn watch(app: &App, folder: &Path) {
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    let (mut seen, mut taken) = (BTreeMap::new(), BTreeMap::new());
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = app.draining.cancelled() => return,
+        }
+        let found = look(folder).await;
+        for (file, stamp) in &found {
+            let is_settled = seen.get(file) == Some(stamp);
+            if is_settled && taken.insert(file.clone(), *stamp) != Some(*stamp) {
+                let shown = file.display();
+                match take_up(app, file).await {
+                    Ok((slot, digest)) => tracing::info!(slot, %digest, "{shown} serves"),
+                    Err(why) => tracing::error!("{shown} is not taken up: {why}"),
+                }
+            }
+        }
+        seen = found;
+    }
+}
+
+/// The components in a folder. One that is away for a moment, as while it is built anew, has none.
+async fn look(folder: &Path) -> BTreeMap<PathBuf, Stamp> {
+    let mut found = BTreeMap::new();
+    let Ok(mut entries) = tokio::fs::read_dir(folder).await else {
+        return found;
+    };
+    while let Ok(Some(entry)) = entries.next_entry().await {
+        let file = entry.path();
+        if file.extension().is_none_or(|extension| extension != "wasm") {
+            continue;
+        }
+        // Not of the entry: what a link leads to is what changes.
+        if let Ok(metadata) = tokio::fs::metadata(&file).await
+            && let Ok(changed) = metadata.modified()
+            && metadata.is_file()
+        {
+            found.insert(file, (changed, metadata.len()));
+        }
+    }
+    found
+}
+
+async fn take_up(app: &App, file: &Path) -> Result<(String, Digest), String> {
+    let slot = file.file_stem().unwrap_or_default().to_string_lossy();
+    if !is_slot_name(&slot) {
+        return Err(format!("its name is no slot's. {SLOT_NAMES}"));
+    }
+    let bytes = tokio::fs::read(file).await;
+    let bytes = bytes.map_err(|error| error.to_string())?;
+    if bytes.len() > COMPONENT_BYTES {
+        return Err(format!("it has more than {COMPONENT_BYTES} bytes"));
+    }
+    let operation = SlotOperation {
+        slot: slot.into_owned(),
+        actor: ACTOR.to_owned(),
+        at: app.clock.now(),
+    };
+    let installed = app
+        .plugins
+        .install(app.stores(), &operation, bytes.into(), async |plugin| {
+            fits(app, &operation, plugin).await
+        })
+        .await
+        .map_err(|error| error.to_string())?;
+    if app
+        .plugins
+        .serving_in(&operation.slot)
+        .map(|plugin| plugin.digest())
+        != Some(installed.digest)
+    {
+        let fits = async |plugin: &_| fits(app, &operation, plugin).await;
+        app.plugins
+            .activate(app.stores(), &operation, installed.digest, fits)
+            .await
+            .map_err(|error| error.to_string())?;
+    }
+    Ok((operation.slot, installed.digest))
+}

@@ -55,6 +55,7 @@ fn main() {
         let plugins = find_plugins(&root.join("plugins"), &kind);
         (kind, plugins)
     });
+    write_conformance(&root, &out);
     let built = build_plugins(&root, kinds.iter().flat_map(|(_, plugins)| plugins));
     for (kind, plugins) in &kinds {
         let list: String = plugins
@@ -70,6 +71,49 @@ fn main() {
         let file = format!("bundled_{}.rs", kind.folder());
         write(&out.join(file), &format!("vec![\n{list}]"));
     }
+}
+
+/// Lists the requests and recorded answers that `weir plugin check` tries adapters with.
+fn write_conformance(root: &Path, out: &Path) {
+    let folder = root.join("tests/conformance");
+    // Its snapshots, too, which cost a build that does nothing.
+    println!("cargo::rerun-if-changed={}", folder.display());
+    let of = |folder: &Path, ending: &str| {
+        let mut files = sorted_entries(folder);
+        files.retain(|file| file.extension().is_some_and(|found| found == ending));
+        files
+    };
+    let name = |path: &Path| {
+        path.file_stem()
+            .map(|name| name.to_string_lossy().into_owned())
+    };
+    let requests: String = of(&folder, "json")
+        .iter()
+        .map(|file| {
+            format!(
+                "({:?}, include_str!({file:?})),\n",
+                name(file).unwrap_or_default()
+            )
+        })
+        .collect();
+    let mut answers = String::new();
+    for provider in sorted_entries(&folder.join("answers")) {
+        for file in of(&provider, "http") {
+            let (provider, name) = (
+                name(&provider).unwrap_or_default(),
+                name(&file).unwrap_or_default(),
+            );
+            answers += &format!("({provider:?}, {name:?}, include_bytes!({file:?})),\n");
+        }
+    }
+    write(
+        &out.join("conformance_requests.rs"),
+        &format!("&[\n{requests}]"),
+    );
+    write(
+        &out.join("conformance_answers.rs"),
+        &format!("&[\n{answers}]"),
+    );
 }
 
 fn find_plugins(plugins: &Path, kind: &Kind) -> Vec<Plugin> {

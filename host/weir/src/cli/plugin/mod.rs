@@ -1,16 +1,21 @@
 //! `weir plugin`: for operators, who change what serves in a gateway's slots, and for who writes a plugin, or looks at
 //! one before installing it.
 
+mod check;
+mod conformance;
+mod given;
 mod lines;
 mod manage;
+mod own;
 mod recording;
+mod report;
 mod trial;
 mod try_plugin;
 mod try_tool;
 mod upload;
 
 pub use recording::Recording;
-pub use trial::{Outcome, Trial, Tried};
+pub use trial::{Cut, Outcome, Trial, Tried};
 
 use crate::config::Config;
 
@@ -33,6 +38,13 @@ pub(super) enum Command {
     ///
     /// Ends with 0 if the exchange went as it should, as far as there were recordings for it, and with 1 otherwise.
     Try(try_plugin::Arguments),
+    /// Check a component as a gateway will, and more: all that its author wants to know before.
+    ///
+    /// Runs the load steps; then an adapter on the requests and recorded answers that weir's own are held to, those of its
+    /// upstream's dialect where weir has any, on answers that are none, and any plugin on recordings of its author's. Each
+    /// answer is cut in many ways and each exchange run twice, which must not change a byte. Ends with what it costs, and
+    /// with 1 if a check failed.
+    Check(check::Arguments),
     /// Have a gateway check a component and keep it, ready to be activated; or with --activate, serve with it.
     Install(manage::Install),
     /// List a gateway's slots, and what serves in each.
@@ -54,6 +66,7 @@ pub(super) enum Command {
 pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
     match command {
         Command::Try(arguments) => try_plugin::run(config, arguments).await,
+        Command::Check(arguments) => check::run(config, arguments).await,
         Command::Install(install) => manage::install(&config, install).await,
         Command::List(gateway) => manage::list(&config, gateway).await,
         Command::Show(show) => manage::show(&config, show).await,

@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 /// An answer that was recorded.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Recording {
     /// Its status.
     pub status: StatusCode,

@@ -34,10 +34,34 @@ const DEADLINE_MS: u64 = 600_000;
 pub struct Trial<'a> {
     /// The adapter.
     pub component: &'a Component,
-    /// Answers are handed over in pieces of so many bytes.
-    pub chunk: NonZeroUsize,
+    /// How answers are handed over.
+    pub cut: Cut,
     /// The most that an answer may have.
     pub answer_bytes: u64,
+}
+
+/// Where an answer's body is cut, as a network cuts it anywhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// Into pieces of so many bytes.
+    Pieces(NonZeroUsize),
+    /// In two, behind so many bytes.
+    At(usize),
+}
+
+impl Cut {
+    /// The pieces of a body, none of them empty.
+    fn pieces(self, body: &[u8]) -> Vec<&[u8]> {
+        match self {
+            Self::Pieces(bytes) => body.chunks(bytes.get()).collect(),
+            Self::At(place) => {
+                let (first, second) = body.split_at(place.min(body.len()));
+                let mut pieces = vec![first, second];
+                pieces.retain(|piece| !piece.is_empty());
+                pieces
+            }
+        }
+    }
 }
 
 /// The output limit of a request for images, by which what is said beside them is bounded.
@@ -60,6 +84,24 @@ impl Tried {
             Task::Chat(_) => description::CHAT,
             Task::Image(_) => description::IMAGES,
         }
+    }
+}
+
+impl Tried {
+    /// As the adapter gets it.
+    pub(super) fn request(&self) -> Request {
+        Request {
+            task: self.task.clone(),
+            attachments: self.attachments.iter().map(Attachment::described).collect(),
+            client: self.client.clone(),
+            attempt: 1,
+            deadline_ms: DEADLINE_MS,
+        }
+    }
+
+    /// How large it is, more or less.
+    pub(super) fn text_bytes(&self) -> usize {
+        self.text_bytes
     }
 }
 
@@ -153,14 +195,8 @@ impl Running<'_> {
             let known = component.description.options.join(", ");
             anyhow!("the adapter does not take its options: {error}; it has: {known}")
         })?;
+        let request = tried.request();
         let attachments = tried.attachments;
-        let request = Request {
-            task: tried.task,
-            attachments: attachments.iter().map(Attachment::described).collect(),
-            client: tried.client,
-            attempt: 1,
-            deadline_ms: DEADLINE_MS,
-        };
         let begun = GuestExchange::begin(component, &request, tried.text_bytes, &configuration)
             .await
             .map_err(ExchangeError::from)?;
@@ -238,7 +274,7 @@ impl Running<'_> {
         if recording.body.len() as u64 > self.trial.answer_bytes {
             return Err(ExchangeError::TooLarge.into());
         }
-        for piece in recording.body.chunks(self.trial.chunk.get()) {
+        for piece in self.trial.cut.pieces(&recording.body) {
             let progress = guest.body(piece).await.map_err(ExchangeError::from)?;
             self.advance(progress)?;
         }

@@ -5,6 +5,7 @@ mod check;
 mod conformance;
 mod given;
 mod lines;
+mod live;
 mod manage;
 mod own;
 mod recording;
@@ -33,7 +34,10 @@ pub(super) enum Command {
     /// {"failure":…} is the adapter's own word, {"refused":…} is a request that weir would not send, and {"error":…}
     /// anything else.
     ///
-    /// No credential is needed: CREDENTIAL stands where weir would put the upstream's. Limits are those of
+    /// Standard error has what the component writes to its own, and to standard output. Compiled code is kept in the user's
+    /// cache folder.
+    ///
+    /// No credential is needed but to record: CREDENTIAL stands where weir would put the upstream's. Limits are those of
     /// `plugins.limits` and `limits.answer_bytes` in the configuration.
     ///
     /// Ends with 0 if the exchange went as it should, as far as there were recordings for it, and with 1 otherwise.

@@ -9,6 +9,7 @@ use std::num::NonZeroUsize;
 use anyhow::anyhow;
 
 use super::lines;
+use super::live::Live;
 use super::recording::Recording;
 use crate::inference::destination::{self, BaseUrl};
 use crate::inference::dialect::{Attachment, ChatCall, ImageCall};
@@ -152,10 +153,31 @@ impl Trial<'_> {
         recordings: Vec<Recording>,
         out: &mut dyn Write,
     ) -> anyhow::Result<Outcome> {
-        let tried = tried.into();
+        let answers = Answers::Recorded(recordings.into_iter());
+        self.run_on(tried.into(), options, answers, out).await
+    }
+
+    /// The same with an upstream, which is asked.
+    pub(super) async fn run_live(
+        &self,
+        tried: Tried,
+        options: &[Setting],
+        live: &mut Live,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<Outcome> {
+        self.run_on(tried, options, Answers::Live(live), out).await
+    }
+
+    async fn run_on(
+        &self,
+        tried: Tried,
+        options: &[Setting],
+        answers: Answers<'_>,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<Outcome> {
         let mut running = Running {
             trial: self,
-            recordings: recordings.into_iter(),
+            answers,
             sequence: Sequence::new(tried.output_limit),
             media: MediaPieces::default(),
             pieces: lines::Pieces::default(),
@@ -177,10 +199,26 @@ impl Trial<'_> {
     }
 }
 
+/// Where answers come from.
+enum Answers<'a> {
+    Recorded(std::vec::IntoIter<Recording>),
+    Live(&'a mut Live),
+}
+
+impl Answers<'_> {
+    /// How many there are that have not been asked for.
+    fn left(&self) -> usize {
+        match self {
+            Self::Recorded(recordings) => recordings.len(),
+            Self::Live(_) => 0,
+        }
+    }
+}
+
 /// An exchange that is being tried.
 struct Running<'a> {
     trial: &'a Trial<'a>,
-    recordings: std::vec::IntoIter<Recording>,
+    answers: Answers<'a>,
     sequence: Sequence,
     media: MediaPieces,
     pieces: lines::Pieces,
@@ -213,8 +251,15 @@ impl Running<'_> {
                     if sends > MAX_SENDS {
                         return Err(ExchangeError::TooManySteps.into());
                     }
-                    self.send(asked, &attachments)?;
-                    let Some(recording) = self.recordings.next() else {
+                    self.send(asked.clone(), &attachments)?;
+                    let recording = match &mut self.answers {
+                        Answers::Recorded(recordings) => recordings.next(),
+                        Answers::Live(live) => {
+                            let description = &self.trial.component.description;
+                            Some(live.ask(description, asked, &attachments).await?)
+                        }
+                    };
+                    let Some(recording) = recording else {
                         return Ok(Outcome::Awaits);
                     };
                     self.answer(&mut guest, &recording).await?;
@@ -230,7 +275,7 @@ impl Running<'_> {
                 Step::Done => {
                     self.sequence.end().map_err(ExchangeError::from)?;
                     lines::done(self.out)?;
-                    return Ok(Outcome::Done(self.recordings.len()));
+                    return Ok(Outcome::Done(self.answers.left()));
                 }
             }
             if others > MAX_OTHER_STEPS {

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow, ensure};
 
 use super::given::{self, Told};
+use super::live::Live;
 use super::trial::{Cut, Outcome, Trial};
 use super::try_tool;
 use crate::config::Config;
@@ -32,11 +34,51 @@ pub(in crate::cli) struct Arguments {
     /// Hand bodies over in pieces of so many bytes: the events must be the same for any number.
     #[arg(long, value_name = "BYTES", default_value_t = NonZeroUsize::new(client::COALESCED_BYTES).expect("more than 0"))]
     chunk: NonZeroUsize,
+    /// Run again when the component, the request or a recorded answer changes, until it is interrupted.
+    #[arg(long, conflicts_with = "upstream")]
+    watch: bool,
+    /// Of an adapter: send what it asks for to an upstream with this base URL, and record what that answers.
+    #[arg(
+        long = "record",
+        value_name = "URL",
+        conflicts_with = "responses",
+        requires = "to"
+    )]
+    upstream: Option<String>,
+    /// Where to record it, without the credential; what is asked for next goes into NAME.2.http and so on.
+    #[arg(long, value_name = "NAME.http", requires = "upstream")]
+    to: Option<PathBuf>,
+    /// The environment variable with the upstream's credential.
+    #[arg(long, value_name = "NAME", requires = "upstream")]
+    credential_env: Option<String>,
     #[command(flatten)]
     told: Told,
 }
 
+/// How often files are looked at that may change.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
 pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<()> {
+    if !arguments.watch {
+        return run_once(&config, &arguments).await;
+    }
+    ensure!(
+        arguments.request != Path::new("-"),
+        "standard input cannot be watched: give --request a file"
+    );
+    loop {
+        let seen = arguments.state();
+        if let Err(error) = run_once(&config, &arguments).await {
+            eprintln!("weir: {error:#}");
+        }
+        eprintln!("Waiting for a change …");
+        while arguments.state() == seen {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+async fn run_once(config: &Config, arguments: &Arguments) -> anyhow::Result<()> {
     let recordings = arguments
         .responses
         .iter()
@@ -44,15 +86,15 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
         .collect::<anyhow::Result<Vec<_>>>()?;
     let mut out = std::io::stdout();
     let file = &arguments.component;
-    let loader = given::loader(&config)?;
+    let loader = given::loader(config)?;
     let loaded = given::load(&loader, file, given::read(file)?).await;
     let loaded =
         loaded.map_err(|error| anyhow!(error).context(format!("{} is refused", file.display())))?;
     let outcome = match loaded {
         Loaded::Tool(tool) => {
             ensure!(
-                arguments.told.options.is_empty(),
-                "{} is a tool, and tools have no options",
+                arguments.told.options.is_empty() && arguments.upstream.is_none(),
+                "{} is a tool: it has neither options nor an upstream",
                 file.display()
             );
             let text = String::from_utf8(given::read_given(&arguments.request)?)
@@ -68,14 +110,25 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
                 file.display(),
                 tried.capability()
             );
-            let options: BTreeMap<_, _> = arguments.told.options.into_iter().collect();
+            let options: BTreeMap<_, _> = arguments.told.options.iter().cloned().collect();
             let trial = Trial {
                 component: &Component::new(adapter, Arc::default()),
                 cut: Cut::Pieces(arguments.chunk),
                 answer_bytes: config.limits.exchanges.answer_bytes.get(),
             };
             let options = Vec::from_iter(options);
-            trial.run(tried, &options, recordings, &mut out).await?
+            match (&arguments.upstream, &arguments.to) {
+                (Some(base_url), Some(file)) => {
+                    let variable = arguments.credential_env.as_deref();
+                    let connect = config.timeouts.connect();
+                    let mut live = Live::new(base_url, variable, connect, trial.answer_bytes)?;
+                    let outcome = trial.run_live(tried, &options, &mut live, &mut out).await;
+                    // Also where it failed: that is worth a recording above all.
+                    live.write(file)?;
+                    outcome?
+                }
+                _ => trial.run(tried, &options, recordings, &mut out).await?,
+            }
         }
     };
     match outcome {
@@ -84,4 +137,18 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
         Outcome::Done(left) => eprintln!("{left} of the recorded answers were not asked for."),
     }
     Ok(())
+}
+
+impl Arguments {
+    /// What changes when a file does.
+    fn state(&self) -> Vec<Option<(SystemTime, u64)>> {
+        let files = [&self.component, &self.request].into_iter();
+        let files = files.chain(&self.responses);
+        files
+            .map(|file| {
+                let metadata = std::fs::metadata(file).ok()?;
+                Some((metadata.modified().ok()?, metadata.len()))
+            })
+            .collect()
+    }
 }

@@ -245,6 +245,10 @@ fn snapshots_are_written_when_asked_and_held_to_then() {
     let snapshot = desk.path().join("hallo.snap");
     let written = fs::read_to_string(&snapshot).expect("it is written");
     assert!(written.starts_with("{\"send\"") && written.ends_with("{\"done\":true}\n"));
+    assert!(
+        written.contains("\"user-agent\":\"weir\""),
+        "of any version"
+    );
     assert!(desk.path().join("plain-stream.snap").exists());
     let found = desk.found(0, &[]);
     let detail = found.of("recording hallo")[0]["detail"].to_string();

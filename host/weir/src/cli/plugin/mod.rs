@@ -1,12 +1,14 @@
 //! `weir plugin`: for operators, who change what serves in a gateway's slots, and for who writes a plugin, or looks at
 //! one before installing it.
 
+mod build;
 mod check;
 mod conformance;
 mod given;
 mod lines;
 mod live;
 mod manage;
+mod new;
 mod own;
 mod recording;
 mod report;
@@ -42,6 +44,12 @@ pub(super) enum Command {
     ///
     /// Ends with 0 if the exchange went as it should, as far as there were recordings for it, and with 1 otherwise.
     Try(try_plugin::Arguments),
+    /// Make a project for a plugin of your own, which builds at once.
+    New(new::Arguments),
+    /// Build a plugin's project: writes dist/NAME.wasm, with its language's own tools, which it installs into the project.
+    Build(build::Arguments),
+    /// Print the contract between weir and its plugins as one WIT file.
+    Wit,
     /// Check a component as a gateway will, and more: all that its author wants to know before.
     ///
     /// Runs the load steps; then an adapter on the requests and recorded answers that weir's own are held to, those of its
@@ -70,6 +78,12 @@ pub(super) enum Command {
 pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
     match command {
         Command::Try(arguments) => try_plugin::run(config, arguments).await,
+        Command::New(arguments) => new::run(&arguments),
+        Command::Build(arguments) => build::run(&arguments),
+        Command::Wit => {
+            new::print_contract();
+            Ok(())
+        }
         Command::Check(arguments) => check::run(config, arguments).await,
         Command::Install(install) => manage::install(&config, install).await,
         Command::List(gateway) => manage::list(&config, gateway).await,

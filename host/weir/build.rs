@@ -55,6 +55,8 @@ fn main() {
         let plugins = find_plugins(&root.join("plugins"), &kind);
         (kind, plugins)
     });
+    write_conformance(&root, &out);
+    write_samples(&root, &out);
     let built = build_plugins(&root, kinds.iter().flat_map(|(_, plugins)| plugins));
     for (kind, plugins) in &kinds {
         let list: String = plugins
@@ -70,6 +72,117 @@ fn main() {
         let file = format!("bundled_{}.rs", kind.folder());
         write(&out.join(file), &format!("vec![\n{list}]"));
     }
+}
+
+/// Lists the files that projects for plugins are made of.
+fn write_samples(root: &Path, out: &Path) {
+    let samples = root.join("plugins/samples");
+    let embedded = |folder: &Path, file: &Path| {
+        let path = file.strip_prefix(folder).expect("it lies in it");
+        format!("({path:?}, include_str!({file:?})),\n")
+    };
+    let list: String = files_below(&samples)
+        .iter()
+        .map(|file| embedded(&samples, file))
+        .collect();
+    write(&out.join("samples.rs"), &format!("&[\n{list}]"));
+
+    let sdk = root.join("plugins/sdk");
+    let sources = files_below(&sdk.join("src"));
+    let list: String = sources.iter().map(|file| embedded(&sdk, file)).collect();
+    let manifest = standalone_manifest(root, &sdk);
+    write(
+        &out.join("sdk.rs"),
+        &format!("&[\n(\"Cargo.toml\", {manifest:?}),\n{list}]"),
+    );
+}
+
+/// A crate's manifest with what it takes from the workspace written out.
+fn standalone_manifest(root: &Path, folder: &Path) -> String {
+    let read = |folder: &Path| -> toml::Table {
+        let text = fs::read_to_string(folder.join("Cargo.toml")).expect("a crate has a manifest");
+        toml::from_str(&text).expect("cargo has read it already")
+    };
+    let workspace = &read(root)["workspace"];
+    let mut manifest = read(folder);
+    manifest.remove("lints");
+    for (table, shared) in [
+        ("package", &workspace["package"]),
+        ("dependencies", &workspace["dependencies"]),
+    ] {
+        let entries = manifest[table].as_table_mut().expect("it is a table");
+        for (name, value) in entries {
+            if value.get("workspace").is_some() {
+                *value = shared[name.as_str()].clone();
+            }
+        }
+    }
+    toml::to_string(&manifest).expect("it was TOML")
+}
+
+/// All files below a folder, but for what building the samples in place leaves behind.
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    const LEFT_BEHIND: [&str; 6] = [
+        "target",
+        "node_modules",
+        ".venv",
+        "__pycache__",
+        "dist",
+        "vendor",
+    ];
+    let mut files = Vec::new();
+    for path in sorted_entries(folder) {
+        let is_left_behind = LEFT_BEHIND.iter().any(|name| path.ends_with(name));
+        if !path.is_dir() {
+            files.push(path);
+        } else if !is_left_behind {
+            files.extend(files_below(&path));
+        }
+    }
+    files
+}
+
+/// Lists the requests and recorded answers that `weir plugin check` tries adapters with.
+fn write_conformance(root: &Path, out: &Path) {
+    let folder = root.join("tests/conformance");
+    // Its snapshots, too, which cost a build that does nothing.
+    println!("cargo::rerun-if-changed={}", folder.display());
+    let of = |folder: &Path, ending: &str| {
+        let mut files = sorted_entries(folder);
+        files.retain(|file| file.extension().is_some_and(|found| found == ending));
+        files
+    };
+    let name = |path: &Path| {
+        path.file_stem()
+            .map(|name| name.to_string_lossy().into_owned())
+    };
+    let requests: String = of(&folder, "json")
+        .iter()
+        .map(|file| {
+            format!(
+                "({:?}, include_str!({file:?})),\n",
+                name(file).unwrap_or_default()
+            )
+        })
+        .collect();
+    let mut answers = String::new();
+    for provider in sorted_entries(&folder.join("answers")) {
+        for file in of(&provider, "http") {
+            let (provider, name) = (
+                name(&provider).unwrap_or_default(),
+                name(&file).unwrap_or_default(),
+            );
+            answers += &format!("({provider:?}, {name:?}, include_bytes!({file:?})),\n");
+        }
+    }
+    write(
+        &out.join("conformance_requests.rs"),
+        &format!("&[\n{requests}]"),
+    );
+    write(
+        &out.join("conformance_answers.rs"),
+        &format!("&[\n{answers}]"),
+    );
 }
 
 fn find_plugins(plugins: &Path, kind: &Kind) -> Vec<Plugin> {

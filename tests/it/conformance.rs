@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use tests::sandbox::{load, sandbox};
-use weir::cli::plugin::{Recording, Trial};
+use weir::cli::plugin::{Cut, Recording, Trial};
 use weir::inference::dialect::{self, ChatCall, anthropic_messages};
 use weir::plugins::{Component, bundled};
 
@@ -126,7 +126,7 @@ async fn printed(
 ) -> String {
     let trial = Trial {
         component,
-        chunk,
+        cut: Cut::Pieces(chunk),
         answer_bytes: u64::MAX,
     };
     let mut out = Vec::new();

@@ -17,6 +17,7 @@ use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationCon
 use wasmtime_wasi_io::bindings::wasi::io::poll;
 
 use crate::guest::{Guest, Polls};
+use crate::last_words::Listener;
 use crate::limits::{GuestLimits, MAX_MEMORY_BYTES, TICK};
 use crate::memory_budget::MemoryBudget;
 use crate::slow_lane::SlowLane;
@@ -35,6 +36,7 @@ pub struct Engine {
     pub(crate) wasm: wasmtime::Engine,
     pub(crate) slow_lane: Arc<SlowLane>,
     pub(crate) memory: Arc<MemoryBudget>,
+    pub(crate) listener: Option<Listener>,
     _ticker: Arc<Ticker>,
 }
 
@@ -65,8 +67,18 @@ impl Engine {
             _ticker: Arc::new(Ticker::start(wasm.clone())?),
             slow_lane: Arc::new(SlowLane::new()),
             memory: Arc::new(MemoryBudget::new(room.memory_bytes)),
+            listener: None,
             wasm,
         })
+    }
+
+    /// The same engine, whose guests' standard output and error are heard as they are written.
+    #[must_use]
+    pub fn heard_by(self, listener: Listener) -> Self {
+        Self {
+            listener: Some(listener),
+            ..self
+        }
     }
 
     /// A number that changes with wasmtime's version and anything in the configuration that

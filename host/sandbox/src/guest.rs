@@ -17,7 +17,7 @@ use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 use wasmtime_wasi_io::bindings::wasi::io::poll;
 
 use crate::guest_log::GuestLog;
-use crate::last_words::LastWords;
+use crate::last_words::{LastWords, Listener};
 use crate::limits::{Allowance, BYTES_PER_TICK, GuestLimits, Refused};
 use crate::memory_budget::MemoryBudget;
 use crate::printable::printable;
@@ -69,6 +69,7 @@ pub struct Guest<H> {
     table: Option<ResourceTable>,
     /// There is some once it uses WASI.
     last_words: Option<LastWords>,
+    listener: Option<Listener>,
     pub(crate) allowance: Allowance,
     ticks_left: u64,
     /// Ticks of the call that may still run at full speed.
@@ -88,12 +89,14 @@ impl<H> Guest<H> {
         limits: &GuestLimits,
         slow_lane: &Arc<SlowLane>,
         memory: &Arc<MemoryBudget>,
+        listener: Option<&Listener>,
         host: H,
     ) -> Self {
         Self {
             wasi: None,
             table: None,
             last_words: None,
+            listener: listener.cloned(),
             allowance: Allowance::new(limits.memory_bytes.get(), memory),
             ticks_left: limits.cpu_ticks(),
             full_speed_left: 0,
@@ -191,11 +194,18 @@ impl poll::HostPollable for Polls<'_> {
 impl<H: Send> WasiView for Guest<H> {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         let handles = self.handles;
-        let last_words = self.last_words.get_or_insert_default();
+        let listener = &self.listener;
+        let last_words = self
+            .last_words
+            .get_or_insert_with(|| LastWords::new(listener.clone()));
         WasiCtxView {
             ctx: self.wasi.get_or_insert_with(|| {
                 // The builder starts with nothing; what it allows by default is closed as well.
-                WasiCtxBuilder::new()
+                let mut builder = WasiCtxBuilder::new();
+                if listener.is_some() {
+                    builder.stdout(LastWords::new(listener.clone()));
+                }
+                builder
                     .allow_tcp(false)
                     .allow_udp(false)
                     .allow_ip_name_lookup(false)
@@ -306,7 +316,7 @@ mod tests {
         let budget = Arc::new(MemoryBudget::new(0));
         let slow_lane = Arc::new(SlowLane::new());
         let limits = GuestLimits::default();
-        let mut guest = Guest::new(&"some".into(), &limits, &slow_lane, &budget, ());
+        let mut guest = Guest::new(&"some".into(), &limits, &slow_lane, &budget, None, ());
         for (handed_bytes, ticks) in [(0, 1), (BYTES_PER_TICK, 2), (0, 1), (9 << 20, 37)] {
             guest.enter(handed_bytes);
             let mut at_full_speed = 0;

@@ -17,11 +17,24 @@ const KEPT_BYTES: usize = 1 << 10;
 /// Bytes of a line made of them: what is escaped takes up to six times its place.
 const LINE_BYTES: usize = 6 * KEPT_BYTES;
 
+/// Hears what guests write as they write it: for who looks at one guest at a time.
+pub type Listener = Arc<dyn Fn(&[u8]) + Send + Sync>;
+
 /// The end of what a guest writes to its standard error. Clones share it.
 #[derive(Clone, Default)]
-pub(crate) struct LastWords(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct LastWords {
+    kept: Arc<Mutex<Vec<u8>>>,
+    listener: Option<Listener>,
+}
 
 impl LastWords {
+    pub(crate) fn new(listener: Option<Listener>) -> Self {
+        Self {
+            kept: Arc::default(),
+            listener,
+        }
+    }
+
     /// All of it on one line, whatever a guest has put into it.
     pub(crate) fn line(&self) -> String {
         let written = self.written();
@@ -33,6 +46,9 @@ impl LastWords {
     }
 
     fn push(&self, bytes: &[u8]) {
+        if let Some(listener) = &self.listener {
+            listener(bytes);
+        }
         let bytes = &bytes[bytes.len().saturating_sub(KEPT_BYTES)..];
         let mut written = self.written();
         // Room for twice as much: not every line moves all that is kept.
@@ -44,7 +60,7 @@ impl LastWords {
     }
 
     fn written(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

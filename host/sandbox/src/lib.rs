@@ -39,6 +39,7 @@ pub mod world;
 pub use self::digest::{Digest, NoDigest};
 pub use self::engine::{Engine, Room};
 pub use self::guest::GuestError;
+pub use self::last_words::Listener;
 pub use self::limits::GuestLimits;
 pub use self::loading::LoadError;
 pub use self::printable::printable;

@@ -122,6 +122,11 @@ impl Allowance {
         }
     }
 
+    /// What it has by now.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.used_bytes
+    }
+
     async fn grow(&mut self, current: u64, desired: u64) -> bool {
         let more = desired.saturating_sub(current);
         if self.used_bytes.saturating_add(more) > self.limit_bytes {

@@ -135,9 +135,19 @@ impl<W: World> Program<W> {
     /// Makes a fresh instance for one piece of work.
     pub(crate) async fn start(&self, host: W::Host) -> Result<Instance<W>, GuestError> {
         let Engine {
-            slow_lane, memory, ..
+            slow_lane,
+            memory,
+            listener,
+            ..
         } = &self.engine;
-        let guest = Guest::new(&self.name, &self.limits, slow_lane, memory, host);
+        let guest = Guest::new(
+            &self.name,
+            &self.limits,
+            slow_lane,
+            memory,
+            listener.as_ref(),
+            host,
+        );
         let mut store = self.engine.store(guest, &self.limits);
         let call_timeout = self.limits.call_timeout();
         let exports = guest::enter(&mut store, call_timeout, 0, async |store| {
@@ -163,6 +173,11 @@ impl<W: World> Instance<W> {
     /// Has calls end after so long, by the clock, instead of what the limits say.
     pub(crate) fn set_call_timeout(&mut self, timeout: Duration) {
         self.call_timeout = timeout;
+    }
+
+    /// Bytes of memories and tables that it has.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.store.data().allowance.used_bytes()
     }
 
     /// Calls one of its exports, within the limits of a call.

@@ -258,6 +258,11 @@ impl GuestExchange {
         })
     }
 
+    /// Bytes of memories and tables that its guest has by now.
+    pub fn memory_bytes(&self) -> u64 {
+        self.instance.memory_bytes()
+    }
+
     /// Asks what the exchange wants next.
     pub async fn next(&mut self) -> Result<Step, CallError> {
         let handle = self.handle;

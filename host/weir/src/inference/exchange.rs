@@ -266,7 +266,7 @@ async fn advance(relay: &mut Relay, progress: Progress) -> Result<(), ExchangeEr
 
 /// Whether an answer is in an encoding: none is asked for, and none undone. The adapter could not read it, and a
 /// credential in it would not be found.
-fn is_encoded(headers: &http::HeaderMap) -> bool {
+pub(crate) fn is_encoded(headers: &http::HeaderMap) -> bool {
     let mut encodings = headers.get_all(header::CONTENT_ENCODING).iter();
     encodings.any(|encoding| {
         let encoding = encoding.as_bytes().trim_ascii();

@@ -29,7 +29,8 @@ impl Kind {
         }
     }
 
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    /// Reads what [`Kind::as_str`] writes.
+    pub fn parse(text: &str) -> Option<Self> {
         [Self::Adapter, Self::Tool]
             .into_iter()
             .find(|kind| kind.as_str() == text)

@@ -157,6 +157,8 @@ pub(crate) enum Answer {
     /// All that `begin` was given, as JSON: `request`, `configuration` (as text) and `attachments`,
     /// those of the request.
     EchoRequest,
+    /// A random number.
+    Noise,
     /// The number of bytes of linear memory that the guest has.
     Memory,
     /// Answers healthily, and says that it ignored the fields of these names.

@@ -1,5 +1,5 @@
 //! What the option named `option` may command: `refused`, `spin`, `trap` and `huge`. Any other value
-//! is accepted.
+//! is accepted, and is the command of each request that has none.
 
 use crate::bindings::exports::weir::plugin::adapter::{RefusedSetting, Setting};
 use crate::command::Fault;
@@ -22,6 +22,12 @@ pub(crate) fn configure(options: &[Setting]) -> Result<Vec<u8>, RefusedSetting> 
         }
     }
     Ok(serde_json::to_vec(options).expect("texts are JSON"))
+}
+
+/// The value of the last option; nothing where there is none.
+pub(crate) fn standing_command(configuration: &[u8]) -> String {
+    let options: Vec<Setting> = serde_json::from_slice(configuration).unwrap_or_default();
+    options.into_iter().last().unwrap_or_default().1
 }
 
 const HUGE_BYTES: usize = 64 << 20;

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 use std::io::Read;
 use std::net::{TcpStream, ToSocketAddrs};
 
@@ -71,7 +72,11 @@ impl Guest for Adapter {
 
 impl GuestExchange for Script {
     fn begin(request: Request, configuration: Vec<u8>) -> Result<Begun, Failure> {
-        let script = match Command::parse(last_user_message(&request))? {
+        let command = match Command::parse(last_user_message(&request))? {
+            Some(command) => Some(command),
+            None => Command::parse(&configure::standing_command(&configuration))?,
+        };
+        let script = match command {
             Some(command) => Script::obey(command, &request, &configuration),
             None => Script::plain(healthy()),
         };
@@ -211,6 +216,7 @@ impl Script {
                     })
                     .to_string(),
                 )),
+                Answer::Noise => Self::plain(answer_of(noise().to_string())),
                 Answer::Memory => Self::plain(answer_of(fault::memory_bytes().to_string())),
                 Answer::Ignore { names } => Self {
                     ignored: names,
@@ -304,6 +310,11 @@ fn text(index: u32, text: String) -> Vec<Event> {
         Event::Fragment(chat::Fragment { index, text }),
         Event::BlockEnd(index),
     ]
+}
+
+/// Another number in each instance.
+fn noise() -> u64 {
+    RandomState::new().hash_one(())
 }
 
 fn begins_a_block(event: &Event) -> bool {

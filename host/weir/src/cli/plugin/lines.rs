@@ -138,19 +138,8 @@ pub(super) fn done(out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 pub(super) fn failure(out: &mut dyn Write, failure: &Failure) -> anyhow::Result<()> {
-    let kind = match failure.kind {
-        FailureKind::Unsupported => "unsupported",
-        FailureKind::Rejected => "rejected",
-        FailureKind::ModelNotFound => "model-not-found",
-        FailureKind::ContextLength => "context-length",
-        FailureKind::Filtered => "filtered",
-        FailureKind::Unauthorized => "unauthorized",
-        FailureKind::RateLimited => "rate-limited",
-        FailureKind::Unavailable => "unavailable",
-        FailureKind::Malformed => "malformed",
-    };
     let mut line = Map::from_iter([
-        ("kind".to_owned(), json!(kind)),
+        ("kind".to_owned(), json!(failure_kind(failure.kind))),
         ("text".to_owned(), json!(failure.text)),
     ]);
     for (name, value) in [
@@ -165,6 +154,21 @@ pub(super) fn failure(out: &mut dyn Write, failure: &Failure) -> anyhow::Result<
         line.extend(value.map(|value| (name.to_owned(), value)));
     }
     print(out, &json!({ "failure": line }))
+}
+
+/// What the contract calls a kind of failure.
+pub(super) fn failure_kind(kind: FailureKind) -> &'static str {
+    match kind {
+        FailureKind::Unsupported => "unsupported",
+        FailureKind::Rejected => "rejected",
+        FailureKind::ModelNotFound => "model-not-found",
+        FailureKind::ContextLength => "context-length",
+        FailureKind::Filtered => "filtered",
+        FailureKind::Unauthorized => "unauthorized",
+        FailureKind::RateLimited => "rate-limited",
+        FailureKind::Unavailable => "unavailable",
+        FailureKind::Malformed => "malformed",
+    }
 }
 
 /// A request that would not be sent.

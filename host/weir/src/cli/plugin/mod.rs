@@ -1,16 +1,24 @@
 //! `weir plugin`: for operators, who change what serves in a gateway's slots, and for who writes a plugin, or looks at
 //! one before installing it.
 
+mod build;
+mod check;
+mod conformance;
+mod given;
 mod lines;
+mod live;
 mod manage;
+mod new;
+mod own;
 mod recording;
+mod report;
 mod trial;
 mod try_plugin;
 mod try_tool;
 mod upload;
 
 pub use recording::Recording;
-pub use trial::{Outcome, Trial, Tried};
+pub use trial::{Cut, Outcome, Trial, Tried};
 
 use crate::config::Config;
 
@@ -28,11 +36,27 @@ pub(super) enum Command {
     /// {"failure":…} is the adapter's own word, {"refused":…} is a request that weir would not send, and {"error":…}
     /// anything else.
     ///
-    /// No credential is needed: CREDENTIAL stands where weir would put the upstream's. Limits are those of
+    /// Standard error has what the component writes to its own, and to standard output. Compiled code is kept in the user's
+    /// cache folder.
+    ///
+    /// No credential is needed but to record: CREDENTIAL stands where weir would put the upstream's. Limits are those of
     /// `plugins.limits` and `limits.answer_bytes` in the configuration.
     ///
     /// Ends with 0 if the exchange went as it should, as far as there were recordings for it, and with 1 otherwise.
     Try(try_plugin::Arguments),
+    /// Make a project for a plugin of your own, which builds at once.
+    New(new::Arguments),
+    /// Build a plugin's project: writes dist/NAME.wasm, with its language's own tools, which it installs into the project.
+    Build(build::Arguments),
+    /// Print the contract between weir and its plugins as one WIT file.
+    Wit,
+    /// Check a component as a gateway will, and more: all that its author wants to know before.
+    ///
+    /// Runs the load steps; then an adapter on the requests and recorded answers that weir's own are held to, those of its
+    /// upstream's dialect where weir has any, on answers that are none, and any plugin on recordings of its author's. Each
+    /// answer is cut in many ways and each exchange run twice, which must not change a byte. Ends with what it costs, and
+    /// with 1 if a check failed.
+    Check(check::Arguments),
     /// Have a gateway check a component and keep it, ready to be activated; or with --activate, serve with it.
     Install(manage::Install),
     /// List a gateway's slots, and what serves in each.
@@ -54,6 +78,13 @@ pub(super) enum Command {
 pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
     match command {
         Command::Try(arguments) => try_plugin::run(config, arguments).await,
+        Command::New(arguments) => new::run(&arguments),
+        Command::Build(arguments) => build::run(&arguments),
+        Command::Wit => {
+            new::print_contract();
+            Ok(())
+        }
+        Command::Check(arguments) => check::run(config, arguments).await,
         Command::Install(install) => manage::install(&config, install).await,
         Command::List(gateway) => manage::list(&config, gateway).await,
         Command::Show(show) => manage::show(&config, show).await,

@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 /// An answer that was recorded.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Recording {
     /// Its status.
     pub status: StatusCode,
@@ -37,6 +37,21 @@ impl Recording {
             }
             rest = body;
         }
+    }
+
+    /// As it would be read again.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let reason = self.status.canonical_reason().unwrap_or_default();
+        let mut bytes = format!("HTTP/1.1 {} {reason}\r\n", self.status.as_u16()).into_bytes();
+        for (name, value) in &self.headers {
+            bytes.extend_from_slice(name.as_str().as_bytes());
+            bytes.extend_from_slice(b": ");
+            bytes.extend_from_slice(value.as_bytes());
+            bytes.extend_from_slice(b"\r\n");
+        }
+        bytes.extend_from_slice(b"\r\n");
+        bytes.extend_from_slice(&self.body);
+        bytes
     }
 
     fn of_body(body: &[u8]) -> Self {

@@ -9,6 +9,7 @@ use std::num::NonZeroUsize;
 use anyhow::anyhow;
 
 use super::lines;
+use super::live::Live;
 use super::recording::Recording;
 use crate::inference::destination::{self, BaseUrl};
 use crate::inference::dialect::{Attachment, ChatCall, ImageCall};
@@ -34,10 +35,34 @@ const DEADLINE_MS: u64 = 600_000;
 pub struct Trial<'a> {
     /// The adapter.
     pub component: &'a Component,
-    /// Answers are handed over in pieces of so many bytes.
-    pub chunk: NonZeroUsize,
+    /// How answers are handed over.
+    pub cut: Cut,
     /// The most that an answer may have.
     pub answer_bytes: u64,
+}
+
+/// Where an answer's body is cut, as a network cuts it anywhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// Into pieces of so many bytes.
+    Pieces(NonZeroUsize),
+    /// In two, behind so many bytes.
+    At(usize),
+}
+
+impl Cut {
+    /// The pieces of a body, none of them empty.
+    fn pieces(self, body: &[u8]) -> Vec<&[u8]> {
+        match self {
+            Self::Pieces(bytes) => body.chunks(bytes.get()).collect(),
+            Self::At(place) => {
+                let (first, second) = body.split_at(place.min(body.len()));
+                let mut pieces = vec![first, second];
+                pieces.retain(|piece| !piece.is_empty());
+                pieces
+            }
+        }
+    }
 }
 
 /// The output limit of a request for images, by which what is said beside them is bounded.
@@ -60,6 +85,24 @@ impl Tried {
             Task::Chat(_) => description::CHAT,
             Task::Image(_) => description::IMAGES,
         }
+    }
+}
+
+impl Tried {
+    /// As the adapter gets it.
+    pub(super) fn request(&self) -> Request {
+        Request {
+            task: self.task.clone(),
+            attachments: self.attachments.iter().map(Attachment::described).collect(),
+            client: self.client.clone(),
+            attempt: 1,
+            deadline_ms: DEADLINE_MS,
+        }
+    }
+
+    /// How large it is, more or less.
+    pub(super) fn text_bytes(&self) -> usize {
+        self.text_bytes
     }
 }
 
@@ -110,10 +153,31 @@ impl Trial<'_> {
         recordings: Vec<Recording>,
         out: &mut dyn Write,
     ) -> anyhow::Result<Outcome> {
-        let tried = tried.into();
+        let answers = Answers::Recorded(recordings.into_iter());
+        self.run_on(tried.into(), options, answers, out).await
+    }
+
+    /// The same with an upstream, which is asked.
+    pub(super) async fn run_live(
+        &self,
+        tried: Tried,
+        options: &[Setting],
+        live: &mut Live,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<Outcome> {
+        self.run_on(tried, options, Answers::Live(live), out).await
+    }
+
+    async fn run_on(
+        &self,
+        tried: Tried,
+        options: &[Setting],
+        answers: Answers<'_>,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<Outcome> {
         let mut running = Running {
             trial: self,
-            recordings: recordings.into_iter(),
+            answers,
             sequence: Sequence::new(tried.output_limit),
             media: MediaPieces::default(),
             pieces: lines::Pieces::default(),
@@ -135,10 +199,26 @@ impl Trial<'_> {
     }
 }
 
+/// Where answers come from.
+enum Answers<'a> {
+    Recorded(std::vec::IntoIter<Recording>),
+    Live(&'a mut Live),
+}
+
+impl Answers<'_> {
+    /// How many there are that have not been asked for.
+    fn left(&self) -> usize {
+        match self {
+            Self::Recorded(recordings) => recordings.len(),
+            Self::Live(_) => 0,
+        }
+    }
+}
+
 /// An exchange that is being tried.
 struct Running<'a> {
     trial: &'a Trial<'a>,
-    recordings: std::vec::IntoIter<Recording>,
+    answers: Answers<'a>,
     sequence: Sequence,
     media: MediaPieces,
     pieces: lines::Pieces,
@@ -153,14 +233,8 @@ impl Running<'_> {
             let known = component.description.options.join(", ");
             anyhow!("the adapter does not take its options: {error}; it has: {known}")
         })?;
+        let request = tried.request();
         let attachments = tried.attachments;
-        let request = Request {
-            task: tried.task,
-            attachments: attachments.iter().map(Attachment::described).collect(),
-            client: tried.client,
-            attempt: 1,
-            deadline_ms: DEADLINE_MS,
-        };
         let begun = GuestExchange::begin(component, &request, tried.text_bytes, &configuration)
             .await
             .map_err(ExchangeError::from)?;
@@ -177,8 +251,15 @@ impl Running<'_> {
                     if sends > MAX_SENDS {
                         return Err(ExchangeError::TooManySteps.into());
                     }
-                    self.send(asked, &attachments)?;
-                    let Some(recording) = self.recordings.next() else {
+                    self.send(asked.clone(), &attachments)?;
+                    let recording = match &mut self.answers {
+                        Answers::Recorded(recordings) => recordings.next(),
+                        Answers::Live(live) => {
+                            let description = &self.trial.component.description;
+                            Some(live.ask(description, asked, &attachments).await?)
+                        }
+                    };
+                    let Some(recording) = recording else {
                         return Ok(Outcome::Awaits);
                     };
                     self.answer(&mut guest, &recording).await?;
@@ -194,7 +275,7 @@ impl Running<'_> {
                 Step::Done => {
                     self.sequence.end().map_err(ExchangeError::from)?;
                     lines::done(self.out)?;
-                    return Ok(Outcome::Done(self.recordings.len()));
+                    return Ok(Outcome::Done(self.answers.left()));
                 }
             }
             if others > MAX_OTHER_STEPS {
@@ -238,7 +319,7 @@ impl Running<'_> {
         if recording.body.len() as u64 > self.trial.answer_bytes {
             return Err(ExchangeError::TooLarge.into());
         }
-        for piece in recording.body.chunks(self.trial.chunk.get()) {
+        for piece in self.trial.cut.pieces(&recording.body) {
             let progress = guest.body(piece).await.map_err(ExchangeError::from)?;
             self.advance(progress)?;
         }

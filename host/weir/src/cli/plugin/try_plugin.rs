@@ -1,28 +1,21 @@
 //! `weir plugin try`: a [`Trial`] of a component's file, with requests and recordings from files.
 
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow, ensure};
 
-use super::recording::Recording;
-use super::trial::{Outcome, Trial, Tried};
+use super::given::{self, Told};
+use super::live::Live;
+use super::trial::{Cut, Outcome, Trial};
 use super::try_tool;
 use crate::config::Config;
 use crate::inference::client;
-use crate::inference::dialect::{self, Call};
+use crate::plugins::Component;
 use crate::plugins::slots::Loaded;
-use crate::plugins::{Component, Loader};
-use weir_sandbox::compiler::Compiler;
-use weir_sandbox::loading::Arrived;
-use weir_sandbox::tool::bindings::tool::{CallContext, Integration};
-use weir_sandbox::{Engine, Room};
-
-/// The output limit of a request that has none; in the server it is the model's.
-const DEFAULT_OUTPUT_TOKENS: u32 = 1024;
 
 #[derive(clap::Args)]
 pub(in crate::cli) struct Arguments {
@@ -41,56 +34,101 @@ pub(in crate::cli) struct Arguments {
     /// Hand bodies over in pieces of so many bytes: the events must be the same for any number.
     #[arg(long, value_name = "BYTES", default_value_t = NonZeroUsize::new(client::COALESCED_BYTES).expect("more than 0"))]
     chunk: NonZeroUsize,
-    /// Of a tool: an integration that its agent may call. May be repeated, as the next ones.
-    #[arg(long = "integration", value_name = "ID=URL", value_parser = option)]
-    integrations: Vec<(String, String)>,
-    /// Of a tool: a webhook of its agent's.
-    #[arg(long = "webhook", value_name = "URL")]
-    webhooks: Vec<String>,
-    /// Of a tool: the name of a credential; one of an integration's id is that integration's.
-    #[arg(long = "credential", value_name = "NAME")]
-    credentials: Vec<String>,
-    /// An option, as a provider's `options` in the configuration have them. May be repeated.
-    #[arg(long = "option", value_name = "NAME=VALUE", value_parser = option)]
-    options: Vec<(String, String)>,
+    /// Run again when the component, the request or a recorded answer changes, until it is interrupted.
+    #[arg(long, conflicts_with = "upstream")]
+    watch: bool,
+    /// Of an adapter: send what it asks for to an upstream with this base URL, and record what that answers.
+    #[arg(
+        long = "record",
+        value_name = "URL",
+        conflicts_with = "responses",
+        requires = "to"
+    )]
+    upstream: Option<String>,
+    /// Where to record it, without the credential; what is asked for next goes into NAME.2.http and so on.
+    #[arg(long, value_name = "NAME.http", requires = "upstream")]
+    to: Option<PathBuf>,
+    /// The environment variable with the upstream's credential.
+    #[arg(long, value_name = "NAME", requires = "upstream")]
+    credential_env: Option<String>,
+    #[command(flatten)]
+    told: Told,
 }
 
+/// How often files are looked at that may change.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
 pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<()> {
+    if !arguments.watch {
+        return run_once(&config, &arguments).await;
+    }
+    ensure!(
+        arguments.request != Path::new("-"),
+        "standard input cannot be watched: give --request a file"
+    );
+    loop {
+        let seen = arguments.state();
+        if let Err(error) = run_once(&config, &arguments).await {
+            eprintln!("weir: {error:#}");
+        }
+        eprintln!("Waiting for a change …");
+        while arguments.state() == seen {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+async fn run_once(config: &Config, arguments: &Arguments) -> anyhow::Result<()> {
     let recordings = arguments
         .responses
         .iter()
-        .map(|file| read_recording(file))
+        .map(|file| given::read_recording(file))
         .collect::<anyhow::Result<Vec<_>>>()?;
     let mut out = std::io::stdout();
     let file = &arguments.component;
-    let outcome = match load(&config, file).await? {
+    let loader = given::loader(config)?;
+    let loaded = given::load(&loader, file, given::read(file)?).await;
+    let loaded =
+        loaded.map_err(|error| anyhow!(error).context(format!("{} is refused", file.display())))?;
+    let outcome = match loaded {
         Loaded::Tool(tool) => {
             ensure!(
-                arguments.options.is_empty(),
-                "{} is a tool, and tools have no options",
+                arguments.told.options.is_empty() && arguments.upstream.is_none(),
+                "{} is a tool: it has neither options nor an upstream",
                 file.display()
             );
-            let text = String::from_utf8(read_given(&arguments.request)?)
+            let text = String::from_utf8(given::read_given(&arguments.request)?)
                 .context("the arguments are no text")?;
-            let context = arguments.context();
+            let context = arguments.told.context();
             try_tool::run(&tool, &text, &context, recordings, &mut out).await?
         }
         Loaded::Adapter(adapter) => {
-            let tried = read_request(&arguments.request)?;
+            let tried = given::read_request(&given::read_given(&arguments.request)?)?;
             ensure!(
                 adapter.is_capable_of(tried.capability()),
                 "{} does not serve {}",
                 file.display(),
                 tried.capability()
             );
-            let options: BTreeMap<_, _> = arguments.options.into_iter().collect();
+            let options: BTreeMap<_, _> = arguments.told.options.iter().cloned().collect();
             let trial = Trial {
                 component: &Component::new(adapter, Arc::default()),
-                chunk: arguments.chunk,
+                cut: Cut::Pieces(arguments.chunk),
                 answer_bytes: config.limits.exchanges.answer_bytes.get(),
             };
             let options = Vec::from_iter(options);
-            trial.run(tried, &options, recordings, &mut out).await?
+            match (&arguments.upstream, &arguments.to) {
+                (Some(base_url), Some(file)) => {
+                    let variable = arguments.credential_env.as_deref();
+                    let connect = config.timeouts.connect();
+                    let mut live = Live::new(base_url, variable, connect, trial.answer_bytes)?;
+                    let outcome = trial.run_live(tried, &options, &mut live, &mut out).await;
+                    // Also where it failed: that is worth a recording above all.
+                    live.write(file)?;
+                    outcome?
+                }
+                _ => trial.run(tried, &options, recordings, &mut out).await?,
+            }
         }
     };
     match outcome {
@@ -102,76 +140,15 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
 }
 
 impl Arguments {
-    /// What a tool is told that its agent may use.
-    fn context(&self) -> CallContext {
-        let integrations = self.integrations.iter().map(|(id, base_url)| Integration {
-            id: id.clone(),
-            base_url: base_url.trim_end_matches('/').to_owned(),
-            credential: self.credentials.iter().find(|name| *name == id).cloned(),
-        });
-        CallContext {
-            webhook_urls: self.webhooks.clone(),
-            integrations: integrations.collect(),
-            credentials: self.credentials.clone(),
-        }
+    /// What changes when a file does.
+    fn state(&self) -> Vec<Option<(SystemTime, u64)>> {
+        let files = [&self.component, &self.request].into_iter();
+        let files = files.chain(&self.responses);
+        files
+            .map(|file| {
+                let metadata = std::fs::metadata(file).ok()?;
+                Some((metadata.modified().ok()?, metadata.len()))
+            })
+            .collect()
     }
-}
-
-async fn load(config: &Config, file: &Path) -> anyhow::Result<Loaded> {
-    let bytes = read(file)?;
-    let name = file.file_stem().unwrap_or_default().to_string_lossy();
-    let engine = Engine::start(Room {
-        guests: 1,
-        memory_bytes: config.plugins.all_memory_bytes(),
-    })?;
-    let compiler = Compiler::new(config.plugins.compile.clone());
-    let limits = config.plugins.limits.clone();
-    let loader = Loader::new(&engine, None, compiler, limits)?;
-    let arrived = Arrived::new(bytes.into()).await;
-    loader
-        .load_arrived(&name, arrived)
-        .await
-        .map_err(|error| anyhow!(error).context(format!("{} is refused", file.display())))
-}
-
-/// What a file holds, or standard input.
-fn read_given(file: &Path) -> anyhow::Result<Vec<u8>> {
-    if file != Path::new("-") {
-        return read(file);
-    }
-    let mut given = Vec::new();
-    std::io::stdin()
-        .read_to_end(&mut given)
-        .context("reading standard input")?;
-    Ok(given)
-}
-
-fn read_request(file: &Path) -> anyhow::Result<Tried> {
-    let body = read_given(file)?;
-    let call = dialect::read_any(&body).map_err(|error| {
-        let refused = format!("{} {}", error.status().as_u16(), error.code());
-        anyhow!("the request is refused: {refused}: {}", error.message())
-    })?;
-    Ok(match call {
-        Call::Chat(mut call) => {
-            call.request.max_output_tokens = call.output_limit.unwrap_or(DEFAULT_OUTPUT_TOKENS);
-            (*call).into()
-        }
-        Call::Images(call) => (*call).into(),
-    })
-}
-
-fn read_recording(file: &Path) -> anyhow::Result<Recording> {
-    Recording::parse(&read(file)?)
-        .map_err(|why| anyhow!("{} is no recorded answer: {why}", file.display()))
-}
-
-fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
-    std::fs::read(file).with_context(|| format!("reading {}", file.display()))
-}
-
-fn option(text: &str) -> Result<(String, String), String> {
-    text.split_once('=')
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .ok_or_else(|| "is not NAME=VALUE".to_owned())
 }

@@ -315,6 +315,15 @@ pub fn read_any(body: &[u8]) -> Result<Call, ApiError> {
     openai_images::read(body, made).map(|call| Call::Images(Box::new(call)))
 }
 
+/// Reads a request for what [`read_own`] has no words for, as `POST /v1/messages` takes it.
+///
+/// # Errors
+///
+/// As for [`read_own`].
+pub fn read_messages(body: &[u8]) -> Result<ChatCall, ApiError> {
+    anthropic_messages::read(body, &http::HeaderMap::new())
+}
+
 /// A part of a message that says this and no more.
 pub(crate) fn plain(content: chat::Content) -> chat::Part {
     chat::Part {

@@ -117,7 +117,8 @@ impl Arguments {
     }
 }
 
-async fn load(config: &Config, file: &Path) -> anyhow::Result<Loaded> {
+/// Runs every load step on a file.
+pub(super) async fn load(config: &Config, file: &Path) -> anyhow::Result<Loaded> {
     let bytes = read(file)?;
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     let engine = Engine::start(Room {

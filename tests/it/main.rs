@@ -41,6 +41,7 @@ mod openai_responses;
 mod operate;
 mod payment_events;
 mod payments;
+mod plugin_trust;
 mod plugin_try;
 mod plugins;
 mod retries;

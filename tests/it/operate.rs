@@ -378,25 +378,59 @@ fn a_plugin_is_installed_while_no_gateway_runs() {
     let demo = guests::with_custom_section(&guests::bundled("demo"), 6);
     let digest = Digest::of(&demo).to_string();
     std::fs::write(folder.join("demo.wasm"), demo).expect("the folder can be written");
-    succeed(
-        folder,
-        &[
-            "plugin",
-            "install",
-            "demo.wasm",
-            "--slot",
-            "demo",
-            "--activate",
-        ],
+    let install = [
+        "plugin",
+        "install",
+        "demo.wasm",
+        "--slot",
+        "demo",
+        "--activate",
+    ];
+    let unsigned = fail(folder, &install);
+    assert!(unsigned.contains("PLUGIN_UNSIGNED"), "{unsigned}");
+
+    let key = succeed(folder, &["plugin", "keygen", "acme.pem"]);
+    let is_private = std::fs::metadata(folder.join("acme.pem")).expect("a file");
+    assert_eq!(is_private.permissions().mode() & 0o777, 0o600);
+    let again = fail(folder, &["plugin", "keygen", "acme.pem"]);
+    assert!(again.contains("acme.pem"), "{again}");
+    let sign = ["plugin", "sign", "demo.wasm", "--key", "acme.pem"];
+    assert_eq!(succeed(folder, &sign).trim(), "demo.wasm.sig");
+    let unknown = fail(folder, &["plugin", "verify", "demo.wasm"]);
+    assert!(unknown.contains(key.trim()), "{unknown}");
+    let settings = format!(
+        "dev = false\n[plugins.publishers.acme]\nkeys = [{:?}]\nslots = [\"demo\"]\n",
+        key.trim()
     );
+    std::fs::write(folder.join("weir.toml"), settings).expect("the folder can be written");
+    for good in [
+        &["plugin", "verify", "demo.wasm", "--slot", "demo"][..],
+        &["plugin", "verify", "demo.wasm", "--key", key.trim()],
+    ] {
+        let verified = succeed(folder, good);
+        assert!(
+            verified.contains("Good signature") && verified.contains(&digest),
+            "{verified}"
+        );
+    }
+    let another = fail(
+        folder,
+        &["plugin", "verify", "demo.wasm", "--slot", "openai"],
+    );
+    assert!(another.contains("for the slot demo"), "{another}");
+    let installed = succeed(folder, &install);
+    assert!(installed.contains("signed by acme"), "{installed}");
+
     let _running = Running::start(folder);
+    let listed = succeed(folder, &["plugin", "list"]);
+    assert!(listed.contains("acme"), "{listed}");
     let slot = json(folder, &["plugin", "show", "demo"]);
     assert_eq!(slot["serving"], *digest, "{slot}");
 }
 
 #[test]
 fn a_gateway_without_any_issuer_is_operated_through_its_admin_socket() {
-    let folder = folder("dev = false\n");
+    let folder = folder("dev = false\n[plugins]\nallow_unsigned = true\n");
     let folder = folder.path();
     let _running = Running::start(folder);
     let socket = folder.join(".weir/admin.sock");

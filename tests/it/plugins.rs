@@ -84,7 +84,7 @@ async fn an_operator_installs_activates_rolls_back_and_removes() {
     let digest = Digest::of(&component).to_string();
     assert_eq!(
         answer.json(),
-        json!({ "slot": "greeter", "digest": digest, "name": "hostile", "version": "0.1.0", "active": false })
+        json!({ "slot": "greeter", "digest": digest, "name": "hostile", "version": "0.1.0", "publisher": null, "active": false })
     );
     assert_eq!(greeting(&gateway).await, "aa", "it is only installed");
     let again = admin

@@ -149,6 +149,14 @@ impl Client {
         self.send(Method::PUT, path, wasm, body).await
     }
 
+    /// Puts a component with what is to be its signature.
+    pub async fn put_signed(&self, path: &str, component: &[u8], signature: &str) -> Answer {
+        let mut signing = self.clone();
+        let value = HeaderValue::try_from(signature).expect("a legal header");
+        signing.headers.insert("x-weir-signature", value);
+        signing.put_component(path, component).await
+    }
+
     /// Sends anything.
     pub async fn send(
         &self,

@@ -110,6 +110,22 @@ pub fn answering(letters: &str) -> Vec<u8> {
     )
 }
 
+/// The same as a version that takes as many letters as `0.1.0`, which it is otherwise.
+pub fn answering_as(letters: &str, version: &str) -> Vec<u8> {
+    let component = answering(letters);
+    let is = b"0.1.0";
+    assert_eq!(version.len(), is.len(), "there is room for three digits");
+    let at: Vec<_> = (0..component.len())
+        .filter(|at| component[*at..].starts_with(is))
+        .collect();
+    let [at] = at[..] else {
+        panic!("the version stands in {} places", at.len());
+    };
+    let mut versioned = component;
+    versioned[at..at + is.len()].copy_from_slice(version.as_bytes());
+    versioned
+}
+
 /// A healthy adapter that also defines so many functions that nobody calls: work for the compiler.
 pub fn with_functions(count: usize) -> Vec<u8> {
     let function =

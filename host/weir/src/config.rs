@@ -34,6 +34,7 @@ use crate::inference::admission::AdmissionLimits;
 use crate::inference::settings::{ExchangeLimits, TimeoutSettings};
 use crate::payments::settings::PaymentSettings;
 use crate::plugins::settings::PluginSettings;
+use crate::plugins::trust::Trust;
 use crate::server::settings::{BodyLimits, ConnectionLimits, ListenAddress};
 use crate::sessions::settings::SessionSettings;
 use crate::swarm::settings::SwarmSettings;
@@ -379,6 +380,12 @@ impl Config {
     /// Whether it is in development mode.
     pub fn is_dev(&self) -> bool {
         self.dev.unwrap_or(true)
+    }
+
+    /// Whose plugins it takes.
+    pub fn trust(&self) -> Trust {
+        let allow_unsigned = self.plugins.allow_unsigned.unwrap_or(self.is_dev());
+        Trust::new(self.plugins.publishers.clone(), allow_unsigned)
     }
 
     /// How long a gateway goes on accepting that was told to stop.

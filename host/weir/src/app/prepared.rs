@@ -158,7 +158,8 @@ async fn load_plugins(
     })?;
     let limits = config.plugins.limits.clone();
     let loader = Loader::new(&engine, Some(cache.clone()), compiler, limits)?;
-    let plugins = Plugins::load(loader, bundled)
+    let trust = config.trust();
+    let plugins = Plugins::load(loader, trust, bundled)
         .await
         .map_err(|(name, error)| anyhow!(error).context(format!("loading the plugin {name:?}")))?;
     cache.remove_unused(SystemTime::now());

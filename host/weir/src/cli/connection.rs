@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, bail};
 use axum::Router;
 use bytes::Bytes;
-use http::{Method, Request, StatusCode, header};
+use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use reqwest::{Body, RequestBuilder};
 use serde::de::DeserializeOwned;
@@ -303,12 +303,26 @@ impl Connection {
         path: &str,
         body: Option<(&'static str, Body)>,
     ) -> anyhow::Result<AnswerBody> {
+        self.send_with(method, path, HeaderMap::new(), body).await
+    }
+
+    /// The same with more headers.
+    pub(super) async fn send_with(
+        &self,
+        method: Method,
+        path: &str,
+        headers: HeaderMap,
+        body: Option<(&'static str, Body)>,
+    ) -> anyhow::Result<AnswerBody> {
         let changes = method != Method::GET;
         let body = match &self.way {
             Way::Http { http, base, token } => {
                 let url = format!("{base}{path}");
                 let url = Url::parse(&url).with_context(|| format!("{url} is no URL"))?;
-                let mut request = http.request(method, url).timeout(ANSWER_TIMEOUT);
+                let mut request = http
+                    .request(method, url)
+                    .headers(headers)
+                    .timeout(ANSWER_TIMEOUT);
                 if let Some(token) = token {
                     request = request.bearer_auth(token.expose());
                 }
@@ -327,7 +341,7 @@ impl Connection {
                 outcome_of(answered.status, answered.body)?
             }
             Way::InProcess(in_process) => {
-                let body = in_process.answer(method, path, body).await?;
+                let body = in_process.answer(method, path, headers, body).await?;
                 if changes {
                     self.say_where();
                 }
@@ -381,6 +395,7 @@ impl InProcess {
         &self,
         method: Method,
         path: &str,
+        headers: HeaderMap,
         body: Option<(&'static str, Body)>,
     ) -> anyhow::Result<Bytes> {
         let (content_type, body) = match body {
@@ -392,7 +407,8 @@ impl InProcess {
             request = request.header(header::CONTENT_TYPE, content_type);
         }
         let uid = rustix::process::getuid().as_raw();
-        let request = request.extension(LocalPeer { uid }).body(body)?;
+        let mut request = request.extension(LocalPeer { uid }).body(body)?;
+        request.headers_mut().extend(headers);
         let Ok(response) = self.routes.clone().call(request).await;
         if let Some(error) = response.extensions().get::<ApiError>() {
             let param = error

@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use weir_sandbox::Digest;
 use weir_sandbox::adapter::bindings::adapter::Setting;
@@ -12,7 +13,8 @@ use weir_sandbox::tool::{self, Tool};
 use super::counters::Counters;
 
 /// What a slot is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// Translating for providers.
     Adapter,

@@ -1,6 +1,9 @@
 //! Why an operator's change was not made.
 
+use semver::Version;
 use weir_sandbox::LoadError;
+
+use super::trust::TrustError;
 
 /// Why a slot was not changed.
 #[derive(Debug, thiserror::Error)]
@@ -8,6 +11,29 @@ pub enum OperationError {
     /// The component fails a load step.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// Nobody vouches for the component whom the gateway believes.
+    #[error(transparent)]
+    Untrusted(#[from] TrustError),
+    /// The publisher has signed a later version for the slot.
+    #[error(
+        "{publisher} has signed version {highest} for this slot, which is later than {version}"
+    )]
+    Downgrade {
+        /// Who signed it.
+        publisher: String,
+        /// What it is.
+        version: Version,
+        /// The highest that was installed here.
+        highest: String,
+    },
+    /// The slot is another publisher's.
+    #[error("the slot is {owner}'s, and the component is {}", .publisher.as_ref().map_or_else(|| "unsigned".to_owned(), |name| format!("{name}'s")))]
+    OtherPublisher {
+        /// Whose component was activated last.
+        owner: String,
+        /// Who signed this one.
+        publisher: Option<String>,
+    },
     /// The slot is for components of another kind.
     #[error("world: the slot is for {slot}s, and the component is one for {component}s")]
     OtherKind {

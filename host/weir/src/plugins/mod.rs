@@ -8,6 +8,9 @@
 //!
 //! A slot is for adapters or for tools, by what was put into it first ([`Kind`]); all else is the same for both.
 //!
+//! A component from elsewhere carries its publisher's [signature], which is checked against the [publishers](trust) that the
+//! configuration knows wherever it is loaded, before anything else is done with it.
+//!
 //! To change what operators can do to slots, edit [`slots`], with its SQL in `store`; what a guest may use or import,
 //! the sandbox.
 
@@ -18,11 +21,16 @@ mod error;
 pub mod oversight;
 pub mod routes;
 pub mod settings;
+pub mod signature;
+pub mod slot_name;
 pub mod slots;
 mod store;
+mod succession;
+pub mod trust;
 pub mod watch;
 
 pub use self::component::{Component, Kind, Plugin, ToolComponent};
 pub use self::error::OperationError;
 pub use self::slots::{Loader, Plugins};
 pub use self::store::Quarantined;
+pub use self::succession::Permissions;

@@ -6,13 +6,15 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{FromRequestParts, Path, Query, State};
-use http::StatusCode;
 use http::request::Parts;
+use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 
 use super::Plugin;
-use super::slots::{self, Origin, SlotOperation, Standing};
-use super::{OperationError, store};
+use super::signature::Signature;
+use super::slot_name::{SLOT_NAMES, is_slot_name};
+use super::slots::{self, Offer, Origin, SlotOperation, Standing};
+use super::{OperationError, Permissions, store};
 use crate::admin::{AdminCaller, LocalPeer};
 use crate::app::App;
 use crate::audit::{Actor, AuditEvent};
@@ -25,12 +27,8 @@ use weir_ledger::Credits;
 use weir_sandbox::compiler::CompileError;
 use weir_sandbox::{Digest, GuestError, LoadError};
 
-/// Bytes of the longest name of a slot.
-const SLOT_BYTES: usize = 64;
-
-/// What names a slot may have.
-pub const SLOT_NAMES: &str = "A slot's name has 1 to 64 lower-case letters, digits, hyphens and underscores, and is \
-                              not \"events\".";
+/// The header with a component's signature.
+pub const SIGNATURE_HEADER: &str = "x-weir-signature";
 
 /// Events that are listed unless asked otherwise, and at most.
 const EVENTS: u32 = 50;
@@ -85,6 +83,8 @@ pub struct PluginItem {
     pub contract: String,
     /// Where it comes from: `bundled` or `installed`.
     pub source: String,
+    /// Whose signature it carries.
+    pub publisher: Option<String>,
     /// `active`, `previous`, `quarantined` or `available`.
     pub state: String,
     /// Bytes; unknown of what the binary brings.
@@ -125,6 +125,8 @@ pub struct InstalledItem {
     pub name: String,
     /// Its version.
     pub version: String,
+    /// Whose signature it carries.
+    pub publisher: Option<String>,
     /// Whether the slot serves with it.
     pub active: bool,
 }
@@ -162,6 +164,12 @@ pub struct InstallQuery {
     /// Whether to activate it, too.
     #[serde(default)]
     activate: bool,
+    /// Whether it may be of a lower version than its publisher has signed for the slot.
+    #[serde(default)]
+    allow_downgrade: bool,
+    /// Whether it may be of another publisher than the slot's.
+    #[serde(default)]
+    change_publisher: bool,
 }
 
 /// The query of a list of events.
@@ -178,6 +186,11 @@ struct Activation {
     digest: String,
     /// The share of callers; all of them, so far.
     share: Option<f64>,
+    /// As of an installation.
+    #[serde(default)]
+    allow_downgrade: bool,
+    #[serde(default)]
+    change_publisher: bool,
 }
 
 /// `GET /admin/plugins`: all slots, what serves in each, what else could, and what each has done.
@@ -201,12 +214,26 @@ pub async fn install_plugin(
     Operator(actor): Operator,
     Path(slot): Path<String>,
     query: Result<Query<InstallQuery>, QueryRejection>,
+    headers: HeaderMap,
     body: ComponentBody,
 ) -> Result<(StatusCode, Json<InstalledItem>), ApiError> {
     let Query(query) = query.map_err(|_| {
-        ApiError::invalid_request("activate", "The only parameter is activate, true or false.")
+        ApiError::invalid_request(
+            "activate",
+            "The parameters are activate, allow_downgrade and change_publisher, each true or false.",
+        )
     })?;
     check_slot(&slot)?;
+    let signature = headers.get(SIGNATURE_HEADER).map(read_signature);
+    let permissions = Permissions {
+        downgrade: query.allow_downgrade,
+        change_publisher: query.change_publisher,
+    };
+    let offer = Offer {
+        bytes: body.bytes,
+        signature: signature.transpose()?,
+        permissions,
+    };
     let operation = operation(&app, slot, actor.clone());
     // What is to serve must fit; what is only kept may fit once the configuration is changed.
     let fits = async |component: &Plugin| match query.activate {
@@ -215,17 +242,24 @@ pub async fn install_plugin(
     };
     let installed = app
         .plugins
-        .install(app.stores(), &operation, body.bytes, fits)
+        .install(app.stores(), &operation, offer, fits)
         .await
         .inspect_err(|error| {
-            if let OperationError::Load(error) = error {
-                let reason = format!("{}: {}", operation.slot, error.step());
+            let step = match error {
+                OperationError::Load(error) => Some(error.step()),
+                OperationError::Untrusted(_) => Some("signature"),
+                OperationError::Downgrade { .. } => Some("version"),
+                OperationError::OtherPublisher { .. } => Some("publisher"),
+                _ => None,
+            };
+            if let Some(step) = step {
+                let reason = format!("{}: {step}", operation.slot);
                 let refused = AuditEvent::PluginRefused { reason };
                 app.audit.record_by(&actor, refused);
             }
         })?;
     if query.activate {
-        activate(&app, &operation, installed.digest).await?;
+        activate(&app, &operation, installed.digest, permissions).await?;
     }
     let serving = app.plugins.serving_in(&operation.slot);
     let item = InstalledItem {
@@ -234,6 +268,7 @@ pub async fn install_plugin(
         digest: installed.digest.to_string(),
         name: installed.name,
         version: installed.version,
+        publisher: installed.publisher,
     };
     let status = match installed.is_new {
         true => StatusCode::CREATED,
@@ -260,7 +295,11 @@ pub async fn activate_plugin(
     }
     let digest = parse_digest(&activation.digest)?;
     let operation = operation(&app, slot, actor);
-    activate(&app, &operation, digest).await?;
+    let permissions = Permissions {
+        downgrade: activation.allow_downgrade,
+        change_publisher: activation.change_publisher,
+    };
+    activate(&app, &operation, digest, permissions).await?;
     Ok(Json(find(&app, &operation.slot).await?))
 }
 
@@ -345,10 +384,25 @@ async fn events(
     }))
 }
 
-async fn activate(app: &App, operation: &SlotOperation, digest: Digest) -> Result<(), ApiError> {
+fn read_signature(header: &HeaderValue) -> Result<Signature, ApiError> {
+    let text = header.to_str().map_err(|error| error.to_string());
+    text.and_then(Signature::parse).map_err(|why| {
+        ApiError::invalid_request(
+            SIGNATURE_HEADER,
+            format!("The header has what `weir plugin sign` has written: {why}."),
+        )
+    })
+}
+
+async fn activate(
+    app: &App,
+    operation: &SlotOperation,
+    digest: Digest,
+    permissions: Permissions,
+) -> Result<(), ApiError> {
     let fits = async |component: &Plugin| fits(app, operation, component).await;
     app.plugins
-        .activate(app.stores(), operation, digest, fits)
+        .activate(app.stores(), operation, digest, permissions, fits)
         .await?;
     Ok(())
 }
@@ -402,13 +456,20 @@ fn plugin_item(candidate: slots::SlotCandidate) -> PluginItem {
         // To a tenth: more than that is noise.
         requests => Some((counts.latency_us as f64 / requests as f64 / 100.0).round() / 10.0),
     };
-    let (source, size_bytes, installed_at, installed_by) = match candidate.origin {
-        Origin::Bundled => ("bundled", None, None, None),
+    let (source, size_bytes, installed_at, installed_by, publisher) = match candidate.origin {
+        Origin::Bundled => ("bundled", None, None, None, None),
         Origin::Installed {
             size_bytes,
             at,
             actor,
-        } => ("installed", Some(size_bytes), Some(at.iso()), Some(actor)),
+            signer,
+        } => (
+            "installed",
+            Some(size_bytes),
+            Some(at.iso()),
+            Some(actor),
+            signer,
+        ),
     };
     PluginItem {
         digest: candidate.digest.to_string(),
@@ -416,6 +477,7 @@ fn plugin_item(candidate: slots::SlotCandidate) -> PluginItem {
         version: candidate.version,
         contract: candidate.contract,
         source: source.to_owned(),
+        publisher,
         state: match candidate.standing {
             Standing::Active => "active",
             Standing::Previous => "previous",
@@ -448,14 +510,6 @@ fn check_slot(slot: &str) -> Result<(), ApiError> {
         true => Ok(()),
         false => Err(ApiError::invalid_request("slot", SLOT_NAMES)),
     }
-}
-
-/// Whether a slot may have this name, which goes into paths, tables of configuration and metrics.
-pub fn is_slot_name(slot: &str) -> bool {
-    let is_good =
-        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
-    // What follows `/admin/plugins/` in another path.
-    (1..=SLOT_BYTES).contains(&slot.len()) && slot.bytes().all(is_good) && slot != "events"
 }
 
 fn parse_digest(text: &str) -> Result<Digest, ApiError> {
@@ -497,6 +551,25 @@ impl From<OperationError> for ApiError {
                 )
                 .with_detail("step", error.step())
             }
+            OperationError::Untrusted(error) => Self::new(
+                S::FORBIDDEN,
+                error.code(),
+                format!("The component is not trusted: {error}."),
+            ),
+            OperationError::Downgrade { .. } => Self::new(
+                S::CONFLICT,
+                "PLUGIN_DOWNGRADE",
+                format!(
+                    "The version is too low: {error}. To take it all the same, say allow_downgrade (--allow-downgrade)."
+                ),
+            ),
+            OperationError::OtherPublisher { .. } => Self::new(
+                S::CONFLICT,
+                "PLUGIN_OTHER_PUBLISHER",
+                format!(
+                    "The publisher would change: {error}. To have it so, say change_publisher (--change-publisher)."
+                ),
+            ),
             OperationError::OtherKind { .. } => Self::new(
                 S::UNPROCESSABLE_ENTITY,
                 "PLUGIN_REFUSED",

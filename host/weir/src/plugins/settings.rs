@@ -1,8 +1,12 @@
 //! What plugins may use, and when one is taken out of service: `[plugins]`.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use serde::Deserialize;
+
+use super::signature::PublicKey;
+use super::slot_name::{SLOT_NAMES, is_slot_name};
 use weir_sandbox::GuestLimits;
 use weir_sandbox::compiler::CompileLimits;
 use weir_sandbox::limits::MAX_MEMORY_BYTES;
@@ -24,6 +28,20 @@ pub struct PluginSettings {
     /// Traps within a minute, on requests of at least two accounts, for which a plugin is taken out of service; 0 for
     /// never, whatever its faults. Default 5.
     pub quarantine_traps: u32,
+    /// Whose signed components are taken, by name: `[plugins.publishers.NAME]`. Default: nobody's.
+    pub publishers: BTreeMap<String, PublisherSettings>,
+    /// Whether components without a signature are taken, too. Default: in development mode only.
+    pub allow_unsigned: Option<bool>,
+}
+
+/// A publisher: `[plugins.publishers.NAME]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PublisherSettings {
+    /// Its public keys, as `weir plugin keygen` prints them; several while one replaces another.
+    pub keys: Vec<PublicKey>,
+    /// The slots that it may fill.
+    pub slots: Vec<String>,
 }
 
 impl Default for PluginSettings {
@@ -34,6 +52,8 @@ impl Default for PluginSettings {
             all_memory_mib: const { NonZeroU32::new(2_048).unwrap() },
             tool_calls: const { NonZeroU32::new(64).unwrap() },
             quarantine_traps: 5,
+            publishers: BTreeMap::new(),
+            allow_unsigned: None,
         }
     }
 }
@@ -59,6 +79,21 @@ impl PluginSettings {
                  (`plugins.all_memory_mib`)",
                 self.all_memory_mib
             ));
+        }
+        let mut owners = Vec::new();
+        for (name, publisher) in &self.publishers {
+            let setting = format!("plugins.publishers.{name}");
+            for slot in publisher.slots.iter().filter(|slot| !is_slot_name(slot)) {
+                problems.push(format!("`{setting}.slots` has {slot:?}: {SLOT_NAMES}"));
+            }
+            for key in &publisher.keys {
+                match owners.iter().find(|(owned, _)| *owned == key) {
+                    Some((_, owner)) => problems.push(format!(
+                        "`{setting}.keys` has {key}, which is a key of {owner} already"
+                    )),
+                    None => owners.push((key, name)),
+                }
+            }
         }
         problems
     }

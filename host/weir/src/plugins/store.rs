@@ -11,6 +11,8 @@ use sqlx::{AssertSqlSafe, Row};
 use super::component::Kind;
 use super::counters::Counts;
 use super::error::OperationError;
+use super::succession::{Permissions, check_succession, note_version};
+use super::trust::Voucher;
 use weir_sandbox::Digest;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
@@ -81,6 +83,8 @@ pub(super) struct InstalledRow {
     pub size_bytes: i64,
     pub installed_at: Millis,
     pub installed_by: String,
+    /// The publisher that signed it.
+    pub signer: Option<String>,
 }
 
 /// A component to install.
@@ -93,6 +97,7 @@ pub(super) struct NewPlugin<'a> {
     /// As JSON.
     pub description: &'a str,
     pub bytes: &'a [u8],
+    pub signed: Option<&'a Voucher>,
 }
 
 /// A row of `plugin_events`.
@@ -164,6 +169,8 @@ pub(super) struct Kept {
     pub bytes: Vec<u8>,
     /// What it said of itself, as JSON.
     pub description: String,
+    /// As JSON.
+    pub signature: Option<String>,
 }
 
 /// A component, if it is installed.
@@ -172,12 +179,13 @@ pub(super) async fn kept(
     slot: &str,
     digest: Digest,
 ) -> sqlx::Result<Option<Kept>> {
-    let row =
-        sqlx::query("SELECT size_bytes, description FROM plugins WHERE slot = $1 AND digest = $2")
-            .bind(slot)
-            .bind(digest.to_string())
-            .fetch_optional(database.reader())
-            .await?;
+    let row = sqlx::query(
+        "SELECT size_bytes, description, signature FROM plugins WHERE slot = $1 AND digest = $2",
+    )
+    .bind(slot)
+    .bind(digest.to_string())
+    .fetch_optional(database.reader())
+    .await?;
     let Some(row) = row else {
         return Ok(None);
     };
@@ -198,13 +206,32 @@ pub(super) async fn kept(
         }
     }
     let description = row.try_get("description")?;
-    Ok(Some(Kept { bytes, description }))
+    Ok(Some(Kept {
+        bytes,
+        description,
+        signature: row.try_get("signature")?,
+    }))
+}
+
+/// The signature of an installed component, as JSON.
+pub(super) async fn signature(
+    database: &Database,
+    slot: &str,
+    digest: Digest,
+) -> sqlx::Result<Option<String>> {
+    let found: Option<Option<String>> =
+        sqlx::query_scalar("SELECT signature FROM plugins WHERE slot = $1 AND digest = $2")
+            .bind(slot)
+            .bind(digest.to_string())
+            .fetch_optional(database.reader())
+            .await?;
+    Ok(found.flatten())
 }
 
 /// All that is installed, by slot and the time of it.
 pub(super) async fn installed(database: &Database) -> sqlx::Result<Vec<InstalledRow>> {
     let rows = sqlx::query(
-        "SELECT slot, digest, name, version, wit_version, size_bytes, installed_at, installed_by \
+        "SELECT slot, digest, name, version, wit_version, size_bytes, installed_at, installed_by, signer \
          FROM plugins ORDER BY slot, installed_at, digest",
     )
     .fetch_all(database.reader())
@@ -220,6 +247,7 @@ pub(super) async fn installed(database: &Database) -> sqlx::Result<Vec<Installed
                 size_bytes: row.try_get("size_bytes")?,
                 installed_at: Millis(row.try_get("installed_at")?),
                 installed_by: row.try_get("installed_by")?,
+                signer: row.try_get("signer")?,
             })
         })
         .collect()
@@ -271,6 +299,7 @@ pub(super) async fn install(
     database: &Database,
     change: Change<'_>,
     plugin: &NewPlugin<'_>,
+    permissions: Permissions,
 ) -> Result<bool, OperationError> {
     for (part, bytes) in plugin.bytes.chunks(PART_BYTES).enumerate() {
         sqlx::query(
@@ -297,9 +326,12 @@ pub(super) async fn install(
             component: plugin.kind.as_str(),
         });
     }
+    check_succession(&mut transaction, change.slot, plugin.signed, permissions).await?;
+    let signature = plugin.signed.map(|voucher| voucher.signature.to_json());
+    let signer = plugin.signed.map(|voucher| &*voucher.publisher);
     let installed = sqlx::query(
         "INSERT INTO plugins (slot, digest, kind, name, version, wit_version, description, size_bytes, \
-         installed_at, installed_by) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
+         installed_at, installed_by, signer, signature) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) \
          ON CONFLICT (slot, digest) DO NOTHING",
     )
     .bind(change.slot)
@@ -312,11 +344,34 @@ pub(super) async fn install(
     .bind(plugin.bytes.len() as i64)
     .bind(change.at.0)
     .bind(change.actor)
+    .bind(signer)
+    .bind(&signature)
     .execute(&mut transaction)
     .await?
     .rows_affected();
-    if installed == 0 {
-        return Ok(false);
+    let is_new = installed > 0;
+    if let Some(voucher) = plugin.signed {
+        note_version(&mut transaction, change.slot, voucher).await?;
+    }
+    if !is_new {
+        if plugin.signed.is_none() {
+            return Ok(false);
+        }
+        // A key was replaced, or the component was there before its signature.
+        let signed = sqlx::query(
+            "UPDATE plugins SET signer = $3, signature = $4 \
+             WHERE slot = $1 AND digest = $2 AND (signature IS NULL OR signature <> $4)",
+        )
+        .bind(change.slot)
+        .bind(plugin.digest.to_string())
+        .bind(signer)
+        .bind(&signature)
+        .execute(&mut transaction)
+        .await?
+        .rows_affected();
+        if signed == 0 {
+            return Ok(false);
+        }
     }
     sqlx::query(
         "INSERT INTO slots (slot, changed_at) VALUES ($1, $2) ON CONFLICT (slot) DO NOTHING",
@@ -325,7 +380,8 @@ pub(super) async fn install(
     .bind(change.at.0)
     .execute(&mut transaction)
     .await?;
-    let detail = format!("{} {}", plugin.name, plugin.version);
+    let by = signer.map_or_else(String::new, |signer| format!(", signed by {signer}"));
+    let detail = format!("{} {}{by}", plugin.name, plugin.version);
     let event = Event {
         kind: "installed",
         digest: Some(plugin.digest),
@@ -334,15 +390,26 @@ pub(super) async fn install(
     };
     write_event(&mut transaction, number, change, event).await?;
     transaction.commit().await?;
-    Ok(true)
+    Ok(is_new)
+}
+
+/// A component that is to be activated.
+#[derive(Clone, Copy)]
+pub(super) struct Candidate<'a> {
+    pub digest: Digest,
+    pub signed: Option<&'a Voucher>,
 }
 
 /// Has a slot serve with an installed component, or with what the binary brings, whose digest is `bundled`.
 pub(super) async fn activate(
     database: &Database,
     change: Change<'_>,
-    wanted: Digest,
+    Candidate {
+        digest: wanted,
+        signed,
+    }: Candidate<'_>,
     bundled: Option<Digest>,
+    permissions: Permissions,
 ) -> Result<(), OperationError> {
     let mut transaction = database.begin().await?;
     let number = raise_generation(&mut transaction).await?;
@@ -355,6 +422,10 @@ pub(super) async fn activate(
     let active = (Some(wanted) != bundled).then_some(wanted);
     if active.is_some() && !is_installed(&mut transaction, change.slot, wanted).await? {
         return Err(OperationError::UnknownPlugin);
+    }
+    // What serves already comes after nothing.
+    if active.is_some() && active != before.active {
+        check_succession(&mut transaction, change.slot, signed, permissions).await?;
     }
     sqlx::query("DELETE FROM plugin_quarantines WHERE slot = $1 AND digest = $2")
         .bind(change.slot)
@@ -691,7 +762,10 @@ async fn write_slot(
     sqlx::query(
         "INSERT INTO slots (slot, active_digest, previous_digest, changed_at) VALUES ($1, $2, $3, $4) \
          ON CONFLICT (slot) DO UPDATE SET active_digest = excluded.active_digest, \
-         previous_digest = excluded.previous_digest, changed_at = excluded.changed_at",
+         previous_digest = excluded.previous_digest, changed_at = excluded.changed_at, \
+         publisher = CASE WHEN excluded.active_digest IS NULL THEN slots.publisher ELSE \
+         (SELECT signer FROM plugins WHERE plugins.slot = excluded.slot \
+         AND plugins.digest = excluded.active_digest) END",
     )
     .bind(change.slot)
     .bind(active.map(|digest| digest.to_string()))

@@ -8,8 +8,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::routes::{SLOT_NAMES, fits, is_slot_name};
-use super::slots::SlotOperation;
+use super::Permissions;
+use super::routes::fits;
+use super::slot_name::{SLOT_NAMES, is_slot_name};
+use super::slots::{Offer, SlotOperation};
 use crate::app::App;
 use weir_sandbox::Digest;
 use weir_sandbox::limits::COMPONENT_BYTES;
@@ -84,9 +86,19 @@ async fn take_up(app: &App, file: &Path) -> Result<(String, Digest), String> {
         actor: ACTOR.to_owned(),
         at: app.clock.now(),
     };
+    // Whoever may write to the folder may have them all.
+    let permissions = Permissions {
+        downgrade: true,
+        change_publisher: true,
+    };
+    let offer = Offer {
+        bytes: bytes.into(),
+        signature: None,
+        permissions,
+    };
     let installed = app
         .plugins
-        .install(app.stores(), &operation, bytes.into(), async |plugin| {
+        .install(app.stores(), &operation, offer, async |plugin| {
             fits(app, &operation, plugin).await
         })
         .await
@@ -99,7 +111,13 @@ async fn take_up(app: &App, file: &Path) -> Result<(String, Digest), String> {
     {
         let fits = async |plugin: &_| fits(app, &operation, plugin).await;
         app.plugins
-            .activate(app.stores(), &operation, installed.digest, fits)
+            .activate(
+                app.stores(),
+                &operation,
+                installed.digest,
+                permissions,
+                fits,
+            )
             .await
             .map_err(|error| error.to_string())?;
     }

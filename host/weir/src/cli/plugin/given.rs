@@ -1,4 +1,4 @@
-//! What `weir plugin try` and `weir plugin check` are given: a component's file, requests, recordings, and what a plugin is
+//! What `weir plugin` is given: a slot's name, a component's file, requests, recordings, and what a plugin is
 //! told.
 //!
 //! Compiled code is kept in the user's cache folder, under a key that lies elsewhere: a component of 18 MB takes seconds to
@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use weir_sandbox::code_cache::CodeCache;
 use weir_sandbox::compiler::Compiler;
+use weir_sandbox::limits::COMPONENT_BYTES;
 use weir_sandbox::loading::Arrived;
 use weir_sandbox::tool::bindings::tool::{CallContext, Integration};
 use weir_sandbox::{Engine, LoadError, Room};
@@ -23,6 +24,7 @@ use super::trial::Tried;
 use crate::config::Config;
 use crate::inference::dialect::{self, Call, ChatCall};
 use crate::plugins::Loader;
+use crate::plugins::slot_name::{SLOT_NAMES, is_slot_name};
 use crate::plugins::slots::Loaded;
 
 /// The output limit of a request that has none; in the server it is the model's.
@@ -91,6 +93,27 @@ pub(super) async fn load(
 /// What a file holds.
 pub(super) fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
     std::fs::read(file).with_context(|| format!("reading {}", file.display()))
+}
+
+/// The name of a slot. It becomes a part of a URL.
+pub(super) fn slot_name(slot: &str) -> Result<String, String> {
+    match is_slot_name(slot) {
+        true => Ok(slot.to_owned()),
+        false => Err(SLOT_NAMES.to_owned()),
+    }
+}
+
+/// A component, unless it is larger than any may be.
+pub(super) fn read_component(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let bytes = read(path)?;
+    // Every gateway refuses it, after a long upload.
+    ensure!(
+        bytes.len() <= COMPONENT_BYTES,
+        "{} has {} bytes; a component has at most {COMPONENT_BYTES}",
+        path.display(),
+        bytes.len()
+    );
+    Ok(bytes)
 }
 
 /// What a file holds, or standard input.

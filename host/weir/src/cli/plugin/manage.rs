@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 
+use super::given::{read_component, slot_name};
+use super::signing;
 use super::upload::upload;
 use crate::cli::connection::{Connection, GatewayAnswer, Remote};
 use crate::cli::table::{TextTable, optional};
 use crate::config::Config;
-use crate::plugins::routes::{
-    EventList, InstalledItem, PluginItem, SLOT_NAMES, SlotItem, SlotList, is_slot_name,
-};
-use weir_sandbox::limits::COMPONENT_BYTES;
+use crate::plugins::routes::{EventList, InstalledItem, PluginItem, SlotItem, SlotList};
 
 /// Digits of a digest that are shown to people; as many name it, and fewer where they do not fit another.
 const SHOWN_DIGITS: usize = 12;
@@ -41,8 +40,32 @@ pub(in crate::cli) struct Install {
     /// Have the slot serve with it, too.
     #[arg(long)]
     activate: bool,
+    /// The component's signature. Default: FILE.sig, if it is there.
+    #[arg(long, value_name = "FILE")]
+    signature: Option<PathBuf>,
+    #[command(flatten)]
+    allowed: Allowed,
     #[command(flatten)]
     gateway: Gateway,
+}
+
+/// What is not done unless it is asked for.
+#[derive(clap::Args)]
+struct Allowed {
+    /// Take it though its publisher has signed a later version for the slot.
+    #[arg(long)]
+    allow_downgrade: bool,
+    /// Take it though the slot is another publisher's, and make it this one's.
+    #[arg(long)]
+    change_publisher: bool,
+}
+
+#[derive(clap::Args)]
+pub(in crate::cli) struct Activate {
+    #[command(flatten)]
+    named: Named,
+    #[command(flatten)]
+    allowed: Allowed,
 }
 
 #[derive(clap::Args)]
@@ -84,8 +107,19 @@ pub(super) async fn list(config: &Config, gateway: Gateway) -> anyhow::Result<()
             let slots: GatewayAnswer<SlotList> = connection.get("/admin/plugins").await?;
             slots.show(gateway.json, |SlotList { slots }| {
                 let mut table = TextTable::new(&[
-                    "SLOT", "KIND", "ACTIVE", "NAME", "VERSION", "SOURCE", "REQUESTS", "ERRORS",
-                    "TRAPS", "LATENCY", "CREDITS", "CLAMPS",
+                    "SLOT",
+                    "KIND",
+                    "ACTIVE",
+                    "NAME",
+                    "VERSION",
+                    "SOURCE",
+                    "PUBLISHER",
+                    "REQUESTS",
+                    "ERRORS",
+                    "TRAPS",
+                    "LATENCY",
+                    "CREDITS",
+                    "CLAMPS",
                 ]);
                 for slot in slots {
                     let active = slot
@@ -100,6 +134,7 @@ pub(super) async fn list(config: &Config, gateway: Gateway) -> anyhow::Result<()
                             plugin.name.clone(),
                             plugin.version.clone(),
                             plugin.source.clone(),
+                            optional(&plugin.publisher),
                             plugin.requests.to_string(),
                             plugin.errors.to_string(),
                             plugin.traps.to_string(),
@@ -134,28 +169,35 @@ pub(super) async fn show(config: &Config, show: Show) -> anyhow::Result<()> {
 
 pub(super) async fn install(config: &Config, install: Install) -> anyhow::Result<()> {
     let bytes = read_component(&install.component)?;
+    let signature = signing::beside(&install.component, install.signature.as_deref())?;
     let remote = &install.gateway.remote;
     remote
         .operate(config, async |connection| {
             // Whoever may not is told before the upload: a refusal during it breaks the connection.
             let _: GatewayAnswer<SlotList> = connection.get("/admin/plugins").await?;
-            let query = if install.activate {
-                "?activate=true"
-            } else {
-                ""
-            };
-            let path = slot_path(&install.slot) + query;
+            let path = format!(
+                "{}?activate={}&allow_downgrade={}&change_publisher={}",
+                slot_path(&install.slot),
+                install.activate,
+                install.allowed.allow_downgrade,
+                install.allowed.change_publisher,
+            );
             let installed: GatewayAnswer<InstalledItem> =
-                upload(connection, &path, bytes.into()).await?;
+                upload(connection, &path, bytes.into(), signature.as_ref()).await?;
             installed.show(install.gateway.json, |installed| {
                 let InstalledItem {
                     slot,
                     digest,
                     name,
                     version,
+                    publisher,
                     active,
                 } = installed;
-                println!("Installed {name} {version} in the slot {slot}: {digest}");
+                let by = match publisher {
+                    Some(publisher) => format!("signed by {publisher}"),
+                    None => "unsigned".to_owned(),
+                };
+                println!("Installed {name} {version}, {by}, in the slot {slot}: {digest}");
                 match active {
                     true => println!("The slot serves with it."),
                     false => println!(
@@ -169,12 +211,17 @@ pub(super) async fn install(config: &Config, install: Install) -> anyhow::Result
         .await
 }
 
-pub(super) async fn activate(config: &Config, named: Named) -> anyhow::Result<()> {
+pub(super) async fn activate(config: &Config, activate: Activate) -> anyhow::Result<()> {
+    let Activate { named, allowed } = activate;
     let remote = &named.gateway.remote;
     remote
         .operate(config, async |connection| {
             let digest = find(connection, &named).await?;
-            let body = serde_json::json!({ "digest": digest });
+            let body = serde_json::json!({
+                "digest": digest,
+                "allow_downgrade": allowed.allow_downgrade,
+                "change_publisher": allowed.change_publisher,
+            });
             let slot: GatewayAnswer<SlotItem> = connection
                 .post(&(slot_path(&named.slot) + "/activate"), &body)
                 .await?;
@@ -282,26 +329,6 @@ fn slot_path(slot: &str) -> String {
     format!("/admin/plugins/{slot}")
 }
 
-/// It becomes a part of a URL.
-fn slot_name(slot: &str) -> Result<String, String> {
-    match is_slot_name(slot) {
-        true => Ok(slot.to_owned()),
-        false => Err(SLOT_NAMES.to_owned()),
-    }
-}
-
-fn read_component(path: &Path) -> anyhow::Result<Vec<u8>> {
-    let bytes = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-    // Every gateway refuses it, after a long upload.
-    ensure!(
-        bytes.len() <= COMPONENT_BYTES,
-        "{} has {} bytes; a component has at most {COMPONENT_BYTES}",
-        path.display(),
-        bytes.len()
-    );
-    Ok(bytes)
-}
-
 fn print_slot(slot: &SlotItem) {
     match (&slot.active, &slot.serving) {
         (Some(active), Some(serving)) if active == serving => {
@@ -326,6 +353,7 @@ fn print_slot(slot: &SlotItem) {
         "NAME",
         "VERSION",
         "SOURCE",
+        "PUBLISHER",
         "INSTALLED",
         "BY",
         "REQUESTS",
@@ -342,6 +370,7 @@ fn print_slot(slot: &SlotItem) {
             plugin.name.clone(),
             plugin.version.clone(),
             plugin.source.clone(),
+            optional(&plugin.publisher),
             optional(&plugin.installed_at),
             optional(&plugin.installed_by),
             plugin.requests.to_string(),

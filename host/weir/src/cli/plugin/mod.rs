@@ -12,6 +12,7 @@ mod new;
 mod own;
 mod recording;
 mod report;
+mod signing;
 mod trial;
 mod try_plugin;
 mod try_tool;
@@ -57,6 +58,15 @@ pub(super) enum Command {
     /// answer is cut in many ways and each exchange run twice, which must not change a byte. Ends with what it costs, and
     /// with 1 if a check failed.
     Check(check::Arguments),
+    /// Make a publisher's key: the private one goes to a file, the public one is printed.
+    Keygen(signing::Keygen),
+    /// Sign a component, for one slot, into FILE.sig.
+    ///
+    /// What it is and which version is read from the component, which is compiled and asked for that. The version must be
+    /// one by Semantic Versioning, such as 1.4.0.
+    Sign(signing::Sign),
+    /// Check a component's signature against the publishers of the configuration, or against a public key.
+    Verify(signing::Verify),
     /// Have a gateway check a component and keep it, ready to be activated; or with --activate, serve with it.
     Install(manage::Install),
     /// List a gateway's slots, and what serves in each.
@@ -66,7 +76,7 @@ pub(super) enum Command {
     /// Have a slot serve with a component that is installed in it, or that the binary brings.
     ///
     /// Requests under way end on the component that they began with; none fails or waits.
-    Activate(manage::Named),
+    Activate(manage::Activate),
     /// Have a slot serve with what it served with before.
     Rollback(manage::Show),
     /// Remove a component that its slot does not serve with.
@@ -85,10 +95,13 @@ pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> 
             Ok(())
         }
         Command::Check(arguments) => check::run(config, arguments).await,
+        Command::Keygen(keygen) => signing::keygen(&keygen),
+        Command::Sign(sign) => signing::sign(&config, sign).await,
+        Command::Verify(verify) => signing::verify(&config, &verify),
         Command::Install(install) => manage::install(&config, install).await,
         Command::List(gateway) => manage::list(&config, gateway).await,
         Command::Show(show) => manage::show(&config, show).await,
-        Command::Activate(named) => manage::activate(&config, named).await,
+        Command::Activate(activate) => manage::activate(&config, activate).await,
         Command::Rollback(show) => manage::roll_back(&config, show).await,
         Command::Remove(named) => manage::remove(&config, named).await,
         Command::Events(events) => manage::events(&config, events).await,

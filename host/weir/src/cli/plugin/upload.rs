@@ -8,12 +8,14 @@ use std::task::{Context as TaskContext, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::Method;
+use http::{HeaderMap, Method};
 use http_body::{Frame, SizeHint};
 use reqwest::Body;
 use serde::de::DeserializeOwned;
 
 use crate::cli::connection::{Connection, GatewayAnswer};
+use crate::plugins::routes::SIGNATURE_HEADER;
+use crate::plugins::signature::Signature;
 
 /// Bytes of a body that are handed to the connection in one go.
 const PIECE_BYTES: usize = 64 << 10;
@@ -26,12 +28,17 @@ pub(super) async fn upload<T: DeserializeOwned>(
     connection: &Connection,
     path: &str,
     component: Bytes,
+    signature: Option<&Signature>,
 ) -> anyhow::Result<GatewayAnswer<T>> {
     let total = component.len();
     let body = Upload::new(component);
     let sent = body.sent.clone();
     let body = Some(("application/wasm", Body::wrap(body)));
-    let answer = connection.send(Method::PUT, path, body);
+    let mut headers = HeaderMap::new();
+    if let Some(signature) = signature {
+        headers.insert(SIGNATURE_HEADER, signature.to_json().try_into()?);
+    }
+    let answer = connection.send_with(Method::PUT, path, headers, body);
     watched(answer, &sent, total).await?.parse()
 }
 

@@ -246,7 +246,7 @@ async fn prepare(
     if loader.is_compiled(&digest) {
         return Ok(());
     }
-    if let Some(fetched) = fetch(database, slot, digest).await? {
+    if let Some(fetched) = fetch(database, slot, digest, &inner.trust).await? {
         let _turn = inner.compiling.acquire().await;
         loading::compile(loader.engine(), compiler, cache.as_ref(), &fetched.arrived).await?;
     }

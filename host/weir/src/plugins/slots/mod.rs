@@ -5,6 +5,9 @@
 //! Redis announces it, and within half a second otherwise. A change is made by swapping one `Arc`: exchanges under way
 //! keep the component that they began with, and it is freed with the last of them.
 //!
+//! **Invariant:** of what the binary does not bring, nothing is parsed, taken from the cache of compiled code, compiled or
+//! run that the configured [publishers](super::trust) do not vouch for, on any node. A publisher's key that is removed holds
+//! from a node's next start on: what it signed does not load there.
 //! **Invariant:** nothing serves that has not passed every load step on this node, and describes itself here as it did
 //! where it was installed. Where the wanted component does not load here, this node is [not ready](Plugins::not_loaded);
 //! what served before goes on serving, unless that is in quarantine, and nothing takes its place.
@@ -17,8 +20,8 @@
 //! is sound, it goes on: a slot that refuses everybody would serve whoever has it fail.
 //!
 //! What operators change is in [`operate`], what they see in [`overview`], what components have done in [`counts`]. A
-//! share of callers on a second digest has its place in the row that `store::activate` writes, and signatures of
-//! publishers in [`loader`]; neither is built.
+//! share of callers on a second digest has its place in the row that `store::activate` writes; it is not
+//! built.
 
 mod counts;
 mod follow;
@@ -37,12 +40,13 @@ use weir_sandbox::{Digest, LoadError};
 use weir_storage::Database;
 
 pub use self::loader::{Loaded, Loader};
-pub use self::operate::{Installed, SlotOperation, Stores};
+pub use self::operate::{Installed, Offer, SlotOperation, Stores};
 pub(super) use self::overview::{Origin, SlotCandidate, Standing};
 use self::wanted::{fetch, wanted};
 use super::bundled::Bundled;
 use super::counters::Counters;
 use super::store::Wanted;
+use super::trust::{Trust, check_description};
 use super::{Component, Kind, OperationError, Plugin, ToolComponent};
 
 /// The adapters and tools of a running gateway, by slot. Cheap to clone.
@@ -51,6 +55,7 @@ pub struct Plugins(Arc<Inner>);
 
 struct Inner {
     loader: Loader,
+    trust: Trust,
     bundled: BySlot,
     serving: RwLock<Arc<Serving>>,
     synced: Mutex<Synced>,
@@ -119,7 +124,11 @@ impl Synced {
 
 impl Plugins {
     /// Loads what the binary brings, side by side; a component that fails a step stops the start, with its name.
-    pub async fn load(loader: Loader, bundled: &[Bundled]) -> Result<Self, (String, LoadError)> {
+    pub async fn load(
+        loader: Loader,
+        trust: Trust,
+        bundled: &[Bundled],
+    ) -> Result<Self, (String, LoadError)> {
         let loads: Vec<_> = bundled
             .iter()
             .map(|plugin| {
@@ -148,6 +157,7 @@ impl Plugins {
             .map(|(slot, component)| (slot.clone(), Some(component.clone())));
         Ok(Self(Arc::new(Inner {
             loader,
+            trust,
             serving: RwLock::new(Arc::new(serving.collect())),
             bundled: components,
             synced: Mutex::default(),
@@ -241,7 +251,7 @@ impl Plugins {
         if let Some(component) = at_hand.find(|component| component.digest() == digest) {
             return Ok(component);
         }
-        let Some(fetched) = fetch(database, slot, digest).await? else {
+        let Some(fetched) = fetch(database, slot, digest, &self.0.trust).await? else {
             let wanted = wanted(database).await?;
             let is_known = self.slots(&wanted).any(|known| known == slot);
             return Err(match is_known {
@@ -254,6 +264,7 @@ impl Plugins {
             let why = "it says something else of itself than where it was installed";
             return Err(LoadError::Description(why.into()).into());
         }
+        check_description(fetched.signed.as_ref(), &plugin)?;
         Ok(plugin)
     }
 

@@ -7,10 +7,12 @@ use weir_storage::clock::Millis;
 use weir_storage::{Cache, Database};
 
 use super::Plugins;
-use super::wanted::wanted;
+use super::wanted::{read_signature, wanted};
 use crate::plugins::counters::Suspicion;
-use crate::plugins::store::{self, Change, NewPlugin, Quarantined};
-use crate::plugins::{Kind, OperationError, Plugin};
+use crate::plugins::signature::Signature;
+use crate::plugins::store::{self, Candidate, Change, NewPlugin, Quarantined};
+use crate::plugins::trust::{Signed, check_description};
+use crate::plugins::{Kind, OperationError, Permissions, Plugin};
 
 /// The actor of what nobody has asked for.
 const ITSELF: &str = "weir";
@@ -45,6 +47,16 @@ impl SlotOperation {
     }
 }
 
+/// A component that is offered.
+pub struct Offer {
+    /// Its bytes.
+    pub bytes: Bytes,
+    /// Its publisher's signature.
+    pub signature: Option<Signature>,
+    /// What an operator allows.
+    pub permissions: Permissions,
+}
+
 /// A component that was installed.
 #[derive(Debug, Clone)]
 pub struct Installed {
@@ -54,6 +66,8 @@ pub struct Installed {
     pub name: String,
     /// Its version.
     pub version: String,
+    /// The publisher that signed it.
+    pub publisher: Option<String>,
     /// Whether it was not there before.
     pub is_new: bool,
 }
@@ -65,14 +79,15 @@ impl Plugins {
         &self,
         Stores { database, cache }: Stores<'_>,
         operation: &SlotOperation,
-        bytes: Bytes,
+        offer: Offer,
         fits: impl AsyncFnOnce(&Plugin) -> Result<(), String>,
     ) -> Result<Installed, OperationError> {
         let slot = &*operation.slot;
-        let loaded = self
-            .load_arrived(slot, Arrived::new(bytes.clone()).await)
-            .await?;
-        let plugin = self.admit(loaded);
+        let bytes = offer.bytes;
+        let arrived = Arrived::new(bytes.clone()).await;
+        let signed = self.vouched_for(slot, arrived.digest, offer.signature)?;
+        let plugin = self.admit(self.load_arrived(slot, arrived).await?);
+        check_description(signed.as_ref(), &plugin)?;
         if let Some(kind) = self.kind_of(slot, &wanted(database).await?) {
             check_kind(kind, plugin.kind())?;
         }
@@ -89,15 +104,20 @@ impl Plugins {
             wit_version: plugin.contract(),
             description: &plugin.description().to_string(),
             bytes: &bytes,
+            signed: signed.as_ref(),
         };
         // What the binary brings is there already.
         let is_new = self.bundled_digest(slot) != Some(new.digest)
-            && store::install(database, operation.change(), &new).await?;
+            && store::install(database, operation.change(), &new, offer.permissions).await?;
+        // A signature may have come that lets it load here.
+        let key = (slot.to_owned(), new.digest);
+        self.lock_synced().failed.remove(&key);
         self.after_change(database, cache, slot).await;
         Ok(Installed {
             digest: new.digest,
             name: new.name.to_owned(),
             version: new.version.to_owned(),
+            publisher: signed.map(|voucher| voucher.publisher),
             is_new,
         })
     }
@@ -109,6 +129,7 @@ impl Plugins {
         Stores { database, cache }: Stores<'_>,
         operation: &SlotOperation,
         digest: Digest,
+        permissions: Permissions,
         fits: impl AsyncFnOnce(&Plugin) -> Result<(), String>,
     ) -> Result<(), OperationError> {
         let slot = &*operation.slot;
@@ -116,7 +137,19 @@ impl Plugins {
         fits(&component).await.map_err(OperationError::DoesNotFit)?;
         let _ready = self.make_ready(slot, component);
         let bundled = self.bundled_digest(slot);
-        store::activate(database, operation.change(), digest, bundled).await?;
+        let signed = self.signed(database, slot, digest).await?;
+        let candidate = Candidate {
+            digest,
+            signed: signed.as_ref(),
+        };
+        store::activate(
+            database,
+            operation.change(),
+            candidate,
+            bundled,
+            permissions,
+        )
+        .await?;
         self.after_change(database, cache, slot).await;
         Ok(())
     }
@@ -155,6 +188,30 @@ impl Plugins {
         store::remove(database, operation.change(), digest, bundled).await?;
         self.after_change(database, cache, &operation.slot).await;
         Ok(())
+    }
+
+    /// Who vouches for an offered component; nobody needs to for what the binary brings.
+    fn vouched_for(
+        &self,
+        slot: &str,
+        digest: Digest,
+        signature: Option<Signature>,
+    ) -> Result<Signed, OperationError> {
+        match self.bundled_digest(slot) == Some(digest) {
+            true => Ok(None),
+            false => Ok(self.0.trust.check(slot, digest, signature)?),
+        }
+    }
+
+    /// Who vouches for an installed component.
+    async fn signed(
+        &self,
+        database: &Database,
+        slot: &str,
+        digest: Digest,
+    ) -> Result<Signed, OperationError> {
+        let kept = store::signature(database, slot, digest).await?;
+        self.vouched_for(slot, digest, read_signature(kept)?)
     }
 
     /// Takes a component out of service that has failed too often, unless nothing else is sound. `None` if it is out of

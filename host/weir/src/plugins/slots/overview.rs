@@ -42,6 +42,7 @@ pub(in crate::plugins) enum Origin {
         size_bytes: i64,
         at: Millis,
         actor: String,
+        signer: Option<String>,
     },
 }
 
@@ -102,6 +103,7 @@ impl Plugins {
                     size_bytes: row.size_bytes,
                     at: row.installed_at,
                     actor: row.installed_by,
+                    signer: row.signer,
                 },
                 standing: Standing::Available,
                 counts: Counts::default(),

@@ -1,0 +1,99 @@
+//! Which component may come after another in a slot: what keeps an old one, or another publisher's, from being slipped in.
+//!
+//! A slot is the publisher's whose component was activated in it last; what the binary brings has no publisher, and leaves
+//! the slot whose it was. Of each publisher, the highest version that was installed in a slot is remembered, also when it is
+//! removed. A rollback is not asked about: what it goes back to has served before.
+
+use semver::Version;
+
+use super::error::OperationError;
+use super::trust::Voucher;
+use weir_storage::database::Transaction;
+
+/// What an operator must say aloud to have it done.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Permissions {
+    /// To take a lower version than the highest that the publisher has signed for the slot.
+    pub downgrade: bool,
+    /// To take a component of another publisher than the slot's.
+    pub change_publisher: bool,
+}
+
+/// Whether a component may come after what its slot has had: not below its publisher's highest version, which could be
+/// a replay of what had a fault, and not in another publisher's place, unless that is wanted.
+pub(super) async fn check_succession(
+    transaction: &mut Transaction,
+    slot: &str,
+    signed: Option<&Voucher>,
+    permissions: Permissions,
+) -> Result<(), OperationError> {
+    let publisher = signed.map(|voucher| &voucher.publisher);
+    let owner: Option<Option<String>> =
+        sqlx::query_scalar("SELECT publisher FROM slots WHERE slot = $1")
+            .bind(slot)
+            .fetch_optional(&mut *transaction)
+            .await?;
+    if let Some(owner) = owner.flatten()
+        && Some(&owner) != publisher
+        && !permissions.change_publisher
+    {
+        return Err(OperationError::OtherPublisher {
+            owner,
+            publisher: publisher.cloned(),
+        });
+    }
+    if let Some(voucher) = signed
+        && let Some(highest) = highest_version(transaction, slot, &voucher.publisher).await?
+        && is_lower(voucher, &highest)
+        && !permissions.downgrade
+    {
+        return Err(OperationError::Downgrade {
+            publisher: voucher.publisher.clone(),
+            version: voucher.signature.version.clone(),
+            highest,
+        });
+    }
+    Ok(())
+}
+
+/// The highest version that a publisher has signed for a slot, as far as it was installed.
+async fn highest_version(
+    transaction: &mut Transaction,
+    slot: &str,
+    publisher: &str,
+) -> sqlx::Result<Option<String>> {
+    sqlx::query_scalar("SELECT version FROM plugin_versions WHERE slot = $1 AND publisher = $2")
+        .bind(slot)
+        .bind(publisher)
+        .fetch_optional(&mut *transaction)
+        .await
+}
+
+/// Whether a version comes before another one; a text that is none comes before all.
+fn is_lower(voucher: &Voucher, highest: &str) -> bool {
+    let highest = Version::parse(highest);
+    highest.is_ok_and(|highest| voucher.signature.version.cmp_precedence(&highest).is_lt())
+}
+
+/// Raises the highest version that a publisher has signed for a slot.
+pub(super) async fn note_version(
+    transaction: &mut Transaction,
+    slot: &str,
+    voucher: &Voucher,
+) -> sqlx::Result<()> {
+    let publisher = &voucher.publisher;
+    let highest = highest_version(transaction, slot, publisher).await?;
+    if highest.is_some_and(|highest| is_lower(voucher, &highest)) {
+        return Ok(());
+    }
+    sqlx::query(
+        "INSERT INTO plugin_versions (slot, publisher, version) VALUES ($1, $2, $3) \
+         ON CONFLICT (slot, publisher) DO UPDATE SET version = excluded.version",
+    )
+    .bind(slot)
+    .bind(publisher)
+    .bind(voucher.signature.version.to_string())
+    .execute(&mut *transaction)
+    .await
+    .map(drop)
+}

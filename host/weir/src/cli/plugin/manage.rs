@@ -1,9 +1,9 @@
 //! `weir plugin install|list|show|activate|rollback|remove|events`: what operators do to a gateway's slots,
 //! through its `/admin/plugins`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 
 use super::given::{read_component, slot_name};
 use super::signing;

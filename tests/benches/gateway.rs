@@ -249,22 +249,22 @@ fn measure_all(
     );
     await_rest(&weir);
     let idle = weir.resident_mib();
+    let beside = |load: Load, connections| {
+        let path = format!("/{}/v1/chat/completions", load.model);
+        let asked = request(proxy_address, &path, &key, load);
+        let floor = measure(runtime, &proxy, proxy_address, asked, connections);
+        let asked = request(weir_address, PATH, &key, load);
+        let own = measure(runtime, &weir, weir_address, asked, connections);
+        (floor, own)
+    };
     let mut sound = true;
     let mut rows = Vec::new();
     for &load in loads {
         let (mut floor, mut own) = (Vec::new(), Vec::new());
         for _ in 0..RUNS {
-            let path = format!("/{}/v1/chat/completions", load.model);
-            let request = request(proxy_address, &path, &key, load);
-            floor.push(measure(
-                runtime,
-                &proxy,
-                proxy_address,
-                request,
-                CONNECTIONS,
-            ));
-            let request = self::request(weir_address, PATH, &key, load);
-            own.push(measure(runtime, &weir, weir_address, request, CONNECTIONS));
+            let (of_floor, of_weir) = beside(load, CONNECTIONS);
+            floor.push(of_floor);
+            own.push(of_weir);
         }
         let others = floor
             .iter()
@@ -304,11 +304,7 @@ fn measure_all(
         }));
     }
     let added = [LOADS[0], LOADS[2]].map(|load| {
-        let path = format!("/{}/v1/chat/completions", load.model);
-        let request = request(proxy_address, &path, &key, load);
-        let floor = measure(runtime, &proxy, proxy_address, request, 1);
-        let request = self::request(weir_address, PATH, &key, load);
-        let own = measure(runtime, &weir, weir_address, request, 1);
+        let (floor, own) = beside(load, 1);
         (load, own, floor)
     });
     let resident = weir.resident_mib();

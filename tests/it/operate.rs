@@ -15,6 +15,16 @@ use weir_sandbox::Digest;
 
 use crate::cli::{run, text, weir};
 
+/// Puts `demo.wasm` of the folder into service.
+const INSTALL: [&str; 6] = [
+    "plugin",
+    "install",
+    "demo.wasm",
+    "--slot",
+    "demo",
+    "--activate",
+];
+
 /// A `weir serve` that prints no greeting, in a folder whose configuration is there.
 pub(crate) struct Running {
     child: Child,
@@ -378,15 +388,7 @@ fn a_plugin_is_installed_while_no_gateway_runs() {
     let demo = guests::with_custom_section(&guests::bundled("demo"), 6);
     let digest = Digest::of(&demo).to_string();
     std::fs::write(folder.join("demo.wasm"), demo).expect("the folder can be written");
-    let install = [
-        "plugin",
-        "install",
-        "demo.wasm",
-        "--slot",
-        "demo",
-        "--activate",
-    ];
-    let unsigned = fail(folder, &install);
+    let unsigned = fail(folder, &INSTALL);
     assert!(unsigned.contains("PLUGIN_UNSIGNED"), "{unsigned}");
 
     let key = succeed(folder, &["plugin", "keygen", "acme.pem"]);
@@ -418,7 +420,7 @@ fn a_plugin_is_installed_while_no_gateway_runs() {
         &["plugin", "verify", "demo.wasm", "--slot", "openai"],
     );
     assert!(another.contains("for the slot demo"), "{another}");
-    let installed = succeed(folder, &install);
+    let installed = succeed(folder, &INSTALL);
     assert!(installed.contains("signed by acme"), "{installed}");
 
     let _running = Running::start(folder);
@@ -439,15 +441,7 @@ fn a_gateway_without_any_issuer_is_operated_through_its_admin_socket() {
 
     let demo = guests::with_custom_section(&guests::bundled("demo"), 5);
     std::fs::write(folder.join("demo.wasm"), demo).expect("the folder can be written");
-    let install = [
-        "plugin",
-        "install",
-        "demo.wasm",
-        "--slot",
-        "demo",
-        "--activate",
-    ];
-    assert!(succeed(folder, &install).contains("The slot serves with it."));
+    assert!(succeed(folder, &INSTALL).contains("The slot serves with it."));
     let events = succeed(folder, &["plugin", "events", "demo", "--json"]);
     let events: Value = serde_json::from_str(&events).expect("JSON");
     // As the kernel knows whoever ran the command: this test's own user.

@@ -600,11 +600,8 @@ impl Relay {
     pub fn is_hung_up(&self) -> bool {
         self.hung_up_at.is_some()
             || match &self.client {
-                Client::Plain { reply, .. }
-                | Client::Stream {
-                    begun: Some(reply), ..
-                } => reply.is_closed(),
-                Client::Stream { pieces, .. } => pieces.is_closed(),
+                Client::Plain { reply, .. } => reply.is_closed(),
+                Client::Stream { gone, .. } => gone.is_closed(),
             }
     }
 

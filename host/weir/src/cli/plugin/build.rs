@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, bail, ensure};
+use figment::Figment;
+use figment::providers::{Format, Toml};
+use serde::Deserialize;
 
 use crate::plugins::Kind;
 
@@ -15,6 +18,13 @@ pub(in crate::cli) struct Arguments {
     /// The project: a folder with plugin.toml, and Cargo.toml, package.json or requirements.txt.
     #[arg(value_name = "DIR", default_value = ".")]
     project: PathBuf,
+}
+
+/// What a project's plugin.toml says.
+#[derive(Deserialize)]
+struct Manifest {
+    name: String,
+    kind: Kind,
 }
 
 /// A project.
@@ -53,25 +63,21 @@ impl<'a> Project<'a> {
         let file = folder.join("plugin.toml");
         let text = std::fs::read_to_string(&file)
             .with_context(|| format!("reading {}: is this a plugin's folder?", file.display()))?;
-        // Two lines of it are known, and no more is to be read.
-        let setting = |name: &str| {
-            text.lines().find_map(|line| {
-                let (known, value) = line.split_once('=')?;
-                (known.trim() == name).then(|| value.trim().trim_matches('"').to_owned())
-            })
+        let wrong = || {
+            format!(
+                "{} must have a name, and kind = \"adapter\" or kind = \"tool\"",
+                file.display()
+            )
         };
-        let wrong = |what: &str| anyhow!("{} must have {what}", file.display());
-        let name = setting("name").ok_or_else(|| wrong("a name"))?;
+        let Manifest { name, kind } = Figment::from(Toml::string(&text))
+            .extract()
+            .with_context(wrong)?;
         ensure!(
             !name.is_empty() && !name.contains(['/', '\\', '.']),
-            wrong("a name without dots and slashes")
+            "{} must have a name without dots and slashes",
+            file.display()
         );
-        let kind = setting("kind").as_deref().and_then(Kind::parse);
-        Ok(Self {
-            folder,
-            name,
-            kind: kind.ok_or_else(|| wrong("kind = \"adapter\" or kind = \"tool\""))?,
-        })
+        Ok(Self { folder, name, kind })
     }
 
     /// Where the component goes, from the project's folder.

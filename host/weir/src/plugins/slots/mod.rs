@@ -20,8 +20,7 @@
 //! is sound, it goes on: a slot that refuses everybody would serve whoever has it fail.
 //!
 //! What operators change is in [`operate`], what they see in [`overview`], what components have done in [`counts`]. A
-//! share of callers on a second digest has its place in the row that `store::activate` writes; it is not
-//! built.
+//! share of callers on a second digest has its place in the row that `store::activate` writes; it is not built.
 
 mod counts;
 mod follow;

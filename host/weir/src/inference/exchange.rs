@@ -25,7 +25,7 @@ use super::upstream::Upstream;
 use weir_sandbox::adapter::bindings::adapter::{
     Description, Header, HttpRequest, HttpResponseHead, Progress, Request, Step, Task,
 };
-use weir_sandbox::adapter::{ConfigureError, GuestExchange, description};
+use weir_sandbox::adapter::{GuestExchange, description};
 
 use crate::plugins::Component;
 

@@ -170,18 +170,12 @@ pub struct Watching {
 
 impl Watching {
     /// Shows it the next events, which have so many bytes, more or less.
-    pub async fn events(
-        &mut self,
-        events: &[Event],
-        bytes: usize,
-    ) -> Result<Screened, GuestError> {
+    pub async fn events(&mut self, events: &[Event], bytes: usize) -> Result<Screened, GuestError> {
         let handle = self.handle;
-        let screened = self
-            .instance
-            .call_with(bytes, async |exports, store| {
-                let answer = exports.weir_plugin_filter().answer();
-                answer.call_events(store, handle, events).await
-            });
+        let screened = self.instance.call_with(bytes, async |exports, store| {
+            let answer = exports.weir_plugin_filter().answer();
+            answer.call_events(store, handle, events).await
+        });
         screened.await
     }
 

@@ -29,8 +29,8 @@ use self::config::{ModelConfig, ProviderConfig};
 use crate::inference::redact;
 use crate::inference::settings::TimeoutSettings;
 use crate::inference::upstream::{BaseUrl, Upstream, UpstreamTimeouts};
-use crate::plugins::{Component, Plugins};
-use weir_sandbox::adapter::ConfigureError;
+use crate::plugins::{Component, Kind, Plugins};
+use weir_sandbox::ConfigureError;
 use weir_sandbox::adapter::bindings::adapter::{CredentialSlot, Description};
 use weir_sandbox::adapter::description;
 
@@ -188,7 +188,7 @@ impl Catalog {
                 Some(Err(why)) => Some(Missing::Credential(why)),
                 Some(Ok(upstream)) => {
                     let slot = &upstream.adapter;
-                    let has_slot = plugins.has_adapter_slot(slot);
+                    let has_slot = plugins.has_slot_of(Kind::Adapter, slot);
                     let missing = (!has_slot).then(|| Missing::Adapter(slot.clone()));
                     upstreams.insert(name.as_str(), Arc::new(upstream));
                     missing
@@ -266,7 +266,7 @@ impl Catalog {
 /// Whether the slot of an upstream's adapter is there, whatever serves in it.
 fn is_served(model: &Model, plugins: &Plugins) -> bool {
     let mut candidates = model.candidates.iter();
-    candidates.any(|candidate| plugins.has_adapter_slot(&candidate.upstream.adapter))
+    candidates.any(|candidate| plugins.has_slot_of(Kind::Adapter, &candidate.upstream.adapter))
 }
 
 impl Model {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use http::StatusCode;
 use serde_json::Value;
+use weir_sandbox::adapter::CallError;
 use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind};
-use weir_sandbox::adapter::{CallError, ConfigureError};
-use weir_sandbox::{GuestError, printable};
+use weir_sandbox::{ConfigureError, GuestError, printable};
 
 use super::destination::DestinationError;
 use super::sequence::OutOfOrder;

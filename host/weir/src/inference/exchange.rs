@@ -22,6 +22,7 @@ use super::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS, MAX_WAITS, Phase};
 use super::redact::Redactor;
 use super::relay::Relay;
 use super::upstream::Upstream;
+use weir_sandbox::ConfigureError;
 use weir_sandbox::adapter::bindings::adapter::{
     Description, Header, HttpRequest, HttpResponseHead, Progress, Request, Step, Task,
 };

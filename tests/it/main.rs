@@ -6,6 +6,7 @@ mod anthropic_messages;
 mod archive;
 mod auto_top_up;
 mod billing;
+mod bridge;
 mod catalog;
 mod chat;
 mod checks;

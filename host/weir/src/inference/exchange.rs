@@ -126,7 +126,7 @@ impl Exchange<'_> {
                     let pause = tokio::time::sleep(pause);
                     relay.within(Duration::MAX, Phase::Total, pause).await?;
                 }
-                Step::Done => return Ok(relay.end()?),
+                Step::Done => return relay.end(),
             }
             if others > MAX_OTHER_STEPS {
                 return Err(ExchangeError::TooManySteps);

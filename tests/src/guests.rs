@@ -22,6 +22,11 @@ pub fn scheming() -> &'static [u8] {
     include_bytes!(env!("HOSTILE_SCHEMING"))
 }
 
+/// The filter that meddles on command.
+pub fn meddling() -> &'static [u8] {
+    include_bytes!(env!("HOSTILE_MEDDLING"))
+}
+
 /// A tool of a healthy schema that answers this to every call.
 pub fn tool(answer: &str) -> Vec<u8> {
     describing_tool("answering", "Answers.", r#"{"type":"object"}"#, answer)

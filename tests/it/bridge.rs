@@ -38,7 +38,7 @@ async fn an_adapter_of_0_2_0_is_installed_and_serves() {
     let installed = admin
         .put_component("/admin/plugins/demo?activate=true", &component)
         .await;
-    assert_eq!(installed.status, 200, "{}", installed.text());
+    assert_eq!(installed.status, 201, "{}", installed.text());
     let slots = admin.get("/admin/plugins").await.json();
     let slots = slots["slots"].as_array().expect("a list");
     let demo = slots.iter().find(|slot| slot["slot"] == "demo");

@@ -26,6 +26,7 @@ mod errors;
 mod exfiltration;
 mod fairness;
 mod faults;
+mod filters;
 mod hang_up;
 mod health;
 mod hostile;

@@ -627,7 +627,6 @@ impl Look<'_> {
                 self.follow(events)
             }
             Screened::Replace(made) => {
-                *self.has_changed = true;
                 if !made.iter().all(is_shown) {
                     return Err(FilterFault::Forged);
                 }
@@ -638,7 +637,9 @@ impl Look<'_> {
                 if *self.held_back > LOOK_BEHIND_BYTES {
                     return Err(FilterFault::HeldBack);
                 }
-                self.follow(made)
+                self.follow(made)?;
+                *self.has_changed = true;
+                Ok(())
             }
             Screened::Stop => {
                 *self.has_changed = true;

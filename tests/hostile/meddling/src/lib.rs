@@ -19,7 +19,7 @@ mod guest {
 
     use bindings::export;
     use bindings::exports::weir::plugin::filter::{
-        Answer, Description, Event, Guest, GuestAnswer, RefusedSetting, Refusal, Request, Screened,
+        Answer, Description, Event, Guest, GuestAnswer, Refusal, RefusedSetting, Request, Screened,
         Setting, Task, Verdict,
     };
     use bindings::weir::plugin::chat::{
@@ -77,7 +77,9 @@ mod guest {
                 None => pass(),
             };
             if !about.is_empty() {
-                verdict.annotations.push(("about".to_owned(), about.to_owned()));
+                verdict
+                    .annotations
+                    .push(("about".to_owned(), about.to_owned()));
             }
             Ok(verdict)
         }
@@ -95,7 +97,10 @@ mod guest {
     fn word(task: &Task) -> Option<String> {
         let text = match task {
             Task::Chat(chat) => {
-                let last = chat.messages.iter().rfind(|message| message.role == Role::User)?;
+                let last = chat
+                    .messages
+                    .iter()
+                    .rfind(|message| message.role == Role::User)?;
                 last.parts.iter().find_map(|part| match &part.content {
                     Content::Text(text) => Some(text),
                     _ => None,
@@ -211,7 +216,9 @@ mod guest {
     impl Watcher {
         /// What is done to an answer.
         fn obey(&self, state: &mut State, events: Vec<Event>) -> Screened {
-            let has_text = events.iter().any(|event| matches!(event, Event::Fragment(_)));
+            let has_text = events
+                .iter()
+                .any(|event| matches!(event, Event::Fragment(_)));
             match &*self.word {
                 "answer-pass" => Screened::Pass,
                 "answer-again" => Screened::Replace(events),
@@ -303,7 +310,10 @@ mod guest {
     fn each_text(task: &mut Task, change: impl Fn(&mut String)) {
         match task {
             Task::Chat(chat) => {
-                let parts = chat.messages.iter_mut().flat_map(|message| &mut message.parts);
+                let parts = chat
+                    .messages
+                    .iter_mut()
+                    .flat_map(|message| &mut message.parts);
                 for part in parts {
                     if let Content::Text(text) = &mut part.content {
                         change(text);

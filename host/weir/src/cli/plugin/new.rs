@@ -24,6 +24,7 @@ const CONTRACT: [&str; 4] = [
     include_str!("../../../../../wit/chat.wit"),
     include_str!("../../../../../wit/adapter.wit"),
     include_str!("../../../../../wit/tool.wit"),
+    include_str!("../../../../../wit/filter.wit"),
     include_str!("../../../../../wit/worlds.wit"),
 ];
 

@@ -471,6 +471,23 @@ async fn a_filter_is_swapped_while_it_watches() {
 }
 
 #[tokio::test]
+async fn filters_are_taken_up_without_a_restart() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("x"));
+    let gateway = filtered(&upstream, "").start().await;
+    let mut config = gateway.app().config.clone();
+    assert_eq!(gateway.chat("scripted", "meddle refuse").await.status, 200);
+    config.filters = Config::from_toml(FILTER).expect("it fits").filters;
+    let taken_up = gateway.app().take_up(config.clone()).await;
+    taken_up.expect("it fits");
+    assert_eq!(gateway.chat("scripted", "meddle refuse").await.status, 400);
+    config.filters[0].options = vec![("loudness".to_owned(), "1".to_owned())];
+    let refused = gateway.app().take_up(config).await;
+    assert!(refused.is_err_and(|error| format!("{error:#}").contains("filters[0]")));
+    assert_eq!(gateway.chat("scripted", "meddle refuse").await.status, 400);
+}
+
+#[tokio::test]
 async fn what_a_filter_costs_is_counted() {
     let upstream = Upstream::start().await;
     upstream.always(Reply::chat("x"));

@@ -46,9 +46,9 @@ use super::bundled::Bundled;
 use super::counters::Counters;
 use super::store::Wanted;
 use super::trust::{Trust, check_description};
-use super::{Component, Kind, OperationError, Plugin, ToolComponent};
+use super::{Component, FilterComponent, Kind, OperationError, Plugin, ToolComponent};
 
-/// The adapters and tools of a running gateway, by slot. Cheap to clone.
+/// The adapters, tools and filters of a running gateway, by slot. Cheap to clone.
 #[derive(Clone)]
 pub struct Plugins(Arc<Inner>);
 
@@ -166,27 +166,35 @@ impl Plugins {
         })))
     }
 
-    /// The adapter that a slot serves with; `None` where it refuses, is for tools, or there is no such slot.
+    /// The adapter that a slot serves with; `None` where it refuses, is for something else, or there is no such slot.
     pub fn adapter(&self, slot: &str) -> Option<Arc<Component>> {
         match self.serving_in(slot)? {
             Plugin::Adapter(adapter) => Some(adapter),
-            Plugin::Tool(_) => None,
+            Plugin::Tool(_) | Plugin::Filter(_) => None,
         }
     }
 
-    /// The tool that a slot serves with; `None` where it refuses, is for adapters, or there is no such slot.
+    /// The tool that a slot serves with; `None` where it refuses, is for something else, or there is no such slot.
     pub fn tool(&self, slot: &str) -> Option<Arc<ToolComponent>> {
         match self.serving_in(slot)? {
             Plugin::Tool(tool) => Some(tool),
-            Plugin::Adapter(_) => None,
+            Plugin::Adapter(_) | Plugin::Filter(_) => None,
         }
     }
 
-    /// Whether there is such a slot, and it is not for tools, whatever serves in it.
-    pub fn has_adapter_slot(&self, slot: &str) -> bool {
+    /// The filter that a slot serves with; `None` where it refuses, is for something else, or there is no such slot.
+    pub fn filter(&self, slot: &str) -> Option<Arc<FilterComponent>> {
+        match self.serving_in(slot)? {
+            Plugin::Filter(filter) => Some(filter),
+            Plugin::Adapter(_) | Plugin::Tool(_) => None,
+        }
+    }
+
+    /// Whether there is such a slot, and nothing of another kind serves in it.
+    pub fn has_slot_of(&self, kind: Kind, slot: &str) -> bool {
         let serving = self.serving();
         let plugin = serving.get(slot);
-        plugin.is_some_and(|plugin| !matches!(plugin, Some(Plugin::Tool(_))))
+        plugin.is_some_and(|plugin| plugin.as_ref().is_none_or(|plugin| plugin.kind() == kind))
     }
 
     /// What a slot serves with; `None` where it refuses, or there is no such slot.

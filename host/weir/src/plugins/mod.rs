@@ -15,9 +15,11 @@
 //! the sandbox.
 
 pub mod bundled;
+pub mod canary;
 pub mod component;
 pub mod counters;
 mod error;
+pub mod items;
 pub mod oversight;
 pub mod routes;
 pub mod settings;

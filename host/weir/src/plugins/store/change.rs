@@ -1,10 +1,12 @@
 //! What every change of a slot is made of.
 
+use sqlx::AssertSqlSafe;
 use weir_sandbox::Digest;
 use weir_storage::clock::Millis;
 use weir_storage::database::Transaction;
 
-use super::row::{SlotRow, read_slot};
+use super::row::{SLOT_COLUMNS, SlotRow, read_slot};
+use crate::plugins::trust::Voucher;
 
 /// Who changes which slot, and when.
 #[derive(Debug, Clone, Copy)]
@@ -12,6 +14,13 @@ pub(in crate::plugins) struct Change<'a> {
     pub slot: &'a str,
     pub actor: &'a str,
     pub at: Millis,
+}
+
+/// A component that is to be activated.
+#[derive(Clone, Copy)]
+pub(in crate::plugins) struct Candidate<'a> {
+    pub digest: Digest,
+    pub signed: Option<&'a Voucher>,
 }
 
 /// What an event says beside who, where and when.
@@ -36,7 +45,8 @@ pub(super) async fn find_slot(
     transaction: &mut Transaction,
     slot: &str,
 ) -> sqlx::Result<Option<SlotRow>> {
-    sqlx::query("SELECT active_digest, previous_digest FROM slots WHERE slot = $1")
+    let text = format!("SELECT {SLOT_COLUMNS} FROM slots WHERE slot = $1");
+    sqlx::query(AssertSqlSafe(text))
         .bind(slot)
         .fetch_optional(&mut *transaction)
         .await?

@@ -253,7 +253,8 @@ pub(in crate::plugins) async fn remove(
             false => OperationError::UnknownPlugin,
         });
     }
-    if before.active == Some(unwanted) {
+    let canary = before.canary.map(|canary| canary.digest);
+    if before.active == Some(unwanted) || canary == Some(unwanted) {
         return Err(OperationError::InUse);
     }
     if before.previous == Some(unwanted) {
@@ -262,6 +263,7 @@ pub(in crate::plugins) async fn remove(
     let mut statements = vec![
         "DELETE FROM plugins WHERE slot = $1 AND digest = $2",
         "DELETE FROM plugin_parts WHERE slot = $1 AND digest = $2",
+        "DELETE FROM canary_samples WHERE slot = $1 AND digest = $2",
     ];
     // Else they are about what the binary brings, too.
     if bundled != Some(unwanted) {

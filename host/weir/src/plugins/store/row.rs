@@ -1,16 +1,36 @@
 //! Rows of slots, and what stands in columns.
 
+use std::time::Duration;
+
 use sqlx::Row;
 use sqlx::any::AnyRow;
 use weir_sandbox::Digest;
+use weir_storage::clock::Millis;
 
 use crate::plugins::Kind;
+use crate::plugins::canary::CanaryShare;
+
+/// What [`read_slot`] reads.
+pub(super) const SLOT_COLUMNS: &str = "slot, active_digest, previous_digest, canary_digest, canary_number, \
+     canary_share, canary_since, canary_promote_after_ms";
 
 /// A row of `slots`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::plugins) struct SlotRow {
     pub active: Option<Digest>,
     pub previous: Option<Digest>,
+    pub canary: Option<CanaryRow>,
+}
+
+/// A slot's canary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::plugins) struct CanaryRow {
+    pub digest: Digest,
+    /// Of the change that began it: no other canary has it.
+    pub number: i64,
+    pub share: CanaryShare,
+    pub since: Millis,
+    pub promote_after: Option<Duration>,
 }
 
 impl SlotRow {
@@ -23,9 +43,28 @@ impl SlotRow {
 }
 
 pub(super) fn read_slot(row: &AnyRow) -> sqlx::Result<SlotRow> {
+    let canary = match optional_digest(row, "canary_digest")? {
+        Some(digest) => Some(read_canary(row, digest)?),
+        None => None,
+    };
     Ok(SlotRow {
         active: optional_digest(row, "active_digest")?,
         previous: optional_digest(row, "previous_digest")?,
+        canary,
+    })
+}
+
+fn read_canary(row: &AnyRow, digest: Digest) -> sqlx::Result<CanaryRow> {
+    let parts: i64 = row.try_get("canary_share")?;
+    let share = CanaryShare::from_parts(parts)
+        .ok_or_else(|| sqlx::Error::Decode(format!("{parts} is no share").into()))?;
+    let promote_after: Option<i64> = row.try_get("canary_promote_after_ms")?;
+    Ok(CanaryRow {
+        digest,
+        number: row.try_get("canary_number")?,
+        share,
+        since: Millis(row.try_get("canary_since")?),
+        promote_after: promote_after.map(|ms| Duration::from_millis(ms.unsigned_abs())),
     })
 }
 

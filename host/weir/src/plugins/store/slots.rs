@@ -4,23 +4,17 @@ use weir_sandbox::Digest;
 use weir_storage::Database;
 use weir_storage::database::Transaction;
 
+use super::canary;
 use super::change::{
-    Change, Event, find_slot, is_installed, raise_generation, write_event, write_slot,
+    Candidate, Change, Event, find_slot, is_installed, raise_generation, write_event, write_slot,
 };
+use super::quarantines::{end_quarantine, is_quarantined};
 use super::row::SlotRow;
 use crate::plugins::succession::check_succession;
-use crate::plugins::trust::Voucher;
 use crate::plugins::{OperationError, Permissions};
 
 /// How often it is written that a component goes on since nothing else is sound, in milliseconds.
 const WITHHELD_EVERY_MS: i64 = 3_600_000;
-
-/// A component that is to be activated.
-#[derive(Clone, Copy)]
-pub(in crate::plugins) struct Candidate<'a> {
-    pub digest: Digest,
-    pub signed: Option<&'a Voucher>,
-}
 
 /// Has a slot serve with an installed component, or with what the binary brings, whose digest is `bundled`.
 pub(in crate::plugins) async fn activate(
@@ -34,7 +28,7 @@ pub(in crate::plugins) async fn activate(
     permissions: Permissions,
 ) -> Result<(), OperationError> {
     let mut transaction = database.begin().await?;
-    let number = raise_generation(&mut transaction).await?;
+    let mut number = raise_generation(&mut transaction).await?;
     let before = find_slot(&mut transaction, change.slot).await?;
     if before.is_none() && bundled.is_none() {
         return Err(OperationError::UnknownSlot);
@@ -45,22 +39,32 @@ pub(in crate::plugins) async fn activate(
     if active.is_some() && !is_installed(&mut transaction, change.slot, wanted).await? {
         return Err(OperationError::UnknownPlugin);
     }
+    let is_canary = before.canary.is_some_and(|canary| canary.digest == wanted);
     // What serves already comes after nothing.
-    if active.is_some() && active != before.active {
+    if active.is_some() && active != before.active && !is_canary {
         check_succession(&mut transaction, change.slot, signed, permissions).await?;
     }
-    sqlx::query("DELETE FROM plugin_quarantines WHERE slot = $1 AND digest = $2")
-        .bind(change.slot)
-        .bind(wanted.to_string())
-        .execute(&mut transaction)
-        .await?;
+    end_quarantine(&mut transaction, change.slot, wanted).await?;
+    match before.canary {
+        Some(_) if is_canary => canary::write_canary(&mut transaction, change, None).await?,
+        Some(canary) => {
+            let why = "another component is activated";
+            canary::end(&mut transaction, number, change, canary, why).await?;
+            number = raise_generation(&mut transaction).await?;
+        }
+        None => {}
+    }
     let previous = match before.active == active {
         true => before.previous,
         false => before.active,
     };
     write_slot(&mut transaction, change, active, previous).await?;
+    let kind = match is_canary {
+        true => "canary_promoted",
+        false => "activated",
+    };
     let event = Event {
-        kind: "activated",
+        kind,
         digest: Some(wanted),
         previous: before.active.or(bundled),
         detail: None,
@@ -70,7 +74,8 @@ pub(in crate::plugins) async fn activate(
     Ok(())
 }
 
-/// Has a slot serve with what it served with before, or else with what the binary brings. Returns its digest.
+/// Has a slot serve with what it served with before, or else with what the binary brings. Returns its digest. Where the slot
+/// has a canary, it is that which is taken back, and what serves the others serves all.
 pub(in crate::plugins) async fn roll_back(
     database: &Database,
     change: Change<'_>,
@@ -84,6 +89,18 @@ pub(in crate::plugins) async fn roll_back(
         None => return Err(OperationError::UnknownSlot),
     };
     let active = before.active.or(bundled);
+    if let (Some(canary), Some(active)) = (before.canary, active) {
+        canary::end(
+            &mut transaction,
+            number,
+            change,
+            canary,
+            "it is rolled back",
+        )
+        .await?;
+        transaction.commit().await?;
+        return Ok(active);
+    }
     let target = last_good(&mut transaction, change.slot, &before, bundled)
         .await?
         .ok_or(OperationError::NothingBefore)?;
@@ -127,7 +144,7 @@ pub(in crate::plugins) async fn quarantine(
     detail: &str,
 ) -> sqlx::Result<Option<Quarantined>> {
     let mut transaction = database.begin().await?;
-    let number = raise_generation(&mut transaction).await?;
+    let mut number = raise_generation(&mut transaction).await?;
     let before = find_slot(&mut transaction, change.slot)
         .await?
         .unwrap_or_default();
@@ -135,7 +152,12 @@ pub(in crate::plugins) async fn quarantine(
         Some(active) => active == culprit,
         None => bundled == Some(culprit),
     };
-    let target = last_good(&mut transaction, change.slot, &before, bundled).await?;
+    let is_canary = before.canary.is_some_and(|canary| canary.digest == culprit);
+    let target = match is_canary && !is_active {
+        // Its slot goes on with what serves the others.
+        true => before.active.or(bundled),
+        false => last_good(&mut transaction, change.slot, &before, bundled).await?,
+    };
     if is_active && target.is_none() {
         return withhold(transaction, number, change, culprit, detail).await;
     }
@@ -149,11 +171,21 @@ pub(in crate::plugins) async fn quarantine(
     .execute(&mut transaction)
     .await?
     .rows_affected();
-    let Some(target) = target.filter(|_| is_active && newly > 0) else {
+    let Some(target) = target.filter(|_| (is_active || is_canary) && newly > 0) else {
         return Ok(None);
     };
-    let active = Some(target).filter(|target| Some(*target) != bundled);
-    write_slot(&mut transaction, change, active, None).await?;
+    if let Some(canary) = before.canary {
+        let why = match is_canary {
+            true => format!("it is put into quarantine: {detail}"),
+            false => "what serves the others is put into quarantine".to_owned(),
+        };
+        canary::end(&mut transaction, number, change, canary, &why).await?;
+        number = raise_generation(&mut transaction).await?;
+    }
+    if is_active {
+        let active = Some(target).filter(|target| Some(*target) != bundled);
+        write_slot(&mut transaction, change, active, None).await?;
+    }
     let event = Event {
         kind: "quarantined",
         digest: Some(culprit),
@@ -206,13 +238,7 @@ async fn last_good(
     bundled: Option<Digest>,
 ) -> sqlx::Result<Option<Digest>> {
     for candidate in before.candidates(bundled) {
-        let found =
-            sqlx::query("SELECT digest FROM plugin_quarantines WHERE slot = $1 AND digest = $2")
-                .bind(slot)
-                .bind(candidate.to_string())
-                .fetch_optional(&mut *transaction)
-                .await?;
-        if found.is_none() {
+        if !is_quarantined(transaction, slot, candidate).await? {
             return Ok(Some(candidate));
         }
     }

@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Row};
 use weir_sandbox::Digest;
 use weir_storage::Database;
 
-use super::row::{SlotRow, digest, kind, read_slot};
+use super::row::{CanaryRow, SLOT_COLUMNS, SlotRow, digest, kind, read_slot};
 use crate::plugins::Kind;
 
 /// What all nodes are to serve with.
@@ -28,7 +28,7 @@ impl Wanted {
         active.or(bundled.filter(|bundled| !self.is_quarantined(slot, *bundled)))
     }
 
-    /// What a rollback of it goes back to, as [`roll_back`] finds it.
+    /// What a rollback of it goes back to, as [`super::roll_back`] finds it.
     pub(in crate::plugins) fn previous(
         &self,
         slot: &str,
@@ -37,6 +37,11 @@ impl Wanted {
         let row = self.slots.get(slot)?;
         row.candidates(bundled)
             .find(|candidate| !self.is_quarantined(slot, *candidate))
+    }
+
+    /// The canary of a slot.
+    pub(in crate::plugins) fn canary(&self, slot: &str) -> Option<CanaryRow> {
+        self.slots.get(slot)?.canary
     }
 
     /// Whether a component has failed too often in a slot.
@@ -62,7 +67,7 @@ pub(in crate::plugins) async fn wanted(database: &Database) -> sqlx::Result<Want
         generation,
         ..Wanted::default()
     };
-    let slots = sqlx::query("SELECT slot, active_digest, previous_digest FROM slots")
+    let slots = sqlx::query(AssertSqlSafe(format!("SELECT {SLOT_COLUMNS} FROM slots")))
         .fetch_all(&mut *snapshot)
         .await?;
     for row in &slots {

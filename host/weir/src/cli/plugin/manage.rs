@@ -136,6 +136,7 @@ pub(super) async fn list(config: &Config, gateway: Gateway) -> anyhow::Result<()
                     "LATENCY",
                     "CREDITS",
                     "CLAMPS",
+                    "CANARY",
                 ]);
                 for slot in slots {
                     let active = slot
@@ -157,6 +158,10 @@ pub(super) async fn list(config: &Config, gateway: Gateway) -> anyhow::Result<()
                             latency(plugin),
                             plugin.credits.to_string(),
                             plugin.clamps.to_string(),
+                            slot.canary.as_ref().map_or_else(
+                                || "-".to_owned(),
+                                |canary| format!("{} {}", short(&canary.digest), share_of(canary)),
+                            ),
                         ]),
                         None => table.row([
                             slot.slot.clone(),
@@ -238,13 +243,17 @@ pub(super) async fn activate(config: &Config, activate: Activate) -> anyhow::Res
     remote
         .operate(config, async |connection| {
             let digest = find(connection, &named).await?;
-            let body = serde_json::json!({
+            let mut body = serde_json::json!({
                 "digest": digest,
-                "share": share.map_or(1.0, CanaryShare::fraction),
-                "promote_after_seconds": promote_after.map(|span| span.as_secs()),
                 "allow_downgrade": allowed.allow_downgrade,
                 "change_publisher": allowed.change_publisher,
             });
+            if let Some(share) = share {
+                body["share"] = share.fraction().into();
+            }
+            if let Some(span) = promote_after {
+                body["promote_after_seconds"] = span.as_secs().into();
+            }
             let slot: GatewayAnswer<SlotItem> = connection
                 .post(&(slot_path(&named.slot) + "/activate"), &body)
                 .await?;
@@ -429,8 +438,7 @@ fn print_canary(canary: &CanaryItem) {
     println!(
         "Its canary is {}, for {} of accounts since {}.",
         short(&canary.digest),
-        CanaryShare::from_fraction(canary.share)
-            .map_or_else(|| "-".to_owned(), |share| share.to_string()),
+        share_of(canary),
         canary.since,
     );
     match (&canary.promote_at, canary.enough) {
@@ -478,6 +486,11 @@ fn print_canary(canary: &CanaryItem) {
     }
     table.print();
     println!();
+}
+
+fn share_of(canary: &CanaryItem) -> String {
+    let share = CanaryShare::from_fraction(canary.share);
+    share.map_or_else(|| "-".to_owned(), |share| share.to_string())
 }
 
 fn latency(plugin: &PluginItem) -> String {

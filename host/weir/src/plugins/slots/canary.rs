@@ -55,25 +55,25 @@ impl Plugins {
     /// The adapter that serves an account; `None` as of [`Self::adapter`].
     pub fn adapter_for(&self, slot: &str, account: &AccountId) -> Option<Chosen<Component>> {
         let serving = self.serving();
-        match serving.get(slot)?.choose(account)? {
-            (Plugin::Adapter(adapter), sampler) => Some(Chosen {
-                component: adapter.clone(),
-                sampler,
-            }),
-            (Plugin::Tool(_), _) => None,
-        }
+        let (Plugin::Adapter(adapter), sampler) = serving.get(slot)?.choose(account)? else {
+            return None;
+        };
+        Some(Chosen {
+            component: adapter.clone(),
+            sampler,
+        })
     }
 
     /// The tool that serves an account; `None` as of [`Self::tool`].
     pub fn tool_for(&self, slot: &str, account: &AccountId) -> Option<Chosen<ToolComponent>> {
         let serving = self.serving();
-        match serving.get(slot)?.choose(account)? {
-            (Plugin::Tool(tool), sampler) => Some(Chosen {
-                component: tool.clone(),
-                sampler,
-            }),
-            (Plugin::Adapter(_), _) => None,
-        }
+        let (Plugin::Tool(tool), sampler) = serving.get(slot)?.choose(account)? else {
+            return None;
+        };
+        Some(Chosen {
+            component: tool.clone(),
+            sampler,
+        })
     }
 
     /// The canaries that this node serves with, and the share of accounts that each serves.

@@ -279,6 +279,9 @@ async fn a_canary_that_is_as_good_serves_all_when_its_time_has_come_and_enough_i
         let listed = events(&admin).await;
         assert_eq!(listed[0]["kind"], "canary_promoted");
         assert_eq!(listed[0]["actor"], "weir");
+        assert_eq!(listed[0]["detail"], "it was not worse for 30m");
+        let terms = "50 % of accounts, all of them after 30m";
+        assert_eq!(listed[1]["detail"], terms);
         assert_eq!(kinds(&admin).await.len(), 3);
         let figure =
             format!("weir_plugin_canaries_promoted_total{{slot=\"greeter\",digest=\"{digest}\"}}");
@@ -517,12 +520,17 @@ async fn a_slot_never_goes_back_to_its_canary() {
         .start()
         .await;
     let admin = gateway.admin("olivia").await;
+    // What serves the others came after it, so that it is what served before, too.
+    let canary = install(&admin, &guests::answering("bb")).await;
     let culprit = install(&admin, guests::misbehaving()).await;
-    assert_eq!(
-        activate(&admin, &json!({ "digest": culprit })).await.status,
-        200
-    );
-    start_canary(&admin, &guests::answering("bb")).await;
+    for body in [
+        json!({ "digest": canary }),
+        json!({ "digest": culprit }),
+        json!({ "digest": canary, "share": 0.5 }),
+    ] {
+        let answer = activate(&admin, &body).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
     let users = clients(&gateway, 20);
     let greeted = greetings(&users).await;
     let others = users

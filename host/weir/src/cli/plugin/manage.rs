@@ -78,6 +78,8 @@ pub(in crate::cli) struct Activate {
     #[arg(long, value_name = "PERCENT", value_parser = share)]
     share: Option<CanaryShare>,
     /// Have the canary serve all by itself once it has done well for so long, such as 90s, 30m or 2h.
+    ///
+    /// It waits for enough to go by, too: 100 requests and two groups of accounts on both sides.
     #[arg(long, value_name = "SPAN", value_parser = span, requires = "share")]
     promote_after: Option<Duration>,
     #[command(flatten)]
@@ -461,11 +463,11 @@ fn print_canary(canary: &CanaryItem) {
     let mut table = TextTable::new(&[
         "COMPARED BY",
         "ACTIVE",
+        "REQUESTS",
+        "GROUPS",
         "CANARY",
         "REQUESTS",
-        "OF CANARY",
         "GROUPS",
-        "OF CANARY",
         "JUDGEMENT",
     ]);
     for compared in &canary.comparison {
@@ -476,10 +478,10 @@ fn print_canary(canary: &CanaryItem) {
         table.row([
             compared.measure.replace('_', " "),
             value(&compared.active),
-            value(&compared.canary),
             compared.active.requests.to_string(),
-            compared.canary.requests.to_string(),
             compared.active.groups.to_string(),
+            value(&compared.canary),
+            compared.canary.requests.to_string(),
             compared.canary.groups.to_string(),
             compared.judgement.replace('_', " "),
         ]);

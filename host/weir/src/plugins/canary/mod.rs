@@ -21,6 +21,7 @@ pub mod samples;
 use std::fmt;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use sha2::{Digest as _, Sha256};
 use weir_ledger::AccountId;
 use weir_sandbox::Digest;
@@ -79,6 +80,23 @@ impl fmt::Display for CanaryShare {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} %", f64::from(self.0) / 100.0)
     }
+}
+
+/// For people.
+impl fmt::Display for CanaryTerms {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} of accounts", self.share)?;
+        match self.promote_after {
+            Some(after) => write!(formatter, ", all of them after {}", span(after)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A span for people, such as `30m`.
+pub fn span(span: Duration) -> String {
+    let span = SignedDuration::try_from(span).unwrap_or(SignedDuration::MAX);
+    format!("{span:#}")
 }
 
 /// What decides on which side of a canary an account is, and with which accounts it is counted.

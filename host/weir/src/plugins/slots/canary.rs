@@ -19,7 +19,7 @@ use super::{NotLoaded, Plugins};
 use crate::metrics::{CanaryEnd, Metrics};
 use crate::plugins::canary::compare::{compare, is_enough, worst};
 use crate::plugins::canary::samples::Sampler;
-use crate::plugins::canary::{CanaryShare, Finding};
+use crate::plugins::canary::{CanaryShare, Finding, span};
 use crate::plugins::store::{self, CanaryRow, Change, Wanted};
 use crate::plugins::{Component, OperationError, Plugin, ToolComponent};
 
@@ -216,11 +216,14 @@ impl Plugins {
                     tracing::error!(slot = &*slot, %digest, "a canary is rolled back: {why}");
                 }
                 has_ended.then_some(CanaryEnd::RolledBack)
-            } else if is_due(&canary, now) && is_enough(&findings) {
-                let why = "it was no worse for as long as was asked for";
+            } else if let Some(after) = canary.promote_after
+                && is_over(after, canary.since, now)
+                && is_enough(&findings)
+            {
+                let why = format!("it was not worse for {}", span(after));
                 let bundled = self.bundled_digest(&slot);
                 let is_promoted =
-                    store::promote_canary(database, change, canary.number, bundled, why).await?;
+                    store::promote_canary(database, change, canary.number, bundled, &why).await?;
                 if is_promoted {
                     tracing::info!(slot = &*slot, %digest, "a canary is promoted: {why}");
                 }
@@ -271,9 +274,8 @@ impl Plugins {
     }
 }
 
-/// Whether a canary has served for as long as it is to before it is promoted.
-fn is_due(canary: &Canary, now: Millis) -> bool {
-    let served = now.0.saturating_sub(canary.since.0).max(0).unsigned_abs();
-    let after = canary.promote_after;
-    after.is_some_and(|after| u128::from(served) >= after.as_millis())
+/// Whether so much time has passed since then.
+fn is_over(span: Duration, since: Millis, now: Millis) -> bool {
+    let passed = now.0.saturating_sub(since.0).max(0).unsigned_abs();
+    u128::from(passed) >= span.as_millis()
 }

@@ -176,12 +176,7 @@ impl Plugins {
             return Ok(());
         };
         let key = (slot.to_owned(), target);
-        let ready = self.lock_synced().ready.get(&key).cloned();
-        let found = match ready {
-            Some(component) => Ok(component),
-            None => self.find(database, slot, target).await,
-        };
-        match found {
+        match self.find(database, slot, target).await {
             Ok(component) => {
                 tracing::info!(slot, digest = %target, "the slot serves with another component");
                 self.swap(slot, Some(component), wanted.generation);

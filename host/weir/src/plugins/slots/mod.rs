@@ -277,8 +277,13 @@ impl Plugins {
         slot: &str,
         digest: Digest,
     ) -> Result<Plugin, OperationError> {
-        let canary = self.canary_in(slot).map(|canary| canary.plugin.clone());
-        let at_hand = [self.bundled(slot).cloned(), self.serving_in(slot), canary];
+        let key = (slot.to_owned(), digest);
+        let at_hand = [
+            self.lock_synced().ready.get(&key).cloned(),
+            self.bundled(slot).cloned(),
+            self.serving_in(slot),
+            self.canary_in(slot).map(|canary| canary.plugin.clone()),
+        ];
         let mut at_hand = at_hand.into_iter().flatten();
         if let Some(component) = at_hand.find(|component| component.digest() == digest) {
             return Ok(component);

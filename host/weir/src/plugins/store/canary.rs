@@ -78,7 +78,7 @@ pub(in crate::plugins) async fn start_canary(
         promote_after: terms.promote_after,
     };
     write_canary(&mut transaction, change, Some(row)).await?;
-    let detail = format!("{} of accounts", terms.share);
+    let detail = terms.to_string();
     let event = Event {
         kind: "canary_started",
         digest: Some(digest),

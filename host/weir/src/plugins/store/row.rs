@@ -34,11 +34,12 @@ pub(in crate::plugins) struct CanaryRow {
 }
 
 impl SlotRow {
-    /// What the slot could go back to, the first that is sound.
+    /// What the slot could go back to, the first that is sound. Not its canary, of which that is not known yet.
     pub(super) fn candidates(&self, bundled: Option<Digest>) -> impl Iterator<Item = Digest> {
         let current = self.active.or(bundled);
         let candidates = [self.previous, bundled].into_iter().flatten();
-        candidates.filter(move |candidate| Some(*candidate) != current)
+        let canary = self.canary.map(|canary| canary.digest);
+        candidates.filter(move |candidate| ![current, canary].contains(&Some(*candidate)))
     }
 }
 

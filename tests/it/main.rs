@@ -43,6 +43,7 @@ mod openai_responses;
 mod operate;
 mod payment_events;
 mod payments;
+mod plugin_canary;
 mod plugin_check;
 mod plugin_new;
 mod plugin_record;

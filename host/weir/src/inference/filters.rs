@@ -33,7 +33,8 @@ use crate::catalog::{Catalog, Model};
 use crate::context::RequestContext;
 use crate::error::ApiError;
 use crate::plugins::counters::Ended;
-use crate::plugins::oversight::Oversight;
+use crate::plugins::oversight::{Noted, Oversight};
+use crate::plugins::slots::Chosen;
 use crate::plugins::{FilterComponent, Plugin};
 
 /// Bytes of an answer's text that a filter may hold back in a row.
@@ -220,7 +221,7 @@ impl<'a> Screening<'a> {
         let mut watchers = Vec::new();
         for filter in std::mem::take(&mut self.filters) {
             let slot = &filter.slot;
-            let (component, configuration) = match self.ready(filter).await {
+            let (chosen, configuration) = match self.ready(filter).await {
                 Ok(ready) => ready,
                 Err(unready) => {
                     let why = match &unready {
@@ -234,15 +235,15 @@ impl<'a> Screening<'a> {
                     }
                 }
             };
-            let mut watch = Watch::new(self.app, component, self.asker.account);
+            let mut watch = Watch::new(self.app, chosen, self.asker.account);
             let begun = Instant::now();
-            let screened = watch
-                .component
+            let component = watch.component().clone();
+            let screened = component
                 .screen(&request, self.text_bytes, &configuration)
                 .await;
             watch.took += begun.elapsed();
             let judged = match screened {
-                Ok(Ok(verdict)) => self.take(&mut request, &watch.component, verdict),
+                Ok(Ok(verdict)) => self.take(&mut request, &component, verdict),
                 Ok(Err(refusal)) => return Err(refused(slot, refusal)),
                 Err(error) => Err(error.into()),
             };
@@ -281,12 +282,13 @@ impl<'a> Screening<'a> {
     async fn ready(
         &self,
         filter: &FilterConfig,
-    ) -> Result<(Arc<FilterComponent>, Arc<[u8]>), Unready> {
-        let component = self.app.plugins.filter(&filter.slot);
-        let component = component.ok_or(Unready::Empty)?;
-        let configuration = component.configuration(&filter.options).await;
+    ) -> Result<(Chosen<FilterComponent>, Arc<[u8]>), Unready> {
+        let account = self.asker.account;
+        let chosen = self.app.plugins.filter_for(&filter.slot, account);
+        let chosen = chosen.ok_or(Unready::Empty)?;
+        let configuration = chosen.component.configuration(&filter.options).await;
         match configuration {
-            Ok(configuration) => Ok((component, configuration)),
+            Ok(configuration) => Ok((chosen, configuration)),
             Err(error) => Err(Unready::Options(error.to_string())),
         }
     }
@@ -415,7 +417,7 @@ fn unavailable() -> ApiError {
 
 /// What a filter has cost a request, and how it fared: counted when the request lets go of it.
 struct Watch {
-    component: Arc<FilterComponent>,
+    chosen: Chosen<FilterComponent>,
     oversight: Oversight,
     account: AccountId,
     took: Duration,
@@ -423,14 +425,18 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(app: &App, component: Arc<FilterComponent>, account: &AccountId) -> Self {
+    fn new(app: &App, chosen: Chosen<FilterComponent>, account: &AccountId) -> Self {
         Self {
-            component,
+            chosen,
             oversight: app.oversight.clone(),
             account: account.clone(),
             took: Duration::ZERO,
             ended: Ended::Well,
         }
+    }
+
+    fn component(&self) -> &Arc<FilterComponent> {
+        &self.chosen.component
     }
 
     /// Notes that it has failed on a request with so large a body.
@@ -440,7 +446,7 @@ impl Watch {
         let error = match fault {
             FilterFault::Guest(GuestError::NoRoom) => ExchangeError::Guest(GuestError::NoRoom),
             _ if is_of_size => ExchangeError::TooLargeToFilter,
-            _ => ExchangeError::Filter(self.component.name().clone()),
+            _ => ExchangeError::Filter(self.component().name().clone()),
         };
         // No client may take a filter from all others by the size of what it sends.
         self.ended = match fault {
@@ -451,7 +457,7 @@ impl Watch {
         };
         // What gave a guest up is in the log already, with its last words.
         if !matches!(fault, FilterFault::Guest(_)) {
-            let slot = self.component.name();
+            let slot = self.component().name();
             tracing::warn!(slot = &**slot, error = %fault, "a filter failed");
         }
         error
@@ -460,9 +466,14 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let plugin = Plugin::Filter(self.component.clone());
-        self.oversight
-            .note(&plugin, &self.account, self.ended, self.took);
+        let plugin = Plugin::Filter(self.component().clone());
+        let noted = Noted {
+            ended: self.ended,
+            took: self.took,
+            first_token: None,
+            sampler: self.chosen.sampler.as_ref(),
+        };
+        self.oversight.note(&plugin, &self.account, noted);
     }
 }
 

@@ -71,13 +71,14 @@ pub(super) enum Command {
     Install(manage::Install),
     /// List a gateway's slots, and what serves in each.
     List(manage::Gateway),
-    /// Show a slot, and all that could serve in it.
+    /// Show a slot, how its canary compares, and all that could serve in it.
     Show(manage::Show),
     /// Have a slot serve with a component that is installed in it, or that the binary brings.
     ///
-    /// Requests under way end on the component that they began with; none fails or waits.
+    /// Requests under way end on the component that they began with; none fails or waits. A canary of the slot ends with it, or
+    /// is promoted if it is that one.
     Activate(manage::Activate),
-    /// Have a slot serve with what it served with before.
+    /// End a slot's canary; or, without one, have the slot serve with what it served with before.
     Rollback(manage::Show),
     /// Remove a component that its slot does not serve with.
     Remove(manage::Named),

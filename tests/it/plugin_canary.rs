@@ -598,7 +598,7 @@ async fn a_canary_goes_on_after_a_restart_with_the_same_accounts() {
 #[tokio::test]
 async fn a_tools_canary_serves_its_accounts_alone() {
     let gateway = Gateway::builder()
-        .tool("teller", &guests::tool("aa"))
+        .plugin("teller", &guests::tool("aa"))
         .tables("[tools.teller]\nhosts = [\"api.example.com\"]")
         .start()
         .await;

@@ -125,6 +125,17 @@ enum OnCache {
     Redis,
 }
 
+/// A database that is waited for as long as it takes: a machine that is busy with other tests is no outage.
+pub async fn patient_database(url: &SecretUrl) -> Database {
+    let patient = Timeouts {
+        acquire: PATIENCE,
+        statement: PATIENCE,
+    };
+    Database::open_with(url, patient)
+        .await
+        .unwrap_or_else(|error| panic!("{error:#}"))
+}
+
 impl Stores {
     async fn open(database: OnDatabase, cache: OnCache) -> Self {
         let (folder, url) = match database {
@@ -141,15 +152,8 @@ impl Stores {
         };
         let clock = time.clone().map_or(Clock::System, Clock::Manual);
         let redis_url = redis.as_ref().map(Redis::url);
-        // A machine that is busy with other tests is no outage.
-        let patient = Timeouts {
-            acquire: PATIENCE,
-            statement: PATIENCE,
-        };
         Self {
-            database: Database::open_with(&url, patient)
-                .await
-                .unwrap_or_else(|error| panic!("{error:#}")),
+            database: patient_database(&url).await,
             cache: Cache::open(redis_url.as_ref(), &clock, PATIENCE)
                 .await
                 .unwrap_or_else(|error| panic!("{error:#}")),

@@ -26,6 +26,8 @@ fn main() {
             "hostile-misbehaving",
             "--package",
             "hostile-scheming",
+            "--package",
+            "hostile-meddling",
             "--profile",
             "plugin",
             "--locked",
@@ -50,6 +52,7 @@ fn main() {
     for (variable, component) in [
         ("HOSTILE_MISBEHAVING", "hostile_misbehaving.wasm"),
         ("HOSTILE_SCHEMING", "hostile_scheming.wasm"),
+        ("HOSTILE_MEDDLING", "hostile_meddling.wasm"),
     ] {
         let component = target.join(TARGET).join("plugin").join(component);
         println!("cargo::rustc-env={variable}={}", component.display());

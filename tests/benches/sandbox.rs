@@ -14,11 +14,15 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use measure::{median, processor_time};
-use tests::sandbox::{load, sandbox};
+use tests::guests;
+use tests::sandbox::{load, sandbox, sandbox_of};
 use weir::plugins::bundled;
 use weir_adapter_openai::translate::OpenAi;
 use weir_sandbox::adapter::bindings::adapter as contract;
+use weir_sandbox::adapter::bindings::chat::{Event, Fragment};
 use weir_sandbox::adapter::{Adapter, Begun, GuestExchange};
+use weir_sandbox::filter::FilterWorld;
+use weir_sandbox::filter::bindings::filter as filters;
 use weir_sdk::adapter::Exchange;
 
 /// Batches that are measured; the median of their means is the figure. Each takes about 100 ms, since
@@ -34,6 +38,10 @@ const TRANSLATION_LIMIT: Duration = Duration::from_micros(25);
 
 /// One streamed chunk of an upstream.
 const CHUNK_LIMIT: Duration = Duration::from_nanos(2_500);
+
+/// What a filter costs a request that does nothing, and one more chunk that it watches.
+const FILTER_LIMIT: Duration = Duration::from_micros(15);
+const WATCHED_CHUNK_LIMIT: Duration = Duration::from_micros(3);
 
 /// From the command to its greeting, with the plugins compiled by an earlier start.
 const START_LIMIT: Duration = Duration::from_secs(1);
@@ -143,7 +151,7 @@ fn main() -> ExitCode {
         .enable_all()
         .build()
         .expect("a runtime starts");
-    let sound = runtime.block_on(in_the_sandbox()) & start();
+    let sound = runtime.block_on(in_the_sandbox()) & runtime.block_on(through_a_filter()) & start();
     if sound {
         ExitCode::SUCCESS
     } else {
@@ -179,6 +187,65 @@ async fn in_the_sandbox() -> bool {
         }
     }
     sound
+}
+
+/// A filter that does nothing: a fresh instance that looks at the request, and one more chunk.
+async fn through_a_filter() -> bool {
+    let sandbox = sandbox_of::<FilterWorld>(64);
+    let loaded = load(&sandbox, "meddling", guests::meddling()).await;
+    let filter = loaded.expect("it loads");
+    let always = |word: &str| vec![("always".to_owned(), word.to_owned())];
+    let (pass, watch) = (always("pass"), always("answer-pass"));
+    let pass = filter.configure(&pass).await.expect("it takes that");
+    let watch = filter.configure(&watch).await.expect("it takes that");
+    let request = filters::Request {
+        task: filters::Task::Chat(six_messages!(weir_sandbox::adapter::bindings::chat)),
+        attachments: Vec::new(),
+        dialect: "openai-chat".into(),
+        plan: "free".into(),
+        input_tokens: 150,
+        upstreams: vec![filters::Upstream {
+            provider: "openai".into(),
+            model: "gpt-4o-mini".into(),
+        }],
+    };
+    let screened = async |configuration: &[u8]| {
+        let screened = filter.screen(&request, 0, configuration).await;
+        screened.expect("no fault").expect("no refusal")
+    };
+    let mut screens = Vec::new();
+    for _ in 0..BATCHES {
+        let started = processor_time();
+        for _ in 0..TRANSLATIONS {
+            assert!(black_box(screened(&pass).await).change.is_none());
+        }
+        screens.push((processor_time() - started) / TRANSLATIONS);
+    }
+    let mut watching = screened(&watch).await.watching.expect("it watches");
+    let chunk = [Event::Fragment(Fragment {
+        index: 0,
+        text: " word".into(),
+    })];
+    let mut chunks = Vec::new();
+    for _ in 0..BATCHES {
+        let started = processor_time();
+        for _ in 0..CHUNKS {
+            let screened = watching.events(&chunk, 5).await.expect("no fault");
+            assert_eq!(black_box(screened), filters::Screened::Pass);
+        }
+        chunks.push((processor_time() - started) / CHUNKS);
+    }
+    report(
+        "a filter that does nothing: a request",
+        screens,
+        Vec::new(),
+        FILTER_LIMIT,
+    ) & report(
+        "a filter that does nothing: a chunk",
+        chunks,
+        Vec::new(),
+        WATCHED_CHUNK_LIMIT,
+    )
 }
 
 fn native_request() -> weir_sdk::adapter::Request {

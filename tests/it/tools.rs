@@ -53,7 +53,7 @@ fn reaching(upstream: &Upstream, more: &str) -> Builder {
         })
         .collect();
     Gateway::builder()
-        .tool("scheming", guests::scheming())
+        .plugin("scheming", guests::scheming())
         .tables(&tables)
         .tables(more)
 }
@@ -326,7 +326,7 @@ async fn what_a_tool_brings_about_is_known_before_it_is_called() {
                   [integrations.writes]\nbase_url = \"https://b.example\"\nmethods = [\"POST\"]\n\
                   [integrations.keyed]\nbase_url = \"https://c.example\"\nmethods = [\"PUT\"]\neffect = \"idempotent\"\n";
     let gateway = Gateway::builder()
-        .tool("unknown", &guests::tool("x"))
+        .plugin("unknown", &guests::tool("x"))
         .tables(tables)
         .start()
         .await;
@@ -410,8 +410,8 @@ async fn a_slot_reaches_only_what_its_operator_allows() {
         upstream.address()
     );
     let gateway = Gateway::builder()
-        .tool("scheming", guests::scheming())
-        .tool("unlisted", guests::scheming())
+        .plugin("scheming", guests::scheming())
+        .plugin("unlisted", guests::scheming())
         .tables(&narrow)
         .start()
         .await;
@@ -802,7 +802,7 @@ async fn settings_that_do_not_fit_are_named() {
         upstream.base_url()
     );
     let gateway = Gateway::builder()
-        .tool("scheming", guests::scheming())
+        .plugin("scheming", guests::scheming())
         .tables(&tables)
         .start()
         .await;

@@ -327,9 +327,9 @@ impl Builder {
         self.provider(name, name, upstream).model(name, &[name])
     }
 
-    /// Adds a tool to those that the binary brings.
+    /// Adds a tool or a filter to those that the binary brings.
     #[must_use]
-    pub fn tool(mut self, name: &str, component: &[u8]) -> Self {
+    pub fn plugin(mut self, name: &str, component: &[u8]) -> Self {
         self.plugins.push(Bundled {
             name: name.to_owned().into(),
             bytes: component.to_vec().into(),

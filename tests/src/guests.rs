@@ -51,6 +51,11 @@ pub fn scheming() -> &'static [u8] {
     include_bytes!(env!("HOSTILE_SCHEMING"))
 }
 
+/// The filter that meddles on command.
+pub fn meddling() -> &'static [u8] {
+    include_bytes!(env!("HOSTILE_MEDDLING"))
+}
+
 /// A tool of a healthy schema that answers this to every call.
 pub fn tool(answer: &str) -> Vec<u8> {
     describing_tool("answering", "Answers.", r#"{"type":"object"}"#, answer)
@@ -256,7 +261,8 @@ fn assemble(name: &str, module: &str) -> Vec<u8> {
     let mut core = wat::parse_str(module).unwrap_or_else(|error| panic!("{name}.wat: {error}"));
 
     let mut resolve = Resolve::default();
-    let contract = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wit");
+    // Frozen: whatever is added to the contract, these were built before.
+    let contract = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wit/since-v0.2.0");
     let (contract, _) = resolve.push_dir(&contract).expect("the contract is valid");
     let own = folder().join(name).with_extension("wit");
     let world = if own.exists() {

@@ -2,12 +2,17 @@
 
 use serde_json::Value;
 use weir::inference::dialect;
+use weir_sandbox::adapter::ProviderWorld;
 use weir_sandbox::adapter::bindings::adapter::{Request, Task};
-use weir_sandbox::adapter::{Adapter, ProviderWorld};
-use weir_sandbox::{Engine, GuestLimits, LoadError, Room, Sandbox, loading};
+use weir_sandbox::{Engine, GuestLimits, LoadError, Room, Sandbox, World, loading};
 
 /// A sandbox for adapters with room for so many guests.
 pub fn sandbox(instances: u32) -> Sandbox<ProviderWorld> {
+    sandbox_of(instances)
+}
+
+/// The same for plugins of any world.
+pub fn sandbox_of<W: World>(instances: u32) -> Sandbox<W> {
     let room = Room {
         guests: instances,
         memory_bytes: 4 << 30,
@@ -17,11 +22,11 @@ pub fn sandbox(instances: u32) -> Sandbox<ProviderWorld> {
 }
 
 /// Runs every load step on a component, within the default limits.
-pub async fn load(
-    sandbox: &Sandbox<ProviderWorld>,
+pub async fn load<W: World>(
+    sandbox: &Sandbox<W>,
     name: &str,
     component: &[u8],
-) -> Result<Adapter, LoadError> {
+) -> Result<W::Plugin, LoadError> {
     loading::load(sandbox, None, &GuestLimits::default(), name, component).await
 }
 

@@ -267,15 +267,17 @@ impl User {
     /// What happens to the user at this moment, and the events that tell of it.
     fn act(&mut self, now: Millis, random: &mut Random, counts: &mut Counts) -> Vec<Value> {
         let mut events = Vec::new();
+        let owes = self.owed > 0;
         match self.subscription.clone() {
             None if random.percent(8) => self.subscribe(now, random, &mut events),
             None => {}
             Some(subscription) => self.go_on(subscription, now, random, counts, &mut events),
         }
-        if random.percent(3) {
+        // What comes to pass at one moment has no order: of two payments, either may be what a debt is taken from.
+        if random.percent(3) && (!owes || events.is_empty()) {
             self.buy(now, random, &mut events);
         }
-        if random.percent(3) {
+        if random.percent(3) && events.is_empty() {
             self.get_back(now, random, counts, &mut events);
         }
         self.touched |= !events.is_empty();
@@ -452,7 +454,6 @@ impl User {
                 self.top_ups.get_mut(place)
             }
         };
-        // An event of this step may still be on its way.
         let Some(payment) = payment.filter(|payment| payment.refunded < payment.cents) else {
             return;
         };

@@ -40,6 +40,7 @@ pub(crate) fn run() -> bool {
             let (redis, upstream) = (Redis::start(), Upstream::start().await);
             upstream.always(Reply::chat("fine"));
             let mut builder = Gateway::builder()
+                .impatient()
                 .redis(&redis.url())
                 .upstream("scripted", &upstream);
             if on_postgres {

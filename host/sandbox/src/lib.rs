@@ -5,7 +5,8 @@
 //! work and never used again after a trap.
 //!
 //! What is the same for every component is generic over its [`World`]; what is not has a module a world:
-//! [`adapter`] for provider adapters, [`tool`] for what agents' models call.
+//! [`adapter`] for provider adapters, [`tool`] for what agents' models call, [`filter`] for what looks at requests and their
+//! answers.
 //!
 //! **Invariant:** a guest has no ambient authority: no network, files, environment, credential, and no memory of other
 //! work.
@@ -22,8 +23,10 @@
 pub mod adapter;
 pub mod code_cache;
 pub mod compiler;
+mod configuration;
 mod digest;
 pub mod engine;
+pub mod filter;
 pub mod guest;
 mod guest_log;
 mod last_words;
@@ -36,6 +39,7 @@ mod slow_lane;
 pub mod tool;
 pub mod world;
 
+pub use self::configuration::ConfigureError;
 pub use self::digest::{Digest, NoDigest};
 pub use self::engine::{Engine, Room};
 pub use self::guest::GuestError;

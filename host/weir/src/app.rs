@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 
 pub use self::prepared::Prepared;
 use crate::audit::{Audit, retention};
+use crate::catalog::filters::check_filters;
 use crate::catalog::listing::{CatalogListing, Difference};
 use crate::catalog::live::LiveCatalog;
 use crate::catalog::{self, Catalog, LeftOut, Missing, Problem};
@@ -320,7 +321,7 @@ impl App {
         })))
     }
 
-    /// Takes up the providers, models and price factors of another configuration, and what it allows tools; or none of it if
+    /// Takes up the providers, models, filters and price factors of another configuration, and what it allows tools; or none of it if
     /// they do not fit. Requests and calls of tools under way end as they began. Returns what has changed of the catalog.
     pub async fn take_up(&self, config: Config) -> anyhow::Result<Difference> {
         let config = Config {
@@ -373,7 +374,8 @@ impl Shared {
 
 /// Puts the catalog together; the error lists everything that is wrong with it.
 pub async fn build_catalog(config: &Config, plugins: &Plugins) -> anyhow::Result<Catalog> {
-    let refused = catalog::check_options(&config.providers, plugins).await;
+    let mut refused = catalog::check_options(&config.providers, plugins).await;
+    refused.extend(check_filters(&config.filters, plugins).await);
     let built = Catalog::build(config.catalog(), plugins, |name| std::env::var(name).ok());
     let problems = match built {
         Ok(catalog) if refused.is_empty() => return Ok(catalog),

@@ -25,6 +25,7 @@ use serde::{Deserialize, Deserializer};
 use crate::app::stores::StoreSettings;
 use crate::catalog::CatalogSettings;
 use crate::catalog::config::{ModelConfig, ProviderConfig};
+use crate::catalog::filters::FilterConfig;
 use crate::cors::Origin;
 use crate::identity::dev_issuer::DevIssuer;
 use crate::identity::pepper::PepperSettings;
@@ -162,6 +163,10 @@ pub struct Config {
     /// The models that clients can ask for, by id.
     #[serde(default)]
     pub models: BTreeMap<String, ModelConfig>,
+    /// What requests go through before they are routed, in this order; see [`FilterConfig`]. There is room for the guests
+    /// of those that there are at the start.
+    #[serde(default)]
+    pub filters: Vec<FilterConfig>,
 }
 
 /// `[limits]`: bounds on what clients send and how much is served at once. The features that keep them declare them.
@@ -414,6 +419,7 @@ impl Config {
             default_catalog: self.default_catalog,
             providers: &self.providers,
             models: &self.models,
+            filters: &self.filters,
             timeouts: &self.timeouts,
             price_factors: &self.price_factors,
         }

@@ -33,6 +33,9 @@ pub const WANTED_PROVIDER: HeaderName = HeaderName::from_static("x-weir-provider
 /// The header of an answer that says how many attempts it took, on whomever.
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-weir-attempts");
 
+/// The header of an answer with what filters have noted, each as `slot.name=value`.
+const ANNOTATIONS: HeaderName = HeaderName::from_static("x-weir-annotations");
+
 /// W3C Trace Context's header.
 const TRACE_PARENT: &str = "traceparent";
 
@@ -71,6 +74,8 @@ struct Facts {
     status: Option<StatusCode>,
     code: Option<&'static str>,
     failure: Option<String>,
+    /// What filters have noted, each as `slot.name=value`.
+    annotations: Vec<String>,
     charged: Option<(TokenCounts, Credits)>,
 }
 
@@ -150,9 +155,19 @@ impl RequestContext {
         }
     }
 
-    /// Shows who was asked last, and how many attempts there were, if there was any.
-    pub fn show_attempts(&self, headers: &mut HeaderMap) {
+    /// What a filter says of it, of letters, digits and a few marks.
+    pub fn note_annotation(&self, annotation: String) {
+        self.facts().annotations.push(annotation);
+    }
+
+    /// Shows who was asked last, and how many attempts there were, if there was any; and what filters have noted.
+    pub fn show_facts(&self, headers: &mut HeaderMap) {
         let facts = self.facts();
+        if !facts.annotations.is_empty()
+            && let Ok(annotations) = HeaderValue::try_from(facts.annotations.join(", "))
+        {
+            headers.insert(ANNOTATIONS, annotations);
+        }
         let provider = facts.upstream.as_deref().map(HeaderValue::from_str);
         if let Some(Ok(provider)) = provider {
             headers.insert(WANTED_PROVIDER, provider);
@@ -236,6 +251,8 @@ impl Drop for Shared {
                     tokens_output = facts.charged.map(|(tokens, _)| tokens.output),
                     credits = facts.charged.and_then(|(_, credits)| credits.to_json().as_f64()),
                     failure = facts.failure,
+                    annotations = (!facts.annotations.is_empty())
+                        .then(|| facts.annotations.join(", ")),
                     milliseconds = self.started.elapsed().as_millis() as u64,
                     suppressed,
                     "{}",

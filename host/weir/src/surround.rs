@@ -115,7 +115,7 @@ fn render(answered: Result<Response, ApiError>, context: &RequestContext) -> Res
     let status = context.status_of(&error);
     context.note_answer(status, Some(&error));
     let mut response = error.render(status, &context.error_body(&error));
-    context.show_attempts(response.headers_mut());
+    context.show_facts(response.headers_mut());
     if let Some(allow) = allow {
         response.headers_mut().insert(header::ALLOW, allow);
     }

@@ -1,7 +1,7 @@
-//! Bindings for the `provider` world of `weir:plugin@0.2.0`.
+//! Bindings for the `provider` world of `weir:plugin@0.2.1`.
 //!
-//! Generated names stop here. When the contract breaks, its old files are frozen under
-//! `wit/since-v0.2.0/` and a module like this one maps them to the latest.
+//! Generated names stop here. They serve components of 0.2.0, too, whose interfaces are the same (`wit/since-v0.2.0/`).
+//! When the contract breaks, a module like this one maps its old files to the latest.
 
 #[expect(
     missing_docs,
@@ -10,7 +10,7 @@
 mod vocabulary {
     wasmtime::component::bindgen!({
         path: "../../wit",
-        inline: "package weir:vocabulary; world vocabulary { import weir:plugin/chat@0.2.0; }",
+        inline: "package weir:vocabulary; world vocabulary { import weir:plugin/chat@0.2.1; }",
         // Conversations are kept as JSON.
         additional_derives: [PartialEq, serde::Serialize, serde::Deserialize],
     });

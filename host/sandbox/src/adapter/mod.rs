@@ -18,14 +18,12 @@ use self::bindings::adapter::{
     BodyPart, Description, Failure, HttpResponseHead, Progress, Request, Setting, Step, Task,
 };
 use self::bindings::{Provider, ProviderPre, chat, log};
+use crate::configuration::{self, ConfigureError};
 use crate::digest::Digest;
 use crate::guest::{Guest, GuestError};
 use crate::load_error::LoadError;
 use crate::printable::printable;
 use crate::world::{Instance, Program, World};
-
-/// Bytes that an adapter may keep of its options.
-const CONFIGURATION_BYTES: usize = 64 << 10;
 
 /// The world `provider`.
 #[derive(Debug)]
@@ -103,25 +101,6 @@ pub enum CallError {
     Failure(Failure),
 }
 
-/// Why an adapter cannot work with a provider's options.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum ConfigureError {
-    /// It refuses one of them.
-    #[error("the option {name:?} {why}")]
-    Refused {
-        /// Its name.
-        name: String,
-        /// What is wrong with it, as a predicate.
-        why: String,
-    },
-    /// It keeps more of them than it may.
-    #[error("it keeps {0} bytes of its options, more than {CONFIGURATION_BYTES}")]
-    TooLarge(usize),
-    /// It failed.
-    #[error(transparent)]
-    Guest(#[from] GuestError),
-}
-
 impl Adapter {
     /// What it was loaded as, e.g. the slot `openai`.
     pub fn name(&self) -> &Arc<str> {
@@ -150,13 +129,7 @@ impl Adapter {
     ///
     /// [`ConfigureError::Refused`] names the option that it does not know or take.
     pub async fn configure(&self, options: &[Setting]) -> Result<Vec<u8>, ConfigureError> {
-        let known = &self.description.options;
-        if let Some((name, _)) = options.iter().find(|(name, _)| !known.contains(name)) {
-            return Err(ConfigureError::Refused {
-                name: printable(name, 64),
-                why: "is not one that the adapter has".to_owned(),
-            });
-        }
+        configuration::check_names(&self.description.options, options)?;
         let mut instance = self.program.start(()).await?;
         let configured = instance
             .call(async |exports, store| {
@@ -164,16 +137,7 @@ impl Adapter {
                 exports.call_configure(store, options).await
             })
             .await?;
-        match configured {
-            Ok(bytes) if bytes.len() > CONFIGURATION_BYTES => {
-                Err(ConfigureError::TooLarge(bytes.len()))
-            }
-            Ok(bytes) => Ok(bytes),
-            Err(refused) => Err(ConfigureError::Refused {
-                name: printable(&refused.name, 64),
-                why: printable(&refused.why, 200),
-            }),
-        }
+        configuration::check_made(configured.map_err(|refused| (refused.name, refused.why)))
     }
 
     /// Translates a stock request: a component that cannot do this would fail every request.
@@ -306,7 +270,8 @@ impl GuestExchange {
     }
 }
 
-fn stock_request() -> Request {
+/// A chat that any component of its world can make something of.
+pub(crate) fn stock_chat() -> chat::ChatRequest {
     let hello = chat::Part {
         content: chat::Content::Text("Hello".into()),
         cache: None,
@@ -320,7 +285,7 @@ fn stock_request() -> Request {
         parts: vec![hello],
         extra: Vec::new(),
     };
-    let chat = chat::ChatRequest {
+    chat::ChatRequest {
         model: "self-test".into(),
         messages: vec![message],
         tools: Vec::new(),
@@ -344,9 +309,12 @@ fn stock_request() -> Request {
         stop: Vec::new(),
         extra: Vec::new(),
         stream: false,
-    };
+    }
+}
+
+fn stock_request() -> Request {
     Request {
-        task: Task::Chat(chat),
+        task: Task::Chat(stock_chat()),
         attachments: Vec::new(),
         client: bindings::adapter::Client {
             dialect: "self-test".into(),

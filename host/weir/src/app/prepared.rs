@@ -152,8 +152,11 @@ async fn load_plugins(
         Key::load_or_create(&config.data_dir.join("keys/plugin-cache"))?,
     ));
     let requests = config.limits.admission.concurrent_requests.get();
+    // A request has a guest of its adapter's, and one of each filter's.
+    let filters = u32::try_from(config.filters.len()).unwrap_or(u32::MAX);
+    let of_requests = requests.saturating_mul(filters.saturating_add(1));
     let engine = Engine::start(Room {
-        guests: requests.saturating_add(config.plugins.tool_calls.get()),
+        guests: of_requests.saturating_add(config.plugins.tool_calls.get()),
         memory_bytes: config.plugins.all_memory_bytes(),
     })?;
     let limits = config.plugins.limits.clone();

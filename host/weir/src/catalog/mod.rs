@@ -9,6 +9,7 @@
 //! ([`check_adapter`] asks that of a component before it is activated).
 
 pub mod config;
+pub mod filters;
 pub mod listing;
 pub mod live;
 pub mod routes;
@@ -26,11 +27,12 @@ use weir_ledger::price::{Price, PriceFactors};
 use weir_ledger::pricing::{self, Bound};
 
 use self::config::{ModelConfig, ProviderConfig};
+use self::filters::FilterConfig;
 use crate::inference::redact;
 use crate::inference::settings::TimeoutSettings;
 use crate::inference::upstream::{BaseUrl, Upstream, UpstreamTimeouts};
-use crate::plugins::{Component, Plugins};
-use weir_sandbox::adapter::ConfigureError;
+use crate::plugins::{Component, FilterComponent, Kind, Plugins};
+use weir_sandbox::ConfigureError;
 use weir_sandbox::adapter::bindings::adapter::{CredentialSlot, Description};
 use weir_sandbox::adapter::description;
 
@@ -49,6 +51,8 @@ pub struct CatalogSettings<'a> {
     pub providers: &'a BTreeMap<String, ProviderConfig>,
     /// The models, by id.
     pub models: &'a BTreeMap<String, ModelConfig>,
+    /// The filters, in the order in which requests go through them.
+    pub filters: &'a [FilterConfig],
     /// How long providers may take that do not say so themselves.
     pub timeouts: &'a TimeoutSettings,
     /// What prices are multiplied with.
@@ -63,6 +67,7 @@ pub struct Catalog {
     /// All that is configured, what is left out too.
     providers: BTreeMap<String, ProviderConfig>,
     configured: BTreeMap<String, ModelConfig>,
+    filters: Vec<FilterConfig>,
     /// What prices are multiplied with.
     pub factors: PriceFactors,
     /// Providers that lack something, for the log.
@@ -188,7 +193,7 @@ impl Catalog {
                 Some(Err(why)) => Some(Missing::Credential(why)),
                 Some(Ok(upstream)) => {
                     let slot = &upstream.adapter;
-                    let has_slot = plugins.has_adapter_slot(slot);
+                    let has_slot = plugins.has_slot_of(Kind::Adapter, slot);
                     let missing = (!has_slot).then(|| Missing::Adapter(slot.clone()));
                     upstreams.insert(name.as_str(), Arc::new(upstream));
                     missing
@@ -219,6 +224,8 @@ impl Catalog {
                 models.insert(id.clone(), Arc::new(model));
             }
         }
+        let missing = filters::problems(settings.filters, settings.models);
+        builder.problems.extend(missing);
         if !builder.problems.is_empty() {
             return Err(builder.problems);
         }
@@ -227,9 +234,15 @@ impl Catalog {
             plugins: plugins.clone(),
             providers: settings.providers.clone(),
             configured: settings.models.clone(),
+            filters: settings.filters.to_vec(),
             factors: settings.price_factors.clone(),
             left_out,
         })
+    }
+
+    /// What requests go through before they are routed, in this order.
+    pub fn filters(&self) -> &[FilterConfig] {
+        &self.filters
     }
 
     /// The model with this id, if an adapter for it is there by now.
@@ -266,7 +279,7 @@ impl Catalog {
 /// Whether the slot of an upstream's adapter is there, whatever serves in it.
 fn is_served(model: &Model, plugins: &Plugins) -> bool {
     let mut candidates = model.candidates.iter();
-    candidates.any(|candidate| plugins.has_adapter_slot(&candidate.upstream.adapter))
+    candidates.any(|candidate| plugins.has_slot_of(Kind::Adapter, &candidate.upstream.adapter))
 }
 
 impl Model {
@@ -333,6 +346,15 @@ pub async fn check_adapter(catalog: &Catalog, slot: &str, component: &Component)
         }
     }
     problems
+}
+
+/// What a component refuses of the options of this gateway's filters.
+pub async fn check_filter(
+    catalog: &Catalog,
+    slot: &str,
+    component: &FilterComponent,
+) -> Vec<Problem> {
+    filters::option_problems(&catalog.filters, slot, component).await
 }
 
 /// What an adapter does not take of a provider's settings.

@@ -22,11 +22,12 @@ use crate::swarm;
 use crate::swarm::executor::Executor;
 
 /// Settings that a running gateway takes up.
-const TAKEN_UP: [&str; 7] = [
+const TAKEN_UP: [&str; 8] = [
     "default_catalog",
     "providers",
     "models",
     "price_factors",
+    "filters",
     "tools",
     "integrations",
     "credentials",

@@ -14,7 +14,7 @@ use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind, Request, Ta
 
 use super::admission::Place;
 use super::dialect::Attachment;
-use super::error::{ExchangeError, Phase, Retry};
+use super::error::{ExchangeError, LARGE_REQUEST_BYTES, Phase, Retry};
 use super::exchange::Exchange;
 use super::meter::Attempt;
 use super::reasoning;
@@ -34,9 +34,6 @@ const ATTEMPTS_PER_UPSTREAM: u32 = 2;
 
 /// The pause before a second attempt where the upstream names none.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-
-/// Bytes of a body that a component can serve within its limits many times over, whatever they say.
-const LARGE_REQUEST_BYTES: usize = 64 << 10;
 
 /// A longer pause than this is not waited for while another upstream can be asked.
 const LONGEST_PAUSE_BEFORE_FALLBACK: Duration = Duration::from_secs(1);

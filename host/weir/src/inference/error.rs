@@ -1,12 +1,13 @@
 //! Why an attempt failed, and what its client is told.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
 use serde_json::Value;
+use weir_sandbox::adapter::CallError;
 use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind};
-use weir_sandbox::adapter::{CallError, ConfigureError};
-use weir_sandbox::{GuestError, printable};
+use weir_sandbox::{ConfigureError, GuestError, printable};
 
 use super::destination::DestinationError;
 use super::sequence::OutOfOrder;
@@ -20,6 +21,9 @@ pub(crate) const MAX_OTHER_STEPS: u32 = 64;
 
 /// How long all its waits may take together.
 pub(crate) const MAX_WAITS: Duration = Duration::from_secs(30);
+
+/// Bytes of a body that a component can serve within its limits many times over, whatever they say.
+pub(super) const LARGE_REQUEST_BYTES: usize = 64 << 10;
 
 /// Bytes of an upstream's code.
 const MAX_CODE_BYTES: usize = 64;
@@ -36,6 +40,12 @@ pub enum ExchangeError {
     /// The adapter could not translate a request of this size within its limits: nothing was sent.
     #[error("the request is more than the adapter can translate: {0}")]
     TooLargeToTranslate(GuestError),
+    /// A filter could not look at a request of this size within its limits.
+    #[error("the request is more than a filter can look at")]
+    TooLargeToFilter,
+    /// The filter in this slot failed.
+    #[error("the filter {0} failed")]
+    Filter(Arc<str>),
     /// The adapter wanted to send what it may not.
     #[error("the adapter's request is refused: {0}")]
     Destination(#[from] DestinationError),
@@ -169,13 +179,21 @@ impl ExchangeError {
 
     /// Whether a request's size alone can bring it about in a component that is sound.
     pub fn can_be_of_size(&self) -> bool {
-        use GuestError as G;
-        matches!(
-            self,
-            Self::Guest(G::CpuBudget | G::CallTimeout | G::Memory | G::TooMuchData)
-                | Self::Destination(DestinationError::TooLarge)
-        )
+        match self {
+            Self::Guest(error) => can_be_of_size(error),
+            Self::Destination(DestinationError::TooLarge) => true,
+            _ => false,
+        }
     }
+}
+
+/// Whether a guest that was given up may be sound, and what it was handed too much.
+pub(super) fn can_be_of_size(error: &GuestError) -> bool {
+    use GuestError as G;
+    matches!(
+        error,
+        G::CpuBudget | G::CallTimeout | G::Memory | G::TooMuchData
+    )
 }
 
 /// What may be done about a failed attempt.
@@ -207,6 +225,17 @@ impl From<ExchangeError> for ApiError {
                 "The request is more than the adapter for this model's provider can translate.",
             )
             .with_param("messages"),
+            ExchangeError::TooLargeToFilter => new(
+                S::PAYLOAD_TOO_LARGE,
+                "PAYLOAD_TOO_LARGE",
+                "The request is more than a filter that it must pass can look at.",
+            )
+            .with_param("messages"),
+            ExchangeError::Filter(_) => new(
+                S::BAD_GATEWAY,
+                "FILTER_FAILED",
+                "A filter that this request must pass failed.",
+            ),
             ExchangeError::Destination(DestinationError::Boundary) => Self::invalid_request(
                 "image",
                 "An image holds bytes that would end the form in which it is sent to the model's provider.",

@@ -22,10 +22,11 @@ use super::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS, MAX_WAITS, Phase};
 use super::redact::Redactor;
 use super::relay::Relay;
 use super::upstream::Upstream;
+use weir_sandbox::ConfigureError;
 use weir_sandbox::adapter::bindings::adapter::{
     Description, Header, HttpRequest, HttpResponseHead, Progress, Request, Step, Task,
 };
-use weir_sandbox::adapter::{ConfigureError, GuestExchange, description};
+use weir_sandbox::adapter::{GuestExchange, description};
 
 use crate::plugins::Component;
 
@@ -125,7 +126,7 @@ impl Exchange<'_> {
                     let pause = tokio::time::sleep(pause);
                     relay.within(Duration::MAX, Phase::Total, pause).await?;
                 }
-                Step::Done => return Ok(relay.end()?),
+                Step::Done => return relay.end(),
             }
             if others > MAX_OTHER_STEPS {
                 return Err(ExchangeError::TooManySteps);

@@ -2,13 +2,14 @@
 //!
 //! 1. **Identify** ([`crate::identity`]): who calls.
 //! 2. **Admit** ([`admission`]): a turn, or 429 or 503.
-//! 3. **Resolve** ([`resolve`]): the model, its upstreams, its limits; each violation its own 400.
-//! 4. **Hold** ([`meter`]): the most that it can cost is reserved, durably; with it, its `Idempotency-Key` is claimed, if it
+//! 3. **Filter** ([`filters`]): what the operator has looked at it refuses it, changes it, or chooses who may serve it.
+//! 4. **Resolve** ([`resolve`]): the model, its upstreams, its limits; each violation its own 400.
+//! 5. **Hold** ([`meter`]): the most that it can cost is reserved, durably; with it, its `Idempotency-Key` is claimed, if it
 //!    brings one ([`idempotency`]).
-//! 5. **Exchange** ([`exchange`]): a fresh adapter instance translates, the host does the I/O; where it fails, once more or
+//! 6. **Exchange** ([`exchange`]): a fresh adapter instance translates, the host does the I/O; where it fails, once more or
 //!    with the next upstream ([`routing`], [`attempts`]).
-//! 6. **Relay** ([`relay`]): events become the client's dialect, with backpressure.
-//! 7. **Settle**: the actual price is charged, durably, and then the end of the answer goes out.
+//! 7. **Relay** ([`relay`]): events become the client's dialect, with backpressure.
+//! 8. **Settle**: the actual price is charged, durably, and then the end of the answer goes out.
 //!
 //! All from the hold on runs in a task of their own, registered with the gateway so that shutdown waits for it. It
 //! outlives the client's connection: when a client hangs up, the answer is read on for a while.
@@ -22,6 +23,7 @@ pub mod destination;
 pub mod dialect;
 pub mod error;
 pub mod exchange;
+pub mod filters;
 pub mod idempotency;
 pub mod media;
 pub mod meter;
@@ -45,6 +47,7 @@ use tracing::{Instrument, Span};
 
 use self::dialect::{AnswerHead, ChatCall, Conversation, Dialect, ImageCall};
 use self::error::ExchangeError;
+use self::filters::{AnswerScreen, Asker, Passed};
 use self::idempotency::{Instead, KeyedRequest};
 use self::meter::{Meter, Metered};
 use self::relay::{Bounds, Relay};
@@ -57,9 +60,27 @@ use crate::error::ApiError;
 use crate::sessions::Turn;
 use crate::swarm::deltas::Teller;
 use weir_ledger::price::PriceFactors;
-use weir_ledger::{AccountId, LedgerError, Payer, Refusal};
+use weir_ledger::{AccountId, LedgerError, Payer, Plan, Refusal};
 use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_storage::ids;
+
+/// Who has a request served.
+pub struct Customer {
+    /// Who pays for it.
+    pub payer: Payer,
+    /// The plan of that account.
+    pub plan: Plan,
+}
+
+impl Customer {
+    fn asker<'a>(&'a self, context: &'a RequestContext) -> Asker<'a> {
+        Asker {
+            account: &self.payer.account,
+            plan: self.plan,
+            context,
+        }
+    }
+}
 
 /// Serves a chat request; returns when the answer begins.
 ///
@@ -68,7 +89,7 @@ use weir_storage::ids;
 pub async fn chat(
     app: &App,
     held: impl Send + 'static,
-    payer: Payer,
+    customer: Customer,
     context: RequestContext,
     mut call: ChatCall,
     key: Option<KeyedRequest>,
@@ -76,7 +97,7 @@ pub async fn chat(
 ) -> Result<Response, ApiError> {
     let id = ids::answer_id();
     let conversation = call.conversation(&id);
-    let session = Turn::begin(&app.sessions, &payer.account, &mut call, &id).await?;
+    let session = Turn::begin(&app.sessions, &customer.payer.account, &mut call, &id).await?;
     let asked = Asked {
         id,
         stream: call.request.stream,
@@ -85,20 +106,24 @@ pub async fn chat(
         conversation,
         key,
         teller,
+        passed: Passed::default(),
     };
     call.request.stream |= asked.teller.is_some();
     // One catalog for all of the request, whatever is taken up meanwhile.
     let catalog = app.catalog.load();
+    let asker = customer.asker(&context);
+    let (call, passed) = filters::screen_chat(app, &catalog, asker, call).await?;
     let resolved = resolve::resolve(&catalog, call, context.wanted_provider())?;
     let factors = catalog.factors.clone();
-    begin(app, held, payer, context, resolved, factors, asked).await
+    let asked = Asked { passed, ..asked };
+    begin(app, held, customer.payer, context, resolved, factors, asked).await
 }
 
 /// Serves a request for images, like [`chat`].
 pub async fn images(
     app: &App,
     held: impl Send + 'static,
-    payer: Payer,
+    customer: Customer,
     context: RequestContext,
     call: ImageCall,
     key: Option<KeyedRequest>,
@@ -111,11 +136,15 @@ pub async fn images(
         conversation: Conversation::default(),
         key,
         teller: None,
+        passed: Passed::default(),
     };
     let catalog = app.catalog.load();
+    let asker = customer.asker(&context);
+    let (call, passed) = filters::screen_images(app, &catalog, asker, call).await?;
     let resolved = resolve::resolve_images(&catalog, call, context.wanted_provider())?;
     let factors = catalog.factors.clone();
-    begin(app, held, payer, context, resolved, factors, asked).await
+    let asked = Asked { passed, ..asked };
+    begin(app, held, customer.payer, context, resolved, factors, asked).await
 }
 
 /// How a request is to be answered, and what else it brings.
@@ -128,6 +157,8 @@ struct Asked {
     conversation: Conversation,
     key: Option<KeyedRequest>,
     teller: Option<Teller>,
+    /// What filters have made of it.
+    passed: Passed,
 }
 
 async fn begin(
@@ -147,7 +178,12 @@ async fn begin(
         conversation,
         key,
         teller,
+        mut passed,
     } = asked;
+    if let Some(order) = passed.order.take() {
+        resolved.allowed = order;
+        resolved.is_ordered = true;
+    }
     context.note_model(&resolved.model.id);
     let routing = &app.routing;
     let route = routing.route(&payer.account, &resolved, &conversation);
@@ -189,6 +225,7 @@ async fn begin(
         Relay::plain(dialect, head, meter, bounds.clone(), context.clone())
     };
     relay.occupy(held);
+    relay.screen(AnswerScreen::new(passed, resolved.output_limit));
     relay.place_messages(std::mem::take(&mut resolved.origins));
     if let Some(session) = session {
         relay.go_on_with(session);

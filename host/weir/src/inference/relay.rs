@@ -23,6 +23,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::dialect::{AnswerHead, Billed, Chunks, Dialect, Origin, Whole};
 use super::error::{ExchangeError, Phase};
+use super::filters::AnswerScreen;
 use super::idempotency::KeptAnswer;
 use super::media::MediaPieces;
 use super::meter::{Meter, Spent};
@@ -33,7 +34,7 @@ use crate::error::ApiError;
 use crate::sessions::Turn;
 use crate::swarm::deltas::Teller;
 use weir_ledger::idempotency::ClaimedKey;
-use weir_sandbox::adapter::bindings::chat::Event;
+use weir_sandbox::adapter::bindings::chat::{Event, FinishReason};
 
 /// Pieces of a stream that wait for a client to read them. A piece is at most what one call of an
 /// adapter yields.
@@ -74,6 +75,8 @@ pub struct Relay {
     session: Option<Turn>,
     /// Who is told what the model says as it comes, beside the client.
     teller: Option<Teller>,
+    /// The filters that all of these have the answer through.
+    screen: Option<AnswerScreen>,
     /// Whether an upstream was sent the request: from then on it may ask to be paid.
     asked: bool,
     /// Advisory fields that the upstream cannot be told.
@@ -173,6 +176,7 @@ impl Relay {
             key: None,
             session: None,
             teller: None,
+            screen: None,
             asked: false,
             ignored: Vec::new(),
             dialect,
@@ -221,6 +225,11 @@ impl Relay {
     /// Has somebody beside the client told what the model says, as it comes.
     pub fn tell_as_it_comes(&mut self, teller: Teller) {
         self.teller = Some(teller);
+    }
+
+    /// Has filters watch the answer.
+    pub fn screen(&mut self, screen: Option<AnswerScreen>) {
+        self.screen = screen;
     }
 
     /// Notes the advisory fields that the upstream cannot be told, as the adapter names them. The client is told with
@@ -306,6 +315,9 @@ impl Relay {
         if let Some(teller) = &mut self.teller {
             teller.restart();
         }
+        if let Some(screen) = &mut self.screen {
+            screen.restart();
+        }
         if let Client::Plain { answer, .. } = &mut self.client {
             answer.clear();
         }
@@ -315,6 +327,9 @@ impl Relay {
     pub async fn events(&mut self, events: Vec<Event>) -> Result<(), ExchangeError> {
         self.check()?;
         self.take(events).await?;
+        if self.screen.as_ref().is_some_and(AnswerScreen::is_stopped) {
+            return Err(ExchangeError::Spent);
+        }
         // One that has said why it ended needs no other end.
         match self.meter.follow(&self.sequence) {
             Err(Spent) if self.sequence.end().is_err() => Err(ExchangeError::Spent),
@@ -325,7 +340,13 @@ impl Relay {
     async fn take(&mut self, events: Vec<Event>) -> Result<(), ExchangeError> {
         for event in &events {
             self.sequence.follow(event)?;
-            if let Some(session) = &mut self.session {
+        }
+        let events = match &mut self.screen {
+            Some(screen) => screen.events(events).await?,
+            None => events,
+        };
+        if let Some(session) = &mut self.session {
+            for event in &events {
                 session.event(event);
             }
         }
@@ -354,16 +375,24 @@ impl Relay {
     }
 
     /// Checks that the answer is complete.
-    pub fn end(&self) -> Result<(), OutOfOrder> {
+    pub fn end(&mut self) -> Result<(), ExchangeError> {
         if self.bounds.wants_image && self.sequence.images() == 0 {
-            return Err(OutOfOrder::NO_IMAGE);
+            return Err(OutOfOrder::NO_IMAGE.into());
         }
-        self.sequence.end()
+        self.sequence.end()?;
+        match &mut self.screen {
+            Some(screen) => screen.end(),
+            None => Ok(()),
+        }
     }
 
-    /// Ends an answer that has used more than it may, as one that has reached its limit.
+    /// Ends an answer that has used more than it may, as one that has reached its limit; or that a filter has ended, which
+    /// has told the client so itself.
     pub async fn stop(&mut self) -> Result<(), ExchangeError> {
-        let ends = self.sequence.cut();
+        if self.sequence.end().is_ok() {
+            return Ok(());
+        }
+        let ends = self.sequence.cut(FinishReason::Length);
         self.take(ends).await
     }
 

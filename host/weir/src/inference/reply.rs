@@ -86,7 +86,7 @@ impl Reply {
                 let json = HeaderValue::from_static("application/json");
                 let response = ([(header::CONTENT_TYPE, json)], begun.body).into_response();
                 let mut response = with_headers(response, begun.replayed, &begun.ignored);
-                context.show_attempts(response.headers_mut());
+                context.show_facts(response.headers_mut());
                 Ok(response)
             }
             Self::Stream(mut stream) => match timeout(SILENCE, &mut stream.begun).await {
@@ -94,7 +94,7 @@ impl Reply {
                     let begun = received(begun)?;
                     let body = StreamBody::new(stream, None, context);
                     let mut response = with_headers(event_stream(body), false, &begun.ignored);
-                    context.show_attempts(response.headers_mut());
+                    context.show_facts(response.headers_mut());
                     Ok(response)
                 }
                 Err(_) => {

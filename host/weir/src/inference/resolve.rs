@@ -26,6 +26,8 @@ pub struct Resolved {
     pub model: Arc<Model>,
     /// Those of them that may be asked, by their index among the model's candidates; never empty.
     pub allowed: Vec<usize>,
+    /// Whether they are to be asked in this order, whatever their weights.
+    pub is_ordered: bool,
     /// The request, its output limit set.
     pub task: Task,
     /// Tokens of the answer at most.
@@ -125,6 +127,7 @@ pub fn resolve(
     request.max_output_tokens = output_limit;
     Ok(Resolved {
         allowed: narrow(model, wanted)?,
+        is_ordered: false,
         model: model.clone(),
         task: Task::Chat(request),
         output_limit,
@@ -157,7 +160,7 @@ fn model<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Arc<Model>, ApiErro
 /// # Errors
 ///
 /// 400 `INVALID_REQUEST` if there is none.
-fn narrow(model: &Model, wanted: Option<&str>) -> Result<Vec<usize>, ApiError> {
+pub(super) fn narrow(model: &Model, wanted: Option<&str>) -> Result<Vec<usize>, ApiError> {
     let all = model.candidates.iter().enumerate();
     let Some(wanted) = wanted else {
         return Ok(all.map(|(index, _)| index).collect());

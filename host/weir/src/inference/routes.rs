@@ -4,6 +4,7 @@ use axum::extract::State;
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
 
+use super::Customer;
 use super::dialect::{self, ChatCall};
 use super::idempotency::{IdempotencyHeader, KeyedRequest};
 use crate::app::App;
@@ -63,7 +64,16 @@ pub(super) async fn complete(
     let call = read(&body.bytes)?;
     let key = key.with_body(&body.bytes);
     let held = (turn, body.room);
-    super::chat(app, held, payer, context, call, key, None).await
+    super::chat(
+        app,
+        held,
+        Customer { payer, plan },
+        context,
+        call,
+        key,
+        None,
+    )
+    .await
 }
 
 /// `POST /internal/agent/code`: the same for the user whom a service names in the body's `user_id`, and for the
@@ -97,7 +107,8 @@ pub async fn create_agent_completion(
     // Only the body says whose turn it takes.
     let turn = app.admission.enter(&payer.account, plan).await?;
     let held = (turn, body.room);
-    super::chat(&app, held, payer, context, call, key, teller).await
+    let customer = Customer { payer, plan };
+    super::chat(&app, held, customer, context, call, key, teller).await
 }
 
 /// Takes from a service's request what is not the model's: who pays, and for which task. To the dialect these are fields

@@ -174,10 +174,10 @@ impl Sequence {
     }
 
     /// The answer ends here, before its upstream has ended it: the events that end it.
-    pub fn cut(&mut self) -> Vec<Event> {
+    pub fn cut(&mut self, reason: FinishReason) -> Vec<Event> {
         self.is_cut = true;
         let ends = self.open.iter().map(|(index, _)| Event::BlockEnd(*index));
-        ends.chain([Event::Finish(FinishReason::Length)]).collect()
+        ends.chain([Event::Finish(reason)]).collect()
     }
 
     /// Whether anything came that a client would see.
@@ -433,7 +433,7 @@ mod tests {
         for event in [start(0, Block::Text), end(0), start(1, tool())] {
             assert_eq!(sequence.follow(&event), Ok(()));
         }
-        let ends = sequence.cut();
+        let ends = sequence.cut(FinishReason::Length);
         assert_eq!(ends, [end(1), Event::Finish(FinishReason::Length)]);
         assert!(ends.iter().all(|event| sequence.follow(event).is_ok()));
         assert!(sequence.end().is_ok() && !sequence.received().is_whole);

@@ -1,14 +1,15 @@
 //! A component in its slot: what it is, what it has done there, and what the slot is for.
 
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use weir_sandbox::Digest;
 use weir_sandbox::adapter::bindings::adapter::Setting;
-use weir_sandbox::adapter::{self, Adapter, ConfigureError};
+use weir_sandbox::adapter::{self, Adapter};
+use weir_sandbox::filter::{self, Filter};
 use weir_sandbox::tool::{self, Tool};
+use weir_sandbox::{ConfigureError, Digest};
 
 use super::counters::Counters;
 
@@ -20,6 +21,8 @@ pub enum Kind {
     Adapter,
     /// Being called by agents' models.
     Tool,
+    /// Looking at requests and their answers.
+    Filter,
 }
 
 impl Kind {
@@ -28,12 +31,13 @@ impl Kind {
         match self {
             Self::Adapter => "adapter",
             Self::Tool => "tool",
+            Self::Filter => "filter",
         }
     }
 
     /// Reads what [`Kind::as_str`] writes.
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Adapter, Self::Tool]
+        [Self::Adapter, Self::Tool, Self::Filter]
             .into_iter()
             .find(|kind| kind.as_str() == text)
     }
@@ -46,13 +50,15 @@ pub enum Plugin {
     Adapter(Arc<Component>),
     /// A tool.
     Tool(Arc<ToolComponent>),
+    /// A filter.
+    Filter(Arc<FilterComponent>),
 }
 
 /// An adapter in its slot: what it has done there, and what it made of its providers' options.
 pub struct Component {
     adapter: Adapter,
     counters: Arc<Counters>,
-    configurations: Mutex<Vec<Configuration>>,
+    configurations: Configurations,
 }
 
 /// A tool in its slot, and what it has done there.
@@ -61,10 +67,47 @@ pub struct ToolComponent {
     counters: Arc<Counters>,
 }
 
-/// What the adapter made of a provider's options.
+/// A filter in its slot: what it has done there, and what it made of the options of those who ask for it.
+pub struct FilterComponent {
+    filter: Filter,
+    counters: Arc<Counters>,
+    configurations: Configurations,
+}
+
+/// What a component made of the options that it was given. It is asked once for each set of them, of which there are as
+/// many as an operator has written down.
+#[derive(Default)]
+struct Configurations(Mutex<Vec<Configuration>>);
+
 struct Configuration {
     options: Vec<Setting>,
     made: Arc<[u8]>,
+}
+
+impl Configurations {
+    async fn of(
+        &self,
+        options: &[Setting],
+        configure: impl Future<Output = Result<Vec<u8>, ConfigureError>>,
+    ) -> Result<Arc<[u8]>, ConfigureError> {
+        let known = |all: &[Configuration]| {
+            let found = all.iter().find(|known| known.options == options);
+            found.map(|known| known.made.clone())
+        };
+        if let Some(known) = known(&self.lock()) {
+            return Ok(known);
+        }
+        let made: Arc<[u8]> = configure.await?.into();
+        self.lock().push(Configuration {
+            options: options.to_vec(),
+            made: made.clone(),
+        });
+        Ok(made)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Configuration>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Plugin {
@@ -73,6 +116,7 @@ impl Plugin {
         match self {
             Self::Adapter(_) => Kind::Adapter,
             Self::Tool(_) => Kind::Tool,
+            Self::Filter(_) => Kind::Filter,
         }
     }
 
@@ -81,6 +125,7 @@ impl Plugin {
         match self {
             Self::Adapter(adapter) => adapter.name(),
             Self::Tool(tool) => tool.name(),
+            Self::Filter(filter) => filter.name(),
         }
     }
 
@@ -89,6 +134,7 @@ impl Plugin {
         match self {
             Self::Adapter(adapter) => adapter.digest(),
             Self::Tool(tool) => tool.digest(),
+            Self::Filter(filter) => filter.digest(),
         }
     }
 
@@ -97,6 +143,7 @@ impl Plugin {
         match self {
             Self::Adapter(adapter) => adapter.contract(),
             Self::Tool(tool) => tool.contract(),
+            Self::Filter(filter) => filter.contract(),
         }
     }
 
@@ -105,6 +152,7 @@ impl Plugin {
         match self {
             Self::Adapter(adapter) => &adapter.description.name,
             Self::Tool(tool) => &tool.description.name,
+            Self::Filter(filter) => &filter.description.name,
         }
     }
 
@@ -113,6 +161,7 @@ impl Plugin {
         match self {
             Self::Adapter(adapter) => &adapter.description.version,
             Self::Tool(tool) => &tool.description.version,
+            Self::Filter(filter) => &filter.description.version,
         }
     }
 
@@ -121,6 +170,7 @@ impl Plugin {
         match self {
             Self::Adapter(adapter) => adapter::description::to_json(&adapter.description),
             Self::Tool(tool) => tool::description::to_json(&tool.description),
+            Self::Filter(filter) => filter::description::to_json(&filter.description),
         }
     }
 
@@ -129,6 +179,7 @@ impl Plugin {
         match self {
             Self::Adapter(adapter) => adapter.counters(),
             Self::Tool(tool) => &tool.counters,
+            Self::Filter(filter) => &filter.counters,
         }
     }
 }
@@ -149,6 +200,31 @@ impl Deref for ToolComponent {
     }
 }
 
+impl Deref for FilterComponent {
+    type Target = Filter;
+
+    fn deref(&self) -> &Filter {
+        &self.filter
+    }
+}
+
+impl FilterComponent {
+    /// A component that counts where all of its digest in its slot count.
+    pub fn new(filter: Filter, counters: Arc<Counters>) -> Self {
+        Self {
+            filter,
+            counters,
+            configurations: Configurations::default(),
+        }
+    }
+
+    /// What the filter made of the options of one who asks for it.
+    pub async fn configuration(&self, options: &[Setting]) -> Result<Arc<[u8]>, ConfigureError> {
+        let configure = self.filter.configure(options);
+        self.configurations.of(options, configure).await
+    }
+}
+
 impl ToolComponent {
     /// A component that counts where all of its digest in its slot count.
     pub fn new(tool: Tool, counters: Arc<Counters>) -> Self {
@@ -162,7 +238,7 @@ impl Component {
         Self {
             adapter,
             counters,
-            configurations: Mutex::default(),
+            configurations: Configurations::default(),
         }
     }
 
@@ -171,29 +247,9 @@ impl Component {
         &self.counters
     }
 
-    /// What the adapter made of a provider's options. It is asked once for each set of them, of which there are as many
-    /// as providers.
+    /// What the adapter made of a provider's options.
     pub async fn configuration(&self, options: &[Setting]) -> Result<Arc<[u8]>, ConfigureError> {
-        if let Some(known) = self.known(options) {
-            return Ok(known);
-        }
-        let made: Arc<[u8]> = self.adapter.configure(options).await?.into();
-        let mut configurations = self
-            .configurations
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        configurations.push(Configuration {
-            options: options.to_vec(),
-            made: made.clone(),
-        });
-        Ok(made)
-    }
-
-    fn known(&self, options: &[Setting]) -> Option<Arc<[u8]>> {
-        let configurations = self.configurations.lock();
-        let configurations = configurations.unwrap_or_else(PoisonError::into_inner);
-        let mut known = configurations.iter();
-        let known = known.find(|known| known.options == options)?;
-        Some(known.made.clone())
+        let configure = self.adapter.configure(options);
+        self.configurations.of(options, configure).await
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! **Invariant:** an exchange ends on the component that it began with, whatever its slot serves with by then.
 //!
-//! A slot is for adapters or for tools, by what was put into it first ([`Kind`]); all else is the same for both.
+//! A slot is for adapters, for tools or for filters, by what was put into it first ([`Kind`]); all else is the same for all.
 //!
 //! A component from elsewhere carries its publisher's [signature], which is checked against the [publishers](trust) that the
 //! configuration knows wherever it is loaded, before anything else is done with it.
@@ -33,7 +33,7 @@ mod succession;
 pub mod trust;
 pub mod watch;
 
-pub use self::component::{Component, Kind, Plugin, ToolComponent};
+pub use self::component::{Component, FilterComponent, Kind, Plugin, ToolComponent};
 pub use self::error::OperationError;
 pub use self::slots::{Loader, Plugins};
 pub use self::store::Quarantined;

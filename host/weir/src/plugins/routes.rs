@@ -348,10 +348,12 @@ pub(super) async fn fits(
     operation: &SlotOperation,
     plugin: &Plugin,
 ) -> Result<(), String> {
-    let Plugin::Adapter(component) = plugin else {
-        return Ok(());
+    let (catalog, slot) = (app.catalog.load(), &operation.slot);
+    let problems = match plugin {
+        Plugin::Adapter(adapter) => catalog::check_adapter(&catalog, slot, adapter).await,
+        Plugin::Filter(filter) => catalog::check_filter(&catalog, slot, filter).await,
+        Plugin::Tool(_) => return Ok(()),
     };
-    let problems = catalog::check_adapter(&app.catalog.load(), &operation.slot, component).await;
     match problems.first() {
         None => Ok(()),
         Some(Problem { setting, what }) => Err(format!("{setting}: {what}")),

@@ -89,6 +89,7 @@ impl<'a> Project<'a> {
         match self.kind {
             Kind::Adapter => "provider",
             Kind::Tool => "swarm-tool",
+            Kind::Filter => "request-filter",
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
 use serde_json::json;
-use weir_sandbox::{LoadError, adapter as adapters, tool as tools};
+use weir_sandbox::{LoadError, adapter as adapters, filter as filters, tool as tools};
 
 use self::adapter::AdapterSuite;
 use self::tool::ToolSuite;
@@ -84,6 +84,7 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
                 suite.run(&mut report).await?;
             }
             Loaded::Tool(tool) => ToolSuite::new(&tool, &given).run(&mut report).await?,
+            Loaded::Filter(_) => {}
         }
     }
     match arguments.json {
@@ -238,6 +239,7 @@ fn described(loaded: &Loaded) -> (&'static str, serde_json::Value) {
             adapters::description::to_json(&adapter.description),
         ),
         Loaded::Tool(tool) => ("tool", tools::description::to_json(&tool.description)),
+        Loaded::Filter(filter) => ("filter", filters::description::to_json(&filter.description)),
     }
 }
 

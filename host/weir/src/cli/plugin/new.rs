@@ -20,10 +20,11 @@ static SDK: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/sdk.rs"));
 const CARGO_LOCK: &str = include_str!("../../../../../Cargo.lock");
 
 /// The contract's files, in the order in which they refer to one another.
-const CONTRACT: [&str; 4] = [
+const CONTRACT: [&str; 5] = [
     include_str!("../../../../../wit/chat.wit"),
     include_str!("../../../../../wit/adapter.wit"),
     include_str!("../../../../../wit/tool.wit"),
+    include_str!("../../../../../wit/filter.wit"),
     include_str!("../../../../../wit/worlds.wit"),
 ];
 

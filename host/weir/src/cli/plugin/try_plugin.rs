@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 
 use super::given::{self, Told};
 use super::live::Live;
@@ -102,6 +102,7 @@ async fn run_once(config: &Config, arguments: &Arguments) -> anyhow::Result<()> 
             let context = arguments.told.context();
             try_tool::run(&tool, &text, &context, recordings, &mut out).await?
         }
+        Loaded::Filter(_) => bail!("{} is a filter", file.display()),
         Loaded::Adapter(adapter) => {
             let tried = given::read_request(&given::read_given(&arguments.request)?)?;
             ensure!(

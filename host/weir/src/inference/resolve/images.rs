@@ -36,6 +36,7 @@ pub fn resolve_images(
     let images = request.count;
     Ok(Resolved {
         allowed: narrow(model, wanted)?,
+        is_ordered: false,
         model: model.clone(),
         task: Task::Image(request),
         output_limit: model.max_output_tokens.saturating_mul(images),
@@ -88,6 +89,7 @@ pub(super) fn of_chat(
     let size = RequestSize::of_images(&request);
     Ok(Resolved {
         allowed: narrow(model, wanted)?,
+        is_ordered: false,
         model: model.clone(),
         task: Task::Image(request),
         output_limit: model.max_output_tokens,

@@ -2,7 +2,8 @@
 //!
 //! 1. Those that the client allows: all, or those that its header `x-weir-provider` names
 //!    ([`resolve`](super::resolve)).
-//! 2. By weight, or else in the order of the catalog ([`order`]).
+//! 2. By weight, or else in the order of the catalog ([`order`]); or those that a [filter](super::filters) has chosen, in
+//!    its order, and nothing of what follows but the last.
 //! 3. A conversation goes on where it is: with the provider whose signed or sealed reasoning it carries, else with who
 //!    answered it last, where its prompt is in a cache. The client says what is one conversation, by its session, a
 //!    `prompt_cache_key` or `metadata.user_id`; that counts within one account and model.
@@ -74,6 +75,7 @@ impl Routing {
         let Resolved {
             model,
             allowed,
+            is_ordered,
             task,
             ..
         } = resolved;
@@ -83,6 +85,10 @@ impl Routing {
             affinity: None,
         };
         if allowed.len() < 2 {
+            return route;
+        }
+        if *is_ordered {
+            self.put_open_last(&mut route);
             return route;
         }
         let candidates = &model.candidates;
@@ -110,14 +116,18 @@ impl Routing {
         {
             route.prefer(|candidate| candidate.upstream.name == maker);
         }
-        route.order.sort_by_cached_key(|index| {
-            match self.breakers.standing(&candidates[*index].key) {
+        self.put_open_last(&mut route);
+        route
+    }
+
+    fn put_open_last(&self, Route { model, order, .. }: &mut Route) {
+        order.sort_by_cached_key(|index| {
+            match self.breakers.standing(&model.candidates[*index].key) {
                 // For how long does not matter here: those of one kind stay as they stand.
                 Standing::Open(_) => Standing::Open(Duration::ZERO),
                 standing => standing,
             }
         });
-        route
     }
 
     /// Notes who answered, for the conversation's next turn.

@@ -21,7 +21,7 @@ use crate::plugins::canary::compare::{compare, is_enough, worst};
 use crate::plugins::canary::samples::Sampler;
 use crate::plugins::canary::{CanaryShare, Finding, span};
 use crate::plugins::store::{self, CanaryRow, Change, Wanted};
-use crate::plugins::{Component, OperationError, Plugin, ToolComponent};
+use crate::plugins::{Component, FilterComponent, OperationError, Plugin, ToolComponent};
 
 /// A component that was chosen for a request.
 pub struct Chosen<T> {
@@ -72,6 +72,18 @@ impl Plugins {
         };
         Some(Chosen {
             component: tool.clone(),
+            sampler,
+        })
+    }
+
+    /// The filter that serves an account; `None` as of [`Self::filter`].
+    pub fn filter_for(&self, slot: &str, account: &AccountId) -> Option<Chosen<FilterComponent>> {
+        let serving = self.serving();
+        let (Plugin::Filter(filter), sampler) = serving.get(slot)?.choose(account)? else {
+            return None;
+        };
+        Some(Chosen {
+            component: filter.clone(),
             sampler,
         })
     }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use weir_sandbox::adapter::{Adapter, ProviderWorld};
 use weir_sandbox::code_cache::CodeCache;
 use weir_sandbox::compiler::Compiler;
+use weir_sandbox::filter::{Filter, FilterWorld};
 use weir_sandbox::loading::{self, Arrived, Code};
 use weir_sandbox::tool::{Tool, ToolWorld};
 use weir_sandbox::{Digest, Engine, GuestLimits, LoadError, Sandbox};
 
-use crate::plugins::component::{Component, Plugin, ToolComponent};
+use crate::plugins::component::{Component, FilterComponent, Plugin, ToolComponent};
 use crate::plugins::counters::Counters;
 
 /// What loads components. Cheap to clone.
@@ -17,6 +18,7 @@ use crate::plugins::counters::Counters;
 pub struct Loader {
     adapters: Sandbox<ProviderWorld>,
     tools: Sandbox<ToolWorld>,
+    filters: Sandbox<FilterWorld>,
     pub(super) cache: Option<Arc<CodeCache>>,
     pub(super) compiler: Compiler,
     limits: GuestLimits,
@@ -28,6 +30,8 @@ pub enum Loaded {
     Adapter(Adapter),
     /// A tool.
     Tool(Tool),
+    /// A filter.
+    Filter(Filter),
 }
 
 impl Loader {
@@ -41,6 +45,7 @@ impl Loader {
         Ok(Self {
             adapters: Sandbox::new(engine)?,
             tools: Sandbox::new(engine)?,
+            filters: Sandbox::new(engine)?,
             cache,
             compiler,
             limits,
@@ -73,13 +78,18 @@ impl Loader {
         self.finish(name, code).await
     }
 
-    /// What it exports says what it is; what is neither is told what an adapter would have to be.
+    /// What it exports says what it is; what is none of them is told what an adapter would have to be.
     async fn finish(&self, name: &str, code: Code) -> Result<Loaded, LoadError> {
         let engine = self.engine();
-        if code.is_of::<ToolWorld>(engine) && !code.is_of::<ProviderWorld>(engine) {
+        let is_adapter = code.is_of::<ProviderWorld>(engine);
+        if code.is_of::<ToolWorld>(engine) && !is_adapter {
             let limits = self.limits.for_tools();
             let tool = loading::finish(&self.tools, &limits, name, code).await?;
             return Ok(Loaded::Tool(tool));
+        }
+        if code.is_of::<FilterWorld>(engine) && !is_adapter {
+            let filter = loading::finish(&self.filters, &self.limits, name, code).await?;
+            return Ok(Loaded::Filter(filter));
         }
         let adapter = loading::finish(&self.adapters, &self.limits, name, code).await?;
         Ok(Loaded::Adapter(adapter))
@@ -91,6 +101,7 @@ impl Loaded {
         match self {
             Self::Adapter(adapter) => adapter.name(),
             Self::Tool(tool) => tool.name(),
+            Self::Filter(filter) => filter.name(),
         }
     }
 
@@ -98,6 +109,7 @@ impl Loaded {
         match self {
             Self::Adapter(adapter) => adapter.digest(),
             Self::Tool(tool) => tool.digest(),
+            Self::Filter(filter) => filter.digest(),
         }
     }
 
@@ -106,6 +118,9 @@ impl Loaded {
         match self {
             Self::Adapter(adapter) => Plugin::Adapter(Arc::new(Component::new(adapter, counters))),
             Self::Tool(tool) => Plugin::Tool(Arc::new(ToolComponent::new(tool, counters))),
+            Self::Filter(filter) => {
+                Plugin::Filter(Arc::new(FilterComponent::new(filter, counters)))
+            }
         }
     }
 }

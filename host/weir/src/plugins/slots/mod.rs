@@ -55,9 +55,9 @@ use super::bundled::Bundled;
 use super::counters::Counters;
 use super::store::Wanted;
 use super::trust::{Trust, check_description};
-use super::{Component, Kind, OperationError, Plugin, ToolComponent};
+use super::{Component, FilterComponent, Kind, OperationError, Plugin, ToolComponent};
 
-/// The adapters and tools of a running gateway, by slot. Cheap to clone.
+/// The adapters, tools and filters of a running gateway, by slot. Cheap to clone.
 #[derive(Clone)]
 pub struct Plugins(Arc<Inner>);
 
@@ -198,27 +198,36 @@ impl Plugins {
         })))
     }
 
-    /// The adapter that a slot serves with, but for a canary's accounts; `None` where it refuses, is for tools, or there is no such slot.
+    /// The adapter that a slot serves with, but for a canary's accounts; `None` where it refuses, is for something else, or
+    /// there is no such slot.
     pub fn adapter(&self, slot: &str) -> Option<Arc<Component>> {
         match self.serving_in(slot)? {
             Plugin::Adapter(adapter) => Some(adapter),
-            Plugin::Tool(_) => None,
+            Plugin::Tool(_) | Plugin::Filter(_) => None,
         }
     }
 
-    /// The tool that a slot serves with, but for a canary's accounts; `None` where it refuses, is for adapters, or there is no such slot.
+    /// The tool that a slot serves with, but for a canary's accounts; `None` as of [`Self::adapter`].
     pub fn tool(&self, slot: &str) -> Option<Arc<ToolComponent>> {
         match self.serving_in(slot)? {
             Plugin::Tool(tool) => Some(tool),
-            Plugin::Adapter(_) => None,
+            Plugin::Adapter(_) | Plugin::Filter(_) => None,
         }
     }
 
-    /// Whether there is such a slot, and it is not for tools, whatever serves in it.
-    pub fn has_adapter_slot(&self, slot: &str) -> bool {
+    /// The filter that a slot serves with, but for a canary's accounts; `None` as of [`Self::adapter`].
+    pub fn filter(&self, slot: &str) -> Option<Arc<FilterComponent>> {
+        match self.serving_in(slot)? {
+            Plugin::Filter(filter) => Some(filter),
+            Plugin::Adapter(_) | Plugin::Tool(_) => None,
+        }
+    }
+
+    /// Whether there is such a slot, and nothing of another kind serves in it.
+    pub fn has_slot_of(&self, kind: Kind, slot: &str) -> bool {
         let serving = self.serving();
-        let in_slot = serving.get(slot);
-        in_slot.is_some_and(|in_slot| !matches!(in_slot.active(), Some(Plugin::Tool(_))))
+        let in_slot = serving.get(slot).map(InSlot::active);
+        in_slot.is_some_and(|plugin| plugin.is_none_or(|plugin| plugin.kind() == kind))
     }
 
     /// What a slot serves with, but for a canary's accounts; `None` where it refuses, or there is no such slot.

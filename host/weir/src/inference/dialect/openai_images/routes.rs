@@ -9,6 +9,7 @@ use crate::context::RequestContext;
 use crate::error::ApiError;
 use crate::identity::Caller;
 use crate::inference::idempotency::IdempotencyHeader;
+use crate::inference::{self, Customer};
 use crate::request::{FormOrJsonBody, JsonBody};
 
 /// `POST /v1/images/generations`: makes images of a prompt.
@@ -23,7 +24,8 @@ pub async fn create_image(
     let turn = app.admission.enter(&payer.account, plan).await?;
     let call = read(&body.bytes, Made::Generation)?;
     let key = key.with_body(&body.bytes);
-    crate::inference::images(&app, (turn, body.room), payer, context, call, key).await
+    let customer = Customer { payer, plan };
+    inference::images(&app, (turn, body.room), customer, context, call, key).await
 }
 
 /// `POST /v1/images/edits`: makes images of others, which come in a form or, as JSON, by URL.
@@ -46,5 +48,6 @@ pub async fn create_image_edit(
             (call, key.with_form(&body.bytes, boundary))
         }
     };
-    crate::inference::images(&app, (turn, body.room), payer, context, call, key).await
+    let customer = Customer { payer, plan };
+    inference::images(&app, (turn, body.room), customer, context, call, key).await
 }

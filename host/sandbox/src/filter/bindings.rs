@@ -1,0 +1,22 @@
+//! Bindings for the `request-filter` world of `weir:plugin@0.2.1`. Generated names stop here.
+
+#[expect(
+    missing_docs,
+    reason = "generated from wit/, where the documentation is"
+)]
+mod generated {
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        world: "request-filter",
+        imports: { default: async | trappable },
+        exports: { default: async },
+        additional_derives: [PartialEq],
+        with: {
+            "weir:plugin/chat": crate::adapter::bindings::chat,
+            "weir:plugin/log": crate::adapter::bindings::log,
+        },
+    });
+}
+
+pub use generated::exports::weir::plugin::filter;
+pub use generated::{RequestFilter, RequestFilterPre};

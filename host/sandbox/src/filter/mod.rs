@@ -1,0 +1,205 @@
+//! Filters: what looks at a request before it is routed, and at its answer before the client has it.
+//!
+//! A filter does no I/O, like an adapter. Each request has a guest of its own, which lives on as [`Watching`] where the
+//! filter wants to see the answer, and is dropped at once where it does not. What a filter says of itself, and how that is
+//! checked, is in [`description`].
+
+pub mod bindings;
+pub mod description;
+
+use std::sync::Arc;
+
+use wasmtime::Store;
+use wasmtime::component::{HasSelf, InstancePre, Linker, ResourceAny};
+
+use self::bindings::filter::{
+    Annotation, Description, Refusal, Request, Screened, Setting, Task, Upstream,
+};
+use self::bindings::{RequestFilter, RequestFilterPre};
+use crate::adapter::bindings::chat::Event;
+use crate::adapter::bindings::log;
+use crate::adapter::stock_chat;
+use crate::configuration::{self, ConfigureError};
+use crate::digest::Digest;
+use crate::guest::{Guest, GuestError};
+use crate::load_error::LoadError;
+use crate::world::{Instance, Program, World};
+
+/// The world `request-filter`.
+#[derive(Debug)]
+pub enum FilterWorld {}
+
+impl World for FilterWorld {
+    type Host = ();
+    type Prepared = RequestFilterPre<Guest<()>>;
+    type Exports = RequestFilter;
+    type Plugin = Filter;
+
+    const NAME: &'static str = "weir:plugin/request-filter@0.2";
+    const EXPORT: &'static str = "weir:plugin/filter";
+    const IMPORTS: &'static [&'static str] = &["weir:plugin/chat@0.2.", "weir:plugin/log@0.2."];
+
+    fn link(linker: &mut Linker<Guest<()>>) -> wasmtime::Result<()> {
+        log::add_to_linker::<_, HasSelf<_>>(linker, |guest| guest)
+    }
+
+    fn prepare(component: InstancePre<Guest<()>>) -> wasmtime::Result<Self::Prepared> {
+        RequestFilterPre::new(component)
+    }
+
+    async fn instantiate(
+        component: &Self::Prepared,
+        store: &mut Store<Guest<()>>,
+    ) -> wasmtime::Result<RequestFilter> {
+        component.instantiate_async(store).await
+    }
+
+    async fn admit(program: Program<Self>) -> Result<Filter, LoadError> {
+        let mut instance = program.start(()).await.map_err(LoadError::Describe)?;
+        let described = instance
+            .call(async |exports, store| exports.weir_plugin_filter().call_describe(store).await)
+            .await
+            .map_err(LoadError::Describe)?;
+        description::check(&described).map_err(LoadError::Description)?;
+        let filter = Filter {
+            description: described,
+            program,
+        };
+        filter.test_itself().await.map_err(LoadError::SelfTest)?;
+        Ok(filter)
+    }
+}
+
+/// A component that has passed every load step and can look at requests.
+pub struct Filter {
+    /// What it says of itself.
+    pub description: Description,
+    program: Program<FilterWorld>,
+}
+
+/// What a filter makes of a request.
+pub struct Verdict {
+    /// What is asked instead, if anything else is.
+    pub change: Option<Task>,
+    /// The upstreams that may serve it, by index, as the guest gave them.
+    pub upstreams: Vec<u32>,
+    /// As the guest gave them.
+    pub annotations: Vec<Annotation>,
+    /// Watches the answer, if it wants to.
+    pub watching: Option<Watching>,
+}
+
+impl Filter {
+    /// What it was loaded as, e.g. the slot `redact-pii`.
+    pub fn name(&self) -> &Arc<str> {
+        self.program.name()
+    }
+
+    /// Which code it is.
+    pub fn digest(&self) -> Digest {
+        self.program.digest()
+    }
+
+    /// The version of the contract that it was built for, e.g. `0.2.1`.
+    pub fn contract(&self) -> &str {
+        self.program.contract()
+    }
+
+    /// Has it read an operator's options, once; what it returns goes with each request.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigureError::Refused`] names the option that it does not know or take.
+    pub async fn configure(&self, options: &[Setting]) -> Result<Vec<u8>, ConfigureError> {
+        configuration::check_names(&self.description.options, options)?;
+        let mut instance = self.program.start(()).await?;
+        let configured = instance
+            .call(async |exports, store| {
+                let exports = exports.weir_plugin_filter();
+                exports.call_configure(store, options).await
+            })
+            .await?;
+        configuration::check_made(configured.map_err(|refused| (refused.name, refused.why)))
+    }
+
+    /// Has it look at a request of so many bytes, more or less, in a fresh instance. The configuration is what
+    /// [`Filter::configure`] returned.
+    ///
+    /// # Errors
+    ///
+    /// Why the guest was given up. That it refuses the request is a result.
+    pub async fn screen(
+        &self,
+        request: &Request,
+        request_bytes: usize,
+        configuration: &[u8],
+    ) -> Result<Result<Verdict, Refusal>, GuestError> {
+        let mut instance = self.program.start(()).await?;
+        let verdict = instance
+            .call_with(request_bytes, async |exports, store| {
+                let filter = exports.weir_plugin_filter();
+                filter.call_screen(store, request, configuration).await
+            })
+            .await?;
+        Ok(verdict.map(|verdict| Verdict {
+            change: verdict.change,
+            upstreams: verdict.upstreams,
+            annotations: verdict.annotations,
+            watching: verdict.answer.map(|handle| Watching { instance, handle }),
+        }))
+    }
+
+    /// Looks at a stock request: a component that cannot do this would fail every one.
+    async fn test_itself(&self) -> Result<(), String> {
+        let configuration = match self.configure(&[]).await {
+            Ok(configuration) => configuration,
+            // It needs settings, which only its operator has.
+            Err(ConfigureError::Refused { .. }) => return Ok(()),
+            Err(error) => return Err(error.to_string()),
+        };
+        let screened = self.screen(&stock_request(), 0, &configuration).await;
+        screened.map(drop).map_err(|error| error.to_string())
+    }
+}
+
+/// A filter's guest that watches an answer.
+pub struct Watching {
+    instance: Instance<FilterWorld>,
+    handle: ResourceAny,
+}
+
+impl Watching {
+    /// Shows it the next events, which have so many bytes, more or less.
+    pub async fn events(&mut self, events: &[Event], bytes: usize) -> Result<Screened, GuestError> {
+        let handle = self.handle;
+        let screened = self.instance.call_with(bytes, async |exports, store| {
+            let answer = exports.weir_plugin_filter().answer();
+            answer.call_events(store, handle, events).await
+        });
+        screened.await
+    }
+
+    /// Tells it that the answer begins anew.
+    pub async fn restart(&mut self) -> Result<(), GuestError> {
+        let handle = self.handle;
+        let restarted = self.instance.call(async |exports, store| {
+            let answer = exports.weir_plugin_filter().answer();
+            answer.call_restart(store, handle).await
+        });
+        restarted.await
+    }
+}
+
+fn stock_request() -> Request {
+    Request {
+        task: Task::Chat(stock_chat()),
+        attachments: Vec::new(),
+        dialect: "self-test".into(),
+        plan: "self-test".into(),
+        input_tokens: 1,
+        upstreams: vec![Upstream {
+            provider: "self-test".into(),
+            model: "self-test".into(),
+        }],
+    }
+}

@@ -1,0 +1,128 @@
+//! Which requests go through which filters: `[[filters]]`, in this order.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer};
+use weir_ledger::Plan;
+use weir_sandbox::ConfigureError;
+use weir_sandbox::adapter::bindings::adapter::Setting;
+
+use super::Problem;
+use super::config::ModelConfig;
+use crate::plugins::{FilterComponent, Plugins};
+
+/// A filter that requests go through: `[[filters]]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FilterConfig {
+    /// Its slot, e.g. `redact-pii`.
+    pub slot: String,
+    /// The models whose requests go through it, by their ids. Default: all.
+    #[serde(default)]
+    pub models: Vec<String>,
+    /// The plans whose accounts' requests do: `free`, `guru`, `pro`. Default: all.
+    #[serde(default)]
+    pub plans: Vec<Plan>,
+    /// What becomes of a request whose filter fails, or is not there: `refuse` (default), or `allow`, which lets it go on
+    /// without.
+    #[serde(default)]
+    pub on_failure: OnFailure,
+    /// Settings that the filter understands.
+    #[serde(default, deserialize_with = "settings")]
+    pub options: Vec<Setting>,
+}
+
+/// What becomes of a request whose filter fails.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnFailure {
+    /// It is refused.
+    #[default]
+    Refuse,
+    /// It goes on without the filter.
+    Allow,
+}
+
+fn settings<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Setting>, D::Error> {
+    BTreeMap::deserialize(deserializer).map(Vec::from_iter)
+}
+
+impl FilterConfig {
+    /// Whether requests of accounts of a plan to a model go through it.
+    pub fn is_for(&self, model: &str, plan: Plan) -> bool {
+        let any_model = self.models.is_empty() || self.models.iter().any(|id| id == model);
+        any_model && (self.plans.is_empty() || self.plans.contains(&plan))
+    }
+}
+
+/// What filters name that there is not.
+pub(super) fn problems(
+    filters: &[FilterConfig],
+    models: &BTreeMap<String, ModelConfig>,
+) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (at, filter) in filters.iter().enumerate() {
+        for (index, model) in filter.models.iter().enumerate() {
+            if !models.contains_key(model) {
+                problems.push(Problem {
+                    setting: format!("filters[{at}].models[{index}]"),
+                    what: format!("there is no model {model:?}"),
+                });
+            }
+        }
+    }
+    problems
+}
+
+/// What a component refuses of the options of those filters that are its slot's.
+pub(super) async fn option_problems(
+    filters: &[FilterConfig],
+    slot: &str,
+    component: &FilterComponent,
+) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let of_slot = filters.iter().enumerate();
+    for (at, filter) in of_slot.filter(|(_, filter)| filter.slot == slot) {
+        let (setting, what) = match component.configuration(&filter.options).await {
+            Ok(_) => continue,
+            Err(ConfigureError::Refused { name, why }) => (format!(".options.{name}"), why),
+            Err(error) => (".options".to_owned(), format!("cannot be read: {error}")),
+        };
+        problems.push(Problem {
+            setting: format!("filters[{at}]{setting}"),
+            what,
+        });
+    }
+    problems
+}
+
+/// What serving filters refuse of their options. Where operators see to a slot, or nothing is in it, it is for the log
+/// alone: a gateway that does not start is one in which nobody can activate another. Requests are refused meanwhile.
+pub async fn check_filters(filters: &[FilterConfig], plugins: &Plugins) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (at, FilterConfig { slot, .. }) in filters.iter().enumerate() {
+        if filters[..at].iter().any(|before| before.slot == *slot) {
+            continue;
+        }
+        let Some(component) = plugins.filter(slot) else {
+            tracing::error!(
+                slot,
+                "there is no filter in the slot, and requests that need it are refused: weir plugin install FILE \
+                 --slot {slot} --activate"
+            );
+            continue;
+        };
+        let found = option_problems(filters, slot, &component).await;
+        if !plugins.is_operated(slot) {
+            problems.extend(found);
+            continue;
+        }
+        for Problem { setting, what } in found {
+            tracing::error!(
+                setting,
+                "what serves does not fit the configuration: {what}"
+            );
+        }
+    }
+    problems
+}

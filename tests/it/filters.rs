@@ -572,29 +572,3 @@ async fn requests_for_images_are_filtered_too() {
     assert_eq!(image(&as_is), image(&changed), "the demo draws its prompt");
     assert_eq!(upstream.count(), 0);
 }
-
-#[tokio::test]
-async fn a_filter_can_have_a_canary() {
-    let upstream = Upstream::start().await;
-    upstream.always(Reply::chat("x"));
-    let gateway = gateway(&upstream).await;
-    let admin = gateway.admin("operator").await;
-    let other = guests::with_custom_section(guests::meddling(), 10);
-    let installed = admin.put_component("/admin/plugins/meddling", &other).await;
-    let digest = installed.json()["digest"].clone();
-    let begun = json!({ "digest": digest, "share": 0.5 });
-    let begun = admin.post("/admin/plugins/meddling/activate", &begun).await;
-    assert_eq!(begun.status, 200, "{}", begun.text());
-    // So many accounts are on both sides, but for once in a million times.
-    for number in 0..20 {
-        let user = gateway.web(&format!("user-{number}"));
-        let request = chat("scripted", "meddle answer-pass");
-        assert_eq!(user.post("/chat", &request).await.content(), "x");
-    }
-    let slot = admin.get("/admin/plugins/meddling").await.json();
-    let plugins = slot["plugins"].as_array().expect("a list");
-    let requests = plugins.iter().map(|plugin| plugin["requests"].as_i64());
-    let requests: Vec<_> = requests.map(|count| count.expect("a count")).collect();
-    assert_eq!(requests.iter().sum::<i64>(), 20, "{slot}");
-    assert!(requests.iter().all(|count| *count > 0), "{slot}");
-}

@@ -628,6 +628,28 @@ async fn a_tools_canary_serves_its_accounts_alone() {
     assert_eq!(*requests, in_it, "{slot:#}");
 }
 
+#[tokio::test]
+async fn a_filters_canary_screens_its_accounts_alone() {
+    let gateway = greeter(&guests::answering("aa"))
+        .plugin("meddling", guests::meddling())
+        .tables("[[filters]]\nslot = \"meddling\"")
+        .start()
+        .await;
+    let admin = gateway.admin("olivia").await;
+    let canary = guests::with_custom_section(guests::meddling(), 1);
+    let slot = "/admin/plugins/meddling";
+    let answer = admin.put_component(slot, &canary).await;
+    assert_eq!(answer.status, 201, "{}", answer.text());
+    let body = json!({ "digest": Digest::of(&canary).to_string(), "share": 0.5 });
+    let answer = admin.post(&format!("{slot}/activate"), &body).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    greetings(&clients(&gateway, 20)).await;
+    let compared = admin.get(slot).await.json()["canary"]["comparison"].clone();
+    let requests = |side: &str| compared[2][side]["requests"].as_u64().expect("a number");
+    assert_eq!(requests("active") + requests("canary"), 20, "{compared}");
+    assert!((2..=18).contains(&requests("canary")), "{compared}");
+}
+
 fn call(account: &AccountId) -> weir::tools::Call {
     weir::tools::Call {
         tool: "teller".into(),

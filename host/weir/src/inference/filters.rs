@@ -32,6 +32,7 @@ use crate::catalog::filters::{FilterConfig, OnFailure};
 use crate::catalog::{Catalog, Model};
 use crate::context::RequestContext;
 use crate::error::ApiError;
+use crate::plugins::canary::samples::Sampler;
 use crate::plugins::counters::Ended;
 use crate::plugins::oversight::{Noted, Oversight};
 use crate::plugins::slots::Chosen;
@@ -237,13 +238,13 @@ impl<'a> Screening<'a> {
             };
             let mut watch = Watch::new(self.app, chosen, self.asker.account);
             let begun = Instant::now();
-            let component = watch.component().clone();
-            let screened = component
+            let screened = watch
+                .component
                 .screen(&request, self.text_bytes, &configuration)
                 .await;
             watch.took += begun.elapsed();
             let judged = match screened {
-                Ok(Ok(verdict)) => self.take(&mut request, &component, verdict),
+                Ok(Ok(verdict)) => self.take(&mut request, &watch.component, verdict),
                 Ok(Err(refusal)) => return Err(refused(slot, refusal)),
                 Err(error) => Err(error.into()),
             };
@@ -278,13 +279,13 @@ impl<'a> Screening<'a> {
         Ok((request.task, passed))
     }
 
-    /// What serves in a filter's slot, and what it made of its options.
+    /// What serves the account in a filter's slot, and what it made of its options.
     async fn ready(
         &self,
         filter: &FilterConfig,
     ) -> Result<(Chosen<FilterComponent>, Arc<[u8]>), Unready> {
-        let account = self.asker.account;
-        let chosen = self.app.plugins.filter_for(&filter.slot, account);
+        let plugins = &self.app.plugins;
+        let chosen = plugins.filter_for(&filter.slot, self.asker.account);
         let chosen = chosen.ok_or(Unready::Empty)?;
         let configuration = chosen.component.configuration(&filter.options).await;
         match configuration {
@@ -417,7 +418,8 @@ fn unavailable() -> ApiError {
 
 /// What a filter has cost a request, and how it fared: counted when the request lets go of it.
 struct Watch {
-    chosen: Chosen<FilterComponent>,
+    component: Arc<FilterComponent>,
+    sampler: Option<Sampler>,
     oversight: Oversight,
     account: AccountId,
     took: Duration,
@@ -427,16 +429,13 @@ struct Watch {
 impl Watch {
     fn new(app: &App, chosen: Chosen<FilterComponent>, account: &AccountId) -> Self {
         Self {
-            chosen,
+            component: chosen.component,
+            sampler: chosen.sampler,
             oversight: app.oversight.clone(),
             account: account.clone(),
             took: Duration::ZERO,
             ended: Ended::Well,
         }
-    }
-
-    fn component(&self) -> &Arc<FilterComponent> {
-        &self.chosen.component
     }
 
     /// Notes that it has failed on a request with so large a body.
@@ -446,7 +445,7 @@ impl Watch {
         let error = match fault {
             FilterFault::Guest(GuestError::NoRoom) => ExchangeError::Guest(GuestError::NoRoom),
             _ if is_of_size => ExchangeError::TooLargeToFilter,
-            _ => ExchangeError::Filter(self.component().name().clone()),
+            _ => ExchangeError::Filter(self.component.name().clone()),
         };
         // No client may take a filter from all others by the size of what it sends.
         self.ended = match fault {
@@ -457,7 +456,7 @@ impl Watch {
         };
         // What gave a guest up is in the log already, with its last words.
         if !matches!(fault, FilterFault::Guest(_)) {
-            let slot = self.component().name();
+            let slot = self.component.name();
             tracing::warn!(slot = &**slot, error = %fault, "a filter failed");
         }
         error
@@ -466,12 +465,12 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let plugin = Plugin::Filter(self.component().clone());
+        let plugin = Plugin::Filter(self.component.clone());
         let noted = Noted {
             ended: self.ended,
             took: self.took,
             first_token: None,
-            sampler: self.chosen.sampler.as_ref(),
+            sampler: self.sampler.as_ref(),
         };
         self.oversight.note(&plugin, &self.account, noted);
     }

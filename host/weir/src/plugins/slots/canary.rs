@@ -76,7 +76,7 @@ impl Plugins {
         })
     }
 
-    /// The filter that looks at an account's requests; `None` as of [`Self::filter`].
+    /// The filter that serves an account; `None` as of [`Self::filter`].
     pub fn filter_for(&self, slot: &str, account: &AccountId) -> Option<Chosen<FilterComponent>> {
         let serving = self.serving();
         let (Plugin::Filter(filter), sampler) = serving.get(slot)?.choose(account)? else {

@@ -207,7 +207,7 @@ impl Plugins {
         }
     }
 
-    /// The tool that a slot serves with, likewise.
+    /// The tool that a slot serves with, but for a canary's accounts; `None` as of [`Self::adapter`].
     pub fn tool(&self, slot: &str) -> Option<Arc<ToolComponent>> {
         match self.serving_in(slot)? {
             Plugin::Tool(tool) => Some(tool),
@@ -215,7 +215,7 @@ impl Plugins {
         }
     }
 
-    /// The filter that a slot serves with, likewise.
+    /// The filter that a slot serves with, but for a canary's accounts; `None` as of [`Self::adapter`].
     pub fn filter(&self, slot: &str) -> Option<Arc<FilterComponent>> {
         match self.serving_in(slot)? {
             Plugin::Filter(filter) => Some(filter),
@@ -226,8 +226,8 @@ impl Plugins {
     /// Whether there is such a slot, and nothing of another kind serves in it.
     pub fn has_slot_of(&self, kind: Kind, slot: &str) -> bool {
         let serving = self.serving();
-        let plugin = serving.get(slot).map(InSlot::active);
-        plugin.is_some_and(|active| active.is_none_or(|active| active.kind() == kind))
+        let in_slot = serving.get(slot).map(InSlot::active);
+        in_slot.is_some_and(|plugin| plugin.is_none_or(|plugin| plugin.kind() == kind))
     }
 
     /// What a slot serves with, but for a canary's accounts; `None` where it refuses, or there is no such slot.

@@ -26,6 +26,7 @@ mod errors;
 mod exfiltration;
 mod fairness;
 mod faults;
+mod filter_samples;
 mod filters;
 mod hang_up;
 mod health;

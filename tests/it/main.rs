@@ -44,6 +44,7 @@ mod payments;
 mod plugin_check;
 mod plugin_new;
 mod plugin_record;
+mod plugin_registry;
 mod plugin_trust;
 mod plugin_try;
 mod plugins;

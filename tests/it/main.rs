@@ -48,6 +48,7 @@ mod plugin_canary;
 mod plugin_check;
 mod plugin_new;
 mod plugin_record;
+mod plugin_registry;
 mod plugin_trust;
 mod plugin_try;
 mod plugins;

@@ -204,7 +204,7 @@ impl Postgres {
             .output()
             .expect("initdb runs");
         assert!(made.status.success(), "initdb: {made:?}");
-        let server = Server::start(folder, |port| {
+        let server = Server::start(folder, |_, port| {
             let mut command = as_unprivileged(&binaries.join("postgres"));
             command.arg("-D").arg(&data);
             let fsync = if durability == Durability::Fast {
@@ -295,7 +295,7 @@ impl Redis {
     pub fn start() -> Self {
         let folder = Folder::new();
         let path = folder.0.clone();
-        let server = Server::start(folder, |port| {
+        let server = Server::start(folder, |_, port| {
             let mut command = Command::new("redis-server");
             command
                 .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
@@ -380,10 +380,10 @@ fn ask(port: u16, text: &str, lines: usize) -> std::io::Result<String> {
 }
 
 /// A folder for a server; the keeper removes it.
-struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::Builder::new()
             .prefix("weir-store-")
             .tempdir()
@@ -397,7 +397,11 @@ impl Folder {
         Self(folder)
     }
 
-    fn write(&self, name: &str, text: &str) -> PathBuf {
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.0.join(name);
         fs::write(&path, text).expect("the folder can be written");
         path
@@ -409,8 +413,8 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }
 
-/// PostgreSQL refuses to run as root.
-fn as_unprivileged(program: &Path) -> Command {
+/// PostgreSQL refuses to run as root; no other server needs to.
+pub(crate) fn as_unprivileged(program: &Path) -> Command {
     if !is_root() {
         return Command::new(program);
     }
@@ -434,7 +438,7 @@ fn postgres_binaries() -> PathBuf {
         .expect("PostgreSQL is installed; tests/run does it")
 }
 
-struct Server {
+pub(crate) struct Server {
     port: u16,
     folder: PathBuf,
     keeper: Mutex<Keeper>,
@@ -479,12 +483,12 @@ impl Status {
 }
 
 impl Server {
-    fn start(folder: Folder, command: impl FnOnce(u16) -> Command) -> Self {
+    pub(crate) fn start(folder: Folder, command: impl FnOnce(&Folder, u16) -> Command) -> Self {
         let port = TcpListener::bind("127.0.0.1:0")
             .and_then(|listener| listener.local_addr())
             .expect("the loopback interface has a free port")
             .port();
-        let server = command(port);
+        let server = command(&folder, port);
         let mut child = Command::new("sh")
             .args(["-c", KEEPER, "sh"])
             .arg(&folder.0)
@@ -527,7 +531,11 @@ impl Server {
         keeper.server = Process { id, began };
     }
 
-    fn wait_until(&self, ready: impl Fn(u16) -> bool) {
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn wait_until(&self, ready: impl Fn(u16) -> bool) {
         let until = Instant::now() + PATIENCE;
         while !ready(self.port) {
             let has_ended = self.family().is_empty();

@@ -8,6 +8,7 @@ use anyhow::{bail, ensure};
 use jiff::SignedDuration;
 
 use super::given::{read_component, slot_name};
+use super::registry;
 use super::signing;
 use super::upload::upload;
 use crate::cli::connection::{Connection, GatewayAnswer, Remote};
@@ -18,6 +19,7 @@ use crate::plugins::canary::{CanaryShare, Measure};
 use crate::plugins::items::{
     CanaryItem, EventList, InstalledItem, PluginItem, SideItem, SlotItem, SlotList,
 };
+use crate::plugins::signature::Signature;
 
 /// Digits of a digest that are shown to people; as many name it, and fewer where they do not fit another.
 const SHOWN_DIGITS: usize = 12;
@@ -37,8 +39,8 @@ pub(in crate::cli) struct Gateway {
 
 #[derive(clap::Args)]
 pub(in crate::cli) struct Install {
-    /// The component: a .wasm file.
-    #[arg(value_name = "FILE")]
+    /// The component: a .wasm file, or oci://REGISTRY/NAME with :TAG, @sha256:DIGEST or both.
+    #[arg(value_name = "FILE|oci://…")]
     component: PathBuf,
     /// The slot, which providers' `adapter` names, or agents' `tools`; a new one is made.
     #[arg(long, value_parser = slot_name)]
@@ -46,13 +48,36 @@ pub(in crate::cli) struct Install {
     /// Have the slot serve with it, too.
     #[arg(long)]
     activate: bool,
-    /// The component's signature. Default: FILE.sig, if it is there.
+    /// The component's signature. Default: FILE.sig, if it is there; of a registry's, the one that it was pushed with.
     #[arg(long, value_name = "FILE")]
     signature: Option<PathBuf>,
+    /// Speak to the registry without TLS, as to one on this machine.
+    #[arg(long)]
+    plain_http: bool,
     #[command(flatten)]
     allowed: Allowed,
     #[command(flatten)]
     gateway: Gateway,
+}
+
+impl Install {
+    /// The component and its signature, from where they lie.
+    async fn read(&self) -> anyhow::Result<(Vec<u8>, Option<Signature>)> {
+        let (component, named) = (&self.component, self.signature.as_deref());
+        match registry::pull(component, self.plain_http).await? {
+            None => Ok((
+                read_component(component)?,
+                signing::beside(component, named)?,
+            )),
+            Some(pulled) => Ok((
+                pulled.component,
+                match named {
+                    Some(_) => signing::beside(component, named)?,
+                    None => pulled.signature,
+                },
+            )),
+        }
+    }
 }
 
 /// What is not done unless it is asked for.
@@ -191,8 +216,7 @@ pub(super) async fn show(config: &Config, show: Show) -> anyhow::Result<()> {
 }
 
 pub(super) async fn install(config: &Config, install: Install) -> anyhow::Result<()> {
-    let bytes = read_component(&install.component)?;
-    let signature = signing::beside(&install.component, install.signature.as_deref())?;
+    let (bytes, signature) = install.read().await?;
     let remote = &install.gateway.remote;
     remote
         .operate(config, async |connection| {

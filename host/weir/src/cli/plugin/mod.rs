@@ -11,6 +11,7 @@ mod manage;
 mod new;
 mod own;
 mod recording;
+mod registry;
 mod report;
 mod signing;
 mod trial;
@@ -67,7 +68,15 @@ pub(super) enum Command {
     Sign(signing::Sign),
     /// Check a component's signature against the publishers of the configuration, or against a public key.
     Verify(signing::Verify),
+    /// Push a component to an OCI registry, with its signature, from where `install` and other tools fetch it.
+    ///
+    /// Prints where it lies, by its digest. Credentials are those of `docker login` and the like: from $REGISTRY_AUTH_FILE, or
+    /// config.json in $DOCKER_CONFIG or ~/.docker, and the helpers that it names.
+    Push(registry::Push),
     /// Have a gateway check a component and keep it, ready to be activated; or with --activate, serve with it.
+    ///
+    /// From a file, or from an OCI registry, which this command asks, with the credentials that `push` has, and not the
+    /// gateway. A reference with @sha256:DIGEST means that artifact and no other, whatever its tag means by now.
     Install(manage::Install),
     /// List a gateway's slots, and what serves in each.
     List(manage::Gateway),
@@ -99,6 +108,7 @@ pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> 
         Command::Keygen(keygen) => signing::keygen(&keygen),
         Command::Sign(sign) => signing::sign(&config, sign).await,
         Command::Verify(verify) => signing::verify(&config, &verify),
+        Command::Push(push) => registry::push(&config, push).await,
         Command::Install(install) => manage::install(&config, install).await,
         Command::List(gateway) => manage::list(&config, gateway).await,
         Command::Show(show) => manage::show(&config, show).await,

@@ -42,6 +42,7 @@ mod operate;
 mod payment_events;
 mod payments;
 mod plugin_check;
+mod plugin_compare;
 mod plugin_new;
 mod plugin_record;
 mod plugin_registry;

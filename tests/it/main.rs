@@ -46,6 +46,7 @@ mod payment_events;
 mod payments;
 mod plugin_canary;
 mod plugin_check;
+mod plugin_compare;
 mod plugin_new;
 mod plugin_record;
 mod plugin_registry;

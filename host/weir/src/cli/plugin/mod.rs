@@ -3,6 +3,7 @@
 
 mod build;
 mod check;
+mod compare;
 mod conformance;
 mod given;
 mod lines;
@@ -59,6 +60,11 @@ pub(super) enum Command {
     /// answer is cut in many ways and each exchange run twice, which must not change a byte. Ends with what it costs, and
     /// with 1 if a check failed.
     Check(check::Arguments),
+    /// Run two versions of a plugin on recorded exchanges, and print what the second does otherwise.
+    ///
+    /// Compared are the requests, field by field and as they are written, the events, the usage that is reported, and with
+    /// --price what that costs. Ends with 1 if anything differs.
+    Compare(compare::Arguments),
     /// Make a publisher's key: the private one goes to a file, the public one is printed.
     Keygen(signing::Keygen),
     /// Sign a component, for one slot, into FILE.sig.
@@ -105,6 +111,7 @@ pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> 
             Ok(())
         }
         Command::Check(arguments) => check::run(config, arguments).await,
+        Command::Compare(arguments) => compare::run(config, arguments).await,
         Command::Keygen(keygen) => signing::keygen(&keygen),
         Command::Sign(sign) => signing::sign(&config, sign).await,
         Command::Verify(verify) => signing::verify(&config, &verify),

@@ -151,6 +151,10 @@ impl Version {
         Ok(match loaded {
             Loaded::Adapter(adapter) => Self::Adapter(Component::new(adapter, Arc::default())),
             Loaded::Tool(tool) => Self::Tool(tool),
+            Loaded::Filter(_) => {
+                let path = path.display();
+                bail!("{path} is a filter: recordings are of adapters and tools")
+            }
         })
     }
 }

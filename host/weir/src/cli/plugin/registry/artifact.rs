@@ -34,9 +34,10 @@ const VERSION: &str = "org.opencontainers.image.version";
 const CREATED: &str = "1970-01-01T00:00:00Z";
 
 /// What an exported interface says of the world that a component is made for.
-const WORLDS: [(&str, &str); 2] = [
+const WORLDS: [(&str, &str); 3] = [
     ("weir:plugin/adapter@", "weir:plugin/provider@"),
     ("weir:plugin/tool@", "weir:plugin/swarm-tool@"),
+    ("weir:plugin/filter@", "weir:plugin/request-filter@"),
 ];
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -39,7 +39,7 @@ use crate::plugins::slots::Chosen;
 use crate::plugins::{FilterComponent, Plugin};
 
 /// Bytes of an answer's text that a filter may hold back in a row.
-const LOOK_BEHIND_BYTES: usize = 4 << 10;
+pub const LOOK_BEHIND_BYTES: usize = 4 << 10;
 
 /// Annotations of one filter, and bytes of each one's name and value.
 const MAX_ANNOTATIONS: usize = 16;
@@ -304,28 +304,8 @@ impl<'a> Screening<'a> {
         if let Some(changed) = &verdict.change {
             check_change(&request.task, changed, request.attachments.len())?;
         }
-        let mut chosen = Vec::new();
-        for index in verdict.upstreams {
-            let at = self.allowed.get(index as usize).copied();
-            match at.filter(|at| !chosen.contains(at)) {
-                Some(at) => chosen.push(at),
-                None => return Err(FilterFault::Choice),
-            }
-        }
-        let annotations = &verdict.annotations;
-        let is_word = |text: &String| {
-            (1..=MAX_ANNOTATION_BYTES).contains(&text.len())
-                && text
-                    .bytes()
-                    .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
-        };
-        if annotations.len() > MAX_ANNOTATIONS
-            || !annotations
-                .iter()
-                .all(|(name, value)| is_word(name) && is_word(value))
-        {
-            return Err(FilterFault::Annotation);
-        }
+        let chosen = choose(&verdict.upstreams, &self.allowed)?;
+        check_annotations(&verdict.annotations)?;
         if let Some(changed) = verdict.change {
             request.task = changed;
         }
@@ -335,7 +315,7 @@ impl<'a> Screening<'a> {
             request.upstreams = self.upstreams();
         }
         let slot = component.name();
-        for (name, value) in annotations {
+        for (name, value) in &verdict.annotations {
             let context = self.asker.context;
             context.note_annotation(format!("{slot}.{name}={value}"));
         }
@@ -343,8 +323,37 @@ impl<'a> Screening<'a> {
     }
 }
 
+/// Those of some candidates that a filter chooses, in its order.
+pub fn choose(indexes: &[u32], allowed: &[usize]) -> Result<Vec<usize>, FilterFault> {
+    let mut chosen = Vec::new();
+    for index in indexes {
+        let at = allowed.get(*index as usize).copied();
+        match at.filter(|at| !chosen.contains(at)) {
+            Some(at) => chosen.push(at),
+            None => return Err(FilterFault::Choice),
+        }
+    }
+    Ok(chosen)
+}
+
+/// Checks that annotations are few, and can stand in a header.
+pub fn check_annotations(annotations: &[(String, String)]) -> Result<(), FilterFault> {
+    let is_word = |text: &String| {
+        (1..=MAX_ANNOTATION_BYTES).contains(&text.len())
+            && text
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+    };
+    let mut words = annotations.iter();
+    let are_words = words.all(|(name, value)| is_word(name) && is_word(value));
+    match annotations.len() <= MAX_ANNOTATIONS && are_words {
+        true => Ok(()),
+        false => Err(FilterFault::Annotation),
+    }
+}
+
 /// Checks that a change is of the request's kind, asks for something, and refers to attachments that there are.
-fn check_change(was: &Task, changed: &Task, attachments: usize) -> Result<(), FilterFault> {
+pub fn check_change(was: &Task, changed: &Task, attachments: usize) -> Result<(), FilterFault> {
     let is_there = |source: &Source| match source {
         Source::Attachment(index) => (*index as usize) < attachments,
         Source::Url(_) | Source::Id(_) => true,
@@ -670,7 +679,7 @@ impl Look<'_> {
 }
 
 /// Whether filters see events of this kind: not the bytes of images and recordings, nor counts.
-fn is_shown(event: &Event) -> bool {
+pub fn is_shown(event: &Event) -> bool {
     !matches!(
         event,
         Event::MediaBytes(_) | Event::Media(_) | Event::Usage(_)
@@ -678,7 +687,7 @@ fn is_shown(event: &Event) -> bool {
 }
 
 /// Bytes of what a block holds, where the event is a piece of it.
-fn spoken_bytes(event: &Event) -> usize {
+pub fn spoken_bytes(event: &Event) -> usize {
     match event {
         Event::Fragment(piece) => piece.text.len(),
         _ => 0,

@@ -5,6 +5,7 @@ mod build;
 mod check;
 mod compare;
 mod conformance;
+mod event_lines;
 mod given;
 mod lines;
 mod live;
@@ -16,6 +17,7 @@ mod registry;
 mod report;
 mod signing;
 mod trial;
+mod try_filter;
 mod try_plugin;
 mod try_tool;
 mod upload;
@@ -27,11 +29,13 @@ use crate::config::Config;
 
 #[derive(clap::Subcommand)]
 pub(super) enum Command {
-    /// Run an adapter on a request, or a tool on arguments, without a server and without an upstream.
+    /// Run an adapter or a filter on a request, or a tool on arguments, without a server and without an upstream.
     ///
     /// Of a tool it prints what it asks for, {"fetch":{"method","url","headers","body","credential"}}, what it is shown of a
     /// recorded answer, {"head":…}, and what its model is given, {"result":…} or {"failure":…}. Its slot's policy is not
-    /// applied. Of an adapter:
+    /// applied. Of a filter it prints its verdict, {"verdict":{"change","upstreams","annotations","answer"}} or
+    /// {"refusal":{"why","param"}}, and with --events what it makes of an answer that comes event by event: {"event":…}, and
+    /// {"done":true}, or {"stopped":true} where it ends the answer. Of an adapter:
     ///
     /// Prints, a line of JSON each: what the adapter sends, {"send":{"method","path","headers","body"}}; what it is
     /// shown of a recorded answer, {"head":{"status","headers"}}; the events that it makes of it, {"event":…}; and
@@ -56,8 +60,8 @@ pub(super) enum Command {
     /// Check a component as a gateway will, and more: all that its author wants to know before.
     ///
     /// Runs the load steps; then an adapter on the requests and recorded answers that weir's own are held to, those of its
-    /// upstream's dialect where weir has any, on answers that are none, and any plugin on recordings of its author's. Each
-    /// answer is cut in many ways and each exchange run twice, which must not change a byte. Ends with what it costs, and
+    /// upstream's dialect where weir has any, on answers that are none; a filter on those requests, and on an answer's events;
+    /// and any plugin on recordings of its author's. Each answer is cut in many ways and each exchange run twice, which must not change a byte. Ends with what it costs, and
     /// with 1 if a check failed.
     Check(check::Arguments),
     /// Run two versions of a plugin on recorded exchanges, and print what the second does otherwise.

@@ -25,6 +25,7 @@ struct Manifest {
 enum Kind {
     Adapter,
     Tool,
+    Filter,
 }
 
 impl Kind {
@@ -33,6 +34,7 @@ impl Kind {
         match self {
             Self::Adapter => "adapters",
             Self::Tool => "tools",
+            Self::Filter => "filters",
         }
     }
 }
@@ -51,7 +53,7 @@ fn main() {
     for watched in ["plugins", "wit", "Cargo.lock", "Cargo.toml"] {
         println!("cargo::rerun-if-changed={}", root.join(watched).display());
     }
-    let kinds = [Kind::Adapter, Kind::Tool].map(|kind| {
+    let kinds = [Kind::Adapter, Kind::Tool, Kind::Filter].map(|kind| {
         let plugins = find_plugins(&root.join("plugins"), &kind);
         (kind, plugins)
     });

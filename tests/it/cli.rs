@@ -923,6 +923,55 @@ fn operators_swap_the_demo_adapter_from_the_command_line() {
         !done && complaint.contains("NOTHING_TO_ROLL_BACK_TO"),
         "{complaint}"
     );
+
+    let canary = ["activate", "demo", &digest[..8], "--share", "12.5%"];
+    let (shown, complaint, done) = plugin(
+        &served,
+        &[&canary[..], &["--promote-after", "30m"]].concat(),
+    );
+    assert!(done, "{complaint}");
+    let head = format!(
+        "The slot demo serves with {}.\nIts canary is {}, for 12.5 % of accounts since 20",
+        short(&bundled),
+        short(&digest)
+    );
+    assert!(shown.starts_with(&head), "{shown}");
+    assert!(
+        shown.contains("when there are 100 requests and 2 groups of accounts on both sides"),
+        "{shown}"
+    );
+    let compared = [
+        "traps",
+        "faults",
+        "errors",
+        "first token",
+        "latency",
+        "tokens",
+        "credits",
+    ];
+    for measure in compared {
+        let mut lines = shown.lines();
+        let line = lines.find(|line| line.starts_with(measure));
+        assert!(
+            line.is_some_and(|line| line.ends_with("too few")),
+            "{shown}"
+        );
+    }
+    for (arguments, expected) in [
+        (&["--share", "5"][..], "such as 5%"),
+        (&["--share", "100%"], "such as 5%"),
+        (&["--share", "5%", "--promote-after", "soon"], "such as 90s"),
+        (&["--promote-after", "30m"], "--share"),
+    ] {
+        let (_, complaint, done) = plugin(&served, &[&canary[..3], arguments].concat());
+        assert!(!done && complaint.contains(expected), "{complaint}");
+    }
+    let (list, _, _) = plugin(&served, &["list"]);
+    let canary = format!("{} 12.5 %", short(&digest));
+    assert!(list.contains(&canary), "{list}");
+    let (rolled_back, _, done) = plugin(&served, &["rollback", "demo"]);
+    assert!(done && !rolled_back.contains("canary"), "{rolled_back}");
+
     let (_, _, done) = plugin(&served, &["remove", "demo", &digest]);
     assert!(done);
     let (events, _, done) = plugin(&served, &["events", "demo", "--json"]);
@@ -932,7 +981,15 @@ fn operators_swap_the_demo_adapter_from_the_command_line() {
     let kinds: Vec<_> = kinds.map(|event| event["kind"].as_str()).collect();
     assert_eq!(
         kinds,
-        ["removed", "rolled_back", "activated", "installed"].map(Some)
+        [
+            "removed",
+            "canary_ended",
+            "canary_started",
+            "rolled_back",
+            "activated",
+            "installed"
+        ]
+        .map(Some)
     );
 
     std::fs::write(&file, "no component").expect("the folder can be written");

@@ -7,7 +7,7 @@ use sqlx::{Executor, Row};
 use tempfile::TempDir;
 use tests::gateway::{Builder, USER, top_up};
 use tests::ledger::create_users;
-use tests::stores::{Postgres, each_database};
+use tests::stores::{Postgres, each_database, patient_database};
 use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat, patiently};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -476,8 +476,7 @@ async fn a_node_that_was_frozen_before_its_hold_serves_nothing_twice() {
 async fn five_hundred_keys_at_once_are_claimed_and_ended_in_time() {
     let folder = tempfile::tempdir().expect("a folder");
     let url = format!("sqlite:{}", folder.path().join("weir.db").display());
-    let database = Database::open(&SecretUrl::new(url)).await;
-    let database = database.expect("a database");
+    let database = patient_database(&SecretUrl::new(url)).await;
     let users: Vec<_> = (0..512).map(|number| format!("usr_{number}")).collect();
     create_users(&database, users.iter().map(|user| &**user), 0).await;
     let lease = LeaseSettings::default();

@@ -8,7 +8,7 @@ use tests::ledger::create_users;
 use tests::ledger::oracle;
 use tests::ledger::simulation::{Plant, simulate};
 use tests::patiently;
-use tests::stores::{Durability, Postgres, Stores, each_database};
+use tests::stores::{Durability, Postgres, Stores, each_database, patient_database};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use weir_ledger::usage::to_date;
@@ -593,8 +593,8 @@ async fn whoever_writes_to_sqlite_waits_for_the_turn_but_not_for_long() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_random_history_in_memory_agrees_with_the_oracle() {
-    let database = Database::open(&SecretUrl::new("sqlite::memory:")).await;
-    let report = oracle::compare(&database.expect("a database"), 11, 1_000).await;
+    let database = patient_database(&SecretUrl::new("sqlite::memory:")).await;
+    let report = oracle::compare(&database, 11, 1_000).await;
     report.unwrap_or_else(|divergence| panic!("{divergence}"));
 }
 
@@ -1084,7 +1084,7 @@ async fn figures_are_exact_wherever_folding_has_come_to() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_that_is_committed_after_later_ones_is_folded_too() {
     let url = Postgres::shared().create_database().await;
-    let database = Database::open(&url).await.expect("a database");
+    let database = patient_database(&url).await;
     serve_forty(&database).await;
     let before = figures(&database).await;
     let mut slow = database.begin().await.expect("a transaction");

@@ -290,6 +290,90 @@ fn a_tool_is_checked_with_its_own_recordings() {
     desk.found(1, &[]).fails("recording page", "do not fit");
 }
 
+/// What a filter is shown of an answer.
+const EVENTS: &str = r#"{"event":{"block-start":{"index":0,"block":"text"}}}
+{"event":{"text":{"index":0,"text":"Ask a@exam"}}}
+{"event":{"text":{"index":0,"text":"ple.org."}}}
+{"event":{"block-end":0}}
+{"event":{"finish":"stop"}}
+"#;
+
+#[test]
+fn every_filter_that_weir_brings_passes() {
+    for (name, options) in [
+        ("redact-pii", vec![]),
+        ("route-by-length", vec!["--option", "limit=100"]),
+    ] {
+        let desk = Desk::new(&guests::bundled(name));
+        let found = desk.found(0, &options);
+        assert_eq!(found.0["component"]["kind"], "filter");
+        assert_eq!(found.0["component"]["description"]["name"], name);
+        for check in ["self-test", "options", "requests", "determinism"] {
+            assert_eq!(found.result(check), "passed", "{name}: {check}");
+        }
+        let watches = name == "redact-pii";
+        let answer = if watches { "passed" } else { "skipped" };
+        assert_eq!(found.result("answer"), answer, "{name}");
+        let cost = &found.0["cost"];
+        assert!(cost["screen_us"].as_f64().is_some_and(|us| us > 0.0));
+        assert_eq!(cost["event_us"].is_number(), watches, "{cost}");
+        let table = text(&desk.check(&options).stdout);
+        assert!(table.contains("a fresh instance with screen: "), "{table}");
+    }
+    let unset = Desk::new(&guests::bundled("route-by-length")).found(1, &[]);
+    unset.fails("options", "limit");
+}
+
+#[test]
+fn what_a_filter_must_not_do_is_found() {
+    let desk = Desk::new(guests::meddling());
+    let found = desk.found(0, &[]);
+    assert_eq!(found.result("answer"), "skipped");
+    for (word, check, why) in [
+        (
+            "attach",
+            "requests",
+            "refers to an attachment that there is not",
+        ),
+        (
+            "nowhere",
+            "requests",
+            "chooses an upstream that there is not",
+        ),
+        ("header", "requests", "annotations"),
+        ("trap", "requests", "basic: "),
+        ("answer-nonsense", "answer", "make no answer"),
+        ("answer-forge", "answer", "images or usage"),
+        ("answer-swallow", "answer", "make no answer"),
+        ("answer-restarts", "answer", "characters, line "),
+    ] {
+        let option = format!("always={word}");
+        let found = desk.found(1, &["--option", &option]);
+        found.fails(check, why);
+    }
+    let found = desk.found(0, &["--option", "always=answer-stop"]);
+    assert_eq!(found.result("answer"), "passed");
+}
+
+#[test]
+fn a_filter_is_checked_with_its_own_recordings() {
+    let desk = Desk::new(&guests::bundled("redact-pii"));
+    desk.put("asked.json", chat("m", "I am a@b.co").to_string());
+    desk.put("asked.events", EVENTS);
+    let found = desk.found(0, &["--accept"]);
+    assert_eq!(found.result("determinism"), "passed");
+    let snapshot = fs::read_to_string(desk.path().join("asked.snap")).expect("it is written");
+    assert!(snapshot.contains("I am [e-mail]"), "{snapshot}");
+    assert!(snapshot.contains("[e-mail]."), "{snapshot}");
+    let detail = desk.found(0, &[]).of("recording asked")[0]["detail"].to_string();
+    assert!(detail.contains("as in its snapshot"), "{detail}");
+    desk.put("asked.events", EVENTS.replace("Ask", "Tell"));
+    desk.found(1, &[]).fails("recording asked", "Tell");
+    desk.put("asked.events", "{\"event\":{\"block-end\":0}}\n");
+    desk.found(1, &[])
+        .fails("recording asked", "make no answer");
+}
+
 #[test]
 fn a_folder_must_have_one_component() {
     let desk = Desk::new(&guests::bundled("demo"));

@@ -8,7 +8,7 @@ use wit_parser::Resolve;
 
 use crate::cli::{run, text, weir};
 
-const KINDS: [&str; 2] = ["adapter", "tool"];
+const KINDS: [&str; 3] = ["adapter", "filter", "tool"];
 
 fn made(folder: &Path, name: &str, kind: &str, lang: &str) -> Output {
     let arguments = ["plugin", "new", name, "--kind", kind, "--lang", lang];

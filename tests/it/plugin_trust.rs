@@ -292,6 +292,43 @@ async fn another_publisher_takes_a_slot_only_when_that_is_asked_for() {
     }
 }
 
+#[tokio::test]
+async fn a_canary_is_asked_for_what_an_activation_is_and_its_promotion_for_nothing() {
+    let (acme, other) = (key(), key());
+    let gateway = trusting(&[("acme", &acme, "greeter"), ("other", &other, "greeter")])
+        .start()
+        .await;
+    let admin = gateway.admin("olivia").await;
+    for (letters, version, query) in [
+        ("bb", "0.5.0", ""),
+        ("cc", "0.6.0", "activate=true"),
+        ("dd", "0.5.9", "allow_downgrade=true"),
+    ] {
+        let answer = put(&admin, &acme, letters, version, query).await;
+        assert_eq!(answer.status, 201, "{}", answer.text());
+    }
+    let others = put(&admin, &other, "ee", "0.1.0", "change_publisher=true").await;
+    assert_eq!(others.status, 201, "{}", others.text());
+    for (digest, code) in [
+        (digest("bb", "0.5.0"), "PLUGIN_DOWNGRADE"),
+        (digest("ee", "0.1.0"), "PLUGIN_OTHER_PUBLISHER"),
+    ] {
+        let canary = json!({ "digest": digest, "share": 0.5 });
+        activate(&admin, canary).await.error(409, code);
+    }
+    let others = digest("ee", "0.1.0");
+    let canary = json!({ "digest": others, "share": 0.5, "change_publisher": true });
+    assert_eq!(activate(&admin, canary).await.status, 200);
+    // The slot is not the other's as long as that serves some.
+    let answer = put(&admin, &acme, "ff", "0.7.0", "").await;
+    assert_eq!(answer.status, 201, "{}", answer.text());
+    let promoted = activate(&admin, json!({ "digest": others })).await;
+    assert_eq!(promoted.status, 200, "{}", promoted.text());
+    assert_eq!(greeting(&gateway).await, "ee");
+    let answer = put(&admin, &acme, "gg", "0.8.0", "").await;
+    answer.error(409, "PLUGIN_OTHER_PUBLISHER");
+}
+
 /// Has what is kept of the signature be something else.
 async fn replace_signature(gateway: &Gateway, signature: Option<&str>) {
     let replaced = sqlx::query("UPDATE plugins SET signature = $1 WHERE slot = 'greeter'")

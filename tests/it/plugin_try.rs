@@ -423,3 +423,86 @@ fn what_is_wrong_with_a_tools_arguments_is_said() {
         assert_eq!(text(&output.stdout).trim(), last.to_string());
     }
 }
+
+const EVENTS: &str = r#"{"head":{"status":200,"headers":{}}}
+{"event":{"block-start":{"index":0,"block":"text"}}}
+{"event":{"text":{"index":0,"text":"Ask a@exam"}}}
+{"event":{"text":{"index":0,"text":"ple.org."}}}
+{"event":{"block-end":0}}
+{"event":{"usage":{"output-tokens":7}}}
+{"event":{"finish":"stop"}}
+{"done":true}
+"#;
+
+#[test]
+fn a_filters_verdict_and_what_it_makes_of_an_answer_are_shown() {
+    let desk = Desk::new(&guests::bundled("redact-pii"), &chat("m", "I am a@b.co"));
+    desk.put("answer.events", EVENTS);
+    let verdict = json!({ "verdict": {
+        "change": { "messages": [{ "role": "user", "parts": [{ "text": "I am [e-mail]" }] }] },
+        "upstreams": [],
+        "annotations": { "e-mail": "1" },
+        "answer": true,
+    } });
+    assert_eq!(desk.lines(&[]), std::slice::from_ref(&verdict));
+    assert_eq!(
+        desk.lines(&["--events", "answer.events"]),
+        [
+            verdict,
+            begun(),
+            fragment("Ask "),
+            fragment("[e-mail]."),
+            event(json!({ "block-end": 0 })),
+            event(json!({ "finish": "stop" })),
+            json!({ "done": true }),
+        ]
+    );
+    let as_it_is = desk.lines(&[
+        "--events",
+        "answer.events",
+        "--option",
+        "answers=false",
+        "--option",
+        "kinds=ip",
+    ]);
+    assert_eq!(as_it_is[0]["verdict"]["change"], Value::Null);
+    assert_eq!(as_it_is[2], fragment("Ask a@exam"));
+}
+
+#[test]
+fn a_filter_is_told_which_providers_there_are() {
+    let desk = Desk::new(&guests::bundled("route-by-length"), &chat("m", "hello"));
+    let options = ["--option", "limit=100", "--option", "short=b"];
+    let providers = ["--provider", "a", "--provider", "b"];
+    let lines = desk.lines(&[options, providers].concat());
+    assert_eq!(lines[0]["verdict"]["upstreams"], json!([1, 0]));
+}
+
+#[test]
+fn what_a_filter_refuses_ends_or_breaks_is_told() {
+    let desk = |word: &str| {
+        let desk = Desk::new(guests::meddling(), &chat("m", &format!("meddle {word}")));
+        desk.put("answer.events", EVENTS);
+        desk
+    };
+    let given = ["--events", "answer.events"];
+    let refusal =
+        json!({ "refusal": { "why": "is what this filter is for", "param": "messages" } });
+    assert_eq!(desk("refuse").lines(&given), [refusal]);
+    let stopped = desk("answer-stop").lines(&given);
+    assert_eq!(stopped.last(), Some(&json!({ "stopped": true })));
+    for (word, why) in [
+        ("answer-nonsense", "make no answer"),
+        ("answer-trap", "trap"),
+        ("attach", "an attachment that there is not"),
+    ] {
+        let last = desk(word).end(&given);
+        let error = last["error"].as_str().expect("an error");
+        assert!(error.contains(why), "{word}: {error}");
+    }
+    let adapter = Desk::with_openai(false);
+    adapter.put("answer.events", EVENTS);
+    let output = adapter.try_with(&given);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("--response"), "{output:?}");
+}

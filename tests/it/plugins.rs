@@ -294,7 +294,7 @@ async fn bad_requests_are_told_what_is_wrong_with_them() {
     for (body, param) in [
         (json!({}), "digest"),
         (json!({ "digest": "abc" }), "digest"),
-        (json!({ "digest": "0".repeat(64), "share": 0.5 }), "share"),
+        (json!({ "digest": "0".repeat(64), "share": 1.5 }), "share"),
         (json!({ "digest": "0".repeat(64), "dijest": 1 }), "digest"),
     ] {
         let answer = admin.post("/admin/plugins/greeter/activate", &body).await;

@@ -9,6 +9,7 @@ use sqlx::Executor;
 use tests::Gateway;
 use tests::stores::{
     Durability, PASSWORD, Postgres, Redis, each_cache, each_combination, each_database,
+    patient_database,
 };
 use tracing_subscriber::layer::SubscriberExt;
 use weir::identity::api_key::KeyVerdict;
@@ -165,7 +166,7 @@ async fn sqlites_log_is_moved_into_its_file_by_itself() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("weir.db");
     let url = SecretUrl::new(format!("sqlite:{}", file.display()));
-    let database = Database::open(&url).await.expect("a database");
+    let database = patient_database(&url).await;
     let size = || std::fs::metadata(&file).expect("a file").len();
     let before = size();
     sqlx::query("INSERT INTO users (id, created_at) VALUES ($1, 1)")
@@ -186,7 +187,7 @@ async fn sqlites_log_begins_anew_while_others_write() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("weir.db");
     let url = SecretUrl::new(format!("sqlite:{}", file.display()));
-    let database = Database::open(&url).await.expect("a database");
+    let database = patient_database(&url).await;
     let log = folder.path().join("weir.db-wal");
     let user = "u".repeat(64 << 10);
     let mut written = 0_u64;
@@ -847,7 +848,7 @@ async fn no_error_log_or_debug_output_holds_a_password() {
 
     let postgres = Postgres::shared().create_database().await;
     let redis = Redis::start();
-    let database = Database::open(&postgres).await.expect("a database");
+    let database = patient_database(&postgres).await;
     let cache = open_cache(&redis).await;
     said.push(format!("{database:?} {cache:?} {postgres:?} {postgres}"));
     let said_so = || {

@@ -17,6 +17,35 @@ pub fn misbehaving() -> &'static [u8] {
     include_bytes!(env!("HOSTILE_MISBEHAVING"))
 }
 
+/// What the adapter that misbehaves does without a command: see `tests/hostile/misbehaving/src/habits.rs`.
+#[derive(Debug, Clone, Copy)]
+pub struct Habits {
+    /// Of a hundred requests, so many trap.
+    pub traps: u32,
+    /// So long the answer takes to begin.
+    pub waits_ms: u32,
+    /// So many tokens the answer is said to have.
+    pub tokens: u32,
+}
+
+/// The adapter that misbehaves, with these habits: numbers of three digits at most. Whatever they are, it is another component.
+pub fn with_habits(habits: Habits) -> Vec<u8> {
+    let Habits {
+        traps,
+        waits_ms,
+        tokens,
+    } = habits;
+    let own = b"habits: traps=000, waits=000, tokens=001";
+    let given = format!("habits: traps={traps:03}, waits={waits_ms:03}, tokens={tokens:03}");
+    assert_eq!(given.len(), own.len(), "a number has three digits");
+    let mut component = misbehaving().to_vec();
+    let mut places = component.windows(own.len());
+    let at = places.position(|window| window == own);
+    let at = at.expect("the component has its habits");
+    component[at..at + own.len()].copy_from_slice(given.as_bytes());
+    component
+}
+
 /// The tool that schemes on command.
 pub fn scheming() -> &'static [u8] {
     include_bytes!(env!("HOSTILE_SCHEMING"))

@@ -13,6 +13,7 @@ pub mod oidc;
 pub mod payments;
 pub mod processor;
 pub mod program;
+pub mod registry;
 pub mod sandbox;
 pub mod scenario;
 pub mod scripts;

@@ -125,6 +125,17 @@ enum OnCache {
     Redis,
 }
 
+/// A database that is waited for as long as it takes: a machine that is busy with other tests is no outage.
+pub async fn patient_database(url: &SecretUrl) -> Database {
+    let patient = Timeouts {
+        acquire: PATIENCE,
+        statement: PATIENCE,
+    };
+    Database::open_with(url, patient)
+        .await
+        .unwrap_or_else(|error| panic!("{error:#}"))
+}
+
 impl Stores {
     async fn open(database: OnDatabase, cache: OnCache) -> Self {
         let (folder, url) = match database {
@@ -141,15 +152,8 @@ impl Stores {
         };
         let clock = time.clone().map_or(Clock::System, Clock::Manual);
         let redis_url = redis.as_ref().map(Redis::url);
-        // A machine that is busy with other tests is no outage.
-        let patient = Timeouts {
-            acquire: PATIENCE,
-            statement: PATIENCE,
-        };
         Self {
-            database: Database::open_with(&url, patient)
-                .await
-                .unwrap_or_else(|error| panic!("{error:#}")),
+            database: patient_database(&url).await,
             cache: Cache::open(redis_url.as_ref(), &clock, PATIENCE)
                 .await
                 .unwrap_or_else(|error| panic!("{error:#}")),
@@ -200,7 +204,7 @@ impl Postgres {
             .output()
             .expect("initdb runs");
         assert!(made.status.success(), "initdb: {made:?}");
-        let server = Server::start(folder, |port| {
+        let server = Server::start(folder, |_, port| {
             let mut command = as_unprivileged(&binaries.join("postgres"));
             command.arg("-D").arg(&data);
             let fsync = if durability == Durability::Fast {
@@ -291,7 +295,7 @@ impl Redis {
     pub fn start() -> Self {
         let folder = Folder::new();
         let path = folder.0.clone();
-        let server = Server::start(folder, |port| {
+        let server = Server::start(folder, |_, port| {
             let mut command = Command::new("redis-server");
             command
                 .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
@@ -376,10 +380,10 @@ fn ask(port: u16, text: &str, lines: usize) -> std::io::Result<String> {
 }
 
 /// A folder for a server; the keeper removes it.
-struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::Builder::new()
             .prefix("weir-store-")
             .tempdir()
@@ -393,7 +397,11 @@ impl Folder {
         Self(folder)
     }
 
-    fn write(&self, name: &str, text: &str) -> PathBuf {
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.0.join(name);
         fs::write(&path, text).expect("the folder can be written");
         path
@@ -405,8 +413,8 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }
 
-/// PostgreSQL refuses to run as root.
-fn as_unprivileged(program: &Path) -> Command {
+/// PostgreSQL refuses to run as root; no other server needs to.
+pub(crate) fn as_unprivileged(program: &Path) -> Command {
     if !is_root() {
         return Command::new(program);
     }
@@ -430,7 +438,7 @@ fn postgres_binaries() -> PathBuf {
         .expect("PostgreSQL is installed; tests/run does it")
 }
 
-struct Server {
+pub(crate) struct Server {
     port: u16,
     folder: PathBuf,
     keeper: Mutex<Keeper>,
@@ -475,12 +483,12 @@ impl Status {
 }
 
 impl Server {
-    fn start(folder: Folder, command: impl FnOnce(u16) -> Command) -> Self {
+    pub(crate) fn start(folder: Folder, command: impl FnOnce(&Folder, u16) -> Command) -> Self {
         let port = TcpListener::bind("127.0.0.1:0")
             .and_then(|listener| listener.local_addr())
             .expect("the loopback interface has a free port")
             .port();
-        let server = command(port);
+        let server = command(&folder, port);
         let mut child = Command::new("sh")
             .args(["-c", KEEPER, "sh"])
             .arg(&folder.0)
@@ -523,7 +531,11 @@ impl Server {
         keeper.server = Process { id, began };
     }
 
-    fn wait_until(&self, ready: impl Fn(u16) -> bool) {
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn wait_until(&self, ready: impl Fn(u16) -> bool) {
         let until = Instant::now() + PATIENCE;
         while !ready(self.port) {
             let has_ended = self.family().is_empty();

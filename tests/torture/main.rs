@@ -60,7 +60,7 @@ const ROWS: [(&str, &str); 34] = [
     ),
     (
         "W-E",
-        "an adapter replaced 1,000 times under 32 connections: nothing fails, memory stays, and bad components are refused",
+        "an adapter replaced 1,000 times, each time as a canary first, behind a filter, under 32 connections: nothing fails, memory stays, and bad components are refused",
     ),
     (
         "F1",

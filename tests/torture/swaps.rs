@@ -1,4 +1,5 @@
-//! W-E: an adapter replaced a thousand times under load, and bad components refused beside it.
+//! W-E: an adapter replaced a thousand times under load, each time as a canary first, behind a filter that is replaced, too;
+//! and bad components refused beside it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -27,6 +28,10 @@ const SLOPE_KIB: f64 = 16.0;
 
 const PATH: &str = "/admin/plugins/openai";
 
+/// The filter that all requests and answers go through, and how often it is replaced, in swaps.
+const FILTER: &str = "redact-pii";
+const SWAPS_PER_FILTER: usize = 50;
+
 const CREDITS: &str = "100000000";
 
 pub(crate) fn run() -> bool {
@@ -34,7 +39,8 @@ pub(crate) fn run() -> bool {
         let words = ["one ", "two ", "three ", "four ", "five ", "six ", "seven ", "eight "];
         let stream = Reply::chat_stream(words).pausing(Duration::from_millis(4));
         let providers = Providers::start(Reply::chat("one two three"), stream).await;
-        let mut node = Node::new(&Stores::default(), &providers.tables());
+        let tables = format!("{}[[filters]]\nslot = {FILTER:?}\n", providers.tables());
+        let mut node = Node::new(&Stores::default(), &tables);
         node.start();
         let operator = node.operator();
         let load = Load::start(&node.client(CREDITS));
@@ -43,6 +49,13 @@ pub(crate) fn run() -> bool {
         let mut digests = Vec::new();
         for component in &components {
             digests.push(install(&operator, component).await);
+        }
+        let mut filters = Vec::new();
+        for number in [0, 1] {
+            let component = guests::with_custom_section(&guests::bundled(FILTER), number);
+            let path = format!("/admin/plugins/{FILTER}");
+            let answer = operator.put_component(&path, &component).await;
+            filters.push(answer.json()["digest"].as_str().expect("a digest").to_owned());
         }
         let began = Instant::now();
         let mut resident = Vec::new();
@@ -55,7 +68,15 @@ pub(crate) fn run() -> bool {
                 let path = format!("/admin/plugins/openai/{digest}");
                 assert_eq!(operator.delete(&path).await.status, 204);
             } else {
-                activate(&operator, &digests[swap % digests.len()]).await;
+                let digest = &digests[swap % digests.len()];
+                begin_canary(&operator, digest).await;
+                activate(&operator, digest).await;
+            }
+            if swap % SWAPS_PER_FILTER == 0 {
+                let digest = &filters[swap / SWAPS_PER_FILTER % filters.len()];
+                let path = format!("/admin/plugins/{FILTER}/activate");
+                let answer = operator.post(&path, &json!({ "digest": digest })).await;
+                assert_eq!(answer.json()["serving"], **digest, "{}", answer.text());
             }
             if swap >= WARM_UP {
                 resident.push((swap as f64, node.resident_kib() as f64));
@@ -205,6 +226,14 @@ async fn activate(operator: &Client, digest: &str) {
     let body: Value = json!({ "digest": digest });
     let answer = operator.post("/admin/plugins/openai/activate", &body).await;
     assert_eq!(answer.json()["serving"], *digest, "{}", answer.text());
+}
+
+/// Has half of the accounts served by a component, unless all are already.
+async fn begin_canary(operator: &Client, digest: &str) {
+    let body: Value = json!({ "digest": digest, "share": 0.5 });
+    let answer = operator.post("/admin/plugins/openai/activate", &body).await;
+    let is_active = answer.status == 409 && answer.text().contains("PLUGIN_ACTIVE");
+    assert!(answer.status == 200 || is_active, "{}", answer.text());
 }
 
 /// By how much the second grows with the first: least squares.

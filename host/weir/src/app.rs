@@ -212,7 +212,6 @@ impl App {
         database::at_start(|| plugins.sync(&database))
             .await
             .context("reading what plugins are installed")?;
-        plugins.follow(database.clone(), cache.clone());
         let catalog = build_catalog(&config, &plugins).await?;
         report_left_out(&catalog);
         let catalog = Arc::new(LiveCatalog::new(catalog));
@@ -232,6 +231,12 @@ impl App {
             move || catalog.load().candidate_keys()
         }));
         let metrics = Arc::new(Metrics::new(ledger.metrics(), &routing.breakers));
+        plugins.follow(
+            database.clone(),
+            cache.clone(),
+            clock.clone(),
+            metrics.clone(),
+        );
         let tasks = TaskTracker::new();
         let oversight = Oversight {
             plugins: plugins.clone(),

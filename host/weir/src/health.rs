@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::error::ApiError;
+use crate::plugins::slots::InSlot;
 
 /// `GET /health`: the process answers.
 pub async fn get_health() -> Json<Value> {
@@ -44,6 +45,6 @@ pub async fn get_readiness(State(app): State<App>) -> Result<Json<Value>, ApiErr
     }
     // Plugins are loaded before the gateway listens; their number is here for people.
     Ok(Json(
-        json!({ "status": "ready", "adapters": app.plugins.serving().values().flatten().count() }),
+        json!({ "status": "ready", "adapters": app.plugins.serving().values().filter_map(InSlot::active).count() }),
     ))
 }

@@ -5,7 +5,8 @@
 //! [`export_adapter!`]. All of that is plain Rust that runs and is tested natively; only the
 //! macro's expansion knows WebAssembly.
 //!
-//! A tool implements [`tool::Tool`] and hands it to [`export_tool!`], likewise.
+//! A tool implements [`tool::Tool`] and hands it to [`export_tool!`], likewise; a filter [`filter::Filter`], to
+//! [`export_filter!`].
 //!
 //! **Invariant:** nothing here reads a clock, a random number, a file or the network, so an
 //! adapter that uses only this gives the same events for the same bytes. (`HashMap`'s default
@@ -21,6 +22,9 @@ pub mod body;
 pub mod custom;
 pub mod failure;
 pub mod fields;
+pub mod filter;
+#[doc(hidden)]
+pub mod filter_bindings;
 pub mod lines;
 pub mod media;
 pub mod response;

@@ -24,6 +24,7 @@ use crate::chat::{
     Image, ImageRequest, Media, Message, Part, Reasoning, ReasoningRequest, ResponseFormat, Role,
     Source, Tool, ToolCall, ToolChoice, ToolContent, ToolKind, ToolResult, Usage,
 };
+use crate::filter;
 
 /// Nothing asked about reasoning.
 pub const NO_REASONING: ReasoningRequest = ReasoningRequest {
@@ -215,6 +216,25 @@ pub fn request_of(task: Task) -> Request {
         },
         attempt: 1,
         deadline_ms: 60_000,
+    }
+}
+
+/// What a filter is shown of a task that these providers may serve.
+pub fn screened(task: Task, providers: &[&str], input_tokens: u64) -> filter::Request {
+    let upstream = |provider: &&str| filter::Upstream {
+        provider: (*provider).to_owned(),
+        model: "model-1".to_owned(),
+    };
+    filter::Request {
+        task: match task {
+            Task::Chat(chat) => filter::Task::Chat(chat),
+            Task::Image(image) => filter::Task::Image(image),
+        },
+        attachments: Vec::new(),
+        dialect: "another".to_owned(),
+        plan: "free".to_owned(),
+        input_tokens,
+        upstreams: providers.iter().map(upstream).collect(),
     }
 }
 

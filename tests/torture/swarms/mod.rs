@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use sqlx::{AssertSqlSafe, Row};
 use tests::ledger::random::Random;
+use tests::stores::patient_database;
 use tests::{Answer, Client};
 use tokio::runtime::Runtime;
 use weir_storage::Database;
-use weir_storage::database::Timeouts;
 use weir_storage::secrets::SecretUrl;
 
 use self::outside::{AGENTS, Kind, MODEL_CALLS, Outside, output, swarm};
@@ -110,7 +110,7 @@ impl<'r> Ground<'r> {
         let executor = |_| api.executor().with_compiled_plugins();
         let executors = (0..executors).map(executor).collect();
         let client = user(&api, USER);
-        let database = runtime.block_on(open(api.database_url()));
+        let database = runtime.block_on(patient_database(api.database_url()));
         Self {
             runtime,
             name,
@@ -384,16 +384,6 @@ impl<'r> Ground<'r> {
         );
         self.faults.is_empty() && closed.is_some() && sound && (totals.overrun, panics) == (0, 0)
     }
-}
-
-/// A database that is looked into beside others. That the machine is busy is no outage to it.
-async fn open(url: &SecretUrl) -> Database {
-    let patient = Timeouts {
-        acquire: PATIENCE,
-        statement: PATIENCE,
-    };
-    let database = Database::open_with(url, patient).await;
-    database.expect("a database")
 }
 
 /// How often a swarm has called its model.

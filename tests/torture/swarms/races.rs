@@ -1,7 +1,7 @@
 //! X3: two executors race for a lease that has lapsed, over and over.
 
 use tests::ledger::create_users;
-use tests::stores::{Durability, Postgres};
+use tests::stores::{Durability, Postgres, patient_database};
 use weir::swarm::request::{AgentTool, Asker, Defaults, read};
 use weir::swarm::store::{Lease, LeaseError, NewRun, SwarmStore};
 use weir_ledger::Credits;
@@ -10,7 +10,6 @@ use weir_storage::ids;
 use weir_storage::sealing::KeyRing;
 use weir_storage::secrets::{Key, SecretUrl};
 
-use super::open;
 use super::outside::swarm;
 use crate::money::USER;
 
@@ -40,7 +39,7 @@ pub(crate) fn run() -> bool {
 async fn race(name: &str, url: &SecretUrl, races: u32) -> bool {
     let mut stores = Vec::new();
     for _ in 0..2 {
-        let database = open(url).await;
+        let database = patient_database(url).await;
         if stores.is_empty() {
             create_users(&database, [USER].into_iter(), 0).await;
         }

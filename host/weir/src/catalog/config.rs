@@ -131,8 +131,12 @@ pub struct AboveConfig {
 }
 
 impl PriceConfig {
-    /// The price, or what is missing from it.
-    pub(super) fn resolve(&self) -> Result<Price, &'static str> {
+    /// The price.
+    ///
+    /// # Errors
+    ///
+    /// What is missing, or one too many, to be said of it.
+    pub fn resolve(&self) -> Result<Price, &'static str> {
         if let Some(image) = self.image {
             if self.input.is_some() || self.output.is_some() || self.above.is_some() {
                 return Err("has a price per image beside prices per token");

@@ -7,7 +7,6 @@
 //! **Invariant:** at most [`ATTEMPTS_PER_UPSTREAM`] attempts on each of a model's upstreams, all within
 //! the request's one deadline.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -26,6 +25,8 @@ use super::routing::breaker::{Health, Permit, Standing};
 use crate::app::App;
 use crate::catalog::Candidate;
 use crate::plugins::counters::Ended;
+use crate::plugins::oversight::Noted;
+use crate::plugins::slots::Chosen;
 use crate::plugins::{Component, Plugin};
 
 /// How often one upstream is tried for one request.
@@ -161,7 +162,8 @@ impl Attempts<'_> {
     ) -> Result<(), Unanswered> {
         let upstream = &*candidate.upstream;
         // Once for all attempts on it: an exchange ends on the component that it began with.
-        let Some(adapter) = self.app.plugins.adapter(&upstream.adapter) else {
+        let account = relay.meter().account();
+        let Some(chosen) = self.app.plugins.adapter_for(&upstream.adapter, account) else {
             return Err(Unanswered::Declined(ExchangeError::NoAdapter));
         };
         match &mut self.request.task {
@@ -171,7 +173,8 @@ impl Attempts<'_> {
         let mut readable = reasoning::readable_by(&upstream.name, &self.request);
         relay.meter().attempt(Attempt {
             provider: upstream.name.clone(),
-            adapter: adapter.clone(),
+            adapter: chosen.component.clone(),
+            sampler: chosen.sampler.clone(),
             price: candidate.price.clone(),
         });
         let mut left = ATTEMPTS_PER_UPSTREAM;
@@ -179,7 +182,7 @@ impl Attempts<'_> {
             left -= 1;
             let has_next = self.has_next(entry.at);
             let outcome = self
-                .attempt(candidate, &adapter, readable.as_mut(), has_next, relay)
+                .attempt(candidate, &chosen, readable.as_mut(), has_next, relay)
                 .await;
             entry.permit.note(health(&outcome), relay.meter().account());
             let Err(error) = outcome else {
@@ -204,12 +207,12 @@ impl Attempts<'_> {
     async fn attempt(
         &mut self,
         candidate: &Candidate,
-        adapter: &Arc<Component>,
+        chosen: &Chosen<Component>,
         readable: Option<&mut Request>,
         has_next: bool,
         relay: &mut Relay,
     ) -> Result<(), ExchangeError> {
-        let upstream = &*candidate.upstream;
+        let (upstream, adapter) = (&*candidate.upstream, &chosen.component);
         self.made += 1;
         relay.begin_attempt(&upstream.name);
         let started = Instant::now();
@@ -234,11 +237,15 @@ impl Attempts<'_> {
         let is_of_size = self.body_bytes > LARGE_REQUEST_BYTES
             && outcome.as_ref().is_err_and(ExchangeError::can_be_of_size);
         let ended = judge(&outcome, is_of_size);
+        let noted = Noted {
+            ended,
+            took: started.elapsed(),
+            first_token: relay.streamed_at().map(|at| at - started),
+            sampler: chosen.sampler.as_ref(),
+        };
         let account = relay.meter().account();
         let plugin = Plugin::Adapter(adapter.clone());
-        self.app
-            .oversight
-            .note(&plugin, account, ended, started.elapsed());
+        self.app.oversight.note(&plugin, account, noted);
         match outcome {
             Err(ExchangeError::Guest(error)) if is_of_size && !relay.was_asked() => {
                 Err(ExchangeError::TooLargeToTranslate(error))

@@ -32,12 +32,14 @@ use crate::catalog::filters::{FilterConfig, OnFailure};
 use crate::catalog::{Catalog, Model};
 use crate::context::RequestContext;
 use crate::error::ApiError;
+use crate::plugins::canary::samples::Sampler;
 use crate::plugins::counters::Ended;
-use crate::plugins::oversight::Oversight;
+use crate::plugins::oversight::{Noted, Oversight};
+use crate::plugins::slots::Chosen;
 use crate::plugins::{FilterComponent, Plugin};
 
 /// Bytes of an answer's text that a filter may hold back in a row.
-const LOOK_BEHIND_BYTES: usize = 4 << 10;
+pub const LOOK_BEHIND_BYTES: usize = 4 << 10;
 
 /// Annotations of one filter, and bytes of each one's name and value.
 const MAX_ANNOTATIONS: usize = 16;
@@ -220,7 +222,7 @@ impl<'a> Screening<'a> {
         let mut watchers = Vec::new();
         for filter in std::mem::take(&mut self.filters) {
             let slot = &filter.slot;
-            let (component, configuration) = match self.ready(filter).await {
+            let (chosen, configuration) = match self.ready(filter).await {
                 Ok(ready) => ready,
                 Err(unready) => {
                     let why = match &unready {
@@ -234,7 +236,7 @@ impl<'a> Screening<'a> {
                     }
                 }
             };
-            let mut watch = Watch::new(self.app, component, self.asker.account);
+            let mut watch = Watch::new(self.app, chosen, self.asker.account);
             let begun = Instant::now();
             let screened = watch
                 .component
@@ -277,16 +279,17 @@ impl<'a> Screening<'a> {
         Ok((request.task, passed))
     }
 
-    /// What serves in a filter's slot, and what it made of its options.
+    /// What serves the account in a filter's slot, and what it made of its options.
     async fn ready(
         &self,
         filter: &FilterConfig,
-    ) -> Result<(Arc<FilterComponent>, Arc<[u8]>), Unready> {
-        let component = self.app.plugins.filter(&filter.slot);
-        let component = component.ok_or(Unready::Empty)?;
-        let configuration = component.configuration(&filter.options).await;
+    ) -> Result<(Chosen<FilterComponent>, Arc<[u8]>), Unready> {
+        let plugins = &self.app.plugins;
+        let chosen = plugins.filter_for(&filter.slot, self.asker.account);
+        let chosen = chosen.ok_or(Unready::Empty)?;
+        let configuration = chosen.component.configuration(&filter.options).await;
         match configuration {
-            Ok(configuration) => Ok((component, configuration)),
+            Ok(configuration) => Ok((chosen, configuration)),
             Err(error) => Err(Unready::Options(error.to_string())),
         }
     }
@@ -301,28 +304,8 @@ impl<'a> Screening<'a> {
         if let Some(changed) = &verdict.change {
             check_change(&request.task, changed, request.attachments.len())?;
         }
-        let mut chosen = Vec::new();
-        for index in verdict.upstreams {
-            let at = self.allowed.get(index as usize).copied();
-            match at.filter(|at| !chosen.contains(at)) {
-                Some(at) => chosen.push(at),
-                None => return Err(FilterFault::Choice),
-            }
-        }
-        let annotations = &verdict.annotations;
-        let is_word = |text: &String| {
-            (1..=MAX_ANNOTATION_BYTES).contains(&text.len())
-                && text
-                    .bytes()
-                    .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
-        };
-        if annotations.len() > MAX_ANNOTATIONS
-            || !annotations
-                .iter()
-                .all(|(name, value)| is_word(name) && is_word(value))
-        {
-            return Err(FilterFault::Annotation);
-        }
+        let chosen = choose(&verdict.upstreams, &self.allowed)?;
+        check_annotations(&verdict.annotations)?;
         if let Some(changed) = verdict.change {
             request.task = changed;
         }
@@ -332,7 +315,7 @@ impl<'a> Screening<'a> {
             request.upstreams = self.upstreams();
         }
         let slot = component.name();
-        for (name, value) in annotations {
+        for (name, value) in &verdict.annotations {
             let context = self.asker.context;
             context.note_annotation(format!("{slot}.{name}={value}"));
         }
@@ -340,8 +323,37 @@ impl<'a> Screening<'a> {
     }
 }
 
+/// Those of some candidates that a filter chooses, in its order.
+pub fn choose(indexes: &[u32], allowed: &[usize]) -> Result<Vec<usize>, FilterFault> {
+    let mut chosen = Vec::new();
+    for index in indexes {
+        let at = allowed.get(*index as usize).copied();
+        match at.filter(|at| !chosen.contains(at)) {
+            Some(at) => chosen.push(at),
+            None => return Err(FilterFault::Choice),
+        }
+    }
+    Ok(chosen)
+}
+
+/// Checks that annotations are few, and can stand in a header.
+pub fn check_annotations(annotations: &[(String, String)]) -> Result<(), FilterFault> {
+    let is_word = |text: &String| {
+        (1..=MAX_ANNOTATION_BYTES).contains(&text.len())
+            && text
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+    };
+    let mut words = annotations.iter();
+    let are_words = words.all(|(name, value)| is_word(name) && is_word(value));
+    match annotations.len() <= MAX_ANNOTATIONS && are_words {
+        true => Ok(()),
+        false => Err(FilterFault::Annotation),
+    }
+}
+
 /// Checks that a change is of the request's kind, asks for something, and refers to attachments that there are.
-fn check_change(was: &Task, changed: &Task, attachments: usize) -> Result<(), FilterFault> {
+pub fn check_change(was: &Task, changed: &Task, attachments: usize) -> Result<(), FilterFault> {
     let is_there = |source: &Source| match source {
         Source::Attachment(index) => (*index as usize) < attachments,
         Source::Url(_) | Source::Id(_) => true,
@@ -416,6 +428,7 @@ fn unavailable() -> ApiError {
 /// What a filter has cost a request, and how it fared: counted when the request lets go of it.
 struct Watch {
     component: Arc<FilterComponent>,
+    sampler: Option<Sampler>,
     oversight: Oversight,
     account: AccountId,
     took: Duration,
@@ -423,9 +436,10 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(app: &App, component: Arc<FilterComponent>, account: &AccountId) -> Self {
+    fn new(app: &App, chosen: Chosen<FilterComponent>, account: &AccountId) -> Self {
         Self {
-            component,
+            component: chosen.component,
+            sampler: chosen.sampler,
             oversight: app.oversight.clone(),
             account: account.clone(),
             took: Duration::ZERO,
@@ -461,8 +475,13 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         let plugin = Plugin::Filter(self.component.clone());
-        self.oversight
-            .note(&plugin, &self.account, self.ended, self.took);
+        let noted = Noted {
+            ended: self.ended,
+            took: self.took,
+            first_token: None,
+            sampler: self.sampler.as_ref(),
+        };
+        self.oversight.note(&plugin, &self.account, noted);
     }
 }
 
@@ -660,7 +679,7 @@ impl Look<'_> {
 }
 
 /// Whether filters see events of this kind: not the bytes of images and recordings, nor counts.
-fn is_shown(event: &Event) -> bool {
+pub fn is_shown(event: &Event) -> bool {
     !matches!(
         event,
         Event::MediaBytes(_) | Event::Media(_) | Event::Usage(_)
@@ -668,7 +687,7 @@ fn is_shown(event: &Event) -> bool {
 }
 
 /// Bytes of what a block holds, where the event is a piece of it.
-fn spoken_bytes(event: &Event) -> usize {
+pub fn spoken_bytes(event: &Event) -> usize {
     match event {
         Event::Fragment(piece) => piece.text.len(),
         _ => 0,

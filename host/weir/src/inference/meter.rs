@@ -46,6 +46,7 @@ use crate::app::App;
 use crate::billing;
 use crate::error::ApiError;
 use crate::plugins::Component;
+use crate::plugins::canary::samples::Sampler;
 
 /// How long a finished answer is kept back until its settlement is durable.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -81,6 +82,8 @@ pub struct Attempt {
     pub provider: String,
     /// The adapter that translates.
     pub adapter: Arc<Component>,
+    /// Where the charge counts, if the adapter's slot has a canary.
+    pub sampler: Option<Sampler>,
     /// The model's price there.
     pub price: Price,
 }
@@ -320,6 +323,9 @@ impl Meter {
         billing::usage::forget(&self.cache, &self.payer.account).await;
         if let Some(attempt) = &self.attempt {
             attempt.adapter.counters().charge(settlement.charged);
+            if let Some(sampler) = &attempt.sampler {
+                sampler.charge(tokens, settlement.charged);
+            }
         }
         if settlement.overrun > Credits::ZERO {
             tracing::warn!(

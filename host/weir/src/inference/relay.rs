@@ -86,6 +86,8 @@ pub struct Relay {
     origins: Vec<Origin>,
     client: Client,
     hung_up_at: Option<Instant>,
+    /// When the first of the attempt's answer came, where it is streamed.
+    streamed_at: Option<Instant>,
     bounds: Bounds,
     stopping: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     timer: Timer,
@@ -181,6 +183,7 @@ impl Relay {
             origins: Vec::new(),
             client,
             hung_up_at: None,
+            streamed_at: None,
             bounds,
             stopping: None,
             timer: Timer::default(),
@@ -292,6 +295,11 @@ impl Relay {
         self.meter.write_off(&self.sequence);
     }
 
+    /// When the first of the attempt's answer came, where it is streamed.
+    pub fn streamed_at(&self) -> Option<Instant> {
+        self.streamed_at
+    }
+
     /// Whether any of the answer has come.
     pub fn any_output(&self) -> bool {
         self.sequence.any_output()
@@ -302,6 +310,7 @@ impl Relay {
         self.sequence = Sequence::new(self.bounds.output_limit);
         self.media = MediaPieces::default();
         self.ignored.clear();
+        self.streamed_at = None;
         self.asked = false;
         if let Some(teller) = &mut self.teller {
             teller.restart();
@@ -340,6 +349,9 @@ impl Relay {
             for event in &events {
                 session.event(event);
             }
+        }
+        if self.streamed_at.is_none() && self.is_stream() && self.sequence.any_output() {
+            self.streamed_at = Some(Instant::now());
         }
         if let Some(teller) = &mut self.teller {
             teller.events(&events);

@@ -9,6 +9,7 @@
 pub mod routes;
 
 use std::fmt;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -35,6 +36,18 @@ pub struct Metrics {
     plugin_quarantines: Family<PluginLabels, Counter>,
     ledger_open_holds: Gauge,
     plugin_quarantines_withheld: Family<PluginLabels, Counter>,
+    plugin_canary_share: Family<PluginLabels, Gauge<f64, AtomicU64>>,
+    plugin_canaries_rolled_back: Family<PluginLabels, Counter>,
+    plugin_canaries_promoted: Family<PluginLabels, Counter>,
+}
+
+/// How a canary ended without an operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CanaryEnd {
+    /// It was worse.
+    RolledBack,
+    /// It did well for long enough.
+    Promoted,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -89,6 +102,24 @@ impl Metrics {
             "How often a component went on only since its slot has no other that is sound",
             plugin_quarantines_withheld.clone(),
         );
+        let plugin_canary_share = Family::default();
+        registry.register(
+            "plugin_canary_share",
+            "The share of accounts that a slot's canary serves on this node, of 1",
+            plugin_canary_share.clone(),
+        );
+        let plugin_canaries_rolled_back = Family::default();
+        registry.register(
+            "plugin_canaries_rolled_back",
+            "Canaries that this node has ended since they were worse than what serves",
+            plugin_canaries_rolled_back.clone(),
+        );
+        let plugin_canaries_promoted = Family::default();
+        registry.register(
+            "plugin_canaries_promoted",
+            "Canaries that this node has had serve all since they did well for long enough",
+            plugin_canaries_promoted.clone(),
+        );
         Self {
             registry,
             plugin_exchanges,
@@ -96,7 +127,28 @@ impl Metrics {
             plugin_quarantines,
             ledger_open_holds,
             plugin_quarantines_withheld,
+            plugin_canary_share,
+            plugin_canaries_rolled_back,
+            plugin_canaries_promoted,
         }
+    }
+
+    /// Notes which canaries this node serves with, by slot, and the share of each; others are over.
+    pub fn canaries(&self, canaries: impl Iterator<Item = (Plugin, f64)>) {
+        self.plugin_canary_share.clear();
+        for (plugin, share) in canaries {
+            let labels = labels(&plugin);
+            self.plugin_canary_share.get_or_create(&labels).set(share);
+        }
+    }
+
+    /// Counts a canary that has ended without an operator.
+    pub fn canary_end(&self, plugin: &Plugin, end: CanaryEnd) {
+        let family = match end {
+            CanaryEnd::RolledBack => &self.plugin_canaries_rolled_back,
+            CanaryEnd::Promoted => &self.plugin_canaries_promoted,
+        };
+        family.get_or_create(&labels(plugin)).inc();
     }
 
     /// Notes how many holds of this node are open.

@@ -15,6 +15,7 @@ pub async fn get_metrics(State(app): State<App>) -> Result<Response, ApiError> {
     if let Ok(holds) = app.ledger.open_holds().await {
         app.metrics.open_holds(holds);
     }
+    app.metrics.canaries(app.plugins.canary_shares());
     let text = app.metrics.encode().map_err(|_| ApiError::internal())?;
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
 }

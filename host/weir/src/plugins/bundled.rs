@@ -5,7 +5,7 @@ use std::borrow::Cow;
 /// A component that comes with a slot's name.
 #[derive(Debug, Clone)]
 pub struct Bundled {
-    /// The slot it fills, e.g. `openai` or `http_get`.
+    /// The slot it fills, e.g. `openai`, `http_get` or `redact-pii`.
     pub name: Cow<'static, str>,
     /// The component's bytes.
     pub bytes: Cow<'static, [u8]>,
@@ -15,6 +15,7 @@ pub struct Bundled {
 pub fn plugins() -> Vec<Bundled> {
     let mut plugins = adapters();
     plugins.extend(tools());
+    plugins.extend(filters());
     plugins
 }
 
@@ -26,4 +27,9 @@ pub fn adapters() -> Vec<Bundled> {
 /// The bundled tools.
 pub fn tools() -> Vec<Bundled> {
     include!(concat!(env!("OUT_DIR"), "/bundled_tools.rs"))
+}
+
+/// The bundled filters.
+pub fn filters() -> Vec<Bundled> {
+    include!(concat!(env!("OUT_DIR"), "/bundled_filters.rs"))
 }

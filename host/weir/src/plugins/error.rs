@@ -51,6 +51,12 @@ pub enum OperationError {
     /// The slot serves with it.
     #[error("the slot serves with it")]
     InUse,
+    /// The slot serves all with it, so that it cannot be the canary.
+    #[error("the slot serves all with it already")]
+    IsActive,
+    /// The slot serves with nothing that a canary could be compared with.
+    #[error("the slot serves with nothing that a canary could be compared with")]
+    NothingBeside,
     /// The slot has nothing to go back to.
     #[error("there is nothing to go back to")]
     NothingBefore,

@@ -4,6 +4,8 @@
 //! [slot](slots) is in the database, and every node follows it while it runs: operators install, activate, roll back and
 //! remove through [`routes`], and a component that fails too often is taken out of service by itself.
 //!
+//! A slot may serve some accounts with a [canary], which ends or serves all by what its figures say.
+//!
 //! **Invariant:** an exchange ends on the component that it began with, whatever its slot serves with by then.
 //!
 //! A slot is for adapters, for tools or for filters, by what was put into it first ([`Kind`]); all else is the same for all.
@@ -15,9 +17,11 @@
 //! the sandbox.
 
 pub mod bundled;
+pub mod canary;
 pub mod component;
 pub mod counters;
 mod error;
+pub mod items;
 pub mod oversight;
 pub mod routes;
 pub mod settings;

@@ -8,6 +8,7 @@ use weir_ledger::AccountId;
 use weir_storage::clock::Clock;
 use weir_storage::{Cache, Database};
 
+use super::canary::samples::Sampler;
 use super::component::Plugin;
 use super::counters::Ended;
 use super::slots::{Plugins, Stores};
@@ -33,11 +34,32 @@ pub struct Oversight {
     pub max_traps: u32,
 }
 
+/// What is noted of an exchange, or a call of a tool.
+pub struct Noted<'a> {
+    /// How it ended.
+    pub ended: Ended,
+    /// How long it took.
+    pub took: Duration,
+    /// How long it took until the first of the answer, where that was streamed.
+    pub first_token: Option<Duration>,
+    /// Where it counts, if its slot has a canary.
+    pub sampler: Option<&'a Sampler>,
+}
+
 impl Oversight {
     /// Counts an exchange, and takes a component out of service that has failed too often.
-    pub fn note(&self, plugin: &Plugin, account: &AccountId, ended: Ended, took: Duration) {
+    pub fn note(&self, plugin: &Plugin, account: &AccountId, exchange: Noted<'_>) {
+        let Noted {
+            ended,
+            took,
+            first_token,
+            sampler,
+        } = exchange;
         let counters = plugin.counters();
         counters.exchange(ended, took);
+        if let Some(sampler) = sampler {
+            sampler.exchange(ended, took, first_token);
+        }
         self.metrics.exchange(plugin, ended, took);
         let suspicion = counters.suspect(ended, account, self.max_traps, Instant::now());
         let Some(suspicion) = suspicion else {

@@ -8,12 +8,14 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{FromRequestParts, Path, Query, State};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::Plugin;
+use super::canary::{CanaryShare, CanaryTerms};
+use super::items::{EventItem, EventList, InstalledItem, SlotItem, SlotList};
 use super::signature::Signature;
 use super::slot_name::{SLOT_NAMES, is_slot_name};
-use super::slots::{self, Offer, Origin, SlotOperation, Standing};
+use super::slots::{Offer, SlotOperation};
 use super::{OperationError, Permissions, store};
 use crate::admin::{AdminCaller, LocalPeer};
 use crate::app::App;
@@ -23,7 +25,6 @@ use crate::error::ApiError;
 use crate::identity;
 use crate::identity::service::Scope;
 use crate::request::{ComponentBody, JsonBody};
-use weir_ledger::Credits;
 use weir_sandbox::compiler::CompileError;
 use weir_sandbox::{Digest, GuestError, LoadError};
 
@@ -33,6 +34,9 @@ pub const SIGNATURE_HEADER: &str = "x-weir-signature";
 /// Events that are listed unless asked otherwise, and at most.
 const EVENTS: u32 = 50;
 const MOST_EVENTS: u32 = 1_000;
+
+/// A year.
+const MOST_SECONDS_TO_PROMOTE: u64 = 366 * 24 * 3_600;
 
 /// Whoever may change slots: administrators, and services with the scope.
 pub struct Operator(Actor);
@@ -50,111 +54,6 @@ impl FromRequestParts<App> for Operator {
         service.require(Scope::PluginsWrite)?;
         Ok(Self(Actor::service(service.name())))
     }
-}
-
-/// A slot, and all that could serve in it.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct SlotItem {
-    /// Its name, which providers' `adapter` names, or agents' `tools`.
-    pub slot: String,
-    /// What it is for: `adapter` or `tool`.
-    pub kind: String,
-    /// The digest that all nodes are to serve with; `None` where the slot refuses.
-    pub active: Option<String>,
-    /// The digest that the node which answers serves with: another one for a moment, or if `active` does not
-    /// load there.
-    pub serving: Option<String>,
-    /// What a rollback goes back to.
-    pub previous: Option<String>,
-    /// What could serve.
-    pub plugins: Vec<PluginItem>,
-}
-
-/// A component in a slot.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct PluginItem {
-    /// Which code it is.
-    pub digest: String,
-    /// What it calls itself.
-    pub name: String,
-    /// Its version.
-    pub version: String,
-    /// The version of the contract that it was built for.
-    pub contract: String,
-    /// Where it comes from: `bundled` or `installed`.
-    pub source: String,
-    /// Whose signature it carries.
-    pub publisher: Option<String>,
-    /// `active`, `previous`, `quarantined` or `available`.
-    pub state: String,
-    /// Bytes; unknown of what the binary brings.
-    pub size_bytes: Option<i64>,
-    /// When it was installed.
-    pub installed_at: Option<String>,
-    /// By whom.
-    pub installed_by: Option<String>,
-    /// Exchanges on all nodes, some seconds late of other nodes.
-    pub requests: i64,
-    /// Those that ended in an error: the adapter's, the upstream's, the connection's, or the request's own.
-    pub errors: i64,
-    /// Those that ended in a trap.
-    pub traps: i64,
-    /// How long an exchange took on average, in milliseconds; null where there was none.
-    pub latency_ms: Option<f64>,
-    /// What was charged for them.
-    pub credits: serde_json::Value,
-    /// Answers whose usage, as the component reported it, was not believed.
-    pub clamps: i64,
-}
-
-/// All slots.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct SlotList {
-    /// By name.
-    pub slots: Vec<SlotItem>,
-}
-
-/// A component that has been installed.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct InstalledItem {
-    /// The slot's name.
-    pub slot: String,
-    /// Which code it is.
-    pub digest: String,
-    /// What it calls itself.
-    pub name: String,
-    /// Its version.
-    pub version: String,
-    /// Whose signature it carries.
-    pub publisher: Option<String>,
-    /// Whether the slot serves with it.
-    pub active: bool,
-}
-
-/// Something that has happened to a slot.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct EventItem {
-    /// The moment, by ISO 8601.
-    pub at: String,
-    /// The slot's name.
-    pub slot: String,
-    /// `installed`, `activated`, `rolled_back`, `removed`, `quarantined` or `quarantine_withheld`.
-    pub kind: String,
-    /// What it was about.
-    pub digest: Option<String>,
-    /// What the slot served with before.
-    pub previous: Option<String>,
-    /// Who did it: `user:ID`, `service:E-MAIL`, `local:UID` at the admin socket, or `weir` by itself.
-    pub actor: String,
-    /// More of it, for people.
-    pub detail: Option<String>,
-}
-
-/// Events, the newest first.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct EventList {
-    /// The events.
-    pub events: Vec<EventItem>,
 }
 
 /// The query of an installation.
@@ -184,8 +83,10 @@ pub struct EventsQuery {
 #[serde(deny_unknown_fields)]
 struct Activation {
     digest: String,
-    /// The share of callers; all of them, so far.
+    /// The share of accounts; all of them without. With less than 1, the component becomes the slot's canary.
     share: Option<f64>,
+    /// How long a canary must have done well to serve all.
+    promote_after_seconds: Option<u64>,
     /// As of an installation.
     #[serde(default)]
     allow_downgrade: bool,
@@ -277,7 +178,7 @@ pub async fn install_plugin(
     Ok((status, Json(item)))
 }
 
-/// `POST /admin/plugins/{slot}/activate`: has a slot serve with a component that is there.
+/// `POST /admin/plugins/{slot}/activate`: has a slot serve with a component that is there, or a share of its accounts.
 pub async fn activate_plugin(
     State(app): State<App>,
     Operator(actor): Operator,
@@ -287,23 +188,57 @@ pub async fn activate_plugin(
     let activation: Activation = serde_json::from_slice(&body.bytes).map_err(|_| {
         ApiError::invalid_request("digest", "The body is an object with a digest, a text.")
     })?;
-    if activation.share.is_some_and(|share| share != 1.0) {
-        return Err(ApiError::invalid_request(
-            "share",
-            "A component serves all callers or none: a share is 1, or left out.",
-        ));
-    }
+    let terms = read_terms(&activation)?;
     let digest = parse_digest(&activation.digest)?;
     let operation = operation(&app, slot, actor);
     let permissions = Permissions {
         downgrade: activation.allow_downgrade,
         change_publisher: activation.change_publisher,
     };
-    activate(&app, &operation, digest, permissions).await?;
+    match terms {
+        None => activate(&app, &operation, digest, permissions).await?,
+        Some(terms) => {
+            let fits = async |component: &Plugin| fits(&app, &operation, component).await;
+            app.plugins
+                .start_canary(app.stores(), &operation, digest, terms, permissions, fits)
+                .await?;
+        }
+    }
     Ok(Json(find(&app, &operation.slot).await?))
 }
 
-/// `POST /admin/plugins/{slot}/rollback`: has a slot serve with what it served with before.
+/// The terms of a canary; `None` where all accounts are to be served.
+fn read_terms(activation: &Activation) -> Result<Option<CanaryTerms>, ApiError> {
+    let after = activation.promote_after_seconds;
+    if after.is_some_and(|seconds| !(1..=MOST_SECONDS_TO_PROMOTE).contains(&seconds)) {
+        return Err(ApiError::invalid_request(
+            "promote_after_seconds",
+            format!("A canary is promoted after 1 to {MOST_SECONDS_TO_PROMOTE} seconds."),
+        ));
+    }
+    match activation.share {
+        None | Some(1.0) if after.is_some() => Err(ApiError::invalid_request(
+            "promote_after_seconds",
+            "Only a canary is promoted: it goes with a share below 1.",
+        )),
+        None | Some(1.0) => Ok(None),
+        Some(share) => {
+            let share = CanaryShare::from_fraction(share).ok_or_else(|| {
+                ApiError::invalid_request(
+                    "share",
+                    "A share is a number from 0.0001 to 0.9999, such as 0.05; of all accounts it is 1, or left out.",
+                )
+            })?;
+            let promote_after = after.map(Duration::from_secs);
+            Ok(Some(CanaryTerms {
+                share,
+                promote_after,
+            }))
+        }
+    }
+}
+
+/// `POST /admin/plugins/{slot}/rollback`: ends a slot's canary, or has the slot serve with what it served with before.
 pub async fn roll_back_plugin(
     State(app): State<App>,
     Operator(actor): Operator,
@@ -432,71 +367,9 @@ async fn find(app: &App, slot: &str) -> Result<SlotItem, ApiError> {
 }
 
 async fn overview(app: &App) -> Result<Vec<SlotItem>, ApiError> {
-    let slots = app
-        .plugins
-        .overview(&app.database)
-        .await
-        .map_err(|error| ApiError::of_database(&error, "asked for plugins"))?;
-    let digest = |digest: Option<Digest>| digest.map(|digest| digest.to_string());
-    Ok(slots
-        .into_iter()
-        .map(|slot| SlotItem {
-            slot: slot.slot,
-            kind: slot.kind.as_str().to_owned(),
-            active: digest(slot.active),
-            serving: digest(slot.serving),
-            previous: digest(slot.previous),
-            plugins: slot.candidates.into_iter().map(plugin_item).collect(),
-        })
-        .collect())
-}
-
-fn plugin_item(candidate: slots::SlotCandidate) -> PluginItem {
-    let counts = candidate.counts;
-    let latency_ms = match counts.requests {
-        0 => None,
-        // To a tenth: more than that is noise.
-        requests => Some((counts.latency_us as f64 / requests as f64 / 100.0).round() / 10.0),
-    };
-    let (source, size_bytes, installed_at, installed_by, publisher) = match candidate.origin {
-        Origin::Bundled => ("bundled", None, None, None, None),
-        Origin::Installed {
-            size_bytes,
-            at,
-            actor,
-            signer,
-        } => (
-            "installed",
-            Some(size_bytes),
-            Some(at.iso()),
-            Some(actor),
-            signer,
-        ),
-    };
-    PluginItem {
-        digest: candidate.digest.to_string(),
-        name: candidate.name,
-        version: candidate.version,
-        contract: candidate.contract,
-        source: source.to_owned(),
-        publisher,
-        state: match candidate.standing {
-            Standing::Active => "active",
-            Standing::Previous => "previous",
-            Standing::Quarantined => "quarantined",
-            Standing::Available => "available",
-        }
-        .to_owned(),
-        size_bytes,
-        installed_at,
-        installed_by,
-        requests: counts.requests,
-        errors: counts.errors,
-        traps: counts.traps,
-        latency_ms,
-        credits: Credits::from_micro(counts.credits).to_json(),
-        clamps: counts.clamps,
-    }
+    let slots = app.plugins.overview(&app.database).await;
+    let slots = slots.map_err(|error| ApiError::of_database(&error, "asked for plugins"))?;
+    Ok(slots.into_iter().map(SlotItem::of).collect())
 }
 
 fn operation(app: &App, slot: String, actor: Actor) -> SlotOperation {
@@ -593,9 +466,22 @@ impl From<OperationError> for ApiError {
             OperationError::InUse => Self::new(
                 S::CONFLICT,
                 "PLUGIN_IN_USE",
-                "The slot serves with it, or the binary brings it; activate another one first.",
+                "The slot serves with it, as the active one or the canary, or the binary brings it; activate another one, or \
+                 end the canary, first.",
             )
             .with_param("digest"),
+            OperationError::IsActive => Self::new(
+                S::CONFLICT,
+                "PLUGIN_ACTIVE",
+                "The slot serves all accounts with it already; a canary is another component.",
+            )
+            .with_param("digest"),
+            OperationError::NothingBeside => Self::new(
+                S::CONFLICT,
+                "NOTHING_TO_COMPARE_WITH",
+                "The slot serves with nothing that a canary could be compared with; activate the component for all, without a share.",
+            )
+            .with_param("share"),
             OperationError::NothingBefore => Self::new(
                 S::CONFLICT,
                 "NOTHING_TO_ROLL_BACK_TO",

@@ -38,7 +38,7 @@ use self::rules::{Rules, ToolRules};
 pub use self::settings::Effect;
 use self::settings::Targets;
 use crate::plugins::counters::Ended;
-use crate::plugins::oversight::Oversight;
+use crate::plugins::oversight::{Noted, Oversight};
 use crate::plugins::{Plugin, ToolComponent};
 
 /// What the configuration says of the tools that the binary brings, beneath what it says itself.
@@ -201,7 +201,8 @@ impl Tools {
         rules.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The tool of a name; `None` if there is none, or its slot has nothing to serve with.
+    /// The tool of a name; `None` if there is none, or its slot has nothing to serve with. It is described as by what serves
+    /// all: who asks may not be who calls, and a canary's accounts are served by its own schema.
     pub fn describe(&self, name: &str) -> Option<Description> {
         let tool = self.0.oversight.plugins.tool(name)?;
         let mut description = tool.description.description.clone();
@@ -219,10 +220,10 @@ impl Tools {
         })
     }
 
-    /// The component that serves as a tool.
-    pub fn digest(&self, name: &str) -> Option<Digest> {
-        let tool = self.0.oversight.plugins.tool(name)?;
-        Some(tool.digest())
+    /// The component that serves as a tool for an account.
+    pub fn digest(&self, name: &str, account: &AccountId) -> Option<Digest> {
+        let chosen = self.0.oversight.plugins.tool_for(name, account)?;
+        Some(chosen.component.digest())
     }
 
     /// Whether an operator has configured an integration.
@@ -255,10 +256,12 @@ impl Tools {
     /// Calls a tool once. Dropped, it asks for nothing more.
     pub async fn call(&self, call: Call) -> Outcome {
         let began = Instant::now();
-        let Some(tool) = self.0.oversight.plugins.tool(&call.tool) else {
+        let plugins = &self.0.oversight.plugins;
+        let Some(chosen) = plugins.tool_for(&call.tool, &call.account) else {
             let why = format!("There is no tool {:?} that can be called.", call.tool);
             return self.finish(&call, None, began, failed(why), &Trail::default());
         };
+        let tool = chosen.component;
         let digest = Some(tool.digest());
         let (scope, context) = match self.scope(&tool, &call) {
             Ok(scope) => scope,
@@ -288,9 +291,13 @@ impl Tools {
         let trail = trail.lock().clone();
         let ended = judge(&answer, &trail, call.arguments.len());
         let plugin = Plugin::Tool(tool.clone());
-        self.0
-            .oversight
-            .note(&plugin, &call.account, ended, began.elapsed());
+        let noted = Noted {
+            ended,
+            took: began.elapsed(),
+            first_token: None,
+            sampler: chosen.sampler.as_ref(),
+        };
+        self.0.oversight.note(&plugin, &call.account, noted);
         let told = match answer {
             Ok(text) => (trail.blotter.blot_text(cut(text, result_bytes)), false),
             Err(error) => failed(trail.blotter.blot_text(cut(explain(error), result_bytes))),

@@ -14,7 +14,7 @@ use crate::bindings::exports::weir::plugin::adapter::{
 };
 use crate::bindings::weir::plugin::chat;
 use crate::command::{Answer, Behaviour, Command, Fault, Place, plain_request};
-use crate::{configure, fault};
+use crate::{configure, fault, habits};
 
 /// The component.
 pub(crate) struct Adapter;
@@ -78,7 +78,7 @@ impl GuestExchange for Script {
         };
         let script = match command {
             Some(command) => Script::obey(command, &request, &configuration),
-            None => Script::plain(healthy()),
+            None => Script::plain(habits::steps(last_user_message(&request))),
         };
         script.arrive(Place::Begin)?;
         Ok(Begun {
@@ -151,8 +151,8 @@ impl Script {
     fn obey(command: Command, request: &Request, configuration: &[u8]) -> Self {
         let place = command.place;
         let on_the_way = match place {
-            Place::Begin => healthy(),
-            Place::Next => [vec![Step::Emit(Vec::new())], healthy()].concat(),
+            Place::Begin => healthy(1),
+            Place::Next => [vec![Step::Emit(Vec::new())], healthy(1)].concat(),
             Place::Head | Place::Body | Place::End => vec![Step::Send(plain_request())],
         };
         match command.behaviour {
@@ -220,7 +220,7 @@ impl Script {
                 Answer::Memory => Self::plain(answer_of(fault::memory_bytes().to_string())),
                 Answer::Ignore { names } => Self {
                     ignored: names,
-                    ..Self::plain(healthy())
+                    ..Self::plain(healthy(1))
                 },
             },
         }
@@ -270,7 +270,7 @@ impl Script {
             return step;
         }
         if self.unfinished.take() {
-            return Step::Emit(vec![usage(), Event::Finish(chat::FinishReason::Stop)]);
+            return Step::Emit(vec![usage(1), Event::Finish(chat::FinishReason::Stop)]);
         }
         Step::Done
     }
@@ -293,13 +293,18 @@ fn last_user_message(request: &Request) -> &str {
     }
 }
 
-fn healthy() -> Vec<Step> {
-    answer_of("ok".into())
+/// The answer of a component that does nothing amiss, said to have so many tokens.
+pub(crate) fn healthy(tokens: u64) -> Vec<Step> {
+    answer_with("ok".into(), tokens)
 }
 
 fn answer_of(content: String) -> Vec<Step> {
+    answer_with(content, 1)
+}
+
+fn answer_with(content: String, tokens: u64) -> Vec<Step> {
     let mut events = text(0, content);
-    events.extend([usage(), Event::Finish(chat::FinishReason::Stop)]);
+    events.extend([usage(tokens), Event::Finish(chat::FinishReason::Stop)]);
     vec![Step::Emit(events)]
 }
 
@@ -313,7 +318,7 @@ fn text(index: u32, text: String) -> Vec<Event> {
 }
 
 /// Another number in each instance.
-fn noise() -> u64 {
+pub(crate) fn noise() -> u64 {
     RandomState::new().hash_one(())
 }
 
@@ -321,13 +326,13 @@ fn begins_a_block(event: &Event) -> bool {
     matches!(event, Event::BlockStart(_) | Event::Opaque(_))
 }
 
-fn usage() -> Event {
+fn usage(tokens: u64) -> Event {
     Event::Usage(chat::Usage {
         input_tokens: Some(10),
         cache_read_tokens: None,
         cache_write_short_tokens: None,
         cache_write_long_tokens: None,
-        output_tokens: Some(1),
+        output_tokens: Some(tokens),
         reasoning_tokens: None,
         images: None,
         other: Vec::new(),

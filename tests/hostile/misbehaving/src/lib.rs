@@ -4,7 +4,7 @@
 //! as `{"behave": "spin", "in": "body"}`, so that one component serves every test. [`command`]
 //! lists them all. A message that is no such object is answered healthily, with `ok`; a command
 //! that this crate does not know is refused as unsupported, so that a slip in a test cannot pass
-//! for good behaviour.
+//! for good behaviour. What the healthy answer is like, tests change in the component's bytes: see [`habits`].
 //!
 //! No request reaches `configure`, so there the value of the option named `option` is the command; see
 //! [`configure`].
@@ -20,6 +20,8 @@ mod configure;
 mod exchange;
 #[cfg(target_family = "wasm")]
 mod fault;
+#[cfg(target_family = "wasm")]
+mod habits;
 
 #[cfg(target_family = "wasm")]
 mod bindings {

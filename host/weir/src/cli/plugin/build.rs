@@ -65,7 +65,7 @@ impl<'a> Project<'a> {
             .with_context(|| format!("reading {}: is this a plugin's folder?", file.display()))?;
         let wrong = || {
             format!(
-                "{} must have a name, and kind = \"adapter\" or kind = \"tool\"",
+                "{} must have a name, and kind = \"adapter\", kind = \"tool\" or kind = \"filter\"",
                 file.display()
             )
         };

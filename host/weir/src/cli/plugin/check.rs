@@ -1,6 +1,7 @@
 //! `weir plugin check`: what weir asks of a plugin before it serves, and what an author wants to know before that.
 
 mod adapter;
+mod filter;
 mod tool;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use serde_json::json;
 use weir_sandbox::{LoadError, adapter as adapters, filter as filters, tool as tools};
 
 use self::adapter::AdapterSuite;
+use self::filter::FilterSuite;
 use self::tool::ToolSuite;
 use super::given::{self, Told};
 use super::own::{self, Own};
@@ -43,8 +45,9 @@ pub(in crate::cli) struct Arguments {
     #[arg(value_name = "FILE|DIR")]
     path: PathBuf,
     /// A folder with recordings of your own: NAME.json is a request, or a tool's arguments; NAME.http the answer to it, as
-    /// `curl -i` prints it, and NAME.2.http the next one; NAME.snap what `weir plugin try` must print. An answer without a
-    /// request is read for the plainest one, which asks for a stream if the name ends in -stream.
+    /// `curl -i` prints it, and NAME.2.http the next one; NAME.events the events of an answer that a filter is shown;
+    /// NAME.snap what `weir plugin try` must print. An answer without a request is read for the plainest one, which asks for a
+    /// stream if the name ends in -stream.
     #[arg(long, value_name = "DIR")]
     recordings: Option<PathBuf>,
     /// Write the .snap files that are missing or have changed. Read them then.
@@ -84,7 +87,7 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
                 suite.run(&mut report).await?;
             }
             Loaded::Tool(tool) => ToolSuite::new(&tool, &given).run(&mut report).await?,
-            Loaded::Filter(_) => {}
+            Loaded::Filter(filter) => FilterSuite::new(&filter, &given).run(&mut report).await?,
         }
     }
     match arguments.json {
@@ -248,10 +251,10 @@ fn read_for(step: &str) -> &'static str {
     match step {
         "imports" | "world" => "wit/worlds.wit: what a plugin exports, and what it may import",
         "describe" => {
-            "wit/adapter.wit and wit/tool.wit: describe, and record description; plugins/README.md: Put it into service"
+            "wit/adapter.wit, wit/tool.wit and wit/filter.wit: describe, and record description; plugins/README.md: Put it into service"
         }
         "self-test" => {
-            "wit/adapter.wit: resource exchange; wit/tool.wit: record description, input-schema"
+            "wit/adapter.wit: resource exchange; wit/tool.wit: record description, input-schema; wit/filter.wit: screen"
         }
         _ => "plugins/README.md: Put it into service, the load steps; Limits",
     }

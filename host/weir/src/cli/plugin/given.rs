@@ -45,12 +45,24 @@ pub(super) struct Told {
     /// Of a tool: the name of a credential; one of an integration's id is that integration's.
     #[arg(long = "credential", value_name = "NAME")]
     credentials: Vec<String>,
-    /// Of an adapter: an option, as a provider's `options` in the configuration have them. May be repeated.
+    /// Of a filter: the name of a provider that may serve the request; `provider` unless told.
+    #[arg(long = "provider", value_name = "NAME")]
+    providers: Vec<String>,
+    /// Of an adapter or a filter: an option, as a provider's or a filter's `options` in the configuration have them. May be
+    /// repeated.
     #[arg(long = "option", value_name = "NAME=VALUE", value_parser = option)]
     pub(super) options: Vec<(String, String)>,
 }
 
 impl Told {
+    /// What a filter is told may serve a request.
+    pub(super) fn providers(&self) -> Vec<String> {
+        match &self.providers[..] {
+            [] => vec!["provider".to_owned()],
+            providers => providers.to_vec(),
+        }
+    }
+
     /// What a tool is told that its agent may use.
     pub(super) fn context(&self) -> CallContext {
         let integrations = self.integrations.iter().map(|(id, base_url)| Integration {

@@ -2,16 +2,24 @@
 //! through its `/admin/plugins`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{bail, ensure};
+use jiff::SignedDuration;
 
 use super::given::{read_component, slot_name};
+use super::registry;
 use super::signing;
 use super::upload::upload;
 use crate::cli::connection::{Connection, GatewayAnswer, Remote};
 use crate::cli::table::{TextTable, optional};
 use crate::config::Config;
-use crate::plugins::routes::{EventList, InstalledItem, PluginItem, SlotItem, SlotList};
+use crate::plugins::canary::compare::{LEAST_GROUPS, LEAST_REQUESTS, in_words};
+use crate::plugins::canary::{CanaryShare, Measure};
+use crate::plugins::items::{
+    CanaryItem, EventList, InstalledItem, PluginItem, SideItem, SlotItem, SlotList,
+};
+use crate::plugins::signature::Signature;
 
 /// Digits of a digest that are shown to people; as many name it, and fewer where they do not fit another.
 const SHOWN_DIGITS: usize = 12;
@@ -31,8 +39,8 @@ pub(in crate::cli) struct Gateway {
 
 #[derive(clap::Args)]
 pub(in crate::cli) struct Install {
-    /// The component: a .wasm file.
-    #[arg(value_name = "FILE")]
+    /// The component: a .wasm file, or oci://REGISTRY/NAME with :TAG, @sha256:DIGEST or both.
+    #[arg(value_name = "FILE|oci://…")]
     component: PathBuf,
     /// The slot, which providers' `adapter` names, or agents' `tools`; a new one is made.
     #[arg(long, value_parser = slot_name)]
@@ -40,13 +48,36 @@ pub(in crate::cli) struct Install {
     /// Have the slot serve with it, too.
     #[arg(long)]
     activate: bool,
-    /// The component's signature. Default: FILE.sig, if it is there.
+    /// The component's signature. Default: FILE.sig, if it is there; of a registry's, the one that it was pushed with.
     #[arg(long, value_name = "FILE")]
     signature: Option<PathBuf>,
+    /// Speak to the registry without TLS, as to one on this machine.
+    #[arg(long)]
+    plain_http: bool,
     #[command(flatten)]
     allowed: Allowed,
     #[command(flatten)]
     gateway: Gateway,
+}
+
+impl Install {
+    /// The component and its signature, from where they lie.
+    async fn read(&self) -> anyhow::Result<(Vec<u8>, Option<Signature>)> {
+        let (component, named) = (&self.component, self.signature.as_deref());
+        match registry::pull(component, self.plain_http).await? {
+            None => Ok((
+                read_component(component)?,
+                signing::beside(component, named)?,
+            )),
+            Some(pulled) => Ok((
+                pulled.component,
+                match named {
+                    Some(_) => signing::beside(component, named)?,
+                    None => pulled.signature,
+                },
+            )),
+        }
+    }
 }
 
 /// What is not done unless it is asked for.
@@ -64,6 +95,18 @@ struct Allowed {
 pub(in crate::cli) struct Activate {
     #[command(flatten)]
     named: Named,
+    /// Have it serve a share of the accounts only, such as 5%, as the slot's canary.
+    ///
+    /// Its figures are compared with those of what serves the others. It ends by itself where it is worse: where it traps, is
+    /// at fault or fails more often, is slower, or reports another number of tokens. `weir plugin show` has the figures,
+    /// `weir plugin rollback` ends it, and activating it without a share has it serve all.
+    #[arg(long, value_name = "PERCENT", value_parser = share)]
+    share: Option<CanaryShare>,
+    /// Have the canary serve all by itself once it has done well for so long, such as 90s, 30m or 2h.
+    ///
+    /// It waits for enough to go by, too: 100 requests and two groups of accounts on both sides.
+    #[arg(long, value_name = "SPAN", value_parser = span, requires = "share")]
+    promote_after: Option<Duration>,
     #[command(flatten)]
     allowed: Allowed,
 }
@@ -120,6 +163,7 @@ pub(super) async fn list(config: &Config, gateway: Gateway) -> anyhow::Result<()
                     "LATENCY",
                     "CREDITS",
                     "CLAMPS",
+                    "CANARY",
                 ]);
                 for slot in slots {
                     let active = slot
@@ -141,6 +185,10 @@ pub(super) async fn list(config: &Config, gateway: Gateway) -> anyhow::Result<()
                             latency(plugin),
                             plugin.credits.to_string(),
                             plugin.clamps.to_string(),
+                            slot.canary.as_ref().map_or_else(
+                                || "-".to_owned(),
+                                |canary| format!("{} {}", short(&canary.digest), share_of(canary)),
+                            ),
                         ]),
                         None => table.row([
                             slot.slot.clone(),
@@ -168,8 +216,7 @@ pub(super) async fn show(config: &Config, show: Show) -> anyhow::Result<()> {
 }
 
 pub(super) async fn install(config: &Config, install: Install) -> anyhow::Result<()> {
-    let bytes = read_component(&install.component)?;
-    let signature = signing::beside(&install.component, install.signature.as_deref())?;
+    let (bytes, signature) = install.read().await?;
     let remote = &install.gateway.remote;
     remote
         .operate(config, async |connection| {
@@ -212,16 +259,27 @@ pub(super) async fn install(config: &Config, install: Install) -> anyhow::Result
 }
 
 pub(super) async fn activate(config: &Config, activate: Activate) -> anyhow::Result<()> {
-    let Activate { named, allowed } = activate;
+    let Activate {
+        named,
+        share,
+        promote_after,
+        allowed,
+    } = activate;
     let remote = &named.gateway.remote;
     remote
         .operate(config, async |connection| {
             let digest = find(connection, &named).await?;
-            let body = serde_json::json!({
+            let mut body = serde_json::json!({
                 "digest": digest,
                 "allow_downgrade": allowed.allow_downgrade,
                 "change_publisher": allowed.change_publisher,
             });
+            if let Some(share) = share {
+                body["share"] = share.fraction().into();
+            }
+            if let Some(span) = promote_after {
+                body["promote_after_seconds"] = span.as_secs().into();
+            }
             let slot: GatewayAnswer<SlotItem> = connection
                 .post(&(slot_path(&named.slot) + "/activate"), &body)
                 .await?;
@@ -325,6 +383,21 @@ async fn find(connection: &Connection, named: &Named) -> anyhow::Result<String> 
     }
 }
 
+fn share(text: &str) -> Result<CanaryShare, String> {
+    let percent = text.strip_suffix('%').map(str::trim_end);
+    percent
+        .and_then(|percent| percent.parse::<f64>().ok())
+        .and_then(|percent| CanaryShare::from_fraction(percent / 100.0))
+        .ok_or_else(|| "a share is from 0.01% to 99.99%, such as 5%".to_owned())
+}
+
+fn span(text: &str) -> Result<Duration, String> {
+    let span = text.parse::<SignedDuration>().ok();
+    let span = span.and_then(|span| Duration::try_from(span).ok());
+    let seconds = span.filter(|span| span.as_secs() > 0 && span.subsec_nanos() == 0);
+    seconds.ok_or_else(|| "a span is of whole seconds, such as 90s, 30m or 2h".to_owned())
+}
+
 fn slot_path(slot: &str) -> String {
     format!("/admin/plugins/{slot}")
 }
@@ -346,6 +419,9 @@ fn print_slot(slot: &SlotItem) {
             "The slot {} has nothing to serve with, and refuses.",
             slot.slot
         ),
+    }
+    if let Some(canary) = &slot.canary {
+        print_canary(canary);
     }
     let mut table = TextTable::new(&[
         "DIGEST",
@@ -382,6 +458,65 @@ fn print_slot(slot: &SlotItem) {
         ]);
     }
     table.print();
+}
+
+fn print_canary(canary: &CanaryItem) {
+    println!(
+        "Its canary is {}, for {} of accounts since {}.",
+        short(&canary.digest),
+        share_of(canary),
+        canary.since,
+    );
+    match (&canary.promote_at, canary.enough) {
+        (Some(at), true) => println!("It is promoted at {at} unless it is found worse."),
+        (Some(at), false) => println!(
+            "It is promoted at {at} or later, when there are {LEAST_REQUESTS} requests and {LEAST_GROUPS} groups of accounts \
+             on both sides, unless it is found worse."
+        ),
+        (None, _) => println!(
+            "It serves that share until it is found worse, activated for all, or rolled back."
+        ),
+    }
+    match &canary.not_loaded {
+        Some(why) => println!(
+            "It does not load on the gateway that answers, which serves all accounts with the active one: {why}."
+        ),
+        None if !canary.served => println!("The gateway that answers does not serve with it yet."),
+        None => {}
+    }
+    let mut table = TextTable::new(&[
+        "COMPARED BY",
+        "ACTIVE",
+        "REQUESTS",
+        "GROUPS",
+        "CANARY",
+        "REQUESTS",
+        "GROUPS",
+        "JUDGEMENT",
+    ]);
+    for compared in &canary.comparison {
+        let value = |side: &SideItem| match (Measure::parse(&compared.measure), side.value) {
+            (Some(measure), Some(value)) => in_words(measure, value),
+            _ => "-".to_owned(),
+        };
+        table.row([
+            compared.measure.replace('_', " "),
+            value(&compared.active),
+            compared.active.requests.to_string(),
+            compared.active.groups.to_string(),
+            value(&compared.canary),
+            compared.canary.requests.to_string(),
+            compared.canary.groups.to_string(),
+            compared.judgement.replace('_', " "),
+        ]);
+    }
+    table.print();
+    println!();
+}
+
+fn share_of(canary: &CanaryItem) -> String {
+    let share = CanaryShare::from_fraction(canary.share);
+    share.map_or_else(|| "-".to_owned(), |share| share.to_string())
 }
 
 fn latency(plugin: &PluginItem) -> String {

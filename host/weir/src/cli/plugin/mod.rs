@@ -3,7 +3,9 @@
 
 mod build;
 mod check;
+mod compare;
 mod conformance;
+mod event_lines;
 mod given;
 mod lines;
 mod live;
@@ -11,9 +13,11 @@ mod manage;
 mod new;
 mod own;
 mod recording;
+mod registry;
 mod report;
 mod signing;
 mod trial;
+mod try_filter;
 mod try_plugin;
 mod try_tool;
 mod upload;
@@ -25,11 +29,13 @@ use crate::config::Config;
 
 #[derive(clap::Subcommand)]
 pub(super) enum Command {
-    /// Run an adapter on a request, or a tool on arguments, without a server and without an upstream.
+    /// Run an adapter or a filter on a request, or a tool on arguments, without a server and without an upstream.
     ///
     /// Of a tool it prints what it asks for, {"fetch":{"method","url","headers","body","credential"}}, what it is shown of a
     /// recorded answer, {"head":…}, and what its model is given, {"result":…} or {"failure":…}. Its slot's policy is not
-    /// applied. Of an adapter:
+    /// applied. Of a filter it prints its verdict, {"verdict":{"change","upstreams","annotations","answer"}} or
+    /// {"refusal":{"why","param"}}, and with --events what it makes of an answer that comes event by event: {"event":…}, and
+    /// {"done":true}, or {"stopped":true} where it ends the answer. Of an adapter:
     ///
     /// Prints, a line of JSON each: what the adapter sends, {"send":{"method","path","headers","body"}}; what it is
     /// shown of a recorded answer, {"head":{"status","headers"}}; the events that it makes of it, {"event":…}; and
@@ -54,10 +60,15 @@ pub(super) enum Command {
     /// Check a component as a gateway will, and more: all that its author wants to know before.
     ///
     /// Runs the load steps; then an adapter on the requests and recorded answers that weir's own are held to, those of its
-    /// upstream's dialect where weir has any, on answers that are none, and any plugin on recordings of its author's. Each
-    /// answer is cut in many ways and each exchange run twice, which must not change a byte. Ends with what it costs, and
+    /// upstream's dialect where weir has any, on answers that are none; a filter on those requests, and on an answer's events;
+    /// and any plugin on recordings of its author's. Each answer is cut in many ways and each exchange run twice, which must not change a byte. Ends with what it costs, and
     /// with 1 if a check failed.
     Check(check::Arguments),
+    /// Run two versions of a plugin on recorded exchanges, and print what the second does otherwise.
+    ///
+    /// Compared are the requests, field by field and as they are written, the events, the usage that is reported, and with
+    /// --price what that costs. Ends with 1 if anything differs.
+    Compare(compare::Arguments),
     /// Make a publisher's key: the private one goes to a file, the public one is printed.
     Keygen(signing::Keygen),
     /// Sign a component, for one slot, into FILE.sig.
@@ -67,17 +78,26 @@ pub(super) enum Command {
     Sign(signing::Sign),
     /// Check a component's signature against the publishers of the configuration, or against a public key.
     Verify(signing::Verify),
+    /// Push a component to an OCI registry, with its signature, from where `install` and other tools fetch it.
+    ///
+    /// Prints where it lies, by its digest. Credentials are those of `docker login` and the like: from $REGISTRY_AUTH_FILE, or
+    /// config.json in $DOCKER_CONFIG or ~/.docker, and the helpers that it names.
+    Push(registry::Push),
     /// Have a gateway check a component and keep it, ready to be activated; or with --activate, serve with it.
+    ///
+    /// From a file, or from an OCI registry, which this command asks, with the credentials that `push` has, and not the
+    /// gateway. A reference with @sha256:DIGEST means that artifact and no other, whatever its tag means by now.
     Install(manage::Install),
     /// List a gateway's slots, and what serves in each.
     List(manage::Gateway),
-    /// Show a slot, and all that could serve in it.
+    /// Show a slot, how its canary compares, and all that could serve in it.
     Show(manage::Show),
     /// Have a slot serve with a component that is installed in it, or that the binary brings.
     ///
-    /// Requests under way end on the component that they began with; none fails or waits.
+    /// Requests under way end on the component that they began with; none fails or waits. A canary of the slot ends with it, or
+    /// is promoted if it is that one.
     Activate(manage::Activate),
-    /// Have a slot serve with what it served with before.
+    /// End a slot's canary; or, without one, have the slot serve with what it served with before.
     Rollback(manage::Show),
     /// Remove a component that its slot does not serve with.
     Remove(manage::Named),
@@ -95,9 +115,11 @@ pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> 
             Ok(())
         }
         Command::Check(arguments) => check::run(config, arguments).await,
+        Command::Compare(arguments) => compare::run(config, arguments).await,
         Command::Keygen(keygen) => signing::keygen(&keygen),
         Command::Sign(sign) => signing::sign(&config, sign).await,
         Command::Verify(verify) => signing::verify(&config, &verify),
+        Command::Push(push) => registry::push(&config, push).await,
         Command::Install(install) => manage::install(&config, install).await,
         Command::List(gateway) => manage::list(&config, gateway).await,
         Command::Show(show) => manage::show(&config, show).await,

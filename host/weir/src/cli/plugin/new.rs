@@ -54,6 +54,7 @@ pub(in crate::cli) struct Arguments {
 enum What {
     Adapter,
     Tool,
+    Filter,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -88,6 +89,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let kind = match kind {
         What::Adapter => Kind::Adapter,
         What::Tool => Kind::Tool,
+        What::Filter => Kind::Filter,
     };
     let own = format!("{}/{}/", lang.folder(), kind.as_str());
     for (path, text) in SAMPLES {

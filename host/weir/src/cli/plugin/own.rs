@@ -1,8 +1,8 @@
 //! An author's own recordings: a folder of requests, of what was answered to them, and of what must come of that.
 //!
 //! `NAME.json` is a request, or a tool's arguments; `NAME.http` is the answer to it, and `NAME.2.http`, `NAME.3.http` …
-//! those to what is asked next. An answer without a request is read for the plainest one. `NAME.snap` has the lines that
-//! `weir plugin try` prints.
+//! those to what is asked next; `NAME.events` are the events of an answer that a filter is shown. An answer without a request is read
+//! for the plainest one. `NAME.snap` has the lines that `weir plugin try` prints.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,6 +18,8 @@ pub(super) struct Own {
     /// What is asked; the plainest request where there is none.
     pub(super) request: Option<Vec<u8>>,
     pub(super) answers: Vec<Recording>,
+    /// Of a filter: lines of events.
+    pub(super) events: Option<Vec<u8>>,
     snapshot: PathBuf,
 }
 
@@ -39,6 +41,7 @@ pub(super) fn recordings(folder: &Path) -> anyhow::Result<Vec<Own>> {
     let entries =
         std::fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?;
     let mut requests = BTreeMap::new();
+    let mut events = BTreeMap::new();
     // Sorted by the place of an answer in its exchange.
     let mut answers = BTreeMap::<String, BTreeMap<u32, PathBuf>>::new();
     for entry in entries {
@@ -50,6 +53,9 @@ pub(super) fn recordings(folder: &Path) -> anyhow::Result<Vec<Own>> {
         match ending {
             Some("json") => {
                 requests.insert(stem.to_owned(), path.clone());
+            }
+            Some("events") => {
+                events.insert(stem.to_owned(), path.clone());
             }
             Some("http") => {
                 let numbered = stem.rsplit_once('.').and_then(|(name, number)| {
@@ -63,14 +69,21 @@ pub(super) fn recordings(folder: &Path) -> anyhow::Result<Vec<Own>> {
             _ => {}
         }
     }
-    let mut names: Vec<_> = requests.keys().chain(answers.keys()).cloned().collect();
+    let mut names: Vec<_> = requests
+        .keys()
+        .chain(events.keys())
+        .chain(answers.keys())
+        .cloned()
+        .collect();
     names.sort();
     names.dedup();
     let read = |name: String| {
         let request = requests.get(&name).map(|path| given::read(path));
+        let events = events.get(&name).map(|path| given::read(path));
         let answers = answers.get(&name).into_iter().flat_map(BTreeMap::values);
         Ok(Own {
             request: request.transpose()?,
+            events: events.transpose()?,
             answers: answers
                 .map(|path| given::read_recording(path))
                 .collect::<anyhow::Result<_>>()?,

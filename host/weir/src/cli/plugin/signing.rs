@@ -10,6 +10,7 @@ use semver::Version;
 
 use super::given::{self, read_component, slot_name};
 use crate::config::Config;
+use crate::plugins::Plugin;
 use crate::plugins::signature::{PublicKey, Signature, SigningKey};
 use weir_sandbox::Digest;
 
@@ -71,29 +72,52 @@ pub(super) fn keygen(Keygen { key: path }: &Keygen) -> anyhow::Result<()> {
 }
 
 pub(super) async fn sign(config: &Config, sign: Sign) -> anyhow::Result<()> {
-    let pem = std::fs::read_to_string(&sign.key)
-        .with_context(|| format!("reading {}", sign.key.display()))?;
+    let plugin = described_by_itself(config, &sign.component).await?;
+    let signature = sign_as_itself(&plugin, &sign.key, sign.slot, &sign.component)?;
+    let path = beside_path(&sign.component);
+    std::fs::write(&path, signature.to_json() + "\n")
+        .with_context(|| format!("writing {}", path.display()))?;
+    println!("{}", path.display());
+    eprintln!("Signed: {}", described(&signature));
+    Ok(())
+}
+
+/// A component that has been asked what it is.
+pub(super) async fn described_by_itself(
+    config: &Config,
+    component: &Path,
+) -> anyhow::Result<Plugin> {
+    let bytes = given::read(component)?;
+    let loaded = given::load(&given::loader(config)?, component, bytes).await;
+    let loaded = loaded
+        .map_err(|error| anyhow!(error).context(format!("{} is refused", component.display())))?;
+    Ok(loaded.counting(Arc::default()))
+}
+
+/// Signs a component as what it says that it is, with the key in a file, for a slot: unless one is named, the one that it is
+/// called as.
+pub(super) fn sign_as_itself(
+    plugin: &Plugin,
+    key: &Path,
+    slot: Option<String>,
+    component: &Path,
+) -> anyhow::Result<Signature> {
+    let pem = std::fs::read_to_string(key).with_context(|| format!("reading {}", key.display()))?;
     let key = SigningKey::parse(&pem).with_context(|| {
         format!(
             "{} is no private key as `weir plugin keygen` writes one",
-            sign.key.display()
+            key.display()
         )
     })?;
-    let bytes = given::read(&sign.component)?;
-    let loaded = given::load(&given::loader(config)?, &sign.component, bytes).await;
-    let loaded = loaded.map_err(|error| {
-        anyhow!(error).context(format!("{} is refused", sign.component.display()))
-    })?;
-    let plugin = loaded.counting(Arc::default());
     let version = Version::parse(plugin.version()).map_err(|error| {
         anyhow!(
             "{} says that it is version {:?}, which cannot be compared with others: {error}; use three numbers, \
              as in 1.4.0",
-            sign.component.display(),
+            component.display(),
             plugin.version()
         )
     })?;
-    let slot = match sign.slot {
+    let slot = match slot {
         Some(slot) => slot,
         None => slot_name(plugin.name()).map_err(|rule| {
             anyhow!(
@@ -102,13 +126,8 @@ pub(super) async fn sign(config: &Config, sign: Sign) -> anyhow::Result<()> {
             )
         })?,
     };
-    let signature = Signature::of(&key, plugin.kind(), &slot, version, plugin.digest());
-    let path = beside_path(&sign.component);
-    std::fs::write(&path, signature.to_json() + "\n")
-        .with_context(|| format!("writing {}", path.display()))?;
-    println!("{}", path.display());
-    eprintln!("Signed: {}", described(&signature));
-    Ok(())
+    let (kind, digest) = (plugin.kind(), plugin.digest());
+    Ok(Signature::of(&key, kind, &slot, version, digest))
 }
 
 pub(super) fn verify(config: &Config, verify: &Verify) -> anyhow::Result<()> {

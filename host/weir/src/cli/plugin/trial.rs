@@ -17,12 +17,14 @@ use crate::inference::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS};
 use crate::inference::exchange;
 use crate::inference::media::MediaPieces;
 use crate::inference::sequence::Sequence;
+use crate::inference::usage::RequestSize;
 use crate::plugins::Component;
 use weir_sandbox::adapter::bindings::adapter::{
     Client, HttpRequest, HttpResponseHead, Progress, Request, Setting, Step, Task,
 };
 use weir_sandbox::adapter::bindings::chat::Event;
 use weir_sandbox::adapter::{GuestExchange, description};
+use weir_sandbox::filter::bindings::filter;
 use weir_storage::secrets::Secret;
 
 /// Stands for any upstream's credential.
@@ -68,6 +70,9 @@ impl Cut {
 /// The output limit of a request for images, by which what is said beside them is bounded.
 const IMAGES_OUTPUT_TOKENS: u32 = 1024;
 
+/// What an image counts for a filter; in the server it is the model's.
+const IMAGE_TOKENS: u64 = 1024;
+
 /// What the adapter is asked.
 #[derive(Debug, Clone)]
 pub struct Tried {
@@ -98,6 +103,34 @@ impl Tried {
             attempt: 1,
             deadline_ms: DEADLINE_MS,
         }
+    }
+
+    /// As a filter is shown it, of a client on the plan `free`, where these providers may serve it.
+    pub(super) fn screened(&self, providers: &[String]) -> filter::Request {
+        let (model, size) = match &self.task {
+            Task::Chat(chat) => (&chat.model, RequestSize::of(chat, &self.attachments)),
+            Task::Image(image) => (&image.model, RequestSize::of_images(image)),
+        };
+        let upstreams = providers.iter().map(|provider| filter::Upstream {
+            provider: provider.clone(),
+            model: model.clone(),
+        });
+        filter::Request {
+            upstreams: upstreams.collect(),
+            input_tokens: size.estimated_tokens(IMAGE_TOKENS),
+            task: match self.task.clone() {
+                Task::Chat(chat) => filter::Task::Chat(chat),
+                Task::Image(image) => filter::Task::Image(image),
+            },
+            attachments: self.attachments.iter().map(Attachment::described).collect(),
+            dialect: self.client.dialect.clone(),
+            plan: "free".to_owned(),
+        }
+    }
+
+    /// The most tokens that its answer may have.
+    pub(super) fn output_limit(&self) -> u32 {
+        self.output_limit
     }
 
     /// How large it is, more or less.

@@ -1,21 +1,24 @@
 //! `weir plugin try`: a [`Trial`] of a component's file, with requests and recordings from files.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, anyhow, ensure};
 
 use super::given::{self, Told};
 use super::live::Live;
 use super::trial::{Cut, Outcome, Trial};
-use super::try_tool;
+use super::try_filter::{self, FilterTrial};
+use super::{event_lines, try_tool};
 use crate::config::Config;
 use crate::inference::client;
 use crate::plugins::Component;
 use crate::plugins::slots::Loaded;
+use weir_sandbox::filter::Filter;
 
 #[derive(clap::Args)]
 pub(in crate::cli) struct Arguments {
@@ -31,6 +34,9 @@ pub(in crate::cli) struct Arguments {
     /// sends requests; without one for a request, the exchange stops there.
     #[arg(long = "response", value_name = "FILE")]
     responses: Vec<PathBuf>,
+    /// Of a filter: a file with the events of an answer, a line of JSON each, as this command prints those of an adapter.
+    #[arg(long, value_name = "FILE", conflicts_with = "responses")]
+    events: Option<PathBuf>,
     /// Hand bodies over in pieces of so many bytes: the events must be the same for any number.
     #[arg(long, value_name = "BYTES", default_value_t = NonZeroUsize::new(client::COALESCED_BYTES).expect("more than 0"))]
     chunk: NonZeroUsize,
@@ -93,6 +99,11 @@ async fn run_once(config: &Config, arguments: &Arguments) -> anyhow::Result<()> 
     let outcome = match loaded {
         Loaded::Tool(tool) => {
             ensure!(
+                arguments.events.is_none(),
+                "{} is a tool: events are a filter's to see",
+                file.display()
+            );
+            ensure!(
                 arguments.told.options.is_empty() && arguments.upstream.is_none(),
                 "{} is a tool: it has neither options nor an upstream",
                 file.display()
@@ -102,8 +113,13 @@ async fn run_once(config: &Config, arguments: &Arguments) -> anyhow::Result<()> 
             let context = arguments.told.context();
             try_tool::run(&tool, &text, &context, recordings, &mut out).await?
         }
-        Loaded::Filter(_) => bail!("{} is a filter", file.display()),
+        Loaded::Filter(filter) => return try_filter(arguments, &filter, &mut out).await,
         Loaded::Adapter(adapter) => {
+            ensure!(
+                arguments.events.is_none(),
+                "{} is an adapter: it makes events, of what --response gives",
+                file.display()
+            );
             let tried = given::read_request(&given::read_given(&arguments.request)?)?;
             ensure!(
                 adapter.is_capable_of(tried.capability()),
@@ -140,11 +156,44 @@ async fn run_once(config: &Config, arguments: &Arguments) -> anyhow::Result<()> 
     Ok(())
 }
 
+async fn try_filter(
+    arguments: &Arguments,
+    filter: &Filter,
+    out: &mut (dyn Write + Send),
+) -> anyhow::Result<()> {
+    ensure!(
+        arguments.responses.is_empty() && arguments.upstream.is_none(),
+        "{} is a filter: it is shown events, with --events, and no upstream's response",
+        arguments.component.display()
+    );
+    let tried = given::read_request(&given::read_given(&arguments.request)?)?;
+    let options: BTreeMap<_, _> = arguments.told.options.iter().cloned().collect();
+    let configuration = filter.configure(&Vec::from_iter(options)).await?;
+    let events = match &arguments.events {
+        Some(file) => {
+            let text = given::read(file)?;
+            let events = event_lines::read(&String::from_utf8_lossy(&text));
+            let events = events.with_context(|| format!("reading {}", file.display()))?;
+            try_filter::check_answer(&events, tried.output_limit())?;
+            events
+        }
+        None => Vec::new(),
+    };
+    let trial = FilterTrial {
+        filter,
+        configuration: &configuration,
+        providers: &arguments.told.providers(),
+    };
+    // An event at a time, as slow a stream as there can be.
+    let portions = events.into_iter().map(|event| vec![event]);
+    trial.run(&tried, portions.collect(), out).await
+}
+
 impl Arguments {
     /// What changes when a file does.
     fn state(&self) -> Vec<Option<(SystemTime, u64)>> {
         let files = [&self.component, &self.request].into_iter();
-        let files = files.chain(&self.responses);
+        let files = files.chain(&self.responses).chain(&self.events);
         files
             .map(|file| {
                 let metadata = std::fs::metadata(file).ok()?;

@@ -1,4 +1,4 @@
-//! Uploading a component, and saying on standard error how far that is.
+//! Uploading a component, and saying on standard error how far that, or another way of one, is.
 
 use std::io::{IsTerminal, Write as _};
 use std::pin::Pin;
@@ -31,19 +31,36 @@ pub(super) async fn upload<T: DeserializeOwned>(
     signature: Option<&Signature>,
 ) -> anyhow::Result<GatewayAnswer<T>> {
     let total = component.len();
-    let body = Upload::new(component);
-    let sent = body.sent.clone();
+    let sent = Arc::default();
+    let body = Upload::new(component, Arc::clone(&sent));
     let body = Some(("application/wasm", Body::wrap(body)));
     let mut headers = HeaderMap::new();
     if let Some(signature) = signature {
         headers.insert(SIGNATURE_HEADER, signature.to_json().try_into()?);
     }
     let answer = connection.send_with(Method::PUT, path, headers, body);
-    watched(answer, &sent, total).await?.parse()
+    let words = Words {
+        moving: "Uploading",
+        after: "Compiling and checking",
+    };
+    watched(answer, &sent, total, words).await?.parse()
 }
 
-/// Waits for the answer to an upload. A terminal sees how far it is; anything else gets a line for each step.
-async fn watched<T>(answer: impl Future<Output = T>, sent: &AtomicUsize, total: usize) -> T {
+/// What is said while bytes are on their way, and while what comes of them is awaited.
+#[derive(Clone, Copy)]
+pub(super) struct Words {
+    pub(super) moving: &'static str,
+    pub(super) after: &'static str,
+}
+
+/// Waits for what comes of bytes that are on their way. A terminal sees how far they are; anything else gets a line for each
+/// step.
+pub(super) async fn watched<T>(
+    answer: impl Future<Output = T>,
+    sent: &AtomicUsize,
+    total: usize,
+    Words { moving, after }: Words,
+) -> T {
     let mut stderr = std::io::stderr();
     let is_terminal = stderr.is_terminal();
     let mut answer = std::pin::pin!(answer);
@@ -64,14 +81,14 @@ async fn watched<T>(answer: impl Future<Output = T>, sent: &AtomicUsize, total: 
         let line = if sent < total {
             let percent = 100 * sent / total.max(1);
             match is_terminal {
-                true => format!("Uploading {} … {percent} %", size(total)),
-                false => format!("Uploading {} …", size(total)),
+                true => format!("{moving} {} … {percent} %", size(total)),
+                false => format!("{moving} {} …", size(total)),
             }
         } else {
             let since = uploaded_at.get_or_insert_with(Instant::now).elapsed();
             match is_terminal {
-                true => format!("Compiling and checking … {} s", since.as_secs()),
-                false => "Compiling and checking …".to_owned(),
+                true => format!("{after} … {} s", since.as_secs()),
+                false => format!("{after} …"),
             }
         };
         if line != last {
@@ -93,17 +110,14 @@ fn size(bytes: usize) -> String {
 }
 
 /// A body that counts what the connection has taken of it.
-struct Upload {
+pub(super) struct Upload {
     bytes: Bytes,
     sent: Arc<AtomicUsize>,
 }
 
 impl Upload {
-    fn new(bytes: Bytes) -> Self {
-        Self {
-            bytes,
-            sent: Arc::default(),
-        }
+    pub(super) fn new(bytes: Bytes, sent: Arc<AtomicUsize>) -> Self {
+        Self { bytes, sent }
     }
 }
 

@@ -31,6 +31,6 @@ impl Plugins {
                 return Err(error);
             }
         }
-        Ok(())
+        self.write_samples(database).await
     }
 }

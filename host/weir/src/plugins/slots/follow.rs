@@ -10,26 +10,35 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 use weir_sandbox::{Digest, loading};
+use weir_storage::clock::Clock;
 use weir_storage::{Cache, Database};
 
+use super::operate::Stores;
 use super::wanted::{fetch, wanted};
 use super::{Inner, Loader, NotLoaded, Plugins, Target, digest_of};
+use crate::metrics::Metrics;
 use crate::plugins::OperationError;
 use crate::plugins::store::{self, Wanted};
 
 /// How often a node looks for changes that nobody has told it of.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// How often what components have done is written, in looks.
+/// How often what components have done is written, and canaries are judged by it, in looks.
 const LOOKS_PER_COUNT: u32 = 10;
 
 /// When a component that does not load here is tried again.
-const RETRY_AFTER: Duration = Duration::from_secs(30);
+pub(super) const RETRY_AFTER: Duration = Duration::from_secs(30);
 
 impl Plugins {
-    /// Follows the database until the last other clone is gone.
-    pub fn follow(&self, database: Database, cache: Cache) {
-        tokio::spawn(follow(Arc::downgrade(&self.0), database, cache));
+    /// Follows the database until the last other clone is gone, and judges canaries on the way.
+    pub fn follow(&self, database: Database, cache: Cache, clock: Clock, metrics: Arc<Metrics>) {
+        tokio::spawn(follow(
+            Arc::downgrade(&self.0),
+            database,
+            cache,
+            clock,
+            metrics,
+        ));
     }
 
     /// Has every slot serve with what the database says, and waits for it.
@@ -61,6 +70,7 @@ impl Plugins {
                 }
                 Some(target) => tasks.extend(self.bring_aside(database, slot, target, &wanted)),
             }
+            tasks.extend(self.follow_canary(database, slot, &wanted));
         }
         self.retain(&slots);
         let first = {
@@ -69,6 +79,9 @@ impl Plugins {
             // What a slot does not serve with any more is not waited for.
             synced.failed.retain(|(slot, digest), _| {
                 wanted.active(slot, self.bundled_digest(slot)) == Some(*digest)
+            });
+            synced.canaries_failed.retain(|slot, (number, _)| {
+                wanted.canary(slot).map(|canary| canary.number) == Some(*number)
             });
             synced.generation.replace(wanted.generation).is_none()
         };
@@ -80,11 +93,14 @@ impl Plugins {
     async fn sync_slot(&self, database: &Database, slot: &str) -> sqlx::Result<()> {
         let wanted = wanted(database).await?;
         match self.change_of(slot, &wanted) {
-            Some(target) => self.bring(database, slot, target, &wanted).await,
+            Some(target) => self.bring(database, slot, target, &wanted).await?,
             None => {
                 self.lock_synced().claim(slot, wanted.generation);
-                Ok(())
             }
+        }
+        match self.canary_to_bring(slot, &wanted) {
+            Some(row) => self.bring_canary(database, slot, &row).await,
+            None => Ok(()),
         }
     }
 
@@ -112,7 +128,9 @@ impl Plugins {
             return true;
         };
         let key = (slot.to_owned(), target);
-        self.bundled_digest(slot) == Some(target) || self.lock_synced().ready.contains_key(&key)
+        let canary = self.canary_in(slot).map(|canary| canary.plugin.digest());
+        [self.bundled_digest(slot), canary].contains(&Some(target))
+            || self.lock_synced().ready.contains_key(&key)
     }
 
     /// Brings a slot to its target in a task of its own, unless one does so already.
@@ -158,12 +176,7 @@ impl Plugins {
             return Ok(());
         };
         let key = (slot.to_owned(), target);
-        let ready = self.lock_synced().ready.get(&key).cloned();
-        let found = match ready {
-            Some(component) => Ok(component),
-            None => self.find(database, slot, target).await,
-        };
-        match found {
+        match self.find(database, slot, target).await {
             Ok(component) => {
                 tracing::info!(slot, digest = %target, "the slot serves with another component");
                 self.swap(slot, Some(component), wanted.generation);
@@ -253,7 +266,13 @@ async fn prepare(
     Ok(())
 }
 
-async fn follow(plugins: Weak<Inner>, database: Database, cache: Cache) {
+async fn follow(
+    plugins: Weak<Inner>,
+    database: Database,
+    cache: Cache,
+    clock: Clock,
+    metrics: Arc<Metrics>,
+) {
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut announcements = cache.announcements();
@@ -271,7 +290,14 @@ async fn follow(plugins: Weak<Inner>, database: Database, cache: Cache) {
         looks = looks.wrapping_add(1);
         let mut outcome = plugins.look(&database).await.map(drop);
         if outcome.is_ok() && looks.is_multiple_of(LOOKS_PER_COUNT) {
+            let stores = Stores {
+                database: &database,
+                cache: &cache,
+            };
             outcome = plugins.write_counts(&database).await;
+            if outcome.is_ok() {
+                outcome = plugins.judge_canaries(stores, clock.now(), &metrics).await;
+            }
         }
         match outcome {
             Ok(()) => last_failure.clear(),

@@ -19,14 +19,20 @@
 //! what served before, or else to what the binary brings. Only an operator who activates it brings it back. Where neither
 //! is sound, it goes on: a slot that refuses everybody would serve whoever has it fail.
 //!
-//! What operators change is in [`operate`], what they see in [`overview`], what components have done in [`counts`]. A
-//! share of callers on a second digest has its place in the row that `store::activate` writes; it is not built.
+//! A slot may have a [canary](super::canary) beside what serves: a second component for a share of the accounts, which ends or
+//! serves all by what its figures say. Whatever changes what serves the others ends it. It is never what a slot goes back to,
+//! and where it goes into quarantine, its slot goes on with what serves the others.
+//!
+//! What operators change is in [`operate`], what they see in [`overview`], what components have done in [`counts`], what a node
+//! makes of canaries in [`canary`], which component a request gets in [`serving`].
 
+mod canary;
 mod counts;
 mod follow;
 mod loader;
 mod operate;
 mod overview;
+mod serving;
 mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,9 +44,12 @@ use weir_sandbox::loading::Arrived;
 use weir_sandbox::{Digest, LoadError};
 use weir_storage::Database;
 
+pub(super) use self::canary::CanaryOverview;
+pub use self::canary::Chosen;
 pub use self::loader::{Loaded, Loader};
 pub use self::operate::{Installed, Offer, SlotOperation, Stores};
-pub(super) use self::overview::{Origin, SlotCandidate, Standing};
+pub(super) use self::overview::{Origin, Overview, SlotCandidate, Standing};
+pub use self::serving::{InSlot, Serving};
 use self::wanted::{fetch, wanted};
 use super::bundled::Bundled;
 use super::counters::Counters;
@@ -69,9 +78,6 @@ type BySlot = BTreeMap<Arc<str>, Plugin>;
 
 type AllCounters = BTreeMap<(Arc<str>, Digest), Arc<Counters>>;
 
-/// What each slot serves with; `None` where it refuses.
-pub type Serving = BTreeMap<Arc<str>, Option<Plugin>>;
-
 /// What a slot is to serve with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Target {
@@ -97,6 +103,12 @@ struct Synced {
     being_brought: BTreeSet<(String, Target)>,
     /// Those that do not load here.
     failed: BTreeMap<(String, Digest), NotLoaded>,
+    /// The number of each slot's canary, and the generation that it is of.
+    canaries: BTreeMap<String, (i64, Option<i64>)>,
+    /// Those that tasks are bringing into service, by number.
+    canaries_brought: BTreeSet<i64>,
+    /// Those that do not load here, by slot, with their number.
+    canaries_failed: BTreeMap<String, (i64, NotLoaded)>,
 }
 
 /// Why a component does not load here, and when it is tried again.
@@ -114,10 +126,28 @@ impl Synced {
         is_latest
     }
 
+    /// Notes a slot's canary, unless what is known of it is of a later generation.
+    fn claim_canary(&mut self, slot: &str, generation: i64, number: Option<i64>) -> bool {
+        let known = self.canaries.entry(slot.to_owned()).or_default();
+        let is_latest = known.0 <= generation;
+        if is_latest {
+            *known = (generation, number);
+        }
+        is_latest
+    }
+
+    /// Whether a canary still is its slot's.
+    fn wants_canary(&self, slot: &str, number: i64) -> bool {
+        let known = self.canaries.get(slot);
+        known.is_some_and(|(_, wanted)| *wanted == Some(number))
+    }
+
     /// Whether nothing is left to do at a generation.
     fn is_at(&self, generation: i64) -> bool {
         let now = Instant::now();
-        self.generation == Some(generation) && self.failed.values().all(|failed| failed.again > now)
+        let canaries = self.canaries_failed.values().map(|(_, failed)| failed);
+        let mut failed = self.failed.values().chain(canaries);
+        self.generation == Some(generation) && failed.all(|failed| failed.again > now)
     }
 }
 
@@ -151,9 +181,11 @@ impl Plugins {
             counters.insert(key.clone(), plugin.counters().clone());
             components.insert(key.0, plugin);
         }
-        let serving = components
-            .iter()
-            .map(|(slot, component)| (slot.clone(), Some(component.clone())));
+        let serving = components.iter().map(|(slot, component)| {
+            let mut in_slot = InSlot::default();
+            in_slot.activate(Some(component.clone()));
+            (slot.clone(), in_slot)
+        });
         Ok(Self(Arc::new(Inner {
             loader,
             trust,
@@ -166,7 +198,8 @@ impl Plugins {
         })))
     }
 
-    /// The adapter that a slot serves with; `None` where it refuses, is for something else, or there is no such slot.
+    /// The adapter that a slot serves with, but for a canary's accounts; `None` where it refuses, is for something else, or
+    /// there is no such slot.
     pub fn adapter(&self, slot: &str) -> Option<Arc<Component>> {
         match self.serving_in(slot)? {
             Plugin::Adapter(adapter) => Some(adapter),
@@ -174,7 +207,7 @@ impl Plugins {
         }
     }
 
-    /// The tool that a slot serves with; `None` where it refuses, is for something else, or there is no such slot.
+    /// The tool that a slot serves with, but for a canary's accounts; `None` as of [`Self::adapter`].
     pub fn tool(&self, slot: &str) -> Option<Arc<ToolComponent>> {
         match self.serving_in(slot)? {
             Plugin::Tool(tool) => Some(tool),
@@ -182,7 +215,7 @@ impl Plugins {
         }
     }
 
-    /// The filter that a slot serves with; `None` where it refuses, is for something else, or there is no such slot.
+    /// The filter that a slot serves with, but for a canary's accounts; `None` as of [`Self::adapter`].
     pub fn filter(&self, slot: &str) -> Option<Arc<FilterComponent>> {
         match self.serving_in(slot)? {
             Plugin::Filter(filter) => Some(filter),
@@ -193,13 +226,13 @@ impl Plugins {
     /// Whether there is such a slot, and nothing of another kind serves in it.
     pub fn has_slot_of(&self, kind: Kind, slot: &str) -> bool {
         let serving = self.serving();
-        let plugin = serving.get(slot);
-        plugin.is_some_and(|plugin| plugin.as_ref().is_none_or(|plugin| plugin.kind() == kind))
+        let in_slot = serving.get(slot).map(InSlot::active);
+        in_slot.is_some_and(|plugin| plugin.is_none_or(|plugin| plugin.kind() == kind))
     }
 
-    /// What a slot serves with; `None` where it refuses, or there is no such slot.
+    /// What a slot serves with, but for a canary's accounts; `None` where it refuses, or there is no such slot.
     pub fn serving_in(&self, slot: &str) -> Option<Plugin> {
-        self.serving().get(slot).cloned().flatten()
+        self.serving().get(slot)?.active().cloned()
     }
 
     /// All slots, and what each serves with.
@@ -253,7 +286,13 @@ impl Plugins {
         slot: &str,
         digest: Digest,
     ) -> Result<Plugin, OperationError> {
-        let at_hand = [self.bundled(slot).cloned(), self.serving_in(slot)];
+        let key = (slot.to_owned(), digest);
+        let at_hand = [
+            self.lock_synced().ready.get(&key).cloned(),
+            self.bundled(slot).cloned(),
+            self.serving_in(slot),
+            self.canary_in(slot).map(|canary| canary.plugin.clone()),
+        ];
         let mut at_hand = at_hand.into_iter().flatten();
         if let Some(component) = at_hand.find(|component| component.digest() == digest) {
             return Ok(component);
@@ -312,10 +351,12 @@ impl Plugins {
     fn swap(&self, slot: &str, component: Option<Plugin>, generation: i64) {
         let mut synced = self.lock_synced();
         if synced.claim(slot, generation) {
-            self.change(|serving| {
-                serving.insert(Arc::from(slot), component);
-            });
+            self.change_slot(slot, |in_slot| in_slot.activate(component));
         }
+    }
+
+    fn change_slot(&self, slot: &str, change: impl FnOnce(&mut InSlot)) {
+        self.change(|serving| change(serving.entry(Arc::from(slot)).or_default()));
     }
 
     /// Forgets slots that are gone.
@@ -356,6 +397,6 @@ impl Target {
     }
 }
 
-fn digest_of(plugin: &Option<Plugin>) -> Option<Digest> {
-    plugin.as_ref().map(Plugin::digest)
+fn digest_of(in_slot: &InSlot) -> Option<Digest> {
+    in_slot.active().map(Plugin::digest)
 }

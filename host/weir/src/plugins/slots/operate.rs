@@ -1,4 +1,4 @@
-//! What operators change: install, activate, roll back, remove; and quarantine, which nobody asks for.
+//! What operators change: install, activate, begin a canary, roll back, remove; and quarantine, which nobody asks for.
 
 use bytes::Bytes;
 use weir_sandbox::loading::Arrived;
@@ -8,6 +8,7 @@ use weir_storage::{Cache, Database};
 
 use super::Plugins;
 use super::wanted::{read_signature, wanted};
+use crate::plugins::canary::CanaryTerms;
 use crate::plugins::counters::Suspicion;
 use crate::plugins::signature::Signature;
 use crate::plugins::store::{self, Candidate, Change, NewPlugin, Quarantined};
@@ -15,7 +16,7 @@ use crate::plugins::trust::{Signed, check_description};
 use crate::plugins::{Kind, OperationError, Permissions, Plugin};
 
 /// The actor of what nobody has asked for.
-const ITSELF: &str = "weir";
+pub(super) const ITSELF: &str = "weir";
 
 /// Where changes are written, and announced.
 #[derive(Clone, Copy)]
@@ -154,7 +155,34 @@ impl Plugins {
         Ok(())
     }
 
-    /// Has a slot serve with what it served with before. Returns that. `fits` is as in [`Self::activate`].
+    /// Has a share of a slot's accounts served by a component as by [`Self::activate`], beside what serves the others.
+    pub async fn start_canary(
+        &self,
+        Stores { database, cache }: Stores<'_>,
+        operation: &SlotOperation,
+        digest: Digest,
+        terms: CanaryTerms,
+        permissions: Permissions,
+        fits: impl AsyncFnOnce(&Plugin) -> Result<(), String>,
+    ) -> Result<(), OperationError> {
+        let slot = &*operation.slot;
+        let component = self.find(database, slot, digest).await?;
+        fits(&component).await.map_err(OperationError::DoesNotFit)?;
+        let _ready = self.make_ready(slot, component);
+        let bundled = self.bundled_digest(slot);
+        let signed = self.signed(database, slot, digest).await?;
+        let candidate = Candidate {
+            digest,
+            signed: signed.as_ref(),
+        };
+        let change = operation.change();
+        store::start_canary(database, change, candidate, terms, bundled, permissions).await?;
+        self.after_change(database, cache, slot).await;
+        Ok(())
+    }
+
+    /// Has a slot serve with what it served with before, or ends its canary, if it has one. Returns what serves. `fits` is as in
+    /// [`Self::activate`].
     pub async fn roll_back(
         &self,
         Stores { database, cache }: Stores<'_>,
@@ -163,7 +191,12 @@ impl Plugins {
     ) -> Result<Digest, OperationError> {
         let slot = &*operation.slot;
         let bundled = self.bundled_digest(slot);
-        let _ready = match wanted(database).await?.previous(slot, bundled) {
+        let wanted = wanted(database).await?;
+        let target = match wanted.canary(slot) {
+            Some(_) => None,
+            None => wanted.previous(slot, bundled),
+        };
+        let _ready = match target {
             // Loaded before anything is written: what does not load any more is not gone back to.
             Some(target) => {
                 let component = self.find(database, slot, target).await?;

@@ -6,6 +6,7 @@ use weir_sandbox::Digest;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
+use super::canary::CanaryOverview;
 use super::wanted::wanted;
 use super::{Plugins, digest_of};
 use crate::plugins::counters::Counts;
@@ -21,6 +22,7 @@ pub(in crate::plugins) struct Overview {
     pub serving: Option<Digest>,
     /// What it would go back to.
     pub previous: Option<Digest>,
+    pub canary: Option<CanaryOverview>,
     pub candidates: Vec<SlotCandidate>,
 }
 
@@ -49,6 +51,7 @@ pub(in crate::plugins) enum Origin {
 /// What a component is to its slot.
 pub(in crate::plugins) enum Standing {
     Active,
+    Canary,
     Previous,
     Quarantined,
     Available,
@@ -78,8 +81,15 @@ impl Plugins {
                 active: wanted.active(slot, bundled),
                 serving: serving.get(slot).and_then(digest_of),
                 previous: wanted.previous(slot, bundled),
+                canary: None,
                 candidates: Vec::new(),
             });
+        }
+        for overview in slots.values_mut() {
+            if let Some(row) = wanted.canary(&overview.slot) {
+                let canary = self.canary_overview(database, &overview.slot, &row, overview.active);
+                overview.canary = Some(canary.await?);
+            }
         }
         let bundled = self.0.bundled.iter().map(|(slot, plugin)| {
             let candidate = SlotCandidate {
@@ -121,8 +131,11 @@ impl Plugins {
             }
             let key = (slot, candidate.digest);
             let this = Some(candidate.digest);
+            let canary = overview.canary.as_ref().map(|canary| canary.digest);
             candidate.standing = if overview.active == this {
                 Standing::Active
+            } else if canary == this {
+                Standing::Canary
             } else if wanted.is_quarantined(&key.0, key.1) {
                 Standing::Quarantined
             } else if overview.previous == this {

@@ -109,7 +109,9 @@ impl AgentLoop<'_, '_> {
         let key = shop.store.call_key(run_id, place, call_id, &input_hash);
         let effect = shop.tools.effect(name, arguments, &self.agent.integrations);
         let effect = word(effect);
-        let digest = shop.tools.digest(name).map(|digest| digest.to_string());
+        let account = AccountId(self.running.run.user_id.clone());
+        let digest = shop.tools.digest(name, &account);
+        let digest = digest.map(|digest| digest.to_string());
         let step = NewStep {
             place,
             input_hash,

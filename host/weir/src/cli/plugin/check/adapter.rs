@@ -574,7 +574,7 @@ fn places(answers: &[Recording]) -> Vec<usize> {
 }
 
 /// The middle one of some times, in microseconds.
-fn micros(mut times: Vec<Duration>) -> Value {
+pub(super) fn micros(mut times: Vec<Duration>) -> Value {
     times.sort_unstable();
     let median = times.get(times.len() / 2).copied().unwrap_or_default();
     json!((median.as_secs_f64() * 1e7).round() / 10.0)

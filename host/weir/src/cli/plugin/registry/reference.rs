@@ -1,0 +1,242 @@
+//! `oci://REGISTRY/NAME:TAG@sha256:DIGEST`: where a component lies.
+
+use std::fmt;
+
+use anyhow::Context;
+use url::{Host, Url};
+use weir_sandbox::Digest;
+
+/// What a reference begins with.
+const SCHEME: &str = "oci://";
+
+/// Bytes of the longest name and tag, by the distribution specification.
+const NAME_BYTES: usize = 255;
+const TAG_BYTES: usize = 128;
+
+/// What is wrong with most that is wrong.
+const FORM: &str = "a reference is oci://REGISTRY/NAME:TAG, or oci://REGISTRY/NAME@sha256:DIGEST";
+
+/// Where Docker Hub answers, which is called otherwise.
+const DOCKER_HUB: (&str, &str) = ("docker.io", "registry-1.docker.io");
+
+/// An artifact in a registry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Reference {
+    /// The registry: its host, and its port if that is not the scheme's.
+    pub(super) registry: String,
+    /// The repository in it.
+    pub(super) name: String,
+    /// What may name another artifact tomorrow.
+    pub(super) tag: Option<String>,
+    /// The manifest's digest.
+    pub(super) digest: Option<Digest>,
+}
+
+/// Whether an argument means an artifact, and no file.
+pub(super) fn is_reference(text: &str) -> bool {
+    text.starts_with(SCHEME)
+}
+
+impl Reference {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let rest = text.strip_prefix(SCHEME).ok_or(FORM)?;
+        let (registry, rest) = rest.split_once('/').ok_or(FORM)?;
+        let (rest, digest) = match rest.split_once('@') {
+            Some((rest, digest)) => (rest, Some(parse_digest(digest)?)),
+            None => (rest, None),
+        };
+        let (name, tag) = match rest.split_once(':') {
+            Some((name, tag)) => (name, Some(tag.to_owned())),
+            None => (rest, None),
+        };
+        let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte);
+        if registry.is_empty()
+            || !registry.bytes().all(is_host)
+            || Url::parse(&format!("https://{registry}/")).is_err()
+        {
+            return Err(format!("{registry:?} is no registry's host; {FORM}"));
+        }
+        if name.len() > NAME_BYTES || !name.split('/').all(is_part) {
+            return Err(format!(
+                "{name:?} is no repository's name: parts of lower-case letters, digits and single . _ - between them, \
+                 with / between the parts"
+            ));
+        }
+        if let Some(tag) = &tag
+            && !is_tag(tag)
+        {
+            return Err(format!(
+                "{tag:?} is no tag: it has 1 to {TAG_BYTES} letters, digits, . _ and -"
+            ));
+        }
+        if tag.is_none() && digest.is_none() {
+            return Err(format!("it has neither a tag nor a digest; {FORM}"));
+        }
+        Ok(Self {
+            registry: registry.to_ascii_lowercase(),
+            name: name.to_owned(),
+            tag,
+            digest,
+        })
+    }
+
+    /// One to push to: by a tag, while the digest is what comes of it.
+    pub(super) fn parse_target(text: &str) -> Result<Self, String> {
+        let reference = Self::parse(text)?;
+        match reference.digest {
+            Some(_) => Err("push to oci://REGISTRY/NAME:TAG, without a digest".to_owned()),
+            None => Ok(reference),
+        }
+    }
+
+    /// What the registry is asked for: the digest, if there is one, whatever the tag means by now.
+    pub(super) fn wanted(&self) -> anyhow::Result<String> {
+        let digest = self.digest.map(|digest| format!("sha256:{digest}"));
+        digest.or_else(|| self.tag.clone()).context(FORM)
+    }
+
+    /// The same, of this digest.
+    pub(super) fn pinned(&self, digest: Digest) -> Self {
+        Self {
+            digest: Some(digest),
+            ..self.clone()
+        }
+    }
+
+    /// The registry's own root.
+    pub(super) fn base(&self, plain_http: bool) -> anyhow::Result<Url> {
+        let (called, host) = DOCKER_HUB;
+        let host = match &*self.registry {
+            registry if registry == called => host,
+            registry => registry,
+        };
+        let mut url = Url::parse(&format!("https://{host}/v2/"))?;
+        if plain_http || is_loopback(&url) {
+            url = Url::parse(&format!("http://{host}/v2/"))?;
+        }
+        Ok(url)
+    }
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{SCHEME}{}/{}", self.registry, self.name)?;
+        if let Some(tag) = &self.tag {
+            write!(formatter, ":{tag}")?;
+        }
+        match self.digest {
+            Some(digest) => write!(formatter, "@sha256:{digest}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// `sha256:` and 64 digits.
+pub(super) fn parse_digest(text: &str) -> Result<Digest, String> {
+    let digits = text.strip_prefix("sha256:");
+    let digest = digits.and_then(|digits| digits.parse().ok());
+    digest.ok_or_else(|| format!("{text:?} is no digest: sha256: and 64 hexadecimal digits"))
+}
+
+/// Whether a URL means this machine, whose traffic nobody reads.
+pub(super) fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
+}
+
+/// A part of a repository's name. It becomes a part of a URL's path.
+fn is_part(part: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let bytes = part.as_bytes();
+    bytes.first().is_some_and(|&byte| is_plain(byte))
+        && bytes.last().is_some_and(|&byte| is_plain(byte))
+        && bytes
+            .iter()
+            .all(|&byte| is_plain(byte) || b"._-".contains(&byte))
+        && !part.contains("..")
+}
+
+fn is_tag(tag: &str) -> bool {
+    (1..=TAG_BYTES).contains(&tag.len())
+        && !tag.starts_with(['.', '-'])
+        && tag
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIGEST: &str = "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+
+    #[test]
+    fn a_reference_is_read_and_written_the_same() {
+        for (rest, registry, name, wanted) in [
+            (
+                "ghcr.io/acme/plugins/x:1.0.0",
+                "ghcr.io",
+                "acme/plugins/x",
+                "1.0.0",
+            ),
+            ("localhost:5000/x_y:v1-a", "localhost:5000", "x_y", "v1-a"),
+            ("[::1]:5000/x:1", "[::1]:5000", "x", "1"),
+            (&format!("a.example/x@{DIGEST}"), "a.example", "x", DIGEST),
+            // The digest is what holds.
+            (&format!("a.example/x:1@{DIGEST}"), "a.example", "x", DIGEST),
+        ] {
+            let text = format!("oci://{rest}");
+            let reference = Reference::parse(&text).expect(&text);
+            assert_eq!(reference.to_string(), text);
+            assert_eq!(reference.registry, registry);
+            assert_eq!(reference.name, name);
+            assert_eq!(reference.wanted().expect("something"), wanted);
+        }
+    }
+
+    #[test]
+    fn what_is_no_reference_is_refused_with_the_reason() {
+        for (text, why) in [
+            ("oci://ghcr.io", "a reference is"),
+            ("oci://ghcr.io/x", "neither a tag nor a digest"),
+            ("oci://gh cr.io/x:1", "no registry's host"),
+            ("oci://user@ghcr.io/x:1", "no registry's host"),
+            ("oci:///x:1", "no registry's host"),
+            ("oci://a.example:70000/x:1", "no registry's host"),
+            ("oci://a.example/X:1", "no repository's name"),
+            ("oci://a.example/:1", "no repository's name"),
+            ("oci://a.example/a/../b:1", "no repository's name"),
+            ("oci://a.example/a?b:1", "no repository's name"),
+            ("oci://a.example/x:", "no tag"),
+            ("oci://a.example/x:a/b", "no tag"),
+            ("oci://a.example/x@sha256:12", "no digest"),
+            ("oci://a.example/x@sha512:12", "no digest"),
+        ] {
+            let refused = Reference::parse(text).expect_err(text);
+            assert!(refused.contains(why), "{text}: {refused}");
+        }
+        let pinned = format!("oci://a.example/x:1@{DIGEST}");
+        assert!(Reference::parse_target(&pinned).is_err());
+    }
+
+    #[test]
+    fn only_this_machine_is_asked_in_the_clear_unless_that_is_asked_for() {
+        for (registry, plain, base) in [
+            ("docker.io", false, "https://registry-1.docker.io/v2/"),
+            ("a.example:5000", false, "https://a.example:5000/v2/"),
+            ("a.example:5000", true, "http://a.example:5000/v2/"),
+            ("localhost:5000", false, "http://localhost:5000/v2/"),
+            ("127.0.0.1:5000", false, "http://127.0.0.1:5000/v2/"),
+            ("[::1]:5000", false, "http://[::1]:5000/v2/"),
+            ("localhost.example", false, "https://localhost.example/v2/"),
+        ] {
+            let reference = Reference::parse(&format!("oci://{registry}/x:1")).expect("one");
+            let found = reference.base(plain).expect("a URL");
+            assert_eq!(found.as_str(), base);
+        }
+    }
+}

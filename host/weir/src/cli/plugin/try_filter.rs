@@ -1,0 +1,203 @@
+//! `weir plugin try` of a filter: its verdict on a request, and what it makes of an answer's events.
+//!
+//! Both are held to what the server holds them to.
+
+use std::io::Write;
+
+use anyhow::{Context, bail};
+use serde_json::{Map, Value, json};
+use weir_sandbox::adapter::bindings::chat::{Content, Event, Message, Role, ToolContent};
+use weir_sandbox::filter::bindings::filter::{Refusal, Screened, Task};
+use weir_sandbox::filter::{Filter, Verdict, Watching};
+
+use super::lines::{self, Pieces};
+use super::trial::Tried;
+use crate::inference::filters::{self, FilterFault};
+use crate::inference::sequence::Sequence;
+
+/// A filter with what it made of its options.
+pub(super) struct FilterTrial<'a> {
+    pub(super) filter: &'a Filter,
+    pub(super) configuration: &'a [u8],
+    /// The providers that may serve the request.
+    pub(super) providers: &'a [String],
+}
+
+/// What becomes of an answer.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Shown {
+    /// What the client gets.
+    pub(super) events: Vec<Event>,
+    /// Whether the filter has ended it.
+    pub(super) is_stopped: bool,
+}
+
+impl FilterTrial<'_> {
+    /// Prints the verdict, and the events that are left of an answer which comes in these portions.
+    pub(super) async fn run(
+        &self,
+        tried: &Tried,
+        portions: Vec<Vec<Event>>,
+        out: &mut (dyn Write + Send),
+    ) -> anyhow::Result<()> {
+        let ended = self.print(tried, portions, out).await;
+        if let Err(error) = &ended {
+            lines::error(out, &error.to_string())?;
+        }
+        ended
+    }
+
+    async fn print(
+        &self,
+        tried: &Tried,
+        portions: Vec<Vec<Event>>,
+        out: &mut (dyn Write + Send),
+    ) -> anyhow::Result<()> {
+        let verdict = match self.screen(tried).await? {
+            Ok(verdict) => verdict,
+            Err(Refusal { why, param }) => {
+                let refusal = json!({ "refusal": { "why": why, "param": param } });
+                return lines::value(out, &refusal);
+            }
+        };
+        lines::value(out, &shown_verdict(&verdict))?;
+        if portions.is_empty() {
+            return Ok(());
+        }
+        let shown = match verdict.watching {
+            Some(mut watching) => show(&mut watching, tried.output_limit(), portions).await?,
+            None => Shown {
+                events: portions.concat(),
+                is_stopped: false,
+            },
+        };
+        let mut pieces = Pieces::default();
+        for event in &shown.events {
+            lines::event(out, event, &mut pieces)?;
+        }
+        match shown.is_stopped {
+            true => lines::value(out, &json!({ "stopped": true })),
+            false => lines::done(out),
+        }
+    }
+
+    /// Has it look at a request.
+    pub(super) async fn screen(&self, tried: &Tried) -> anyhow::Result<Result<Verdict, Refusal>> {
+        let request = tried.screened(self.providers);
+        let screened = self
+            .filter
+            .screen(&request, tried.text_bytes(), self.configuration)
+            .await?;
+        if let Ok(verdict) = &screened {
+            if let Some(changed) = &verdict.change {
+                filters::check_change(&request.task, changed, request.attachments.len())?;
+            }
+            filters::check_annotations(&verdict.annotations)?;
+            let all: Vec<_> = (0..request.upstreams.len()).collect();
+            filters::choose(&verdict.upstreams, &all)?;
+        }
+        Ok(screened)
+    }
+}
+
+/// Shows an answer that comes in these portions to who watches it.
+pub(super) async fn show(
+    watching: &mut Watching,
+    output_limit: u32,
+    portions: Vec<Vec<Event>>,
+) -> anyhow::Result<Shown> {
+    let mut shown = Shown::default();
+    let mut sequence = Sequence::new(output_limit);
+    let mut held_back = 0;
+    for portion in portions {
+        let bytes = portion.iter().map(filters::spoken_bytes).sum();
+        let made = match watching.events(&portion, bytes).await? {
+            Screened::Pass => portion,
+            Screened::Replace(made) => made,
+            Screened::Stop => {
+                shown.is_stopped = true;
+                return Ok(shown);
+            }
+        };
+        if !made.iter().all(filters::is_shown) {
+            bail!(FilterFault::Forged);
+        }
+        held_back = match made.iter().any(|event| filters::spoken_bytes(event) > 0) {
+            true => 0,
+            false => held_back + bytes,
+        };
+        if held_back > filters::LOOK_BEHIND_BYTES {
+            bail!(FilterFault::HeldBack);
+        }
+        for event in &made {
+            sequence.follow(event).map_err(FilterFault::from)?;
+        }
+        shown.events.extend(made);
+    }
+    sequence.end().map_err(FilterFault::from)?;
+    Ok(shown)
+}
+
+/// Checks that events make an answer, before any filter has seen them.
+pub(super) fn check_answer(events: &[Event], output_limit: u32) -> anyhow::Result<()> {
+    let mut sequence = Sequence::new(output_limit);
+    let followed = events.iter().try_for_each(|event| sequence.follow(event));
+    let ended = followed.and_then(|()| sequence.end());
+    ended.context("the events that are given make no answer")
+}
+
+fn shown_verdict(verdict: &Verdict) -> Value {
+    let annotations = verdict.annotations.iter();
+    let annotations = annotations.map(|(name, value)| (name.clone(), value.clone().into()));
+    json!({ "verdict": {
+        "change": verdict.change.as_ref().map(shown_task),
+        "upstreams": verdict.upstreams,
+        "annotations": annotations.collect::<Map<String, Value>>(),
+        "answer": verdict.watching.is_some(),
+    } })
+}
+
+/// What is asked instead, as far as it is text.
+fn shown_task(task: &Task) -> Value {
+    match task {
+        Task::Chat(chat) => {
+            json!({ "messages": chat.messages.iter().map(message).collect::<Vec<_>>() })
+        }
+        Task::Image(image) => json!({ "prompt": image.prompt }),
+    }
+}
+
+fn message(message: &Message) -> Value {
+    let role = match message.role {
+        Role::System => "system",
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::Tool => "tool",
+    };
+    let parts = message.parts.iter().map(|part| content(&part.content));
+    json!({ "role": role, "parts": parts.collect::<Vec<_>>() })
+}
+
+fn content(content: &Content) -> Value {
+    match content {
+        Content::Text(text) => json!({ "text": text }),
+        Content::Refusal(text) => json!({ "refusal": text }),
+        Content::Reasoning(reasoning) => json!({ "reasoning": reasoning.text }),
+        Content::ToolCall(call) => {
+            json!({ "tool-call": { "name": call.name, "arguments": call.arguments } })
+        }
+        Content::ToolResult(result) => {
+            let texts = result.content.iter().map(|content| match content {
+                ToolContent::Text(text) => json!({ "text": text }),
+                ToolContent::Image(_) => json!("image"),
+                ToolContent::File(_) => json!("file"),
+                ToolContent::Opaque(opaque) => json!({ "opaque": opaque.kind }),
+            });
+            json!({ "tool-result": texts.collect::<Vec<_>>() })
+        }
+        Content::Image(_) => json!("image"),
+        Content::Audio(_) => json!("audio"),
+        Content::File(_) => json!("file"),
+        Content::Opaque(opaque) => json!({ "opaque": opaque.kind }),
+    }
+}

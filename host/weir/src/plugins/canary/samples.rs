@@ -1,0 +1,241 @@
+//! What the requests to a component came to while its slot has a canary: counts, sums and sums of squares, which add up over
+//! requests and nodes.
+//!
+//! Accounts are put into groups, and each group is summed by itself: one account's requests are like each other, so that how
+//! far groups differ says how far chance alone may carry the sides apart.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use weir_ledger::{Credits, TokenCounts};
+use weir_sandbox::Digest;
+
+use super::Lot;
+use crate::plugins::counters::Ended;
+
+/// Groups of accounts.
+pub const GROUPS: usize = 16;
+
+/// What is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Measure {
+    /// Requests that ended in a trap.
+    Traps,
+    /// Requests that failed by the component's own fault, traps among them.
+    Faults,
+    /// Requests that failed, by whomever's fault: what the upstream declines may be the component's doing.
+    Errors,
+    /// How long it took until the first of a streamed answer, in microseconds.
+    FirstToken,
+    /// How long a request took that went well, in microseconds.
+    Latency,
+    /// Tokens that were charged for a request, in and out.
+    Tokens,
+    /// What was charged for a request, in micro-credits.
+    Charge,
+}
+
+/// Of a measure: how many requests, the sum and the sum of squares of their values. Of what can happen or not, the value is
+/// 1 or 0; of what is an amount, a thousand times the logarithm of one more than the amount. A logarithm is not swayed by a few
+/// answers that are a hundred times as long as others, and a difference of logarithms is a ratio.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Moments {
+    /// Requests.
+    pub count: i64,
+    /// The sum of their values.
+    pub sum: i64,
+    /// The sum of the squares.
+    pub squares: i64,
+}
+
+/// All moments of a component, by group of accounts and measure.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Samples([[Moments; Measure::ALL.len()]; GROUPS]);
+
+/// Samples of a component on this node that are not in the database yet.
+#[derive(Debug)]
+pub struct Tally {
+    digest: Digest,
+    samples: Mutex<Samples>,
+}
+
+/// Where the requests of one account count.
+#[derive(Debug, Clone)]
+pub struct Sampler {
+    tally: Arc<Tally>,
+    group: usize,
+}
+
+impl Measure {
+    /// All of them, what says most first.
+    pub const ALL: [Self; 7] = [
+        Self::Traps,
+        Self::Faults,
+        Self::Errors,
+        Self::FirstToken,
+        Self::Latency,
+        Self::Tokens,
+        Self::Charge,
+    ];
+
+    /// As it stands in the database and in answers.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Traps => "traps",
+            Self::Faults => "faults",
+            Self::Errors => "errors",
+            Self::FirstToken => "first_token",
+            Self::Latency => "latency",
+            Self::Tokens => "tokens",
+            Self::Charge => "credits",
+        }
+    }
+
+    /// Reads what [`Measure::as_str`] writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|measure| measure.as_str() == text)
+    }
+
+    /// Whether it is a share of requests; otherwise it is an amount.
+    pub fn is_share(self) -> bool {
+        matches!(self, Self::Traps | Self::Faults | Self::Errors)
+    }
+
+    /// The amount whose value, on average, is this.
+    pub fn amount(mean: f64) -> f64 {
+        (mean / VALUES_PER_E).exp_m1()
+    }
+}
+
+/// What the logarithm of an amount is multiplied by, to be a whole number.
+pub(super) const VALUES_PER_E: f64 = 1_000.0;
+
+impl Moments {
+    fn note(&mut self, value: i64) {
+        self.count += 1;
+        self.sum += value;
+        self.squares += value * value;
+    }
+
+    /// Adds another's.
+    pub fn add(&mut self, other: Self) {
+        self.count += other.count;
+        self.sum += other.sum;
+        self.squares += other.squares;
+    }
+}
+
+impl Samples {
+    /// The moments of a measure in each group of accounts.
+    pub fn groups(&self, measure: Measure) -> impl Iterator<Item = Moments> {
+        self.0.iter().map(move |group| group[measure as usize])
+    }
+
+    /// All that is not empty: the group, the measure and its moments.
+    pub fn all(&self) -> impl Iterator<Item = (usize, Measure, Moments)> {
+        let groups = self.0.iter().enumerate();
+        groups
+            .flat_map(|(at, group)| {
+                let measures = Measure::ALL.into_iter();
+                measures.map(move |measure| (at, measure, group[measure as usize]))
+            })
+            .filter(|(_, _, moments)| moments.count > 0)
+    }
+
+    /// Adds to a group's moments; what is of no group is left out.
+    pub fn add(&mut self, group: usize, measure: Measure, moments: Moments) {
+        if let Some(group) = self.0.get_mut(group) {
+            group[measure as usize].add(moments);
+        }
+    }
+
+    /// Adds another's.
+    pub fn add_all(&mut self, other: &Self) {
+        for (group, measure, moments) in other.all() {
+            self.add(group, measure, moments);
+        }
+    }
+
+    /// Notes whether something happened in a request.
+    pub(super) fn happened(&mut self, group: usize, measure: Measure, has: bool) {
+        self.0[group % GROUPS][measure as usize].note(has.into());
+    }
+
+    /// Notes what something amounted to in a request.
+    pub(super) fn amounted(&mut self, group: usize, measure: Measure, amount: f64) {
+        let value = (amount.max(0.0).ln_1p() * VALUES_PER_E).round();
+        self.0[group % GROUPS][measure as usize].note(value as i64);
+    }
+}
+
+impl Tally {
+    /// An empty one, of a component.
+    pub fn new(digest: Digest) -> Self {
+        Self {
+            digest,
+            samples: Mutex::default(),
+        }
+    }
+
+    /// The component.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// Where the requests of an account count.
+    pub fn sampler(self: &Arc<Self>, lot: Lot) -> Sampler {
+        Sampler {
+            tally: self.clone(),
+            group: lot.group(GROUPS),
+        }
+    }
+
+    /// What was sampled since this was last called.
+    pub fn take(&self) -> Samples {
+        std::mem::take(&mut *self.lock())
+    }
+
+    /// What was sampled since then, which stays.
+    pub fn peek(&self) -> Samples {
+        *self.lock()
+    }
+
+    /// Puts back what could not be written.
+    pub fn put_back(&self, samples: &Samples) {
+        self.lock().add_all(samples);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Samples> {
+        // Sums alone: no panic leaves them half changed.
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sampler {
+    /// Samples an exchange, or a call of a tool. `first_token` is none where nothing was streamed.
+    pub fn exchange(&self, ended: Ended, took: Duration, first_token: Option<Duration>) {
+        let mut samples = self.tally.lock();
+        let is_fault = matches!(ended, Ended::InFault | Ended::InTrap);
+        samples.happened(self.group, Measure::Traps, ended == Ended::InTrap);
+        samples.happened(self.group, Measure::Faults, is_fault);
+        samples.happened(self.group, Measure::Errors, ended != Ended::Well);
+        let micros = |time: Duration| time.as_secs_f64() * 1e6;
+        if let Some(first_token) = first_token {
+            samples.amounted(self.group, Measure::FirstToken, micros(first_token));
+        }
+        // What fails at once is not quick.
+        if ended == Ended::Well {
+            samples.amounted(self.group, Measure::Latency, micros(took));
+        }
+    }
+
+    /// Samples what was charged for a request.
+    pub fn charge(&self, tokens: TokenCounts, credits: Credits) {
+        let mut samples = self.tally.lock();
+        let tokens = tokens.input.saturating_add(tokens.output);
+        samples.amounted(self.group, Measure::Tokens, tokens as f64);
+        samples.amounted(self.group, Measure::Charge, credits.micro() as f64);
+    }
+}

@@ -1,0 +1,114 @@
+//! What every change of a slot is made of.
+
+use sqlx::AssertSqlSafe;
+use weir_sandbox::Digest;
+use weir_storage::clock::Millis;
+use weir_storage::database::Transaction;
+
+use super::row::{SLOT_COLUMNS, SlotRow, read_slot};
+use crate::plugins::trust::Voucher;
+
+/// Who changes which slot, and when.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::plugins) struct Change<'a> {
+    pub slot: &'a str,
+    pub actor: &'a str,
+    pub at: Millis,
+}
+
+/// A component that is to be activated.
+#[derive(Clone, Copy)]
+pub(in crate::plugins) struct Candidate<'a> {
+    pub digest: Digest,
+    pub signed: Option<&'a Voucher>,
+}
+
+/// What an event says beside who, where and when.
+pub(super) struct Event<'a> {
+    pub(super) kind: &'static str,
+    pub(super) digest: Option<Digest>,
+    pub(super) previous: Option<Digest>,
+    pub(super) detail: Option<&'a str>,
+}
+
+/// Locks out other changes, and returns this one's number.
+pub(super) async fn raise_generation(transaction: &mut Transaction) -> sqlx::Result<i64> {
+    sqlx::query("UPDATE plugin_generation SET number = number + 1")
+        .execute(&mut *transaction)
+        .await?;
+    sqlx::query_scalar("SELECT number FROM plugin_generation")
+        .fetch_one(&mut *transaction)
+        .await
+}
+
+pub(super) async fn find_slot(
+    transaction: &mut Transaction,
+    slot: &str,
+) -> sqlx::Result<Option<SlotRow>> {
+    let text = format!("SELECT {SLOT_COLUMNS} FROM slots WHERE slot = $1");
+    sqlx::query(AssertSqlSafe(text))
+        .bind(slot)
+        .fetch_optional(&mut *transaction)
+        .await?
+        .map(|row| read_slot(&row))
+        .transpose()
+}
+
+pub(super) async fn is_installed(
+    transaction: &mut Transaction,
+    slot: &str,
+    digest: Digest,
+) -> sqlx::Result<bool> {
+    let found = sqlx::query("SELECT digest FROM plugins WHERE slot = $1 AND digest = $2")
+        .bind(slot)
+        .bind(digest.to_string())
+        .fetch_optional(&mut *transaction)
+        .await?;
+    Ok(found.is_some())
+}
+
+pub(super) async fn write_slot(
+    transaction: &mut Transaction,
+    change: Change<'_>,
+    active: Option<Digest>,
+    previous: Option<Digest>,
+) -> sqlx::Result<()> {
+    sqlx::query(
+        "INSERT INTO slots (slot, active_digest, previous_digest, changed_at) VALUES ($1, $2, $3, $4) \
+         ON CONFLICT (slot) DO UPDATE SET active_digest = excluded.active_digest, \
+         previous_digest = excluded.previous_digest, changed_at = excluded.changed_at, \
+         publisher = CASE WHEN excluded.active_digest IS NULL THEN slots.publisher ELSE \
+         (SELECT signer FROM plugins WHERE plugins.slot = excluded.slot \
+         AND plugins.digest = excluded.active_digest) END",
+    )
+    .bind(change.slot)
+    .bind(active.map(|digest| digest.to_string()))
+    .bind(previous.map(|digest| digest.to_string()))
+    .bind(change.at.0)
+    .execute(&mut *transaction)
+    .await
+    .map(drop)
+}
+
+pub(super) async fn write_event(
+    transaction: &mut Transaction,
+    number: i64,
+    change: Change<'_>,
+    event: Event<'_>,
+) -> sqlx::Result<()> {
+    sqlx::query(
+        "INSERT INTO plugin_events (number, at, slot, kind, digest, previous_digest, actor, detail) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+    )
+    .bind(number)
+    .bind(change.at.0)
+    .bind(change.slot)
+    .bind(event.kind)
+    .bind(event.digest.map(|digest| digest.to_string()))
+    .bind(event.previous.map(|digest| digest.to_string()))
+    .bind(change.actor)
+    .bind(event.detail)
+    .execute(&mut *transaction)
+    .await
+    .map(drop)
+}

@@ -1,0 +1,90 @@
+//! Rows of slots, and what stands in columns.
+
+use std::time::Duration;
+
+use sqlx::Row;
+use sqlx::any::AnyRow;
+use weir_sandbox::Digest;
+use weir_storage::clock::Millis;
+
+use crate::plugins::Kind;
+use crate::plugins::canary::CanaryShare;
+
+/// What [`read_slot`] reads.
+pub(super) const SLOT_COLUMNS: &str = "slot, active_digest, previous_digest, canary_digest, canary_number, \
+     canary_share, canary_since, canary_promote_after_ms";
+
+/// A row of `slots`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(in crate::plugins) struct SlotRow {
+    pub active: Option<Digest>,
+    pub previous: Option<Digest>,
+    pub canary: Option<CanaryRow>,
+}
+
+/// A slot's canary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::plugins) struct CanaryRow {
+    pub digest: Digest,
+    /// Of the change that began it: no other canary has it.
+    pub number: i64,
+    pub share: CanaryShare,
+    pub since: Millis,
+    pub promote_after: Option<Duration>,
+}
+
+impl SlotRow {
+    /// What the slot could go back to, the first that is sound. Not its canary, of which that is not known yet.
+    pub(super) fn candidates(&self, bundled: Option<Digest>) -> impl Iterator<Item = Digest> {
+        let current = self.active.or(bundled);
+        let candidates = [self.previous, bundled].into_iter().flatten();
+        let canary = self.canary.map(|canary| canary.digest);
+        candidates.filter(move |candidate| ![current, canary].contains(&Some(*candidate)))
+    }
+}
+
+pub(super) fn read_slot(row: &AnyRow) -> sqlx::Result<SlotRow> {
+    let canary = match optional_digest(row, "canary_digest")? {
+        Some(digest) => Some(read_canary(row, digest)?),
+        None => None,
+    };
+    Ok(SlotRow {
+        active: optional_digest(row, "active_digest")?,
+        previous: optional_digest(row, "previous_digest")?,
+        canary,
+    })
+}
+
+fn read_canary(row: &AnyRow, digest: Digest) -> sqlx::Result<CanaryRow> {
+    let parts: i64 = row.try_get("canary_share")?;
+    let share = CanaryShare::from_parts(parts)
+        .ok_or_else(|| sqlx::Error::Decode(format!("{parts} is no share").into()))?;
+    let promote_after: Option<i64> = row.try_get("canary_promote_after_ms")?;
+    Ok(CanaryRow {
+        digest,
+        number: row.try_get("canary_number")?,
+        share,
+        since: Millis(row.try_get("canary_since")?),
+        promote_after: promote_after.map(|ms| Duration::from_millis(ms.unsigned_abs())),
+    })
+}
+
+pub(super) fn kind(row: &AnyRow) -> sqlx::Result<Kind> {
+    let text: &str = row.try_get("kind")?;
+    Kind::parse(text).ok_or_else(|| sqlx::Error::Decode(format!("{text:?} is no kind").into()))
+}
+
+pub(super) fn digest(row: &AnyRow, column: &str) -> sqlx::Result<Digest> {
+    let text: &str = row.try_get(column)?;
+    text.parse()
+        .map_err(|_| sqlx::Error::Decode(format!("{text:?} is no digest").into()))
+}
+
+pub(super) fn optional_digest(row: &AnyRow, column: &str) -> sqlx::Result<Option<Digest>> {
+    let text: Option<&str> = row.try_get(column)?;
+    text.map(|text| {
+        text.parse()
+            .map_err(|_| sqlx::Error::Decode(format!("{text:?} is no digest").into()))
+    })
+    .transpose()
+}

@@ -1,0 +1,246 @@
+//! What slots serve with: activated, rolled back, put into quarantine.
+
+use weir_sandbox::Digest;
+use weir_storage::Database;
+use weir_storage::database::Transaction;
+
+use super::canary;
+use super::change::{
+    Candidate, Change, Event, find_slot, is_installed, raise_generation, write_event, write_slot,
+};
+use super::quarantines::{end_quarantine, is_quarantined};
+use super::row::SlotRow;
+use crate::plugins::succession::check_succession;
+use crate::plugins::{OperationError, Permissions};
+
+/// How often it is written that a component goes on since nothing else is sound, in milliseconds.
+const WITHHELD_EVERY_MS: i64 = 3_600_000;
+
+/// Has a slot serve with an installed component, or with what the binary brings, whose digest is `bundled`.
+pub(in crate::plugins) async fn activate(
+    database: &Database,
+    change: Change<'_>,
+    Candidate {
+        digest: wanted,
+        signed,
+    }: Candidate<'_>,
+    bundled: Option<Digest>,
+    permissions: Permissions,
+) -> Result<(), OperationError> {
+    let mut transaction = database.begin().await?;
+    let mut number = raise_generation(&mut transaction).await?;
+    let before = find_slot(&mut transaction, change.slot).await?;
+    if before.is_none() && bundled.is_none() {
+        return Err(OperationError::UnknownSlot);
+    }
+    let before = before.unwrap_or_default();
+    // What the binary brings is not named, so that an upgrade brings another.
+    let active = (Some(wanted) != bundled).then_some(wanted);
+    if active.is_some() && !is_installed(&mut transaction, change.slot, wanted).await? {
+        return Err(OperationError::UnknownPlugin);
+    }
+    let is_canary = before.canary.is_some_and(|canary| canary.digest == wanted);
+    // What serves already comes after nothing.
+    if active.is_some() && active != before.active && !is_canary {
+        check_succession(&mut transaction, change.slot, signed, permissions).await?;
+    }
+    end_quarantine(&mut transaction, change.slot, wanted).await?;
+    match before.canary {
+        Some(_) if is_canary => canary::write_canary(&mut transaction, change, None).await?,
+        Some(canary) => {
+            let why = "another component is activated";
+            canary::end(&mut transaction, number, change, canary, why).await?;
+            number = raise_generation(&mut transaction).await?;
+        }
+        None => {}
+    }
+    let previous = match before.active == active {
+        true => before.previous,
+        false => before.active,
+    };
+    write_slot(&mut transaction, change, active, previous).await?;
+    let kind = match is_canary {
+        true => "canary_promoted",
+        false => "activated",
+    };
+    let event = Event {
+        kind,
+        digest: Some(wanted),
+        previous: before.active.or(bundled),
+        detail: None,
+    };
+    write_event(&mut transaction, number, change, event).await?;
+    transaction.commit().await?;
+    Ok(())
+}
+
+/// Has a slot serve with what it served with before, or else with what the binary brings. Returns its digest. Where the slot
+/// has a canary, it is that which is taken back, and what serves the others serves all.
+pub(in crate::plugins) async fn roll_back(
+    database: &Database,
+    change: Change<'_>,
+    bundled: Option<Digest>,
+) -> Result<Digest, OperationError> {
+    let mut transaction = database.begin().await?;
+    let number = raise_generation(&mut transaction).await?;
+    let before = match find_slot(&mut transaction, change.slot).await? {
+        Some(before) => before,
+        None if bundled.is_some() => return Err(OperationError::NothingBefore),
+        None => return Err(OperationError::UnknownSlot),
+    };
+    let active = before.active.or(bundled);
+    if let (Some(canary), Some(active)) = (before.canary, active) {
+        canary::end(
+            &mut transaction,
+            number,
+            change,
+            canary,
+            "it is rolled back",
+        )
+        .await?;
+        transaction.commit().await?;
+        return Ok(active);
+    }
+    let target = last_good(&mut transaction, change.slot, &before, bundled)
+        .await?
+        .ok_or(OperationError::NothingBefore)?;
+    write_slot(
+        &mut transaction,
+        change,
+        (Some(target) != bundled).then_some(target),
+        None,
+    )
+    .await?;
+    let event = Event {
+        kind: "rolled_back",
+        digest: Some(target),
+        previous: active,
+        detail: None,
+    };
+    write_event(&mut transaction, number, change, event).await?;
+    transaction.commit().await?;
+    Ok(target)
+}
+
+/// What became of a component that should not serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quarantined {
+    /// This one serves instead.
+    Instead(Digest),
+    /// It goes on: its slot has nothing else that is sound, and would refuse everybody.
+    LastSound {
+        /// Whether that was not written within the last hour.
+        is_news: bool,
+    },
+}
+
+/// Takes a component out of service that fails too often, if it still is in service and anything else is sound. `None`
+/// is for one that is out of service by now.
+pub(in crate::plugins) async fn quarantine(
+    database: &Database,
+    change: Change<'_>,
+    culprit: Digest,
+    bundled: Option<Digest>,
+    detail: &str,
+) -> sqlx::Result<Option<Quarantined>> {
+    let mut transaction = database.begin().await?;
+    let mut number = raise_generation(&mut transaction).await?;
+    let before = find_slot(&mut transaction, change.slot)
+        .await?
+        .unwrap_or_default();
+    let is_active = match before.active {
+        Some(active) => active == culprit,
+        None => bundled == Some(culprit),
+    };
+    let is_canary = before.canary.is_some_and(|canary| canary.digest == culprit);
+    let target = match is_canary && !is_active {
+        // Its slot goes on with what serves the others.
+        true => before.active.or(bundled),
+        false => last_good(&mut transaction, change.slot, &before, bundled).await?,
+    };
+    if is_active && target.is_none() {
+        return withhold(transaction, number, change, culprit, detail).await;
+    }
+    let newly = sqlx::query(
+        "INSERT INTO plugin_quarantines (slot, digest, at) VALUES ($1, $2, $3) \
+         ON CONFLICT (slot, digest) DO NOTHING",
+    )
+    .bind(change.slot)
+    .bind(culprit.to_string())
+    .bind(change.at.0)
+    .execute(&mut transaction)
+    .await?
+    .rows_affected();
+    let Some(target) = target.filter(|_| (is_active || is_canary) && newly > 0) else {
+        return Ok(None);
+    };
+    if let Some(canary) = before.canary {
+        let why = match is_canary {
+            true => format!("it is put into quarantine: {detail}"),
+            false => "what serves the others is put into quarantine".to_owned(),
+        };
+        canary::end(&mut transaction, number, change, canary, &why).await?;
+        number = raise_generation(&mut transaction).await?;
+    }
+    if is_active {
+        let active = Some(target).filter(|target| Some(*target) != bundled);
+        write_slot(&mut transaction, change, active, None).await?;
+    }
+    let event = Event {
+        kind: "quarantined",
+        digest: Some(culprit),
+        previous: None,
+        detail: Some(detail),
+    };
+    write_event(&mut transaction, number, change, event).await?;
+    transaction.commit().await?;
+    Ok(Some(Quarantined::Instead(target)))
+}
+
+/// Writes that a component goes on since nothing else is sound, unless that was written a short while ago: whoever brings
+/// it about could do so all day.
+async fn withhold(
+    mut transaction: Transaction,
+    number: i64,
+    change: Change<'_>,
+    culprit: Digest,
+    detail: &str,
+) -> sqlx::Result<Option<Quarantined>> {
+    let written: i64 = sqlx::query_scalar(
+        "SELECT CAST(COUNT(*) AS BIGINT) FROM plugin_events \
+         WHERE slot = $1 AND digest = $2 AND kind = 'quarantine_withheld' AND at > $3",
+    )
+    .bind(change.slot)
+    .bind(culprit.to_string())
+    .bind(change.at.0 - WITHHELD_EVERY_MS)
+    .fetch_one(&mut transaction)
+    .await?;
+    let is_news = written == 0;
+    if is_news {
+        let event = Event {
+            kind: "quarantine_withheld",
+            digest: Some(culprit),
+            previous: None,
+            detail: Some(detail),
+        };
+        write_event(&mut transaction, number, change, event).await?;
+        transaction.commit().await?;
+    }
+    Ok(Some(Quarantined::LastSound { is_news }))
+}
+
+/// What a slot goes back to from what it serves with, unless it is in quarantine: what it served with before, or else
+/// what the binary brings.
+async fn last_good(
+    transaction: &mut Transaction,
+    slot: &str,
+    before: &SlotRow,
+    bundled: Option<Digest>,
+) -> sqlx::Result<Option<Digest>> {
+    for candidate in before.candidates(bundled) {
+        if !is_quarantined(transaction, slot, candidate).await? {
+            return Ok(Some(candidate));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,351 @@
+//! The filter's side of the contract, as two traits and one macro, and what filters that look at texts share.
+//!
+//! A filter is plain functions of a request and of events: native tests call the traits themselves.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use crate::chat::{Block, Content, ToolContent};
+use crate::filter_bindings::exports::weir::plugin::filter as exported;
+
+pub use crate::chat::{Attachment, Event};
+pub use exported::{
+    Annotation, Description, Refusal, RefusedSetting, Request, Screened, Setting, Task, Upstream,
+};
+
+/// A look at each request before it is routed.
+pub trait Filter {
+    /// Says what this filter is. Asked when it is loaded, and answered the same each time.
+    fn describe() -> Description;
+
+    /// Checks what an operator set, and turns it into the bytes that [`screen`](Self::screen) gets. A filter without options
+    /// keeps this one.
+    ///
+    /// # Errors
+    ///
+    /// The first setting that can't be, and why.
+    fn configure(options: &[Setting]) -> Result<Vec<u8>, RefusedSetting> {
+        match options.first() {
+            None => Ok(Vec::new()),
+            Some((name, _)) => Err(RefusedSetting {
+                name: name.clone(),
+                why: "is not an option of this filter".to_owned(),
+            }),
+        }
+    }
+
+    /// Looks at a request, with what [`configure`](Self::configure) made of the options.
+    ///
+    /// # Errors
+    ///
+    /// Why the request goes no further, for the client.
+    fn screen(request: Request, configuration: &[u8]) -> Result<Verdict, Refusal>;
+}
+
+/// An answer on its way to the client.
+pub trait Answer {
+    /// Says what becomes of the next events. Text that is held back is handed out at the latest with the end of its block.
+    fn events(&mut self, events: Vec<Event>) -> Screened;
+
+    /// Forgets what was shown: none of it has come to the client, and the answer begins anew.
+    fn restart(&mut self);
+}
+
+/// What a filter makes of a request. The default lets it pass, unwatched.
+#[derive(Default)]
+pub struct Verdict {
+    /// What is asked instead, of the same kind.
+    pub change: Option<Task>,
+    /// The upstreams that may serve it, by index, in the order in which they are asked; all of them if empty.
+    pub upstreams: Vec<u32>,
+    /// At most 16.
+    pub annotations: Vec<Annotation>,
+    /// Watches the answer.
+    pub answer: Option<Box<dyn Answer>>,
+}
+
+/// Makes a type that implements [`Filter`] the component's export.
+///
+/// It expands to nothing on other targets, as [`export_adapter!`](crate::export_adapter) does.
+#[macro_export]
+macro_rules! export_filter {
+    ($filter:ty) => {
+        #[cfg(target_family = "wasm")]
+        const _: () = {
+            type Exported = $crate::filter::Glue<$filter>;
+    $crate::filter_bindings::export_request_filter!(Exported with_types_in $crate::filter_bindings);
+        };
+    };
+}
+
+/// Carries a [`Filter`] across the generated traits.
+#[doc(hidden)]
+pub struct Glue<F>(std::marker::PhantomData<F>);
+
+/// Carries an [`Answer`] across them. WIT methods take `&self`, hence the cell; the host makes one call at a time.
+#[doc(hidden)]
+pub struct Watching(RefCell<Box<dyn Answer>>);
+
+impl<F: Filter> exported::Guest for Glue<F> {
+    type Answer = Watching;
+
+    fn describe() -> Description {
+        F::describe()
+    }
+
+    fn configure(options: Vec<Setting>) -> Result<Vec<u8>, RefusedSetting> {
+        F::configure(&options)
+    }
+
+    fn screen(request: Request, configuration: Vec<u8>) -> Result<exported::Verdict, Refusal> {
+        let verdict = F::screen(request, &configuration)?;
+        let watching = verdict
+            .answer
+            .map(|answer| exported::Answer::new(Watching(RefCell::new(answer))));
+        Ok(exported::Verdict {
+            change: verdict.change,
+            upstreams: verdict.upstreams,
+            annotations: verdict.annotations,
+            answer: watching,
+        })
+    }
+}
+
+impl exported::GuestAnswer for Watching {
+    fn events(&self, events: Vec<Event>) -> Screened {
+        self.0.borrow_mut().events(events)
+    }
+
+    fn restart(&self) {
+        self.0.borrow_mut().restart();
+    }
+}
+
+/// Calls `each` with every text that the upstream's model is to read: of messages, of tools' results, of an image's prompt,
+/// and of refusals in earlier turns.
+///
+/// Left out are reasoning, which goes back as it came or is refused, and calls' arguments, whose JSON is the tool's.
+pub fn each_text(task: &mut Task, mut each: impl FnMut(&mut String)) {
+    let chat = match task {
+        Task::Image(image) => return each(&mut image.prompt),
+        Task::Chat(chat) => chat,
+    };
+    let parts = chat.messages.iter_mut().flat_map(|each| &mut each.parts);
+    for part in parts {
+        match &mut part.content {
+            Content::Text(text) | Content::Refusal(text) => each(text),
+            Content::ToolResult(result) => {
+                for content in &mut result.content {
+                    if let ToolContent::Text(text) = content {
+                        each(text);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Follows which blocks of an answer are open, and of which kind they are.
+///
+/// ```
+/// # use weir_sdk::chat::{Block, BlockStart, Event};
+/// # use weir_sdk::filter::OpenBlocks;
+/// let mut open = OpenBlocks::default();
+/// open.follow(&Event::BlockStart(BlockStart { index: 0, block: Block::Text }));
+/// assert_eq!(open.get(0), Some(&Block::Text));
+/// open.follow(&Event::BlockEnd(0));
+/// assert_eq!(open.get(0), None);
+/// ```
+#[derive(Debug, Default)]
+pub struct OpenBlocks(BTreeMap<u32, Block>);
+
+impl OpenBlocks {
+    /// Takes note of an event that begins or ends a block.
+    pub fn follow(&mut self, event: &Event) {
+        match event {
+            Event::BlockStart(start) => {
+                self.0.insert(start.index, start.block.clone());
+            }
+            Event::BlockEnd(index) => {
+                self.0.remove(index);
+            }
+            _ => {}
+        }
+    }
+
+    /// What the open block of this index is.
+    pub fn get(&self, index: u32) -> Option<&Block> {
+        self.0.get(&index)
+    }
+
+    /// Whether the open block of this index is for people to read: text, a refusal or reasoning, and no call's arguments.
+    pub fn is_prose(&self, index: u32) -> bool {
+        matches!(
+            self.get(index),
+            Some(Block::Text | Block::Refusal | Block::Reasoning)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chat::{
+        BlockStart, CallKind, ChatRequest, ImageRequest, Message, Part, Reasoning,
+        ReasoningRequest, ResponseFormat, Role, ToolCall, ToolCallStart, ToolChoice, ToolResult,
+    };
+
+    struct Plain;
+
+    impl Filter for Plain {
+        fn describe() -> Description {
+            Description {
+                name: "plain".to_owned(),
+                version: "0.1.0".to_owned(),
+                options: Vec::new(),
+            }
+        }
+
+        fn screen(_: Request, _: &[u8]) -> Result<Verdict, Refusal> {
+            Ok(Verdict::default())
+        }
+    }
+
+    #[test]
+    fn a_filter_without_options_takes_none() {
+        assert_eq!(Plain::configure(&[]), Ok(Vec::new()));
+        let refused = Plain::configure(&[("loud".to_owned(), "1".to_owned())]);
+        assert_eq!(refused.expect_err("it has no options").name, "loud");
+    }
+
+    fn part(content: Content) -> Part {
+        Part {
+            content,
+            cache: None,
+            signature: None,
+            provider: None,
+            extra: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn every_text_of_a_chat_is_walked_and_nothing_else() {
+        let result = ToolResult {
+            call_id: "1".into(),
+            tool_name: None,
+            content: vec![ToolContent::Text("d".into())],
+            is_error: false,
+        };
+        let reasoning = Reasoning {
+            text: "kept".into(),
+            sealed: None,
+            id: None,
+        };
+        let call = ToolCall {
+            id: "1".into(),
+            name: "kept".into(),
+            kind: CallKind::Custom,
+            arguments: "kept".into(),
+        };
+        let message = |role, contents: Vec<Content>| Message {
+            role,
+            name: None,
+            parts: contents.into_iter().map(part).collect(),
+            extra: Vec::new(),
+        };
+        let chat = ChatRequest {
+            model: "m".into(),
+            messages: vec![
+                message(Role::System, vec![Content::Text("a".into())]),
+                message(
+                    Role::Assistant,
+                    vec![
+                        Content::Text("b".into()),
+                        Content::Refusal("c".into()),
+                        Content::Reasoning(reasoning.clone()),
+                        Content::ToolCall(call.clone()),
+                    ],
+                ),
+                message(Role::Tool, vec![Content::ToolResult(result)]),
+            ],
+            tools: Vec::new(),
+            tool_choice: ToolChoice::Auto,
+            parallel_tool_calls: None,
+            response_format: ResponseFormat::Text,
+            reasoning: ReasoningRequest {
+                effort: None,
+                budget_tokens: None,
+                summary: None,
+                adaptive: None,
+            },
+            modalities: Vec::new(),
+            max_output_tokens: 1,
+            temperature: None,
+            top_p: None,
+            top_k: None,
+            presence_penalty: None,
+            frequency_penalty: None,
+            seed: None,
+            stop: Vec::new(),
+            extra: Vec::new(),
+            stream: false,
+        };
+        let mut task = Task::Chat(chat);
+        let mut seen = Vec::new();
+        each_text(&mut task, |text| {
+            seen.push(text.clone());
+            *text = text.to_uppercase();
+        });
+        assert_eq!(seen, ["a", "b", "c", "d"]);
+        let mut changed = Vec::new();
+        each_text(&mut task, |text| changed.push(text.clone()));
+        assert_eq!(changed, ["A", "B", "C", "D"]);
+        let Task::Chat(chat) = task else {
+            panic!("it was a chat");
+        };
+        let parts = &chat.messages[1].parts;
+        assert_eq!(parts[2].content, Content::Reasoning(reasoning));
+        assert_eq!(parts[3].content, Content::ToolCall(call));
+    }
+
+    #[test]
+    fn an_images_prompt_is_a_text() {
+        let mut task = Task::Image(ImageRequest {
+            model: "m".into(),
+            prompt: "a cat".into(),
+            inputs: Vec::new(),
+            mask: None,
+            count: 1,
+            size: None,
+            quality: None,
+            background: None,
+            media_type: None,
+            extra: Vec::new(),
+            stream: false,
+        });
+        each_text(&mut task, |text| text.push('!'));
+        let Task::Image(image) = task else {
+            panic!("it was a request for images");
+        };
+        assert_eq!(image.prompt, "a cat!");
+    }
+
+    #[test]
+    fn open_blocks_are_told_apart_by_index() {
+        let mut open = OpenBlocks::default();
+        let call = Block::ToolCall(ToolCallStart {
+            id: "1".into(),
+            name: "f".into(),
+            kind: CallKind::Function,
+        });
+        let blocks = [Block::Reasoning, call.clone(), Block::Refusal];
+        for (index, block) in (0..).zip(blocks) {
+            open.follow(&Event::BlockStart(BlockStart { index, block }));
+        }
+        open.follow(&Event::BlockEnd(0));
+        assert_eq!(open.get(0), None);
+        assert_eq!(open.get(1), Some(&call));
+        assert!(!open.is_prose(0) && !open.is_prose(1) && open.is_prose(2));
+    }
+}

@@ -257,7 +257,7 @@ async fn a_canary_that_is_as_good_serves_all_when_its_time_has_come_and_enough_i
         assert_eq!(shown_canary["enough"], false);
 
         // Its time has not come.
-        deployment.ask(20).await;
+        deployment.ask(40).await;
         deployment.clock.advance(Duration::from_secs(1_799));
         deployment.judge().await;
         let admin = deployment.admin().await;

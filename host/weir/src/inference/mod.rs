@@ -2,7 +2,7 @@
 //!
 //! 1. **Identify** ([`crate::identity`]): who calls.
 //! 2. **Admit** ([`admission`]): a turn, or 429 or 503.
-//! 3. **Filter** ([`filters`]): what the operator has looked at it refuses it, changes it, or chooses who may serve it.
+//! 3. **Filter** ([`filters`]): what operators put before the models refuses it, changes it, or chooses who may serve it.
 //! 4. **Resolve** ([`resolve`]): the model, its upstreams, its limits; each violation its own 400.
 //! 5. **Hold** ([`meter`]): the most that it can cost is reserved, durably; with it, its `Idempotency-Key` is claimed, if it
 //!    brings one ([`idempotency`]).
@@ -15,6 +15,10 @@
 //! outlives the client's connection: when a client hangs up, the answer is read on for a while.
 //!
 //! **Invariant:** no answer is delivered in full before its charge is durable, and every hold ends.
+//!
+//! The text of a prompt is copied seven times from socket to socket: by the kernel into hyper's buffer, into the body
+//! ([`JsonBody`](crate::request::JsonBody)), out of its JSON, into the adapter's memory, by the adapter into JSON of its
+//! upstream's dialect, out of that memory, and by the kernel again; twice more for each filter that changes it.
 
 pub mod admission;
 mod attempts;

@@ -129,7 +129,7 @@ async fn of_twenty_at_once_one_is_served() {
 async fn a_client_that_hung_up_gets_the_answer_when_it_asks_again() {
     on_each(async |builder, upstream| {
         let gate = Gate::new();
-        upstream.will(Reply::chat("the canary-answer").after_gate(&gate));
+        upstream.will(Reply::chat("the sesame-answer").after_gate(&gate));
         let gateway = builder.start().await;
         let client = keyed(&gateway, "key-1");
         let request = tokio::spawn({
@@ -143,7 +143,7 @@ async fn a_client_that_hung_up_gets_the_answer_when_it_asks_again() {
         until_idle(&gateway).await;
         let again = client.post("/v1/chat/completions", &question()).await;
         assert!(is_replay(&again));
-        assert_eq!(again.content(), "the canary-answer");
+        assert_eq!(again.content(), "the sesame-answer");
         assert_eq!((upstream.count(), charges(&gateway).await.0), (1, 1));
 
         let database = &gateway.app().database;
@@ -152,7 +152,7 @@ async fn a_client_that_hung_up_gets_the_answer_when_it_asks_again() {
             .await
             .expect("an answer");
         assert!(sealed.len() > again.body.len());
-        assert!(!holds_canary(&sealed));
+        assert!(!holds_answer(&sealed));
         if database.dialect() == SqlDialect::Sqlite {
             let mut files = 0;
             for entry in std::fs::read_dir(gateway.data_dir()).expect("the data folder") {
@@ -160,7 +160,7 @@ async fn a_client_that_hung_up_gets_the_answer_when_it_asks_again() {
                 if path.is_file() {
                     files += 1;
                     let bytes = std::fs::read(&path).expect("a file");
-                    assert!(!holds_canary(&bytes), "{}", path.display());
+                    assert!(!holds_answer(&bytes), "{}", path.display());
                 }
             }
             assert!(files >= 2, "the database and its log");
@@ -169,8 +169,8 @@ async fn a_client_that_hung_up_gets_the_answer_when_it_asks_again() {
     .await;
 }
 
-fn holds_canary(bytes: &[u8]) -> bool {
-    bytes.windows(6).any(|window| window == b"canary")
+fn holds_answer(bytes: &[u8]) -> bool {
+    bytes.windows(6).any(|window| window == b"sesame")
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -171,7 +171,8 @@ impl Stores {
     pub async fn pass(&self, time: Duration) {
         match &self.time {
             Some(clock) => clock.advance(time),
-            None => tokio::time::sleep(time).await,
+            // Redis counts whole milliseconds, of which a value has its last one still.
+            None => tokio::time::sleep(time + Duration::from_millis(20)).await,
         }
     }
 }

@@ -127,45 +127,41 @@ impl Plugins {
     /// with it in this gateway, if anything is.
     pub async fn activate(
         &self,
-        Stores { database, cache }: Stores<'_>,
+        stores: Stores<'_>,
         operation: &SlotOperation,
         digest: Digest,
         permissions: Permissions,
         fits: impl AsyncFnOnce(&Plugin) -> Result<(), String>,
     ) -> Result<(), OperationError> {
-        let slot = &*operation.slot;
-        let component = self.find(database, slot, digest).await?;
-        fits(&component).await.map_err(OperationError::DoesNotFit)?;
-        let _ready = self.make_ready(slot, component);
-        let bundled = self.bundled_digest(slot);
-        let signed = self.signed(database, slot, digest).await?;
-        let candidate = Candidate {
-            digest,
-            signed: signed.as_ref(),
-        };
-        store::activate(
-            database,
-            operation.change(),
-            candidate,
-            bundled,
-            permissions,
-        )
-        .await?;
-        self.after_change(database, cache, slot).await;
-        Ok(())
+        self.put_in(stores, operation, digest, None, permissions, fits)
+            .await
     }
 
     /// Has a share of a slot's accounts served by a component as by [`Self::activate`], beside what serves the others.
     pub async fn start_canary(
         &self,
-        Stores { database, cache }: Stores<'_>,
+        stores: Stores<'_>,
         operation: &SlotOperation,
         digest: Digest,
         terms: CanaryTerms,
         permissions: Permissions,
         fits: impl AsyncFnOnce(&Plugin) -> Result<(), String>,
     ) -> Result<(), OperationError> {
-        let slot = &*operation.slot;
+        self.put_in(stores, operation, digest, Some(terms), permissions, fits)
+            .await
+    }
+
+    /// Puts a component into service: as a canary, where there are terms for one.
+    async fn put_in(
+        &self,
+        Stores { database, cache }: Stores<'_>,
+        operation: &SlotOperation,
+        digest: Digest,
+        terms: Option<CanaryTerms>,
+        permissions: Permissions,
+        fits: impl AsyncFnOnce(&Plugin) -> Result<(), String>,
+    ) -> Result<(), OperationError> {
+        let (slot, change) = (&*operation.slot, operation.change());
         let component = self.find(database, slot, digest).await?;
         fits(&component).await.map_err(OperationError::DoesNotFit)?;
         let _ready = self.make_ready(slot, component);
@@ -175,8 +171,13 @@ impl Plugins {
             digest,
             signed: signed.as_ref(),
         };
-        let change = operation.change();
-        store::start_canary(database, change, candidate, terms, bundled, permissions).await?;
+        match terms {
+            None => store::activate(database, change, candidate, bundled, permissions).await?,
+            Some(terms) => {
+                store::start_canary(database, change, candidate, terms, bundled, permissions)
+                    .await?;
+            }
+        }
         self.after_change(database, cache, slot).await;
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tests::guests;
+use tests::{guests, weir_program};
 use weir::plugins::bundled::Bundled;
 use weir::plugins::trust::Trust;
 use weir::plugins::{Loader, Plugins};
@@ -23,7 +23,7 @@ fn guest(name: &'static str, component: &'static str) -> Bundled {
 
 async fn load(folder: &Path, key: [u8; 32], guests: &[Bundled]) {
     let cache = Arc::new(CodeCache::new(folder.to_owned(), Key::new(key)));
-    let compiler = Compiler::new(CompileLimits::default());
+    let compiler = Compiler::with_program(weir_program(), CompileLimits::default());
     let sandbox = tests::sandbox::sandbox(4);
     let loader = Loader::new(
         sandbox.engine(),

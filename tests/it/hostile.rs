@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tests::sandbox::{load, sandbox};
 use tests::scripts::{block, end, finish, start, text};
 use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat, guests};
+use weir_sandbox::adapter::ProviderWorld;
 use weir_sandbox::compiler::{CompileError, CompileLimits, Compiler};
 use weir_sandbox::loading::{self, Arrived};
 use weir_sandbox::{GuestError, LoadError};
@@ -611,11 +612,21 @@ async fn w19_without_a_child_nothing_from_elsewhere_is_compiled() {
     let sandbox = sandbox(4);
     let nobody = Compiler::with_program("/nonexistent".into(), CompileLimits::default());
     let component = Arrived::new(guests::wat_guest("healthy").into()).await;
-    let code = loading::arrived_code(sandbox.engine(), &nobody, None, component).await;
+    let code = loading::arrived_code(sandbox.engine(), &nobody, None, &component).await;
     assert!(
         matches!(code, Err(LoadError::Compile(CompileError::NotRun(_)))),
         "it was compiled elsewhere"
     );
+}
+
+#[tokio::test]
+async fn without_a_child_weirs_own_plugins_are_compiled_all_the_same() {
+    let sandbox = sandbox(4);
+    let nobody = Compiler::with_program("/nonexistent".into(), CompileLimits::default());
+    let component = Arrived::new(guests::wat_guest("healthy").into()).await;
+    let code = loading::own_code(sandbox.engine(), &nobody, None, &component).await;
+    let code = code.unwrap_or_else(|error| panic!("{error}"));
+    assert!(code.is_of::<ProviderWorld>(sandbox.engine()));
 }
 
 #[tokio::test]

@@ -1,8 +1,8 @@
 //! From bytes to a plugin that can work: size → parse and compile → imports and world → what its world asks of it.
 //! Each refusal names its step and what to change.
 //!
-//! **Invariant:** only what was built into the binary is compiled in this process ([`own_code`]); what comes from
-//! elsewhere is compiled by a child ([`arrived_code`]).
+//! **Invariant:** what comes from elsewhere is compiled by a child ([`arrived_code`]). So is what was built into the binary,
+//! which this process compiles only where no child can ([`own_code`]): what compiling takes of memory goes with a child.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ const WASI_VERSION: &str = "@0.2.";
 /// At most so many imports are named in an error.
 const LISTED_IMPORTS: usize = 20;
 
-/// Runs every load step on a component of the binary's own.
+/// Runs every load step on a component of the binary's own, in this process.
 pub async fn load<W: World>(
     sandbox: &Sandbox<W>,
     cache: Option<&CodeCache>,
@@ -42,7 +42,12 @@ pub async fn load<W: World>(
     name: &str,
     bytes: &[u8],
 ) -> Result<W::Plugin, LoadError> {
-    let code = own_code(sandbox.engine(), cache, bytes)?;
+    check_form(bytes)?;
+    let (engine, digest) = (sandbox.engine(), Digest::of(bytes));
+    let code = match cache.and_then(|cache| cache.load(engine, &digest)) {
+        Some(component) => Code { digest, component },
+        None => compile_here(engine, cache, bytes, digest)?,
+    };
     finish(sandbox, limits, name, code).await
 }
 
@@ -59,27 +64,35 @@ impl Code {
     }
 }
 
-/// The first steps for a component of the binary's own, which is compiled in this process.
-pub fn own_code(
+/// The first steps for a component of the binary's own: where no child can compile it, this process does.
+pub async fn own_code(
+    engine: &Engine,
+    compiler: &Compiler,
+    cache: Option<&Arc<CodeCache>>,
+    own: &Arrived,
+) -> Result<Code, LoadError> {
+    match arrived_code(engine, compiler, cache, own).await {
+        Err(LoadError::Compile(error)) => {
+            tracing::warn!(%error, "a plugin of weir's own is compiled without a child");
+            compile_here(engine, cache.map(Arc::as_ref), &own.bytes, own.digest)
+        }
+        code => code,
+    }
+}
+
+fn compile_here(
     engine: &Engine,
     cache: Option<&CodeCache>,
     bytes: &[u8],
+    digest: Digest,
 ) -> Result<Code, LoadError> {
-    check_form(bytes)?;
-    let digest = Digest::of(bytes);
-    let component = match cache.and_then(|cache| cache.load(engine, &digest)) {
-        Some(component) => component,
-        None => {
-            let component = engine.compile(bytes).map_err(|error| parse_error(&error))?;
-            if let Some(cache) = cache {
-                match component.serialize() {
-                    Ok(code) => cache.store(engine, &digest, &code),
-                    Err(error) => tracing::warn!(%error, "compiled code cannot be kept"),
-                }
-            }
-            component
+    let component = engine.compile(bytes).map_err(|error| parse_error(&error))?;
+    if let Some(cache) = cache {
+        match component.serialize() {
+            Ok(code) => cache.store(engine, &digest, &code),
+            Err(error) => tracing::warn!(%error, "compiled code cannot be kept"),
         }
-    };
+    }
     Ok(Code { digest, component })
 }
 
@@ -88,7 +101,7 @@ pub async fn arrived_code(
     engine: &Engine,
     compiler: &Compiler,
     cache: Option<&Arc<CodeCache>>,
-    arrived: Arrived,
+    arrived: &Arrived,
 ) -> Result<Code, LoadError> {
     check_form(&arrived.bytes)?;
     let digest = arrived.digest;
@@ -102,7 +115,7 @@ pub async fn arrived_code(
     let component = match cached {
         Some(component) => component,
         None => {
-            let code = compile(engine, compiler, cache, &arrived).await?;
+            let code = compile(engine, compiler, cache, arrived).await?;
             let engine = engine.clone();
             aside(move || engine.take_compiled(&code))
                 .await

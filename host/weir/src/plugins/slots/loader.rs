@@ -63,8 +63,11 @@ impl Loader {
     }
 
     /// Runs every load step on a component of the binary's own.
-    pub async fn load_own(&self, name: &str, bytes: &[u8]) -> Result<Loaded, LoadError> {
-        let code = loading::own_code(self.engine(), self.cache.as_deref(), bytes)?;
+    pub async fn load_own(&self, name: &str, own: Arrived) -> Result<Loaded, LoadError> {
+        let Self {
+            cache, compiler, ..
+        } = self;
+        let code = loading::own_code(self.engine(), compiler, cache.as_ref(), &own).await?;
         self.finish(name, code).await
     }
 
@@ -74,7 +77,7 @@ impl Loader {
             cache, compiler, ..
         } = self;
         let cache = cache.as_ref();
-        let code = loading::arrived_code(self.engine(), compiler, cache, arrived).await?;
+        let code = loading::arrived_code(self.engine(), compiler, cache, &arrived).await?;
         self.finish(name, code).await
     }
 

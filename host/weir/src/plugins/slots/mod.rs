@@ -35,10 +35,13 @@ mod overview;
 mod serving;
 mod wanted;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 
+use bytes::Bytes;
 use tokio::sync::Semaphore;
 use weir_sandbox::loading::Arrived;
 use weir_sandbox::{Digest, LoadError};
@@ -158,13 +161,21 @@ impl Plugins {
         trust: Trust,
         bundled: &[Bundled],
     ) -> Result<Self, (String, LoadError)> {
+        // Each may be compiled by a child, with threads of its own.
+        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let turns = Arc::new(Semaphore::new(cores));
         let loads: Vec<_> = bundled
             .iter()
             .map(|plugin| {
-                let loader = loader.clone();
-                let (name, bytes) = (plugin.name.clone(), plugin.bytes.clone());
+                let (loader, turns) = (loader.clone(), turns.clone());
+                let Bundled { name, bytes } = plugin.clone();
                 tokio::spawn(async move {
-                    let loaded = loader.load_own(&name, &bytes).await;
+                    let _turn = turns.acquire().await;
+                    let bytes = match bytes {
+                        Cow::Borrowed(bytes) => Bytes::from_static(bytes),
+                        Cow::Owned(bytes) => bytes.into(),
+                    };
+                    let loaded = loader.load_own(&name, Arrived::new(bytes).await).await;
                     loaded.map_err(|error| (name.into_owned(), error))
                 })
             })

@@ -253,6 +253,11 @@ impl Postgres {
         ))
     }
 
+    /// A program that came with it, such as `pg_dump`.
+    pub fn tool(name: &str) -> Command {
+        Command::new(postgres_binaries().join(name))
+    }
+
     /// The folder with all its files.
     pub fn folder(&self) -> &Path {
         &self.server.folder

@@ -221,10 +221,25 @@ pub fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// A URL whose password must not be shown. Prints with the password masked.
+/// A URL whose password must not be shown, written where it is asked for or as a [`SecretSource`]. Prints with the
+/// password masked.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "SourceTable")]
 pub struct SecretUrl(String);
+
+impl TryFrom<SourceTable> for SecretUrl {
+    type Error = String;
+
+    fn try_from(written: SourceTable) -> Result<Self, Self::Error> {
+        if let serde_json::Value::String(url) = written.0 {
+            return Ok(Self(url));
+        }
+        let source = SecretSource::try_from(written).map_err(
+            |_| "it is a URL, or says where one is: { env = \"NAME\" } or { file = \"PATH\" }",
+        )?;
+        Ok(Self(source.read(environment)?.0))
+    }
+}
 
 impl SecretUrl {
     /// Wraps a URL.

@@ -73,12 +73,12 @@ pub struct Config {
     /// and operate it: whoever may open it, by default the gateway's own user and root. Default `true`.
     #[serde(default = "yes")]
     pub admin_socket: bool,
-    /// The database: `sqlite:/var/lib/weir/weir.db` or `postgres://user:password@host/name`. Default:
-    /// `weir.db` in the data folder.
+    /// The database: `sqlite:/var/lib/weir/weir.db` or `postgres://user:password@host/name`, or where that is written:
+    /// `{ file = "PATH" }` or `{ env = "NAME" }`. Default: `weir.db` in the data folder.
     #[serde(default)]
     pub database_url: Option<SecretUrl>,
-    /// The cache that several nodes share: `redis://:password@host:6379/0`, or `rediss://` for TLS.
-    /// Default: in process.
+    /// The cache that several nodes share: `redis://:password@host:6379/0`, or `rediss://` for TLS, or where that is
+    /// written, as above. Default: in process.
     #[serde(default)]
     pub redis_url: Option<SecretUrl>,
     /// The peppers that API keys are stored under; see [`PepperSettings`]. The first is for new keys. Nodes that share a
@@ -244,7 +244,7 @@ impl Config {
             .extract_inner::<bool>("default_catalog")
             .unwrap_or(true)
         {
-            Figment::from(Toml::string(crate::catalog::DEFAULT)).merge(settings)
+            default_catalog(&settings)?.merge(settings)
         } else {
             settings
         };
@@ -531,6 +531,21 @@ fn without_secrets(mut error: Error) -> Error {
         _ => {}
     }
     error
+}
+
+/// The built-in catalog, without the credentials in whose place `settings` have others: of two tables, figment makes one.
+fn default_catalog(settings: &Figment) -> anyhow::Result<Figment> {
+    let mut catalog: Dict = Figment::from(Toml::string(crate::catalog::DEFAULT)).extract()?;
+    if let Some(Value::Dict(_, providers)) = catalog.get_mut("providers") {
+        for (name, provider) in providers {
+            if settings.contains(&format!("providers.{name}.credential"))
+                && let Value::Dict(_, provider) = provider
+            {
+                provider.remove("credential");
+            }
+        }
+    }
+    Ok(Figment::from(Serialized::defaults(catalog)))
 }
 
 /// What figment says, with a setting's name as the file writes it.

@@ -6,6 +6,8 @@
 //! Callers prove themselves by headers, never by cookies, so that no answer allows credentials; and a listed page is
 //! trusted with a user's tokens anyway, so that it may send any header: SDKs add their own.
 
+use std::fmt;
+
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde::Deserialize;
 use url::Url;
@@ -25,6 +27,19 @@ const EXPOSED: HeaderValue = HeaderValue::from_static(
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Origin(String);
+
+impl Origin {
+    /// Whether its pages come without TLS, as a developer's do.
+    pub fn is_plain(&self) -> bool {
+        self.0.starts_with("http://")
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
 
 impl TryFrom<String> for Origin {
     type Error = String;

@@ -1,6 +1,9 @@
 //! `weir check`: what is wrong with a configuration, without starting a gateway on it.
 
 mod probe;
+mod production;
+
+use std::path::PathBuf;
 
 use anyhow::ensure;
 
@@ -21,9 +24,17 @@ pub(super) struct Arguments {
     /// Reach for the database, Redis, the issuers of tokens and the providers, and say what came of each.
     #[arg(long)]
     probe: bool,
+    /// Fail, too, on what is for development, or still an example's: keys of this node's own, passwords beside settings,
+    /// the demo provider, a payment processor's key for tests.
+    #[arg(long)]
+    production: bool,
 }
 
-pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<()> {
+pub(super) async fn run(
+    config: Config,
+    file: Option<PathBuf>,
+    arguments: Arguments,
+) -> anyhow::Result<()> {
     config.check_mode()?;
     let compiler = Compiler::new(config.plugins.compile.clone());
     let prepared = Prepared::of(&config, &bundled::plugins(), &Clock::System, compiler).await?;
@@ -54,6 +65,15 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
         "--strict: providers that are left out: {left_out}; credentials that are missing: {}",
         gaps.len()
     );
+    if arguments.production {
+        let sources = Config::sources(file.as_deref())?;
+        let findings = production::findings(&config, &prepared, &sources);
+        ensure!(
+            findings.is_empty(),
+            "--production: this is not for others yet:\n  {}",
+            findings.join("\n  ")
+        );
+    }
     println!(
         "The configuration is sound: {} models can be served.",
         catalog.models().count()

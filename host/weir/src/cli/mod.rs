@@ -10,7 +10,9 @@ mod audit;
 mod catalog;
 mod check;
 mod connection;
+mod documents;
 mod egress;
+mod init;
 mod key;
 mod ledger;
 mod lockout;
@@ -26,6 +28,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use clap_complete::Shell;
 
 use crate::config::Config;
 use crate::telemetry;
@@ -89,6 +92,18 @@ enum Command {
     /// unknown setting, a wrong type), then all values that are out of range, then everything that is
     /// wrong with secrets and issuers, then with providers and models. `weir serve` starts on what is sound to it.
     Check(check::Arguments),
+    /// Write a commented configuration, to begin with.
+    Init(init::Arguments),
+    /// Print what completes weir's commands in a shell, such as `weir completions bash > /etc/bash_completion.d/weir`.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Write a manual page for each command into a folder, such as /usr/local/share/man/man1.
+    Man {
+        /// The folder, which is made where it is not there.
+        folder: PathBuf,
+    },
     /// Compiles a component from standard input; `weir serve` runs this.
     #[command(hide = true, name = compiler::COMMAND)]
     CompilePlugin {
@@ -108,6 +123,13 @@ pub fn run() -> ExitCode {
     } = arguments.command
     {
         return compiler::run_in_child(memory_mib, seconds);
+    }
+    // These need no configuration either.
+    match arguments.command {
+        Command::Init(arguments) => return exit_code(init::run(&arguments)),
+        Command::Completions { shell } => return exit_code(documents::completions(shell)),
+        Command::Man { folder } => return exit_code(documents::manual(&folder)),
+        _ => {}
     }
     // A command says itself what it does.
     let level = match arguments.command {
@@ -144,12 +166,18 @@ pub fn run() -> ExitCode {
             Command::Audit(arguments) => audit::run(config, arguments).await,
             Command::Ledger(command) => ledger::run(config, command).await,
             Command::Plugin(command) => plugin::run(config, command).await,
-            Command::Check(arguments) => check::run(config, arguments).await,
-            Command::Egress(_) | Command::CompilePlugin { .. } => {
-                unreachable!("it has been run above")
-            }
+            Command::Check(arguments) => check::run(config, file, arguments).await,
+            Command::Egress(_)
+            | Command::Init(_)
+            | Command::Completions { .. }
+            | Command::Man { .. }
+            | Command::CompilePlugin { .. } => unreachable!("it has been run above"),
         }
     });
+    exit_code(outcome)
+}
+
+fn exit_code(outcome: anyhow::Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -1,0 +1,55 @@
+//! What the command line tells of itself: completions for shells, manual pages.
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::Context;
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
+
+use super::Arguments;
+
+/// `weir completions`.
+pub(super) fn completions(shell: Shell) -> anyhow::Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut shown(), "weir", &mut script);
+    std::io::stdout().write_all(&script)?;
+    Ok(())
+}
+
+/// The command line without what is hidden: shells would complete that, too.
+fn shown() -> Command {
+    let all = Arguments::command();
+    let shown = all
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set());
+    Command::new("weir")
+        .args(all.get_arguments().cloned())
+        .subcommands(shown.cloned())
+}
+
+/// `weir man`: `weir.1`, `weir-key.1`, `weir-key-create.1` and so on.
+pub(super) fn manual(folder: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("creating the folder {}", folder.display()))?;
+    let mut command = Arguments::command();
+    // So that each page has the whole name of its command.
+    command.build();
+    let written = write_pages(&command, folder)
+        .with_context(|| format!("writing into {}", folder.display()))?;
+    println!("{written} manual pages are in {}.", folder.display());
+    Ok(())
+}
+
+/// Writes the page of a command, and those of the commands below it; returns how many.
+fn write_pages(command: &Command, folder: &Path) -> std::io::Result<usize> {
+    clap_mangen::Man::new(command.clone()).generate_to(folder)?;
+    let shown = command
+        .get_subcommands()
+        .filter(|below| !below.is_hide_set() && below.get_name() != "help");
+    let mut written = 1;
+    for below in shown {
+        written += write_pages(below, folder)?;
+    }
+    Ok(written)
+}

@@ -1,0 +1,329 @@
+//! What operators begin with: `weir init`, `weir check --production`, completions and manual pages, and the files under
+//! `host/deploy/`.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tests::gateway::share_compiled_plugins;
+use tests::stores::{Postgres, Redis};
+use weir::config::Config;
+
+use crate::cli::{Served, run, text, weir};
+
+fn deployment() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/deploy")
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The lines that begin with `#` and no space are settings.
+fn with_all_settings(text: &str) -> String {
+    let lines = text.lines().map(|line| match line.strip_prefix('#') {
+        Some(setting) if !setting.starts_with(' ') => setting,
+        _ => line,
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[tokio::test]
+async fn init_writes_a_configuration_that_serves_and_never_replaces_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path();
+    let written = run(path, &["init"]);
+    assert!(written.status.success(), "{}", text(&written.stderr));
+    assert!(text(&written.stdout).contains("weir --config weir.toml serve"));
+    let toml = read(&path.join("weir.toml"));
+    assert!(
+        toml.lines()
+            .all(|line| line.is_empty() || line.starts_with('#'))
+    );
+    Config::from_toml(&with_all_settings(&toml)).expect("each setting is one");
+    let again = run(path, &["init", "--production"]);
+    assert!(!again.status.success());
+    assert!(text(&again.stderr).contains("weir.toml is there already"));
+    assert_eq!(read(&path.join("weir.toml")), toml);
+    share_compiled_plugins(&path.join(".weir"));
+    let served = Served::start_as(weir(path), folder, &[]);
+    assert_eq!(served.client().get("/health/ready").await.status, 200);
+}
+
+/// The configuration for production, its secrets made as the guide says, and reached where they are.
+fn production(folder: &Path, postgres: &str, redis: &str) -> String {
+    let secrets = folder.join("secrets");
+    let made = Command::new(deployment().join("make-secrets.sh"))
+        .arg(&secrets)
+        .output();
+    let made = made.expect("it runs");
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    fs::write(secrets.join("database-url"), postgres).expect("a file");
+    fs::write(secrets.join("redis-url"), redis).expect("a file");
+    let written = run(folder, &["init", "--production", "production.toml"]);
+    assert!(written.status.success(), "{}", text(&written.stderr));
+    let toml = read(&folder.join("production.toml"));
+    assert_eq!(toml, read(&deployment().join("weir.toml")));
+    let data = folder.join("data");
+    share_compiled_plugins(&data);
+    toml.replace("/run/secrets", &secrets.display().to_string())
+        .replace("/var/lib/weir", &data.display().to_string())
+        .replace("0.0.0.0:808", "127.0.0.1:1808")
+}
+
+#[tokio::test]
+async fn the_production_configuration_is_sound_once_its_secrets_are_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path();
+    let database = Postgres::shared().create_database().await;
+    let redis = Redis::start();
+    let toml = production(path, database.expose(), redis.url().expose());
+    let secrets = path.join("secrets");
+    let pepper = read(&secrets.join("pepper"));
+    assert_eq!(pepper.trim().len(), 64);
+    for file in fs::read_dir(&secrets).expect("a folder") {
+        let file = file.expect("an entry");
+        let mode = file.metadata().expect("a file").permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{:?}", file.file_name());
+    }
+    let made = Command::new(deployment().join("make-secrets.sh"))
+        .arg(&secrets)
+        .status();
+    assert!(made.expect("it runs").success());
+    assert_eq!(read(&secrets.join("pepper")), pepper, "what is there stays");
+    fs::write(secrets.join("openai"), "sk-0123456789abcdef0123").expect("a file");
+    let check = |toml: &str| {
+        fs::write(path.join("production.toml"), toml).expect("a file");
+        run(
+            path,
+            &["--config", "production.toml", "check", "--production"],
+        )
+    };
+    let sound = check(&toml);
+    let (said, complaint) = (text(&sound.stdout), text(&sound.stderr));
+    assert!(sound.status.success(), "{said}{complaint}");
+    assert!(said.contains("The configuration is sound"), "{said}");
+    assert!(said.contains("provider gemini is left out"), "{said}");
+    let probed = run(path, &["--config", "production.toml", "check", "--probe"]);
+    let said = text(&probed.stdout);
+    assert!(
+        said.contains("PostgreSQL") || said.contains("database"),
+        "{said}"
+    );
+    for secret in [pepper.trim(), tests::stores::PASSWORD, "sk-0123456789"] {
+        assert!(!said.contains(secret), "{said}");
+    }
+
+    let others = check(&with_all_settings(&toml));
+    let complaint = text(&others.stderr);
+    assert!(!others.status.success());
+    assert!(
+        complaint.contains("stripe-key cannot be read"),
+        "{complaint}"
+    );
+    let unfinished =
+        with_all_settings(&toml).replace("[payments]", "[payments.plans.guru]\n[payments]");
+    let without_payments = unfinished
+        .split("[payments.plans.guru]")
+        .next()
+        .expect("a part");
+    let others = check(without_payments);
+    let complaint = text(&others.stderr);
+    for part in [
+        "--production",
+        "`cors_origins[0]` is still the example's",
+        "`identity.web.issuer` is still the example's",
+        "`identity.attestation.issuer` is still the example's",
+    ] {
+        assert!(complaint.contains(part), "{part:?} is not in: {complaint}");
+    }
+}
+
+#[test]
+fn what_is_for_development_does_not_pass_for_production() {
+    let folder = tempfile::tempdir().expect("a folder");
+    share_compiled_plugins(&folder.path().join(".weir"));
+    let check = |toml: &str| {
+        fs::write(folder.path().join("weir.toml"), toml).expect("a file");
+        let checked = run(folder.path(), &["check", "--production"]);
+        assert!(!checked.status.success(), "{toml}");
+        text(&checked.stderr)
+    };
+    let development = check("");
+    for setting in [
+        "dev",
+        "data_dir",
+        "api_key_peppers",
+        "sealing_keys",
+        "webhook_key",
+        "internal_listen",
+        "providers.demo",
+    ] {
+        assert!(
+            development.contains(&format!("`{setting}` is ")),
+            "{setting}: {development}"
+        );
+    }
+    let leftovers = check(
+        "dev = false\ncors_origins = [\"http://localhost:3000\"]\nredis_url = \"redis://:hush-hush@127.0.0.1:1\"\n\
+         [plugins]\nallow_unsigned = true\n[providers.demo]\n",
+    );
+    for part in [
+        "`cors_origins` has http://localhost:3000",
+        "`redis_url` has its password in it",
+        "`plugins.allow_unsigned` is `true`",
+        "`providers.demo` is there",
+    ] {
+        assert!(leftovers.contains(part), "{part:?} is not in: {leftovers}");
+    }
+    assert!(!leftovers.contains("hush-hush"), "{leftovers}");
+    assert!(!leftovers.contains("`dev`"), "{leftovers}");
+
+    fs::write(folder.path().join("key"), "sk_test_0123456789abcdef").expect("a file");
+    fs::write(folder.path().join("hook"), "whsec_0123456789abcdef").expect("a file");
+    let test_key = check(
+        "dev = false\n[payments]\nprocessor = \"stripe\"\nsecret_key = { file = \"./key\" }\n\
+         webhook_secrets = [{ file = \"./hook\" }]\nsuccess_url = \"https://a.test/\"\n\
+         cancel_url = \"https://a.test/\"\nreturn_url = \"https://a.test/\"\n",
+    );
+    assert!(
+        test_key.contains("`payments.secret_key` is a key for tests"),
+        "{test_key}"
+    );
+}
+
+#[test]
+fn a_url_with_a_password_may_be_in_a_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let check = |toml: &str| {
+        fs::write(folder.path().join("weir.toml"), toml).expect("a file");
+        run(folder.path(), &["check"])
+    };
+    let missing = check("database_url = { file = \"./nowhere\" }\n");
+    let complaint = text(&missing.stderr);
+    assert!(
+        complaint.contains("./nowhere cannot be read"),
+        "{complaint}"
+    );
+    assert!(complaint.contains("database_url"), "{complaint}");
+    fs::write(
+        folder.path().join("url"),
+        "mysql://weir:hush-hush@db/weir\n",
+    )
+    .expect("a file");
+    let other = text(&check("database_url = { file = \"./url\" }\n").stderr);
+    assert!(other.contains("sqlite: or postgres://"), "{other}");
+    assert!(!other.contains("hush-hush"), "{other}");
+    let shape = text(&check("database_url = { path = \"./url\" }\n").stderr);
+    assert!(shape.contains("{ file = \"PATH\" }"), "{shape}");
+}
+
+/// A provider of the built-in catalog is told its credential by the name of a variable; whoever has it in a file says so.
+#[test]
+fn a_built_in_providers_credential_may_be_in_a_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    share_compiled_plugins(&folder.path().join(".weir"));
+    fs::write(folder.path().join("key"), "sk-0123456789abcdef0123").expect("a file");
+    let toml = "[providers.openai]\ncredential = { file = \"./key\" }\n";
+    fs::write(folder.path().join("weir.toml"), toml).expect("a file");
+    let checked = run(folder.path(), &["check"]);
+    let said = text(&checked.stdout);
+    assert!(checked.status.success(), "{}", text(&checked.stderr));
+    assert!(!said.contains("provider openai is left out"), "{said}");
+    assert!(
+        said.contains("provider gemini is left out: the environment variable GEMINI_API_KEY"),
+        "{said}"
+    );
+}
+
+#[test]
+fn shells_complete_commands_and_each_has_a_page() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(path, &["completions", shell]);
+        let script = text(&script.stdout);
+        assert!(
+            script.contains("activate") && script.contains("swarm"),
+            "{shell}: {script}"
+        );
+        assert!(
+            !script.contains("compile-plugin"),
+            "{shell} completes what is hidden"
+        );
+    }
+    let script = run(path, &["completions", "bash"]).stdout;
+    fs::write(path.join("weir.bash"), script).expect("a file");
+    let completed = Command::new("bash")
+        .args(["--norc", "-c"])
+        .arg(". ./weir.bash; COMP_WORDS=(weir led); COMP_CWORD=1; _weir weir led weir; echo \"${COMPREPLY[@]}\"")
+        .current_dir(path)
+        .output()
+        .expect("bash runs");
+    assert_eq!(text(&completed.stdout).trim(), "ledger");
+    let written = run(path, &["man", "pages"]);
+    assert!(written.status.success(), "{}", text(&written.stderr));
+    let page = |name: &str| read(&path.join("pages").join(name));
+    assert!(page("weir.1").contains("inference gateway"));
+    assert!(page("weir-plugin-activate.1").contains("canary"));
+    let pages = fs::read_dir(path.join("pages")).expect("a folder").count();
+    assert_eq!(
+        text(&written.stdout),
+        format!("{pages} manual pages are in pages.\n")
+    );
+    assert!(!path.join("pages/weir-compile-plugin.1").exists());
+}
+
+/// Of each way to run it, what the configuration names is brought.
+#[test]
+fn every_secret_of_the_production_configuration_is_made_and_mounted() {
+    let toml = read(&deployment().join("weir.toml"));
+    let set = toml.lines().filter(|line| !line.starts_with('#'));
+    let secrets: Vec<_> = set
+        .flat_map(|line| line.split("/run/secrets/").skip(1))
+        .map(|rest| rest.split('"').next().expect("a name").to_owned())
+        .collect();
+    assert!(secrets.len() >= 8, "{secrets:?}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let made = Command::new(deployment().join("make-secrets.sh"))
+        .arg(folder.path())
+        .status();
+    assert!(made.expect("it runs").success());
+    let compose = read(&deployment().join("compose.yaml"));
+    let kustomization = read(&deployment().join("kustomization.yaml"));
+    let mounted = compose
+        .lines()
+        .find(|line| line.contains("secrets: [pepper"))
+        .expect("a line");
+    for secret in &secrets {
+        assert!(folder.path().join(secret).is_file(), "{secret} is not made");
+        assert!(
+            mounted.contains(&**secret),
+            "compose.yaml does not mount {secret}"
+        );
+        assert!(
+            compose.contains(&format!("  {secret}: {{ file: ./secrets/{secret} }}")),
+            "{secret}"
+        );
+        assert!(
+            kustomization.contains(&format!("- secrets/{secret}\n")),
+            "{secret}"
+        );
+    }
+}
+
+#[test]
+fn every_migration_has_an_upgrade_note() {
+    let guide = read(&deployment().join("README.md"));
+    let migrations = Path::new(env!("CARGO_MANIFEST_DIR")).join("../migrations/sqlite");
+    for migration in fs::read_dir(migrations).expect("a folder") {
+        let name = migration.expect("an entry").file_name();
+        let name = name.to_string_lossy();
+        let number = name.split('_').next().expect("a number");
+        assert!(
+            guide.contains(&format!("\n| {number} |")),
+            "{name} has no note in host/deploy/README.md"
+        );
+    }
+}

@@ -84,7 +84,7 @@ pub(crate) async fn is_settled(gateway: &Gateway) {
 }
 
 /// Leaves the user with exactly this much.
-async fn leave(gateway: &Gateway, credits: Credits) {
+pub(crate) async fn leave(gateway: &Gateway, credits: Credits) {
     let app = gateway.app();
     let account = AccountId(USER.into());
     let act = async |action| {

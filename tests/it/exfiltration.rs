@@ -333,6 +333,7 @@ fn executor(
         api: ModelApi::new(http, &url, tokens),
         tools: tools.clone(),
         changes: app.swarms.changes.clone(),
+        metrics: app.metrics.clone(),
         credentials: app.task_credentials.clone(),
     };
     let settings = app.config.swarms.executor();

@@ -40,6 +40,7 @@ mod keys;
 mod ledger;
 mod local_payments;
 mod logs;
+mod metrics;
 mod models;
 mod openai;
 mod openai_responses;

@@ -19,6 +19,7 @@ use tracing::Span;
 
 use crate::error::ApiError;
 use crate::inference::dialect::ErrorWords;
+use crate::metrics::requests::{Over, RequestMetrics};
 use crate::telemetry::LineLimit;
 use weir_ledger::{Credits, TokenCounts};
 use weir_storage::ids;
@@ -61,6 +62,8 @@ struct Shared {
     /// The route and not the path: people paste keys into paths, too.
     route: Option<MatchedPath>,
     started: Instant,
+    /// Where it is counted when it is over.
+    metrics: Option<Arc<RequestMetrics>>,
     facts: Mutex<Facts>,
 }
 
@@ -80,12 +83,13 @@ struct Facts {
 }
 
 impl RequestContext {
-    /// For a request with this head.
+    /// For a request with this head, to be counted there.
     pub fn new(
         method: &Method,
         path: &str,
         headers: &HeaderMap,
         route: Option<MatchedPath>,
+        metrics: Option<Arc<RequestMetrics>>,
     ) -> Self {
         Self(Arc::new(Shared {
             id: ids::request_id(),
@@ -96,6 +100,7 @@ impl RequestContext {
             method: method.clone(),
             route,
             started: Instant::now(),
+            metrics,
             facts: Mutex::default(),
         }))
     }
@@ -207,11 +212,9 @@ impl<S: Sync> FromRequestParts<S> for RequestContext {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
         // Missing only where a handler is called outside the router.
-        Ok(parts
-            .extensions
-            .get::<Self>()
-            .cloned()
-            .unwrap_or_else(|| Self::new(&parts.method, parts.uri.path(), &parts.headers, None)))
+        Ok(parts.extensions.get::<Self>().cloned().unwrap_or_else(|| {
+            Self::new(&parts.method, parts.uri.path(), &parts.headers, None, None)
+        }))
     }
 }
 
@@ -219,6 +222,19 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let facts = std::mem::take(self.facts.get_mut().unwrap_or_else(PoisonError::into_inner));
         let route = self.route.as_ref().map(MatchedPath::as_str);
+        if let Some(metrics) = &self.metrics {
+            metrics.over(&Over {
+                method: &self.method,
+                route,
+                status: facts.status,
+                code: facts.code,
+                took: self.started.elapsed(),
+                trace_id: self.trace_id.as_deref(),
+                model: facts.model.as_deref(),
+                provider: facts.upstream.as_deref(),
+                charged: facts.charged,
+            });
+        }
         let is_error = facts.code.is_some() || facts.status.is_some_and(|s| s.is_client_error());
         let costs_nothing = is_error
             && (facts.user.is_none()

@@ -30,7 +30,8 @@ pub struct Peer(pub IpAddr);
 pub async fn surround(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
     let (method, path) = (request.method(), request.uri().path());
-    let context = RequestContext::new(method, path, request.headers(), route);
+    let metrics = Some(app.metrics.requests.clone());
+    let context = RequestContext::new(method, path, request.headers(), route, metrics);
     request.extensions_mut().insert(context.clone());
     let rate = RateSlot::default();
     request.extensions_mut().insert(rate.clone());

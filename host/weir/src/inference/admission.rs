@@ -186,6 +186,17 @@ impl Admission {
         self.in_time(self.turns.clone().acquire_owned()).await
     }
 
+    /// Requests that have their turn.
+    pub fn in_progress(&self) -> usize {
+        let turns = self.limits.concurrent_requests.get() as usize;
+        turns.saturating_sub(self.turns.available_permits())
+    }
+
+    /// Requests that wait for theirs.
+    pub fn queued(&self) -> u32 {
+        self.queued.load(Ordering::Relaxed)
+    }
+
     /// Has a request ask an upstream, unless so many do that it or its adapter's slot has its share.
     pub fn place(&self, upstream: &Upstream) -> Option<Place> {
         let turns = self.limits.concurrent_requests.get();

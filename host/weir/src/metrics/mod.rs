@@ -6,9 +6,11 @@
 //!
 //! To add a figure, add a field to [`Metrics`] and register it in [`Metrics::new`].
 
+pub mod requests;
 pub mod routes;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -20,6 +22,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+use self::requests::RequestMetrics;
 use crate::inference::routing::breaker::Breakers;
 use crate::plugins::component::Plugin;
 use crate::plugins::counters::Ended;
@@ -31,6 +34,16 @@ const LATENCIES: [f64; 10] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 3
 /// What is counted. Each gateway of a process has its own.
 pub struct Metrics {
     registry: Registry,
+    /// Of requests that are over.
+    pub requests: Arc<RequestMetrics>,
+    requests_in_progress: Gauge,
+    requests_queued: Gauge,
+    store_up: Family<StoreLabels, Gauge>,
+    swarm_runs_open: Family<StatusLabels, Gauge>,
+    swarm_runs_ended: Family<StatusLabels, Counter>,
+    payment_events: Family<OutcomeLabels, Counter>,
+    payment_events_open: Family<OutcomeLabels, Gauge>,
+    plugin_first_token: Family<PluginLabels, Histogram, fn() -> Histogram>,
     plugin_exchanges: Family<ExchangeLabels, Counter>,
     plugin_latency: Family<PluginLabels, Histogram, fn() -> Histogram>,
     plugin_quarantines: Family<PluginLabels, Counter>,
@@ -39,6 +52,20 @@ pub struct Metrics {
     plugin_canary_share: Family<PluginLabels, Gauge<f64, AtomicU64>>,
     plugin_canaries_rolled_back: Family<PluginLabels, Counter>,
     plugin_canaries_promoted: Family<PluginLabels, Counter>,
+}
+
+/// What is asked for when somebody looks, rather than counted as it happens.
+pub struct Looked {
+    /// Requests that are worked on.
+    pub in_progress: usize,
+    /// Requests that wait for their turn.
+    pub queued: u32,
+    /// Whether the database and the cache answer.
+    pub stores: [(&'static str, bool); 2],
+    /// Swarms that are not over, by status, of all nodes; none where the database does not say.
+    pub swarms: Vec<(&'static str, i64)>,
+    /// Events of payments that are not applied, by state, of all nodes; likewise.
+    pub payment_events: Vec<(&'static str, i64)>,
 }
 
 /// How a canary ended without an operator.
@@ -57,6 +84,23 @@ struct PluginLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StoreLabels {
+    /// `database` or `cache`.
+    store: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StatusLabels {
+    status: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    /// `applied`, `ignored`, `waiting` or `failed`.
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ExchangeLabels {
     slot: String,
     digest: String,
@@ -70,6 +114,57 @@ impl Metrics {
         let mut registry = Registry::with_prefix("weir");
         ledger.register(&mut registry);
         breakers.register(&mut registry);
+        let requests = Arc::new(RequestMetrics::register(&mut registry));
+        let requests_in_progress = Gauge::default();
+        registry.register(
+            "requests_in_progress",
+            "Requests that this node works on at this moment",
+            requests_in_progress.clone(),
+        );
+        let requests_queued = Gauge::default();
+        registry.register(
+            "requests_queued",
+            "Requests that wait for their turn on this node at this moment",
+            requests_queued.clone(),
+        );
+        let store_up = Family::default();
+        registry.register(
+            "store_up",
+            "1 where the database, or the cache, answers this node",
+            store_up.clone(),
+        );
+        let swarm_runs_open = Family::default();
+        registry.register(
+            "swarm_runs_open",
+            "Swarms of all nodes that are not over, by status",
+            swarm_runs_open.clone(),
+        );
+        let swarm_runs_ended = Family::default();
+        registry.register(
+            "swarm_runs_ended",
+            "Swarms that ended on this node, by status",
+            swarm_runs_ended.clone(),
+        );
+        let payment_events = Family::default();
+        registry.register(
+            "payment_events",
+            "Attempts of this node to apply events of the payment processor, by outcome",
+            payment_events.clone(),
+        );
+        let payment_events_open = Family::default();
+        registry.register(
+            "payment_events_open",
+            "Events of the payment processor that wait or have failed, of all nodes",
+            payment_events_open.clone(),
+        );
+        let plugin_first_token: Family<_, _, fn() -> _> =
+            Family::new_with_constructor(|| Histogram::new(LATENCIES));
+        registry.register_with_unit(
+            "plugin_first_token",
+            "How long it took until the first of a streamed answer",
+            Unit::Seconds,
+            plugin_first_token.clone(),
+        );
         let ledger_open_holds = Gauge::default();
         registry.register(
             "ledger_open_holds",
@@ -122,6 +217,15 @@ impl Metrics {
         );
         Self {
             registry,
+            requests,
+            requests_in_progress,
+            requests_queued,
+            store_up,
+            swarm_runs_open,
+            swarm_runs_ended,
+            payment_events,
+            payment_events_open,
+            plugin_first_token,
             plugin_exchanges,
             plugin_latency,
             plugin_quarantines,
@@ -156,9 +260,56 @@ impl Metrics {
         self.ledger_open_holds.set(holds);
     }
 
-    /// Counts an exchange, or a call of a tool.
-    pub fn exchange(&self, plugin: &Plugin, ended: Ended, took: Duration) {
+    /// Notes what somebody who looks is to see of this moment.
+    pub fn look(&self, looked: &Looked) {
+        self.requests_in_progress
+            .set(i64::try_from(looked.in_progress).unwrap_or(i64::MAX));
+        self.requests_queued.set(looked.queued.into());
+        for (store, is_up) in looked.stores {
+            self.store_up
+                .get_or_create(&StoreLabels { store })
+                .set(is_up.into());
+        }
+        for &(status, runs) in &looked.swarms {
+            self.swarm_runs_open
+                .get_or_create(&StatusLabels { status })
+                .set(runs);
+        }
+        for &(outcome, events) in &looked.payment_events {
+            self.payment_events_open
+                .get_or_create(&OutcomeLabels { outcome })
+                .set(events);
+        }
+    }
+
+    /// Counts a swarm that has ended, by its status.
+    pub fn swarm_end(&self, status: &'static str) {
+        self.swarm_runs_ended
+            .get_or_create(&StatusLabels { status })
+            .inc();
+    }
+
+    /// Counts an attempt to apply an event of the payment processor.
+    pub fn payment_event(&self, outcome: &'static str) {
+        self.payment_events
+            .get_or_create(&OutcomeLabels { outcome })
+            .inc();
+    }
+
+    /// Counts an exchange, or a call of a tool; `first_token` where its answer was streamed.
+    pub fn exchange(
+        &self,
+        plugin: &Plugin,
+        ended: Ended,
+        took: Duration,
+        first_token: Option<Duration>,
+    ) {
         let labels = labels(plugin);
+        if let Some(first_token) = first_token {
+            self.plugin_first_token
+                .get_or_create(&labels)
+                .observe(first_token.as_secs_f64());
+        }
         self.plugin_latency
             .get_or_create(&labels)
             .observe(took.as_secs_f64());

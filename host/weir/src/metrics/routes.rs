@@ -6,6 +6,8 @@ use http::header;
 
 use crate::app::App;
 use crate::error::ApiError;
+use crate::metrics::Looked;
+use crate::payments::inbox;
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -15,6 +17,18 @@ pub async fn get_metrics(State(app): State<App>) -> Result<Response, ApiError> {
     if let Ok(holds) = app.ledger.open_holds().await {
         app.metrics.open_holds(holds);
     }
+    let swarms = app.swarms.store.count_open().await;
+    let payment_events = inbox::store::count_open(&app.database).await;
+    app.metrics.look(&Looked {
+        in_progress: app.admission.in_progress(),
+        queued: app.admission.queued(),
+        stores: [
+            ("database", app.database.is_reachable().await),
+            ("cache", app.cache.ping().await.is_ok()),
+        ],
+        swarms: swarms.unwrap_or_default(),
+        payment_events: payment_events.unwrap_or_default(),
+    });
     app.metrics.canaries(app.plugins.canary_shares());
     let text = app.metrics.encode().map_err(|_| ApiError::internal())?;
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())

@@ -184,6 +184,7 @@ async fn apply(
             };
             let now = app.ledger.now();
             store::end(&app.database, &kept.id, user_id, state, &outcome, now).await?;
+            app.metrics.payment_event(state.name());
             tracing::info!(
                 event = kept.id,
                 kind = kept.name,
@@ -228,6 +229,7 @@ async fn put_off(
         next_attempt_at: Millis(app.ledger.now().0 + pause_ms(kept.attempts)),
     };
     store::put_off(&app.database, &kept.id, user_id, &trouble).await?;
+    app.metrics.payment_event(state.name());
     app.payments.arrivals.tell_tried(&kept.id);
     Ok(())
 }

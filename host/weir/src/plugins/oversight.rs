@@ -60,7 +60,7 @@ impl Oversight {
         if let Some(sampler) = sampler {
             sampler.exchange(ended, took, first_token);
         }
-        self.metrics.exchange(plugin, ended, took);
+        self.metrics.exchange(plugin, ended, took, first_token);
         let suspicion = counters.suspect(ended, account, self.max_traps, Instant::now());
         let Some(suspicion) = suspicion else {
             return;

@@ -28,6 +28,7 @@ use super::request::{Agent, SwarmRequest};
 use super::store::{Lease, LeaseError, Leased, Place, Run, Step, StepEnd, StoreError, SwarmStore};
 use super::{Changes, record_of};
 use crate::catalog::live::LiveCatalog;
+use crate::metrics::Metrics;
 use crate::tasks::credentials::TaskCredentials;
 use crate::tools::{CallRecord, Tools};
 
@@ -57,6 +58,8 @@ pub struct Workshop {
     pub credentials: TaskCredentials,
     /// Who waits for something to be told.
     pub changes: Changes,
+    /// Figures for Prometheus.
+    pub metrics: Arc<Metrics>,
 }
 
 /// A run and what is known of it.
@@ -424,6 +427,7 @@ impl<'a> Running<'a> {
         write.tell("swarm_done", &record).await?;
         write.end_run(status, &outcome).await?;
         write.commit().await?;
+        self.shop.metrics.swarm_end(status.name());
         self.shop.changes.tell();
         Ok(())
     }

@@ -52,6 +52,7 @@ pub fn executor_at(app: &App, url: &str, tokens: ServiceTokenSource) -> anyhow::
         tools: app.tools.clone(),
         credentials: app.task_credentials.clone(),
         changes: app.swarms.changes.clone(),
+        metrics: app.metrics.clone(),
     };
     let owner = app.ledger.boot_id().as_str();
     let settings = app.config.swarms.executor();

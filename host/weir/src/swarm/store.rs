@@ -444,6 +444,19 @@ impl SwarmStore {
         .map(drop)
     }
 
+    /// How many runs are not over, by status.
+    pub async fn count_open(&self) -> sqlx::Result<Vec<(&'static str, i64)>> {
+        let text = "SELECT status, CAST(COUNT(*) AS BIGINT) FROM swarm_runs WHERE ended_at IS NULL GROUP BY status";
+        let counted: Vec<(String, i64)> = sqlx::query_as(text)
+            .fetch_all(self.database.reader())
+            .await?;
+        let open = [Status::Queued, Status::Running].map(Status::name);
+        let count = |status: &str| counted.iter().find(|(name, _)| name == status);
+        Ok(open
+            .map(|status| (status, count(status).map_or(0, |(_, runs)| *runs)))
+            .into())
+    }
+
     /// Forgets runs that have ended before a moment, some of them; returns how many.
     pub async fn forget(&self, ended_before: Millis) -> sqlx::Result<u64> {
         const OLD: &str = "SELECT id FROM swarm_runs WHERE ended_at < $1 ORDER BY id LIMIT 100";

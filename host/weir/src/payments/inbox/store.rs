@@ -194,6 +194,17 @@ pub async fn list(
     rows.iter().map(read).collect()
 }
 
+/// How many events are not applied, by state.
+pub async fn count_open(database: &Database) -> sqlx::Result<Vec<(&'static str, i64)>> {
+    let text = "SELECT state, CAST(COUNT(*) AS BIGINT) FROM payment_events WHERE next_attempt_at IS NOT NULL GROUP BY state";
+    let counted: Vec<(String, i64)> = sqlx::query_as(text).fetch_all(database.reader()).await?;
+    let open = [EventState::Waiting, EventState::Failed].map(EventState::name);
+    let count = |state: &str| counted.iter().find(|(name, _)| name == state);
+    Ok(open
+        .map(|state| (state, count(state).map_or(0, |(_, events)| *events)))
+        .into())
+}
+
 /// Notes that there is nothing more to do about an event.
 pub async fn end(
     database: &Database,

@@ -56,6 +56,7 @@ mod plugin_registry;
 mod plugin_trust;
 mod plugin_try;
 mod plugins;
+mod record;
 mod retries;
 mod routing;
 mod sdk;

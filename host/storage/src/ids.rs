@@ -4,6 +4,11 @@ use std::fmt;
 
 use uuid::Uuid;
 
+/// An id for one exchange that was recorded: later ones are greater.
+pub fn recorded_exchange_id() -> String {
+    prefixed("rec_")
+}
+
 /// An id for one request, e.g. `req_0192…`; in the `X-Request-Id` header, errors and the log.
 pub fn request_id() -> String {
     prefixed("req_")

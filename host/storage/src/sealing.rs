@@ -40,6 +40,8 @@ impl Purpose {
     pub const TASK: Self = Self("task");
     /// What the tools of a task's agents prove themselves with.
     pub const TASK_CREDENTIAL: Self = Self("task credential");
+    /// An exchange that was recorded.
+    pub const RECORDING: Self = Self("recorded exchange");
     /// A tool's call, which receivers tell from others.
     pub const TOOL_CALL: Self = Self("tool call");
 }

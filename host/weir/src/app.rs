@@ -32,6 +32,7 @@ use crate::plugins::Plugins;
 use crate::plugins::bundled::Bundled;
 use crate::plugins::oversight::Oversight;
 use crate::plugins::slots::Stores;
+use crate::recordings::Recorder;
 use crate::sessions::Sessions;
 use crate::swarm::Swarms;
 use crate::swarm::store::SwarmStore;
@@ -99,6 +100,8 @@ pub struct Shared {
     pub admission: Admission,
     /// The peppers that API keys are stored under.
     pub key_peppers: Peppers,
+    /// What records exchanges, where an operator wants that.
+    pub recorder: Recorder,
     /// What was said in sessions.
     pub sessions: Sessions,
     /// The swarms that are asked for, and who is told of them.
@@ -286,7 +289,9 @@ impl App {
         )?;
         let swarms = SwarmStore::new(database.clone(), sealing_keys.clone());
         let task_store = TaskStore::new(database.clone(), sealing_keys.clone());
+        let recorder = Recorder::start(database.clone(), sealing_keys.clone(), clock.clone());
         Ok(Self(Arc::new(Shared {
+            recorder,
             sessions,
             swarms: Swarms::new(swarms),
             task_store,

@@ -36,6 +36,7 @@ pub mod outgoing;
 pub mod payments;
 pub mod plugins;
 pub mod query;
+pub mod recordings;
 pub mod request;
 pub mod router;
 pub mod server;

@@ -14,8 +14,8 @@ use crate::inference::dialect::{anthropic_messages, models, openai_images, opena
 use crate::payments::{auto_top_up, local};
 use crate::surround::surround;
 use crate::{
-    admin, billing, catalog, health, identity, inference, metrics, payments, plugins, sessions,
-    swarm, tasks, tools,
+    admin, billing, catalog, health, identity, inference, metrics, payments, plugins, recordings,
+    sessions, swarm, tasks, tools,
 };
 
 /// Where the gateway behind an admin socket keeps what lasts, for commands to say; passwords masked.
@@ -81,6 +81,7 @@ pub fn public(app: App) -> Router {
         .merge(swarm_routes())
         .merge(task_routes())
         .merge(admin_routes())
+        .merge(recording_routes())
         .merge(plugin_routes())
         .route("/models", get(catalog::routes::list_models))
         .route("/v1/models", get(models::list_models))
@@ -120,7 +121,10 @@ pub fn executor(app: App) -> Router {
 
 /// The routes for whoever may open the admin socket.
 pub fn local(app: App) -> Router {
-    let routes = admin_routes().merge(plugin_routes()).merge(metrics_route());
+    let routes = admin_routes()
+        .merge(recording_routes())
+        .merge(plugin_routes())
+        .merge(metrics_route());
     let name_database = middleware::from_fn_with_state(app.clone(), name_database);
     finish(routes, app).layer(name_database)
 }
@@ -298,6 +302,29 @@ where
 }
 
 /// What operators reach, administrators and other services, on either port.
+/// What is recorded of slots.
+fn recording_routes() -> Router<App> {
+    Router::new()
+        .route(
+            "/admin/recordings",
+            get(recordings::routes::list_recordings),
+        )
+        .route(
+            "/admin/recordings/{slot}",
+            get(recordings::routes::get_recording)
+                .put(recordings::routes::begin_recording)
+                .delete(recordings::routes::forget_recording),
+        )
+        .route(
+            "/admin/recordings/{slot}/stop",
+            post(recordings::routes::stop_recording),
+        )
+        .route(
+            "/admin/recordings/{slot}/exchanges",
+            get(recordings::routes::list_exchanges),
+        )
+}
+
 fn plugin_routes() -> Router<App> {
     Router::new()
         .route("/admin/plugins", get(plugins::routes::list_plugins))

@@ -122,6 +122,13 @@ pub enum AuditEvent {
         /// The event's id.
         event_id: String,
     },
+    /// An administrator has exchanges of a slot recorded, or no longer, or has fetched or forgotten them.
+    Recorded {
+        /// `recording.started` and so on.
+        kind: &'static str,
+        /// The slot.
+        reason: String,
+    },
 }
 
 /// Takes events. Cheap to clone.
@@ -366,6 +373,10 @@ impl AuditEvent {
             Self::PaymentEventRetried { event_id } => EventColumns {
                 reason: Some(event_id),
                 ..of("payment_event.retried", None)
+            },
+            Self::Recorded { kind, reason } => EventColumns {
+                reason: Some(reason),
+                ..of(kind, None)
             },
         }
     }

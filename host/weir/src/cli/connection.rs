@@ -290,6 +290,16 @@ impl Connection {
         self.send(Method::POST, path, body).await?.parse()
     }
 
+    /// Puts something in its place.
+    pub(super) async fn put<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &Value,
+    ) -> anyhow::Result<GatewayAnswer<T>> {
+        let body = Some(("application/json", body.to_string().into()));
+        self.send(Method::PUT, path, body).await?.parse()
+    }
+
     /// Deletes something.
     pub(super) async fn delete(&self, path: &str) -> anyhow::Result<()> {
         self.send(Method::DELETE, path, None).await.map(drop)

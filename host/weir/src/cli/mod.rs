@@ -18,6 +18,7 @@ mod ledger;
 mod lockout;
 mod payments;
 pub mod plugin;
+mod record;
 mod serve;
 mod swarm;
 mod table;
@@ -79,6 +80,8 @@ enum Command {
     /// Install, activate and look at plugins.
     #[command(subcommand)]
     Plugin(plugin::Command),
+    /// Record exchanges of a slot's adapter from a gateway's traffic, for another version to be tried on.
+    Record(record::Arguments),
     /// Run swarms of agents, and look at them.
     Swarm(swarm::Arguments),
     /// Print the catalog in force: models, providers, prices, and what is left out.
@@ -166,6 +169,7 @@ pub fn run() -> ExitCode {
             Command::Audit(arguments) => audit::run(config, arguments).await,
             Command::Ledger(command) => ledger::run(config, command).await,
             Command::Plugin(command) => plugin::run(config, command).await,
+            Command::Record(arguments) => record::run(config, arguments).await,
             Command::Check(arguments) => check::run(config, file, arguments).await,
             Command::Egress(_)
             | Command::Init(_)

@@ -232,6 +232,7 @@ impl Attempts<'_> {
             attachments: self.attachments,
             answer_bytes: self.app.config.limits.exchanges.answer_bytes.get(),
             first_token: has_next.then_some(upstream.timeouts.first_token),
+            recorder: &self.app.recorder,
         };
         let outcome = exchange.run(relay).await;
         let is_of_size = self.body_bytes > LARGE_REQUEST_BYTES

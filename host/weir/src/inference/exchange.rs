@@ -29,6 +29,7 @@ use weir_sandbox::adapter::bindings::adapter::{
 use weir_sandbox::adapter::{GuestExchange, description};
 
 use crate::plugins::Component;
+use crate::recordings::{Recorder, Tape};
 
 /// Response headers that every adapter may see, beside those that it asks for.
 const VISIBLE_HEADERS: [HeaderName; 4] = [
@@ -63,12 +64,21 @@ pub struct Exchange<'a> {
     pub answer_bytes: u64,
     /// How long the first of a streamed answer may take, where another upstream could be asked instead.
     pub first_token: Option<Duration>,
+    /// What records exchanges, where an operator wants that.
+    pub recorder: &'a Recorder,
 }
 
 impl Exchange<'_> {
     /// Runs the exchange to its end.
     pub async fn run(&self, relay: &mut Relay) -> Result<(), ExchangeError> {
-        self.run_steps(relay).await.map_err(|error| match error {
+        let slot = &self.upstream.adapter;
+        let mut tape = self.recorder.tape(slot);
+        let outcome = self.run_steps(relay, tape.as_mut()).await;
+        if let Some(tape) = tape {
+            self.recorder
+                .keep(tape, slot, self.request, self.attachments);
+        }
+        outcome.map_err(|error| match error {
             ExchangeError::Failure(mut failure) => {
                 // Its upstream's own words are for clients that speak its dialect.
                 if self.adapter.description.dialect != self.request.client.dialect {
@@ -80,7 +90,11 @@ impl Exchange<'_> {
         })
     }
 
-    async fn run_steps(&self, relay: &mut Relay) -> Result<(), ExchangeError> {
+    async fn run_steps(
+        &self,
+        relay: &mut Relay,
+        mut tape: Option<&mut Tape>,
+    ) -> Result<(), ExchangeError> {
         let configuration = match self.adapter.configuration(&self.upstream.options).await {
             Ok(configuration) => configuration,
             Err(ConfigureError::Guest(error)) => return Err(error.into()),
@@ -110,7 +124,8 @@ impl Exchange<'_> {
                     if sends > MAX_SENDS {
                         return Err(ExchangeError::TooManySteps);
                     }
-                    self.send(&mut guest, request, relay).await?;
+                    self.send(&mut guest, request, relay, tape.as_deref_mut())
+                        .await?;
                 }
                 Step::Emit(events) => {
                     others += 1;
@@ -140,6 +155,7 @@ impl Exchange<'_> {
         guest: &mut GuestExchange,
         asked: HttpRequest,
         relay: &mut Relay,
+        mut tape: Option<&mut Tape>,
     ) -> Result<(), ExchangeError> {
         let request = destination::build(
             self.upstream.base.as_ref(),
@@ -172,14 +188,20 @@ impl Exchange<'_> {
         if is_encoded(&head.headers) {
             return Err(ExchangeError::Encoded);
         }
-        guest
-            .head(&HttpResponseHead {
-                status: head.status.as_u16(),
-                headers: visible_headers(&head.headers, &self.adapter.description, credential),
-            })
-            .await?;
-        self.read(guest, body, Redactor::new(credential), patience, relay)
-            .await?;
+        let shown = HttpResponseHead {
+            status: head.status.as_u16(),
+            headers: visible_headers(&head.headers, &self.adapter.description, credential),
+        };
+        if let Some(tape) = &mut tape {
+            tape.head(shown.status, &shown.headers);
+        }
+        guest.head(&shown).await?;
+        let answer = Answer {
+            body,
+            redactor: Redactor::new(credential),
+            tape,
+        };
+        self.read(guest, answer, patience, relay).await?;
         let progress = guest.end().await?;
         advance(relay, progress).await
     }
@@ -202,8 +224,11 @@ impl Exchange<'_> {
     async fn read(
         &self,
         guest: &mut GuestExchange,
-        mut body: AnswerBody,
-        mut redactor: Redactor,
+        Answer {
+            mut body,
+            mut redactor,
+            mut tape,
+        }: Answer<'_>,
         patience: Patience,
         relay: &mut Relay,
     ) -> Result<(), ExchangeError> {
@@ -228,6 +253,12 @@ impl Exchange<'_> {
                     redactor.finish()
                 }
             };
+            if let Some(tape) = &mut tape {
+                tape.body(&bytes);
+                if complete {
+                    tape.end();
+                }
+            }
             if bytes.is_empty() {
                 continue;
             }
@@ -236,6 +267,13 @@ impl Exchange<'_> {
         }
         Ok(())
     }
+}
+
+/// An upstream's answer, once its head is there.
+struct Answer<'a> {
+    body: AnswerBody,
+    redactor: Redactor,
+    tape: Option<&'a mut Tape>,
 }
 
 /// Until when the first of an answer must have come, if another upstream could be asked.

@@ -26,6 +26,7 @@ use crate::inference::dialect::{self, Call, ChatCall};
 use crate::plugins::Loader;
 use crate::plugins::slot_name::{SLOT_NAMES, is_slot_name};
 use crate::plugins::slots::Loaded;
+use crate::recordings::exchange::RecordedRequest;
 
 /// The output limit of a request that has none; in the server it is the model's.
 const DEFAULT_OUTPUT_TOKENS: u32 = 1024;
@@ -108,7 +109,7 @@ pub(super) fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
 }
 
 /// The name of a slot. It becomes a part of a URL.
-pub(super) fn slot_name(slot: &str) -> Result<String, String> {
+pub(in crate::cli) fn slot_name(slot: &str) -> Result<String, String> {
     match is_slot_name(slot) {
         true => Ok(slot.to_owned()),
         false => Err(SLOT_NAMES.to_owned()),
@@ -141,7 +142,14 @@ pub(super) fn read_given(file: &Path) -> anyhow::Result<Vec<u8>> {
 }
 
 /// A request as weir's own endpoints take it.
+///
+/// Or one that was recorded, in the vocabulary of the contract.
 pub(super) fn read_request(body: &[u8]) -> anyhow::Result<Tried> {
+    if is_recorded(body) {
+        let recorded: RecordedRequest =
+            serde_json::from_slice(body).context("the recorded request cannot be read")?;
+        return Tried::recorded(&recorded, body.len());
+    }
     let call = dialect::read_any(body).map_err(|error| {
         let refused = format!("{} {}", error.status().as_u16(), error.code());
         anyhow!("the request is refused: {refused}: {}", error.message())
@@ -150,6 +158,16 @@ pub(super) fn read_request(body: &[u8]) -> anyhow::Result<Tried> {
         Call::Chat(call) => with_limit(*call).into(),
         Call::Images(call) => (*call).into(),
     })
+}
+
+/// Whether it is what `weir record` has recorded.
+fn is_recorded(body: &[u8]) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Mark {
+        #[serde(rename = "recorded")]
+        _recorded: serde::de::IgnoredAny,
+    }
+    serde_json::from_slice::<Mark>(body).is_ok()
 }
 
 /// A request whose model has an output limit.

@@ -391,7 +391,8 @@ fn share(text: &str) -> Result<CanaryShare, String> {
         .ok_or_else(|| "a share is from 0.01% to 99.99%, such as 5%".to_owned())
 }
 
-fn span(text: &str) -> Result<Duration, String> {
+/// A span of whole seconds.
+pub(in crate::cli) fn span(text: &str) -> Result<Duration, String> {
     let span = text.parse::<SignedDuration>().ok();
     let span = span.and_then(|span| Duration::try_from(span).ok());
     let seconds = span.filter(|span| span.as_secs() > 0 && span.subsec_nanos() == 0);

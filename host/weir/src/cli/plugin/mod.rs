@@ -22,6 +22,8 @@ mod try_plugin;
 mod try_tool;
 mod upload;
 
+pub(super) use given::slot_name;
+pub(super) use manage::span;
 pub use recording::Recording;
 pub use trial::{Cut, Outcome, Trial, Tried};
 

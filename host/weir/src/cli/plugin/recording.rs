@@ -40,7 +40,7 @@ impl Recording {
     }
 
     /// As it would be read again.
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
+    pub(in crate::cli) fn to_bytes(&self) -> Vec<u8> {
         let reason = self.status.canonical_reason().unwrap_or_default();
         let mut bytes = format!("HTTP/1.1 {} {reason}\r\n", self.status.as_u16()).into_bytes();
         for (name, value) in &self.headers {

@@ -6,7 +6,7 @@
 use std::io::Write;
 use std::num::NonZeroUsize;
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 
 use super::lines;
 use super::live::Live;
@@ -19,6 +19,7 @@ use crate::inference::media::MediaPieces;
 use crate::inference::sequence::Sequence;
 use crate::inference::usage::RequestSize;
 use crate::plugins::Component;
+use crate::recordings::exchange::{RecordedRequest, RecordedTask};
 use weir_sandbox::adapter::bindings::adapter::{
     Client, HttpRequest, HttpResponseHead, Progress, Request, Setting, Step, Task,
 };
@@ -136,6 +137,25 @@ impl Tried {
     /// How large it is, more or less.
     pub(super) fn text_bytes(&self) -> usize {
         self.text_bytes
+    }
+}
+
+impl Tried {
+    /// One that was recorded; so many bytes of JSON.
+    pub(super) fn recorded(recorded: &RecordedRequest, bytes: usize) -> anyhow::Result<Self> {
+        let attachments = recorded.attachments();
+        let attachments = attachments.context("an attachment of the recorded request")?;
+        let (task, output_limit) = match &recorded.recorded {
+            RecordedTask::Chat(chat) => (Task::Chat((**chat).clone()), chat.max_output_tokens),
+            RecordedTask::Image(image) => (Task::Image((**image).clone()), IMAGES_OUTPUT_TOKENS),
+        };
+        Ok(Self {
+            task,
+            attachments,
+            client: recorded.client(),
+            text_bytes: bytes,
+            output_limit,
+        })
     }
 }
 

@@ -1,0 +1,251 @@
+//! `weir record`: exchanges of a slot's adapter, recorded from a gateway's traffic.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, ensure};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use serde_json::{Value, json};
+
+use super::connection::{Connection, GatewayAnswer, Needs, operate, path};
+use super::plugin::{Recording, slot_name, span};
+use super::table::TextTable;
+use crate::config::Config;
+use crate::recordings::exchange::{RecordedAnswer, RecordedExchange};
+use crate::recordings::routes::{ExchangeList, RecordingItem, RecordingList};
+
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    /// Print the gateway's answer as JSON.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Record a share of the exchanges of a slot's adapter from now on, on all nodes.
+    ///
+    /// What is recorded is what people ask and are answered: kept sealed, for a week, and read by administrators alone. Left out are
+    /// credentials, and whom a request is from. What the slot's last recording has is forgotten.
+    Start {
+        /// The slot.
+        #[arg(value_parser = slot_name)]
+        slot: String,
+        /// Of all exchanges.
+        #[arg(long, value_name = "PERCENT", value_parser = share, default_value = "1%")]
+        share: f64,
+        /// For how long, such as 90s, 10m or 2h; a day at most.
+        #[arg(long = "for", value_name = "SPAN", value_parser = span, default_value = "10m")]
+        span: Duration,
+        /// How much is kept, such as 64MiB; then it ends.
+        #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64MiB")]
+        most: i64,
+    },
+    /// End a recording now.
+    Stop {
+        /// The slot.
+        #[arg(value_parser = slot_name)]
+        slot: String,
+    },
+    /// Show what is, or was, recorded.
+    Show {
+        /// The slot; all of them without.
+        #[arg(value_parser = slot_name)]
+        slot: Option<String>,
+    },
+    /// Write what was recorded into a folder, for `weir plugin check`, `try` and `compare --recordings`.
+    Fetch {
+        /// The slot.
+        #[arg(value_parser = slot_name)]
+        slot: String,
+        /// The folder, which is made where it is not there, for its owner alone.
+        folder: PathBuf,
+    },
+    /// Forget a recording, and all that was recorded.
+    Forget {
+        /// The slot.
+        #[arg(value_parser = slot_name)]
+        slot: String,
+    },
+}
+
+pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<()> {
+    let Arguments { command, json } = arguments;
+    let operated = operate(&config, Needs::Plugins, async |connection| {
+        match command {
+            Command::Start {
+                slot,
+                share,
+                span,
+                most,
+            } => {
+                let body = json!({ "share": share, "seconds": span.as_secs(), "most_bytes": most });
+                let begun: GatewayAnswer<RecordingItem> =
+                    connection.put(&of_slot(&slot, &[]), &body).await?;
+                begun.show(json, |begun| print(std::slice::from_ref(begun)));
+            }
+            Command::Stop { slot } => {
+                let path = of_slot(&slot, &["stop"]);
+                let ended: GatewayAnswer<RecordingItem> =
+                    connection.post(&path, &json!({})).await?;
+                ended.show(json, |ended| print(std::slice::from_ref(ended)));
+            }
+            Command::Show { slot: Some(slot) } => {
+                let found: GatewayAnswer<RecordingItem> =
+                    connection.get(&of_slot(&slot, &[])).await?;
+                found.show(json, |found| print(std::slice::from_ref(found)));
+            }
+            Command::Show { slot: None } => {
+                let all: GatewayAnswer<RecordingList> = connection.get("/admin/recordings").await?;
+                all.show(json, |all| print(&all.recordings));
+            }
+            Command::Fetch { slot, folder } => {
+                let written = fetch(connection, &slot, &folder).await?;
+                match json {
+                    true => println!("{}", json!({ "written": written })),
+                    false => println!("{written} exchanges are in {}.", folder.display()),
+                }
+            }
+            Command::Forget { slot } => {
+                connection.delete(&of_slot(&slot, &[])).await?;
+                match json {
+                    true => println!("{}", json!({ "forgotten": slot })),
+                    false => println!("What was recorded of {slot} is forgotten."),
+                }
+            }
+        }
+        Ok(())
+    });
+    operated.await
+}
+
+fn of_slot(slot: &str, rest: &[&str]) -> String {
+    path(&[&["admin", "recordings", slot], rest].concat(), &[])
+}
+
+/// Writes all that was recorded; returns how many exchanges that is.
+async fn fetch(connection: &Connection, slot: &str, folder: &Path) -> anyhow::Result<usize> {
+    weir_storage::secrets::create_private_folder(folder)?;
+    let mut after = None;
+    let (mut written, mut sealed) = (0, 0);
+    loop {
+        let path = path(
+            &["admin", "recordings", slot, "exchanges"],
+            &[("after", after)],
+        );
+        let part: GatewayAnswer<ExchangeList> = connection.get(&path).await?;
+        for item in part.parsed.exchanges {
+            match item.exchange {
+                Some(exchange) => {
+                    write(folder, &item.id, &exchange)
+                        .with_context(|| format!("writing into {}", folder.display()))?;
+                    written += 1;
+                }
+                None => sealed += 1,
+            }
+        }
+        after = part.parsed.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    if sealed > 0 {
+        eprintln!("{sealed} exchanges were sealed under a key that is gone.");
+    }
+    Ok(written)
+}
+
+fn write(folder: &Path, name: &str, exchange: &RecordedExchange) -> anyhow::Result<()> {
+    ensure!(
+        name.bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'),
+        "the gateway names an exchange as none is named"
+    );
+    let request: Value = serde_json::to_value(&exchange.request)?;
+    fs::write(
+        folder.join(format!("{name}.json")),
+        format!("{request:#}\n"),
+    )?;
+    for (index, answer) in exchange.answers.iter().enumerate() {
+        let file = match index {
+            0 => format!("{name}.http"),
+            index => format!("{name}.{}.http", index + 1),
+        };
+        fs::write(folder.join(file), recording(answer)?.to_bytes())?;
+    }
+    Ok(())
+}
+
+fn recording(answer: &RecordedAnswer) -> anyhow::Result<Recording> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in &answer.headers {
+        let name = HeaderName::try_from(name.as_str());
+        let value = HeaderValue::try_from(value.as_str());
+        let (Ok(name), Ok(value)) = (name, value) else {
+            return Err(anyhow!("the gateway tells of a header that is none"));
+        };
+        headers.append(name, value);
+    }
+    Ok(Recording {
+        status: StatusCode::from_u16(answer.status)?,
+        headers,
+        body: answer.body.clone(),
+    })
+}
+
+fn print(recordings: &[RecordingItem]) {
+    let mut table = TextTable::new(&[
+        "SLOT",
+        "STATE",
+        "SHARE",
+        "BEGAN",
+        "UNTIL",
+        "EXCHANGES",
+        "KEPT",
+        "AT MOST",
+        "FORGOTTEN",
+        "BY",
+    ]);
+    for recording in recordings {
+        table.row([
+            recording.slot.clone(),
+            recording.state.clone(),
+            format!("{} %", recording.share * 100.0),
+            recording.begun_at.clone(),
+            recording.until.clone(),
+            recording.exchanges.to_string(),
+            mib(recording.kept_bytes),
+            mib(recording.most_bytes),
+            recording.forgotten_at.clone(),
+            recording.by.clone(),
+        ]);
+    }
+    table.print();
+}
+
+fn mib(bytes: i64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let percent = text.strip_suffix('%').map(str::trim_end);
+    percent
+        .and_then(|percent| percent.parse::<f64>().ok())
+        .map(|percent| percent / 100.0)
+        .filter(|share| (0.0001..=1.0).contains(share))
+        .ok_or_else(|| "a share is from 0.01% to 100%, such as 1%".to_owned())
+}
+
+fn size(text: &str) -> Result<i64, String> {
+    let units = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    let sized = units.into_iter().find_map(|(unit, bytes)| {
+        let number = text.strip_suffix(unit)?.trim_end().parse::<i64>().ok()?;
+        number.checked_mul(bytes)
+    });
+    sized
+        .filter(|bytes| (1..=1 << 30).contains(bytes))
+        .ok_or_else(|| "a size is up to 1GiB, such as 64MiB or 500KiB".to_owned())
+}

@@ -1,0 +1,216 @@
+//! Exchanges of a slot's adapter, recorded from traffic while an operator wants them: for `weir plugin check` and
+//! `weir plugin compare`, which play them to another version.
+//!
+//! What is wanted stands in the database, and every node looks there each second. A sampled exchange is recorded as it goes, and
+//! handed to a queue when it has ended; one task seals and writes what is in it. What does not fit the queue is left out, and so is
+//! what was cut off: a request never waits, and never fails, for being recorded.
+//!
+//! **Invariant:** nothing is recorded unless an administrator has asked for it, of this slot, for a time that is not over, and as
+//! long as all of it is within the bytes asked for, over all nodes.
+//! **Invariant:** it is sealed before it is written, and gone [`store::KEPT_FOR`] after the recording has ended.
+
+pub mod exchange;
+pub mod routes;
+pub mod store;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
+use weir_sandbox::adapter::bindings::adapter::{Header, Request};
+use weir_storage::Database;
+use weir_storage::clock::{Clock, Millis};
+use weir_storage::sealing::KeyRing;
+use weir_storage::secrets::random_bytes;
+
+use self::exchange::{RecordedAnswer, RecordedExchange, RecordedRequest};
+use crate::inference::dialect::Attachment;
+
+/// How often a node looks for what is wanted, and how often for what is to be forgotten, in looks.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LOOKS_PER_PRUNING: u32 = 60;
+
+/// Bytes of an exchange; a larger one is left out.
+const EXCHANGE_BYTES: usize = 1 << 20;
+
+/// Exchanges that wait to be written.
+const QUEUE: usize = 32;
+
+/// What records. Cheap to clone.
+#[derive(Clone)]
+pub struct Recorder(Arc<Inner>);
+
+struct Inner {
+    /// Whether any slot is recorded: all that a request asks while none is.
+    is_on: AtomicBool,
+    wanted: RwLock<BTreeMap<String, Wanted>>,
+    queue: mpsc::Sender<Kept>,
+    left_out: AtomicU64,
+    clock: Clock,
+}
+
+/// What is wanted of a slot.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    /// Of all its exchanges, in parts of ten thousand.
+    pub share: u16,
+    /// Until when.
+    pub until: Millis,
+}
+
+/// The parts that a whole has.
+pub const WHOLE: u16 = 10_000;
+
+struct Kept {
+    slot: String,
+    exchange: RecordedExchange,
+}
+
+/// An exchange that is recorded as it goes.
+#[derive(Default)]
+pub struct Tape {
+    answers: Vec<RecordedAnswer>,
+    bytes: usize,
+    /// Whether the last answer has not been read to its end.
+    is_open: bool,
+}
+
+impl Recorder {
+    /// Follows what the database says is wanted, until the last clone is gone.
+    pub fn start(database: Database, keys: KeyRing, clock: Clock) -> Self {
+        let (queue, kept) = mpsc::channel(QUEUE);
+        let inner = Arc::new(Inner {
+            is_on: AtomicBool::new(false),
+            wanted: RwLock::default(),
+            queue,
+            left_out: AtomicU64::new(0),
+            clock: clock.clone(),
+        });
+        let store = store::RecordingStore::new(database, keys);
+        tokio::spawn(follow(Arc::downgrade(&inner), store, clock, kept));
+        Self(inner)
+    }
+
+    /// What an exchange of this slot is to be recorded on, if it is.
+    pub fn tape(&self, slot: &str) -> Option<Tape> {
+        if !self.0.is_on.load(Ordering::Relaxed) {
+            return None;
+        }
+        let wanted = self.0.wanted.read();
+        let wanted = *wanted.unwrap_or_else(PoisonError::into_inner).get(slot)?;
+        if self.0.clock.now() >= wanted.until {
+            return None;
+        }
+        let drawn = u64::from_ne_bytes(random_bytes()) % u64::from(WHOLE);
+        (drawn < u64::from(wanted.share)).then(Tape::default)
+    }
+
+    /// Has an exchange that has ended be written, unless it was cut off or is too large.
+    pub fn keep(&self, tape: Tape, slot: &str, request: &Request, attachments: &[Attachment]) {
+        if tape.is_open || tape.answers.is_empty() {
+            return;
+        }
+        let attached: usize = attachments.iter().map(|attached| attached.data.len()).sum();
+        if tape.bytes + attached > EXCHANGE_BYTES {
+            self.leave_out();
+            return;
+        }
+        let kept = Kept {
+            slot: slot.to_owned(),
+            exchange: RecordedExchange {
+                request: RecordedRequest::of(request, attachments),
+                answers: tape.answers,
+            },
+        };
+        if self.0.queue.try_send(kept).is_err() {
+            self.leave_out();
+        }
+    }
+
+    fn leave_out(&self) {
+        self.0.left_out.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Tape {
+    /// An upstream has begun to answer.
+    pub fn head(&mut self, status: u16, headers: &[Header]) {
+        self.is_open = true;
+        self.answers.push(RecordedAnswer {
+            status,
+            headers: headers.to_vec(),
+            body: Vec::new(),
+        });
+    }
+
+    /// It goes on.
+    pub fn body(&mut self, bytes: &[u8]) {
+        self.bytes = self.bytes.saturating_add(bytes.len());
+        // What is too large is not kept, and need not be held until then.
+        if self.bytes > EXCHANGE_BYTES {
+            self.answers
+                .iter_mut()
+                .for_each(|answer| answer.body.clear());
+        } else if let Some(answer) = self.answers.last_mut() {
+            answer.body.extend_from_slice(bytes);
+        }
+    }
+
+    /// It has answered.
+    pub fn end(&mut self) {
+        self.is_open = false;
+    }
+}
+
+async fn follow(
+    recorder: Weak<Inner>,
+    store: store::RecordingStore,
+    clock: Clock,
+    mut kept: mpsc::Receiver<Kept>,
+) {
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut looks: u32 = 0;
+    loop {
+        let done = tokio::select! {
+            kept = kept.recv() => match kept {
+                Some(Kept { slot, exchange }) => store.keep(&slot, &exchange, clock.now()).await.map(drop),
+                None => return,
+            },
+            _ = ticks.tick() => {
+                let Some(inner) = recorder.upgrade() else {
+                    return;
+                };
+                looks = looks.wrapping_add(1);
+                let looked = look(&inner, &store, &clock).await;
+                match looks.is_multiple_of(LOOKS_PER_PRUNING) && looked.is_ok() {
+                    true => store.prune(clock.now()).await,
+                    false => looked,
+                }
+            }
+        };
+        match done {
+            Ok(()) => {}
+            // The gateway has stopped.
+            Err(sqlx::Error::PoolClosed) => return,
+            Err(error) => tracing::debug!(%error, "recording exchanges"),
+        }
+    }
+}
+
+async fn look(inner: &Inner, store: &store::RecordingStore, clock: &Clock) -> sqlx::Result<()> {
+    let wanted = store.wanted(clock.now()).await?;
+    inner.is_on.store(!wanted.is_empty(), Ordering::Relaxed);
+    *inner.wanted.write().unwrap_or_else(PoisonError::into_inner) = wanted;
+    let left_out = inner.left_out.swap(0, Ordering::Relaxed);
+    if left_out > 0 {
+        tracing::warn!(
+            left_out,
+            "exchanges were not recorded: they are too large, or too many at once"
+        );
+    }
+    Ok(())
+}

@@ -32,6 +32,7 @@ use crate::plugins::Plugins;
 use crate::plugins::bundled::Bundled;
 use crate::plugins::oversight::Oversight;
 use crate::plugins::slots::Stores;
+use crate::server::tls::Tls;
 use crate::sessions::Sessions;
 use crate::swarm::Swarms;
 use crate::swarm::store::SwarmStore;
@@ -109,6 +110,8 @@ pub struct Shared {
     pub task_credentials: TaskCredentials,
     /// How users pay.
     pub payments: Payments,
+    /// The certificate of the public listener; `None` where it does not speak TLS.
+    pub tls: Option<Tls>,
     /// The keys that stored answers are sealed under.
     pub sealing_keys: KeyRing,
     /// The source of the token that is presented to other services; `None` where none is configured.
@@ -204,6 +207,7 @@ impl App {
             http,
             rules,
             guard,
+            tls,
             webhook_key,
             payment_secrets,
         } = prepared;
@@ -292,6 +296,7 @@ impl App {
             task_store,
             task_credentials: TaskCredentials::new(database.clone(), sealing_keys.clone()),
             payments,
+            tls,
             verifiers,
             ledger,
             last_used,

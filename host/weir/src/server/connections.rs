@@ -372,12 +372,50 @@ mod tests {
         assert!(enter("192.0.2.1").is_some());
         // One network of IPv6 is one client.
         let rows: Vec<_> = (1..=2).map(|n| enter(&format!("2001:db8::{n}"))).collect();
-        rows.iter().flatten().for_each(|entry| entry.line.begin(1));
+        for entry in rows.iter().flatten() {
+            entry.line.begin(1);
+        }
         assert!(enter("2001:db8::3").is_none() && enter("2001:db8:0:1::").is_some());
         let many: Vec<_> = (0..9).filter_map(|_| enter("10.0.0.1")).collect();
         assert_eq!(many.len(), 9);
         drop((first, second, rows, many));
         assert!(connections.lock().is_empty());
+    }
+
+    #[test]
+    fn what_one_of_many_requests_on_a_connection_takes_counts_as_a_connection() {
+        let connections = Arc::new(Connections::new(3, HOUR, &[]));
+        let first = connections.enter(ip("192.0.2.1")).expect("a place");
+        first.line.begin(3);
+        let streams = [first.take_stream(), first.take_stream()];
+        assert!(streams.iter().all(Option::is_some) && first.take_stream().is_none());
+        assert!(connections.enter(ip("192.0.2.1")).is_none());
+        let mut other = connections.enter_unnamed().expect("a place");
+        assert!(!other.name(ip("192.0.2.1")));
+        drop(other);
+        let mut other = connections.enter_unnamed().expect("a place");
+        assert!(other.name(ip("192.0.2.2")));
+        let streams_of_other = [
+            other.take_stream(),
+            other.take_stream(),
+            other.take_stream(),
+        ];
+        assert!(streams_of_other[1].is_some() && streams_of_other[2].is_none());
+        drop((streams, first, streams_of_other, other));
+        assert!(connections.lock().is_empty());
+    }
+
+    #[test]
+    fn who_gives_up_no_more_than_they_hear_may_go_on() {
+        let line = Line::new(Instant::now(), HOUR);
+        for _ in 0..1_000 {
+            assert!(!line.note_end(false) && !line.note_end(true));
+        }
+        let mut given_up = 1;
+        while !line.note_end(false) {
+            given_up += 1;
+        }
+        assert_eq!(given_up, MOST_GIVEN_UP + 1);
     }
 
     #[test]

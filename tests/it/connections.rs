@@ -350,3 +350,95 @@ async fn when_all_connections_are_taken_an_idle_one_makes_way() {
     assert_eq!(chat.content(), "You said: hello");
     assert_eq!(rest(&mut silent[0]).await, "");
 }
+
+/// A request on each connection, whose answers a gate holds back.
+async fn full(upstream: &Upstream, connections: usize) -> Gateway {
+    let gateway = Gateway::builder()
+        .upstream("scripted", upstream)
+        .tables(&format!("[limits]\nconnections = {connections}\n"))
+        .start()
+        .await;
+    for _ in 0..connections {
+        let client = gateway.client().at(gateway.address());
+        tokio::spawn(async move { client.try_post("/chat", &chat("scripted", "x")).await });
+    }
+    for _ in 0..connections {
+        upstream.next_request().await;
+    }
+    gateway
+}
+
+#[tokio::test]
+async fn health_and_payment_events_are_heard_when_all_places_are_taken() {
+    let upstream = Upstream::start().await;
+    let gate = Gate::new();
+    upstream.always(Reply::chat("late").after_gate(&gate));
+    let gateway = full(&upstream, 3).await;
+    for _ in 0..3 {
+        let stranger = gateway.stranger().at(gateway.address());
+        assert_eq!(stranger.get("/health").await.status, 200);
+        assert_eq!(stranger.get("/health/ready").await.status, 200);
+        // Heard, and refused by what it says.
+        let event = stranger
+            .post("/billing/webhook", &serde_json::json!({}))
+            .await;
+        event.error(400, "INVALID_SIGNATURE");
+        let refused = gateway.client().at(gateway.address());
+        let refused = refused.post("/chat", &chat("demo", "x")).await;
+        refused.error(503, "OVERLOADED");
+        assert_eq!(refused.headers["retry-after"], "1");
+        assert_eq!(refused.headers["connection"], "close");
+        let vendors = gateway.client().at(gateway.address());
+        let vendors = vendors.post("/v1/messages", &chat("demo", "x")).await;
+        assert_eq!(vendors.status, 529, "{}", vendors.text());
+    }
+    // A connection that had one of the last places has one like any other once there is room.
+    let kept = gateway.client().at(gateway.address());
+    assert_eq!(kept.get("/health").await.status, 200);
+    gate.open();
+    patiently(async { while kept.post("/chat", &chat("demo", "hello")).await.status != 200 {} })
+        .await;
+}
+
+/// Whoever sends events slowly, and proves nothing, leaves some of the last places to the probes.
+#[tokio::test]
+async fn events_that_drip_do_not_take_the_last_places() {
+    let upstream = Upstream::start().await;
+    let gate = Gate::new();
+    upstream.always(Reply::chat("late").after_gate(&gate));
+    let gateway = full(&upstream, 1).await;
+    let (now, header) = (
+        gateway.app().ledger.now().seconds(),
+        &gateway.app().payments.signature_header,
+    );
+    let event = format!(
+        "POST /billing/webhook HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\
+         {header}: t={now},v1={}\r\n\r\n{{",
+        gateway.address(),
+        "0".repeat(64)
+    );
+    let mut dripping = Vec::new();
+    let mut refused = 0;
+    while refused == 0 {
+        assert!(dripping.len() < 64, "none is refused");
+        let mut socket = connect(&gateway).await;
+        socket.write_all(event.as_bytes()).await.expect("it reads");
+        let health = gateway
+            .stranger()
+            .at(gateway.address())
+            .get("/health")
+            .await;
+        assert_eq!(health.status, 200);
+        let mut first = [0; 12];
+        match tokio::time::timeout(Duration::from_millis(50), socket.read_exact(&mut first)).await {
+            Ok(read) => {
+                read.expect("no reset");
+                assert_eq!(&first, b"HTTP/1.1 503");
+                refused += 1;
+            }
+            Err(_) => dripping.push(socket),
+        }
+    }
+    assert!(dripping.len() >= 16, "{}", dripping.len());
+    gate.open();
+}

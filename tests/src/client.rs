@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client as HttpClient;
@@ -43,8 +43,8 @@ pub struct EventStream {
     pub headers: HeaderMap,
     body: Incoming,
     text: String,
-    /// A connection of its own goes with it, so that hanging up closes it.
-    _client: HttpClient<HttpConnector, Full<Bytes>>,
+    /// A connection of its own goes with it, if it has one, so that hanging up closes it.
+    _client: Option<HttpClient<HttpConnector, Full<Bytes>>>,
 }
 
 impl Client {
@@ -223,13 +223,9 @@ impl Client {
         let request = self.request(method, path, content_type, body);
         let client = new_http(self.from);
         let response = patiently(client.request(request)).await.ok()?;
-        let (head, body) = response.into_parts();
         Some(EventStream {
-            status: head.status,
-            headers: head.headers,
-            body,
-            text: String::new(),
-            _client: client,
+            _client: Some(client),
+            ..EventStream::of(response)
         })
     }
 
@@ -297,6 +293,18 @@ impl Answer {
 }
 
 impl EventStream {
+    /// An answer on a connection that goes on without it.
+    pub fn of(response: Response<Incoming>) -> Self {
+        let (head, body) = response.into_parts();
+        Self {
+            status: head.status,
+            headers: head.headers,
+            body,
+            text: String::new(),
+            _client: None,
+        }
+    }
+
     /// The next event's text: its lines without the blank one. `None` at the end.
     pub async fn next(&mut self) -> Option<String> {
         patiently(async {

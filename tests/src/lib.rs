@@ -7,9 +7,11 @@
 pub mod client;
 pub mod gateway;
 pub mod guests;
+pub mod http2;
 pub mod issuer;
 pub mod ledger;
 pub mod oidc;
+pub mod overload;
 pub mod payments;
 pub mod processor;
 pub mod program;
@@ -24,6 +26,7 @@ pub mod upstream;
 
 pub use client::{Answer, Client, EventStream, chunks, patiently};
 pub use gateway::{Gateway, chat, weir_program};
+pub use http2::Http2;
 pub use issuer::SigningKey;
 pub use oidc::OidcServer;
 pub use tls::TlsFront;

@@ -20,6 +20,7 @@ mod disconnect;
 mod disk;
 mod drops;
 mod frozen;
+mod http;
 mod ledger;
 mod load;
 mod lockout;
@@ -41,7 +42,7 @@ mod wipe;
 
 use std::process::ExitCode;
 
-const ROWS: [(&str, &str); 34] = [
+const ROWS: [(&str, &str); 39] = [
     (
         "W-A",
         "twenty kinds of hostile guests against one gateway: each ends alone, and leaves no memory behind",
@@ -147,6 +148,28 @@ const ROWS: [(&str, &str); 34] = [
         "80 bodies that drip, 4,000 connections that say nothing, heads that drip, beside another user's requests",
     ),
     (
+        "H1",
+        "500 connections that say a byte now and then, in a head, a body, between requests, in HTTP/2: all closed in time, \
+         and nobody notices",
+    ),
+    (
+        "H2",
+        "heads and bodies beyond every limit, resets and frames without an end, in both versions: the right answer, and \
+         memory stays",
+    ),
+    (
+        "H3",
+        "100 clients that read their streams a KiB a second: 256 KiB each, cut at the write time-out, and charged",
+    ),
+    (
+        "H4",
+        "SIGTERM with 200 streams open, over both versions: it ends in 35 s, nothing is held, and clients hear of the end alone",
+    ),
+    (
+        "H5",
+        "five times as many requests for 60 s as can be served: as many are served, the others hear so, health is answered",
+    ),
+    (
         "I11",
         "weir killed 100 times between an auto top-up's charge and its credits: no card is charged twice, and none for nothing",
     ),
@@ -220,6 +243,11 @@ fn main() -> ExitCode {
             "L11" => clocks::run(),
             "L13" => disk::run(),
             "E2" => rotations::run(),
+            "H1" => http::slowloris::run(),
+            "H2" => http::limits::run(),
+            "H3" => http::slow_readers::run(),
+            "H4" => http::drain::run(),
+            "H5" => http::overloaded::run(),
             "I11" => charges::run(),
             "MONTH" => month::run(),
             "X1" => swarms::kills::run(),

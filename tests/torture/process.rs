@@ -264,6 +264,19 @@ impl Node {
         assert!(signalled.success());
     }
 
+    /// Waits for it to end by itself, and whether it does so well; `None` if it has not by then.
+    pub(crate) async fn ended_within(&mut self, limit: Duration) -> Option<bool> {
+        let until = Instant::now() + limit;
+        let child = self.child.as_mut().expect("it runs");
+        while Instant::now() < until {
+            if let Some(status) = child.try_wait().expect("it can be waited for") {
+                return Some(status.success());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        None
+    }
+
     /// Runs a command of `weir` beside it and returns what it prints, and whether it ends well.
     pub(crate) fn run(&self, arguments: &[&str]) -> (String, bool) {
         let output = self.weir().args(arguments).output().expect("weir runs");

@@ -33,6 +33,7 @@ use crate::plugins::bundled::Bundled;
 use crate::plugins::oversight::Oversight;
 use crate::plugins::slots::Stores;
 use crate::recordings::Recorder;
+use crate::server::tls::Tls;
 use crate::sessions::Sessions;
 use crate::swarm::Swarms;
 use crate::swarm::store::SwarmStore;
@@ -112,6 +113,8 @@ pub struct Shared {
     pub task_credentials: TaskCredentials,
     /// How users pay.
     pub payments: Payments,
+    /// The certificate of the public listener; `None` where it does not speak TLS.
+    pub tls: Option<Tls>,
     /// The keys that stored answers are sealed under.
     pub sealing_keys: KeyRing,
     /// The source of the token that is presented to other services; `None` where none is configured.
@@ -207,6 +210,7 @@ impl App {
             http,
             rules,
             guard,
+            tls,
             webhook_key,
             payment_secrets,
         } = prepared;
@@ -297,6 +301,7 @@ impl App {
             task_store,
             task_credentials: TaskCredentials::new(database.clone(), sealing_keys.clone()),
             payments,
+            tls,
             verifiers,
             ledger,
             last_used,

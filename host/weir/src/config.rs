@@ -37,6 +37,7 @@ use crate::payments::settings::PaymentSettings;
 use crate::plugins::settings::PluginSettings;
 use crate::plugins::trust::Trust;
 use crate::server::settings::{BodyLimits, ConnectionLimits, ListenAddress};
+use crate::server::tls::TlsSettings;
 use crate::sessions::settings::SessionSettings;
 use crate::swarm::settings::SwarmSettings;
 use crate::telemetry::LogFormat;
@@ -118,6 +119,13 @@ pub struct Config {
     /// Proxies whose `X-Forwarded-For` is believed, as networks, e.g. `["10.0.0.0/8"]`. Default: none.
     #[serde(default)]
     pub trusted_proxies: Vec<IpNet>,
+    /// Proxies that begin each connection to `listen` with the PROXY protocol, version 1 or 2, as networks, e.g.
+    /// `["10.0.0.0/8"]`: the address that they name is the client's. They must do so; nobody else may. Default: none.
+    #[serde(default)]
+    pub proxy_protocol: Vec<IpNet>,
+    /// What `listen` proves itself with; see [`TlsSettings`]. Default: nothing, it speaks HTTP without TLS.
+    #[serde(default)]
+    pub tls: Option<TlsSettings>,
     /// The web pages that may call, by their origins, e.g. `["https://app.example"]`. Default: none.
     #[serde(default)]
     pub cors_origins: Vec<Origin>,
@@ -307,6 +315,18 @@ impl Config {
                         ));
                     }
                 }
+            }
+        }
+        // It shows pages at its own address, and serves no proxy.
+        for (setting, is_set) in [
+            ("tls", self.tls.is_some()),
+            ("proxy_protocol", !self.proxy_protocol.is_empty()),
+        ] {
+            if is_set && self.is_dev() {
+                problems.push(format!(
+                    "`{setting}` is set, and development mode serves this machine only, without it; set `dev = false` to \
+                     serve others"
+                ));
             }
         }
         if let Some(path) = self.admin_socket_path()

@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 
 use crate::app::App;
 use crate::error::ApiError;
-use crate::inference::admission::HeldRoom;
+use crate::inference::admission::{BodyRoom, HeldRoom};
 use weir_ledger::AccountId;
 use weir_sandbox::limits::COMPONENT_BYTES;
 
@@ -55,7 +55,8 @@ impl FromRequest<App> for ComponentBody {
                 "Send the component's bytes as application/wasm.",
             ));
         }
-        let (bytes, room) = read(request, app, COMPONENT_BYTES, component_too_large).await?;
+        let room = room_of(&request, app);
+        let (bytes, room) = read(request, app, room, COMPONENT_BYTES, component_too_large).await?;
         Ok(Self { bytes, room })
     }
 }
@@ -71,6 +72,17 @@ impl FromRequest<App> for JsonBody {
 impl JsonBody {
     /// Reads a body of at most so many bytes.
     pub async fn read(request: Request, app: &App, limit: usize) -> Result<Self, ApiError> {
+        let room = room_of(&request, app);
+        Self::read_in(room, request, app, limit).await
+    }
+
+    /// The same in this room.
+    pub async fn read_in(
+        room: BodyRoom<'_>,
+        request: Request,
+        app: &App,
+        limit: usize,
+    ) -> Result<Self, ApiError> {
         let headers = request.headers();
         let content_type = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
         // No body at all needs no type; what needs a body finds it empty.
@@ -82,7 +94,7 @@ impl JsonBody {
                 "Send the body as application/json.",
             ));
         }
-        let (bytes, room) = read(request, app, limit, too_large).await?;
+        let (bytes, room) = read(request, app, room, limit, too_large).await?;
         Ok(Self { bytes, room })
     }
 }
@@ -102,7 +114,8 @@ impl FromRequest<App> for FormOrJsonBody {
             ));
         }
         let limit = app.config.limits.bodies.body_bytes.get();
-        let (bytes, room) = read(request, app, limit, too_large).await?;
+        let room = room_of(&request, app);
+        let (bytes, room) = read(request, app, room, limit, too_large).await?;
         Ok(Self {
             bytes,
             boundary,
@@ -111,11 +124,18 @@ impl FromRequest<App> for FormOrJsonBody {
     }
 }
 
+/// The room that there is for a request's body.
+fn room_of<'a>(request: &Request, app: &'a App) -> BodyRoom<'a> {
+    let account = request.extensions().get::<AccountId>();
+    app.admission.body_room(account)
+}
+
 /// Reads a body of at most so many bytes, in the time that it may take. What is refused is left unread: the connection sees
 /// to it.
 async fn read(
     request: Request,
     app: &App,
+    mut room: BodyRoom<'_>,
     limit: usize,
     too_large: fn(usize) -> ApiError,
 ) -> Result<(Bytes, HeldRoom), ApiError> {
@@ -134,8 +154,6 @@ async fn read(
     if length.is_some_and(|length| length > limit) {
         return Err(too_large(limit));
     }
-    let account = request.extensions().get::<AccountId>().cloned();
-    let mut room = app.admission.body_room(account.as_ref());
     let mut body = request.into_body();
     let all = async {
         let mut bytes = BytesMut::with_capacity(length.unwrap_or_default());

@@ -26,6 +26,10 @@ use weir_storage::cache::RateDecision;
 #[derive(Debug, Clone, Copy)]
 pub struct Peer(pub IpAddr);
 
+/// Why a request is refused before any route sees it: its connection has no room for it, or its head is none.
+#[derive(Debug, Clone)]
+pub struct Shed(pub ApiError);
+
 /// The layer around all routes.
 pub async fn surround(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
@@ -78,10 +82,13 @@ pub async fn surround(State(app): State<App>, mut request: Request, next: Next) 
 /// The answer of the route, or what stands before all routes.
 async fn answer(
     app: &App,
-    request: Request,
+    mut request: Request,
     next: Next,
     may_share: bool,
 ) -> Result<Response, ApiError> {
+    if let Some(Shed(error)) = request.extensions_mut().remove() {
+        return Err(error);
+    }
     let is_local = request.extensions().get::<LocalPeer>().is_some() || is_local(request.headers());
     if app.config.is_dev() && !is_local {
         return Err(ApiError::new(

@@ -24,6 +24,7 @@ use crate::outgoing;
 use crate::payments::settings::PaymentSecrets;
 use crate::plugins::bundled::Bundled;
 use crate::plugins::{Loader, Plugins};
+use crate::server::tls::Tls;
 use crate::tools::rules::Rules;
 
 /// What needs neither the database nor the network to be there.
@@ -44,6 +45,8 @@ pub struct Prepared {
     pub rules: Rules,
     /// The way out for tools.
     pub guard: Guard,
+    /// The certificate of the public listener; `None` where it does not speak TLS.
+    pub tls: Option<Tls>,
     /// What accounts' webhook secrets are made from.
     pub webhook_key: Option<Key>,
     /// What payments prove themselves with.
@@ -80,6 +83,8 @@ impl Prepared {
             .payments
             .secrets(config.is_dev(), &config.own_payment_key())
             .map_err(|error| note("payments", error));
+        let tls = config.tls.as_ref().map(Tls::read).transpose();
+        let tls = tls.map_err(|error| problems.push(format!("{error:#}")));
         let rules =
             Rules::read(config.tools(), environment).map_err(|wrong| problems.extend(wrong));
         let (
@@ -89,6 +94,7 @@ impl Prepared {
             Ok(service_tokens),
             Ok(webhook_key),
             Ok(payment_secrets),
+            Ok(tls),
             Ok(rules),
         ) = (
             key_peppers,
@@ -97,6 +103,7 @@ impl Prepared {
             service_tokens,
             webhook_key,
             payment_secrets,
+            tls,
             rules,
         )
         else {
@@ -114,6 +121,7 @@ impl Prepared {
             http: HttpClient::new(config.timeouts.connect())?,
             rules,
             guard: guard()?,
+            tls,
             webhook_key,
             payment_secrets,
         })

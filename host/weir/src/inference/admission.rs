@@ -117,6 +117,8 @@ pub struct Admission {
     queued: AtomicU32,
     /// In KiB.
     body_room: Arc<Semaphore>,
+    /// The same, for what must be heard.
+    last_body_room: Arc<Semaphore>,
     body_shares: Arc<Shares>,
 }
 
@@ -132,9 +134,13 @@ pub struct Place {
     _slot: Share,
 }
 
+/// KiB of the room that is left to the payment processor's events when all other room is taken.
+const LAST_BODY_ROOM: usize = 8 << 10;
+
 /// A body's part of the room for bodies: as much as has arrived of it. Dropped with the body.
 pub struct BodyRoom<'a> {
     admission: &'a Admission,
+    may_take_last: bool,
     held: HeldRoom,
 }
 
@@ -142,6 +148,7 @@ pub struct BodyRoom<'a> {
 #[derive(Default)]
 pub struct HeldRoom {
     room: Option<OwnedSemaphorePermit>,
+    last_room: Option<OwnedSemaphorePermit>,
     share: Option<Share>,
 }
 
@@ -155,6 +162,7 @@ impl Admission {
             slot_turns: Arc::default(),
             queued: AtomicU32::new(0),
             body_room: Arc::new(Semaphore::new(limits.all_bodies_mib.get() as usize * 1024)),
+            last_body_room: Arc::new(Semaphore::new(LAST_BODY_ROOM)),
             body_shares: Arc::default(),
             limits: limits.clone(),
         }
@@ -216,7 +224,29 @@ impl Admission {
         let share = account.map(|account| self.body_shares.of(&account.0));
         BodyRoom {
             admission: self,
-            held: HeldRoom { room: None, share },
+            may_take_last: false,
+            held: HeldRoom {
+                share,
+                ..HeldRoom::default()
+            },
+        }
+    }
+
+    /// The same for an event of the payment processor's, for which a little is left when all else is taken.
+    pub fn event_room(&self) -> BodyRoom<'_> {
+        BodyRoom {
+            may_take_last: true,
+            ..self.body_room(None)
+        }
+    }
+
+    /// Refuses what would be refused if it asked for a turn now: who is to be refused need not be known first.
+    pub fn check_room(&self) -> Result<(), ApiError> {
+        let is_full = self.turns.available_permits() == 0
+            && self.queued.load(Ordering::Relaxed) >= self.limits.queued_requests;
+        match is_full {
+            true => Err(overloaded()),
+            false => Ok(()),
         }
     }
 
@@ -235,7 +265,11 @@ impl Admission {
 impl BodyRoom<'_> {
     /// Has room for so many bytes in all. Waits for it; refuses when the wait is too long, or the account has its share.
     pub async fn grow_to(&mut self, bytes: usize) -> Result<(), ApiError> {
-        let Self { admission, held } = self;
+        let Self {
+            admission,
+            may_take_last,
+            held,
+        } = self;
         let all = admission.limits.all_bodies_mib.get() * 1024;
         let quarter = (all / 4).max(1);
         let of_account = admission.limits.bodies_per_account_mib;
@@ -249,7 +283,8 @@ impl BodyRoom<'_> {
         let wanted = u32::try_from(bytes.div_ceil(1024))
             .unwrap_or(u32::MAX)
             .min(most);
-        let has = held.room.as_ref().map_or(0, |room| room.num_permits());
+        let rooms = held.room.iter().chain(&held.last_room);
+        let has: usize = rooms.map(OwnedSemaphorePermit::num_permits).sum();
         let more = wanted.saturating_sub(u32::try_from(has).unwrap_or(u32::MAX));
         if more == 0 {
             return Ok(());
@@ -265,11 +300,20 @@ impl BodyRoom<'_> {
             )));
         }
         let room = admission.body_room.clone();
-        let room = match room.clone().try_acquire_many_owned(more) {
-            Ok(room) => room,
-            Err(_) => admission.in_time(room.acquire_many_owned(more)).await?,
+        let (room, held) = match room.clone().try_acquire_many_owned(more) {
+            Ok(room) => (room, &mut held.room),
+            Err(_) => {
+                let last = may_take_last.then(|| admission.last_body_room.clone());
+                match last.and_then(|last| last.try_acquire_many_owned(more).ok()) {
+                    Some(room) => (room, &mut held.last_room),
+                    None => {
+                        let room = room.acquire_many_owned(more);
+                        (admission.in_time(room).await?, &mut held.room)
+                    }
+                }
+            }
         };
-        match &mut held.room {
+        match held {
             Some(held) => held.merge(room),
             none => *none = Some(room),
         }

@@ -1,7 +1,8 @@
 //! `POST /chat`, `POST /code` and their kin.
 
-use axum::extract::State;
+use axum::extract::{FromRequestParts, State};
 use axum::response::Response;
+use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 
 use super::Customer;
@@ -21,10 +22,23 @@ use weir_ledger::{AccountId, Payer, RequestSource};
 /// Bytes of an id in the body of a service's request.
 const MAX_ID_BYTES: usize = 256;
 
+/// What a request finds before anything is known of it: that there is a turn for it, or a place in the queue. Under overload,
+/// most of what is asked ends here, and must cost next to nothing.
+pub struct Vacancy;
+
+impl FromRequestParts<App> for Vacancy {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(_: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        app.admission.check_room().map(|()| Self)
+    }
+}
+
 /// `POST /chat` and `POST /v1/chat/completions`: answers a chat request in OpenAI's Chat Completions shape, at
 /// once or as a stream.
 pub async fn create_chat_completion(
     State(app): State<App>,
+    _: Vacancy,
     caller: Caller,
     context: RequestContext,
     key: IdempotencyHeader,
@@ -36,6 +50,7 @@ pub async fn create_chat_completion(
 /// `POST /code`: the same, of models that can call tools.
 pub async fn create_code_completion(
     State(app): State<App>,
+    _: Vacancy,
     caller: Caller,
     context: RequestContext,
     key: IdempotencyHeader,

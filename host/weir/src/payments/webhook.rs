@@ -36,7 +36,8 @@ pub async fn receive_event(
     let payments = &app.payments;
     let headers = request.headers().clone();
     let claim = Claim::read(&headers, &payments.signature_header, app.ledger.now())?;
-    let body = JsonBody::read(request, &app, MAX_BYTES).await?;
+    let room = app.admission.event_room();
+    let body = JsonBody::read_in(room, request, &app, MAX_BYTES).await?;
     claim.verify(&body.bytes, &payments.webhook_secrets)?;
     let event = PaymentEvent::read(&body.bytes)?;
     inbox::receive(&app, &event)

@@ -1,58 +1,85 @@
-//! The accept loop of a listener: who gets a connection, and what a connection gets.
+//! The accept loop of a listener: who gets a connection, and what is spoken on it.
 //!
 //! Our own loop rather than `axum::serve`, which sets no bounds at all. TCP_NODELAY is set on every socket: a streamed token must
-//! not wait for the one before it to be acknowledged.
+//! not wait for the one before it to be acknowledged. HTTP/2 is told from HTTP/1.1 by what ALPN agreed on, or by the first
+//! bytes, which are read once for a connection; nothing is put between its socket and HTTP/1.1 for it.
 
-use std::convert::Infallible;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
-use http::header::{self, HeaderValue};
-use http::{Request, Response, StatusCode};
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use hyper_util::server::graceful::GracefulShutdown;
-use tokio::io::AsyncWriteExt;
+use bytes::{Buf, BytesMut};
+use ipnet::IpNet;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_io_timeout::TimeoutStream;
-use tower_service::Service;
+use tokio_rustls::TlsAcceptor;
 
-use super::bodies::{self, AnswerBody, RequestBody};
+use super::closing::Closing;
 use super::connections::{Connections, Line};
-use super::framing::HEAD_BYTES;
 use super::gate::{Gate, Waits};
+use super::http2::{self, Bounds, PREFACE};
+use super::places::Places;
+use super::prefixed::Prefixed;
+use super::proxy_header::ProxyHeader;
+use super::seat::Seat;
+use super::{http1, tls, too_many};
 use crate::app::App;
-use crate::error::ApiError;
-use crate::surround::Peer;
 
 /// Connections that are told at once that they are too many. More are closed without a word.
 const REFUSALS_AT_ONCE: usize = 64;
 
-/// How often a connection is looked for that can be ended for one that waits.
-const EVICTION_PERIOD: Duration = Duration::from_millis(100);
+/// What stands before HTTP on a listener.
+#[derive(Clone, Default)]
+pub(super) struct Front {
+    /// TLS, if it is spoken.
+    pub tls: Option<TlsAcceptor>,
+    /// The proxies that begin each connection with the PROXY protocol.
+    pub proxies: Vec<IpNet>,
+}
+
+/// What all connections of a listener have in common.
+struct Door {
+    front: Front,
+    routes: Router,
+    waits: Waits,
+    http2: Bounds,
+    closing: Closing,
+    refusals: Arc<Semaphore>,
+}
+
+type Socket = Pin<Box<TimeoutStream<TcpStream>>>;
 
 /// Accepts connections for ever, so many at once.
 pub(super) async fn accept(
     app: &App,
     listener: TcpListener,
     routes: Router,
-    graceful: &GracefulShutdown,
+    front: Front,
+    closing: &Closing,
 ) {
     let limits = &app.config.limits.connections;
     let waits = Waits {
         head: limits.head_timeout(),
         idle: limits.idle_timeout(),
     };
-    let mut server = http1::Builder::new();
-    // What it would refuse, and whom it would wait for, the gate sees to.
-    server.header_read_timeout(None).max_buf_size(HEAD_BYTES);
+    let door = Arc::new(Door {
+        front,
+        routes,
+        waits,
+        http2: Bounds {
+            streams: limits.streams_per_connection.get(),
+            waits,
+            write_timeout: limits.client_write_timeout(),
+            draining: app.draining.clone(),
+        },
+        closing: closing.clone(),
+        refusals: Arc::new(Semaphore::new(REFUSALS_AT_ONCE)),
+    });
     let per_address = limits.connections_per_address.get();
     let proxies = &app.config.trusted_proxies;
     let connections = Arc::new(Connections::new(
@@ -60,11 +87,10 @@ pub(super) async fn accept(
         limits.connection_age(),
         proxies,
     ));
-    let places = Arc::new(Semaphore::new(limits.connections.get() as usize));
-    let refusals = Arc::new(Semaphore::new(REFUSALS_AT_ONCE));
+    let places = Arc::new(Places::new(limits.connections.get()));
     loop {
         let (stream, peer) = match listener.accept().await {
-            Ok(accepted) => accepted,
+            Ok((stream, peer)) => (stream, peer.ip().to_canonical()),
             Err(error) => {
                 // Out of file descriptors, most likely: accepting again at once would spin.
                 tracing::warn!(%error, "accepting a connection");
@@ -72,52 +98,30 @@ pub(super) async fn accept(
                 continue;
             }
         };
-        let Ok(stream) = prepare(stream, limits.client_write_timeout()) else {
+        let Ok(socket) = prepare(stream, limits.client_write_timeout()) else {
             continue;
         };
         // Only now: while nobody waits, nobody has to make way.
-        let place = take_place(&places, &connections).await;
-        let Some(entry) = connections.enter(peer.ip()) else {
+        let place = places.take(&connections).await;
+        let is_unnamed = door.front.proxies.iter().any(|net| net.contains(&peer));
+        let entry = match is_unnamed {
+            true => connections.enter_unnamed(),
+            false => connections.enter(peer),
+        };
+        let Some(entry) = entry else {
             // Not in a place: what is refused must not take one from others.
             drop(place);
-            if let Ok(permit) = refusals.clone().try_acquire_owned() {
-                let line = connections.unlisted();
-                tokio::spawn(refuse(
-                    Gate::refusing(stream, line, waits, too_many()),
-                    permit,
-                ));
-            }
+            door.refuse(socket, connections.unlisted());
             continue;
         };
-        let (line, routes) = (entry.line().clone(), routes.clone());
-        let io = TokioIo::new(Gate::new(stream, line.clone(), waits));
-        let service =
-            service_fn(move |request| answer(routes.clone(), line.clone(), peer.ip(), request));
-        let connection = graceful.watch(server.serve_connection(io, service));
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "connection closed");
-            }
-            drop((entry, place));
-        });
+        let seat = Seat {
+            entry,
+            place,
+            client: peer,
+        };
+        closing.spawn(door.clone().serve(socket, seat, is_unnamed));
     }
 }
-
-/// Waits for a place among all connections. While there is none, one that is idle makes way.
-async fn take_place(places: &Arc<Semaphore>, connections: &Connections) -> OwnedSemaphorePermit {
-    loop {
-        if places.available_permits() == 0 {
-            connections.evict_one();
-        }
-        let place = places.clone().acquire_owned();
-        // Else, clients wait in the kernel's queue.
-        if let Ok(Ok(place)) = tokio::time::timeout(EVICTION_PERIOD, place).await {
-            return place;
-        }
-    }
-}
-
-type Socket = std::pin::Pin<Box<TimeoutStream<TcpStream>>>;
 
 fn prepare(stream: TcpStream, write_timeout: Duration) -> std::io::Result<Socket> {
     stream.set_nodelay(true)?;
@@ -126,35 +130,132 @@ fn prepare(stream: TcpStream, write_timeout: Duration) -> std::io::Result<Socket
     Ok(Box::pin(stream))
 }
 
+impl Door {
+    async fn serve(self: Arc<Self>, mut socket: Socket, mut seat: Seat, is_unnamed: bool) {
+        let until = Instant::now() + self.waits.head;
+        let line = seat.line().clone();
+        let mut read = BytesMut::new();
+        let begun = async {
+            if is_unnamed {
+                let client = named(&mut socket, &mut read).await?;
+                seat.client = client.unwrap_or(seat.client);
+                if client.is_some_and(|client| !seat.entry.name(client)) {
+                    return Ok(false);
+                }
+            }
+            if self.front.tls.is_none() {
+                sniff(&mut socket, &mut read).await?;
+            }
+            std::io::Result::Ok(true)
+        };
+        let is_within = match in_time(begun, until, &line, &self.closing).await {
+            Some(Ok(is_within)) => is_within,
+            Some(Err(error)) => {
+                tracing::debug!(%error, "connection closed");
+                return;
+            }
+            None => return,
+        };
+        if !is_within {
+            drop(seat);
+            return self.refuse(socket, line);
+        }
+        let (routes, waits) = (self.routes.clone(), self.waits);
+        let Some(tls) = &self.front.tls else {
+            let seat = Arc::new(seat);
+            if read.starts_with(PREFACE) {
+                let stream = Prefixed::new(read, socket);
+                let bounds = self.http2.clone();
+                let served = http2::serve(stream, until, seat, routes, bounds, &self.closing);
+                return Box::pin(served).await;
+            }
+            return http1::serve(socket, read, until, seat, routes, waits, &self.closing).await;
+        };
+        let shaken = tls.accept(Prefixed::new(read, socket));
+        let stream = match in_time(shaken, until, &line, &self.closing).await {
+            Some(Ok(stream)) => stream,
+            Some(Err(error)) => {
+                tracing::debug!(%error, "connection closed");
+                return;
+            }
+            None => return,
+        };
+        let seat = Arc::new(seat);
+        if stream.get_ref().1.alpn_protocol() == Some(tls::H2) {
+            let bounds = self.http2.clone();
+            let served = http2::serve(stream, until, seat, routes, bounds, &self.closing);
+            return Box::pin(served).await;
+        }
+        let none = BytesMut::new();
+        let served = http1::serve(stream, none, until, seat, routes, waits, &self.closing);
+        Box::pin(served).await;
+    }
+
+    /// Tells a client that it has too many connections, in a task of its own. Where TLS is to come first, there is nobody to
+    /// tell.
+    fn refuse(&self, socket: Socket, line: Arc<Line>) {
+        if self.front.tls.is_some() {
+            return;
+        }
+        if let Ok(permit) = self.refusals.clone().try_acquire_owned() {
+            let gate = Gate::refusing(socket, line, self.waits, too_many());
+            tokio::spawn(refuse(gate, permit));
+        }
+    }
+}
+
 async fn refuse(mut gate: Gate<Socket>, permit: OwnedSemaphorePermit) {
     // A client that does not hear it has gone.
     let _ = gate.shutdown().await;
     drop(permit);
 }
 
-/// Answers a request, and says whether its connection can be used again.
-async fn answer(
-    mut routes: Router,
-    line: Arc<Line>,
-    peer: IpAddr,
-    request: Request<Incoming>,
-) -> Result<Response<AnswerBody<Body>>, Infallible> {
-    let expects_word = request.headers().contains_key(header::EXPECT);
-    let mut request = request.map(|body| RequestBody::new(body, line.clone()));
-    request.extensions_mut().insert(Peer(peer));
-    let mut response = routes.call(request).await?;
-    let is_read = bodies::is_read(&line, expects_word).await;
-    if !is_read || Instant::now() >= line.expires_at {
-        let close = HeaderValue::from_static("close");
-        response.headers_mut().insert(header::CONNECTION, close);
+/// What comes of the beginning of a connection; `None` if it takes too long, or others need its place.
+async fn in_time<T>(
+    beginning: impl Future<Output = T>,
+    until: Instant,
+    line: &Line,
+    closing: &Closing,
+) -> Option<T> {
+    tokio::select! {
+        biased;
+        begun = beginning => Some(begun),
+        () = line.evicted() => None,
+        () = closing.due() => None,
+        () = tokio::time::sleep_until(until) => None,
     }
-    Ok(response.map(|body| AnswerBody::new(body, line)))
 }
 
-fn too_many() -> ApiError {
-    ApiError::new(
-        StatusCode::TOO_MANY_REQUESTS,
-        "TOO_MANY_CONNECTIONS",
-        "Your address has as many connections as it may, with a request under way on each; try again shortly.",
-    )
+/// Reads the header of the PROXY protocol: who the client is, if the proxy does not speak for itself.
+async fn named(socket: &mut Socket, read: &mut BytesMut) -> std::io::Result<Option<IpAddr>> {
+    loop {
+        match ProxyHeader::read(read) {
+            Ok(Some(header)) => {
+                read.advance(header.length);
+                return Ok(header.client.map(|client| client.to_canonical()));
+            }
+            Ok(None) => receive(socket, read).await?,
+            Err(_) => {
+                return Err(std::io::Error::other(
+                    "a proxy of `proxy_protocol` does not begin with that protocol's header",
+                ));
+            }
+        }
+    }
+}
+
+/// Reads until it is clear which version of HTTP is spoken.
+async fn sniff(socket: &mut Socket, read: &mut BytesMut) -> std::io::Result<()> {
+    while read.len() < PREFACE.len() && PREFACE.starts_with(read) {
+        receive(socket, read).await?;
+    }
+    Ok(())
+}
+
+async fn receive(socket: &mut Socket, read: &mut BytesMut) -> std::io::Result<()> {
+    read.reserve(512);
+    match socket.read_buf(read).await? {
+        0 => Err(std::io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(()),
+    }
 }

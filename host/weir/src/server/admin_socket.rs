@@ -12,6 +12,7 @@ use std::fs::{self, Permissions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,12 +23,12 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{UnixListener, UnixSocket};
 use tokio::sync::Semaphore;
 use tower_service::Service;
 use weir_storage::file_lock::FileLock;
 
+use super::closing::Closing;
 use crate::admin::LocalPeer;
 
 /// Connections at once; more wait in the kernel's queue, which has as many places.
@@ -63,7 +64,7 @@ impl AdminSocket {
     }
 
     /// Accepts connections for ever.
-    pub(super) async fn accept(&self, routes: Router, connections: &GracefulShutdown) {
+    pub(super) async fn accept(&self, routes: Router, connections: &Closing) {
         let mut server = http1::Builder::new();
         server
             .timer(TokioTimer::new())
@@ -87,9 +88,18 @@ impl AdminSocket {
                 routes.clone().call(request)
             });
             let connection = server.serve_connection(TokioIo::new(stream), service);
-            let connection = connections.watch(connection);
-            tokio::spawn(async move {
-                if let Err(error) = connection.await {
+            let closing = connections.clone();
+            connections.spawn(async move {
+                let mut connection = pin!(connection);
+                let ended = tokio::select! {
+                    biased;
+                    ended = connection.as_mut() => ended,
+                    () = closing.due() => {
+                        connection.as_mut().graceful_shutdown();
+                        connection.await
+                    }
+                };
+                if let Err(error) = ended {
                     tracing::debug!(%error, "connection closed");
                 }
                 drop(place);

@@ -12,6 +12,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
 use super::connections::Line;
+use super::places::Extra;
 
 /// A body of a request that was refused unread, up to so many bytes, is read if it comes within this time: then its connection can
 /// be used again.
@@ -28,6 +29,7 @@ pub(super) struct RequestBody {
 pub(super) struct AnswerBody<B> {
     body: B,
     line: Arc<Line>,
+    _extra: Extra,
 }
 
 impl RequestBody {
@@ -40,8 +42,12 @@ impl RequestBody {
 }
 
 impl<B> AnswerBody<B> {
-    pub(super) fn new(body: B, line: Arc<Line>) -> Self {
-        Self { body, line }
+    pub(super) fn new(body: B, line: Arc<Line>, extra: Extra) -> Self {
+        Self {
+            body,
+            line,
+            _extra: extra,
+        }
     }
 }
 

@@ -1,19 +1,20 @@
 //! The connections of a listener, and each address's share of them.
 //!
 //! Who has its share, or finds none left, takes the place of a connection that nothing is under way on: of its own address, or of
-//! any. So connections that say nothing keep nobody out, however many there are.
+//! any. So connections that say nothing keep nobody out, however many there are. Of HTTP/2, where one connection has many
+//! requests under way, each beyond the first counts as a connection does.
 //!
 //! **Invariant:** a request that has arrived is never given up for another connection.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
-use http::HeaderMap;
 use hyper::body::Incoming;
 use ipnet::IpNet;
 use tokio::time::Instant;
@@ -22,6 +23,10 @@ use crate::identity::client_address::ClientAddress;
 
 /// How long a client that has just connected has for its first bytes before it counts as silent.
 const GRACE: Duration = Duration::from_secs(1);
+
+/// Requests that a client may give up on one connection beside as many that it hears the answers of: each has been begun, and
+/// costs next to nothing to give up.
+const MOST_GIVEN_UP: u32 = 100;
 
 /// The time at which a connection is idle on which something is under way.
 const BUSY: u64 = u64::MAX;
@@ -33,7 +38,21 @@ pub(super) struct Connections {
     max_age: Duration,
     started: Instant,
     /// By address; those of trusted proxies, which have many clients, under none.
-    lines: Mutex<HashMap<Option<ClientAddress>, Vec<Arc<Line>>>>,
+    lines: Mutex<HashMap<Option<ClientAddress>, OfAddress>>,
+}
+
+/// What an address has.
+#[derive(Default)]
+struct OfAddress {
+    lines: Vec<Arc<Line>>,
+    /// Requests under way beside those that its connections count for.
+    streams: usize,
+}
+
+/// The part of its address's share that one of several requests on a connection takes. Given back when dropped.
+pub(super) struct StreamShare {
+    connections: Arc<Connections>,
+    address: Option<ClientAddress>,
 }
 
 /// A connection's entry, which ends with it.
@@ -58,6 +77,8 @@ pub(super) struct Line {
     is_evicted: AtomicBool,
     waker: AtomicWaker,
     started: Instant,
+    /// Requests that the client gave up, less those that it heard the answers of.
+    given_up: AtomicU32,
 }
 
 impl Connections {
@@ -73,24 +94,58 @@ impl Connections {
 
     /// Enters a connection. `None` if its address has its share already, with a request under way on each.
     pub(super) fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Entry> {
-        let ip = peer.to_canonical();
-        let is_proxy = self.trusted_proxies.iter().any(|net| net.contains(&ip));
-        // What is behind no proxy has no hops to look at.
-        let address = (!is_proxy).then(|| ClientAddress::of(ip, &HeaderMap::new(), &[]));
+        self.enter_as(self.address_of(peer))
+    }
+
+    /// Enters a connection whose proxy is yet to say whose it is.
+    pub(super) fn enter_unnamed(self: &Arc<Self>) -> Option<Entry> {
+        self.enter_as(None)
+    }
+
+    fn enter_as(self: &Arc<Self>, address: Option<ClientAddress>) -> Option<Entry> {
         let line = self.unlisted();
-        let mut all = self.lock();
-        let lines = all.entry(address).or_default();
-        if address.is_some() && lines.len() >= self.per_address {
-            let index = longest_idle(lines)?;
-            lines.swap_remove(index).evict();
-        }
-        lines.push(line.clone());
-        drop(all);
-        Some(Entry {
+        self.list(address, &line).then(|| Entry {
             connections: self.clone(),
             address,
             line,
         })
+    }
+
+    /// What a peer's connections count by; none for a trusted proxy.
+    fn address_of(&self, peer: IpAddr) -> Option<ClientAddress> {
+        let ip = peer.to_canonical();
+        let is_proxy = self.trusted_proxies.iter().any(|net| net.contains(&ip));
+        (!is_proxy).then(|| ClientAddress::new(ip))
+    }
+
+    /// Whether the address has room for it, if need be in place of one that is idle.
+    fn list(&self, address: Option<ClientAddress>, line: &Arc<Line>) -> bool {
+        let mut all = self.lock();
+        let of_address = all.entry(address).or_default();
+        if address.is_some() && of_address.count() >= self.per_address {
+            let Some(index) = longest_idle(&of_address.lines) else {
+                return false;
+            };
+            of_address.lines.swap_remove(index).evict();
+        }
+        of_address.lines.push(line.clone());
+        true
+    }
+
+    fn unlist(&self, address: Option<ClientAddress>, line: &Arc<Line>) {
+        self.change(address, |of_address| {
+            of_address.lines.retain(|other| !Arc::ptr_eq(other, line));
+        });
+    }
+
+    fn change(&self, address: Option<ClientAddress>, change: impl FnOnce(&mut OfAddress)) {
+        let mut all = self.lock();
+        if let Some(of_address) = all.get_mut(&address) {
+            change(of_address);
+            if of_address.count() == 0 {
+                all.remove(&address);
+            }
+        }
     }
 
     /// What a connection is known by that is not entered.
@@ -98,22 +153,22 @@ impl Connections {
         Arc::new(Line::new(self.started, self.max_age))
     }
 
-    /// Has the connection end that is idle for longest, if any is idle, unless another one is about to.
-    pub(super) fn evict_one(&self) {
+    /// Has the connection end that is idle for longest, if any is idle, unless another one is about to. Whether one is.
+    pub(super) fn evict_one(&self) -> bool {
         let all = self.lock();
-        if all.values().flatten().any(|line| line.is_leaving()) {
-            return;
+        let mut lines = all.values().flat_map(|of_address| &of_address.lines);
+        if lines.any(|line| line.is_leaving()) {
+            return true;
         }
         let idle = all
             .values()
-            .filter_map(|lines| longest_idle(lines).map(|index| &lines[index]));
+            .filter_map(|OfAddress { lines, .. }| longest_idle(lines).map(|index| &lines[index]));
         let now = Instant::now();
-        if let Some(line) = idle.min_by_key(|line| line.order(now)) {
-            line.evict();
-        }
+        let longest = idle.min_by_key(|line| line.order(now));
+        longest.inspect(|line| line.evict()).is_some()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Option<ClientAddress>, Vec<Arc<Line>>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Option<ClientAddress>, OfAddress>> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -126,21 +181,50 @@ fn longest_idle(lines: &[Arc<Line>]) -> Option<usize> {
         .map(|(index, _)| index)
 }
 
+impl OfAddress {
+    fn count(&self) -> usize {
+        self.lines.len() + self.streams
+    }
+}
+
 impl Entry {
     pub(super) fn line(&self) -> &Arc<Line> {
         &self.line
+    }
+
+    /// Counts it for the client that its proxy names, from now on. `false` if that one has its share already.
+    pub(super) fn name(&mut self, client: IpAddr) -> bool {
+        self.connections.unlist(self.address, &self.line);
+        self.address = self.connections.address_of(client);
+        self.connections.list(self.address, &self.line)
+    }
+
+    /// What one of several requests on it takes, unless the address has its share already.
+    pub(super) fn take_stream(&self) -> Option<StreamShare> {
+        let connections = &self.connections;
+        let mut all = connections.lock();
+        let of_address = all.entry(self.address).or_default();
+        if self.address.is_some() && of_address.count() >= connections.per_address {
+            return None;
+        }
+        of_address.streams += 1;
+        Some(StreamShare {
+            connections: connections.clone(),
+            address: self.address,
+        })
     }
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        let mut all = self.connections.lock();
-        if let Some(lines) = all.get_mut(&self.address) {
-            lines.retain(|line| !Arc::ptr_eq(line, &self.line));
-            if lines.is_empty() {
-                all.remove(&self.address);
-            }
-        }
+        self.connections.unlist(self.address, &self.line);
+    }
+}
+
+impl Drop for StreamShare {
+    fn drop(&mut self) {
+        self.connections
+            .change(self.address, |of_address| of_address.streams -= 1);
     }
 }
 
@@ -156,19 +240,34 @@ impl Line {
             is_evicted: AtomicBool::new(false),
             waker: AtomicWaker::new(),
             started,
+            given_up: AtomicU32::new(0),
         }
     }
 
-    /// Requests have arrived.
-    pub(super) fn begin(&self, requests: u32) {
-        self.under_way.fetch_add(requests, Ordering::Relaxed);
+    /// Requests have arrived. Returns how many were under way before.
+    pub(super) fn begin(&self, requests: u32) -> u32 {
+        let before = self.under_way.fetch_add(requests, Ordering::Relaxed);
         self.idle_since.store(BUSY, Ordering::Relaxed);
+        before
     }
 
-    /// One of them is answered, as far as its answer's body is concerned.
-    pub(super) fn end(&self) {
-        self.under_way.fetch_sub(1, Ordering::Relaxed);
+    /// One of them is answered, as far as its answer's body is concerned. Whether it was the last one.
+    pub(super) fn end(&self) -> bool {
+        let before = self.under_way.fetch_sub(1, Ordering::Relaxed);
         self.has_served.store(true, Ordering::Relaxed);
+        before == 1
+    }
+
+    /// Whether a client gives up more than it may, now that it has given up a request or has heard its answer.
+    pub(super) fn note_end(&self, is_heard: bool) -> bool {
+        let count = &self.given_up;
+        if is_heard {
+            if count.load(Ordering::Relaxed) > 0 {
+                count.fetch_sub(1, Ordering::Relaxed);
+            }
+            return false;
+        }
+        count.fetch_add(1, Ordering::Relaxed) >= MOST_GIVEN_UP
     }
 
     /// Whether all are.
@@ -193,7 +292,25 @@ impl Line {
         self.is_evicted.load(Ordering::Acquire)
     }
 
-    fn evict(&self) {
+    /// Completes when it is to end for another one.
+    pub(super) async fn evicted(&self) {
+        poll_fn(|context| match self.is_evicted(context.waker()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
+    }
+
+    /// The time from which on nothing was under way on it, unless something is.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        match self.idle_since.load(Ordering::Relaxed) {
+            BUSY => None,
+            millis => Some(self.started + Duration::from_millis(millis)),
+        }
+    }
+
+    /// Has it end once nothing is under way on it.
+    pub(super) fn evict(&self) {
         self.is_evicted.store(true, Ordering::Release);
         self.waker.wake();
     }
@@ -255,12 +372,50 @@ mod tests {
         assert!(enter("192.0.2.1").is_some());
         // One network of IPv6 is one client.
         let rows: Vec<_> = (1..=2).map(|n| enter(&format!("2001:db8::{n}"))).collect();
-        rows.iter().flatten().for_each(|entry| entry.line.begin(1));
+        for entry in rows.iter().flatten() {
+            entry.line.begin(1);
+        }
         assert!(enter("2001:db8::3").is_none() && enter("2001:db8:0:1::").is_some());
         let many: Vec<_> = (0..9).filter_map(|_| enter("10.0.0.1")).collect();
         assert_eq!(many.len(), 9);
         drop((first, second, rows, many));
         assert!(connections.lock().is_empty());
+    }
+
+    #[test]
+    fn what_one_of_many_requests_on_a_connection_takes_counts_as_a_connection() {
+        let connections = Arc::new(Connections::new(3, HOUR, &[]));
+        let first = connections.enter(ip("192.0.2.1")).expect("a place");
+        first.line.begin(3);
+        let streams = [first.take_stream(), first.take_stream()];
+        assert!(streams.iter().all(Option::is_some) && first.take_stream().is_none());
+        assert!(connections.enter(ip("192.0.2.1")).is_none());
+        let mut other = connections.enter_unnamed().expect("a place");
+        assert!(!other.name(ip("192.0.2.1")));
+        drop(other);
+        let mut other = connections.enter_unnamed().expect("a place");
+        assert!(other.name(ip("192.0.2.2")));
+        let streams_of_other = [
+            other.take_stream(),
+            other.take_stream(),
+            other.take_stream(),
+        ];
+        assert!(streams_of_other[1].is_some() && streams_of_other[2].is_none());
+        drop((streams, first, streams_of_other, other));
+        assert!(connections.lock().is_empty());
+    }
+
+    #[test]
+    fn who_gives_up_no_more_than_they_hear_may_go_on() {
+        let line = Line::new(Instant::now(), HOUR);
+        for _ in 0..1_000 {
+            assert!(!line.note_end(false) && !line.note_end(true));
+        }
+        let mut given_up = 1;
+        while !line.note_end(false) {
+            given_up += 1;
+        }
+        assert_eq!(given_up, MOST_GIVEN_UP + 1);
     }
 
     #[test]

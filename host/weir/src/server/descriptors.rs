@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use super::places::LAST_PLACES;
 use super::settings::ConnectionLimits;
 
 /// What else has one: the database's files or connections, the log, listeners, compilers.
@@ -15,7 +16,7 @@ const FEWEST: u64 = 16;
 /// Lets the process open as many files as so many listeners' connections and these calls to upstreams need, or else lowers the
 /// limit of connections.
 pub fn provide(limits: &mut ConnectionLimits, listeners: u64, upstream_calls: u64) {
-    let others = upstream_calls + OTHERS;
+    let others = upstream_calls + LAST_PLACES as u64 * listeners + OTHERS;
     let wanted = u64::from(limits.connections.get()) * listeners + others;
     let available = raise(wanted);
     if available >= wanted {

@@ -13,7 +13,8 @@ use crate::error::ApiError;
 /// Bytes of a request's head at most, and one more.
 pub(super) const HEAD_BYTES: usize = 16 << 10;
 
-const MAX_HEADERS: usize = 100;
+/// A request's headers at most.
+pub(super) const MAX_HEADERS: usize = 100;
 
 /// What the next bytes of a connection are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,7 +211,8 @@ fn read_length(value: &[u8]) -> Option<u64> {
     (length < u64::MAX - 1).then_some(length)
 }
 
-fn malformed(why: &str) -> ApiError {
+/// What a request hears whose head is no head.
+pub(super) fn malformed(why: &str) -> ApiError {
     ApiError::new(
         StatusCode::BAD_REQUEST,
         "INVALID_REQUEST",
@@ -218,7 +220,8 @@ fn malformed(why: &str) -> ApiError {
     )
 }
 
-fn too_large(what: &str, most: usize) -> ApiError {
+/// What a request hears whose head is too large.
+pub(super) fn too_large(what: &str, most: usize) -> ApiError {
     ApiError::new(
         StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         "HEAD_TOO_LARGE",

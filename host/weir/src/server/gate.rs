@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 use super::connections::Line;
-use super::framing::{Framing, HEAD_BYTES};
+use super::framing::{Followed, Framing, HEAD_BYTES};
 use crate::error::ApiError;
 use weir_storage::ids;
 
@@ -71,28 +71,40 @@ enum Closing {
 }
 
 impl<S> Gate<S> {
-    pub(super) fn new(stream: S, line: Arc<Line>, waits: Waits) -> Self {
-        Self {
+    /// One behind which these bytes were read already; the first head is waited for until then.
+    pub(super) fn new(
+        stream: S,
+        line: Arc<Line>,
+        waits: Waits,
+        read: BytesMut,
+        until: Instant,
+    ) -> Self {
+        let mut gate = Self {
             stream,
             line,
             waits,
             framing: Framing::Head,
-            held: BytesMut::new(),
+            held: read,
             vetted: 0,
             refusal: None,
             is_unflushed: false,
             was_read: false,
-            waiting: None,
-            timer: Box::pin(tokio::time::sleep(waits.head)),
+            waiting: Some(Waiting::Head),
+            timer: Box::pin(tokio::time::sleep_until(until)),
             closing: Closing::NotYet,
-        }
+        };
+        let followed = gate.framing.follow(&gate.held);
+        gate.vetted = followed.bytes;
+        gate.note(followed);
+        gate
     }
 
     /// One that is closed with this error, whatever its client says.
     pub(super) fn refusing(stream: S, line: Arc<Line>, waits: Waits, error: ApiError) -> Self {
+        let until = Instant::now() + waits.head;
         Self {
             refusal: Some(error),
-            ..Self::new(stream, line, waits)
+            ..Self::new(stream, line, waits, BytesMut::new(), until)
         }
     }
 
@@ -147,6 +159,10 @@ impl<S> Gate<S> {
             self.vetted = followed.bytes;
             buffer.set_filled(before);
         }
+        self.note(followed);
+    }
+
+    fn note(&mut self, followed: Followed) {
         self.refusal = followed.refusal;
         if followed.heads > 0 {
             self.line.begin(followed.heads);

@@ -1,25 +1,37 @@
-//! Connections: who gets one ([`connections`]), what of it reaches hyper ([`gate`]), and the drain at the end.
+//! Connections: who gets one ([`connections`], [`places`]), what is spoken on it ([`accept`]), what of HTTP/1.1 reaches hyper
+//! ([`gate`]), what HTTP/2 is bounded by ([`http2`]), and the drain at the end.
 
 mod accept;
 mod admin_socket;
 mod bodies;
+mod closing;
 mod connections;
 pub mod descriptors;
 mod framing;
 mod gate;
+mod http1;
+mod http2;
+mod places;
+mod prefixed;
+mod proxy_header;
+mod seat;
 pub mod settings;
+pub mod tls;
 
 use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
 use axum::Router;
-use hyper_util::server::graceful::GracefulShutdown;
+use http::StatusCode;
 use tokio::net::TcpListener;
 
-use self::accept::accept;
+use self::accept::{Front, accept};
 pub use self::admin_socket::AdminSocket;
+use self::closing::Closing;
+use self::tls::Tls;
 use crate::app::App;
+use crate::error::ApiError;
 use crate::payments::{auto_top_up, inbox, notices};
 use crate::router;
 use crate::swarm::executor::Executor;
@@ -52,7 +64,7 @@ pub async fn serve(
     executor: Option<Executor>,
     stop: impl Future<Output = ()>,
 ) {
-    let connections = GracefulShutdown::new();
+    let connections = Closing::default();
     let Listeners {
         public,
         internal,
@@ -63,16 +75,28 @@ pub async fn serve(
         app.payments.serves_at(address);
     }
     {
-        let accept_from =
-            async |listener: Option<TcpListener>, routes: fn(App) -> Router| match listener {
-                Some(listener) => {
-                    accept(&app, listener, routes(app.clone()), &connections).await;
-                }
+        let accept_from = async |listener: Option<TcpListener>,
+                                 routes: fn(App) -> Router,
+                                 front| match listener {
+            Some(listener) => {
+                accept(&app, listener, routes(app.clone()), front, &connections).await;
+            }
+            None => std::future::pending().await,
+        };
+        let front = Front {
+            tls: app.tls.as_ref().map(Tls::acceptor),
+            proxies: app.config.proxy_protocol.clone(),
+        };
+        let public = accept_from(public, router::public, front);
+        // Other services are within the same walls.
+        let internal = accept_from(internal, router::internal, Front::default());
+        let executors = accept_from(executors, router::executor, Front::default());
+        let certificate = async {
+            match &app.tls {
+                Some(tls) => tls.follow().await,
                 None => std::future::pending().await,
-            };
-        let public = accept_from(public, router::public);
-        let internal = accept_from(internal, router::internal);
-        let executors = accept_from(executors, router::executor);
+            }
+        };
         let admin = async {
             match admin {
                 Some(socket) => {
@@ -98,6 +122,7 @@ pub async fn serve(
             () = internal => {}
             () = executors => {}
             () = admin => {}
+            () = certificate => {}
             () = schedules => {}
             () = events_of_payments => {}
             () = notices => {}
@@ -123,7 +148,7 @@ async fn stopped(app: &App, stop: impl Future<Output = ()>) {
     }
 }
 
-async fn drain(app: &App, connections: GracefulShutdown) {
+async fn drain(app: &App, connections: Closing) {
     app.tasks.close();
     let under_way = app.tasks.len();
     if under_way > 0 {
@@ -132,7 +157,7 @@ async fn drain(app: &App, connections: GracefulShutdown) {
     let limit = Duration::from_millis(app.config.limits.connections.shutdown_ms);
     // Connections end after the request that they are in; work for clients that have gone may go on.
     let mut done = pin!(async {
-        connections.shutdown().await;
+        connections.finish().await;
         app.tasks.wait().await;
     });
     let is_done = tokio::select! {
@@ -168,4 +193,14 @@ pub async fn close(app: &App) {
     }
     app.last_used.flush(&app.database).await;
     app.database.close().await;
+}
+
+/// What a client hears beyond its address's share.
+fn too_many() -> ApiError {
+    ApiError::new(
+        StatusCode::TOO_MANY_REQUESTS,
+        "TOO_MANY_CONNECTIONS",
+        "Your address has as many connections as it may, with a request under way on each; try again shortly.",
+    )
+    .with_retry_after(Duration::from_secs(1))
 }

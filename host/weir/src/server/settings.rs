@@ -24,7 +24,10 @@ pub struct ConnectionLimits {
     /// Of these, those from one address, or from one /64 of IPv6; the same, but that one too many with a request under way on
     /// each is refused. Trusted proxies may have all. Default 1,024.
     pub connections_per_address: NonZeroU32,
-    /// Milliseconds in which the head of a request must arrive. Default 10,000.
+    /// Requests at once on one connection of HTTP/2; each beyond the first counts as a connection. Default 100.
+    pub streams_per_connection: NonZeroU32,
+    /// Milliseconds in which a new connection must have said who it is, by the PROXY protocol and TLS if they are spoken, and
+    /// in which the head of a request must arrive. Default 10,000.
     pub head_timeout_ms: NonZeroU64,
     /// Milliseconds for which a connection is kept between requests: a load balancer in front should close its own idle
     /// connections sooner. Default 75,000.
@@ -113,6 +116,7 @@ impl Default for ConnectionLimits {
         Self {
             connections: NonZeroU32::new(4_096).expect("not zero"),
             connections_per_address: NonZeroU32::new(1_024).expect("not zero"),
+            streams_per_connection: NonZeroU32::new(100).expect("not zero"),
             head_timeout_ms: NonZeroU64::new(10_000).expect("not zero"),
             idle_timeout_ms: NonZeroU64::new(75_000).expect("not zero"),
             connection_age_ms: NonZeroU64::new(3_600_000).expect("not zero"),

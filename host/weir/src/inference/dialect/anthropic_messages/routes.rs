@@ -12,12 +12,14 @@ use crate::context::RequestContext;
 use crate::error::ApiError;
 use crate::identity::Caller;
 use crate::inference::idempotency::IdempotencyHeader;
+use crate::inference::routes::Vacancy;
 use crate::inference::{resolve, routes};
 use crate::request::JsonBody;
 
 /// `POST /v1/messages`: answers in the shape of Anthropic's Messages, at once or as a stream.
 pub async fn create_message(
     State(app): State<App>,
+    _: Vacancy,
     caller: Caller,
     context: RequestContext,
     headers: HeaderMap,

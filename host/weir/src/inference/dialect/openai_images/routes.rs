@@ -9,12 +9,14 @@ use crate::context::RequestContext;
 use crate::error::ApiError;
 use crate::identity::Caller;
 use crate::inference::idempotency::IdempotencyHeader;
+use crate::inference::routes::Vacancy;
 use crate::inference::{self, Customer};
 use crate::request::{FormOrJsonBody, JsonBody};
 
 /// `POST /v1/images/generations`: makes images of a prompt.
 pub async fn create_image(
     State(app): State<App>,
+    _: Vacancy,
     caller: Caller,
     context: RequestContext,
     key: IdempotencyHeader,
@@ -31,6 +33,7 @@ pub async fn create_image(
 /// `POST /v1/images/edits`: makes images of others, which come in a form or, as JSON, by URL.
 pub async fn create_image_edit(
     State(app): State<App>,
+    _: Vacancy,
     caller: Caller,
     context: RequestContext,
     key: IdempotencyHeader,

@@ -9,12 +9,13 @@ use crate::context::RequestContext;
 use crate::error::ApiError;
 use crate::identity::Caller;
 use crate::inference::idempotency::IdempotencyHeader;
-use crate::inference::routes;
+use crate::inference::routes::{self, Vacancy};
 use crate::request::JsonBody;
 
 /// `POST /v1/responses`: answers in the shape of OpenAI's Responses, at once or as a stream.
 pub async fn create_response(
     State(app): State<App>,
+    _: Vacancy,
     caller: Caller,
     context: RequestContext,
     key: IdempotencyHeader,

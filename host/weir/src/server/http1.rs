@@ -1,0 +1,86 @@
+//! HTTP/1.1 on a connection: one request after the other, through the gate.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use bytes::BytesMut;
+use http::header::{self, HeaderValue};
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
+use tower_service::Service;
+
+use super::bodies::{self, AnswerBody, RequestBody};
+use super::closing::Closing;
+use super::framing::HEAD_BYTES;
+use super::gate::{Gate, Waits};
+use super::seat::Seat;
+use crate::surround::{Peer, Shed};
+
+/// Serves requests on a stream of which these bytes were read already, until either side ends it. The first head is waited
+/// for until then.
+pub(super) async fn serve<S>(
+    stream: S,
+    read: BytesMut,
+    until: Instant,
+    seat: Arc<Seat>,
+    routes: Router,
+    waits: Waits,
+    closing: &Closing,
+) where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut server = http1::Builder::new();
+    // What it would refuse, and whom it would wait for, the gate sees to.
+    server.header_read_timeout(None).max_buf_size(HEAD_BYTES);
+    let gate = Gate::new(stream, seat.line().clone(), waits, read, until);
+    let peer = seat.client;
+    let service = service_fn(move |request| answer(routes.clone(), seat.clone(), peer, request));
+    let mut connection = pin!(server.serve_connection(TokioIo::new(gate), service));
+    let ended = tokio::select! {
+        biased;
+        ended = connection.as_mut() => ended,
+        () = closing.due() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "connection closed");
+    }
+}
+
+/// Answers a request, and says whether its connection can be used again.
+async fn answer(
+    mut routes: Router,
+    seat: Arc<Seat>,
+    peer: IpAddr,
+    request: Request<Incoming>,
+) -> Result<Response<AnswerBody<Body>>, Infallible> {
+    let line = seat.line();
+    let expects_word = request.headers().contains_key(header::EXPECT);
+    let admitted = seat.place.admit(request.uri().path());
+    let mut request = request.map(|body| RequestBody::new(body, line.clone()));
+    request.extensions_mut().insert(Peer(peer));
+    let is_shed = admitted.is_err();
+    let extra = admitted.unwrap_or_else(|error| {
+        request.extensions_mut().insert(Shed(error));
+        None
+    });
+    let mut response = routes.call(request).await?;
+    let is_read = bodies::is_read(line, expects_word).await;
+    if !is_read || is_shed || Instant::now() >= line.expires_at {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(header::CONNECTION, close);
+    }
+    let line = line.clone();
+    Ok(response.map(|body| AnswerBody::new(body, line, extra)))
+}

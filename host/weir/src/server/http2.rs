@@ -1,0 +1,357 @@
+//! HTTP/2 on a connection: many requests at once, each of which takes as much of what there is as one on a connection of its
+//! own would.
+//!
+//! The protocol's own library bounds what a connection may have it keep: heads, frames that go on with one, resets before a
+//! request is taken up, data that nobody reads. Here is what it leaves open: clients that give up request after request, that
+//! do not read one answer while they read others, and that leave a connection idle.
+//!
+//! **Invariant:** every wait for a client ends: for its first request, between requests, for room to write an answer, for its
+//! acknowledgement of a ping, and at the end.
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use bytes::Bytes;
+use http::header::{self, HeaderValue};
+use http::{Method, Request, Response, Uri};
+use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::rt::Executor;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tower_service::Service;
+
+use super::closing::Closing;
+use super::connections::StreamShare;
+use super::framing::{HEAD_BYTES, MAX_HEADERS, malformed, too_large};
+use super::gate::Waits;
+use super::places::Extra;
+use super::seat::Seat;
+use super::too_many;
+use crate::error::ApiError;
+use crate::surround::{Peer, Shed};
+
+/// What a client that knows without asking that HTTP/2 is spoken here begins with.
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Bytes of bodies that a client may send before they are read: of one request, and of all on a connection.
+const WINDOW_BYTES: u32 = 128 << 10;
+
+/// Bytes of an answer that are kept for a client that does not read it, and of a piece of it.
+const UNSENT_BYTES: usize = 32 << 10;
+const PIECE_BYTES: usize = 16 << 10;
+
+/// How often a client is asked whether it is still there.
+const PING_EVERY: Duration = Duration::from_secs(30);
+
+/// How long a connection that was told to end stays for what its client has not read, once all is answered.
+const LINGER: Duration = Duration::from_secs(5);
+const LINGER_EVICTED: Duration = Duration::from_secs(1);
+
+/// What connections are bounded by.
+#[derive(Clone)]
+pub(super) struct Bounds {
+    /// Requests at once on one.
+    pub streams: u32,
+    /// How long clients are waited for.
+    pub waits: Waits,
+    /// How long a client may leave an answer unread.
+    pub write_timeout: Duration,
+    /// Fires when the gateway is no longer ready: clients are better served elsewhere.
+    pub draining: CancellationToken,
+}
+
+/// Serves requests on a stream until either side ends it. The first request is waited for until then.
+pub(super) async fn serve<S>(
+    stream: S,
+    until: Instant,
+    seat: Arc<Seat>,
+    routes: Router,
+    bounds: Bounds,
+    closing: &Closing,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let streams = Streams {
+        write_timeout: bounds.write_timeout,
+    };
+    let mut server = http2::Builder::new(streams);
+    server
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(bounds.streams)
+        .max_header_list_size(HEAD_BYTES as u32)
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .max_send_buf_size(UNSENT_BYTES)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(bounds.write_timeout);
+    let line = seat.line().clone();
+    let cut = CancellationToken::new();
+    let service = {
+        let (cut, draining) = (cut.clone(), bounds.draining);
+        service_fn(move |request| {
+            let asked = Asked::new(seat.clone(), cut.clone());
+            answer(routes.clone(), asked, draining.clone(), request)
+        })
+    };
+    let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
+    let mut lull = pin!(sleep_until(until.min(line.expires_at)));
+    let linger = loop {
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => return note_end(ended),
+            () = cut.cancelled() => {
+                tracing::debug!("connection closed: its client gives up what it asks for");
+                return;
+            }
+            () = line.evicted() => break LINGER_EVICTED,
+            () = closing.due() => break LINGER,
+            () = lull.as_mut() => {
+                let now = Instant::now();
+                let wait = if line.has_served() { bounds.waits.idle } else { bounds.waits.head };
+                let next = line.idle_since().unwrap_or(now) + wait;
+                if now >= line.expires_at || now >= next {
+                    break LINGER;
+                }
+                lull.as_mut().reset(next.min(line.expires_at));
+            }
+        }
+    };
+    connection.as_mut().graceful_shutdown();
+    loop {
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => return note_end(ended),
+            () = cut.cancelled() => return,
+            () = tokio::time::sleep(linger) => {
+                if line.is_answered() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn note_end(ended: hyper::Result<()>) {
+    if let Err(error) = ended {
+        tracing::debug!(%error, "connection closed");
+    }
+}
+
+/// Answers a request.
+async fn answer(
+    mut routes: Router,
+    mut asked: Asked,
+    draining: CancellationToken,
+    mut request: Request<Incoming>,
+) -> Result<Response<StreamBody>, Infallible> {
+    let admitted = as_http1(&mut request).and_then(|()| asked.admit(request.uri().path()));
+    if let Err(error) = admitted {
+        request.extensions_mut().insert(Shed(error));
+    }
+    let client = asked.seat.client;
+    request.extensions_mut().insert(Peer(client));
+    let response = routes.call(request).await?;
+    if draining.is_cancelled() {
+        // As HTTP/1.1 has `Connection: close`.
+        asked.seat.line().evict();
+    }
+    let unread = UNREAD.try_with(Arc::clone).unwrap_or_default();
+    Ok(response.map(|body| StreamBody {
+        body,
+        rest: Bytes::new(),
+        unread,
+        asked,
+    }))
+}
+
+/// Writes a request's head as HTTP/1.1 has it, which is what all routes read: the host in its header, and a path alone.
+fn as_http1(request: &mut Request<Incoming>) -> Result<(), ApiError> {
+    if request.headers().len() > MAX_HEADERS {
+        return Err(too_large("headers", MAX_HEADERS));
+    }
+    if request.method() == Method::CONNECT {
+        return Err(malformed("its target is no path"));
+    }
+    let uri = std::mem::take(request.uri_mut());
+    if let Some(authority) = uri.authority() {
+        let authority = HeaderValue::from_str(authority.as_str())
+            .map_err(|_| malformed("its authority makes no sense"))?;
+        let host = request
+            .headers_mut()
+            .insert(header::HOST, authority.clone());
+        if host.is_some_and(|host| host != authority) {
+            return Err(malformed("its Host is not its authority"));
+        }
+    }
+    let path = uri.into_parts().path_and_query;
+    *request.uri_mut() = path.map(Uri::from).unwrap_or_default();
+    Ok(())
+}
+
+/// A request under way: counted on its connection, and, where others are, too, as one on a connection of its own.
+struct Asked {
+    seat: Arc<Seat>,
+    cut: CancellationToken,
+    /// Whether it is alone on its connection.
+    is_first: bool,
+    is_heard: bool,
+    extra: Extra,
+    share: Option<StreamShare>,
+}
+
+impl Asked {
+    fn new(seat: Arc<Seat>, cut: CancellationToken) -> Self {
+        let before = seat.line().begin(1);
+        Self {
+            seat,
+            cut,
+            is_first: before == 0,
+            is_heard: false,
+            extra: None,
+            share: None,
+        }
+    }
+
+    fn admit(&mut self, path: &str) -> Result<(), ApiError> {
+        if self.is_first {
+            self.extra = self.seat.place.admit(path)?;
+            return Ok(());
+        }
+        self.extra = self.seat.place.admit_beside(path)?;
+        self.share = Some(self.seat.entry.take_stream().ok_or_else(too_many)?);
+        Ok(())
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let line = self.seat.line();
+        if line.end() {
+            line.rest();
+        }
+        if line.note_end(self.is_heard) {
+            self.cut.cancel();
+        }
+    }
+}
+
+/// The body of an answer, in pieces that a client has to make room for one by one.
+struct StreamBody {
+    body: Body,
+    rest: Bytes,
+    unread: Arc<Unread>,
+    asked: Asked,
+}
+
+impl http_body::Body for StreamBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let this = self.get_mut();
+        this.unread.is_there.store(false, Ordering::Relaxed);
+        if this.rest.is_empty() {
+            match ready!(Pin::new(&mut this.body).poll_frame(context)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => this.rest = data,
+                    Err(frame) => return Poll::Ready(Some(Ok(frame))),
+                },
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => {
+                    this.asked.is_heard = true;
+                    return Poll::Ready(None);
+                }
+            }
+        }
+        let piece = this.rest.split_to(this.rest.len().min(PIECE_BYTES));
+        this.unread.pieces.fetch_add(1, Ordering::Relaxed);
+        this.unread.is_there.store(true, Ordering::Relaxed);
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.rest.len() as u64 {
+            0 => self.body.size_hint(),
+            rest => {
+                let of_body = self.body.size_hint();
+                let mut hint = SizeHint::new();
+                if let Some(upper) = of_body.upper() {
+                    hint.set_upper(upper + rest);
+                }
+                hint.set_lower(of_body.lower() + rest);
+                hint
+            }
+        }
+    }
+}
+
+/// What was handed over of an answer.
+#[derive(Default)]
+struct Unread {
+    /// The pieces so far.
+    pieces: AtomicU64,
+    /// Whether the last one waits for its client to make room.
+    is_there: AtomicBool,
+}
+
+tokio::task_local! {
+    /// Of the answer that this task writes.
+    static UNREAD: Arc<Unread>;
+}
+
+/// Gives each request a task, which ends when its client leaves the answer unread.
+#[derive(Clone)]
+struct Streams {
+    write_timeout: Duration,
+}
+
+impl<F> Executor<F> for Streams
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, stream: F) {
+        tokio::spawn(while_read(stream, self.write_timeout));
+    }
+}
+
+/// Does not poll the body while there is no room, so that only from outside can be seen how long that is.
+async fn while_read(stream: impl Future<Output = ()>, timeout: Duration) {
+    let unread = Arc::<Unread>::default();
+    let mut stream = pin!(UNREAD.scope(unread.clone(), stream));
+    let mut timer = pin!(tokio::time::sleep(timeout));
+    let mut timed = None;
+    poll_fn(|context| {
+        if stream.as_mut().poll(context).is_ready() {
+            return Poll::Ready(());
+        }
+        if !unread.is_there.load(Ordering::Relaxed) {
+            return Poll::Pending;
+        }
+        let pieces = unread.pieces.load(Ordering::Relaxed);
+        if timed != Some(pieces) {
+            timed = Some(pieces);
+            timer.as_mut().reset(Instant::now() + timeout);
+        }
+        timer.as_mut().poll(context)
+    })
+    .await;
+}

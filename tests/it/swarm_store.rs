@@ -246,6 +246,7 @@ async fn take_up_and_vanish(gateway: &Gateway) {
             parent: None,
             source: RequestSource::Agent,
             source_id: None,
+            key_id: None,
             model: "swarm".to_owned(),
         };
         let opened = ledger.open(&account, all, Instant::now() + Duration::from_secs(30));

@@ -575,6 +575,7 @@ impl Generator {
                 RequestSource::Agent,
             ][self.random.below(3)],
             source_id: self.random.percent(50).then(|| "key \"ä\"".to_owned()),
+            key_id: None,
             model: ["m", "n"][self.random.below(2)].to_owned(),
         };
         let boot_id = boot();

@@ -17,7 +17,7 @@ use std::mem;
 
 use weir_storage::clock::Millis;
 
-use crate::budgets::{Budgets, SetBudgets, Standing};
+use crate::budgets::{Budgets, Exceeded, SetBudgets, Standing};
 use crate::credits::Credits;
 use crate::keys::{self, Fate, Key};
 use crate::operation::{
@@ -622,6 +622,23 @@ impl Account {
         Ok(Done::BudgetsSet)
     }
 
+    /// Whether the budgets of the account and of a key allow a hold of so much.
+    ///
+    /// # Errors
+    ///
+    /// The one that does not; of several, the one that says no for longest.
+    pub fn check_budgets(
+        &self,
+        key_id: Option<&str>,
+        required: Credits,
+        at: Millis,
+    ) -> Result<(), Exceeded> {
+        let budgets = self.budgets.as_ref();
+        budgets.map_or(Ok(()), |budgets| {
+            budgets.check(key_id, required, self.held.total(), at)
+        })
+    }
+
     /// Refuses a hold that a budget does not allow; returns the key whose budgets it counts for.
     fn look_at_budgets(&self, open: &Open, at: Millis) -> Result<Option<String>, Refusal> {
         let Some(budgets) = &self.budgets else {
@@ -649,12 +666,6 @@ impl Account {
         if let (Some(budgets), Some(key_id)) = (&mut self.budgets, key_id) {
             budgets.change_held(key_id, -credits.total().micro());
         }
-    }
-
-    /// What the budgets of the account and of a key leave at a moment; `None` where there are none.
-    pub fn budget_left(&self, key_id: Option<&str>, at: Millis) -> Option<Credits> {
-        let budgets = self.budgets.as_ref()?;
-        budgets.left(key_id, self.held.total(), at)
     }
 
     /// How the budgets of a key stand, or those of the account.

@@ -222,12 +222,6 @@ impl Budgets {
         }
     }
 
-    /// The least that is left of the account's budgets and of the key's.
-    pub fn left(&self, key_id: Option<&str>, held: Credits, at: Millis) -> Option<Credits> {
-        let standings = self.standings_for(key_id, held, at);
-        standings.map(|(_, standing)| standing.left).min()
-    }
-
     /// How the budgets of a key stand, or those of the account, which holds so much.
     pub fn standings(&self, key_id: Option<&str>, held: Credits, at: Millis) -> Vec<Standing> {
         let scope = self.of(key_id);

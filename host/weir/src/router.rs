@@ -4,7 +4,7 @@ use axum::Router;
 use axum::extract::{FromRef, FromRequestParts, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use axum::routing::{delete, get, post};
+use axum::routing::{delete, get, post, put};
 use http::{HeaderName, HeaderValue, StatusCode, Uri};
 
 use crate::admin::AdminCaller;
@@ -57,6 +57,10 @@ pub fn public(app: App) -> Router {
         .route(
             "/api-keys/{key_id}",
             delete(identity::routes::revoke_api_key),
+        )
+        .route(
+            "/api-keys/{key_id}/budgets",
+            put(identity::routes::set_key_budgets),
         )
         .route("/webhooks/secret", get(tools::routes::get_webhook_secret))
         .route("/usage/me", get(billing::routes::get_usage))
@@ -272,6 +276,10 @@ where
             post(admin::users::enable_user),
         )
         .route("/admin/users/{user_id}/plan", post(admin::users::set_plan))
+        .route(
+            "/admin/users/{user_id}/budgets",
+            post(admin::users::set_budgets),
+        )
         .route("/admin/users/{user_id}/top-up", post(admin::users::top_up))
         .route("/admin/users/{user_id}/adjust", post(admin::users::adjust))
         .route("/admin/payments/events", get(payments::admin::list_events))

@@ -136,18 +136,16 @@ fn an_accounts_budget_counts_all_and_a_keys_its_own() {
     let spent = |budgets: &Budgets, key| budgets.standings(key, Credits::ZERO, now)[0].spent;
     assert_eq!(spent(&budgets, None), Credits::whole(4));
     assert_eq!(spent(&budgets, Some("k")), Credits::whole(1));
-    assert_eq!(
-        budgets.left(Some("k"), Credits::ZERO, now),
-        Some(Credits::whole(4))
+    let allows = |key, credits, held| {
+        let (credits, held) = (Credits::whole(credits), Credits::whole(held));
+        budgets.check(key, credits, held, now).is_ok()
+    };
+    assert!(allows(Some("k"), 4, 0) && !allows(Some("k"), 5, 0));
+    assert!(
+        allows(Some("k"), 3, 3) && !allows(Some("k"), 4, 3),
+        "what the account holds"
     );
-    assert_eq!(
-        budgets.left(Some("k"), Credits::whole(3), now),
-        Some(Credits::whole(3))
-    );
-    assert_eq!(
-        budgets.left(None, Credits::ZERO, now),
-        Some(Credits::whole(6))
-    );
+    assert!(allows(None, 6, 0) && !allows(None, 7, 0));
 }
 
 #[test]

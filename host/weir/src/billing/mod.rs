@@ -5,9 +5,12 @@
 //!
 //! **Invariant:** nothing here writes a row of the ledger.
 //!
+//! What may be spent in which time is in [`budgets`].
+//!
 //! To show users another figure of their account, edit [`usage`]; of what they have used, [`history`]; of what has
 //! changed their credits, [`statement`].
 
+pub mod budgets;
 pub mod history;
 pub mod routes;
 pub mod statement;

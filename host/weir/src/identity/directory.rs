@@ -11,7 +11,7 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::SqlDialect;
 
-use super::store::KeyItem;
+use super::store::{KeyItem, read_item};
 
 /// A user.
 #[derive(Debug, Clone)]
@@ -119,7 +119,8 @@ pub async fn list_keys(
 ) -> sqlx::Result<Vec<(String, KeyItem)>> {
     let mut snapshot = database.snapshot().await?;
     let rows = sqlx::query(
-        "SELECT id, user_id, name, prefix, created_at, last_used_at, expires_at, disabled_at FROM api_keys \
+        "SELECT id, user_id, name, prefix, created_at, last_used_at, expires_at, disabled_at, models, \
+         (SELECT budgets FROM accounts WHERE accounts.id = api_keys.user_id) AS budgets FROM api_keys \
          WHERE (CAST($1 AS TEXT) IS NULL OR user_id = $1) \
          AND (CAST($2 AS BIGINT) IS NULL \
             OR (CASE WHEN disabled_at IS NULL AND expires_at > $3 THEN 1 ELSE 0 END) = $2) \
@@ -135,19 +136,7 @@ pub async fn list_keys(
     .fetch_all(&mut *snapshot)
     .await?;
     rows.iter()
-        .map(|row| {
-            let time = |column| row.try_get::<Option<i64>, _>(column);
-            let item = KeyItem {
-                id: row.try_get("id")?,
-                name: row.try_get("name")?,
-                prefix: row.try_get("prefix")?,
-                created_at: Millis(row.try_get("created_at")?),
-                last_used_at: time("last_used_at")?.map(Millis),
-                expires_at: Millis(row.try_get("expires_at")?),
-                disabled: time("disabled_at")?.is_some(),
-            };
-            Ok((row.try_get("user_id")?, item))
-        })
+        .map(|row| Ok((row.try_get("user_id")?, read_item(row)?)))
         .collect()
 }
 

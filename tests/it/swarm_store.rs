@@ -51,6 +51,7 @@ async fn accept(store: &SwarmStore, user: &str) -> String {
     let run = NewRun {
         id: &id,
         user_id: user,
+        key_id: None,
         request: &request(),
         budget: Credits::whole(1),
         key: None,

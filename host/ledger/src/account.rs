@@ -655,16 +655,22 @@ impl Account {
     /// Open holds reserve so much more.
     fn hold_more(&mut self, key_id: Option<&str>, credits: Pools) {
         self.held = self.held.plus(credits);
-        if let (Some(budgets), Some(key_id)) = (&mut self.budgets, key_id) {
-            budgets.change_held(key_id, credits.total().micro());
-        }
+        self.note_held(key_id, credits.total().micro());
     }
 
     /// And so much less.
     fn hold_less(&mut self, key_id: Option<&str>, credits: Pools) {
         self.held = self.held.minus(credits);
-        if let (Some(budgets), Some(key_id)) = (&mut self.budgets, key_id) {
-            budgets.change_held(key_id, -credits.total().micro());
+        self.note_held(key_id, -credits.total().micro());
+    }
+
+    fn note_held(&mut self, key_id: Option<&str>, change: i64) {
+        if let Some(key_id) = key_id {
+            let budgets = self.budgets.get_or_insert_default();
+            budgets.change_held(key_id, change);
+            if budgets.is_empty() {
+                self.budgets = None;
+            }
         }
     }
 

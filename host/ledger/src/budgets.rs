@@ -237,10 +237,14 @@ impl Budgets {
         &self.0
     }
 
-    /// Open holds of a key reserve so much more, or less.
+    /// Open holds of a key reserve so much more, or less. Holds that count for a key do so to their end, also where its
+    /// budgets were taken away: it may get others.
     pub(crate) fn change_held(&mut self, key_id: &str, change: i64) {
-        if let Some(scope) = self.of_mut(key_id) {
-            scope.held += change;
+        let place = self.place_of(Some(key_id));
+        let scope = &mut self.0[place];
+        scope.held += change;
+        if scope.is_idle() {
+            self.0.remove(place);
         }
     }
 
@@ -283,16 +287,7 @@ impl Budgets {
                 scope.counters.clear();
             }
         }
-        let known = self.0.iter().position(|scope| scope.key_id == set.key_id);
-        let place = known.unwrap_or(self.0.len());
-        if known.is_none() {
-            self.0.push(Scope {
-                key_id: set.key_id.clone(),
-                until: set.until,
-                held: 0,
-                counters: Vec::new(),
-            });
-        }
+        let place = self.place_of(set.key_id.as_deref());
         let scope = &mut self.0[place];
         scope.until = set.until;
         let before = std::mem::take(&mut scope.counters);
@@ -314,9 +309,7 @@ impl Budgets {
                 }
             })
             .collect();
-        // What is still held for a key is counted to its end, so that it is not counted wrongly if it gets others.
-        self.0
-            .retain(|scope| !scope.counters.is_empty() || scope.held != 0);
+        self.0.retain(|scope| !scope.is_idle());
         self.keys().count() <= MOST_KEYS
     }
 
@@ -338,10 +331,21 @@ impl Budgets {
             .find(|scope| scope.key_id.as_deref() == key_id)
     }
 
-    fn of_mut(&mut self, key_id: &str) -> Option<&mut Scope> {
-        self.0
-            .iter_mut()
-            .find(|scope| scope.key_id.as_deref() == Some(key_id))
+    /// Where those of a key, or of the account, are; made if there are none.
+    fn place_of(&mut self, key_id: Option<&str>) -> usize {
+        let known = self
+            .0
+            .iter()
+            .position(|scope| scope.key_id.as_deref() == key_id);
+        known.unwrap_or_else(|| {
+            self.0.push(Scope {
+                key_id: key_id.map(str::to_owned),
+                until: None,
+                held: 0,
+                counters: Vec::new(),
+            });
+            self.0.len() - 1
+        })
     }
 
     /// Those that a request with this key is held against, and whether they are the key's.
@@ -363,6 +367,11 @@ impl Budgets {
 }
 
 impl Scope {
+    /// Whether it has nothing to say.
+    fn is_idle(&self) -> bool {
+        self.counters.is_empty() && self.held == 0
+    }
+
     fn standings(&self, held: Credits, at: Millis) -> impl Iterator<Item = Standing> {
         let held = match self.key_id {
             Some(_) => Credits::from_micro(self.held),

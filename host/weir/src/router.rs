@@ -64,6 +64,7 @@ pub fn public(app: App) -> Router {
         )
         .route("/webhooks/secret", get(tools::routes::get_webhook_secret))
         .route("/usage/me", get(billing::routes::get_usage))
+        .route("/usage/export", get(billing::routes::export_usage))
         .route("/usage/requests", get(billing::routes::list_requests))
         .route(
             "/usage/requests/{request_id}",
@@ -232,6 +233,7 @@ fn task_routes() -> Router<App> {
 fn admin_routes() -> Router<App> {
     Router::new()
         .route("/admin/usage", get(admin::routes::get_platform_usage))
+        .route("/admin/usage/export", get(admin::user_usage::export_usage))
         .route(
             "/admin/model-economics",
             get(admin::routes::list_model_economics),

@@ -159,10 +159,10 @@ pub struct KeyName {
     pub prefix: String,
 }
 
-/// A user's keys by the hashes that charges name them by.
+/// A user's keys, or everybody's, by the hashes that charges name them by.
 pub async fn name_keys(
     database: &Database,
-    user_id: &str,
+    user_id: Option<&str>,
     hashes: &[String],
 ) -> sqlx::Result<BTreeMap<String, KeyName>> {
     let list = match database.dialect() {
@@ -171,7 +171,7 @@ pub async fn name_keys(
     };
     let sql = format!(
         "SELECT h.hash, k.id, k.name, k.prefix FROM api_key_hashes h JOIN api_keys k ON k.id = h.key_id \
-         WHERE h.hash IN ({list}) AND k.user_id = $2"
+         WHERE h.hash IN ({list}) AND (CAST($2 AS TEXT) IS NULL OR k.user_id = $2)"
     );
     let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
         .bind(serde_json::Value::from(hashes.to_vec()).to_string())

@@ -105,8 +105,8 @@ pub async fn limit_new_key(
     limited
 }
 
-/// Sets the budgets of a key. Those of keys that were revoked are forgotten.
-async fn set_budgets(
+/// Sets the budgets of a key that works. Those of keys that were revoked are forgotten.
+pub async fn set_budgets(
     core: &Core,
     user_id: &str,
     key_id: &str,
@@ -126,26 +126,21 @@ async fn set_budgets(
     budgets::set(core, user_id, set).await
 }
 
-/// Sets the budgets of a key that works.
+/// When a key expires that works.
 ///
 /// # Errors
 ///
 /// 404 where the user has no such key, or it was revoked or has expired.
-pub async fn change_budgets(
+pub async fn expiry_of(
     core: &Core,
     user_id: &str,
     key_id: &str,
-    asked: Vec<Budget>,
     now: Millis,
-) -> Result<(), ApiError> {
+) -> Result<Millis, ApiError> {
     let active = store::active_key_expiry(&core.database, user_id).await;
     let active = active.map_err(super::store_failed)?;
-    match active.get(key_id) {
-        Some(expires_at) if *expires_at > now => {
-            set_budgets(core, user_id, key_id, asked, *expires_at).await
-        }
-        _ => Err(super::no_such_key()),
-    }
+    let expires_at = active.get(key_id).filter(|expires_at| **expires_at > now);
+    expires_at.copied().ok_or_else(super::no_such_key)
 }
 
 /// Refuses a model that a key may not use. Who may use which is the key's own business: it is no secret to who has it.

@@ -124,14 +124,15 @@ pub async fn set_key_budgets(
     Path(key_id): Path<String>,
     body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
+    let user_id = &caller.user_id;
+    let now = app.ledger.now();
+    let expires_at = limits::expiry_of(&app, user_id, &key_id, now).await?;
     let BudgetsRequest { budgets } = from_json(&body.bytes)?;
     let asked = AskedBudgets {
         budgets: Some(budgets),
         ..AskedBudgets::default()
     };
-    let user_id = &caller.user_id;
-    let now = app.ledger.now();
-    limits::change_budgets(&app, user_id, &key_id, asked.read()?, now).await?;
+    limits::set_budgets(&app, user_id, &key_id, asked.read()?, expires_at).await?;
     let keys = store::list_keys(&app.database, user_id)
         .await
         .map_err(super::store_failed)?;

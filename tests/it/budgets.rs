@@ -1,12 +1,24 @@
 //! Budgets of keys and users, and the models that a key may use: nobody passes one, whatever is asked at once.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use futures_util::future::join_all;
 use http::Method;
 use serde_json::{Value, json};
 use tests::client::patiently;
 use tests::gateway::{USER, on_each_database};
+use tests::ledger::create_users;
+use tests::stores::each_database;
 use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use weir_ledger::verify::verify;
+use weir_ledger::{
+    AccountId, Action, Budget, Checkpoint, Credits, Done, HoldId, LeaseSettings, Ledger,
+    LedgerError, Open, Refusal, RequestSource, RequestUsage, SetBudgets, Window,
+};
+use weir_storage::clock::{Clock, ManualClock, Millis};
 
 use crate::billing::is_settled;
 use crate::cli::{Served, run, text};
@@ -146,7 +158,7 @@ async fn windows_end_by_the_calendar_and_what_fails_is_freed() {
             let refused = ask(&client).await;
             assert_eq!(refused.headers["retry-after"], "1800");
             assert_eq!(refused.error(429, "BUDGET_EXCEEDED")["window"], "hour");
-            clock.advance(std::time::Duration::from_secs(1_800));
+            clock.advance(Duration::from_secs(1_800));
             let mut served = 0;
             let last = loop {
                 let answer = ask(&client).await;
@@ -154,7 +166,7 @@ async fn windows_end_by_the_calendar_and_what_fails_is_freed() {
                     break answer;
                 }
                 served += 1;
-                clock.advance(std::time::Duration::from_secs(3_600));
+                clock.advance(Duration::from_secs(3_600));
             };
             assert!(served > 0, "another hour, another budget");
             assert!(!last.headers.contains_key("retry-after"));
@@ -460,4 +472,106 @@ fn operators_set_budgets_on_a_terminal_and_they_outlive_the_process() {
     assert!(shown.contains("0.001 a day, 0.001 left"), "{shown}");
     let (said, ..) = weir(&["user", "set-budgets", "--user", "carol", "--none"]);
     assert_eq!(said, "carol may spend all that they have.\n");
+}
+
+/// On two nodes at once; and a node that goes away leaves its holds to be charged at their last checkpoints.
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_at_once_pass_no_budget_and_what_expires_counts_as_charged() {
+    const NOW: Millis = Millis(1_750_000_000_000);
+    each_database(async |stores| {
+        let database = &stores.database;
+        create_users(database, ["alice"].into_iter(), NOW.0).await;
+        let node = async || {
+            let clock = Clock::Manual(ManualClock::at(NOW));
+            let ledger = Ledger::start(database.clone(), clock, LeaseSettings::default());
+            ledger.await.expect("a ledger")
+        };
+        let nodes = [node().await, node().await];
+        let alice = AccountId("alice".to_owned());
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let set = SetBudgets {
+            key_id: Some("key_1".to_owned()),
+            until: None,
+            budgets: vec![Budget {
+                credits: Credits::whole(10),
+                window: Window::Day,
+            }],
+            ended: Vec::new(),
+        };
+        let set = Action::SetBudgets(Box::new(set));
+        let set = nodes[0].submit(&alice, set, deadline).await;
+        assert_eq!(set, Ok(Done::BudgetsSet));
+
+        let mut opening = JoinSet::new();
+        for number in 0..50 {
+            let (ledger, alice) = (nodes[number % 2].clone(), alice.clone());
+            opening.spawn(async move {
+                let open = Open {
+                    hold: HoldId(format!("hold_{number}")),
+                    amount: Credits::whole(1),
+                    request_id: format!("req_{number}"),
+                    parent: None,
+                    source: RequestSource::ApiKey,
+                    source_id: None,
+                    key_id: Some("key_1".to_owned()),
+                    model: "m".to_owned(),
+                };
+                let hold = open.hold.clone();
+                match ledger.open(&alice, open, deadline).await {
+                    Ok(()) => Some(hold),
+                    Err(LedgerError::Refused(Refusal::OverBudget(exceeded))) => {
+                        assert_eq!(exceeded.standing.left, Credits::ZERO);
+                        None
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            });
+        }
+        let opened: Vec<_> = opening.join_all().await.into_iter().flatten().collect();
+        assert_eq!(opened.len(), 10);
+
+        let checkpoint = Checkpoint {
+            hold: opened[0].clone(),
+            credits: Credits::from_micro(250_000),
+            usage: RequestUsage::default(),
+        };
+        let noted = nodes[1].checkpoint(&alice, checkpoint, deadline).await;
+        noted.expect("it is noted");
+        for hold in opened.into_iter().take(2) {
+            let expire = Action::Expire { hold };
+            let expired = nodes[0].submit(&alice, expire, deadline).await;
+            expired.expect("it expires");
+        }
+        let account = nodes[1].find_account(&alice).await;
+        let account = account.expect("an answer").expect("an account");
+        let standing = account.standings(Some("key_1"), NOW)[0];
+        let micro = [standing.spent, standing.held, standing.left].map(Credits::micro);
+        assert_eq!(micro, [250_000, 8_000_000, 1_750_000]);
+        let look = async || verify(database, NOW).await.expect("an answer");
+        assert_eq!(look().await, []);
+
+        // Somebody helps themselves.
+        for (counted, instead) in [
+            ("\"spent\":250000", "\"spent\":1"),
+            ("\"held\":8000000", "\"held\":1"),
+        ] {
+            let replace =
+                "UPDATE accounts SET budgets = REPLACE(budgets, $1, $2) WHERE id = 'alice'";
+            for (from, to) in [(counted, instead), (instead, counted)] {
+                let changed = sqlx::query(replace).bind(from).bind(to);
+                let changed = changed.execute(database.writer()).await;
+                assert_eq!(changed.expect("it is changed").rows_affected(), 1);
+                let found = look().await;
+                let found: Vec<_> = found
+                    .iter()
+                    .map(|found| (found.invariant, &*found.subject))
+                    .collect();
+                match to == instead {
+                    true => assert_eq!(found, [("I8", "key_1")]),
+                    false => assert_eq!(found, []),
+                }
+            }
+        }
+    })
+    .await;
 }

@@ -1,3 +1,5 @@
+//! What budgets count, and when they say no.
+
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use super::*;

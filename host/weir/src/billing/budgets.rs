@@ -1,4 +1,4 @@
-//! Budgets as they are asked for, set and shown, and what a request hears that one does not allow.
+//! Budgets as they are asked for and shown, and what a request hears that one does not allow.
 //!
 //! What they count, and that nobody passes one, is [`weir_ledger::budgets`]'s.
 
@@ -7,15 +7,9 @@ use std::time::Duration;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use weir_ledger::{
-    AccountId, Action, Budget, Credits, Exceeded, LedgerError, MOST_WINDOWS, Operation, Refusal,
-    SetBudgets, Standing, Store, Window,
-};
+use weir_ledger::{Budget, Credits, Exceeded, MOST_WINDOWS, Standing, Window};
 use weir_storage::clock::Millis;
-use weir_storage::database::DatabaseClock;
 
-use super::usage;
-use crate::app::Core;
 use crate::error::ApiError;
 
 /// A budget as it is shown.
@@ -111,51 +105,6 @@ fn check(credits: Credits, field: &str) -> Result<(), ApiError> {
     }
     let what = "It is a number of more than 0 with at most 6 decimals.";
     Err(ApiError::invalid_request(field, what))
-}
-
-/// Sets a user's budgets, or a key's of theirs, in place of those that they have.
-///
-/// # Errors
-///
-/// 409 where too many keys have budgets, 503 where the database does not answer.
-pub async fn set(core: &Core, user_id: &str, set: SetBudgets) -> Result<(), ApiError> {
-    let account = AccountId(user_id.to_owned());
-    let clock = DatabaseClock::start(core.database.clone(), core.clock.clone());
-    let clock = clock.await.map_err(failed)?;
-    let operation = Operation {
-        account: account.clone(),
-        at: clock.now(),
-        action: Action::SetBudgets(Box::new(set)),
-    };
-    let store = Store::new(core.database.clone());
-    let outcome = weir_ledger::commit_one(&store, operation).await;
-    usage::forget(&core.cache, &account).await;
-    match outcome {
-        Ok(_) => Ok(()),
-        Err(LedgerError::Refused(Refusal::OutOfRange)) => Err(ApiError::new(
-            StatusCode::CONFLICT,
-            "TOO_MANY_BUDGETS",
-            "Too many keys of this user have budgets; revoke some first.",
-        )
-        .with_no_retry()),
-        Err(error) => {
-            tracing::error!(%error, "setting budgets");
-            Err(ApiError::store_unavailable())
-        }
-    }
-}
-
-/// The keys of a user that have budgets, revoked ones too.
-pub async fn keys_with_budgets(core: &Core, user_id: &str) -> Result<Vec<String>, ApiError> {
-    let store = Store::new(core.database.clone());
-    let account = store.find_account(&AccountId(user_id.to_owned())).await;
-    let budgets = account.map_err(failed)?.and_then(|account| account.budgets);
-    let keys = budgets.iter().flat_map(|budgets| budgets.keys());
-    Ok(keys.map(str::to_owned).collect())
-}
-
-fn failed(error: sqlx::Error) -> ApiError {
-    ApiError::of_database(&error, "about budgets")
 }
 
 /// 429: a budget does not allow what a request may cost.

@@ -1,13 +1,15 @@
 //! What a key may do less than its user: for how long it works, which models it may use, and how much it may spend.
 
 use http::StatusCode;
-use weir_ledger::{Budget, SetBudgets};
+use weir_ledger::{AccountId, Action, Budget, LedgerError, Operation, Refusal, SetBudgets, Store};
 use weir_storage::clock::Millis;
+use weir_storage::database::DatabaseClock;
 
 use super::api_key::LIFETIME_DAYS;
 use super::store;
 use crate::app::Core;
-use crate::billing::budgets::{self, AskedBudgets};
+use crate::billing::budgets::AskedBudgets;
+use crate::billing::usage;
 use crate::catalog::Catalog;
 use crate::error::ApiError;
 
@@ -106,6 +108,10 @@ pub async fn limit_new_key(
 }
 
 /// Sets the budgets of a key that works. Those of keys that were revoked are forgotten.
+///
+/// # Errors
+///
+/// 409 where too many keys have budgets, 503 where the database does not answer.
 pub async fn set_budgets(
     core: &Core,
     user_id: &str,
@@ -113,7 +119,14 @@ pub async fn set_budgets(
     asked: Vec<Budget>,
     expires_at: Millis,
 ) -> Result<(), ApiError> {
-    let mut ended = budgets::keys_with_budgets(core, user_id).await?;
+    let account = AccountId(user_id.to_owned());
+    let store = Store::new(core.database.clone());
+    let found = store.find_account(&account).await;
+    let budgets = found
+        .map_err(super::store_failed)?
+        .and_then(|account| account.budgets);
+    let known = budgets.iter().flat_map(|budgets| budgets.keys());
+    let mut ended: Vec<_> = known.map(str::to_owned).collect();
     let active = store::active_key_expiry(&core.database, user_id).await;
     let active = active.map_err(super::store_failed)?;
     ended.retain(|known| known != key_id && !active.contains_key(known));
@@ -123,7 +136,27 @@ pub async fn set_budgets(
         budgets: asked,
         ended,
     };
-    budgets::set(core, user_id, set).await
+    let clock = DatabaseClock::start(core.database.clone(), core.clock.clone());
+    let operation = Operation {
+        account: account.clone(),
+        at: clock.await.map_err(super::store_failed)?.now(),
+        action: Action::SetBudgets(Box::new(set)),
+    };
+    let outcome = weir_ledger::commit_one(&store, operation).await;
+    usage::forget(&core.cache, &account).await;
+    match outcome {
+        Ok(_) => Ok(()),
+        Err(LedgerError::Refused(Refusal::OutOfRange)) => Err(ApiError::new(
+            StatusCode::CONFLICT,
+            "TOO_MANY_BUDGETS",
+            "Too many keys of this user have budgets; revoke some first.",
+        )
+        .with_no_retry()),
+        Err(error) => {
+            tracing::error!(%error, "setting budgets");
+            Err(ApiError::store_unavailable())
+        }
+    }
 }
 
 /// When a key expires that works.

@@ -34,6 +34,7 @@ async fn spend(ledger: &Ledger, user: &str, hold: &str, credits: i64) {
         parent: None,
         source: RequestSource::ApiKey,
         source_id: None,
+        key_id: None,
         model: "demo".to_owned(),
     };
     ledger.open(&account, open, soon()).await.expect("enough");

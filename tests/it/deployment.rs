@@ -166,10 +166,11 @@ fn what_is_for_development_does_not_pass_for_production() {
         );
     }
     let leftovers = check(
-        "dev = false\ncors_origins = [\"http://localhost:3000\"]\nredis_url = \"redis://:hush-hush@127.0.0.1:1\"\n\
+        "dev = false\nlisten = \"0.0.0.0:8080\"\ncors_origins = [\"http://localhost:3000\"]\nredis_url = \"redis://:hush-hush@127.0.0.1:1\"\n\
          [plugins]\nallow_unsigned = true\n[providers.demo]\n",
     );
     for part in [
+        "`listen` is reached without TLS",
         "`cors_origins` has http://localhost:3000",
         "`redis_url` has its password in it",
         "`plugins.allow_unsigned` is `true`",

@@ -499,6 +499,7 @@ async fn five_hundred_keys_at_once_are_claimed_and_ended_in_time() {
                 parent: None,
                 source: RequestSource::Web,
                 source_id: None,
+                key_id: None,
                 model: "m".to_owned(),
             };
             let (hold, request_id) = (open.hold.clone(), open.request_id.clone());
@@ -619,6 +620,7 @@ async fn the_key_of_a_request_that_was_torn_down_ends() {
                 parent: None,
                 source: RequestSource::Web,
                 source_id: None,
+                key_id: None,
                 model: "m".to_owned(),
             };
             let claim = Some(claim.clone());

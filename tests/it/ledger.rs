@@ -45,6 +45,7 @@ fn open(hold: &str, amount: i64) -> Open {
         parent: None,
         source: RequestSource::ApiKey,
         source_id: Some("key".to_owned()),
+        key_id: None,
         model: "demo".to_owned(),
     }
 }

@@ -51,6 +51,7 @@ async fn accept(store: &SwarmStore, user: &str) -> String {
     let run = NewRun {
         id: &id,
         user_id: user,
+        key_id: None,
         request: &request(),
         budget: Credits::whole(1),
         key: None,
@@ -246,6 +247,7 @@ async fn take_up_and_vanish(gateway: &Gateway) {
             parent: None,
             source: RequestSource::Agent,
             source_id: None,
+            key_id: None,
             model: "swarm".to_owned(),
         };
         let opened = ledger.open(&account, all, Instant::now() + Duration::from_secs(30));

@@ -24,7 +24,7 @@ enum Kind {
 }
 
 /// Every endpoint that tenants may call. What is shown for each kind is below.
-const CASES: [(&str, Kind); 46] = [
+const CASES: [(&str, Kind); 48] = [
     ("POST /chat", Kind::Own),
     ("POST /code", Kind::Own),
     ("POST /v1/chat/completions", Kind::Own),
@@ -42,8 +42,10 @@ const CASES: [(&str, Kind); 46] = [
     ("POST /api-keys", Kind::Own),
     ("GET /api-keys", Kind::Own),
     ("DELETE /api-keys/{key_id}", Kind::OwnById),
+    ("PUT /api-keys/{key_id}/budgets", Kind::OwnById),
     ("GET /webhooks/secret", Kind::Own),
     ("GET /usage/me", Kind::Own),
+    ("GET /usage/export", Kind::Own),
     ("GET /usage/requests", Kind::Own),
     ("GET /usage/requests/{request_id}", Kind::OwnById),
     ("GET /billing/transactions", Kind::Own),

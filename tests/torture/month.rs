@@ -246,6 +246,7 @@ impl User {
             parent: None,
             source: RequestSource::ApiKey,
             source_id: None,
+            key_id: None,
             model: "m".to_owned(),
         };
         let account = AccountId(self.id.clone());

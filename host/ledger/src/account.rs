@@ -17,6 +17,7 @@ use std::mem;
 
 use weir_storage::clock::Millis;
 
+use crate::budgets::{Budgets, Exceeded, SetBudgets, Standing};
 use crate::credits::Credits;
 use crate::keys::{self, Fate, Key};
 use crate::operation::{
@@ -62,6 +63,8 @@ pub struct Account {
     pub low_since: Option<Millis>,
     /// The number of its entries; the next one's number is one more.
     pub entries: i64,
+    /// Its budgets and those of its keys, if there are any.
+    pub budgets: Option<Budgets>,
     /// The open and the expired holds that were loaded, or opened since.
     pub holds: BTreeMap<HoldId, Hold>,
     /// The holds that were loaded as settled or released, or are so since.
@@ -246,6 +249,7 @@ fn act(operation: &Operation, account: &mut Account) -> Outcome {
         }),
         Action::Renewal { renews } => Ok(account.note_renewal(*renews, at)),
         Action::Watch { below } => account.watch(*below, at),
+        Action::SetBudgets(set) => account.set_budgets(set, at),
         Action::EndKey(end) => account.end_key(end, at),
     }
 }
@@ -269,6 +273,7 @@ impl Account {
             low_below: None,
             low_since: None,
             entries: 0,
+            budgets: None,
             holds: BTreeMap::new(),
             ended: BTreeMap::new(),
             recorded: BTreeMap::new(),
@@ -320,7 +325,7 @@ impl Account {
             None => self.ended.get(&open.hold).map(|ended| &ended.open),
         };
         match known {
-            Some(known) if known == open => return Ok(Done::Opened),
+            Some(known) if known.is_same_as(open) => return Ok(Done::Opened),
             Some(_) => return Err(Refusal::Conflict),
             None if !open.amount.is_in_range() => return Err(Refusal::OutOfRange),
             None => {}
@@ -328,13 +333,14 @@ impl Account {
         if let Some(claim) = claim {
             self.look_at_key(claim, at)?;
         }
-        let (period_start, period_number, reserved) = match &open.parent {
+        let (period_start, period_number, reserved, key_id) = match &open.parent {
             None => {
                 self.begin_due_period(at);
+                let key_id = self.look_at_budgets(open, at)?;
                 let reserved = self.available().take_all(open.amount)?;
-                self.held = self.held.plus(reserved);
+                self.hold_more(key_id.as_deref(), reserved);
                 self.journal.account = true;
-                (self.period.start, self.period_number, reserved)
+                (self.period.start, self.period_number, reserved, key_id)
             }
             Some(id) => {
                 let refusal = self.is_over(id);
@@ -345,14 +351,19 @@ impl Account {
                 let reserved = parent.reserved.take_all(open.amount)?;
                 parent.reserved = parent.reserved.minus(reserved);
                 self.journal.holds.insert(id.clone());
-                (parent.period_start, parent.period_number, reserved)
+                // What it draws on was held against the budgets, and counts for them.
+                let key_id = parent.open.key_id.clone();
+                (parent.period_start, parent.period_number, reserved, key_id)
             }
         };
         if let Some(claim) = claim {
             self.claim(claim, open, boot_id, at);
         }
         self.put(Hold {
-            open: open.clone(),
+            open: Open {
+                key_id,
+                ..open.clone()
+            },
             boot_id: boot_id.clone(),
             opened_at: at,
             period_start,
@@ -601,6 +612,76 @@ impl Account {
         Ok(Done::Watched)
     }
 
+    fn set_budgets(&mut self, set: &SetBudgets, at: Millis) -> Outcome {
+        let mut budgets = self.budgets.clone().unwrap_or_default();
+        if !budgets.set(set, self.entries, at) {
+            return Err(Refusal::OutOfRange);
+        }
+        self.budgets = Some(budgets).filter(|budgets| !budgets.is_empty());
+        self.journal.account = true;
+        Ok(Done::BudgetsSet)
+    }
+
+    /// Whether the budgets of the account and of a key allow a hold of so much.
+    ///
+    /// # Errors
+    ///
+    /// The one that does not; of several, the one that says no for longest.
+    pub fn check_budgets(
+        &self,
+        key_id: Option<&str>,
+        required: Credits,
+        at: Millis,
+    ) -> Result<(), Exceeded> {
+        let budgets = self.budgets.as_ref();
+        budgets.map_or(Ok(()), |budgets| {
+            budgets.check(key_id, required, self.held.total(), at)
+        })
+    }
+
+    /// Refuses a hold that a budget does not allow; returns the key whose budgets it counts for.
+    fn look_at_budgets(&self, open: &Open, at: Millis) -> Result<Option<String>, Refusal> {
+        let Some(budgets) = &self.budgets else {
+            return Ok(None);
+        };
+        let key_id = open.key_id.as_deref();
+        budgets
+            .check(key_id, open.amount, self.held.total(), at)
+            .map_err(|exceeded| Refusal::OverBudget(Box::new(exceeded)))?;
+        let counted = key_id.filter(|key| budgets.has_key(key));
+        Ok(counted.map(str::to_owned))
+    }
+
+    /// Open holds reserve so much more.
+    fn hold_more(&mut self, key_id: Option<&str>, credits: Pools) {
+        self.held = self.held.plus(credits);
+        self.note_held(key_id, credits.total().micro());
+    }
+
+    /// And so much less.
+    fn hold_less(&mut self, key_id: Option<&str>, credits: Pools) {
+        self.held = self.held.minus(credits);
+        self.note_held(key_id, -credits.total().micro());
+    }
+
+    fn note_held(&mut self, key_id: Option<&str>, change: i64) {
+        if let Some(key_id) = key_id {
+            let budgets = self.budgets.get_or_insert_default();
+            budgets.change_held(key_id, change);
+            if budgets.is_empty() {
+                self.budgets = None;
+            }
+        }
+    }
+
+    /// How the budgets of a key stand, or those of the account.
+    pub fn standings(&self, key_id: Option<&str>, at: Millis) -> Vec<Standing> {
+        let budgets = self.budgets.as_ref();
+        budgets.map_or_else(Vec::new, |budgets| {
+            budgets.standings(key_id, self.held.total(), at)
+        })
+    }
+
     /// Notes since when it is low. It is what the account has in all that counts: what is held may come back.
     fn note_level(&mut self, at: Millis) {
         let is_low = self
@@ -750,7 +831,7 @@ impl Account {
         let unused = hold.reserved.minus(own);
         hold.reserved = Pools::default();
         self.balance = self.balance.minus(own);
-        self.held = self.held.minus(own);
+        self.hold_less(hold.open.key_id.as_deref(), own);
         let mut lapsed = self.free(&hold, unused);
         let (drawn, missing) = self.draw(&hold, beyond);
         hold.posted = hold.posted.plus(own).plus(drawn);
@@ -762,7 +843,7 @@ impl Account {
         let returned = hold.posted.take_back(less.saturating_sub(spared));
         hold.posted = hold.posted.minus(returned);
         self.balance = self.balance.plus(returned);
-        self.held = self.held.plus(returned);
+        self.hold_more(hold.open.key_id.as_deref(), returned);
         lapsed = lapsed.saturating_add(self.free(&hold, returned));
 
         let delta = Pools {
@@ -773,6 +854,10 @@ impl Account {
         let is_first = kind == EntryKind::Expiry || kind == EntryKind::Settlement;
         let counted = hold.usage.as_ref().filter(|_| !is_first);
         let usage = UsageDelta::between(counted, usage);
+        if let Some(budgets) = &mut self.budgets {
+            let spent = delta.negated().total().micro();
+            budgets.spend(hold.open.key_id.as_deref(), spent, at);
+        }
         let entry = self.post(kind, delta, at, hold.period_start);
         entry.overrun = hold.overrun.since(overrun_before);
         entry.usage = usage;
@@ -803,7 +888,7 @@ impl Account {
             self.note_parent(hold);
             return Credits::ZERO;
         }
-        self.held = self.held.minus(credits);
+        self.hold_less(hold.open.key_id.as_deref(), credits);
         self.journal.account = true;
         if hold.period_number == self.period_number {
             return Credits::ZERO;
@@ -822,7 +907,7 @@ impl Account {
         {
             (from_parent, missing) = parent.reserved.take(credits);
             parent.reserved = parent.reserved.minus(from_parent);
-            self.held = self.held.minus(from_parent);
+            self.hold_less(hold.open.key_id.as_deref(), from_parent);
             self.balance = self.balance.minus(from_parent);
             self.note_parent(hold);
         }

@@ -169,6 +169,7 @@ impl LedgerMetrics {
                 Err(refusal) => {
                     let reason = match refusal {
                         Refusal::Insufficient { .. } => "insufficient",
+                        Refusal::OverBudget(_) => "over_budget",
                         _ => "other",
                     };
                     self.refused.get_or_create(&RefusedLabels { reason }).inc();

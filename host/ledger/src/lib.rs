@@ -6,6 +6,7 @@
 //! - [`credits`], [`price`], [`plans`]: amounts, what providers ask, what accounts get; [`pricing`]: what a request
 //!   costs; [`usage`]: what it used.
 //! - [`operation`]: what can be asked of the ledger; [`account`]: what that does, as plain functions.
+//! - [`budgets`]: how much an account or a key may spend in which time.
 //! - [`committer`]: many operations in one transaction; [`store`]: the SQL of it; [`verify`]: whether what is stored
 //!   is sound.
 //! - [`archive`]: how old entries leave the database.
@@ -33,6 +34,7 @@
 
 pub mod account;
 pub mod archive;
+pub mod budgets;
 pub mod committer;
 pub mod credits;
 mod decimal;
@@ -50,6 +52,7 @@ pub mod usage;
 pub mod verify;
 
 pub use self::account::Account;
+pub use self::budgets::{Budget, Budgets, Exceeded, MOST_WINDOWS, SetBudgets, Standing, Window};
 pub use self::credits::Credits;
 pub use self::health::LedgerMetrics;
 pub use self::ledger::{KeptOpen, Ledger, LedgerError, Settlement, commit_one};

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
+use crate::budgets::{Exceeded, SetBudgets};
 use crate::credits::Credits;
 use crate::plans::{Period, Plan};
 use crate::usage::RequestUsage;
@@ -68,6 +69,8 @@ pub enum Action {
         /// The bound, which is not low itself; `None` for an account that is never low.
         below: Option<Credits>,
     },
+    /// Set how much the account, or one of its keys, may spend in which time.
+    SetBudgets(Box<SetBudgets>),
     /// End an idempotency key whose request is over.
     EndKey(EndKey),
 }
@@ -104,6 +107,9 @@ pub struct Open {
     pub source: RequestSource,
     /// The key or task, if any.
     pub source_id: Option<String>,
+    /// The id of the key whose budgets it is held against, besides the account's. Of a hold that is there: if it has any; of
+    /// one that draws on another, that one's.
+    pub key_id: Option<String>,
     /// The model that was asked for.
     pub model: String,
 }
@@ -164,6 +170,8 @@ pub struct Payer {
     pub source: RequestSource,
     /// The key's hash or the task's id.
     pub source_id: Option<String>,
+    /// The id of the key whose budgets apply, besides the account's.
+    pub key_id: Option<String>,
     /// The hold to draw on, instead of the account.
     pub parent: Option<HoldId>,
 }
@@ -343,6 +351,8 @@ pub enum Done {
     RenewalNoted,
     /// It is known when the account is low.
     Watched,
+    /// The budgets apply.
+    BudgetsSet,
     /// The key says what became of its request, or is free again.
     KeyEnded,
 }
@@ -358,6 +368,9 @@ pub enum Refusal {
         /// The credits that are there to be held, on the account or its parent hold.
         available: Credits,
     },
+    /// A budget of the account or the key does not allow it.
+    #[error("{} credits are required, and a budget has {} left", .0.required, .0.standing.left)]
+    OverBudget(Box<Exceeded>),
     /// There is no such user.
     #[error("there is no such account")]
     UnknownAccount,
@@ -446,6 +459,29 @@ impl Operation {
             Action::EndKey(end) => Some(&end.key),
             _ => None,
         }
+    }
+}
+
+impl Open {
+    /// Whether both are of one request. Whose budgets a hold counts for is settled when it is opened.
+    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
+        let Self {
+            hold,
+            amount,
+            request_id,
+            parent,
+            source,
+            source_id,
+            key_id: _,
+            model,
+        } = self;
+        *hold == other.hold
+            && *amount == other.amount
+            && *request_id == other.request_id
+            && *parent == other.parent
+            && *source == other.source
+            && *source_id == other.source_id
+            && *model == other.model
     }
 }
 

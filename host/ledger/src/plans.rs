@@ -104,6 +104,16 @@ impl Period {
         self.start <= moment && moment < self.end
     }
 
+    /// The month of the calendar that a moment belongs to, in UTC.
+    pub fn of_calendar_month(moment: Millis) -> Self {
+        let moment = Timestamp::from_millisecond(moment.0).unwrap_or_default();
+        let date = moment.to_zoned(TimeZone::UTC).date();
+        Self {
+            start: first_moment(date.first_of_month()),
+            end: Millis(first_moment(date.last_of_month()).0 + 86_400_000),
+        }
+    }
+
     /// The month since `anchor` that `now` belongs to; the first one if `now` is before it.
     ///
     /// Each start is counted from the anchor and not from the start before it, which a short month would

@@ -6,11 +6,15 @@
 //! Entries do not change. So what those add up to that were verified is kept for each account, and the next look begins
 //! after them; usage is looked at again from the first moment of that day on.
 
-use sqlx::{AssertSqlSafe, Row};
+use std::collections::BTreeMap;
+
+use futures_util::TryStreamExt as _;
+use sqlx::{AnyConnection, AssertSqlSafe, Row};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::SqlDialect;
 
+use crate::budgets::Budgets;
 use crate::usage::COUNTS;
 
 /// Something that must not be.
@@ -257,6 +261,8 @@ pub async fn look(
             });
         }
     }
+    progress("what a budget has counted is not what entries and holds say");
+    violations.extend(budgets_that_differ(&mut snapshot, first, Millis(day)).await?);
     let findings = Findings {
         violations,
         entries: mark(5)?,
@@ -265,6 +271,70 @@ pub async fn look(
     };
     snapshot.rollback().await?;
     Ok(findings)
+}
+
+/// Budgets that have counted something else than entries and holds say. Entries after `first` are looked at, among which are
+/// all from the moment `day` on: windows that began before it are left out.
+async fn budgets_that_differ(
+    snapshot: &mut AnyConnection,
+    first: i64,
+    day: Millis,
+) -> sqlx::Result<Vec<Violation>> {
+    let rows = sqlx::query("SELECT id, budgets FROM accounts WHERE budgets IS NOT NULL")
+        .fetch_all(&mut *snapshot)
+        .await?;
+    // What they have counted, from which what entries and holds say is taken: nothing must be left.
+    let mut accounts = BTreeMap::new();
+    for row in &rows {
+        let budgets: String = row.try_get("budgets")?;
+        let budgets: Budgets =
+            serde_json::from_str(&budgets).map_err(|error| sqlx::Error::Decode(error.into()))?;
+        accounts.insert(row.try_get::<String, _>("id")?, budgets);
+    }
+    if accounts.is_empty() {
+        return Ok(Vec::new());
+    }
+    let held = "SELECT account_id, budget_key, CAST(SUM(plan_reserved + top_up_reserved) AS BIGINT) AS held \
+         FROM holds WHERE budget_key IS NOT NULL GROUP BY account_id, budget_key";
+    for row in sqlx::query(held).fetch_all(&mut *snapshot).await? {
+        let (account, key): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+        if let Some(budgets) = accounts.get_mut(&account) {
+            budgets.change_held(&key, -row.try_get::<i64, _>(2)?);
+        }
+    }
+    let entries = "SELECT account_id, budget_key, sequence, at, plan_delta + top_up_delta AS delta FROM entries \
+         WHERE number > $1 AND hold_id IS NOT NULL AND plan_delta + top_up_delta <> 0 \
+         AND account_id IN (SELECT id FROM accounts WHERE budgets IS NOT NULL)";
+    let mut entries = sqlx::query(entries).bind(first).fetch(&mut *snapshot);
+    while let Some(row) = entries.try_next().await? {
+        let account: String = row.try_get("account_id")?;
+        let key: Option<String> = row.try_get("budget_key")?;
+        let (sequence, at) = (row.try_get("sequence")?, Millis(row.try_get("at")?));
+        if let Some(budgets) = accounts.get_mut(&account) {
+            budgets.discount(key.as_deref(), row.try_get("delta")?, at, sequence);
+        }
+    }
+    let mut violations = Vec::new();
+    for (account, budgets) in accounts {
+        for scope in budgets.scopes() {
+            let mut violated = |what| {
+                violations.push(Violation {
+                    invariant: "I8",
+                    what,
+                    subject: scope.key_id.as_ref().unwrap_or(&account).clone(),
+                });
+            };
+            if scope.held != 0 {
+                violated("what a key's budgets hold is not the sum of its open holds");
+            }
+            let mut counters = scope.counters.iter();
+            if counters.any(|counter| counter.start >= day && counter.spent != 0) {
+                violated("what a budget has counted is not the sum of its entries");
+            }
+        }
+    }
+    violations.truncate(LISTED as usize);
+    Ok(violations)
 }
 
 /// Has the next look begin after what was found sound. `progress` hears up to which entry that is done.

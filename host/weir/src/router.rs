@@ -4,7 +4,7 @@ use axum::Router;
 use axum::extract::{FromRef, FromRequestParts, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use axum::routing::{delete, get, post};
+use axum::routing::{delete, get, post, put};
 use http::{HeaderName, HeaderValue, StatusCode, Uri};
 
 use crate::admin::AdminCaller;
@@ -58,8 +58,13 @@ pub fn public(app: App) -> Router {
             "/api-keys/{key_id}",
             delete(identity::routes::revoke_api_key),
         )
+        .route(
+            "/api-keys/{key_id}/budgets",
+            put(identity::routes::set_key_budgets),
+        )
         .route("/webhooks/secret", get(tools::routes::get_webhook_secret))
         .route("/usage/me", get(billing::routes::get_usage))
+        .route("/usage/export", get(billing::routes::export_usage))
         .route("/usage/requests", get(billing::routes::list_requests))
         .route(
             "/usage/requests/{request_id}",
@@ -232,6 +237,7 @@ fn task_routes() -> Router<App> {
 fn admin_routes() -> Router<App> {
     Router::new()
         .route("/admin/usage", get(admin::routes::get_platform_usage))
+        .route("/admin/usage/export", get(admin::user_usage::export_usage))
         .route(
             "/admin/model-economics",
             get(admin::routes::list_model_economics),
@@ -276,6 +282,10 @@ where
             post(admin::users::enable_user),
         )
         .route("/admin/users/{user_id}/plan", post(admin::users::set_plan))
+        .route(
+            "/admin/users/{user_id}/budgets",
+            post(admin::users::set_budgets),
+        )
         .route("/admin/users/{user_id}/top-up", post(admin::users::top_up))
         .route("/admin/users/{user_id}/adjust", post(admin::users::adjust))
         .route("/admin/payments/events", get(payments::admin::list_events))

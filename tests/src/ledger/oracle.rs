@@ -3,15 +3,17 @@
 //! Where the ledger keeps sums of balances and of what is held, the oracle keeps *lots*: each period's plan
 //! credits are a lot of their own, what was bought is one more. A hold takes credits out of lots and puts them
 //! back; what is put back into the lot of a past period is gone. Whatever was done under an id is remembered as it
-//! was asked for and answered. Random histories go through both, in random batches.
+//! was asked for and answered. Where the ledger counts for budgets, the oracle
+//! adds up all that was ever charged. Random histories go through both, in random batches.
 
 use std::collections::{BTreeMap, HashMap};
 
 use weir_ledger::verify::verify;
 use weir_ledger::{
-    AccountId, Action, Adjust, BootId, Checkpoint, Credits, Done, Grant, HoldId, HoldState, Open,
-    Operation, OperationId, Outcome, Period, Plan, Pool, Refund, Refusal, RequestSource,
-    RequestUsage, Settle, Store, TopUp, UsageCounts, Way,
+    AccountId, Action, Adjust, BootId, Budget, Checkpoint, Credits, Done, Exceeded, Grant, HoldId,
+    HoldState, Open, Operation, OperationId, Outcome, Period, Plan, Pool, Refund, Refusal,
+    RequestSource, RequestUsage, SetBudgets, Settle, Standing, Store, TopUp, UsageCounts, Way,
+    Window,
 };
 use weir_storage::Database;
 use weir_storage::clock::Millis;
@@ -47,6 +49,10 @@ struct Lots {
     /// Whether the paid plan ends with its period.
     ends: bool,
     holds: HashMap<String, Taken>,
+    /// Budgets by whose they are, each with the moment it was set and how many charges there were.
+    budgets: BTreeMap<Option<String>, Vec<(Budget, Millis, usize)>>,
+    /// All that was charged, or given back: when, and for whose budgets.
+    charges: Vec<(Millis, Option<String>, i64)>,
     /// The latest holds, for the generator.
     recent: Vec<String>,
 }
@@ -54,6 +60,8 @@ struct Lots {
 #[derive(Clone)]
 struct Taken {
     open: Open,
+    /// The key whose budgets it counts for.
+    key: Option<String>,
     lot: usize,
     /// What it has taken out of its period's lot and of what was bought, and has not spent.
     keeps: (i64, i64),
@@ -147,9 +155,76 @@ impl Lots {
         (parent.state == HoldState::Open).then_some(parent)
     }
 
+    /// The budget that does not allow a hold, looked for in all that was ever charged.
+    fn exceeded(&self, open: &Open, at: Millis) -> Option<Exceeded> {
+        let mut worst: Option<Exceeded> = None;
+        let whose = [None, open.key_id.clone()];
+        for key in whose.into_iter().enumerate() {
+            let (index, key) = key;
+            if index == 1 && key.is_none() {
+                continue;
+            }
+            let open_holds = self
+                .holds
+                .values()
+                .filter(|hold| hold.state == HoldState::Open && (key.is_none() || hold.key == key));
+            let held: i64 = open_holds.map(|hold| hold.keeps.0 + hold.keeps.1).sum();
+            for (budget, set_at, since) in self.budgets.get(&key).into_iter().flatten() {
+                let charges = self.charges[*since..].iter();
+                let charges = charges.filter(|(_, of, _)| key.is_none() || *of == key);
+                let starts = charges.clone().map(|(at, ..)| budget.window.start(*at));
+                let start = starts
+                    .chain([budget.window.start(*set_at), budget.window.start(at)])
+                    .max()
+                    .expect("two at least");
+                let spent: i64 = charges
+                    .filter(|(at, ..)| budget.window.start(*at) == start)
+                    .map(|(.., micro)| micro)
+                    .sum();
+                let left = (budget.credits.micro() - spent - held).max(0);
+                if open.amount.micro() <= left {
+                    continue;
+                }
+                let resets_at = budget.window.end(start);
+                let is_longer = worst.as_ref().is_none_or(|worst| {
+                    let end = |at: Option<Millis>| at.map_or(i64::MAX, |at| at.0);
+                    end(resets_at) >= end(worst.standing.resets_at)
+                });
+                if is_longer {
+                    worst = Some(Exceeded {
+                        of_key: index == 1,
+                        required: open.amount,
+                        standing: Standing {
+                            budget: *budget,
+                            spent: Credits::from_micro(spent),
+                            held: Credits::from_micro(held),
+                            left: Credits::from_micro(left),
+                            resets_at,
+                        },
+                    });
+                }
+            }
+        }
+        worst
+    }
+
+    fn set_budgets(&mut self, set: &SetBudgets, at: Millis) {
+        let since = self.charges.len();
+        let before = self.budgets.remove(&set.key_id).unwrap_or_default();
+        let kept = set.budgets.iter().map(|budget| {
+            let mut before = before.iter();
+            let same = before.find(|(before, ..)| before.window == budget.window);
+            same.map_or((*budget, at, since), |(_, at, since)| {
+                (*budget, *at, *since)
+            })
+        });
+        self.budgets.insert(set.key_id.clone(), kept.collect());
+    }
+
     /// Makes what a hold has spent and lost be `total`.
-    fn spend(&mut self, id: &str, total: i64) {
+    fn spend(&mut self, id: &str, total: i64, at: Millis) {
         let mut hold = self.holds[id].clone();
+        let before = hold.spent.0 + hold.spent.1;
         let mut more = total - hold.total;
         hold.total = total;
         if more >= 0 {
@@ -183,6 +258,8 @@ impl Lots {
             hold.spent = (hold.spent.0 - back.0, hold.spent.1 - back.1);
             self.put_back(&hold, back);
         }
+        let charge = hold.spent.0 + hold.spent.1 - before;
+        self.charges.push((at, hold.key.clone(), charge));
         self.holds.insert(id.to_owned(), hold);
     }
 }
@@ -206,9 +283,9 @@ impl Oracle {
         let at = operation.at;
         let outcome = match &operation.action {
             Action::Open { open, .. } => Self::open(account, open, at),
-            Action::Settle(settle) => Self::settle(account, settle),
-            Action::Release { hold } => Self::release(account, hold),
-            Action::Expire { hold } => Self::expire(account, hold),
+            Action::Settle(settle) => Self::settle(account, settle, at),
+            Action::Release { hold } => Self::release(account, hold, at),
+            Action::Expire { hold } => Self::expire(account, hold, at),
             Action::Checkpoint(checkpoint) => Self::checkpoint(account, checkpoint),
             Action::ResetPeriod => {
                 account.begin_if_due(at);
@@ -269,6 +346,10 @@ impl Oracle {
                 Ok(Done::RenewalNoted)
             }
             Action::Watch { .. } => Ok(Done::Watched),
+            Action::SetBudgets(set) => {
+                account.set_budgets(set, at);
+                Ok(Done::BudgetsSet)
+            }
             Action::EndKey(_) => unreachable!("no request has a key"),
         };
         if let Some(id) = operation.id()
@@ -324,7 +405,11 @@ impl Oracle {
 
     fn open(account: &mut Lots, open: &Open, at: Millis) -> Outcome {
         if let Some(hold) = account.holds.get(&open.hold.0) {
-            return if hold.open == *open {
+            let of_request = |open: &Open| Open {
+                key_id: None,
+                ..open.clone()
+            };
+            return if of_request(&hold.open) == of_request(open) {
                 Ok(Done::Opened)
             } else {
                 Err(Refusal::Conflict)
@@ -338,14 +423,23 @@ impl Oracle {
             available: Credits::from_micro(available),
         };
         let amount = open.amount.micro();
-        let (lot, keeps) = match &open.parent {
+        let (lot, keeps, key) = match &open.parent {
             None => {
                 account.begin_if_due(at);
+                if let Some(exceeded) = account.exceeded(open, at) {
+                    return Err(Refusal::OverBudget(Box::new(exceeded)));
+                }
                 if account.free() < amount {
                     return Err(short(account.free()));
                 }
                 let lot = account.periods.len() - 1;
-                (lot, account.take(lot, amount))
+                let key = open.key_id.clone();
+                let of_key = account
+                    .budgets
+                    .get(&key)
+                    .filter(|of_key| !of_key.is_empty());
+                let key = key.filter(|_| of_key.is_some());
+                (lot, account.take(lot, amount), key)
             }
             Some(parent) => {
                 let parent = account
@@ -361,11 +455,12 @@ impl Oracle {
                 }
                 let of_plan = amount.min(plan);
                 parent.keeps = (plan - of_plan, top_up - (amount - of_plan));
-                (parent.lot, (of_plan, amount - of_plan))
+                (parent.lot, (of_plan, amount - of_plan), parent.key.clone())
             }
         };
         let hold = Taken {
             open: open.clone(),
+            key,
             lot,
             keeps,
             spent: (0, 0),
@@ -383,7 +478,7 @@ impl Oracle {
         Ok(Done::Opened)
     }
 
-    fn settle(account: &mut Lots, settle: &Settle) -> Outcome {
+    fn settle(account: &mut Lots, settle: &Settle, at: Millis) -> Outcome {
         if !fits(settle.credits) {
             return Err(Refusal::OutOfRange);
         }
@@ -394,7 +489,7 @@ impl Oracle {
             (HoldState::Settled, Some(first)) if first == settle => {}
             (HoldState::Settled, _) => return Err(Refusal::Conflict),
             (HoldState::Open | HoldState::Expired, _) => {
-                account.spend(id, settle.credits.micro());
+                account.spend(id, settle.credits.micro(), at);
                 let hold = account.holds.get_mut(id).expect("it is there");
                 hold.state = HoldState::Settled;
                 hold.settled_with = Some(settle.clone());
@@ -407,24 +502,24 @@ impl Oracle {
         })
     }
 
-    fn release(account: &mut Lots, id: &HoldId) -> Outcome {
+    fn release(account: &mut Lots, id: &HoldId, at: Millis) -> Outcome {
         let hold = account.holds.get(&id.0).ok_or(Refusal::UnknownHold)?;
         match hold.state {
             HoldState::Released => {}
             HoldState::Settled => return Err(Refusal::Ended(HoldState::Settled)),
             HoldState::Open | HoldState::Expired => {
-                account.spend(&id.0, 0);
+                account.spend(&id.0, 0, at);
                 account.holds.get_mut(&id.0).expect("it is there").state = HoldState::Released;
             }
         }
         Ok(Done::Released)
     }
 
-    fn expire(account: &mut Lots, id: &HoldId) -> Outcome {
+    fn expire(account: &mut Lots, id: &HoldId, at: Millis) -> Outcome {
         let hold = account.holds.get(&id.0).ok_or(Refusal::UnknownHold)?;
         match hold.state {
             HoldState::Open => {
-                account.spend(&id.0, hold.checkpoint.0);
+                account.spend(&id.0, hold.checkpoint.0, at);
                 account.holds.get_mut(&id.0).expect("it is there").state = HoldState::Expired;
             }
             HoldState::Expired => {}
@@ -522,6 +617,7 @@ impl Generator {
                 7 => Action::Renewal {
                     renews: self.random.percent(70),
                 },
+                8 => self.set_budgets(),
                 _ => self.open(account, None),
             };
         };
@@ -575,6 +671,7 @@ impl Generator {
                 RequestSource::Agent,
             ][self.random.below(3)],
             source_id: self.random.percent(50).then(|| "key \"ä\"".to_owned()),
+            key_id: self.key_id(),
             model: ["m", "n"][self.random.below(2)].to_owned(),
         };
         let boot_id = boot();
@@ -637,6 +734,26 @@ impl Generator {
             reason: "it was \"wrong\"".to_owned(),
             actor: "ops".to_owned(),
         })
+    }
+
+    fn set_budgets(&mut self) -> Action {
+        let mut budgets = Vec::new();
+        for window in Window::ALL {
+            if self.random.percent(20) {
+                let credits = Credits::from_micro(self.random.up_to(20_000_000_000));
+                budgets.push(Budget { credits, window });
+            }
+        }
+        Action::SetBudgets(Box::new(SetBudgets {
+            key_id: self.key_id(),
+            until: None,
+            budgets,
+            ended: Vec::new(),
+        }))
+    }
+
+    fn key_id(&mut self) -> Option<String> {
+        [None, Some("key_1"), Some("key_2")][self.random.below(3)].map(str::to_owned)
     }
 
     fn grant(&mut self, account: Option<&Lots>) -> Action {
@@ -705,6 +822,8 @@ pub async fn compare(database: &Database, seed: u64, operations: usize) -> Resul
             owed: 0,
             ends: false,
             holds: HashMap::new(),
+            budgets: BTreeMap::new(),
+            charges: Vec::new(),
             recent: Vec::new(),
         };
         oracle.accounts.insert(name.clone(), lots);

@@ -255,6 +255,7 @@ impl Simulation {
             parent: None,
             source: RequestSource::Web,
             source_id: None,
+            key_id: None,
             model: "m".to_owned(),
         };
         let gone = request.gone.clone();

@@ -110,6 +110,7 @@ async fn accept(store: &SwarmStore) {
     let run = NewRun {
         id: &ids::swarm_id(),
         user_id: USER,
+        key_id: None,
         request: &request,
         budget: Credits::whole(1),
         key: None,

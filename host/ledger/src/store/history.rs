@@ -52,6 +52,23 @@ pub enum UsagePart {
     Day(Millis),
 }
 
+/// What was used on a day, of one model and at one provider, with one key.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DayUsage {
+    /// Whose it is.
+    pub account: AccountId,
+    /// The model that was asked for.
+    pub model: String,
+    /// The upstream that answered.
+    pub provider: String,
+    /// Where requests came from.
+    pub source: RequestSource,
+    /// The key's hash, as it was charged under; `None` where there was no key.
+    pub key_hash: Option<String>,
+    /// What it comes to.
+    pub sums: UsageSums,
+}
+
 /// Which of an account's requests; where a field is `None`, all.
 #[derive(Debug, Clone, Default)]
 pub struct RequestFilter {
@@ -148,6 +165,45 @@ impl Store {
             .map(|row| {
                 let sums = UsageSums::read(|column| row.try_get(column))?;
                 Ok((group.read(row)?, sums))
+            })
+            .collect()
+    }
+
+    /// What an account has used on a day, which is named by its first moment, or what all have: by account, model, provider
+    /// and key.
+    pub async fn find_day_usage(
+        &self,
+        id: Option<&AccountId>,
+        day: Millis,
+    ) -> sqlx::Result<Vec<DayUsage>> {
+        let condition = match id {
+            Some(_) => "account_id = $1 AND day = $2",
+            // The parameter is there in both.
+            None => "CAST($1 AS TEXT) IS NULL AND day = $2",
+        };
+        let columns = "account_id, model, provider, source, key_hash";
+        let statement = format!(
+            "SELECT {columns}, {} FROM {} GROUP BY {columns} HAVING SUM(requests) <> 0 OR SUM(credits) <> 0 \
+             ORDER BY {columns}",
+            UsageSums::columns(),
+            to_date(condition)
+        );
+        let rows = sqlx::query(AssertSqlSafe(statement))
+            .bind(id.map(|id| &*id.0))
+            .bind(day.0)
+            .fetch_all(self.database.reader())
+            .await?;
+        rows.iter()
+            .map(|row| {
+                let key_hash: String = row.try_get("key_hash")?;
+                Ok(DayUsage {
+                    account: AccountId(row.try_get("account_id")?),
+                    model: row.try_get("model")?,
+                    provider: row.try_get("provider")?,
+                    source: read_source(row)?,
+                    key_hash: Some(key_hash).filter(|hash| !hash.is_empty()),
+                    sums: UsageSums::read(|column| row.try_get(column))?,
+                })
             })
             .collect()
     }

@@ -120,6 +120,10 @@ pub(super) const ACCOUNTS: Table<Account> = Table {
             account.low_since.map(|at| at.0).into()
         }),
         integer("entries", |(_, account)| account.entries.into()),
+        text("budgets", |(_, account)| match &account.budgets {
+            None => Value::Null,
+            Some(budgets) => Value::Text(json(budgets).into()),
+        }),
     ],
     counts: &[],
 };
@@ -140,6 +144,7 @@ pub(super) const HOLDS: Table<Hold> = Table {
         text("source_id", |(_, hold)| {
             hold.open.source_id.as_deref().into()
         }),
+        text("budget_key", |(_, hold)| hold.open.key_id.as_deref().into()),
         text("model", |(_, hold)| (&*hold.open.model).into()),
         integer("amount", |(_, hold)| hold.open.amount.into()),
         integer("opened_at", |(_, hold)| hold.opened_at.0.into()),
@@ -200,6 +205,9 @@ pub(super) const ENTRIES: Table<Entry> = Table {
         }),
         text("source_id", |row| {
             of_hold(row, |hold| hold.source_id.as_deref().into())
+        }),
+        text("budget_key", |row| {
+            of_hold(row, |hold| hold.key_id.as_deref().into())
         }),
         text("model", |row| of_hold(row, |hold| (&*hold.model).into())),
         integer("amount", |row| of_hold(row, |hold| hold.amount.into())),
@@ -519,6 +527,8 @@ pub(super) fn read_account(row: &impl Stored) -> Result<Account, Unreadable> {
     account.owed = values.credits()?;
     account.low_since = values.integer_or_null()?.map(Millis);
     account.entries = values.integer()?;
+    let budgets = values.text_or_null()?.map(serde_json::from_str);
+    account.budgets = budgets.transpose().map_err(Unreadable::because)?;
     account.created_at = Millis(values.integer()?);
     Ok(account)
 }
@@ -536,6 +546,7 @@ pub(super) fn read_hold(row: &impl Stored) -> Result<(AccountId, Hold), Unreadab
         parent: values.text_or_null()?.map(|id| HoldId(id.to_owned())),
         source: values.named(RequestSource::of)?,
         source_id: values.text_or_null()?.map(str::to_owned),
+        key_id: values.text_or_null()?.map(str::to_owned),
         model: values.owned()?,
         amount: values.credits()?,
     };
@@ -563,7 +574,7 @@ pub(super) fn read_hold(row: &impl Stored) -> Result<(AccountId, Hold), Unreadab
 pub(super) fn end_columns() -> String {
     let counts = list(ENTRIES.counts, str::to_owned);
     format!(
-        "account_id, hold_id, request_id, parent_id, source, source_id, model, amount, kind, plan_delta, \
+        "account_id, hold_id, request_id, parent_id, source, source_id, budget_key, model, amount, kind, plan_delta, \
          top_up_delta, overrun, provider, adapter_digest, requests, latency_ms, estimated_at, {counts}"
     )
 }
@@ -580,6 +591,7 @@ pub(super) fn read_end(
         parent: values.text_or_null()?.map(|id| HoldId(id.to_owned())),
         source: values.named(RequestSource::of)?,
         source_id: values.text_or_null()?.map(str::to_owned),
+        key_id: values.text_or_null()?.map(str::to_owned),
         model: values.owned()?,
         amount: values.credits()?,
     };

@@ -4,15 +4,18 @@ use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use weir_ledger::{Budget, Credits, Window};
 use weir_storage::clock::Millis;
 
 use super::AdminCaller;
 use super::request::AdminBody;
 use crate::app::{App, Core};
+use crate::billing::budgets::{self, AskedBudgets, BudgetItem};
+use crate::catalog::Catalog;
 use crate::error::ApiError;
 use crate::identity;
-use crate::identity::api_key::LIFETIME_DAYS;
 use crate::identity::directory::{self, KeyFilter};
+use crate::identity::limits::KeyLimits;
 use crate::identity::store::KeyItem;
 use crate::query::{ListQuery, cut};
 
@@ -35,6 +38,12 @@ pub struct AdminKeyItem {
     pub expires_at: String,
     /// `active`, `expired` or `revoked`.
     pub state: String,
+    /// The models that it may use; null where it may use all.
+    #[serde(default)]
+    pub models: Option<Vec<String>>,
+    /// How much it may spend in which time.
+    #[serde(default)]
+    pub budgets: Vec<BudgetItem>,
 }
 
 /// A part of all keys.
@@ -54,6 +63,33 @@ pub struct NewKey {
     pub user_id: String,
     /// What it is called in lists.
     pub name: String,
+    /// How much it may spend in which time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budgets: Option<Vec<Budget>>,
+    /// The same, of one budget.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_credits: Option<Credits>,
+    /// What that is for, `total` unless set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<Window>,
+    /// The models that it may use; all unless set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub models: Option<Vec<String>>,
+    /// For how many days it works, at most 90.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in_days: Option<i64>,
+}
+
+impl NewKey {
+    /// Its limits. Without a catalog, nobody looks whether there are the models.
+    pub fn limits(&self, catalog: Option<&Catalog>) -> Result<KeyLimits, ApiError> {
+        let budgets = AskedBudgets {
+            budgets: self.budgets.clone(),
+            budget_credits: self.budget_credits,
+            window: self.window,
+        };
+        KeyLimits::read(budgets, self.models.clone(), self.expires_in_days, catalog)
+    }
 }
 
 /// A key that was just made.
@@ -108,15 +144,14 @@ pub async fn create_key(
             return Err(ApiError::invalid_request(field, what));
         }
     }
-    let peppers = &app.key_peppers;
-    let key = identity::create_key(&app, peppers, &new.user_id, &new.name, &actor)
-        .await
-        .map_err(|error| ApiError::of_database(&error, "making a key"))?;
+    let limits = new.limits(Some(&app.catalog.load()))?;
+    let (peppers, owner) = (&app.key_peppers, (&*new.user_id, &*new.name));
+    let (key, expires_at) = identity::create_key(&app, peppers, owner, &limits, &actor).await?;
     let created = CreatedKey {
         key_id: key.id().to_owned(),
         api_key: key.expose().to_owned(),
         user_id: new.user_id,
-        expires_at: app.clock.now().plus_days(LIFETIME_DAYS).iso(),
+        expires_at: expires_at.iso(),
     };
     Ok((StatusCode::CREATED, Json(created)))
 }
@@ -138,6 +173,8 @@ fn item(user_id: String, key: KeyItem, now: Millis) -> AdminKeyItem {
         false => "active",
     };
     AdminKeyItem {
+        budgets: budgets::items(key.standings(now)),
+        models: Some(key.models).filter(|models| !models.is_empty()),
         key_id: key.id,
         user_id,
         name: key.name,

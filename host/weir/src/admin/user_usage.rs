@@ -9,7 +9,8 @@ use weir_ledger::AccountId;
 use super::AdminCaller;
 use super::users::unknown_user;
 use crate::app::Core;
-use crate::billing::history::{Asked, RequestItem, RequestList, UsageReport};
+use crate::billing::export::Export;
+use crate::billing::history::{Asked, RequestItem};
 use crate::error::ApiError;
 use crate::identity::directory;
 use crate::query::ListQuery;
@@ -19,11 +20,12 @@ pub async fn get_user_usage(
     State(core): State<Core>,
     _: AdminCaller,
     Path(user_id): Path<String>,
+    headers: HeaderMap,
     mut query: ListQuery,
-) -> Result<Json<UsageReport>, ApiError> {
+) -> Result<Response, ApiError> {
     let group = query.text("group")?.or_else(|| Some("model".to_owned()));
     let asked = asked(&core, user_id).await?;
-    asked.usage(group, query).await.map(Json)
+    asked.usage(group, &headers, query).await
 }
 
 /// `GET /admin/users/{user_id}/usage/requests`: a user's requests, the last to end first.
@@ -31,10 +33,25 @@ pub async fn list_user_requests(
     State(core): State<Core>,
     _: AdminCaller,
     Path(user_id): Path<String>,
+    headers: HeaderMap,
     query: ListQuery,
-) -> Result<Json<RequestList>, ApiError> {
+) -> Result<Response, ApiError> {
     let asked = asked(&core, user_id).await?;
-    asked.requests(query).await.map(Json)
+    asked.requests(&headers, query).await
+}
+
+/// `GET /admin/usage/export`: what a month has cost all users, and the operator, for other tools.
+pub async fn export_usage(
+    State(core): State<Core>,
+    _: AdminCaller,
+    query: ListQuery,
+) -> Result<Response, ApiError> {
+    let export = Export {
+        database: core.database.clone(),
+        account: None,
+        now: core.clock.now(),
+    };
+    export.answer(query)
 }
 
 /// `GET /admin/users/{user_id}/usage/requests/{request_id}`: one of them.

@@ -12,8 +12,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use weir_ledger::{
-    Account, AccountId, Action, Adjust, Credits, Grant, LedgerError, Operation, OperationId,
-    Period, Plan, Pool, Refusal, Store, TopUp, Way,
+    Account, AccountId, Action, Adjust, Budget, Credits, Grant, LedgerError, Operation,
+    OperationId, Period, Plan, Pool, Refusal, SetBudgets, Store, TopUp, Way,
 };
 use weir_storage::clock::Millis;
 use weir_storage::database::DatabaseClock;
@@ -24,6 +24,7 @@ use super::request::AdminBody;
 use crate::app::Core;
 use crate::audit::AuditEvent;
 use crate::billing;
+use crate::billing::budgets::{self, AskedBudgets, BudgetItem};
 use crate::error::ApiError;
 use crate::identity::directory::{self, UserFilter, UserRecord};
 use crate::identity::{self, store};
@@ -73,6 +74,9 @@ pub struct AccountItem {
     pub cycle_start: String,
     /// The first moment after it.
     pub cycle_end: String,
+    /// How much they may spend in which time.
+    #[serde(default)]
+    pub budgets: Vec<BudgetItem>,
 }
 
 /// A part of all users.
@@ -101,6 +105,14 @@ pub struct CreditGift {
     /// What names this gift for ever: given again, it is given once.
     #[serde(default)]
     pub id: Option<String>,
+}
+
+/// The body that sets how much a user may spend.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BudgetChange {
+    /// One for each window that is limited; none to take all limits away.
+    pub budgets: Vec<Budget>,
 }
 
 /// The body that puts a user's credits right.
@@ -351,6 +363,40 @@ pub async fn adjust(
     changed(&core, &user_id, true).await
 }
 
+/// `POST /admin/users/{user_id}/budgets`: sets how much a user may spend in which time, in place of what they might. A
+/// window that stays goes on counting.
+pub async fn set_budgets(
+    State(core): State<Core>,
+    AdminCaller { actor }: AdminCaller,
+    Path(user_id): Path<String>,
+    AdminBody(BudgetChange { budgets }): AdminBody<BudgetChange>,
+) -> Result<Json<UserItem>, ApiError> {
+    let asked = AskedBudgets {
+        budgets: Some(budgets),
+        ..AskedBudgets::default()
+    };
+    let asked = asked.read()?;
+    let named = asked
+        .iter()
+        .map(|budget| format!("{} a {}", budget.credits, budget.window.name()));
+    let event = AuditEvent::BudgetsSet {
+        user_id: user_id.clone(),
+        budgets: match asked.is_empty() {
+            true => "none".to_owned(),
+            false => named.collect::<Vec<_>>().join(", "),
+        },
+    };
+    let set = SetBudgets {
+        key_id: None,
+        until: None,
+        budgets: asked,
+        ended: Vec::new(),
+    };
+    commit(&core, &user_id, Action::SetBudgets(Box::new(set))).await?;
+    core.audit.record_by(&actor, event);
+    changed(&core, &user_id, true).await
+}
+
 /// The id of what an operator does: new, or of the name that they give it. Names are of their own kind, so that none is a
 /// payment's or another kind's.
 fn operation_id(kind: &str, name: Option<String>) -> Result<OperationId, ApiError> {
@@ -441,6 +487,7 @@ async fn find(core: &Core, user_id: &str) -> Result<UserItem, ApiError> {
             owed_credits: account.owed,
             cycle_start: account.period.start.iso(),
             cycle_end: account.period.end.iso(),
+            budgets: budgets::items(account.standings(None, core.clock.now())),
         }),
         ..item(user)
     })

@@ -110,6 +110,13 @@ pub enum AuditEvent {
         /// How many, and as which gift.
         credits: String,
     },
+    /// An operator has set how much a user may spend.
+    BudgetsSet {
+        /// The user's id.
+        user_id: String,
+        /// How much in which time.
+        budgets: String,
+    },
     /// An operator has put a user's credits right.
     Adjusted {
         /// The user's id.
@@ -365,6 +372,10 @@ impl AuditEvent {
             Self::ToppedUp { user_id, credits } => EventColumns {
                 reason: Some(credits),
                 ..of("user.topped_up", Some(user_id))
+            },
+            Self::BudgetsSet { user_id, budgets } => EventColumns {
+                reason: Some(budgets),
+                ..of("user.budgets_set", Some(user_id))
             },
             Self::Adjusted { user_id, reason } => EventColumns {
                 reason: Some(reason),

@@ -8,7 +8,10 @@
 
 use std::collections::BTreeMap;
 
-use http::StatusCode;
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use weir_ledger::store::history::{
     EndedRequest, RequestFilter, RequestPage, UsageGroup, UsagePart,
@@ -18,6 +21,7 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
+use super::csv;
 use crate::error::ApiError;
 use crate::identity::api_key::RawKey;
 use crate::identity::directory::{self, KeyName};
@@ -29,6 +33,16 @@ const MOST_DAYS: i64 = 366;
 
 /// Parts that a report lists at most.
 const MOST_PARTS: usize = 1_000;
+
+/// Requests that are read at once where all are wanted.
+const READ_AT_ONCE: u32 = 1_000;
+
+/// What a table of requests begins with.
+const REQUEST_HEADINGS: &str = "id,at,model,provider,source,key_id,task_id,status,tokens_input,tokens_cache_read,\
+                                tokens_cache_write,tokens_output,images,credits,latency_ms,estimated\r\n";
+
+/// A part of all requests, the place of the next one, and the moment before which some are archived.
+type Page = (Vec<RequestItem>, Option<i64>, Option<Millis>);
 
 pub(super) const DAY_MS: i64 = 86_400_000;
 
@@ -166,10 +180,43 @@ pub struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// What was used from day `from` to day `to`, by `group`.
+    /// What was used from day `from` to day `to`, by `group`; as CSV, or as JSON, where there are more parts than are listed.
     pub async fn usage(
         &self,
         group: Option<String>,
+        headers: &HeaderMap,
+        query: ListQuery,
+    ) -> Result<Response, ApiError> {
+        if !csv::is_wanted(headers) {
+            let report = self.report(group, MOST_PARTS, query).await?;
+            return Ok(Json(report).into_response());
+        }
+        let report = self.report(group, usize::MAX, query).await?;
+        let label = match report.group {
+            "key" => "source,key_id,name,prefix",
+            "day" => "date",
+            _ => "model",
+        };
+        let headings = format!(
+            "{label},requests,credits_used,tokens_input,tokens_cache_read,tokens_cache_write,tokens_output,images\r\n"
+        );
+        let mut lines = String::new();
+        for item in report.usage {
+            let figures = item.figures.cells();
+            let cells = item.part.cells().into_iter();
+            csv::line(&mut lines, cells.chain(figures.iter().map(String::as_str)));
+        }
+        Ok(csv::attachment(
+            "usage.csv",
+            headings,
+            stream::iter([Ok(lines)]),
+        ))
+    }
+
+    async fn report(
+        &self,
+        group: Option<String>,
+        most_parts: usize,
         mut query: ListQuery,
     ) -> Result<UsageReport, ApiError> {
         let (group, name) = match group.as_deref() {
@@ -194,8 +241,8 @@ impl Asked<'_> {
             // They are in the order of their names.
             parts.sort_by_key(|(_, sums)| std::cmp::Reverse(sums.credits));
         }
-        let omitted = parts.len().saturating_sub(MOST_PARTS);
-        parts.truncate(MOST_PARTS);
+        let omitted = parts.len().saturating_sub(most_parts);
+        parts.truncate(most_parts);
         let item = |(part, sums): (UsageLabel, UsageSums)| UsageItem {
             part,
             figures: figures(&sums),
@@ -211,15 +258,26 @@ impl Asked<'_> {
         })
     }
 
-    /// A part of the requests that have ended.
-    pub async fn requests(&self, mut query: ListQuery) -> Result<RequestList, ApiError> {
-        let limit = query.limit()?;
+    /// The requests that have ended: a part of them as JSON, or all of them as CSV.
+    pub async fn requests(
+        &self,
+        headers: &HeaderMap,
+        mut query: ListQuery,
+    ) -> Result<Response, ApiError> {
+        let wants_csv = csv::is_wanted(headers);
+        let limit = match wants_csv {
+            true => READ_AT_ONCE,
+            false => query.limit()?,
+        };
         let mut filter = RequestFilter {
             key_hashes: None,
             model: query.text("model")?,
             from: moment(&mut query, "from", 0)?,
             to: moment(&mut query, "to", DAY_MS)?,
-            before: query.number("before")?,
+            before: match wants_csv {
+                true => None,
+                false => query.number("before")?,
+            },
         };
         let key = query.text("key")?;
         query.finish()?;
@@ -245,18 +303,61 @@ impl Asked<'_> {
             }
             filter.key_hashes = Some(hashes);
         }
+        let page = self.page(&filter, limit).await.map_err(failed)?;
+        if wants_csv {
+            return Ok(self.all_requests(filter, page));
+        }
+        let (requests, next, archived_before) = page;
+        Ok(Json(RequestList {
+            requests,
+            next: next.map(|before| before.to_string()),
+            archived_before: archived_before.map(Millis::iso),
+        })
+        .into_response())
+    }
+
+    /// Some requests, the place before which the next ones are, and what is archived.
+    async fn page(&self, filter: &RequestFilter, limit: u32) -> sqlx::Result<Page> {
         let store = Store::new(self.database.clone());
-        let page = store.list_requests(&self.account, &filter, limit).await;
         let RequestPage {
             requests,
             next,
             archived_before,
-        } = page.map_err(failed)?;
-        Ok(RequestList {
-            requests: self.items(requests).await?,
-            next: next.map(|before| before.to_string()),
-            archived_before: archived_before.map(Millis::iso),
-        })
+        } = store.list_requests(&self.account, filter, limit).await?;
+        Ok((self.items(requests).await?, next, archived_before))
+    }
+
+    /// All of the requests, as they are read.
+    fn all_requests(&self, filter: RequestFilter, first: Page) -> Response {
+        let (database, account, now) = (self.database.clone(), self.account.clone(), self.now);
+        let begun = (filter, Some(first));
+        let lines = stream::try_unfold(begun, move |(mut filter, page)| {
+            let (database, account) = (database.clone(), account.clone());
+            async move {
+                let Some((requests, next, _)) = page else {
+                    return Ok(None);
+                };
+                let mut lines = String::new();
+                for request in requests {
+                    let cells = request.cells();
+                    csv::line(&mut lines, cells.iter().map(String::as_str));
+                }
+                let asked = Asked {
+                    database: &database,
+                    account,
+                    now,
+                };
+                let next = match next {
+                    None => None,
+                    before => {
+                        filter.before = before;
+                        Some(asked.page(&filter, READ_AT_ONCE).await?)
+                    }
+                };
+                Ok(Some((lines, (filter, next))))
+            }
+        });
+        csv::attachment("requests.csv", REQUEST_HEADINGS, lines)
     }
 
     /// The request of an id; 404 where it is not the account's, has not ended or is archived.
@@ -272,7 +373,8 @@ impl Asked<'_> {
         let found = found
             .map_err(failed)?
             .filter(|found| found.request_id == id);
-        let items = self.items(found.into_iter().collect()).await?;
+        let items = self.items(found.into_iter().collect()).await;
+        let items = items.map_err(failed)?;
         items.into_iter().next().ok_or_else(|| {
             let what = "There is no request of this id that has ended; an archived one is not here any more.";
             ApiError::new(StatusCode::NOT_FOUND, "UNKNOWN_REQUEST", what)
@@ -310,7 +412,7 @@ impl Asked<'_> {
             UsagePart::Key { key_hash, .. } => key_hash.clone(),
             _ => None,
         });
-        let keys = self.keys(hashes.collect()).await?;
+        let keys = self.keys(hashes.collect()).await.map_err(failed)?;
         let mut named: BTreeMap<UsageLabel, UsageSums> = BTreeMap::new();
         for (part, sums) in parts {
             let label = match part {
@@ -334,7 +436,7 @@ impl Asked<'_> {
         Ok(named.into_iter().collect())
     }
 
-    async fn items(&self, requests: Vec<EndedRequest>) -> Result<Vec<RequestItem>, ApiError> {
+    async fn items(&self, requests: Vec<EndedRequest>) -> sqlx::Result<Vec<RequestItem>> {
         let with_key = |request: &&EndedRequest| request.source == RequestSource::ApiKey;
         let hashes = requests.iter().filter(with_key);
         let hashes = hashes.filter_map(|request| request.source_id.clone());
@@ -345,15 +447,74 @@ impl Asked<'_> {
             .collect())
     }
 
-    async fn keys(&self, mut hashes: Vec<String>) -> Result<BTreeMap<String, KeyName>, ApiError> {
+    async fn keys(&self, mut hashes: Vec<String>) -> sqlx::Result<BTreeMap<String, KeyName>> {
         hashes.sort();
         hashes.dedup();
         if hashes.is_empty() {
             return Ok(BTreeMap::new());
         }
-        directory::name_keys(self.database, &self.account.0, &hashes)
-            .await
-            .map_err(failed)
+        directory::name_keys(self.database, Some(&self.account.0), &hashes).await
+    }
+}
+
+impl UsageLabel {
+    /// Its cells in a table.
+    fn cells(&self) -> Vec<&str> {
+        match self {
+            Self::Key {
+                source,
+                key_id,
+                name,
+                prefix,
+            } => vec![
+                source,
+                key_id.as_deref().unwrap_or_default(),
+                name.as_deref().unwrap_or_default(),
+                prefix.as_deref().unwrap_or_default(),
+            ],
+            Self::Model { model } => vec![model],
+            Self::Day { date } => vec![date],
+        }
+    }
+}
+
+impl UsageFigures {
+    fn cells(&self) -> [String; 7] {
+        [
+            self.requests.to_string(),
+            self.credits_used.to_string(),
+            self.tokens_input.to_string(),
+            self.tokens_cache_read.to_string(),
+            self.tokens_cache_write.to_string(),
+            self.tokens_output.to_string(),
+            self.images.to_string(),
+        ]
+    }
+}
+
+impl RequestItem {
+    /// Its cells in a table, as [`REQUEST_HEADINGS`] has them.
+    fn cells(&self) -> [String; 16] {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        [
+            self.id.clone(),
+            self.at.clone(),
+            self.model.clone(),
+            text(&self.provider),
+            self.source.to_owned(),
+            text(&self.key_id),
+            text(&self.task_id),
+            self.status.to_owned(),
+            self.tokens_input.to_string(),
+            self.tokens_cache_read.to_string(),
+            self.tokens_cache_write.to_string(),
+            self.tokens_output.to_string(),
+            self.images.to_string(),
+            self.credits.to_string(),
+            self.latency_ms
+                .map_or(String::new(), |latency| latency.to_string()),
+            self.estimated.to_string(),
+        ]
     }
 }
 

@@ -5,9 +5,16 @@
 //!
 //! **Invariant:** nothing here writes a row of the ledger.
 //!
+//! What may be spent in which time is in [`budgets`].
+//!
+//! What leaves as a table is written by [`csv`]; for other tools, by [`export`].
+//!
 //! To show users another figure of their account, edit [`usage`]; of what they have used, [`history`]; of what has
 //! changed their credits, [`statement`].
 
+pub mod budgets;
+pub mod csv;
+pub mod export;
 pub mod history;
 pub mod routes;
 pub mod statement;

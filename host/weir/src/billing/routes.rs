@@ -5,7 +5,8 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, header};
 
-use super::history::{Asked, RequestItem, RequestList};
+use super::export::Export;
+use super::history::{Asked, RequestItem};
 use super::usage::{self, Balances, UsageError};
 use crate::app::App;
 use crate::error::ApiError;
@@ -18,24 +19,39 @@ use weir_ledger::{AccountId, LedgerError};
 pub async fn get_usage(
     State(app): State<App>,
     caller: Caller,
+    headers: HeaderMap,
     mut query: ListQuery,
 ) -> Result<Response, ApiError> {
     if query.has_any(&["group", "from", "to"]) {
         let group = query.text("group")?;
-        let report = asked(&app, caller).usage(group, query).await?;
-        return Ok(Json(report).into_response());
+        return asked(&app, caller).usage(group, &headers, query).await;
     }
     let summary = usage::summary(&app, &AccountId(caller.user_id)).await?;
     Ok(([(header::CONTENT_TYPE, "application/json")], summary).into_response())
 }
 
-/// `GET /usage/requests`: the caller's requests that have ended, the last one first.
-pub async fn list_requests(
+/// `GET /usage/export`: what a month has cost the caller, for other tools.
+pub async fn export_usage(
     State(app): State<App>,
     caller: Caller,
     query: ListQuery,
-) -> Result<Json<RequestList>, ApiError> {
-    asked(&app, caller).requests(query).await.map(Json)
+) -> Result<Response, ApiError> {
+    let export = Export {
+        database: app.database.clone(),
+        account: Some(AccountId(caller.user_id)),
+        now: app.ledger.now(),
+    };
+    export.answer(query)
+}
+
+/// `GET /usage/requests`: the caller's requests that have ended, the last one first, as JSON or CSV.
+pub async fn list_requests(
+    State(app): State<App>,
+    caller: Caller,
+    headers: HeaderMap,
+    query: ListQuery,
+) -> Result<Response, ApiError> {
+    asked(&app, caller).requests(&headers, query).await
 }
 
 /// `GET /usage/requests/{request_id}`: one of them.

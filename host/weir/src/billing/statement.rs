@@ -7,10 +7,9 @@
 use std::fmt::Write as _;
 
 use axum::Json;
-use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use http::{HeaderMap, header};
+use http::HeaderMap;
 use serde::Serialize;
 use weir_ledger::account::Pools;
 use weir_ledger::store::statement::{
@@ -18,6 +17,7 @@ use weir_ledger::store::statement::{
 };
 use weir_ledger::{AccountId, Credits, RequestSource, Store};
 
+use super::csv;
 use super::history::{Asked, DAY_MS, check_span, failed, moment};
 use crate::error::ApiError;
 use crate::query::ListQuery;
@@ -88,11 +88,7 @@ impl Asked<'_> {
         headers: &HeaderMap,
         mut query: ListQuery,
     ) -> Result<Response, ApiError> {
-        let wants_csv = headers
-            .get_all(header::ACCEPT)
-            .iter()
-            .filter_map(|accept| accept.to_str().ok())
-            .any(|accept| accept.contains("text/csv"));
+        let wants_csv = csv::is_wanted(headers);
         let store = Store::new(self.database.clone());
         let mut reader = StatementReader::new(store, self.account.clone());
         reader.filter.from = moment(&mut query, "from", 0)?;
@@ -105,7 +101,7 @@ impl Asked<'_> {
         check_span(reader.filter.from, reader.filter.to)?;
         let page = reader.read().await.map_err(failed)?;
         if wants_csv {
-            return Ok(csv(reader, page));
+            return Ok(whole(reader, page));
         }
         Ok(Json(TransactionList {
             next: page.next.map(name),
@@ -150,7 +146,7 @@ impl StatementReader {
 }
 
 /// All of a statement, as it is read.
-fn csv(reader: StatementReader, first: StatementPage) -> Response {
+fn whole(reader: StatementReader, first: StatementPage) -> Response {
     let begun = stream::try_unfold((reader, Some(first)), async |(mut reader, page)| {
         let Some(page) = page else {
             return Ok::<_, sqlx::Error>(None);
@@ -160,23 +156,12 @@ fn csv(reader: StatementReader, first: StatementPage) -> Response {
             csv_line(&mut lines, &item(line));
         }
         let next = match page.next {
-            Some(place) => Some(reader.read_before(place).await.inspect_err(|error| {
-                tracing::error!(%error, "reading a statement");
-            })?),
+            Some(place) => Some(reader.read_before(place).await?),
             None => None,
         };
         Ok(Some((lines, (reader, next))))
     });
-    let headings = stream::iter([Ok(CSV_HEADINGS.to_owned())]);
-    let headers = [
-        (header::CONTENT_TYPE, "text/csv; charset=utf-8"),
-        (
-            header::CONTENT_DISPOSITION,
-            "attachment; filename=\"transactions.csv\"",
-        ),
-    ];
-    let body = Body::from_stream(futures_util::StreamExt::chain(headings, begun));
-    (headers, body).into_response()
+    csv::attachment("transactions.csv", CSV_HEADINGS, begun)
 }
 
 /// Adds a line to a statement in CSV.
@@ -199,24 +184,11 @@ pub fn csv_line(lines: &mut String, item: &TransactionItem) {
         item.reference.as_deref(),
     ] {
         lines.push(',');
-        csv_cell(lines, text.unwrap_or_default());
+        csv::cell(lines, text.unwrap_or_default());
     }
     let _ = write!(lines, ",{},", item.owed_credits);
-    csv_cell(lines, item.reason.as_deref().unwrap_or_default());
+    csv::cell(lines, item.reason.as_deref().unwrap_or_default());
     lines.push_str("\r\n");
-}
-
-/// A text that somebody else has chosen: a spreadsheet must not take it for a formula.
-fn csv_cell(lines: &mut String, text: &str) {
-    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
-    let is_plain = !text.contains(['"', ',', '\r', '\n']);
-    match (is_formula, is_plain) {
-        (false, true) => lines.push_str(text),
-        _ => {
-            let apostrophe = if is_formula { "'" } else { "" };
-            let _ = write!(lines, "\"{apostrophe}{}\"", text.replace('"', "\"\""));
-        }
-    }
 }
 
 /// A line as it is shown.

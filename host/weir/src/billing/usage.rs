@@ -22,6 +22,7 @@ use weir_storage::cache::Cached;
 use weir_storage::clock::Millis;
 use weir_storage::{Cache, Database};
 
+use super::budgets::{self, BudgetItem};
 use crate::app::App;
 
 /// How long a summary is shown.
@@ -45,6 +46,9 @@ pub struct Summary {
     pub cycle_start: String,
     /// The first moment after it. Past in the grace of a paid plan whose next cycle is not paid for yet.
     pub cycle_end: String,
+    /// What the user may spend in which time, if that is limited.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub budgets: Vec<BudgetItem>,
     /// The cycle in all.
     pub this_month: ThisMonth,
     /// The cycle by model, the dearest first.
@@ -113,7 +117,7 @@ pub async fn summary(app: &App, account: &AccountId) -> Result<Vec<u8>, UsageErr
     let found = find(&app.database, account, now).await?;
     let account = &found.account;
     let left_ms = account.lapses_at().0 - now.0;
-    let json = serde_json::to_vec(&summarize(&found))
+    let json = serde_json::to_vec(&summarize(&found, now))
         .map_err(|error| sqlx::Error::Encode(error.into()))?;
     if let Some(absence) = absence {
         // No longer than the cycle: the first one to look after its end sees the next one.
@@ -168,7 +172,7 @@ fn name(account: &AccountId) -> String {
     format!("usage:{account}")
 }
 
-fn summarize(found: &Found) -> Summary {
+fn summarize(found: &Found, now: Millis) -> Summary {
     let account = &found.account;
     let mut by_model = found.by_model.clone();
     // A request whose charge was taken back leaves a row without a sum.
@@ -184,6 +188,7 @@ fn summarize(found: &Found) -> Summary {
         topup_balance: account.balance.top_up,
         cycle_start: account.period.start.iso(),
         cycle_end: account.period.end.iso(),
+        budgets: budgets::items(account.standings(None, now)),
         this_month: ThisMonth {
             total_credits_used: by_model.iter().map(|model| model.credits_used).sum(),
             total_requests: by_model.iter().map(|model| model.requests).sum(),

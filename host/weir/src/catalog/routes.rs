@@ -8,13 +8,14 @@ use serde_json::{Value, json};
 use super::listing::CatalogListing;
 use crate::admin::AdminCaller;
 use crate::app::App;
-use crate::identity::Caller;
+use crate::identity::{Caller, limits};
 
-/// `GET /models`: every model with its limits, prices and capabilities.
-pub async fn list_models(State(app): State<App>, _: Caller) -> Json<Value> {
+/// `GET /models`: every model that the caller may use, with its limits, prices and capabilities.
+pub async fn list_models(State(app): State<App>, caller: Caller) -> Json<Value> {
     let catalog = app.catalog.load();
     let models: Vec<_> = catalog
         .models()
+        .filter(|model| limits::may_use(caller.models(), &model.id))
         .map(|model| model.item(&catalog.factors))
         .collect();
     Json(json!({ "models": models }))

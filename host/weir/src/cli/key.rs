@@ -1,10 +1,12 @@
 //! `weir key`: API keys of users.
 
-use serde_json::json;
+use anyhow::anyhow;
+use weir_ledger::Budget;
 
 use super::connection::{Connection, GatewayAnswer, Needs, operate, path};
 use super::table::{TextTable, optional};
-use crate::admin::keys::{CreatedKey, KeyList};
+use super::user::{budget, shown};
+use crate::admin::keys::{CreatedKey, KeyList, NewKey};
 use crate::audit::Actor;
 use crate::config::Config;
 use crate::identity;
@@ -21,6 +23,16 @@ pub(super) enum Command {
         /// What the key is called in lists.
         #[arg(long, default_value = "Default")]
         name: String,
+        /// Credits that it may spend in a window of the calendar, in UTC: hour, day, week, month or total, such as day=50.
+        /// Once for each.
+        #[arg(long, value_name = "WINDOW=CREDITS", value_parser = budget)]
+        budget: Vec<Budget>,
+        /// A model that it may use, and no others but those that are named so.
+        #[arg(long, value_name = "MODEL")]
+        model: Vec<String>,
+        /// For how many days it works, at most 90.
+        #[arg(long, value_name = "DAYS", default_value_t = LIFETIME_DAYS)]
+        expires_in_days: i64,
     },
     /// List keys by user and age: their ids and first characters, never the keys themselves.
     List {
@@ -50,7 +62,24 @@ pub(super) enum Command {
 
 pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
     let operated = operate(&config, Needs::Stores, async |connection| match command {
-        Command::Create { user, name } => create(&config, connection, user, name).await,
+        Command::Create {
+            user,
+            name,
+            budget,
+            model,
+            expires_in_days,
+        } => {
+            let new = NewKey {
+                user_id: user,
+                name,
+                budgets: Some(budget).filter(|budgets| !budgets.is_empty()),
+                budget_credits: None,
+                window: None,
+                models: Some(model).filter(|models| !models.is_empty()),
+                expires_in_days: Some(expires_in_days),
+            };
+            create(&config, connection, &new).await
+        }
         Command::List {
             user,
             active,
@@ -79,24 +108,28 @@ pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> 
     operated.await
 }
 
-async fn create(
-    config: &Config,
-    connection: &Connection,
-    user: String,
-    name: String,
-) -> anyhow::Result<()> {
+async fn create(config: &Config, connection: &Connection, new: &NewKey) -> anyhow::Result<()> {
+    let NewKey {
+        user_id: user,
+        name,
+        ..
+    } = new;
     let fits = |text: &str| (1..=256).contains(&text.len()) && !text.contains(char::is_control);
     anyhow::ensure!(
-        fits(&user),
+        fits(user),
         "--user takes 1 to 256 bytes without control characters"
     );
     anyhow::ensure!(
-        fits(&name),
+        fits(name),
         "--name takes 1 to 256 bytes without control characters"
     );
+    // Without a gateway nobody knows the models that there will be.
+    let limits = new
+        .limits(None)
+        .map_err(|error| anyhow!("{}", error.message()))?;
     let (key, id) = match connection.core() {
         None => {
-            let new = json!({ "user_id": user, "name": name });
+            let new = serde_json::to_value(new)?;
             let created: GatewayAnswer<CreatedKey> = connection.post("/admin/keys", &new).await?;
             (created.parsed.api_key, created.parsed.key_id)
         }
@@ -105,14 +138,17 @@ async fn create(
             let (configured, own) = (&config.api_key_peppers, config.own_pepper());
             let peppers = Peppers::read(configured, &own)?;
             peppers.compare(&core.database).await?;
-            let key = identity::create_key(core, &peppers, &user, &name, &Actor::myself()).await?;
+            let (owner, by) = ((&**user, &**name), Actor::myself());
+            let made = identity::create_key(core, &peppers, owner, &limits, &by).await;
+            let (key, _) = made.map_err(|error| anyhow!("{}", error.message()))?;
             connection.say_where();
             (key.expose().to_owned(), key.id().to_owned())
         }
     };
     println!("{key}");
     eprintln!(
-        "This is {id} of user {user}; it works for {LIFETIME_DAYS} days and is not shown again."
+        "This is {id} of user {user}; it works for {} days and is not shown again.",
+        limits.days
     );
     Ok(())
 }
@@ -127,6 +163,8 @@ fn print(KeyList { keys, next }: &KeyList) {
         "LAST USED",
         "EXPIRES",
         "STATE",
+        "BUDGETS",
+        "MODELS",
     ]);
     for key in keys {
         table.row([
@@ -138,6 +176,10 @@ fn print(KeyList { keys, next }: &KeyList) {
             optional(&key.last_used_at),
             key.expires_at.clone(),
             key.state.clone(),
+            shown(&key.budgets),
+            key.models
+                .as_ref()
+                .map_or(String::new(), |models| models.join(" ")),
         ]);
     }
     table.print();

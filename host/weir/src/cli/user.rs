@@ -2,13 +2,14 @@
 
 use anyhow::{Context, anyhow, bail};
 use serde_json::{Value, json};
-use weir_ledger::{Credits, Plan, Pool, Way};
+use weir_ledger::{Budget, Credits, Plan, Pool, Way, Window};
 
 use super::connection::{Connection, GatewayAnswer, Needs, operate, path};
 use super::table::{TextTable, optional};
 use crate::admin::users::{
-    CreditAdjustment, CreditGift, PlanChange, SignedCredits, UserItem, UserList,
+    BudgetChange, CreditAdjustment, CreditGift, PlanChange, SignedCredits, UserItem, UserList,
 };
+use crate::billing::budgets::BudgetItem;
 use crate::config::Config;
 use crate::identity::dev_issuer::{DevAudience, DevIssuer};
 
@@ -72,6 +73,17 @@ pub(super) enum Command {
         /// given once.
         #[arg(long, value_name = "NAME")]
         id: Option<String>,
+    },
+    /// Set how much a user may spend in which time, in place of what they might; a window that stays goes on counting.
+    SetBudgets {
+        #[command(flatten)]
+        who: Who,
+        /// Credits of a window of the calendar, in UTC: hour, day, week, month or total, such as day=500. Once for each.
+        #[arg(long, value_name = "WINDOW=CREDITS", value_parser = budget, required_unless_present = "none")]
+        budget: Vec<Budget>,
+        /// Let the user spend all that they have.
+        #[arg(long, conflicts_with = "budget")]
+        none: bool,
     },
     /// Put a user's credits right: give some, or take some that are there, for a reason that their statement shows.
     Adjust {
@@ -180,6 +192,19 @@ impl Users<'_> {
                 let user = self.change(who, "top-up", body).await?;
                 println!("{} has {credits} credits more.", user.user_id);
             }
+            Command::SetBudgets {
+                who,
+                budget,
+                none: _,
+            } => {
+                let body = serde_json::to_value(BudgetChange { budgets: budget })?;
+                let user = self.change(who, "budgets", body).await?;
+                let budgets = user.account.map(|account| account.budgets);
+                match budgets.unwrap_or_default().as_slice() {
+                    [] => println!("{} may spend all that they have.", user.user_id),
+                    budgets => println!("{} may spend {}.", user.user_id, shown(budgets)),
+                }
+            }
             Command::Adjust {
                 who,
                 credits,
@@ -241,6 +266,34 @@ impl Users<'_> {
     }
 }
 
+/// A budget as an argument.
+pub(super) fn budget(text: &str) -> Result<Budget, String> {
+    let expected = "a window and credits, such as day=500";
+    let (window, credits) = text.split_once('=').ok_or(expected)?;
+    let credits = Credits::parse(credits)
+        .filter(|credits| credits.is_in_range() && *credits > Credits::ZERO)
+        .ok_or("credits are a number of more than 0 with at most 6 decimals")?;
+    let window = window
+        .parse()
+        .map_err(|windows| format!("a window is {windows}"))?;
+    Ok(Budget { credits, window })
+}
+
+/// Budgets, in words.
+pub(super) fn shown(budgets: &[BudgetItem]) -> String {
+    let each = budgets
+        .iter()
+        .map(|budget| format!("{} credits {}", budget.credits, per(budget.window)));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+fn per(window: Window) -> String {
+    match window {
+        Window::Total => "in all".to_owned(),
+        window => format!("a {}", window.name()),
+    }
+}
+
 fn print_list(UserList { users, next }: &UserList) {
     let mut table = TextTable::new(&[
         "USER",
@@ -277,6 +330,15 @@ fn print_user(user: &UserItem) {
         row("OWED", account.owed_credits.to_string());
         let cycle = format!("{} to {}", account.cycle_start, account.cycle_end);
         row("CYCLE", cycle);
+        for budget in &account.budgets {
+            let BudgetItem {
+                window,
+                credits,
+                left,
+                ..
+            } = budget;
+            row("BUDGET", format!("{credits} {}, {left} left", per(*window)));
+        }
     }
     row("ISSUER", optional(&user.issuer));
     row("SUBJECT", optional(&user.subject));

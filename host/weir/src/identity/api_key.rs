@@ -123,6 +123,8 @@ pub struct StoredKey {
     pub disabled_at: Option<Millis>,
     /// Since when its user is disabled.
     pub user_disabled_at: Option<Millis>,
+    /// The models that it may use; all if empty.
+    pub models: Vec<String>,
 }
 
 /// What a presented key is, beside the stored one of its id.
@@ -208,6 +210,7 @@ mod tests {
             expires_at: Millis(1_000),
             disabled_at: None,
             user_disabled_at: None,
+            models: Vec::new(),
         };
         let judge = |stored: &StoredKey, at| stored.judge(&key, &peppers, Millis(at));
         assert_eq!(judge(&stored, 999), KeyVerdict::Good);

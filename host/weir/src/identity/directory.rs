@@ -11,7 +11,7 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::SqlDialect;
 
-use super::store::KeyItem;
+use super::store::{KeyItem, read_item};
 
 /// A user.
 #[derive(Debug, Clone)]
@@ -119,7 +119,8 @@ pub async fn list_keys(
 ) -> sqlx::Result<Vec<(String, KeyItem)>> {
     let mut snapshot = database.snapshot().await?;
     let rows = sqlx::query(
-        "SELECT id, user_id, name, prefix, created_at, last_used_at, expires_at, disabled_at FROM api_keys \
+        "SELECT id, user_id, name, prefix, created_at, last_used_at, expires_at, disabled_at, models, \
+         (SELECT budgets FROM accounts WHERE accounts.id = api_keys.user_id) AS budgets FROM api_keys \
          WHERE (CAST($1 AS TEXT) IS NULL OR user_id = $1) \
          AND (CAST($2 AS BIGINT) IS NULL \
             OR (CASE WHEN disabled_at IS NULL AND expires_at > $3 THEN 1 ELSE 0 END) = $2) \
@@ -135,19 +136,7 @@ pub async fn list_keys(
     .fetch_all(&mut *snapshot)
     .await?;
     rows.iter()
-        .map(|row| {
-            let time = |column| row.try_get::<Option<i64>, _>(column);
-            let item = KeyItem {
-                id: row.try_get("id")?,
-                name: row.try_get("name")?,
-                prefix: row.try_get("prefix")?,
-                created_at: Millis(row.try_get("created_at")?),
-                last_used_at: time("last_used_at")?.map(Millis),
-                expires_at: Millis(row.try_get("expires_at")?),
-                disabled: time("disabled_at")?.is_some(),
-            };
-            Ok((row.try_get("user_id")?, item))
-        })
+        .map(|row| Ok((row.try_get("user_id")?, read_item(row)?)))
         .collect()
 }
 
@@ -170,10 +159,10 @@ pub struct KeyName {
     pub prefix: String,
 }
 
-/// A user's keys by the hashes that charges name them by.
+/// A user's keys, or everybody's, by the hashes that charges name them by.
 pub async fn name_keys(
     database: &Database,
-    user_id: &str,
+    user_id: Option<&str>,
     hashes: &[String],
 ) -> sqlx::Result<BTreeMap<String, KeyName>> {
     let list = match database.dialect() {
@@ -182,7 +171,7 @@ pub async fn name_keys(
     };
     let sql = format!(
         "SELECT h.hash, k.id, k.name, k.prefix FROM api_key_hashes h JOIN api_keys k ON k.id = h.key_id \
-         WHERE h.hash IN ({list}) AND k.user_id = $2"
+         WHERE h.hash IN ({list}) AND (CAST($2 AS TEXT) IS NULL OR k.user_id = $2)"
     );
     let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
         .bind(serde_json::Value::from(hashes.to_vec()).to_string())

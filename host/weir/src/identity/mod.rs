@@ -27,6 +27,7 @@ pub mod gate;
 pub mod jwks;
 pub mod jwt;
 pub mod last_used;
+pub mod limits;
 pub mod lockout;
 pub mod pepper;
 pub mod rates;
@@ -50,6 +51,7 @@ use serde::{Deserialize, Serialize};
 use self::api_key::{KeyVerdict, RawKey, StoredKey};
 use self::client_address::ClientAddress;
 use self::jwt::{TokenError, Verified};
+use self::limits::KeyLimits;
 use self::pepper::Peppers;
 use self::rates::FailurePolicy;
 use crate::app::{App, Core};
@@ -91,6 +93,10 @@ pub enum Proof {
     ApiKey {
         /// Its HMAC, in hexadecimal: what its charges are told apart by.
         hash: String,
+        /// Its id, by which its budgets are known.
+        id: String,
+        /// The models that it may use; all if empty.
+        models: Vec<String>,
     },
     /// As a web user.
     Web {
@@ -118,6 +124,8 @@ struct CachedKey {
     plan: String,
     /// When the database is asked again; until the record's end, it is believed where the database does not answer.
     refresh_at: i64,
+    /// The models that the key may use; all if empty. Records of versions that know of none are not believed.
+    models: Vec<String>,
 }
 
 /// The proof that a request brings.
@@ -135,15 +143,32 @@ enum Credentials<'a> {
 impl Caller {
     /// The account that pays for the request.
     pub fn payer(self) -> Payer {
-        let (source, source_id) = match self.proof {
-            Proof::ApiKey { hash } => (RequestSource::ApiKey, Some(hash)),
-            Proof::Web { .. } => (RequestSource::Web, None),
+        let (source, source_id, key_id) = match self.proof {
+            Proof::ApiKey { hash, id, .. } => (RequestSource::ApiKey, Some(hash), Some(id)),
+            Proof::Web { .. } => (RequestSource::Web, None, None),
         };
         Payer {
             account: AccountId(self.user_id),
             source,
             source_id,
+            key_id,
             parent: None,
+        }
+    }
+
+    /// The models that the caller's key may use; all if empty.
+    pub fn models(&self) -> &[String] {
+        match &self.proof {
+            Proof::ApiKey { models, .. } => models,
+            Proof::Web { .. } => &[],
+        }
+    }
+
+    /// The id of the caller's key.
+    pub fn key_id(&self) -> Option<&str> {
+        match &self.proof {
+            Proof::ApiKey { id, .. } => Some(id),
+            Proof::Web { .. } => None,
         }
     }
 }
@@ -251,13 +276,15 @@ impl Identification<'_> {
         record: Lookup,
     ) -> Result<Caller, ApiError> {
         let now = self.app.clock.now();
-        let caller = |user_id, plan: &str| {
+        let caller = |user_id, plan: &str, models| {
             self.app.last_used.touch(key.id(), now);
             Caller {
                 user_id,
                 plan: plan_named(plan),
                 proof: Proof::ApiKey {
                     hash: record_key.secret.to_owned(),
+                    id: key.id().to_owned(),
+                    models,
                 },
             }
         };
@@ -274,12 +301,14 @@ impl Identification<'_> {
                 return self.refuse("api_key", "expired");
             }
             if now.0 < cached.refresh_at {
-                return Ok(caller(user_id.clone(), &cached.plan));
+                return Ok(caller(user_id.clone(), &cached.plan, cached.models.clone()));
             }
         }
         let stored = match (store::find_key(&self.app.database, key.id()).await, &known) {
             (Ok(stored), _) => stored,
-            (Err(_), Some((user_id, cached))) => return Ok(caller(user_id.clone(), &cached.plan)),
+            (Err(_), Some((user_id, cached))) => {
+                return Ok(caller(user_id.clone(), &cached.plan, cached.models.clone()));
+            }
             (Err(error), None) => return Err(store_failed(error)),
         };
         let Some(stored) = stored else {
@@ -295,7 +324,7 @@ impl Identification<'_> {
         if known.is_none() {
             self.count(&stored.user_id, &stored.plan).await?;
         }
-        Ok(caller(stored.user_id, &stored.plan))
+        Ok(caller(stored.user_id, &stored.plan, stored.models))
     }
 
     /// Keeps what the database says of a good key in the cache.
@@ -313,6 +342,7 @@ impl Identification<'_> {
             expires_at: stored.expires_at.0,
             plan: stored.plan.clone(),
             refresh_at: now.0 + KEY_TTL.as_millis() as i64 / 2,
+            models: stored.models.clone(),
         };
         let record = Record {
             user_id: stored.user_id.clone(),
@@ -635,22 +665,25 @@ fn no_such_key() -> ApiError {
     .with_param("key_id")
 }
 
-/// Makes a key for a user, and the user if there is none of that id.
+/// Makes a key for a user, within limits, and the user if there is none of that id. Returns when it expires, too.
 pub async fn create_key(
     core: &Core,
     peppers: &Peppers,
-    user_id: &str,
-    name: &str,
+    (user_id, name): (&str, &str),
+    limits: &KeyLimits,
     by: &Actor,
-) -> sqlx::Result<RawKey> {
+) -> Result<(RawKey, Millis), ApiError> {
     let now = core.clock.now();
-    let key = store::create_key(&core.database, peppers, user_id, name, false, now).await?;
+    let key = store::create_key(&core.database, peppers, user_id, name, false, now)
+        .await
+        .map_err(store_failed)?;
+    let expires_at = limits::limit_new_key(core, (user_id, key.id()), limits, now).await?;
     let created = AuditEvent::KeyCreated {
         user_id: user_id.to_owned(),
         key_id: key.id().to_owned(),
     };
     core.audit.record_by(by, created);
-    Ok(key)
+    Ok((key, expires_at))
 }
 
 /// Has a user know a key, and makes the user if there is none of that id; their other keys of the same name end.

@@ -7,11 +7,15 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::WebCaller;
+use super::limits::{self, KeyLimits};
 use super::store::{self, KeyItem, NewKey};
 use crate::app::App;
 use crate::audit::{Actor, AuditEvent};
+use crate::billing::budgets::{self, AskedBudgets};
 use crate::error::ApiError;
+use crate::json::from_json;
 use crate::request::JsonBody;
+use weir_ledger::{Budget, Credits, Window};
 use weir_storage::clock::Millis;
 
 /// The body of `POST /api-keys`.
@@ -19,6 +23,18 @@ use weir_storage::clock::Millis;
 #[serde(deny_unknown_fields)]
 struct KeyRequest {
     name: Option<String>,
+    budgets: Option<Vec<Budget>>,
+    budget_credits: Option<Credits>,
+    window: Option<Window>,
+    models: Option<Vec<String>>,
+    expires_in_days: Option<i64>,
+}
+
+/// The body of `PUT /api-keys/{key_id}/budgets`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BudgetsRequest {
+    budgets: Vec<Budget>,
 }
 
 /// `POST /api-keys`: makes a key; the raw key is in this answer only.
@@ -30,10 +46,15 @@ pub async fn create_api_key(
     let new: KeyRequest = if body.bytes.is_empty() {
         KeyRequest::default()
     } else {
-        serde_json::from_slice(&body.bytes).map_err(|_| {
-            ApiError::invalid_request("name", "The body is an object with at most a name, a text.")
-        })?
+        from_json(&body.bytes)?
     };
+    let budgets = AskedBudgets {
+        budgets: new.budgets,
+        budget_credits: new.budget_credits,
+        window: new.window,
+    };
+    let catalog = app.catalog.load();
+    let limits = KeyLimits::read(budgets, new.models, new.expires_in_days, Some(&catalog))?;
     let name = new.name.unwrap_or_else(|| "Default".to_owned());
     if name.is_empty() || name.len() > 256 || name.contains(char::is_control) {
         return Err(ApiError::invalid_request(
@@ -62,6 +83,8 @@ pub async fn create_api_key(
             return Err(refused(format!("A user makes at most {most} keys a day.")));
         }
     };
+    let of = (&*caller.user_id, key.id());
+    let expires_at = limits::limit_new_key(&app, of, &limits, now).await?;
     let by = Actor::user(&caller.user_id);
     let created = AuditEvent::KeyCreated {
         user_id: caller.user_id,
@@ -73,7 +96,9 @@ pub async fn create_api_key(
         "api_key": key.expose(),
         "name": name,
         "created_at": now.iso(),
-        "expires_at": now.plus_days(super::api_key::LIFETIME_DAYS).iso(),
+        "expires_at": expires_at.iso(),
+        "models": models(&limits.models),
+        "budgets": limits.budgets,
     });
     Ok((StatusCode::CREATED, Json(created)))
 }
@@ -86,8 +111,33 @@ pub async fn list_api_keys(
     let keys = store::list_keys(&app.database, &caller.user_id)
         .await
         .map_err(super::store_failed)?;
-    let items: Vec<_> = keys.iter().map(item).collect();
+    let now = app.ledger.now();
+    let items: Vec<_> = keys.iter().map(|key| item(key, now)).collect();
     Ok(Json(json!({ "api_keys": items })))
+}
+
+/// `PUT /api-keys/{key_id}/budgets`: sets what a key may spend, in place of what it might. A window that stays goes on
+/// counting.
+pub async fn set_key_budgets(
+    State(app): State<App>,
+    caller: WebCaller,
+    Path(key_id): Path<String>,
+    body: JsonBody,
+) -> Result<Json<Value>, ApiError> {
+    let user_id = &caller.user_id;
+    let now = app.ledger.now();
+    let expires_at = limits::expiry_of(&app, user_id, &key_id, now).await?;
+    let BudgetsRequest { budgets } = from_json(&body.bytes)?;
+    let asked = AskedBudgets {
+        budgets: Some(budgets),
+        ..AskedBudgets::default()
+    };
+    limits::set_budgets(&app, user_id, &key_id, asked.read()?, expires_at).await?;
+    let keys = store::list_keys(&app.database, user_id)
+        .await
+        .map_err(super::store_failed)?;
+    let key = keys.iter().find(|key| key.id == key_id);
+    Ok(Json(key.map_or(Value::Null, |key| item(key, now))))
 }
 
 /// `DELETE /api-keys/{key_id}`: revokes a key, at once on every node.
@@ -101,7 +151,15 @@ pub async fn revoke_api_key(
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn item(key: &KeyItem) -> Value {
+/// The models that a key may use; null where it may use all.
+fn models(models: &[String]) -> Value {
+    match models {
+        [] => Value::Null,
+        models => json!(models),
+    }
+}
+
+fn item(key: &KeyItem, now: Millis) -> Value {
     json!({
         "key_id": key.id,
         "name": key.name,
@@ -110,5 +168,7 @@ fn item(key: &KeyItem) -> Value {
         "last_used_at": key.last_used_at.map(Millis::iso),
         "expires_at": key.expires_at.iso(),
         "disabled": key.disabled,
+        "models": models(&key.models),
+        "budgets": budgets::items(key.standings(now)),
     })
 }

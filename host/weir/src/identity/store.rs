@@ -1,10 +1,13 @@
 //! Users and API keys in the database.
 
+use std::collections::BTreeMap;
+
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
 use super::api_key::{LIFETIME_DAYS, RawKey, StoredKey};
 use super::pepper::{Pepper, Peppers};
+use weir_ledger::{Budgets, Credits, Standing};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::{Connections, SqlDialect, Transaction};
@@ -134,7 +137,7 @@ pub async fn revoke_admin(database: &Database, user_id: &str) -> sqlx::Result<bo
 /// The record of a key.
 pub async fn find_key(database: &Database, id: &str) -> sqlx::Result<Option<StoredKey>> {
     let row = sqlx::query(
-        "SELECT k.user_id, k.hash, k.pepper_version, k.expires_at, k.disabled_at, u.plan, \
+        "SELECT k.user_id, k.hash, k.pepper_version, k.expires_at, k.disabled_at, k.models, u.plan, \
          u.disabled_at AS user_disabled_at FROM api_keys k \
          JOIN users u ON u.id = k.user_id WHERE k.id = $1",
     )
@@ -152,9 +155,54 @@ pub async fn find_key(database: &Database, id: &str) -> sqlx::Result<Option<Stor
             user_disabled_at: row
                 .try_get::<Option<i64>, _>("user_disabled_at")?
                 .map(Millis),
+            models: read_models(&row)?,
         })
     })
     .transpose()
+}
+
+/// The models that a key may use; all if empty.
+pub(super) fn read_models(row: &AnyRow) -> sqlx::Result<Vec<String>> {
+    let models: Option<String> = row.try_get("models")?;
+    let models = models
+        .map(|models| serde_json::from_str(&models))
+        .transpose();
+    Ok(models
+        .map_err(|error| sqlx::Error::Decode(error.into()))?
+        .unwrap_or_default())
+}
+
+/// Limits a key to models, all if empty, and to a time.
+pub async fn limit_key(
+    database: &Database,
+    key_id: &str,
+    models: &[String],
+    expires_at: Millis,
+) -> sqlx::Result<()> {
+    let models = (!models.is_empty()).then(|| serde_json::Value::from(models).to_string());
+    sqlx::query("UPDATE api_keys SET models = $1, expires_at = $2 WHERE id = $3")
+        .bind(models)
+        .bind(expires_at.0)
+        .bind(key_id)
+        .execute(database.writer())
+        .await
+        .map(drop)
+}
+
+/// A user's keys that were not revoked, and when each expires.
+pub async fn active_key_expiry(
+    database: &Database,
+    user_id: &str,
+) -> sqlx::Result<BTreeMap<String, Millis>> {
+    let rows = sqlx::query(
+        "SELECT id, expires_at FROM api_keys WHERE user_id = $1 AND disabled_at IS NULL",
+    )
+    .bind(user_id)
+    .fetch_all(database.reader())
+    .await?;
+    rows.iter()
+        .map(|row| Ok((row.try_get("id")?, Millis(row.try_get("expires_at")?))))
+        .collect()
 }
 
 /// The most keys of a user that can work at once.
@@ -191,6 +239,10 @@ pub struct KeyItem {
     pub expires_at: Millis,
     /// Whether it was revoked.
     pub disabled: bool,
+    /// The models that it may use; all if empty.
+    pub models: Vec<String>,
+    /// Its user's budgets, among which are its own.
+    pub budgets: Budgets,
 }
 
 /// The most keys that a list shows.
@@ -199,7 +251,8 @@ const MAX_LISTED: i64 = 100;
 /// A user's keys: those that were not revoked, then the others, each the newest first; a hundred at most.
 pub async fn list_keys(database: &Database, user_id: &str) -> sqlx::Result<Vec<KeyItem>> {
     let rows = sqlx::query(
-        "SELECT id, name, prefix, created_at, last_used_at, expires_at, disabled_at FROM api_keys \
+        "SELECT id, name, prefix, created_at, last_used_at, expires_at, disabled_at, models, \
+         (SELECT budgets FROM accounts WHERE accounts.id = api_keys.user_id) AS budgets FROM api_keys \
          WHERE user_id = $1 \
          ORDER BY CASE WHEN disabled_at IS NULL THEN 0 ELSE 1 END, created_at DESC, id LIMIT $2",
     )
@@ -207,20 +260,35 @@ pub async fn list_keys(database: &Database, user_id: &str) -> sqlx::Result<Vec<K
     .bind(MAX_LISTED)
     .fetch_all(database.reader())
     .await?;
-    rows.iter()
-        .map(|row| {
-            let time = |column| row.try_get::<Option<i64>, _>(column);
-            Ok(KeyItem {
-                id: row.try_get("id")?,
-                name: row.try_get("name")?,
-                prefix: row.try_get("prefix")?,
-                created_at: Millis(row.try_get("created_at")?),
-                last_used_at: time("last_used_at")?.map(Millis),
-                expires_at: Millis(row.try_get("expires_at")?),
-                disabled: time("disabled_at")?.is_some(),
-            })
-        })
-        .collect()
+    rows.iter().map(read_item).collect()
+}
+
+/// A key, from a row that has its columns and its user's budgets.
+pub(super) fn read_item(row: &AnyRow) -> sqlx::Result<KeyItem> {
+    let time = |column| row.try_get::<Option<i64>, _>(column);
+    let budgets: Option<String> = row.try_get("budgets")?;
+    let budgets = budgets.map(|budgets| serde_json::from_str(&budgets));
+    let budgets = budgets.transpose();
+    Ok(KeyItem {
+        id: row.try_get("id")?,
+        name: row.try_get("name")?,
+        prefix: row.try_get("prefix")?,
+        created_at: Millis(row.try_get("created_at")?),
+        last_used_at: time("last_used_at")?.map(Millis),
+        expires_at: Millis(row.try_get("expires_at")?),
+        disabled: time("disabled_at")?.is_some(),
+        models: read_models(row)?,
+        budgets: budgets
+            .map_err(|error| sqlx::Error::Decode(error.into()))?
+            .unwrap_or_default(),
+    })
+}
+
+impl KeyItem {
+    /// How its budgets stand at a moment.
+    pub fn standings(&self, now: Millis) -> Vec<Standing> {
+        self.budgets.standings(Some(&self.id), Credits::ZERO, now)
+    }
 }
 
 /// Makes a key for a user who exists, unless that would be too many.

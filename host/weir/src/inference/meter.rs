@@ -177,6 +177,7 @@ impl Meter {
             parent: self.payer.parent.clone(),
             source: self.payer.source,
             source_id: self.payer.source_id.clone(),
+            key_id: self.payer.key_id.clone(),
             model: self.metered.model.clone(),
         };
         let deadline = Instant::now() + self.open_timeout;
@@ -421,12 +422,15 @@ impl Drop for Meter {
 }
 
 /// Why nothing could be held, as the client is told.
-pub fn refused(error: LedgerError) -> ApiError {
+pub fn refused(error: LedgerError, now: Millis) -> ApiError {
     match error {
         LedgerError::Refused(Refusal::Insufficient {
             required,
             available,
         }) => quota_exceeded(required, available),
+        LedgerError::Refused(Refusal::OverBudget(exceeded)) => {
+            billing::budgets::exceeded(&exceeded, now)
+        }
         // Its own is new: it is the one that it was to draw on.
         LedgerError::Refused(Refusal::Ended(_) | Refusal::UnknownHold) => ApiError::new(
             StatusCode::CONFLICT,

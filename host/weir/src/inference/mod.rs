@@ -59,8 +59,10 @@ use self::resolve::Resolved;
 use self::routing::Route;
 use self::usage::ModelLimits;
 use crate::app::App;
+use crate::catalog::Catalog;
 use crate::context::RequestContext;
 use crate::error::ApiError;
+use crate::identity::{Caller, limits};
 use crate::sessions::Turn;
 use crate::swarm::deltas::Teller;
 use weir_ledger::price::PriceFactors;
@@ -74,9 +76,28 @@ pub struct Customer {
     pub payer: Payer,
     /// The plan of that account.
     pub plan: Plan,
+    /// The models that it may use; all if empty.
+    pub models: Vec<String>,
 }
 
 impl Customer {
+    /// A caller, with what it may use.
+    pub fn of(caller: Caller) -> Self {
+        Self {
+            plan: caller.plan,
+            models: caller.models().to_vec(),
+            payer: caller.payer(),
+        }
+    }
+
+    /// Refuses a model that there is and that it may not use.
+    fn require(&self, catalog: &Catalog, model: &str) -> Result<(), ApiError> {
+        match catalog.model(model) {
+            Some(model) => limits::require_model(&self.models, &model.id),
+            None => Ok(()),
+        }
+    }
+
     fn asker<'a>(&'a self, context: &'a RequestContext) -> Asker<'a> {
         Asker {
             account: &self.payer.account,
@@ -117,6 +138,7 @@ pub async fn chat(
     let catalog = app.catalog.load();
     let asker = customer.asker(&context);
     let (call, passed) = filters::screen_chat(app, &catalog, asker, call).await?;
+    customer.require(&catalog, &call.request.model)?;
     let resolved = resolve::resolve(&catalog, call, context.wanted_provider())?;
     let factors = catalog.factors.clone();
     let asked = Asked { passed, ..asked };
@@ -145,6 +167,7 @@ pub async fn images(
     let catalog = app.catalog.load();
     let asker = customer.asker(&context);
     let (call, passed) = filters::screen_images(app, &catalog, asker, call).await?;
+    customer.require(&catalog, &call.request.model)?;
     let resolved = resolve::resolve_images(&catalog, call, context.wanted_provider())?;
     let factors = catalog.factors.clone();
     let asked = Asked { passed, ..asked };
@@ -277,7 +300,7 @@ async fn serve(
             };
         }
         (Err(error), _) => {
-            return relay.refuse(meter::refused(error)).await;
+            return relay.refuse(meter::refused(error, app.ledger.now())).await;
         }
     }
     let outcome = match first {

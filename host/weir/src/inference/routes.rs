@@ -74,21 +74,15 @@ pub(super) async fn complete(
     read: impl FnOnce(&[u8]) -> Result<ChatCall, ApiError>,
 ) -> Result<Response, ApiError> {
     // After the body: a client that sends slowly must not hold a turn meanwhile.
-    let (plan, payer) = (caller.plan, caller.payer());
-    let turn = app.admission.enter(&payer.account, plan).await?;
+    let customer = Customer::of(caller);
+    let turn = app
+        .admission
+        .enter(&customer.payer.account, customer.plan)
+        .await?;
     let call = read(&body.bytes)?;
     let key = key.with_body(&body.bytes);
     let held = (turn, body.room);
-    super::chat(
-        app,
-        held,
-        Customer { payer, plan },
-        context,
-        call,
-        key,
-        None,
-    )
-    .await
+    super::chat(app, held, customer, context, call, key, None).await
 }
 
 /// `POST /internal/agent/code`: the same for the user whom a service names in the body's `user_id`, and for the
@@ -122,7 +116,13 @@ pub async fn create_agent_completion(
     // Only the body says whose turn it takes.
     let turn = app.admission.enter(&payer.account, plan).await?;
     let held = (turn, body.room);
-    let customer = Customer { payer, plan };
+    // What a swarm may use was asked when it was taken.
+    let models = Vec::new();
+    let customer = Customer {
+        payer,
+        plan,
+        models,
+    };
     super::chat(&app, held, customer, context, call, key, teller).await
 }
 
@@ -137,6 +137,7 @@ fn take_payer(call: &mut ChatCall) -> Result<Payer, ApiError> {
         account: AccountId(user_id),
         source: RequestSource::Agent,
         source_id: task_id,
+        key_id: None,
         parent: None,
     })
 }
@@ -171,6 +172,7 @@ async fn swarms_run(app: &App, id: &str, headers: &HeaderMap) -> Result<Run, Api
 fn payer_of(run: Run) -> Payer {
     Payer {
         source_id: Some(run.task_id.unwrap_or(run.id)),
+        key_id: run.key_id,
         account: AccountId(run.user_id),
         source: RequestSource::Agent,
         parent: run.parent_hold,

@@ -14,8 +14,10 @@ use super::plan::caps;
 use super::request::{self, AgentTool, Asker, Defaults};
 use super::store::{Accepted, MAX_OPEN, NewRun, Run, StoreError};
 use crate::app::App;
+use crate::billing::budgets;
 use crate::catalog::Catalog;
 use crate::error::ApiError;
+use crate::identity::limits;
 
 /// The model of agents that name none, where it is in the catalog and nothing else is configured.
 const DEFAULT_MODEL: &str = "claude-sonnet-4-5";
@@ -28,6 +30,10 @@ pub struct Payer<'a> {
     pub user_plan: Plan,
     /// The plan whose bounds apply.
     pub plan: Plan,
+    /// The id of the key that is used, whose budgets apply.
+    pub key_id: Option<&'a str>,
+    /// The models that agents may use; all if empty.
+    pub models: &'a [String],
 }
 
 /// What a swarm needs, and may spend.
@@ -81,6 +87,10 @@ pub fn check(
 ) -> Result<Priced, ApiError> {
     let caps = caps(payer.user_plan, payer.plan)?;
     caps.check(request)?;
+    for (index, agent) in request.agents.iter().enumerate() {
+        limits::require_model(payer.models, &agent.model)
+            .map_err(|error| error.with_param(format!("agents[{index}].model")))?;
+    }
     Ok(Priced {
         estimate: estimate(&app.catalog.load(), request)?,
         budget: caps.budget(request),
@@ -105,10 +115,16 @@ pub async fn accept(
     let account = AccountId(payer.user_id.to_owned());
     let account = app.ledger.find_account(&account).await;
     let account = account.map_err(|error| failed(error.into()))?;
-    let available = account.map(|account| account.available().total());
-    let available = available.unwrap_or_default();
     // What the budget does not allow is not asked for: it ends the swarm when it is spent.
     let required = estimate.min(budget);
+    let now = app.ledger.now();
+    if let Some(account) = &account {
+        account
+            .check_budgets(payer.key_id, required, now)
+            .map_err(|exceeded| budgets::exceeded(&exceeded, now))?;
+    }
+    let available = account.map(|account| account.available().total());
+    let available = available.unwrap_or_default();
     if available < required {
         return Err(ApiError::new(
             StatusCode::PAYMENT_REQUIRED,
@@ -122,11 +138,11 @@ pub async fn accept(
         .with_detail("available_credits", available.to_json()));
     }
     let id = ids::swarm_id();
-    let now = app.ledger.now();
     let seconds = i64::from(app.config.swarms.deadline_seconds.get());
     let new = NewRun {
         id: &id,
         user_id: payer.user_id,
+        key_id: payer.key_id,
         request,
         budget,
         key: key.map(|claim| (&*claim.key, claim.request_digest)),

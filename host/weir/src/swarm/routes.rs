@@ -42,6 +42,8 @@ pub async fn create_swarm(
         user_id: &caller.user_id,
         user_plan: caller.plan,
         plan: caller.plan,
+        key_id: caller.key_id(),
+        models: caller.models(),
     };
     let (request, _) = read(&app, &body.bytes, Asker::User)?;
     let claim = key.as_ref().map(|key| key.claim());
@@ -150,6 +152,8 @@ pub async fn run_swarm(
         user_id: &named.user_id,
         user_plan,
         plan: named.plan,
+        key_id: None,
+        models: &[],
     };
     let key = key.with_body(&body.bytes);
     let claim = key.as_ref().map(|key| key.claim());

@@ -348,6 +348,7 @@ impl<'a> Running<'a> {
                 parent: None,
                 source: RequestSource::Agent,
                 source_id: Some(self.run.task_id.clone().unwrap_or(self.run.id.clone())),
+                key_id: self.run.key_id.clone(),
                 model: HOLD_MODEL.to_owned(),
             };
             match ledger
@@ -370,6 +371,13 @@ impl<'a> Running<'a> {
                     amount = available.min(wanted);
                     if amount <= Credits::ZERO {
                         break;
+                    }
+                }
+                Err(LedgerError::Refused(Refusal::OverBudget(exceeded))) => {
+                    amount = exceeded.standing.left.min(wanted);
+                    if amount <= Credits::ZERO {
+                        let why = "BUDGET_EXCEEDED: nothing is left of a budget.";
+                        return Err(stopped(why.to_owned()));
                     }
                 }
                 Err(error) => return Err(LeaseError::Ledger(error).into()),

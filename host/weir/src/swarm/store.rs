@@ -54,6 +54,8 @@ pub struct NewRun<'a> {
     pub id: &'a str,
     /// Who pays.
     pub user_id: &'a str,
+    /// The id of the key that it is asked for with, whose budgets apply.
+    pub key_id: Option<&'a str>,
     /// What is asked.
     pub request: &'a SwarmRequest,
     /// The most that it may spend.
@@ -86,6 +88,8 @@ pub struct Run {
     pub id: String,
     /// Who pays.
     pub user_id: String,
+    /// The id of the key that it was asked for with, whose budgets apply.
+    pub key_id: Option<String>,
     /// As whoever asked names the pipeline.
     pub swarm_id: String,
     /// The task that it is run for.
@@ -165,7 +169,7 @@ pub struct Event {
     pub data: String,
 }
 
-const RUN: &str = "SELECT id, user_id, swarm_id, task_id, status, budget, fence, recoveries, parent_hold, last_event, \
+const RUN: &str = "SELECT id, user_id, key_id, swarm_id, task_id, status, budget, fence, recoveries, parent_hold, last_event, \
      agents_total, agents_completed, credits, tokens_in, tokens_out, outcome, created_at, deadline, \
      cancel_requested_at FROM swarm_runs";
 
@@ -213,8 +217,8 @@ impl SwarmStore {
         sqlx::query(
             "INSERT INTO swarm_runs (id, user_id, swarm_id, task_id, request, budget, status, client_key, \
              request_digest, fence, recoveries, lease_until, last_event, agents_total, agents_completed, credits, \
-             tokens_in, tokens_out, created_at, deadline) \
-             VALUES ($1, $2, $3, $4, $5, $6, 'queued', $7, $8, 0, 0, 0, 0, $9, 0, 0, 0, 0, $10, $11)",
+             tokens_in, tokens_out, created_at, deadline, key_id) \
+             VALUES ($1, $2, $3, $4, $5, $6, 'queued', $7, $8, 0, 0, 0, 0, $9, 0, 0, 0, 0, $10, $11, $12)",
         )
         .bind(run.id)
         .bind(run.user_id)
@@ -227,6 +231,7 @@ impl SwarmStore {
         .bind(run.request.agents.len() as i64)
         .bind(run.at.0)
         .bind(run.deadline.0)
+        .bind(run.key_id)
         .execute(&mut transaction)
         .await?;
         transaction.commit().await?;
@@ -489,6 +494,7 @@ impl SwarmStore {
             status: Status::named(&status)
                 .ok_or_else(|| StoreError::Unreadable(format!("there is no status {status}")))?,
             user_id: row.try_get("user_id")?,
+            key_id: row.try_get("key_id")?,
             swarm_id: row.try_get("swarm_id")?,
             task_id: row.try_get("task_id")?,
             budget: credits(row, "budget")?,

@@ -354,6 +354,8 @@ fn read(app: &App, user_id: &str, plan: Plan, body: &[u8]) -> Result<Definition,
         user_id,
         user_plan: plan,
         plan,
+        key_id: None,
+        models: &[],
     };
     accept::check(app, &payer, &request)?;
     Ok(definition)

@@ -52,6 +52,8 @@ async fn ask(app: &App, task: &Task, cause: &str) -> Result<(Run, bool), ApiErro
         user_id: &task.user_id,
         user_plan: plan,
         plan,
+        key_id: None,
+        models: &[],
     };
     // No client's key has a line feed.
     let key = format!("task\n{}\n{cause}", task.id);

@@ -3,6 +3,8 @@
 //! All of it would start and serve. What a gateway for others must not lack to start at all, is refused without being
 //! asked for, in [`Config::check`] and [`Config::check_mode`].
 
+use std::net::SocketAddr;
+
 use figment::value::{Dict, Value};
 use url::{Host, Url};
 
@@ -47,6 +49,18 @@ pub(super) fn findings(config: &Config, prepared: &Prepared, sources: &Dict) -> 
                 "has its password in it: put the URL into a file, and say { file = \"PATH\" }",
             );
         }
+    }
+    let is_remote = |address: SocketAddr| !address.ip().is_loopback();
+    let listens = config.listen.resolve().unwrap_or_default();
+    if listens.into_iter().any(is_remote)
+        && config.tls.is_none()
+        && config.trusted_proxies.is_empty()
+    {
+        find(
+            "listen",
+            "is reached without TLS, so that keys can be read on the way: set `[tls]`, or name in `trusted_proxies` what ends \
+             TLS in front",
+        );
     }
     if config.internal_listen.is_none() {
         find(

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::app::App;
 use crate::catalog::Model;
 use crate::error::ApiError;
-use crate::identity::Caller;
+use crate::identity::{Caller, limits};
 use crate::inference::resolve::unknown_model;
 
 /// Models in a page at most, as with Anthropic.
@@ -31,7 +31,7 @@ pub struct PageQuery {
 /// `GET /v1/models`: the models by id; all of them, unless a page is asked for.
 pub async fn list_models(
     State(app): State<App>,
-    _: Caller,
+    caller: Caller,
     page: Result<Query<PageQuery>, QueryRejection>,
 ) -> Result<Json<Value>, ApiError> {
     let limit_is_wrong = || {
@@ -47,7 +47,8 @@ pub async fn list_models(
     }
     let is_in = |model: &&Model| {
         let id = model.id.as_str();
-        page.after_id.as_deref().is_none_or(|after| id > after)
+        limits::may_use(caller.models(), id)
+            && page.after_id.as_deref().is_none_or(|after| id > after)
             && page.before_id.as_deref().is_none_or(|before| id < before)
     };
     let catalog = app.catalog.load();
@@ -72,14 +73,14 @@ pub async fn list_models(
 /// `GET /v1/models/{id}`: one of them.
 pub async fn get_model(
     State(app): State<App>,
-    _: Caller,
+    caller: Caller,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Value>, ApiError> {
     // What is not UTF-8 is no model's name either.
     let id = id.map_or(String::new(), |Path(id)| id);
     match app.catalog.load().model(&id) {
-        Some(model) => Ok(Json(item(&app, model))),
-        None => Err(unknown_model(StatusCode::NOT_FOUND, &id).with_param("model")),
+        Some(model) if limits::may_use(caller.models(), &model.id) => Ok(Json(item(&app, model))),
+        _ => Err(unknown_model(StatusCode::NOT_FOUND, &id).with_param("model")),
     }
 }
 

@@ -63,7 +63,7 @@ fn said_by_upstream(error: &Value) -> Option<(Cow<'_, str>, Cow<'_, str>)> {
 
 fn kind(error: &ApiError) -> &'static str {
     match (error.code(), status(error).as_u16()) {
-        ("QUOTA_EXCEEDED", _) => "billing_error",
+        ("QUOTA_EXCEEDED" | "BUDGET_EXCEEDED", _) => "billing_error",
         (_, 401) => "authentication_error",
         (_, 403) => "permission_error",
         (_, 404) => "not_found_error",

@@ -88,11 +88,12 @@ fn names_the_limit(message: &str) -> bool {
 
 fn code(error: &ApiError) -> Option<&str> {
     Some(match error.code() {
-        "UNKNOWN_MODEL" => "model_not_found",
+        // As OpenAI has it of a project that may not use a model.
+        "UNKNOWN_MODEL" | "MODEL_NOT_ALLOWED" => "model_not_found",
         "CONTEXT_LENGTH_EXCEEDED" => "context_length_exceeded",
         "PREVIOUS_RESPONSE_NOT_FOUND" => "previous_response_not_found",
         "UNAUTHENTICATED" => "invalid_api_key",
-        "QUOTA_EXCEEDED" => "insufficient_quota",
+        "QUOTA_EXCEEDED" | "BUDGET_EXCEEDED" => "insufficient_quota",
         // Of an image it has words of its own.
         "CONTENT_FILTERED" => match error.detail("upstream_code").and_then(Value::as_str) {
             Some(code @ ("moderation_blocked" | "content_policy_violation")) => code,
@@ -110,7 +111,7 @@ fn code(error: &ApiError) -> Option<&str> {
 
 fn kind(error: &ApiError) -> &'static str {
     match (error.code(), error.status().as_u16()) {
-        ("QUOTA_EXCEEDED", _) => "insufficient_quota",
+        ("QUOTA_EXCEEDED" | "BUDGET_EXCEEDED", _) => "insufficient_quota",
         _ if code(error) == Some("moderation_blocked") => "image_generation_user_error",
         (_, 429) => "requests",
         (_, 400..=499) => "invalid_request_error",
@@ -137,7 +138,7 @@ fn message(error: &ApiError) -> Cow<'_, str> {
                 None => format!("This model's maximum context length is exceeded. {said}").into(),
             }
         }
-        "QUOTA_EXCEEDED" => format!(
+        "QUOTA_EXCEEDED" | "BUDGET_EXCEEDED" => format!(
             "You exceeded your current quota, please check your plan and billing details. {said}"
         )
         .into(),

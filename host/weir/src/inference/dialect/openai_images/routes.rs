@@ -22,11 +22,11 @@ pub async fn create_image(
     key: IdempotencyHeader,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
-    let (plan, payer) = (caller.plan, caller.payer());
-    let turn = app.admission.enter(&payer.account, plan).await?;
+    let customer = Customer::of(caller);
+    let account = &customer.payer.account;
+    let turn = app.admission.enter(account, customer.plan).await?;
     let call = read(&body.bytes, Made::Generation)?;
     let key = key.with_body(&body.bytes);
-    let customer = Customer { payer, plan };
     inference::images(&app, (turn, body.room), customer, context, call, key).await
 }
 
@@ -39,8 +39,9 @@ pub async fn create_image_edit(
     key: IdempotencyHeader,
     body: FormOrJsonBody,
 ) -> Result<Response, ApiError> {
-    let (plan, payer) = (caller.plan, caller.payer());
-    let turn = app.admission.enter(&payer.account, plan).await?;
+    let customer = Customer::of(caller);
+    let account = &customer.payer.account;
+    let turn = app.admission.enter(account, customer.plan).await?;
     let (call, key) = match &body.boundary {
         None => {
             let call = read(&body.bytes, Made::Edit)?;
@@ -51,6 +52,5 @@ pub async fn create_image_edit(
             (call, key.with_form(&body.bytes, boundary))
         }
     };
-    let customer = Customer { payer, plan };
     inference::images(&app, (turn, body.room), customer, context, call, key).await
 }

@@ -1,0 +1,208 @@
+//! What budgets count, and when they say no.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use super::*;
+
+fn at(moment: &str) -> Millis {
+    Millis::parse(moment).unwrap()
+}
+
+fn setting(key_id: Option<&str>, budgets: &[(u32, Window)]) -> SetBudgets {
+    let budget = |&(credits, window): &(u32, Window)| Budget {
+        credits: Credits::whole(credits),
+        window,
+    };
+    SetBudgets {
+        key_id: key_id.map(str::to_owned),
+        until: None,
+        budgets: budgets.iter().map(budget).collect(),
+        ended: Vec::new(),
+    }
+}
+
+fn micro(credits: u32) -> i64 {
+    Credits::whole(credits).micro()
+}
+
+#[test]
+fn windows_are_those_of_the_calendar() {
+    for (window, moment, start, end) in [
+        (
+            Window::Hour,
+            "2026-03-04T05:59:59Z",
+            "2026-03-04T05:00:00Z",
+            "2026-03-04T06:00:00Z",
+        ),
+        (
+            Window::Day,
+            "2026-03-04T05:59:59Z",
+            "2026-03-04T00:00:00Z",
+            "2026-03-05T00:00:00Z",
+        ),
+        // A Wednesday; a Monday; a Sunday.
+        (
+            Window::Week,
+            "2026-03-04T05:59:59Z",
+            "2026-03-02T00:00:00Z",
+            "2026-03-09T00:00:00Z",
+        ),
+        (
+            Window::Week,
+            "2026-03-02T00:00:00Z",
+            "2026-03-02T00:00:00Z",
+            "2026-03-09T00:00:00Z",
+        ),
+        (
+            Window::Week,
+            "2026-03-08T23:59:59Z",
+            "2026-03-02T00:00:00Z",
+            "2026-03-09T00:00:00Z",
+        ),
+        (
+            Window::Month,
+            "2028-02-29T12:00:00Z",
+            "2028-02-01T00:00:00Z",
+            "2028-03-01T00:00:00Z",
+        ),
+        (
+            Window::Month,
+            "2026-12-31T23:59:59Z",
+            "2026-12-01T00:00:00Z",
+            "2027-01-01T00:00:00Z",
+        ),
+    ] {
+        assert_eq!(window.start(at(moment)), at(start), "{window:?} {moment}");
+        assert_eq!(window.end(at(start)), Some(at(end)), "{window:?} {moment}");
+    }
+    assert_eq!(
+        Window::Total.end(Window::Total.start(at("2026-03-04T05:00:00Z"))),
+        None
+    );
+}
+
+#[test]
+fn what_is_held_and_what_is_spent_counts_until_the_window_ends() {
+    let now = at("2026-03-04T05:30:00Z");
+    let mut budgets = Budgets::default();
+    assert!(budgets.set(
+        &setting(Some("k"), &[(10, Window::Hour), (15, Window::Total)]),
+        0,
+        now
+    ));
+    let check = |budgets: &Budgets, credits, now| {
+        budgets.check(Some("k"), Credits::whole(credits), Credits::ZERO, now)
+    };
+    assert_eq!(check(&budgets, 10, now), Ok(()));
+    budgets.change_held("k", micro(4));
+    budgets.spend(Some("k"), micro(3), now);
+    assert_eq!(check(&budgets, 3, now), Ok(()));
+    let exceeded = check(&budgets, 4, now).unwrap_err();
+    assert!(exceeded.of_key);
+    assert_eq!(exceeded.standing.left, Credits::whole(3));
+    assert_eq!(
+        exceeded.standing.resets_at,
+        Some(at("2026-03-04T06:00:00Z"))
+    );
+    // The hour is over, what is held is not; all that was spent is still spent.
+    let later = at("2026-03-04T06:00:00Z");
+    assert_eq!(check(&budgets, 6, later), Ok(()));
+    assert_eq!(
+        check(&budgets, 7, later)
+            .unwrap_err()
+            .standing
+            .budget
+            .window,
+        Window::Hour
+    );
+    // Of two that say no, the one that does so for longest.
+    let exceeded = check(&budgets, 9, later).unwrap_err();
+    assert_eq!(exceeded.standing.budget.window, Window::Total);
+    // A charge that was asked for in the hour before comes too late for this one.
+    budgets.spend(Some("k"), micro(1), later);
+    budgets.spend(Some("k"), micro(2), now);
+    let standings = budgets.standings(Some("k"), Credits::ZERO, later);
+    assert_eq!(standings[0].spent, Credits::whole(1));
+    assert_eq!(standings[1].spent, Credits::whole(6));
+}
+
+#[test]
+fn an_accounts_budget_counts_all_and_a_keys_its_own() {
+    let now = at("2026-03-04T05:30:00Z");
+    let mut budgets = Budgets::default();
+    assert!(budgets.set(&setting(None, &[(10, Window::Day)]), 7, now));
+    assert!(budgets.set(&setting(Some("k"), &[(5, Window::Day)]), 9, now));
+    budgets.spend(Some("other"), micro(2), now);
+    budgets.spend(Some("k"), micro(1), now);
+    budgets.spend(None, micro(1), now);
+    let spent = |budgets: &Budgets, key| budgets.standings(key, Credits::ZERO, now)[0].spent;
+    assert_eq!(spent(&budgets, None), Credits::whole(4));
+    assert_eq!(spent(&budgets, Some("k")), Credits::whole(1));
+    let allows = |key, credits, held| {
+        let (credits, held) = (Credits::whole(credits), Credits::whole(held));
+        budgets.check(key, credits, held, now).is_ok()
+    };
+    assert!(allows(Some("k"), 4, 0) && !allows(Some("k"), 5, 0));
+    assert!(
+        allows(Some("k"), 3, 3) && !allows(Some("k"), 4, 3),
+        "what the account holds"
+    );
+    assert!(allows(None, 6, 0) && !allows(None, 7, 0));
+}
+
+#[test]
+fn another_limit_for_a_window_goes_on_counting_and_what_ended_is_forgotten() {
+    let now = at("2026-03-04T05:30:00Z");
+    let mut budgets = Budgets::default();
+    assert!(budgets.set(&setting(Some("k"), &[(10, Window::Day)]), 0, now));
+    budgets.spend(Some("k"), micro(4), now);
+    assert!(budgets.set(
+        &setting(Some("k"), &[(6, Window::Day), (9, Window::Hour)]),
+        3,
+        now
+    ));
+    let left: Vec<_> = budgets.standings(Some("k"), Credits::ZERO, now);
+    let left: Vec<_> = left.iter().map(|standing| standing.left).collect();
+    assert_eq!(left, [Credits::whole(2), Credits::whole(9)]);
+
+    // While something is held for it, it is not forgotten.
+    budgets.change_held("k", micro(1));
+    let mut other = setting(Some("l"), &[(1, Window::Total)]);
+    other.ended = vec!["k".to_owned()];
+    assert!(budgets.set(&other, 3, now));
+    assert!(!budgets.has_key("k"));
+    assert_eq!(budgets.keys().collect::<Vec<_>>(), ["k", "l"]);
+    budgets.change_held("k", -micro(1));
+    other.until = Some(now);
+    assert!(budgets.set(&other, 3, now));
+    assert!(budgets.set(&setting(None, &[]), 3, now));
+    assert!(budgets.is_empty());
+}
+
+#[test]
+fn two_budgets_for_a_window_are_refused_and_so_are_too_many_keys() {
+    let now = at("2026-03-04T05:30:00Z");
+    let mut budgets = Budgets::default();
+    assert!(!budgets.set(
+        &setting(None, &[(1, Window::Day), (2, Window::Day)]),
+        0,
+        now
+    ));
+    for key in 0..MOST_KEYS {
+        let key = format!("k{key}");
+        assert!(budgets.set(&setting(Some(&key), &[(1, Window::Day)]), 0, now));
+    }
+    assert!(!budgets.set(&setting(Some("one more"), &[(1, Window::Day)]), 0, now));
+}
+
+#[test]
+fn what_rows_have_stored_stays_readable() {
+    let now = at("2026-03-04T05:30:00Z");
+    let mut budgets = Budgets::default();
+    assert!(budgets.set(&setting(None, &[(1, Window::Total)]), 5, now));
+    assert!(budgets.set(&setting(Some("k"), &[(2, Window::Day)]), 6, now));
+    budgets.change_held("k", 3);
+    let stored = r#"[{"held":0,"counters":[{"window":"total","limit":1000000,"since":5,"start":0,"spent":0}]},{"key_id":"k","held":3,"counters":[{"window":"day","limit":2000000,"since":6,"start":1772582400000,"spent":0}]}]"#;
+    assert_eq!(serde_json::to_string(&budgets).unwrap(), stored);
+    assert_eq!(serde_json::from_str::<Budgets>(stored).unwrap(), budgets);
+}

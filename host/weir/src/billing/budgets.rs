@@ -1,0 +1,148 @@
+//! Budgets as they are asked for and shown, and what a request hears that one does not allow.
+//!
+//! What they count, and that nobody passes one, is [`weir_ledger::budgets`]'s.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use weir_ledger::{Budget, Credits, Exceeded, MOST_WINDOWS, Standing, Window};
+use weir_storage::clock::Millis;
+
+use crate::error::ApiError;
+
+/// A budget as it is shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BudgetItem {
+    /// `hour`, `day`, `week`, `month` or `total`: of the calendar, in UTC.
+    pub window: Window,
+    /// The most that may be spent in it.
+    pub credits: Credits,
+    /// What was charged in it. Credits that are given back of an earlier window's charge are left out.
+    pub used: Credits,
+    /// What requests hold that are under way.
+    pub held: Credits,
+    /// What may still be held.
+    pub left: Credits,
+    /// When the next window begins; null where there is none.
+    pub resets_at: Option<String>,
+}
+
+impl From<Standing> for BudgetItem {
+    fn from(standing: Standing) -> Self {
+        Self {
+            window: standing.budget.window,
+            credits: standing.budget.credits,
+            used: standing.spent.max(Credits::ZERO),
+            held: standing.held,
+            left: standing.left,
+            resets_at: standing.resets_at.map(Millis::iso),
+        }
+    }
+}
+
+/// Budgets as they are shown.
+pub fn items(standings: impl IntoIterator<Item = Standing>) -> Vec<BudgetItem> {
+    standings.into_iter().map(BudgetItem::from).collect()
+}
+
+/// Budgets as a body has them: a list, or one in two fields.
+#[derive(Debug, Default)]
+pub struct AskedBudgets {
+    /// The list, `budgets`.
+    pub budgets: Option<Vec<Budget>>,
+    /// The one's `budget_credits`.
+    pub budget_credits: Option<Credits>,
+    /// The one's `window`, `total` unless set.
+    pub window: Option<Window>,
+}
+
+impl AskedBudgets {
+    /// The budgets that are asked for.
+    ///
+    /// # Errors
+    ///
+    /// 400 with the field that is wrong.
+    pub fn read(self) -> Result<Vec<Budget>, ApiError> {
+        let wrong = |field: &str, what: &str| Err(ApiError::invalid_request(field, what));
+        let budgets = match (self.budgets, self.budget_credits) {
+            (Some(_), Some(_)) => {
+                return wrong(
+                    "budget_credits",
+                    "Say it in `budgets`, or without `budgets`.",
+                );
+            }
+            (Some(_), None) | (None, None) if self.window.is_some() => {
+                return wrong("window", "It goes with `budget_credits`.");
+            }
+            (Some(budgets), None) => budgets,
+            (None, Some(credits)) => {
+                let window = self.window.unwrap_or(Window::Total);
+                check(credits, "budget_credits")?;
+                vec![Budget { credits, window }]
+            }
+            (None, None) => Vec::new(),
+        };
+        if budgets.len() > MOST_WINDOWS {
+            return wrong("budgets", "There is at most one budget for each window.");
+        }
+        for (index, budget) in budgets.iter().enumerate() {
+            let path = |field: &str| format!("budgets[{index}].{field}");
+            check(budget.credits, &path("credits"))?;
+            let mut before = budgets[..index].iter();
+            if before.any(|before| before.window == budget.window) {
+                return wrong(&path("window"), "There is another budget for this window.");
+            }
+        }
+        Ok(budgets)
+    }
+}
+
+fn check(credits: Credits, field: &str) -> Result<(), ApiError> {
+    if credits.is_in_range() && credits > Credits::ZERO {
+        return Ok(());
+    }
+    let what = "It is a number of more than 0 with at most 6 decimals.";
+    Err(ApiError::invalid_request(field, what))
+}
+
+/// 429: a budget does not allow what a request may cost.
+pub fn exceeded(exceeded: &Exceeded, now: Millis) -> ApiError {
+    let Exceeded {
+        of_key,
+        required,
+        standing,
+    } = *exceeded;
+    let (whose, of) = match of_key {
+        true => ("This key", "key"),
+        false => ("This user", "user"),
+    };
+    let Budget { credits, window } = standing.budget;
+    let time = match window {
+        Window::Total => "in all".to_owned(),
+        window => format!("a {}", window.name()),
+    };
+    let message = format!(
+        "{whose} may spend {credits} credits {time}; {} are left, and the request may cost {required}.",
+        standing.left
+    );
+    let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "BUDGET_EXCEEDED", message)
+        .with_no_retry()
+        .with_detail("budget_of", of)
+        .with_detail("window", window.name())
+        .with_detail("budget_credits", credits.to_json())
+        .with_detail("left_credits", standing.left.to_json())
+        .with_detail("required_credits", required.to_json())
+        .with_detail(
+            "resets_at",
+            standing.resets_at.map_or(Value::Null, |at| at.iso().into()),
+        );
+    match standing.resets_at {
+        None => error,
+        Some(at) => {
+            let left_ms = at.0.saturating_sub(now.0).max(0).unsigned_abs();
+            error.with_retry_after(Duration::from_millis(left_ms))
+        }
+    }
+}

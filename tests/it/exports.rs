@@ -1,0 +1,300 @@
+//! What leaves as a table: requests and sums as CSV, and a month in the columns of FOCUS. Exact, whole, and no formulas.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use tests::gateway::{USER, on_each_database};
+use tests::ledger::{Served, hold, serve, settle};
+use tests::{Answer, Client, Gateway, Reply, Upstream, chat};
+use weir_storage::clock::ManualClock;
+
+const START: &str = "2026-01-30T12:00:00Z";
+
+const SERVED: Served<'static> = Served {
+    user: USER,
+    model: "small",
+    provider: "p",
+    credits: 1_500_001,
+    cost: 7,
+};
+
+async fn each(test: impl AsyncFn(Gateway, ManualClock)) {
+    on_each_database(START, |builder| builder, test).await;
+}
+
+/// The cells of a table as a spreadsheet reads them, without its headings, which are returned apart.
+fn table(answer: &Answer) -> (Vec<String>, Vec<Vec<String>>) {
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(answer.headers["content-type"], "text/csv; charset=utf-8");
+    let mut lines = vec![vec![String::new()]];
+    let mut quoted = false;
+    let text = answer.text();
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        let line = lines.last_mut().expect("there is one");
+        let cell = line.last_mut().expect("there is one");
+        match character {
+            '"' if quoted && characters.peek() == Some(&'"') => {
+                cell.push('"');
+                characters.next();
+            }
+            '"' => quoted = !quoted,
+            ',' if !quoted => line.push(String::new()),
+            '\r' if !quoted => assert_eq!(characters.peek(), Some(&'\n')),
+            '\n' if !quoted => lines.push(vec![String::new()]),
+            other => cell.push(other),
+        }
+    }
+    assert_eq!(
+        lines.pop(),
+        Some(vec![String::new()]),
+        "it ends with a line"
+    );
+    let headings = lines.remove(0);
+    for line in &lines {
+        assert_eq!(line.len(), headings.len(), "{line:?}");
+    }
+    (headings, lines)
+}
+
+/// The lines of a table by their headings.
+fn rows(answer: &Answer) -> Vec<BTreeMap<String, String>> {
+    let (headings, lines) = table(answer);
+    let row = |line: Vec<String>| headings.iter().cloned().zip(line).collect();
+    lines.into_iter().map(row).collect()
+}
+
+async fn csv(client: &Client, path: &str) -> Answer {
+    client
+        .clone()
+        .with_header("accept", "text/csv")
+        .get(path)
+        .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_come_whole_as_csv_however_many_there_are() {
+    each(async |gateway, _| {
+        let app = gateway.app();
+        for _ in 0..1_003 {
+            let request = Served {
+                credits: 1,
+                ..SERVED
+            };
+            serve(app, request).await;
+        }
+        let formula = Served {
+            model: "=HYPERLINK(\"http://evil\",\"x\")",
+            ..SERVED
+        };
+        serve(app, formula).await;
+        let client = gateway.client();
+        let all = rows(&csv(&client, "/usage/requests").await);
+        assert_eq!(all.len(), 1_004);
+        let first = client.get("/usage/requests?limit=1").await.json()["requests"][0].clone();
+        let of_csv = &all[0];
+        assert_eq!(of_csv["model"], "'=HYPERLINK(\"http://evil\",\"x\")");
+        for (name, value) in first.as_object().expect("an object") {
+            let value = match value {
+                Value::Null => String::new(),
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            if name != "model" {
+                assert_eq!(of_csv[name], value, "{name}");
+            }
+        }
+        let small = rows(&csv(&client, "/usage/requests?model=small&from=2026-01-30").await);
+        assert_eq!(small.len(), 1_003);
+        let limited = csv(&client, "/usage/requests?limit=5").await;
+        limited.error(400, "INVALID_REQUEST");
+        let admin = gateway.admin("root").await;
+        let path = format!("/admin/users/{USER}/usage/requests");
+        assert_eq!(rows(&csv(&admin, &path).await).len(), 1_004);
+
+        let by_model = rows(&csv(&client, "/usage/me?group=model").await);
+        assert_eq!(by_model.len(), 2);
+        assert_eq!(by_model[0]["credits_used"], "1.500001");
+        assert_eq!(by_model[1]["credits_used"], "0.001003");
+        let by_day = rows(&csv(&client, "/usage/me?group=day").await);
+        assert_eq!(
+            (&*by_day[0]["date"], &*by_day[0]["requests"]),
+            ("2026-01-30", "1004")
+        );
+        let path = format!("/admin/users/{USER}/usage");
+        assert_eq!(rows(&csv(&admin, &path).await), by_model);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_month_is_exported_in_the_columns_of_focus_to_the_last_nano_dollar() {
+    each(async |gateway, clock| {
+        let app = gateway.app();
+        serve(app, SERVED).await;
+        serve(app, SERVED).await;
+        let elsewhere = Served {
+            provider: "q",
+            credits: 1,
+            ..SERVED
+        };
+        serve(app, elsewhere).await;
+        // Of the next month.
+        clock.advance(std::time::Duration::from_secs(3 * 86_400));
+        serve(app, SERVED).await;
+        let client = gateway.client();
+        let january = csv(&client, "/usage/export?format=focus&period=2026-01").await;
+        assert_eq!(
+            january.headers["content-disposition"],
+            "attachment; filename=\"usage-2026-01.csv\""
+        );
+        let lines = rows(&january);
+        assert_eq!(lines.len(), 2);
+        let expected = [
+            ("BilledCost", "0.003000002"),
+            ("BillingAccountId", USER),
+            ("BillingCurrency", "USD"),
+            ("BillingPeriodStart", "2026-01-01T00:00:00Z"),
+            ("BillingPeriodEnd", "2026-02-01T00:00:00Z"),
+            ("ChargeCategory", "Usage"),
+            ("ChargeClass", ""),
+            ("ChargePeriodStart", "2026-01-30T00:00:00Z"),
+            ("ChargePeriodEnd", "2026-01-31T00:00:00Z"),
+            ("ConsumedUnit", "Tokens"),
+            ("ContractedCost", "0.003000002"),
+            ("EffectiveCost", "0.003000002"),
+            ("ListCost", "0.003000002"),
+            ("PricingQuantity", "3.000002"),
+            ("PricingUnit", "Credits"),
+            ("PublisherName", "p"),
+            ("ResourceId", "small"),
+            ("ServiceCategory", "AI and Machine Learning"),
+            ("SkuId", "p/small"),
+            ("x_Requests", "2"),
+        ];
+        for (name, value) in expected {
+            assert_eq!(lines[0][name], value, "{name}");
+        }
+        assert_eq!(lines[1]["BilledCost"], "0.000000001");
+        assert!(
+            !lines[0].contains_key("x_ProviderCost"),
+            "the operator's own"
+        );
+        let tags: Value = serde_json::from_str(&lines[0]["Tags"]).expect("JSON");
+        assert_eq!(tags["provider"], "p");
+        // What this month has.
+        let february = rows(&csv(&client, "/usage/export").await);
+        assert_eq!(february.len(), 1);
+        assert_eq!(february[0]["ChargePeriodStart"], "2026-02-02T00:00:00Z");
+
+        let admin = gateway.admin("root").await;
+        let other = Served {
+            user: &gateway.web_user_id("bob").await,
+            ..SERVED
+        };
+        serve(app, other).await;
+        let all = rows(&csv(&admin, "/admin/usage/export?period=2026-02").await);
+        let mut users: Vec<_> = all.iter().map(|line| &*line["BillingAccountId"]).collect();
+        users.sort_unstable();
+        let mut expected = [USER, other.user];
+        expected.sort_unstable();
+        assert_eq!(users, expected);
+        assert_eq!(all[0]["x_ProviderCost"], "0.000000007");
+        assert_eq!(
+            rows(&csv(&gateway.web("bob"), "/usage/export").await).len(),
+            1
+        );
+        client
+            .get("/admin/usage/export")
+            .await
+            .error(401, "UNAUTHENTICATED");
+        gateway
+            .web("bob")
+            .get("/admin/usage/export")
+            .await
+            .error(403, "FORBIDDEN");
+        for (query, field) in [
+            ("format=parquet", "format"),
+            ("period=2026-13", "period"),
+            ("period=2026-1", "period"),
+            ("period=2026-01-01", "period"),
+            ("user_id=usr_1", "user_id"),
+        ] {
+            let refused = client.get(&format!("/usage/export?{query}")).await;
+            assert_eq!(refused.error(400, "INVALID_REQUEST")["param"], field);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_are_named_in_an_export_and_what_is_taken_back_later_is_a_correction() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat_with_usage("fine", 8, 5));
+    on_each_database(
+        START,
+        |builder| builder.upstream("scripted", &upstream),
+        async |gateway, clock| {
+            let bob = gateway.web("bob");
+            let made = bob
+                .post("/api-keys", &json!({ "name": "+formula" }))
+                .await
+                .json();
+            let key = gateway
+                .stranger()
+                .with_key(made["api_key"].as_str().expect("a key"));
+            assert_eq!(
+                key.post("/chat", &chat("scripted", "Hello")).await.status,
+                200
+            );
+            let lines = rows(&csv(&bob, "/usage/export").await);
+            assert_eq!(lines.len(), 1);
+            let line = &lines[0];
+            assert_eq!(
+                line["SubAccountId"],
+                made["key_id"].as_str().expect("an id")
+            );
+            assert_eq!(line["SubAccountName"], "'+formula");
+            assert_eq!(
+                (&*line["ConsumedQuantity"], &*line["x_Credits"]),
+                ("13", "0.0252")
+            );
+            assert_eq!(line["BilledCost"], "0.0000252");
+
+            // Its node goes away and comes back with less, a day later.
+            let app = gateway.app();
+            let bob_id = gateway.web_user_id("bob").await;
+            let request = Served {
+                user: &bob_id,
+                ..SERVED
+            };
+            let held = hold(app, request).await;
+            let checkpoint = weir_ledger::Action::Checkpoint(weir_ledger::Checkpoint {
+                hold: held.clone(),
+                credits: weir_ledger::Credits::from_micro(1_000_000),
+                usage: weir_ledger::RequestUsage {
+                    provider: "p".to_owned(),
+                    ..weir_ledger::RequestUsage::default()
+                },
+            });
+            tests::ledger::commit(app, &bob_id, checkpoint).await;
+            let expire = weir_ledger::Action::Expire { hold: held.clone() };
+            tests::ledger::commit(app, &bob_id, expire).await;
+            clock.advance(std::time::Duration::from_secs(86_400));
+            let less = Served {
+                credits: 400_000,
+                ..request
+            };
+            settle(app, held, less).await;
+            // Tokens are good for an hour.
+            let bob = gateway.web("bob");
+            let lines = rows(&csv(&bob, "/usage/export").await);
+            let of_small = lines.iter().filter(|line| line["ResourceId"] == "small");
+            let of_small: Vec<_> = of_small
+                .map(|line| (&*line["BilledCost"], &*line["ChargeClass"]))
+                .collect();
+            assert_eq!(of_small, [("0.001", ""), ("-0.0006", "Correction")]);
+        },
+    )
+    .await;
+}

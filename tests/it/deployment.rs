@@ -51,6 +51,11 @@ async fn init_writes_a_configuration_that_serves_and_never_replaces_one() {
     assert_eq!(served.client().get("/health/ready").await.status, 200);
 }
 
+fn tls(file: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tls").join(file);
+    path.display().to_string()
+}
+
 /// The configuration for production, its secrets made as the guide says, and reached where they are.
 fn production(folder: &Path, postgres: &str, redis: &str) -> String {
     let secrets = folder.join("secrets");
@@ -70,6 +75,8 @@ fn production(folder: &Path, postgres: &str, redis: &str) -> String {
     toml.replace("/run/secrets", &secrets.display().to_string())
         .replace("/var/lib/weir", &data.display().to_string())
         .replace("0.0.0.0:808", "127.0.0.1:1808")
+        .replace("/etc/weir/certificate-key.pem", &tls("one.key"))
+        .replace("/etc/weir/certificate.pem", &tls("one.pem"))
 }
 
 #[tokio::test]

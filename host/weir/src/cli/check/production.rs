@@ -55,11 +55,12 @@ pub(super) fn findings(config: &Config, prepared: &Prepared, sources: &Dict) -> 
     if listens.into_iter().any(is_remote)
         && config.tls.is_none()
         && config.trusted_proxies.is_empty()
+        && config.proxy_protocol.is_empty()
     {
         find(
             "listen",
-            "is reached without TLS, so that keys can be read on the way: set `[tls]`, or name in `trusted_proxies` what ends \
-             TLS in front",
+            "is reached without TLS, so that keys can be read on the way: set `[tls]`, or name what ends TLS in front \
+             in `trusted_proxies` or `proxy_protocol`",
         );
     }
     if config.internal_listen.is_none() {

@@ -159,17 +159,20 @@ impl Lots {
     fn exceeded(&self, open: &Open, at: Millis) -> Option<Exceeded> {
         let mut worst: Option<Exceeded> = None;
         let whose = [None, open.key_id.clone()];
-        for key in whose.into_iter().enumerate() {
-            let (index, key) = key;
-            if index == 1 && key.is_none() {
+        for (index, key) in whose.into_iter().enumerate() {
+            let Some(budgets) = self
+                .budgets
+                .get(&key)
+                .filter(|_| index == 0 || key.is_some())
+            else {
                 continue;
-            }
+            };
             let open_holds = self
                 .holds
                 .values()
                 .filter(|hold| hold.state == HoldState::Open && (key.is_none() || hold.key == key));
             let held: i64 = open_holds.map(|hold| hold.keeps.0 + hold.keeps.1).sum();
-            for (budget, set_at, since) in self.budgets.get(&key).into_iter().flatten() {
+            for (budget, set_at, since) in budgets {
                 let charges = self.charges[*since..].iter();
                 let charges = charges.filter(|(_, of, _)| key.is_none() || *of == key);
                 let starts = charges.clone().map(|(at, ..)| budget.window.start(*at));

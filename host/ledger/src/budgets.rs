@@ -250,6 +250,10 @@ impl Budgets {
 
     /// So much was charged, or given back.
     pub(crate) fn spend(&mut self, key_id: Option<&str>, micro: i64, at: Millis) {
+        // What costs nothing begins no window, as a release does not.
+        if micro == 0 {
+            return;
+        }
         for counter in self.counters_for(key_id) {
             let start = counter.window.start(at);
             if start > counter.start {

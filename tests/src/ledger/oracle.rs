@@ -262,7 +262,9 @@ impl Lots {
             self.put_back(&hold, back);
         }
         let charge = hold.spent.0 + hold.spent.1 - before;
-        self.charges.push((at, hold.key.clone(), charge));
+        if charge != 0 {
+            self.charges.push((at, hold.key.clone(), charge));
+        }
         self.holds.insert(id.to_owned(), hold);
     }
 }

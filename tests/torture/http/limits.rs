@@ -119,19 +119,16 @@ fn cases(address: SocketAddr, key: &str) -> Vec<(&'static str, Vec<u8>, u16)> {
     ]
 }
 
-/// Writes as much as is taken, and reads to the end.
+/// Writes as much as is taken, and reads to the end. Who says that nothing more comes before an answer is there, has hung up.
 async fn say(address: SocketAddr, request: &[u8]) -> String {
     let socket = TcpStream::connect(address).await.expect("it listens");
     let (mut read, mut write) = socket.into_split();
     let mut answer = Vec::new();
-    let writing = async {
-        let _ = write.write_all(request).await;
-        let _ = write.shutdown().await;
-    };
-    let reading = async {
-        let _ = patiently(read.read_to_end(&mut answer)).await;
-    };
-    tokio::join!(writing, reading);
+    let writing = write.write_all(request);
+    let reading = patiently(read.read_buf(&mut answer));
+    let _ = tokio::join!(writing, reading);
+    let _ = write.shutdown().await;
+    let _ = patiently(read.read_to_end(&mut answer)).await;
     String::from_utf8_lossy(&answer).into_owned()
 }
 

@@ -121,6 +121,10 @@ pub(super) async fn serve<S>(
                 let now = Instant::now();
                 let wait = if line.has_served() { bounds.waits.idle } else { bounds.waits.head };
                 let next = line.idle_since().unwrap_or(now) + wait;
+                if now >= next && !line.has_served() {
+                    tracing::debug!("connection closed: its client asks for nothing");
+                    return;
+                }
                 if now >= line.expires_at || now >= next {
                     break LINGER;
                 }

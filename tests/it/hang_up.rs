@@ -3,6 +3,8 @@
 use std::time::{Duration, Instant};
 
 use tests::{Gate, Gateway, Reply, Upstream, chat, patiently};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
 
 #[tokio::test]
 async fn the_answer_is_read_to_its_end_after_the_client_hung_up() {
@@ -93,6 +95,53 @@ async fn nothing_more_is_read_from_the_upstream_while_the_client_does_not_read()
         chunks += 1;
     }
     assert!(chunks < 1_990, "the stream was cut: {chunks}");
+}
+
+#[tokio::test]
+async fn a_client_that_reads_a_little_now_and_then_is_cut_as_one_that_reads_nothing() {
+    let upstream = Upstream::start().await;
+    let gate = Gate::new();
+    let words = vec!["x".repeat(10_000); 2_000];
+    upstream
+        .will(Reply::chat_stream(words.iter().map(String::as_str)).gate_before_piece(1_999, &gate));
+    let gateway = Gateway::builder()
+        .upstream("scripted", &upstream)
+        .tables("[limits]\nclient_write_timeout_ms = 300\n")
+        .start()
+        .await;
+    let mut body = chat("scripted", "x");
+    body["stream"] = true.into();
+    body["max_tokens"] = 4_000_000.into();
+    let body = body.to_string();
+    let socket = TcpSocket::new_v4().expect("a socket");
+    // As little as there is, so that the gateway hears of each read.
+    socket.set_recv_buffer_size(4 << 10).expect("it is open");
+    let mut socket = socket.connect(gateway.address()).await.expect("it listens");
+    let request = format!(
+        "POST /chat HTTP/1.1\r\nHost: {}\r\nX-Api-Key: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n\
+         {body}",
+        gateway.address(),
+        gateway.key(),
+        body.len()
+    );
+    let sent = socket.write_all(request.as_bytes()).await;
+    sent.expect("it reads");
+    let mut begins = [0; 15];
+    patiently(socket.read_exact(&mut begins))
+        .await
+        .expect("an answer");
+    assert_eq!(&begins, b"HTTP/1.1 200 OK");
+    let reading = tokio::spawn(async move {
+        let mut buffer = [0; 512];
+        while socket.read_exact(&mut buffer).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    // At that pace, reading it all would take minutes: only the drain comes so far.
+    patiently(gate.reached()).await;
+    gate.open();
+    patiently(until_idle(&gateway)).await;
+    reading.abort();
 }
 
 #[tokio::test]

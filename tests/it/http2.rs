@@ -365,6 +365,39 @@ async fn an_answer_that_is_left_unread_is_cut_and_the_others_go_on() {
 }
 
 #[tokio::test]
+async fn an_answer_of_which_a_little_is_read_now_and_then_is_cut_as_well() {
+    let upstream = Upstream::start().await;
+    let gate = Gate::new();
+    let words = vec!["x".repeat(10_000); 2_000];
+    let texts = words.iter().map(String::as_str);
+    upstream.will(Reply::chat_stream(texts).gate_before_piece(1_999, &gate));
+    let gateway = limited(&upstream, "client_write_timeout_ms = 300").await;
+    let mut client = h2::client::Builder::new();
+    // So little that each read is told.
+    let send = raw_with(&gateway, client.initial_window_size(1 << 10)).await;
+    let answer = patiently(ask_for_stream(&gateway, send).await).await;
+    let mut body = answer.expect("an answer").into_body();
+    let ended = patiently(async {
+        loop {
+            match body.data().await {
+                Some(Ok(data)) => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    let given_back = body.flow_control().release_capacity(data.len());
+                    given_back.expect("it was taken");
+                }
+                Some(Err(error)) => break error.reason(),
+                None => panic!("it was whole"),
+            }
+        }
+    })
+    .await;
+    assert_eq!(ended, Some(h2::Reason::CANCEL));
+    patiently(gate.reached()).await;
+    gate.open();
+    until_settled(&gateway).await;
+}
+
+#[tokio::test]
 async fn a_body_that_does_not_come_is_not_waited_for() {
     let upstream = Upstream::start().await;
     let gateway = limited(&upstream, "body_timeout_ms = 200").await;

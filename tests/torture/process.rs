@@ -317,6 +317,17 @@ impl Node {
         crate::resident_kib(&id.to_string())
     }
 
+    /// KiB of RAM that are its own: a page that it has mapped a hundred times, as those of a component's data are by its
+    /// instances, counts once.
+    pub(crate) fn own_kib(&self) -> usize {
+        let id = self.child.as_ref().expect("it runs").id();
+        let rollup = std::fs::read_to_string(format!("/proc/{id}/smaps_rollup"));
+        let rollup = rollup.expect("Linux has it");
+        let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        kib.expect("it is there").parse().expect("a number")
+    }
+
     /// Whether `weir ledger verify` finds nothing.
     pub(crate) fn is_sound(&self) -> bool {
         let (findings, sound) = self.run(&["ledger", "verify"]);

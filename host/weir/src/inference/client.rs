@@ -42,7 +42,11 @@ const SWEEP_EVERY: Duration = Duration::from_secs(30);
 const MAX_CONNECTIONS: usize = 16;
 
 /// Bytes that are handed over in one piece when more are there already.
-pub(crate) const COALESCED_BYTES: usize = 64 << 10;
+pub(crate) const COALESCED_BYTES: usize = 16 << 10;
+
+/// Bytes that a connection reads ahead, and so those of a head and of one frame at most: each is kept while a client does not read
+/// what it was sent.
+const READ_AHEAD_BYTES: usize = 16 << 10;
 
 /// The client that all exchanges share. Cheap to clone.
 #[derive(Clone)]
@@ -145,7 +149,9 @@ impl HttpClient {
             let mut connector = self.0.connector.clone();
             poll_fn(|context| connector.poll_ready(context)).await?;
             let io = connector.call(uri).await?;
-            let (sender, driver) = http1::handshake(io).await?;
+            let mut protocol = http1::Builder::new();
+            protocol.max_buf_size(READ_AHEAD_BYTES);
+            let (sender, driver) = protocol.handshake(io).await?;
             Ok::<_, Box<dyn Error + Send + Sync>>(Connection {
                 sender,
                 driver: Box::pin(driver),

@@ -263,6 +263,8 @@ impl Exchange<'_> {
                 continue;
             }
             let progress = guest.body(&bytes).await?;
+            // The client may take long to read what has come of them.
+            drop(bytes);
             advance(relay, progress).await?;
         }
         Ok(())

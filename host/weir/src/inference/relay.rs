@@ -37,8 +37,8 @@ use weir_ledger::idempotency::ClaimedKey;
 use weir_sandbox::adapter::bindings::chat::{Event, FinishReason};
 
 /// Pieces of a stream that wait for a client to read them. A piece is at most what one call of an
-/// adapter yields.
-const WAITING_PIECES: usize = 4;
+/// adapter yields: some hundred KiB, which as many clients may leave lying as there are turns.
+const WAITING_PIECES: usize = 1;
 
 /// The most names that a client is told as ignored, and bytes of each: they are a guest's words.
 const MAX_IGNORED: usize = 32;
@@ -369,6 +369,8 @@ impl Relay {
                 for event in &events {
                     chunks.event(event, &mut piece);
                 }
+                // Its client may take long to read it.
+                drop(events);
                 self.send(piece).await
             }
         }

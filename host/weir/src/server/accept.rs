@@ -5,18 +5,17 @@
 //! bytes, which are read once for a connection; nothing is put between its socket and HTTP/1.1 for it.
 
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use bytes::{Buf, BytesMut};
 use ipnet::IpNet;
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
-use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 
 use super::closing::Closing;
@@ -27,11 +26,16 @@ use super::places::Places;
 use super::prefixed::Prefixed;
 use super::proxy_header::ProxyHeader;
 use super::seat::Seat;
+use super::write_window::WriteWindow;
 use super::{http1, tls, too_many};
 use crate::app::App;
 
 /// Connections that are told at once that they are too many. More are closed without a word.
 const REFUSALS_AT_ONCE: usize = 64;
+
+/// Bytes that the kernel keeps of what a client makes no room for, instead of megabytes: beyond that, it shows how much the
+/// client takes.
+const UNSENT_BYTES: u32 = 64 << 10;
 
 /// What stands before HTTP on a listener.
 #[derive(Clone, Default)]
@@ -52,7 +56,7 @@ struct Door {
     refusals: Arc<Semaphore>,
 }
 
-type Socket = Pin<Box<TimeoutStream<TcpStream>>>;
+type Socket = WriteWindow<TcpStream>;
 
 /// Accepts connections for ever, so many at once.
 pub(super) async fn accept(
@@ -125,9 +129,8 @@ pub(super) async fn accept(
 
 fn prepare(stream: TcpStream, write_timeout: Duration) -> std::io::Result<Socket> {
     stream.set_nodelay(true)?;
-    let mut stream = TimeoutStream::new(stream);
-    stream.set_write_timeout(Some(write_timeout));
-    Ok(Box::pin(stream))
+    SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES)?;
+    Ok(WriteWindow::new(stream, write_timeout))
 }
 
 impl Door {

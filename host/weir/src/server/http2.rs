@@ -12,7 +12,7 @@ use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -39,6 +39,7 @@ use super::gate::Waits;
 use super::places::Extra;
 use super::seat::Seat;
 use super::too_many;
+use super::write_window::LEAST_BYTES;
 use crate::error::ApiError;
 use crate::surround::{Peer, Shed};
 
@@ -283,7 +284,7 @@ impl http_body::Body for StreamBody {
             }
         }
         let piece = this.rest.split_to(this.rest.len().min(PIECE_BYTES));
-        this.unread.pieces.fetch_add(1, Ordering::Relaxed);
+        this.unread.bytes.fetch_add(piece.len(), Ordering::Relaxed);
         this.unread.is_there.store(true, Ordering::Relaxed);
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
@@ -311,9 +312,9 @@ impl http_body::Body for StreamBody {
 /// What was handed over of an answer.
 #[derive(Default)]
 struct Unread {
-    /// The pieces so far.
-    pieces: AtomicU64,
-    /// Whether the last one waits for its client to make room.
+    /// The bytes so far.
+    bytes: AtomicUsize,
+    /// Whether the last piece waits for its client to make room.
     is_there: AtomicBool,
 }
 
@@ -337,25 +338,35 @@ where
     }
 }
 
-/// Does not poll the body while there is no room, so that only from outside can be seen how long that is.
+/// Does not poll the body while there is no room, so that only from outside can be seen how long that is. What a client must take
+/// meanwhile is what it must take of a whole connection.
 async fn while_read(stream: impl Future<Output = ()>, timeout: Duration) {
     let unread = Arc::<Unread>::default();
     let mut stream = pin!(UNREAD.scope(unread.clone(), stream));
     let mut timer = pin!(tokio::time::sleep(timeout));
-    let mut timed = None;
+    let mut waits_since = None;
     poll_fn(|context| {
         if stream.as_mut().poll(context).is_ready() {
             return Poll::Ready(());
         }
         if !unread.is_there.load(Ordering::Relaxed) {
+            waits_since = None;
             return Poll::Pending;
         }
-        let pieces = unread.pieces.load(Ordering::Relaxed);
-        if timed != Some(pieces) {
-            timed = Some(pieces);
-            timer.as_mut().reset(Instant::now() + timeout);
+        let bytes = unread.bytes.load(Ordering::Relaxed);
+        loop {
+            match waits_since {
+                None => timer.as_mut().reset(Instant::now() + timeout),
+                Some(before) => {
+                    ready!(timer.as_mut().poll(context));
+                    if bytes - before < LEAST_BYTES {
+                        return Poll::Ready(());
+                    }
+                    timer.as_mut().reset(Instant::now() + timeout);
+                }
+            }
+            waits_since = Some(bytes);
         }
-        timer.as_mut().poll(context)
     })
     .await;
 }

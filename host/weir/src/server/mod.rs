@@ -17,6 +17,7 @@ mod proxy_header;
 mod seat;
 pub mod settings;
 pub mod tls;
+mod write_window;
 
 use std::future::Future;
 use std::pin::pin;

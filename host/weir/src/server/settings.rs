@@ -35,7 +35,7 @@ pub struct ConnectionLimits {
     /// Milliseconds after which a connection takes no further request, so that clients spread over nodes again. Default an
     /// hour.
     pub connection_age_ms: NonZeroU64,
-    /// Milliseconds that a client may leave a streamed answer unread before weir takes it for gone.
+    /// Milliseconds in which a client must take 64 KiB of an answer, or all that there is of it, before weir takes it for gone.
     /// Default 30,000.
     pub client_write_timeout_ms: NonZeroU64,
     /// Milliseconds that a gateway goes on accepting after it was told to stop, while its readiness already fails, so

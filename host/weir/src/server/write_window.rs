@@ -1,0 +1,166 @@
+//! The socket's side of a client that does not read: how much of what waits for it it must take, and in which time.
+//!
+//! That a client takes *something* is not enough: one that reads a byte now and then would keep what its answer occupies for as long
+//! as it likes.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+/// Bytes that a client must take within the write time-out while more than that waits for it.
+pub(super) const LEAST_BYTES: usize = 64 << 10;
+
+/// A stream whose writes fail once its client takes too little.
+pub(super) struct WriteWindow<S> {
+    stream: S,
+    timeout: Duration,
+    /// What was taken since then; `None` while nothing waits.
+    window: Option<Window>,
+}
+
+struct Window {
+    ends: Pin<Box<Sleep>>,
+    bytes: usize,
+}
+
+impl<S> WriteWindow<S> {
+    pub(super) fn new(stream: S, timeout: Duration) -> Self {
+        Self {
+            stream,
+            timeout,
+            window: None,
+        }
+    }
+
+    fn note(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        let window = match (&written, &mut self.window) {
+            (Poll::Ready(Ok(bytes)), Some(window)) => {
+                window.bytes += bytes;
+                return written;
+            }
+            (Poll::Ready(_), _) => return written,
+            (Poll::Pending, window) => window.get_or_insert_with(|| Window {
+                ends: Box::pin(tokio::time::sleep(self.timeout)),
+                bytes: 0,
+            }),
+        };
+        loop {
+            ready!(window.ends.as_mut().poll(context));
+            if window.bytes < LEAST_BYTES {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            window.bytes = 0;
+            window.ends.as_mut().reset(Instant::now() + self.timeout);
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for WriteWindow<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteWindow<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write(context, bytes);
+        this.note(context, written)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write_vectored(context, slices);
+        this.note(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    /// Who flushes has handed over all that there is.
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        this.window = None;
+        Pin::new(&mut this.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_millis(300);
+
+    /// How often clients read.
+    const PAUSE: Duration = Duration::from_millis(10);
+
+    /// Writes without end to a client that reads so many bytes at a time; returns how long that goes well, up to five time-outs.
+    async fn written_for(bytes: usize) -> Duration {
+        let (mut client, server) = tokio::io::duplex(8 << 10);
+        tokio::spawn(async move {
+            let mut buffer = vec![0; bytes];
+            while client.read_exact(&mut buffer).await.is_ok() {
+                tokio::time::sleep(PAUSE).await;
+            }
+        });
+        let mut server = WriteWindow::new(server, TIMEOUT);
+        let began = Instant::now();
+        let writing = async { while server.write_all(&[0; 1 << 10]).await.is_ok() {} };
+        let _ = tokio::time::timeout(5 * TIMEOUT, writing).await;
+        began.elapsed()
+    }
+
+    #[tokio::test]
+    async fn a_client_that_takes_little_of_what_waits_is_given_up() {
+        let little = written_for(512).await;
+        assert!(little >= TIMEOUT && little < 4 * TIMEOUT, "{little:?}");
+        let enough = written_for(8 << 10).await;
+        assert!(enough >= 5 * TIMEOUT, "{enough:?}");
+    }
+
+    #[tokio::test]
+    async fn a_client_that_takes_all_that_there_is_may_be_as_slow_as_that() {
+        let (mut client, server) = tokio::io::duplex(1 << 10);
+        let reading = tokio::spawn(async move {
+            let mut buffer = [0; 1 << 10];
+            for _ in 0..8 {
+                tokio::time::sleep(TIMEOUT / 3).await;
+                client.read_exact(&mut buffer).await.unwrap();
+            }
+        });
+        let mut server = WriteWindow::new(server, TIMEOUT);
+        for _ in 0..8 {
+            server.write_all(&[0; 1 << 10]).await.unwrap();
+            server.flush().await.unwrap();
+        }
+        reading.await.unwrap();
+    }
+}

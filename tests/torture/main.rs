@@ -33,6 +33,7 @@ mod redis;
 mod rotations;
 mod shares;
 mod sizes;
+mod soak;
 mod speed;
 mod strangers;
 mod swaps;
@@ -42,7 +43,7 @@ mod wipe;
 
 use std::process::ExitCode;
 
-const ROWS: [(&str, &str); 39] = [
+const ROWS: [(&str, &str); 40] = [
     (
         "W-A",
         "twenty kinds of hostile guests against one gateway: each ends alone, and leaves no memory behind",
@@ -199,6 +200,11 @@ const ROWS: [(&str, &str); 39] = [
         "200 swarms of 10 users on 4 executors: while all wait, each user's share is within 20 % of even",
     ),
     (
+        "SOAK",
+        "half an hour at 70 % of what can be served, with swaps, keys, hang-ups, swarms and payments: nothing fails or is left \
+         behind, and memory stays",
+    ),
+    (
         "SPEED",
         "what a request costs beside a bare proxy, as `cargo bench -p tests --bench gateway` measures it, on SQLite and on \
          PostgreSQL with Redis",
@@ -255,6 +261,7 @@ fn main() -> ExitCode {
             "X3" => swarms::races::run(),
             "X4" => swarms::outages::run(),
             "X6" => swarms::turns::run(),
+            "SOAK" => soak::run(),
             "SPEED" => speed::run(),
             _ => {
                 eprintln!("there is no row {row:?}");

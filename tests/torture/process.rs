@@ -328,6 +328,13 @@ impl Node {
         kib.expect("it is there").parse().expect("a number")
     }
 
+    /// Descriptors that it has open.
+    pub(crate) fn descriptors(&self) -> usize {
+        let id = self.child.as_ref().expect("it runs").id();
+        let open = fs::read_dir(format!("/proc/{id}/fd"));
+        open.expect("Linux has it").count()
+    }
+
     /// Whether `weir ledger verify` finds nothing.
     pub(crate) fn is_sound(&self) -> bool {
         let (findings, sound) = self.run(&["ledger", "verify"]);

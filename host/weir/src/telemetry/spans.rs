@@ -1,0 +1,208 @@
+//! Spans: what is recorded of requests and runs, made at the few places that matter.
+//!
+//! **Invariant:** where nothing is recorded, there is no span: what it would say is not even put together.
+//! **Invariant:** a span says names of the configuration, figures, kinds of errors and ids; never what a client or a model has
+//! written, no path, no key.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use opentelemetry::trace::{Link, SpanId, SpanKind, Status, TraceId};
+use opentelemetry::{InstrumentationScope, KeyValue, Value};
+use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SpanData, SpanEvents, SpanLinks};
+
+use super::export::Queue;
+use super::propagation::TraceContext;
+
+/// Who makes spans. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Tracer(Option<Arc<Recording>>);
+
+/// Where spans go, and of how many traces.
+struct Recording {
+    queue: Queue,
+    /// Of the traces that begin here, those are recorded whose ids' last 63 bits are less than this.
+    sampled_below: u64,
+    scope: InstrumentationScope,
+}
+
+/// Something that takes time. It ends when it is dropped, or at [`Span::end`].
+pub struct Span {
+    recording: Arc<Recording>,
+    context: TraceContext,
+    began: Instant,
+    /// `None` only when it has been sent.
+    data: Option<SpanData>,
+    is_over: bool,
+}
+
+/// A request, as its trace has it.
+pub struct Traced {
+    /// What those are told that come of it.
+    pub context: TraceContext,
+    /// `None` where it is not recorded.
+    pub span: Option<Box<Span>>,
+}
+
+impl Tracer {
+    /// One whose spans go there.
+    pub fn recording(queue: Queue) -> Self {
+        let scope = InstrumentationScope::builder("weir").with_version(env!("CARGO_PKG_VERSION"));
+        Self(Some(Arc::new(Recording {
+            sampled_below: (queue.share * (1_u64 << 63) as f64) as u64,
+            queue,
+            scope: scope.build(),
+        })))
+    }
+
+    /// Whether anything may be recorded.
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The beginning of a request in this process; `None` where nothing is recorded at all. Whether it is recorded is for
+    /// whoever began its trace to say.
+    pub fn serve(
+        &self,
+        name: impl FnOnce() -> Cow<'static, str>,
+        client: Option<&TraceContext>,
+    ) -> Option<Traced> {
+        let recording = self.0.as_ref()?;
+        let random = RandomIdGenerator::default();
+        let Some(client) = client else {
+            let trace_id = random.new_trace_id();
+            let is_sampled = recording.samples(trace_id);
+            let context = TraceContext::new(trace_id, random.new_span_id(), is_sampled);
+            let span = is_sampled
+                .then(|| recording.begin(name(), SpanKind::Server, context.clone(), None));
+            return Some(Traced { context, span });
+        };
+        if !client.is_sampled {
+            // As it came: whoever does not take part changes nothing.
+            let context = client.clone();
+            return Some(Traced {
+                context,
+                span: None,
+            });
+        }
+        let context = client.with_span(random.new_span_id(), true);
+        let mut span = recording.begin(name(), SpanKind::Server, context.clone(), Some(client));
+        if let Some(data) = &mut span.data {
+            data.parent_span_is_remote = true;
+        }
+        let span = Some(span);
+        Some(Traced { context, span })
+    }
+
+    /// Waits, for so long at most, until what has ended is exported.
+    pub async fn flush(&self) {
+        if let Some(recording) = &self.0 {
+            recording.queue.flush().await;
+        }
+    }
+}
+
+impl Recording {
+    /// The same on every node, so that all of a trace is recorded or none of it.
+    fn samples(&self, trace_id: TraceId) -> bool {
+        let [.., a, b, c, d, e, f, g, h] = trace_id.to_bytes();
+        u64::from_be_bytes([a, b, c, d, e, f, g, h]) >> 1 < self.sampled_below
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        name: Cow<'static, str>,
+        span_kind: SpanKind,
+        context: TraceContext,
+        parent: Option<&TraceContext>,
+    ) -> Box<Span> {
+        let now = SystemTime::now();
+        let data = SpanData {
+            span_context: context.to_span_context(false),
+            parent_span_id: parent.map_or(SpanId::INVALID, |parent| parent.span_id),
+            parent_span_is_remote: false,
+            span_kind,
+            name,
+            start_time: now,
+            end_time: now,
+            attributes: Vec::new(),
+            dropped_attributes_count: 0,
+            events: SpanEvents::default(),
+            links: SpanLinks::default(),
+            status: Status::Unset,
+            instrumentation_scope: self.scope.clone(),
+        };
+        Box::new(Span {
+            recording: self.clone(),
+            context,
+            began: Instant::now(),
+            data: Some(data),
+            is_over: false,
+        })
+    }
+}
+
+impl Span {
+    /// Its place in the trace.
+    pub fn context(&self) -> &TraceContext {
+        &self.context
+    }
+
+    /// The beginning of a part of it.
+    pub fn child(&self, name: impl Into<Cow<'static, str>>, kind: SpanKind) -> Box<Self> {
+        let id = RandomIdGenerator::default().new_span_id();
+        let context = self.context.with_span(id, true);
+        self.recording
+            .begin(name.into(), kind, context, Some(&self.context))
+    }
+
+    /// Notes a fact.
+    pub fn set(&mut self, key: &'static str, value: impl Into<Value>) {
+        if let Some(data) = &mut self.data {
+            data.attributes.push(KeyValue::new(key, value));
+        }
+    }
+
+    /// Notes a fact, if it is known.
+    pub fn set_if_known(&mut self, key: &'static str, value: Option<impl Into<Value>>) {
+        if let Some(value) = value {
+            self.set(key, value);
+        }
+    }
+
+    /// Notes that it failed, by what kind of error.
+    pub fn fail(&mut self, error: &'static str) {
+        self.set("error.type", error);
+        if let Some(data) = &mut self.data {
+            data.status = Status::error("");
+        }
+    }
+
+    /// Says of another trace that it belongs to this one.
+    pub fn link(&mut self, context: &TraceContext) {
+        if let Some(data) = &mut self.data {
+            let link = Link::new(context.to_span_context(true), Vec::new(), 0);
+            data.links.links.push(link);
+        }
+    }
+
+    /// It is over; facts may still be noted.
+    pub fn end(&mut self) {
+        if let Some(data) = &mut self.data
+            && !self.is_over
+        {
+            self.is_over = true;
+            data.end_time = data.start_time + self.began.elapsed();
+        }
+    }
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        self.end();
+        if let Some(data) = self.data.take() {
+            self.recording.queue.put(data);
+        }
+    }
+}

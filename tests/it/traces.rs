@@ -3,18 +3,24 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tests::collector::{Span, resource};
 use tests::gateway::UPSTREAM_CREDENTIAL;
-use tests::{Collector, Gateway, Reply, Upstream, chat};
+use tests::ledger::create_users;
+use tests::payments::{Payer, Processor};
+use tests::{Collector, Gate, Gateway, Reply, Upstream, chat, patiently};
 
 use crate::cli::{Served, run, text, weir};
+use crate::swarm_tools::{calls, page};
+use crate::swarms::ended;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CLIENT: &str = "00f067aa0ba902b7";
 
+const INTERNAL: i32 = 1;
 const SERVER: i32 = 2;
 const CALL: i32 = 3;
+const CONSUMER: i32 = 5;
 
 /// What a client says of its trace, which is recorded or not.
 fn parent(flags: &str) -> String {
@@ -264,6 +270,143 @@ async fn what_is_not_recorded_goes_on_as_it_came() {
     }
 }
 
+/// Also where another executor goes on with it.
+#[tokio::test]
+async fn a_swarm_is_one_trace_from_its_acceptance_to_its_end() {
+    let (collector, upstream) = (Collector::start().await, Upstream::start().await);
+    let gateway = Gateway::builder()
+        .swarms()
+        .upstream("scripted", &upstream)
+        .tables(&format!(
+            "[swarms]\nlease_ms = 1000\n{}",
+            collector.settings()
+        ))
+        .start()
+        .await;
+    gateway.set_plan("pro").await;
+    let gate = Gate::new();
+    let page = page(&gateway);
+    upstream
+        .will(calls("http_get", &json!({ "url": page })))
+        .will(Reply::chat_with_usage("One.", 10, 3))
+        .will(Reply::chat_with_usage("Two.", 20, 4).after_gate(&gate));
+    let agents = ["canary-a", "canary-b"].map(|name| {
+        json!({ "name": name, "system_prompt": "canary", "task_prompt": name, "model": "scripted" })
+    });
+    let client = gateway.client().with_header("traceparent", &parent("01"));
+    let swarm = json!({ "swarm_id": "canary", "agents": agents });
+    let accepted = client.post("/swarms", &swarm).await.json();
+    let id = accepted["execution_id"].as_str().expect("an id");
+    patiently(gate.reached()).await;
+    gateway.executor().kill();
+    let heir = gateway.another_executor();
+    gate.open();
+    let record = ended(&gateway.client(), id).await;
+    assert_eq!(record["content"], "Two.", "{record}");
+    heir.stop().await;
+    gateway.stop().await;
+
+    let mut spans = collector.spans();
+    spans.retain(|span| span.trace_id == TRACE);
+    spans.sort_by_key(|span| span.time);
+    let accepted = named(&spans, "POST /swarms");
+    assert_eq!((accepted.kind, &*accepted.parent_id), (SERVER, CLIENT));
+    let run = named(&spans, "invoke_workflow");
+    assert_eq!((run.kind, &run.parent_id), (INTERNAL, &accepted.id));
+    assert_eq!(run.fact("weir.execution_id"), id);
+    assert_eq!(run.fact("weir.swarm.status"), "completed");
+    assert_eq!(run.fact("weir.swarm.claims"), "2", "an executor was killed");
+    let parts = |name: &str, whole: &Span| -> Vec<Span> {
+        let parts = spans.iter().filter(|span| span.parent_id == whole.id);
+        parts.filter(|span| span.name == name).cloned().collect()
+    };
+    let agents = parts("invoke_agent", run);
+    let [first, second] = &agents[..] else {
+        panic!("each agent is recorded once: {spans:?}");
+    };
+    assert_eq!(
+        (first.fact("weir.agent.number"), first.kind),
+        ("0", INTERNAL)
+    );
+    assert_eq!(first.fact("weir.agent.iterations"), "2");
+    assert_eq!(second.fact("gen_ai.usage.output_tokens"), "4");
+    assert_eq!(second.fact("gen_ai.request.model"), "scripted");
+    let [tool] = &parts("execute_tool http_get", first)[..] else {
+        panic!("{spans:?}");
+    };
+    assert_eq!(
+        (tool.fact("gen_ai.tool.name"), tool.is_error),
+        ("http_get", false)
+    );
+    let mut told: Vec<_> = upstream.requests();
+    for (agent, calls) in [(first, 2), (second, 1)] {
+        assert!(
+            run.time.0 <= agent.time.0 && agent.time.1 <= run.time.1,
+            "{run:?} {agent:?}"
+        );
+        let asked = parts("POST /internal/agent/code", agent);
+        let attempts = asked.iter().flat_map(|asked| parts("chat scripted", asked));
+        let attempts: Vec<_> = attempts.collect();
+        assert_eq!(attempts.len(), calls, "{asked:?}");
+        for attempt in attempts {
+            let by = format!("00-{TRACE}-{}-01", attempt.id);
+            assert_eq!(told.remove(0).header("traceparent"), Some(&*by));
+        }
+    }
+    for request in collector.requests() {
+        let mut windows = request.body.windows("canary".len());
+        assert!(
+            !windows.any(|window| window == b"canary"),
+            "a user's word is in a span"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_webhook_is_recorded_as_it_comes_and_as_it_is_applied() {
+    let collector = Collector::start().await;
+    let upstream = Upstream::start().await;
+    let gateway = gateway(&upstream, &collector.settings()).await;
+    let app = gateway.app();
+    create_users(&app.database, ["bob"].into_iter(), app.clock.now().0).await;
+    let processor = Processor::new(gateway.stranger(), app);
+    let event = Payer("bob".to_owned()).customer_created("2026-03-03T00:00:00Z");
+    processor.tell(&event).await;
+    // The processor tells more than once.
+    processor.tell(&event).await;
+    gateway.stop().await;
+
+    let spans = collector.spans();
+    let receipt = named(&spans, "receive payment event");
+    let applied = named(&spans, "apply payment event");
+    for span in [receipt, applied] {
+        assert_eq!(span.kind, CONSUMER);
+        assert_eq!(span.fact("weir.payment.event"), "customer.created");
+        assert_eq!(span.fact("weir.payment.event_id"), event["id"]);
+    }
+    assert_eq!(
+        (&applied.trace_id, &applied.parent_id),
+        (&receipt.trace_id, &receipt.id)
+    );
+    assert_eq!(applied.fact("weir.payment.state"), "applied");
+    let place = |span: &Span| (span.trace_id.clone(), span.id.clone());
+    let brought = spans
+        .iter()
+        .filter(|span| span.name == "POST /billing/webhook");
+    let mut brought: Vec<_> = brought.collect();
+    brought.sort_by_key(|span| span.time);
+    assert_eq!(brought.len(), 2, "{spans:?}");
+    assert_eq!(brought[0].links, [place(receipt)]);
+    assert_eq!(receipt.links, [place(brought[0])]);
+    for request in collector.requests() {
+        let mut windows = request.body.windows("somebody@".len());
+        assert!(
+            !windows.any(|window| window == b"somebody@"),
+            "an address is in a span"
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_collector_that_fails_or_hangs_harms_nobody() {
     let upstream = Upstream::start().await;
@@ -273,7 +416,7 @@ async fn a_collector_that_fails_or_hangs_harms_nobody() {
     assert_eq!(failed.chat("scripted", "x").await.content(), "served");
     failing.next_request().await;
     let dropped = "weir_trace_spans_dropped_total{why=\"export_failed\"} 4";
-    tests::patiently(async {
+    patiently(async {
         loop {
             let metrics = failed.stranger().get("/metrics").await.text();
             if metrics.contains(dropped) {

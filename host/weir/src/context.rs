@@ -203,6 +203,14 @@ impl RequestContext {
         Some(span.child(name, SpanKind::Internal))
     }
 
+    /// Has its span, if it is recorded, and one of another trace say of one another that they belong together.
+    pub fn link_trace(&self, other: &mut TraceSpan) {
+        if let Some(span) = &mut self.facts().span {
+            span.link(other.context());
+            other.link(span.context());
+        }
+    }
+
     /// The beginning of an attempt on an upstream, if it is recorded; its span ends with the attempt, and is kept until its
     /// charge is known.
     pub fn trace_attempt(&self, begin: impl FnOnce(&TraceSpan) -> Box<TraceSpan>) {

@@ -95,6 +95,32 @@ impl Tracer {
         Some(Traced { context, span })
     }
 
+    /// A trace that begins with something that has an id of its own, the same in every process that works on it; `None` where
+    /// nothing is recorded at all.
+    pub fn begin_trace(&self, trace_id: TraceId, span_id: SpanId) -> Option<TraceContext> {
+        let recording = self.0.as_ref()?;
+        let is_sampled = recording.samples(trace_id);
+        Some(TraceContext::new(trace_id, span_id, is_sampled))
+    }
+
+    /// An id that nothing else has.
+    pub fn new_span_id(&self) -> SpanId {
+        RandomIdGenerator::default().new_span_id()
+    }
+
+    /// What has this place in a trace that is recorded, for whoever ends it to record: once, whichever processes it went
+    /// through.
+    pub fn span_at(
+        &self,
+        name: impl Into<Cow<'static, str>>,
+        kind: SpanKind,
+        context: &TraceContext,
+        parent: Option<&TraceContext>,
+    ) -> Option<Box<Span>> {
+        let recording = self.0.as_ref().filter(|_| context.is_sampled)?;
+        Some(recording.begin(name.into(), kind, context.clone(), parent))
+    }
+
     /// Waits, for so long at most, until what has ended is exported.
     pub async fn flush(&self) {
         if let Some(recording) = &self.0 {
@@ -179,6 +205,13 @@ impl Span {
         }
     }
 
+    /// It began before it was recorded: at this moment.
+    pub fn began_at(&mut self, moment: SystemTime) {
+        if let Some(data) = &mut self.data {
+            data.start_time = moment.min(data.end_time);
+        }
+    }
+
     /// Says of another trace that it belongs to this one.
     pub fn link(&mut self, context: &TraceContext) {
         if let Some(data) = &mut self.data {
@@ -193,7 +226,7 @@ impl Span {
             && !self.is_over
         {
             self.is_over = true;
-            data.end_time = data.start_time + self.began.elapsed();
+            data.end_time += self.began.elapsed();
         }
     }
 }

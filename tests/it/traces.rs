@@ -12,7 +12,7 @@ use tests::{Collector, Gate, Gateway, Reply, Upstream, chat, patiently};
 
 use crate::cli::{Served, run, text, weir};
 use crate::swarm_tools::{calls, page};
-use crate::swarms::ended;
+use crate::swarms::{agent, ended, swarm};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CLIENT: &str = "00f067aa0ba902b7";
@@ -362,6 +362,21 @@ async fn a_swarm_is_one_trace_from_its_acceptance_to_its_end() {
     }
 }
 
+/// Through its executor, too, which asks the API for its models' answers.
+#[tokio::test]
+async fn a_swarm_that_is_not_recorded_hands_on_what_its_user_has_said() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("done"));
+    let gateway = crate::swarms::gateway(&upstream).await;
+    let client = gateway.client().with_header("traceparent", &parent("01"));
+    let swarm = swarm(&[agent("a")]);
+    let accepted = client.post("/swarms", &swarm).await.json();
+    let id = accepted["execution_id"].as_str().expect("an id");
+    ended(&gateway.client(), id).await;
+    let asked = upstream.next_request().await;
+    assert_eq!(asked.header("traceparent"), Some(&*parent("01")));
+}
+
 #[tokio::test]
 async fn a_webhook_is_recorded_as_it_comes_and_as_it_is_applied() {
     let collector = Collector::start().await;
@@ -467,6 +482,23 @@ async fn what_does_not_fit_is_said_at_the_start() {
         assert!(!output.status.success(), "{settings}");
         assert!(told.contains(said), "{told}");
         assert!(!told.contains("canary"), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn a_probe_says_whether_the_collector_takes_traces() {
+    for (status, said) in [(200, "reached"), (401, "FAILED: ")] {
+        let collector = Collector::answering(Reply::new(status)).await;
+        let settings = collector.settings();
+        let url = settings.split('"').nth(1).expect("a URL").to_owned();
+        let folder = tempfile::tempdir().expect("a folder");
+        let toml = format!("default_catalog = false\n{settings}");
+        std::fs::write(folder.path().join("weir.toml"), toml).expect("it can be written");
+        let path = folder.path().to_owned();
+        let probed = tokio::task::spawn_blocking(move || run(&path, &["check", "--probe"]));
+        let told = text(&probed.await.expect("it runs").stdout);
+        let line = format!("collector of traces {url}: {said}");
+        assert!(told.contains(&line), "{told}");
     }
 }
 

@@ -113,6 +113,16 @@ impl Exporting {
         }))
     }
 
+    /// Whether the collector takes what it is sent: nothing, here.
+    ///
+    /// # Errors
+    ///
+    /// Says why not.
+    pub async fn probe(&self) -> Result<(), String> {
+        let sent = self.exporter.export(Vec::new()).await;
+        sent.map_err(|error| error.to_string())
+    }
+
     /// Begins to send. `instance` tells this process from others of the service.
     pub fn start(self, instance: &str, figures: ExportFigures) -> Queue {
         let Self {
@@ -235,6 +245,48 @@ impl Sending {
                 why,
                 "the collector of traces does not take spans; they are dropped and counted"
             );
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A queue with so much room that nobody empties, and what it counts.
+    pub(crate) fn full_at(room: usize, share: f64) -> (Queue, Waiting) {
+        let (items, waiting) = mpsc::channel(room);
+        let figures = ExportFigures::default();
+        let queue = Queue {
+            items,
+            figures: figures.clone(),
+            share,
+        };
+        (queue, Waiting { waiting, figures })
+    }
+
+    /// What waits in it.
+    pub(crate) struct Waiting {
+        waiting: mpsc::Receiver<Item>,
+        figures: ExportFigures,
+    }
+
+    impl Waiting {
+        pub(crate) fn names(&mut self) -> Vec<String> {
+            let waiting = std::iter::from_fn(|| self.waiting.try_recv().ok());
+            let spans = waiting.filter_map(|item| match item {
+                Item::Span(span) => Some(span.name.into_owned()),
+                Item::Flush(_) => None,
+            });
+            spans.collect()
+        }
+
+        pub(crate) fn dropped(&self) -> u64 {
+            let why = "queue_full";
+            self.figures
+                .dropped
+                .get_or_create(&DropLabels { why })
+                .get()
         }
     }
 }

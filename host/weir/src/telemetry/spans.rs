@@ -239,3 +239,64 @@ impl Drop for Span {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::export::tests::full_at;
+    use super::*;
+
+    fn serve(tracer: &Tracer, name: &'static str, client: Option<&TraceContext>) -> Traced {
+        let served = tracer.serve(|| name.into(), client);
+        served.expect("it is on")
+    }
+
+    #[test]
+    fn what_the_queue_has_no_room_for_is_dropped_and_counted() {
+        let (queue, mut waiting) = full_at(2, 1.0);
+        let tracer = Tracer::recording(queue);
+        for name in ["a", "b", "c", "d", "e"] {
+            drop(serve(&tracer, name, None));
+        }
+        assert_eq!(waiting.names(), ["a", "b"]);
+        assert_eq!(waiting.dropped(), 3);
+    }
+
+    #[test]
+    fn a_share_of_the_traces_that_begin_here_is_recorded_and_of_others_what_they_say() {
+        for (share, least, most) in [(0.0, 0, 0), (0.25, 150, 350), (1.0, 1_000, 1_000)] {
+            let (queue, _waiting) = full_at(1, share);
+            let tracer = Tracer::recording(queue);
+            let own: Vec<_> = (0..1_000).map(|_| serve(&tracer, "own", None)).collect();
+            for traced in &own {
+                assert_eq!(traced.context.is_sampled, traced.span.is_some());
+            }
+            let recorded = own.iter().filter(|traced| traced.span.is_some()).count();
+            assert!((least..=most).contains(&recorded), "{recorded} of {share}");
+            for is_sampled in [false, true] {
+                let client = TraceContext::new(TraceId::from(1), SpanId::from(2), is_sampled);
+                let traced = serve(&tracer, "client's", Some(&client));
+                assert_eq!(traced.span.is_some(), is_sampled);
+                assert_eq!(traced.context.trace_id, client.trace_id);
+                assert_eq!(traced.context.span_id != client.span_id, is_sampled);
+            }
+        }
+    }
+
+    #[test]
+    fn a_span_that_ends_before_it_is_sent_lasts_no_longer() {
+        let (queue, _waiting) = full_at(1, 1.0);
+        let mut traced = serve(&Tracer::recording(queue), "x", None);
+        let span = traced.span.as_mut().expect("it is recorded");
+        span.end();
+        let end = |span: &Span| span.data.as_ref().map(|data| data.end_time);
+        let ended = end(span);
+        span.end();
+        assert_eq!(end(span), ended);
+        span.began_at(SystemTime::UNIX_EPOCH);
+        let data = span.data.as_ref().expect("it is not sent");
+        assert_eq!(data.start_time, SystemTime::UNIX_EPOCH);
+        span.began_at(SystemTime::now() + std::time::Duration::from_secs(9));
+        let data = span.data.as_ref().expect("it is not sent");
+        assert!(data.start_time <= data.end_time, "a clock that is ahead");
+    }
+}

@@ -219,6 +219,28 @@ async fn each_attempt_is_a_span_and_a_failed_one_says_why() {
     assert_ne!(served.trace_id, refused.trace_id, "each began a trace");
 }
 
+#[tokio::test]
+async fn an_image_is_an_attempt_to_generate_content() {
+    let collector = Collector::start().await;
+    let builder = Gateway::builder().tables(&collector.settings());
+    let gateway = builder.start().await;
+    let asked = json!({ "model": "demo-image", "prompt": "canary" });
+    let client = gateway.client();
+    let made = client.post("/v1/images/generations", &asked).await;
+    assert_eq!(made.status, 200, "{}", made.text());
+    gateway.stop().await;
+    let spans = collector.spans();
+    let attempt = spans.iter().find(|span| span.kind == CALL);
+    let attempt = attempt.expect("an attempt");
+    assert!(attempt.name.starts_with("generate_content "), "{attempt:?}");
+    assert_eq!(attempt.fact("gen_ai.operation.name"), "generate_content");
+    assert_eq!(attempt.fact("gen_ai.output.type"), "image");
+    assert!(
+        !attempt.facts.contains_key("server.address"),
+        "nobody is asked"
+    );
+}
+
 /// A gateway that records nothing changes nothing.
 #[tokio::test]
 async fn what_is_not_recorded_goes_on_as_it_came() {

@@ -22,7 +22,8 @@ pub struct Tracer(Option<Arc<Recording>>);
 /// Where spans go, and of how many traces.
 struct Recording {
     queue: Queue,
-    /// Of the traces that begin here, those are recorded whose ids' last 63 bits are less than this.
+    /// Of the traces that begin here, those are recorded whose ids' last 56 bits are less than this: those are random in ids
+    /// that have a time, too.
     sampled_below: u64,
     scope: InstrumentationScope,
 }
@@ -50,7 +51,7 @@ impl Tracer {
     pub fn recording(queue: Queue) -> Self {
         let scope = InstrumentationScope::builder("weir").with_version(env!("CARGO_PKG_VERSION"));
         Self(Some(Arc::new(Recording {
-            sampled_below: (queue.share * (1_u64 << 63) as f64) as u64,
+            sampled_below: (queue.share * (1_u64 << 56) as f64) as u64,
             queue,
             scope: scope.build(),
         })))
@@ -132,8 +133,8 @@ impl Tracer {
 impl Recording {
     /// The same on every node, so that all of a trace is recorded or none of it.
     fn samples(&self, trace_id: TraceId) -> bool {
-        let [.., a, b, c, d, e, f, g, h] = trace_id.to_bytes();
-        u64::from_be_bytes([a, b, c, d, e, f, g, h]) >> 1 < self.sampled_below
+        let [.., a, b, c, d, e, f, g] = trace_id.to_bytes();
+        u64::from_be_bytes([0, a, b, c, d, e, f, g]) < self.sampled_below
     }
 
     fn begin(
@@ -242,6 +243,8 @@ impl Drop for Span {
 
 #[cfg(test)]
 mod tests {
+    use weir_storage::ids;
+
     use super::super::export::tests::full_at;
     use super::*;
 
@@ -272,6 +275,15 @@ mod tests {
             }
             let recorded = own.iter().filter(|traced| traced.span.is_some()).count();
             assert!((least..=most).contains(&recorded), "{recorded} of {share}");
+            let runs = (0..1_000).filter_map(|_| {
+                let trace_id = TraceId::from_hex(&ids::swarm_id()).expect("hexadecimal");
+                tracer.begin_trace(trace_id, SpanId::from(1))
+            });
+            let recorded = runs.filter(|run| run.is_sampled).count();
+            assert!(
+                (least..=most).contains(&recorded),
+                "{recorded} runs of {share}"
+            );
             for is_sampled in [false, true] {
                 let client = TraceContext::new(TraceId::from(1), SpanId::from(2), is_sampled);
                 let traced = serve(&tracer, "client's", Some(&client));

@@ -16,7 +16,8 @@ use weir_sandbox::Digest;
 pub(crate) fn weir(folder: &Path) -> Command {
     let mut command = Command::new(weir_program());
     // What a developer has set must not change what is tested.
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WEIR_")) {
+    let of_ours = |name: &String| name.starts_with("WEIR_") || name.starts_with("OTEL_");
+    for name in std::env::vars().map(|(name, _)| name).filter(of_ours) {
         command.env_remove(name);
     }
     for name in ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"] {

@@ -327,6 +327,7 @@ fn executor(
         .expect("development mode has some");
     let url = format!("http://{}", gateway.internal().address());
     let shop = Workshop {
+        tracer: gateway.app().tracer.clone(),
         store: app.swarms.store.clone(),
         ledger: app.ledger.clone(),
         catalog: app.catalog.clone(),

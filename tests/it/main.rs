@@ -85,5 +85,6 @@ mod timeouts;
 mod tls;
 mod tokens;
 mod tools;
+mod traces;
 mod usage;
 mod web_pages;

@@ -5,6 +5,7 @@
 //! [`ledger`].
 
 pub mod client;
+pub mod collector;
 pub mod gateway;
 pub mod guests;
 pub mod http2;
@@ -25,6 +26,7 @@ pub mod tls;
 pub mod upstream;
 
 pub use client::{Answer, Client, EventStream, chunks, patiently};
+pub use collector::Collector;
 pub use gateway::{Gateway, chat, weir_program};
 pub use http2::Http2;
 pub use issuer::SigningKey;

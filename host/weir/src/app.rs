@@ -39,6 +39,8 @@ use crate::swarm::Swarms;
 use crate::swarm::store::SwarmStore;
 use crate::tasks::credentials::TaskCredentials;
 use crate::tasks::store::TaskStore;
+use crate::telemetry::export::ExportFigures;
+use crate::telemetry::spans::Tracer;
 use crate::tools::page::Page;
 use crate::tools::rules::Rules;
 use crate::tools::{Parts, Tools};
@@ -93,6 +95,8 @@ pub struct Shared {
     pub tools: Tools,
     /// The figures of `GET /metrics`.
     pub metrics: Arc<Metrics>,
+    /// Who records what happens, where somebody collects it.
+    pub tracer: Tracer,
     /// Which upstreams are asked, in which order, and which are left alone.
     pub routing: Routing,
     /// The client that reaches upstreams.
@@ -213,6 +217,7 @@ impl App {
             tls,
             webhook_key,
             payment_secrets,
+            exporting,
         } = prepared;
         key_peppers.compare(&database).await?;
         sealing_keys.compare(&database).await?;
@@ -237,7 +242,15 @@ impl App {
             let catalog = catalog.clone();
             move || catalog.load().candidate_keys()
         }));
-        let metrics = Arc::new(Metrics::new(ledger.metrics(), &routing.breakers));
+        let exported = ExportFigures::default();
+        let metrics = Metrics::new(ledger.metrics(), &routing.breakers, &exported);
+        let metrics = Arc::new(metrics);
+        let tracer = match exporting {
+            Some(exporting) => {
+                Tracer::recording(exporting.start(ledger.boot_id().as_str(), exported))
+            }
+            None => Tracer::default(),
+        };
         plugins.follow(
             database.clone(),
             cache.clone(),
@@ -308,6 +321,7 @@ impl App {
             oversight,
             tools,
             metrics,
+            tracer,
             http,
             routing,
             admission: Admission::new(&config.limits.admission),

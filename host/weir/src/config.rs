@@ -41,6 +41,7 @@ use crate::server::tls::TlsSettings;
 use crate::sessions::settings::SessionSettings;
 use crate::swarm::settings::SwarmSettings;
 use crate::telemetry::LogFormat;
+use crate::telemetry::settings::TelemetrySettings;
 use crate::tools;
 use crate::tools::settings::{
     CredentialSettings, IntegrationSettings, ToolSettings, ToolsSettings,
@@ -132,6 +133,9 @@ pub struct Config {
     /// How lines of the log are written: `text` (default), or `json`.
     #[serde(default)]
     pub log_format: LogFormat,
+    /// Where traces go.
+    #[serde(default)]
+    pub telemetry: TelemetrySettings,
     /// What happens while the cache does not answer: `reject` (default), or `allow` in development mode.
     #[serde(default)]
     pub failure_policy: FailurePolicy,
@@ -215,7 +219,8 @@ impl Config {
     /// What the file and the environment say.
     fn settings(file: Option<&Path>) -> anyhow::Result<Figment> {
         let named = file.is_some();
-        let mut settings = Figment::new();
+        let standard = TelemetrySettings::standard(|name| std::env::var(name).ok());
+        let mut settings = Figment::from(Serialized::default("telemetry", standard));
         let file = file.unwrap_or(Path::new("weir.toml"));
         // figment takes a file that is missing for an empty one, or fails without its name.
         if file.is_file() {
@@ -286,6 +291,7 @@ impl Config {
         problems.extend(self.identity.problems());
         problems.extend(self.swarms.problems());
         problems.extend(self.payments.problems(self.is_dev()));
+        problems.extend(self.telemetry.problems());
         anyhow::ensure!(
             problems.is_empty(),
             "the configuration does not fit:\n  {}",
@@ -515,12 +521,14 @@ impl<'de> Deserialize<'de> for ServingLimits {
 }
 
 /// Settings that are secrets, or hold some.
-const SECRET_SETTINGS: [&str; 5] = [
+const SECRET_SETTINGS: [&str; 7] = [
     "api_key_peppers",
     "sealing_keys",
     "database_url",
     "redis_url",
     "credential",
+    "otlp_endpoint",
+    "otlp_headers",
 ];
 
 /// Takes what may be a secret out of what figment says: the values of secret settings, and a text where a table or a list

@@ -14,13 +14,17 @@ use std::time::Instant;
 use axum::extract::{FromRequestParts, MatchedPath};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use opentelemetry::trace::SpanKind;
 use serde_json::Value;
 use tracing::Span;
+use tracing::field::display;
 
 use crate::error::ApiError;
 use crate::inference::dialect::ErrorWords;
-use crate::metrics::requests::{Over, RequestMetrics};
+use crate::metrics::requests::{Over, RequestMetrics, method as method_name};
 use crate::telemetry::LineLimit;
+use crate::telemetry::propagation::TraceContext;
+use crate::telemetry::spans::{Span as TraceSpan, Traced, Tracer};
 use weir_ledger::{Credits, TokenCounts};
 use weir_storage::ids;
 
@@ -37,9 +41,6 @@ const ATTEMPTS: HeaderName = HeaderName::from_static("x-weir-attempts");
 /// The header of an answer with what filters have noted, each as `slot.name=value`.
 const ANNOTATIONS: HeaderName = HeaderName::from_static("x-weir-annotations");
 
-/// W3C Trace Context's header.
-const TRACE_PARENT: &str = "traceparent";
-
 /// Bytes of an id that a client gives its request.
 const MAX_CLIENT_ID_BYTES: usize = 128;
 
@@ -55,7 +56,10 @@ struct Shared {
     id: String,
     /// The client's own id for it.
     client_id: Option<String>,
-    trace_id: Option<String>,
+    /// What those are told that come of it: its own span's place where it is recorded, else what its client has said.
+    trace: Option<TraceContext>,
+    /// Whether it has a span: where it has none, nobody looks for it.
+    is_recorded: bool,
     wanted_provider: Option<String>,
     words: ErrorWords,
     method: Method,
@@ -80,28 +84,46 @@ struct Facts {
     /// What filters have noted, each as `slot.name=value`.
     annotations: Vec<String>,
     charged: Option<(TokenCounts, Credits)>,
+    /// `None` where it is not recorded.
+    span: Option<Box<TraceSpan>>,
+    /// The last attempt's, until its charge is known.
+    attempt_span: Option<Box<TraceSpan>>,
 }
 
 impl RequestContext {
-    /// For a request with this head, to be counted there.
+    /// For a request with this head, to be counted there and recorded by that tracer.
     pub fn new(
         method: &Method,
         path: &str,
         headers: &HeaderMap,
         route: Option<MatchedPath>,
         metrics: Option<Arc<RequestMetrics>>,
+        tracer: &Tracer,
     ) -> Self {
+        let client = TraceContext::read(headers);
+        let traced = match tracer.is_on() && !is_probe(route.as_ref()) {
+            true => tracer.serve(|| span_name(method, route.as_ref()).into(), client.as_ref()),
+            false => None,
+        };
+        let (trace, span) = match traced {
+            Some(Traced { context, span }) => (Some(context), span),
+            None => (client, None),
+        };
         Self(Arc::new(Shared {
             id: ids::request_id(),
             client_id: client_id(headers),
-            trace_id: trace_id(headers),
+            trace,
+            is_recorded: span.is_some(),
             wanted_provider: wanted_provider(headers),
             words: ErrorWords::of(path, headers),
             method: method.clone(),
             route,
             started: Instant::now(),
             metrics,
-            facts: Mutex::default(),
+            facts: Mutex::new(Facts {
+                span,
+                ..Facts::default()
+            }),
         }))
     }
 
@@ -132,7 +154,8 @@ impl RequestContext {
 
     /// What all lines of the log about it carry.
     pub fn span(&self) -> Span {
-        let (request_id, trace_id) = (self.id(), self.0.trace_id.as_deref());
+        let request_id = self.id();
+        let trace_id = self.0.trace.as_ref().map(|trace| display(trace.trace_id));
         tracing::error_span!("request", request_id, trace_id)
     }
 
@@ -157,6 +180,55 @@ impl RequestContext {
         facts.attempts += 1;
         if facts.upstream.as_deref() != Some(provider) {
             facts.upstream = Some(provider.to_owned());
+        }
+    }
+
+    /// The trace that those are told of who are asked for its sake: the attempt that is made, or what it comes of.
+    pub fn trace_onward(&self) -> Option<TraceContext> {
+        if self.0.is_recorded
+            && let Some(attempt) = &self.facts().attempt_span
+        {
+            return Some(attempt.context().clone());
+        }
+        self.0.trace.clone()
+    }
+
+    /// The beginning of a part of it, if it is recorded.
+    pub fn trace_part(&self, name: &'static str) -> Option<Box<TraceSpan>> {
+        if !self.0.is_recorded {
+            return None;
+        }
+        let facts = self.facts();
+        let span = facts.span.as_ref()?;
+        Some(span.child(name, SpanKind::Internal))
+    }
+
+    /// Has its span, if it is recorded, and one of another trace say of one another that they belong together.
+    pub fn link_trace(&self, other: &mut TraceSpan) {
+        if let Some(span) = &mut self.facts().span {
+            span.link(other.context());
+            other.link(span.context());
+        }
+    }
+
+    /// The beginning of an attempt on an upstream, if it is recorded; its span ends with the attempt, and is kept until its
+    /// charge is known.
+    pub fn trace_attempt(&self, begin: impl FnOnce(&TraceSpan) -> Box<TraceSpan>) {
+        if !self.0.is_recorded {
+            return;
+        }
+        let mut facts = self.facts();
+        if let Some(span) = &facts.span {
+            facts.attempt_span = Some(begin(span));
+        }
+    }
+
+    /// Notes something about the attempt that is made, if it is recorded.
+    pub fn note_in_attempt(&self, note: impl FnOnce(&mut TraceSpan)) {
+        if self.0.is_recorded
+            && let Some(span) = &mut self.facts().attempt_span
+        {
+            note(span);
         }
     }
 
@@ -213,15 +285,20 @@ impl<S: Sync> FromRequestParts<S> for RequestContext {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
         // Missing only where a handler is called outside the router.
         Ok(parts.extensions.get::<Self>().cloned().unwrap_or_else(|| {
-            Self::new(&parts.method, parts.uri.path(), &parts.headers, None, None)
+            let (path, headers) = (parts.uri.path(), &parts.headers);
+            Self::new(&parts.method, path, headers, None, None, &Tracer::default())
         }))
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let facts = std::mem::take(self.facts.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let mut facts =
+            std::mem::take(self.facts.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let span_id = facts.span.as_ref().map(|span| span.context().span_id);
+        self.end_spans(&mut facts);
         let route = self.route.as_ref().map(MatchedPath::as_str);
+        let trace_id = self.trace.as_ref().map(|trace| trace.trace_id);
         if let Some(metrics) = &self.metrics {
             metrics.over(&Over {
                 method: &self.method,
@@ -229,7 +306,7 @@ impl Drop for Shared {
                 status: facts.status,
                 code: facts.code,
                 took: self.started.elapsed(),
-                trace_id: self.trace_id.as_deref(),
+                trace_id,
                 model: facts.model.as_deref(),
                 provider: facts.upstream.as_deref(),
                 charged: facts.charged,
@@ -246,15 +323,15 @@ impl Drop for Shared {
             },
             false => None,
         };
-        // Probes ask every few seconds.
-        let is_probe = !is_error && matches!(route, Some("/health" | "/health/ready" | "/metrics"));
+        let is_probe = !is_error && is_probe(self.route.as_ref());
         macro_rules! line {
             ($level:ident) => {
                 tracing::$level!(
                     parent: None,
                     request_id = self.id,
                     client_request_id = self.client_id,
-                    trace_id = self.trace_id,
+                    trace_id = trace_id.map(display),
+                    span_id = span_id.map(display),
                     method = %self.method,
                     route,
                     status = facts.status.map(|status| status.as_u16()),
@@ -283,6 +360,55 @@ impl Drop for Shared {
     }
 }
 
+impl Shared {
+    /// Ends what is recorded, with all that is known by now.
+    fn end_spans(&self, facts: &mut Facts) {
+        let Some(mut span) = facts.span.take() else {
+            return;
+        };
+        if let Some(mut attempt) = facts.attempt_span.take()
+            && let Some((tokens, credits)) = facts.charged
+        {
+            attempt.set("gen_ai.usage.input_tokens", tokens.input as i64);
+            attempt.set("gen_ai.usage.output_tokens", tokens.output as i64);
+            attempt.set("weir.credits", credits.micro() as f64 / 1e6);
+        }
+        span.set("http.request.method", method_name(&self.method));
+        let route = self.route.as_ref().map(|route| route.as_str().to_owned());
+        span.set_if_known("http.route", route);
+        span.set("weir.request_id", self.id.clone());
+        span.set_if_known("user.id", facts.user.clone());
+        span.set_if_known("weir.model", facts.model.clone());
+        if facts.attempts > 0 {
+            span.set("weir.attempts", i64::from(facts.attempts));
+        }
+        let status = facts.status.map(|status| status.as_u16());
+        span.set_if_known("http.response.status_code", status.map(i64::from));
+        match (facts.code, status) {
+            // What is the client's doing is no error of the server's.
+            (Some(code), Some(400..500)) => span.set("error.type", code),
+            (Some(code), _) => span.fail(code),
+            (None, None) => span.set("error.type", "hung_up"),
+            (None, Some(_)) => {}
+        }
+    }
+}
+
+/// Probes ask every few seconds.
+fn is_probe(route: Option<&MatchedPath>) -> bool {
+    let route = route.map(MatchedPath::as_str);
+    matches!(route, Some("/health" | "/health/ready" | "/metrics"))
+}
+
+/// The method and the route: a path would name whatever strangers think of.
+fn span_name(method: &Method, route: Option<&MatchedPath>) -> String {
+    let method = method_name(method);
+    match route {
+        Some(route) => format!("{method} {}", route.as_str()),
+        None => method.to_owned(),
+    }
+}
+
 /// The id that a client gives its request, if that can stand in a header, an error and a log.
 fn client_id(headers: &HeaderMap) -> Option<String> {
     let id = headers.get(REQUEST_ID)?.to_str().ok()?;
@@ -302,28 +428,6 @@ fn wanted_provider(headers: &HeaderMap) -> Option<String> {
     (!wanted.is_empty()).then(|| wanted.join(","))
 }
 
-/// The trace that a request is part of: `00-<32 digits: the trace>-<16 digits: the span>-<2 digits: flags>`, lower-case
-/// hexadecimal. Later versions may have more behind it.
-fn trace_id(headers: &HeaderMap) -> Option<String> {
-    let mut values = headers.get_all(TRACE_PARENT).iter();
-    let (Some(value), None) = (values.next(), values.next()) else {
-        return None;
-    };
-    let mut parts = value.to_str().ok()?.split('-');
-    let mut part = |digits: usize| {
-        let part = parts.next()?;
-        let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        (part.len() == digits && part.bytes().all(is_hex)).then_some(part)
-    };
-    let (version, trace, span, _flags) = (part(2)?, part(32)?, part(16)?, part(2)?);
-    let is_zero = |part: &str| part.bytes().all(|byte| byte == b'0');
-    let is_legal = version != "ff"
-        && (version != "00" || parts.next().is_none())
-        && !is_zero(trace)
-        && !is_zero(span);
-    is_legal.then(|| trace.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -331,32 +435,6 @@ mod tests {
     fn headers(name: &'static str, value: &str) -> HeaderMap {
         let value = HeaderValue::try_from(value).expect("a legal value");
         HeaderMap::from_iter([(HeaderName::from_static(name), value)])
-    }
-
-    #[test]
-    fn a_trace_is_taken_only_in_the_form_of_trace_context() {
-        const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-        let sound = format!("00-{TRACE}-00f067aa0ba902b7-01");
-        let found = |value: &str| trace_id(&headers("traceparent", value));
-        assert_eq!(found(&sound).as_deref(), Some(TRACE));
-        let later = format!("01-{TRACE}-00f067aa0ba902b7-01-more");
-        assert_eq!(found(&later).as_deref(), Some(TRACE));
-        for bad in [
-            "",
-            TRACE,
-            &sound.to_uppercase(),
-            &format!("{sound}-more"),
-            &sound.replace("00-4", "ff-4"),
-            &sound.replace(TRACE, &"0".repeat(32)),
-            &sound.replace("00f067aa0ba902b7", "0000000000000000"),
-            &sound[..sound.len() - 1],
-            &sound.replace('4', "g"),
-        ] {
-            assert_eq!(found(bad), None, "{bad}");
-        }
-        let mut twice = headers("traceparent", &sound);
-        twice.append("traceparent", HeaderValue::try_from(&sound).expect("legal"));
-        assert_eq!(trace_id(&twice), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! - [`config`]: every setting; [`app`]: what requests share and how it is put together.
 //! - [`server`]: connections; [`router`]: every route; [`surround`] and [`cors`]: what is around them all; [`context`],
 //!   [`request`] and [`error`]: what all handlers take and how they refuse.
+//! - [`telemetry`]: the log, and traces.
 //! - [`outgoing`]: the client of calls to others, upstreams apart.
 //! - [`identity`]: who calls, and how often they may; [`audit`]: what is kept of it.
 //! - [`catalog`]: what can be asked for, and of whom.

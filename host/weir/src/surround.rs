@@ -35,7 +35,8 @@ pub async fn surround(State(app): State<App>, mut request: Request, next: Next) 
     let route = request.extensions().get::<MatchedPath>().cloned();
     let (method, path) = (request.method(), request.uri().path());
     let metrics = Some(app.metrics.requests.clone());
-    let context = RequestContext::new(method, path, request.headers(), route, metrics);
+    let headers = request.headers();
+    let context = RequestContext::new(method, path, headers, route, metrics, &app.tracer);
     request.extensions_mut().insert(context.clone());
     let rate = RateSlot::default();
     request.extensions_mut().insert(rate.clone());

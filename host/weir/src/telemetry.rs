@@ -1,5 +1,11 @@
 //! The log: lines on standard error, as text or JSON (`log_format`), filtered by `WEIR_LOG` (e.g. `debug`,
-//! `weir=debug,hyper=info`).
+//! `weir=debug,hyper=info`). And traces, for those who have a collector of them: what is recorded ([`spans`]), how it reaches the
+//! collector ([`export`]), and how a trace goes on from process to process ([`propagation`]).
+
+pub mod export;
+pub mod propagation;
+pub mod settings;
+pub mod spans;
 
 use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};

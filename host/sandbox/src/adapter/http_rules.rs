@@ -95,8 +95,9 @@ pub fn is_framing(name: &HeaderName) -> bool {
         header::CONTENT_ENCODING,
         header::SET_COOKIE,
     ];
-    // What some servers take for the path, the method or the client, whatever the request line says.
-    const REWRITING: [&str; 10] = [
+    // What some servers take for the path, the method, the client or the request that it comes of, whatever the request
+    // line says.
+    const REWRITING: [&str; 13] = [
         "keep-alive",
         "x-original-url",
         "x-rewrite-url",
@@ -107,6 +108,10 @@ pub fn is_framing(name: &HeaderName) -> bool {
         "x-method-override",
         "true-client-ip",
         "cf-connecting-ip",
+        // What belongs to which trace is the host's to say.
+        "traceparent",
+        "tracestate",
+        "baggage",
     ];
     let text = name.as_str();
     OWNED.contains(name)

@@ -25,6 +25,7 @@ use crate::payments::settings::PaymentSecrets;
 use crate::plugins::bundled::Bundled;
 use crate::plugins::{Loader, Plugins};
 use crate::server::tls::Tls;
+use crate::telemetry::export::Exporting;
 use crate::tools::rules::Rules;
 
 /// What needs neither the database nor the network to be there.
@@ -51,6 +52,8 @@ pub struct Prepared {
     pub webhook_key: Option<Key>,
     /// What payments prove themselves with.
     pub payment_secrets: PaymentSecrets,
+    /// Who is to send traces, if anybody.
+    pub exporting: Option<Exporting>,
 }
 
 impl Prepared {
@@ -83,6 +86,8 @@ impl Prepared {
             .payments
             .secrets(config.is_dev(), &config.own_payment_key())
             .map_err(|error| note("payments", error));
+        let exporting = Exporting::of(&config.telemetry, config.timeouts.connect())
+            .map_err(|error| note("telemetry", error));
         let tls = config.tls.as_ref().map(Tls::read).transpose();
         let tls = tls.map_err(|error| problems.push(format!("{error:#}")));
         let rules =
@@ -96,6 +101,7 @@ impl Prepared {
             Ok(payment_secrets),
             Ok(tls),
             Ok(rules),
+            Ok(exporting),
         ) = (
             key_peppers,
             sealing_keys,
@@ -105,6 +111,7 @@ impl Prepared {
             payment_secrets,
             tls,
             rules,
+            exporting,
         )
         else {
             bail!(
@@ -124,6 +131,7 @@ impl Prepared {
             tls,
             webhook_key,
             payment_secrets,
+            exporting,
         })
     }
 }

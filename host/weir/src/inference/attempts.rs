@@ -22,6 +22,7 @@ use super::relay::{Bounds, Relay};
 use super::resolve::Resolved;
 use super::routing::Route;
 use super::routing::breaker::{Health, Permit, Standing};
+use super::spans;
 use crate::app::App;
 use crate::catalog::Candidate;
 use crate::plugins::counters::Ended;
@@ -215,6 +216,14 @@ impl Attempts<'_> {
         let (upstream, adapter) = (&*candidate.upstream, &chosen.component);
         self.made += 1;
         relay.begin_attempt(&upstream.name);
+        let attempted = spans::Attempted {
+            candidate,
+            adapter,
+            is_stream: relay.is_stream(),
+            makes_image: self.bounds.wants_image,
+            number: self.made,
+        };
+        spans::begin_attempt(relay.context(), &attempted);
         let started = Instant::now();
         let left = self.bounds.deadline.saturating_duration_since(started);
         let is_without_reasoning = readable.is_some();
@@ -238,10 +247,12 @@ impl Attempts<'_> {
         let is_of_size = self.body_bytes > LARGE_REQUEST_BYTES
             && outcome.as_ref().is_err_and(ExchangeError::can_be_of_size);
         let ended = judge(&outcome, is_of_size);
+        let first_token = relay.streamed_at().map(|at| at - started);
+        spans::end_attempt(relay.context(), outcome.as_ref().err(), first_token);
         let noted = Noted {
             ended,
             took: started.elapsed(),
-            first_token: relay.streamed_at().map(|at| at - started),
+            first_token,
             sampler: chosen.sampler.as_ref(),
         };
         let account = relay.meter().account();

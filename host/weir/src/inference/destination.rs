@@ -109,6 +109,16 @@ impl BaseUrl {
         })
     }
 
+    /// The host's name or address.
+    pub fn host(&self) -> &str {
+        self.authority.host()
+    }
+
+    /// The port, where one is named.
+    pub fn port(&self) -> Option<u16> {
+        self.authority.port_u16()
+    }
+
     fn append(&self, path_and_query: &str) -> Result<Uri, DestinationError> {
         let malformed = DestinationError::Path("is malformed");
         let whole = format!("{}{path_and_query}", self.prefix);
@@ -477,6 +487,8 @@ mod tests {
             ("Proxy-Authorization", "x"),
             ("Forwarded", "for=x"),
             ("X-Forwarded-For", "x"),
+            ("traceparent", "x"),
+            ("tracestate", "x"),
             ("x-api-key", "mine"),
             ("Accept-Encoding", "gzip"),
             ("Expect", "100-continue"),

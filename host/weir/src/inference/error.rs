@@ -158,6 +158,44 @@ impl ExchangeError {
         }
     }
 
+    /// What kind of error it is, in a word.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Failure(failure) => match failure.kind {
+                FailureKind::Unavailable => "unavailable",
+                FailureKind::Malformed => "malformed",
+                FailureKind::RateLimited => "rate_limited",
+                FailureKind::Rejected => "rejected",
+                FailureKind::ModelNotFound => "model_not_found",
+                FailureKind::ContextLength => "context_length",
+                FailureKind::Filtered => "filtered",
+                FailureKind::Unsupported => "unsupported",
+                FailureKind::Unauthorized => "unauthorized",
+            },
+            Self::Guest(_)
+            | Self::Destination(_)
+            | Self::OutOfOrder(_)
+            | Self::TooManySteps
+            | Self::WaitedTooLong
+            | Self::Misconfigured(_) => "adapter_failed",
+            Self::TooLargeToTranslate(_) | Self::TooLargeToFilter => "too_large_to_translate",
+            Self::Filter(_) => "filter_failed",
+            Self::NoPlace => "busy",
+            Self::LeftAlone(_) => "left_alone",
+            Self::NoAdapter => "no_adapter",
+            Self::Connect => "connect",
+            Self::BrokenOff => "broken_off",
+            Self::Encoded => "encoded",
+            Self::TimedOut(Phase::FirstByte) => "first_byte_timeout",
+            Self::TimedOut(Phase::FirstToken) => "first_token_timeout",
+            Self::TimedOut(Phase::Idle) => "idle_timeout",
+            Self::TimedOut(Phase::Total) => "timeout",
+            Self::TooLarge | Self::Spent => "too_large",
+            Self::Abandoned => "hung_up",
+            Self::ShuttingDown => "shutting_down",
+        }
+    }
+
     /// Whether the upstream was meant to be asked at all.
     pub fn was_attempted(&self) -> bool {
         !matches!(self, Self::NoPlace | Self::NoAdapter | Self::LeftAlone(_))

@@ -157,13 +157,17 @@ impl Exchange<'_> {
         relay: &mut Relay,
         mut tape: Option<&mut Tape>,
     ) -> Result<(), ExchangeError> {
-        let request = destination::build(
+        let mut request = destination::build(
             self.upstream.base.as_ref(),
             &self.adapter.description,
             self.upstream.credential.as_ref(),
             asked,
             self.attachments,
         )?;
+        // The host's to say: no guest is told of it, or may set it.
+        if let Some(trace) = relay.context().trace_onward() {
+            trace.write(request.headers_mut());
+        }
         relay.ask();
         // Images begin to arrive when they are made, whatever the client wants.
         let is_streamed = relay.is_stream() && matches!(self.request.task, Task::Chat(_));

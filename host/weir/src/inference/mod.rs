@@ -42,6 +42,7 @@ pub mod routes;
 pub mod routing;
 pub mod sequence;
 pub mod settings;
+mod spans;
 pub mod upstream;
 pub mod usage;
 
@@ -290,7 +291,10 @@ async fn serve(
     };
     let prices = route.candidates().map(|candidate| &candidate.price);
     let claim = key.as_ref().map(|(key, _)| key.claim().clone());
-    match (relay.meter().open(prices, claim).await, key) {
+    let holding = context.trace_part("ledger.hold");
+    let opened = relay.meter().open(prices, claim).await;
+    drop(holding);
+    match (opened, key) {
         (Ok(at), Some((key, account))) => relay.keep(key.claimed(&app, account, &context, at)),
         (Ok(_), None) => {}
         (Err(LedgerError::Refused(Refusal::KeyTaken(taken))), Some((key, account))) => {

@@ -29,6 +29,7 @@ use super::media::MediaPieces;
 use super::meter::{Meter, Spent};
 use super::reply::{Begun, Piece, Reply, StreamReply};
 use super::sequence::{OutOfOrder, Sequence};
+use super::spans;
 use crate::context::RequestContext;
 use crate::error::ApiError;
 use crate::sessions::Turn;
@@ -261,6 +262,11 @@ impl Relay {
         }
     }
 
+    /// What is known of the request.
+    pub fn context(&self) -> &RequestContext {
+        &self.context
+    }
+
     /// An upstream is sent the request.
     pub fn ask(&mut self) {
         self.asked = true;
@@ -340,6 +346,9 @@ impl Relay {
     async fn take(&mut self, events: Vec<Event>) -> Result<(), ExchangeError> {
         for event in &events {
             self.sequence.follow(event)?;
+            if let Event::Started(started) = event {
+                spans::note_start(&self.context, started);
+            }
         }
         let events = match &mut self.screen {
             Some(screen) => screen.events(events).await?,
@@ -467,6 +476,7 @@ impl Relay {
     /// lost: with the answer, which is returned, too, if it is a whole one. Where the account could not pay it all, the key
     /// is still there.
     async fn settle(&mut self, is_whole: bool) -> Result<(Billed, Option<KeptAnswer>), ApiError> {
+        let _settling = self.context.trace_part("ledger.settle");
         let mut kept = None;
         let mut expected = None;
         let settling = self.meter.settle(&self.sequence, |billed| {

@@ -26,6 +26,7 @@ use self::requests::RequestMetrics;
 use crate::inference::routing::breaker::Breakers;
 use crate::plugins::component::Plugin;
 use crate::plugins::counters::Ended;
+use crate::telemetry::export::ExportFigures;
 use weir_ledger::LedgerMetrics;
 
 /// Seconds, from the demo provider's answers to the longest streams.
@@ -109,11 +110,12 @@ struct ExchangeLabels {
 }
 
 impl Metrics {
-    /// Everything at zero, and what the ledger and the breakers of upstreams count.
-    pub fn new(ledger: &LedgerMetrics, breakers: &Breakers) -> Self {
+    /// Everything at zero, and what the ledger, the breakers of upstreams and the exporter of traces count.
+    pub fn new(ledger: &LedgerMetrics, breakers: &Breakers, exported: &ExportFigures) -> Self {
         let mut registry = Registry::with_prefix("weir");
         ledger.register(&mut registry);
         breakers.register(&mut registry);
+        exported.register(&mut registry);
         let requests = Arc::new(RequestMetrics::register(&mut registry));
         let requests_in_progress = Gauge::default();
         registry.register(

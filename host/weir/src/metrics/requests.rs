@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
+use opentelemetry::trace::TraceId;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::exemplar::HistogramWithExemplars;
@@ -38,7 +39,7 @@ pub struct Over<'a> {
     /// How long it took, its charge included.
     pub took: Duration,
     /// The trace that it is part of.
-    pub trace_id: Option<&'a str>,
+    pub trace_id: Option<TraceId>,
     /// The model, by its name in the catalog.
     pub model: Option<&'a str>,
     /// Who was asked last, by a name of the configuration.
@@ -108,7 +109,7 @@ impl RequestMetrics {
         );
         registry.register_with_unit(
             "request",
-            "How long requests took, their charge included; exemplars are the traces that clients have named",
+            "How long requests took, their charge included; exemplars are their traces",
             Unit::Seconds,
             metrics.seconds.clone(),
         );
@@ -143,7 +144,7 @@ impl RequestMetrics {
         }
         let RequestLabels { route, .. } = labels;
         let trace = over.trace_id.map(|trace_id| TraceLabels {
-            trace_id: trace_id.to_owned(),
+            trace_id: trace_id.to_string(),
         });
         self.seconds.get_or_create(&RouteLabels { route }).observe(
             over.took.as_secs_f64(),
@@ -168,8 +169,8 @@ impl RequestMetrics {
     }
 }
 
-/// A client may send any word as its method.
-fn method(method: &Method) -> &'static str {
+/// A method's name, or `other`: a client may send any word as its method.
+pub fn method(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",
         Method::POST => "POST",

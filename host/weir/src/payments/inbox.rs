@@ -11,7 +11,7 @@
 pub mod store;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, stream};
 use tokio::time::{Instant, timeout_at};
@@ -24,7 +24,9 @@ use super::arrivals::wait_for;
 use super::effects::store as effects_store;
 use super::effects::{self, Applied, EffectError, Turn};
 use super::events::{About, PaymentEvent};
+use super::spans;
 use crate::app::App;
+use crate::context::RequestContext;
 
 /// How long whoever brings an event waits until it is applied, before it is acknowledged all the same.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -55,7 +57,12 @@ const LONGEST_PAUSE_MS: i64 = 3_600_000;
 const ERROR_CHARACTERS: usize = 500;
 
 /// Keeps an event, and has it applied. When this returns, it is kept, and as a rule applied.
-pub async fn receive(app: &App, event: &PaymentEvent) -> sqlx::Result<()> {
+pub async fn receive(
+    app: &App,
+    context: &RequestContext,
+    event: &PaymentEvent,
+) -> sqlx::Result<()> {
+    let since = SystemTime::now();
     let database = &app.database;
     let arrivals = &app.payments.arrivals;
     let user_id = find_user(database, event).await?;
@@ -70,6 +77,7 @@ pub async fn receive(app: &App, event: &PaymentEvent) -> sqlx::Result<()> {
         user = user_id,
         "an event of payments has come"
     );
+    spans::received(&app.tracer, context, event, since);
     if event.about != About::Unknown {
         arrivals.tell_come();
         wait_for(tried, &event.id, PATIENCE).await;
@@ -176,6 +184,7 @@ async fn apply(
         account: AccountId(user_id.to_owned()),
         ends,
     };
+    let span = spans::begin_attempt(&app.tracer, kept);
     let (state, why) = match timeout_at(ends, effects::apply(&turn, event)).await {
         Ok(Ok(applied)) => {
             let (state, outcome) = match applied {
@@ -185,6 +194,7 @@ async fn apply(
             let now = app.ledger.now();
             store::end(&app.database, &kept.id, user_id, state, &outcome, now).await?;
             app.metrics.payment_event(state.name());
+            spans::end_attempt(span, state);
             tracing::info!(
                 event = kept.id,
                 kind = kept.name,
@@ -201,6 +211,7 @@ async fn apply(
         Ok(Err(error)) => (EventState::Failed, error.to_string()),
         Err(_) => (EventState::Failed, "it took too long".to_owned()),
     };
+    spans::end_attempt(span, state);
     put_off(app, kept, Some(user_id), state, &why).await
 }
 

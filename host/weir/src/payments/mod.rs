@@ -22,6 +22,7 @@ pub mod processor;
 pub mod routes;
 pub mod settings;
 pub mod signature;
+mod spans;
 pub mod store;
 pub mod stripe;
 pub mod terms;

@@ -15,6 +15,7 @@ use super::events::{NoEvent, PaymentEvent};
 use super::inbox;
 use super::signature::{Claim, SignatureError};
 use crate::app::App;
+use crate::context::RequestContext;
 use crate::error::ApiError;
 use crate::request::JsonBody;
 
@@ -31,6 +32,7 @@ pub struct Received {
 /// `POST /billing/webhook`: keeps an event that the processor has signed, and has it applied.
 pub async fn receive_event(
     State(app): State<App>,
+    context: RequestContext,
     request: Request,
 ) -> Result<Json<Received>, ApiError> {
     let payments = &app.payments;
@@ -40,7 +42,7 @@ pub async fn receive_event(
     let body = JsonBody::read_in(room, request, &app, MAX_BYTES).await?;
     claim.verify(&body.bytes, &payments.webhook_secrets)?;
     let event = PaymentEvent::read(&body.bytes)?;
-    inbox::receive(&app, &event)
+    inbox::receive(&app, &context, &event)
         .await
         .map_err(|error| ApiError::of_database(&error, "keeping an event of payments"))?;
     Ok(Json(Received { received: true }))

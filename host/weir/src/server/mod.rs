@@ -193,6 +193,7 @@ pub async fn close(app: &App) {
         tracing::warn!(%error, "what plugins have done since it was last written is lost");
     }
     app.last_used.flush(&app.database).await;
+    app.tracer.flush().await;
     app.database.close().await;
 }
 

@@ -32,6 +32,7 @@ pub mod request;
 pub mod routes;
 pub mod run;
 pub mod settings;
+mod spans;
 mod start;
 pub mod store;
 pub mod stream;

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::StatusCode;
 use http::header::CONTENT_TYPE;
+use http::{HeaderMap, StatusCode};
 use reqwest::Response;
 use serde::Deserialize;
 use serde_json::Value;
@@ -17,6 +17,7 @@ use weir_ledger::idempotency::MAX_LONG_ANSWER_BYTES;
 
 use crate::identity::service_token::ServiceTokenSource;
 use crate::outgoing::{self, Client};
+use crate::telemetry::propagation::TraceContext;
 
 /// The header of a call's fence.
 pub const FENCE: &str = "x-weir-fence";
@@ -50,6 +51,8 @@ pub struct ModelCall<'a> {
     pub idempotency_key: &'a str,
     /// The number of the executor's claim.
     pub fence: i64,
+    /// The trace that it is part of.
+    pub trace: Option<&'a TraceContext>,
     /// When an answer is of no use any more.
     pub deadline: Instant,
 }
@@ -178,6 +181,10 @@ impl ModelApi {
             tracing::warn!(%error, "an executor has no token for the API");
             Verdict::Again("The executor has no token for the API.".to_owned())
         })?;
+        let mut headers = HeaderMap::new();
+        if let Some(trace) = call.trace {
+            trace.write(&mut headers);
+        }
         let request = self
             .http
             .post(&self.url)
@@ -185,6 +192,7 @@ impl ModelApi {
             .header(CONTENT_TYPE, "application/json")
             .header("idempotency-key", call.idempotency_key)
             .header(FENCE, call.fence)
+            .headers(headers)
             .body(call.body.to_string());
         let unreachable = |error| {
             let error = outgoing::root_cause(error);

@@ -55,6 +55,9 @@ pub struct SwarmRequest {
     pub max_total_credits: Credits,
     /// What the first agent is told besides.
     pub context: Option<String>,
+    /// The place in a trace that it was asked for at, as `traceparent` has it: what comes of it belongs there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_parent: Option<String>,
 }
 
 /// An agent of a swarm.
@@ -203,6 +206,7 @@ pub fn read(
             .map(|context| text(Some(context), "context"))
             .transpose()?
             .filter(|context| !context.is_empty()),
+        trace_parent: None,
     };
     Ok((request, named))
 }

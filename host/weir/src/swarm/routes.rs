@@ -33,6 +33,7 @@ pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-rep
 pub async fn create_swarm(
     State(app): State<App>,
     caller: Caller,
+    context: RequestContext,
     key: IdempotencyHeader,
     headers: HeaderMap,
     body: JsonBody,
@@ -45,7 +46,8 @@ pub async fn create_swarm(
         key_id: caller.key_id(),
         models: caller.models(),
     };
-    let (request, _) = read(&app, &body.bytes, Asker::User)?;
+    let (mut request, _) = read(&app, &body.bytes, Asker::User)?;
+    request.trace_parent = context.trace_onward().map(|trace| trace.to_string());
     let claim = key.as_ref().map(|key| key.claim());
     let (run, is_repeat) = accept(&app, &payer, &request, claim).await?;
     let mut response = if wants_events(&headers) {
@@ -142,7 +144,8 @@ pub async fn run_swarm(
     body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
     service.0.require(Scope::SwarmRun)?;
-    let (request, named) = read(&app, &body.bytes, Asker::Service)?;
+    let (mut request, named) = read(&app, &body.bytes, Asker::Service)?;
+    request.trace_parent = context.trace_onward().map(|trace| trace.to_string());
     let Some(named) = named else {
         unreachable!("a service names who pays");
     };

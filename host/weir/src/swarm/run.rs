@@ -25,11 +25,13 @@ use super::record::{
     AgentResult, AgentStatus, CONTENT_CHARS, Outcome, Status, cut, seconds_between, status_of,
 };
 use super::request::{Agent, SwarmRequest};
+use super::spans::RunTrace;
 use super::store::{Lease, LeaseError, Leased, Place, Run, Step, StepEnd, StoreError, SwarmStore};
 use super::{Changes, record_of};
 use crate::catalog::live::LiveCatalog;
 use crate::metrics::Metrics;
 use crate::tasks::credentials::TaskCredentials;
+use crate::telemetry::spans::Tracer;
 use crate::tools::{CallRecord, Tools};
 
 /// How often a run is taken up without a step of it being done.
@@ -60,6 +62,8 @@ pub struct Workshop {
     pub changes: Changes,
     /// Figures for Prometheus.
     pub metrics: Arc<Metrics>,
+    /// Who records what is done.
+    pub tracer: Tracer,
 }
 
 /// A run and what is known of it.
@@ -74,6 +78,8 @@ pub struct Running<'a> {
     pub steps: Vec<Step>,
     /// What it has cost so far.
     pub spent: Credits,
+    /// Where it is recorded.
+    pub trace: RunTrace,
     hold: Option<ParentHold>,
 }
 
@@ -135,7 +141,10 @@ pub async fn work(shop: &Workshop, lease: &Lease) -> Result<(), LeaseError> {
     let run = run.filter(|run| run.fence == lease.fence);
     let run = run.ok_or(LeaseError::Lost)?;
     let request = shop.store.request(&run.id).await;
+    let asked_at = request.as_ref().ok();
+    let asked_at = asked_at.and_then(|request| request.trace_parent.as_deref());
     let mut running = Running {
+        trace: RunTrace::new(&shop.tracer, &run.id, asked_at),
         shop,
         lease,
         steps: shop.store.steps(&run.id).await?,
@@ -267,6 +276,8 @@ impl<'a> Running<'a> {
         }
         write.tell("agent_done", &told).await?;
         write.commit().await?;
+        self.trace
+            .end_agent(place, &agent.model, started_at, &result);
         self.shop.changes.tell();
         match halt {
             Some(Halt::Cancelled) => Err(Break::Halt(Halt::Cancelled)),
@@ -426,7 +437,8 @@ impl<'a> Running<'a> {
             error,
         };
         let run = self.shop.store.find(&self.run.id).await?;
-        let mut record = record_of(&run.ok_or(LeaseError::Lost)?);
+        let run = run.ok_or(LeaseError::Lost)?;
+        let mut record = record_of(&run);
         record.status = status;
         record.content.clone_from(&outcome.content);
         record.error.clone_from(&outcome.error);
@@ -436,6 +448,7 @@ impl<'a> Running<'a> {
         write.end_run(status, &outcome).await?;
         write.commit().await?;
         self.shop.metrics.swarm_end(status.name());
+        self.trace.end_run(&run, status);
         self.shop.changes.tell();
         Ok(())
     }

@@ -53,6 +53,7 @@ pub fn executor_at(app: &App, url: &str, tokens: ServiceTokenSource) -> anyhow::
         credentials: app.task_credentials.clone(),
         changes: app.swarms.changes.clone(),
         metrics: app.metrics.clone(),
+        tracer: app.tracer.clone(),
     };
     let owner = app.ledger.boot_id().as_str();
     let settings = app.config.swarms.executor();

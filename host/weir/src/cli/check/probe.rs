@@ -27,6 +27,7 @@ pub(super) async fn run(
     let mut probes = stores(config);
     probes.extend(issuers(prepared));
     probes.extend(upstreams(catalog, &http));
+    probes.extend(collector(config, prepared));
     let (names, probes): (Vec<_>, Vec<_>) = probes.into_iter().unzip();
     let probes = probes.into_iter().map(|probe| async {
         let outcome = tokio::time::timeout(TIMEOUT, probe).await;
@@ -95,6 +96,13 @@ fn issuers(prepared: &Prepared) -> Vec<Probe<'_>> {
         probes.push((name, token.boxed()));
     }
     probes
+}
+
+fn collector<'a>(config: &'a Config, prepared: &'a Prepared) -> Option<Probe<'a>> {
+    let exporting = prepared.exporting.as_ref()?;
+    let endpoint = config.telemetry.otlp_endpoint.as_deref()?;
+    let taken = async move { exporting.probe().await.map(|()| "reached".to_owned()) };
+    Some((format!("collector of traces {endpoint}"), taken.boxed()))
 }
 
 fn upstreams<'a>(catalog: &'a Catalog, http: &'a Client) -> Vec<Probe<'a>> {

@@ -185,7 +185,9 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
             if !is_noted {
                 self.intend(place, &key, limit, &body).await?;
             }
+            let trace = self.running.trace.agent(self.place);
             let call = ModelCall {
+                trace: trace.as_ref(),
                 body: &body,
                 idempotency_key: &key,
                 fence: self.running.lease.fence,

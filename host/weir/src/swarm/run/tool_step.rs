@@ -77,6 +77,7 @@ impl AgentLoop<'_, '_> {
             idempotency_key: key,
             deadline: self.running.deadline(),
         };
+        let mut span = self.running.trace.tool(self.place, name);
         let Outcome {
             content,
             failed,
@@ -87,6 +88,16 @@ impl AgentLoop<'_, '_> {
             (true, CallStatus::Success) => "failed",
             (false, CallStatus::Success) => "done",
         };
+        if let Some(span) = &mut span {
+            span.set_if_known(
+                "weir.component",
+                record.digest.as_ref().map(ToString::to_string),
+            );
+            if state != "done" {
+                span.fail(state);
+            }
+        }
+        drop(span);
         let content = match failed {
             true => format!("Error: {content}"),
             false => content,

@@ -1,0 +1,118 @@
+//! What is recorded of attempts, by the names that the conventions for generative AI have for it.
+//!
+//! **Invariant:** nothing of a prompt or an answer is in it: what a component or an upstream says as a name is taken only where
+//! it looks like one.
+
+use std::time::Duration;
+
+use opentelemetry::trace::SpanKind;
+
+use super::error::ExchangeError;
+use crate::catalog::Candidate;
+use crate::context::RequestContext;
+use crate::plugins::Component;
+use weir_sandbox::adapter::bindings::chat::Started;
+
+/// Bytes of a model's name that an upstream says.
+const MAX_NAME_BYTES: usize = 128;
+
+/// What is asked in an attempt.
+pub(super) struct Attempted<'a> {
+    pub(super) candidate: &'a Candidate,
+    pub(super) adapter: &'a Component,
+    pub(super) is_stream: bool,
+    pub(super) makes_image: bool,
+    /// The so-manieth of its request, from 1.
+    pub(super) number: u32,
+}
+
+/// An attempt begins.
+pub(super) fn begin_attempt(context: &RequestContext, attempted: &Attempted<'_>) {
+    let Attempted {
+        candidate,
+        adapter,
+        is_stream,
+        makes_image,
+        number,
+    } = *attempted;
+    context.trace_attempt(|request| {
+        let operation = if makes_image {
+            "generate_content"
+        } else {
+            "chat"
+        };
+        let model = &candidate.model;
+        let mut span = request.child(format!("{operation} {model}"), SpanKind::Client);
+        let upstream = &candidate.upstream;
+        span.set("gen_ai.operation.name", operation);
+        span.set("gen_ai.provider.name", upstream.name.clone());
+        span.set("gen_ai.request.model", model.clone());
+        span.set("gen_ai.request.stream", is_stream);
+        if makes_image {
+            span.set("gen_ai.output.type", "image");
+        }
+        if let Some(base) = &upstream.base {
+            span.set("server.address", base.host().to_owned());
+            span.set_if_known("server.port", base.port().map(i64::from));
+        }
+        span.set("weir.slot", upstream.adapter.clone());
+        span.set("weir.component", adapter.digest().to_string());
+        span.set("weir.attempt", i64::from(number));
+        span
+    });
+}
+
+/// It is over; `first_token` is how long the first of a streamed answer took.
+pub(super) fn end_attempt(
+    context: &RequestContext,
+    error: Option<&ExchangeError>,
+    first_token: Option<Duration>,
+) {
+    context.note_in_attempt(|span| {
+        let seconds = first_token.map(|time| time.as_secs_f64());
+        span.set_if_known("gen_ai.response.time_to_first_chunk", seconds);
+        match error {
+            // An answer that is cut short is one.
+            None | Some(ExchangeError::Spent) => {}
+            Some(error) => span.fail(error.kind()),
+        }
+        span.end();
+    });
+}
+
+/// The upstream says what it calls the answer, and who gives it.
+pub(super) fn note_start(context: &RequestContext, started: &Started) {
+    context.note_in_attempt(|span| {
+        let named = |name: &Option<String>| name.clone().filter(|name| is_name(name));
+        span.set_if_known("gen_ai.response.model", named(&started.model));
+        span.set_if_known("gen_ai.response.id", named(&started.id));
+    });
+}
+
+/// Whether a text looks like a name: a prompt has spaces.
+fn is_name(text: &str) -> bool {
+    (1..=MAX_NAME_BYTES).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.:/@+".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_short_and_has_no_spaces() {
+        for good in [
+            "gpt-5",
+            "models/some-2.5-pro",
+            "meta.llama3:0",
+            "@cf/meta/llama",
+        ] {
+            assert!(is_name(good), "{good}");
+        }
+        for bad in ["", "say hello", "a\nb", "\u{e9}", &"x".repeat(129)] {
+            assert!(!is_name(bad), "{bad:?}");
+        }
+    }
+}

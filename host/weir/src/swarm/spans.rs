@@ -1,0 +1,147 @@
+//! What is recorded of a run: the run itself, its agents and the calls of their tools, by the names that the conventions for
+//! generative AI have for it. Calls of models are recorded by the API, as parts of the agents.
+//!
+//! A run may go from executor to executor. So its spans' ids come of its own id: whoever works on it knows them, and
+//! whoever ends it, or an agent of it, records that as a whole, from its beginning.
+//!
+//! **Invariant:** nothing that a user or a model has written is in it: an agent is known by its number.
+
+use std::time::{Duration, SystemTime};
+
+use opentelemetry::trace::{SpanId, SpanKind, TraceId};
+use sha2::{Digest, Sha256};
+use weir_storage::clock::Millis;
+
+use super::record::{AgentResult, AgentStatus, Status};
+use super::store::Run;
+use crate::telemetry::propagation::TraceContext;
+use crate::telemetry::spans::{Span, Tracer};
+
+/// The place of a run in a trace.
+pub struct RunTrace {
+    tracer: Tracer,
+    run_id: String,
+    /// What it comes of, if that is recorded.
+    parent: Option<TraceContext>,
+    /// Its own place where it is recorded; else what its user has said of a trace, to be handed on.
+    place: Option<TraceContext>,
+    is_recorded: bool,
+}
+
+impl RunTrace {
+    /// Of a run, and where it was asked for. One that was asked for nowhere, such as by a schedule, begins a trace, whose id
+    /// is the run's own.
+    pub fn new(tracer: &Tracer, run_id: &str, asked_at: Option<&str>) -> Self {
+        let asked_at = asked_at.and_then(TraceContext::parse);
+        let own = span_id(run_id);
+        let (parent, place) = match asked_at {
+            Some(parent) if tracer.is_on() && parent.is_sampled => {
+                let place = parent.with_span(own, true);
+                (Some(parent), Some(place))
+            }
+            Some(other) => (None, Some(other)),
+            None => {
+                let trace_id = TraceId::from_hex(run_id).ok();
+                let place = trace_id.and_then(|trace_id| tracer.begin_trace(trace_id, own));
+                (None, place)
+            }
+        };
+        let is_sampled = place.as_ref().is_some_and(|place| place.is_sampled);
+        Self {
+            tracer: tracer.clone(),
+            run_id: run_id.to_owned(),
+            parent,
+            place,
+            is_recorded: tracer.is_on() && is_sampled,
+        }
+    }
+
+    /// What those are told who are asked for an agent's sake.
+    pub fn agent(&self, number: i64) -> Option<TraceContext> {
+        let place = self.place.as_ref()?;
+        Some(match self.is_recorded {
+            true => place.with_span(span_id(&format!("{}/{number}", self.run_id)), true),
+            false => place.clone(),
+        })
+    }
+
+    /// The beginning of a call of an agent's tool.
+    pub fn tool(&self, number: i64, tool: &str) -> Option<Box<Span>> {
+        if !self.is_recorded {
+            return None;
+        }
+        let agent = self.agent(number)?;
+        // Its own span is recorded when it ends.
+        let place = agent.with_span(self.tracer.new_span_id(), true);
+        let name = format!("execute_tool {tool}");
+        let kind = SpanKind::Internal;
+        let mut span = self.tracer.span_at(name, kind, &place, Some(&agent))?;
+        span.set("gen_ai.operation.name", "execute_tool");
+        span.set("gen_ai.tool.name", tool.to_owned());
+        Some(span)
+    }
+
+    /// An agent on this model has ended.
+    pub fn end_agent(&self, number: i64, model: &str, started_at: Millis, result: &AgentResult) {
+        if !self.is_recorded {
+            return;
+        }
+        let (Some(place), kind) = (self.agent(number), SpanKind::Internal) else {
+            return;
+        };
+        let run = self.place.as_ref();
+        let Some(mut span) = self.tracer.span_at("invoke_agent", kind, &place, run) else {
+            return;
+        };
+        span.began_at(moment(started_at));
+        span.set("gen_ai.operation.name", "invoke_agent");
+        span.set("gen_ai.request.model", model.to_owned());
+        span.set("gen_ai.usage.input_tokens", result.tokens_in);
+        span.set("gen_ai.usage.output_tokens", result.tokens_out);
+        span.set("weir.agent.number", number);
+        span.set("weir.agent.iterations", i64::from(result.iterations));
+        span.set("weir.credits", result.credits_used.micro() as f64 / 1e6);
+        if result.status == AgentStatus::Failed {
+            span.fail("failed");
+        }
+    }
+
+    /// The run, as it was last read, is over.
+    pub fn end_run(&self, run: &Run, status: Status) {
+        if !self.is_recorded {
+            return;
+        }
+        let (Some(place), kind) = (&self.place, SpanKind::Internal) else {
+            return;
+        };
+        let parent = self.parent.as_ref();
+        let Some(mut span) = self.tracer.span_at("invoke_workflow", kind, place, parent) else {
+            return;
+        };
+        span.began_at(moment(run.created_at));
+        span.set("gen_ai.operation.name", "invoke_workflow");
+        span.set("gen_ai.usage.input_tokens", run.tokens_in);
+        span.set("gen_ai.usage.output_tokens", run.tokens_out);
+        span.set("user.id", run.user_id.clone());
+        span.set("weir.execution_id", run.id.clone());
+        span.set("weir.swarm.agents", run.agents_total);
+        span.set("weir.swarm.status", status.name());
+        // How often an executor has taken it up.
+        span.set("weir.swarm.claims", run.fence);
+        span.set("weir.credits", run.credits.micro() as f64 / 1e6);
+        if status == Status::Failed {
+            span.fail("failed");
+        }
+    }
+}
+
+/// The id that all processes know a part of a run by.
+fn span_id(part: &str) -> SpanId {
+    let digest: [u8; 32] = Sha256::digest(format!("span\n{part}")).into();
+    let [a, b, c, d, e, f, g, h, ..] = digest;
+    SpanId::from_bytes([a, b, c, d, e, f, g, h])
+}
+
+fn moment(millis: Millis) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_millis(millis.0.max(0).unsigned_abs())
+}

@@ -1,0 +1,292 @@
+//! Spans on their way out: a queue, and a task that sends what is in it to a collector, by OTLP over HTTP.
+//!
+//! **Invariant:** nobody waits for a collector. What the queue has no room for is dropped, and what cannot be sent, too; both
+//! are counted.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use opentelemetry::KeyValue;
+use opentelemetry_otlp::{SpanExporter, WithExportConfig, WithHttpConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::settings::TelemetrySettings;
+use crate::outgoing;
+use weir_storage::secrets::environment;
+
+/// Spans that wait to be sent.
+const WAITING: usize = 8_192;
+
+/// Spans that are sent in one request.
+const AT_ONCE: usize = 512;
+
+/// How long a span waits for others to be sent with.
+const WAIT_FOR_MORE: Duration = Duration::from_secs(1);
+
+/// How long a collector may take, tries and pauses together.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a gateway that stops waits for a collector.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How often is told that a collector takes nothing.
+const TELL_EVERY: Duration = Duration::from_secs(60);
+
+/// Where the traces of a collector are, below its endpoint.
+const TRACES: &str = "/v1/traces";
+
+/// Spans that were exported, and those that were not.
+#[derive(Clone, Default)]
+pub struct ExportFigures {
+    exported: Counter,
+    dropped: Family<DropLabels, Counter>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DropLabels {
+    /// `queue_full` or `export_failed`.
+    why: &'static str,
+}
+
+/// Where spans wait.
+pub struct Queue {
+    items: mpsc::Sender<Item>,
+    figures: ExportFigures,
+    /// Of the traces that begin here, this share is recorded.
+    pub(super) share: f64,
+}
+
+enum Item {
+    Span(Box<SpanData>),
+    /// Who wants to know when all before it is sent.
+    Flush(oneshot::Sender<()>),
+}
+
+/// Who sends spans, not begun yet.
+pub struct Exporting {
+    exporter: SpanExporter,
+    share: f64,
+    service_name: String,
+}
+
+impl Exporting {
+    /// Reads what is configured; `None` where no collector is.
+    ///
+    /// # Errors
+    ///
+    /// A header's secret cannot be read, or what the standard's variables say does not fit.
+    pub fn of(
+        settings: &TelemetrySettings,
+        connect_timeout: Duration,
+    ) -> anyhow::Result<Option<Self>> {
+        let Some(endpoint) = &settings.otlp_endpoint else {
+            return Ok(None);
+        };
+        let mut headers = HashMap::new();
+        for (name, source) in &settings.otlp_headers {
+            let secret = source.read(environment);
+            let secret =
+                secret.map_err(|problem| anyhow::anyhow!("`otlp_headers.{name}`: {problem}"))?;
+            http::HeaderValue::from_str(secret.expose()).map_err(|_| {
+                anyhow::anyhow!("`otlp_headers.{name}`: it cannot be a header's value")
+            })?;
+            headers.insert(name.clone(), secret.expose().to_owned());
+        }
+        let exporter = SpanExporter::builder()
+            .with_http()
+            .with_http_client(outgoing::client(connect_timeout)?)
+            .with_endpoint(format!("{}{TRACES}", endpoint.trim_end_matches('/')))
+            .with_timeout(EXPORT_TIMEOUT)
+            .with_headers(headers)
+            .build()?;
+        Ok(Some(Self {
+            exporter,
+            share: settings.sample,
+            service_name: settings.service_name.clone(),
+        }))
+    }
+
+    /// Whether the collector takes what it is sent: nothing, here.
+    ///
+    /// # Errors
+    ///
+    /// Says why not.
+    pub async fn probe(&self) -> Result<(), String> {
+        let sent = self.exporter.export(Vec::new()).await;
+        sent.map_err(|error| error.to_string())
+    }
+
+    /// Begins to send. `instance` tells this process from others of the service.
+    pub fn start(self, instance: &str, figures: ExportFigures) -> Queue {
+        let Self {
+            mut exporter,
+            share,
+            service_name,
+        } = self;
+        // With what `OTEL_RESOURCE_ATTRIBUTES` says.
+        let resource = Resource::builder()
+            .with_service_name(service_name)
+            .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
+            .with_attribute(KeyValue::new("service.instance.id", instance.to_owned()));
+        exporter.set_resource(&resource.build());
+        let (items, waiting) = mpsc::channel(WAITING);
+        let sending = Sending {
+            exporter,
+            figures: figures.clone(),
+            told_at: None,
+        };
+        tokio::spawn(sending.run(waiting));
+        Queue {
+            items,
+            figures,
+            share,
+        }
+    }
+}
+
+impl ExportFigures {
+    /// Has them shown to Prometheus.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "trace_spans_exported",
+            "Spans that a collector has taken",
+            self.exported.clone(),
+        );
+        registry.register(
+            "trace_spans_dropped",
+            "Spans that were not exported, by why",
+            self.dropped.clone(),
+        );
+    }
+
+    fn drop(&self, why: &'static str, spans: usize) {
+        let dropped = self.dropped.get_or_create(&DropLabels { why });
+        dropped.inc_by(spans as u64);
+    }
+}
+
+impl Queue {
+    /// Has a span sent, if there is room for it.
+    pub(super) fn put(&self, span: SpanData) {
+        if self.items.try_send(Item::Span(Box::new(span))).is_err() {
+            self.figures.drop("queue_full", 1);
+        }
+    }
+
+    pub(super) async fn flush(&self) {
+        let (done, is_done) = oneshot::channel();
+        let flush = async {
+            if self.items.send(Item::Flush(done)).await.is_ok() {
+                let _ = is_done.await;
+            }
+        };
+        if timeout(FLUSH_TIMEOUT, flush).await.is_err() {
+            tracing::warn!("the collector of traces is too slow: the last spans are lost");
+        }
+    }
+}
+
+/// The task that sends.
+struct Sending {
+    exporter: SpanExporter,
+    figures: ExportFigures,
+    told_at: Option<Instant>,
+}
+
+impl Sending {
+    async fn run(mut self, mut waiting: mpsc::Receiver<Item>) {
+        let mut spans = Vec::new();
+        while let Some(first) = waiting.recv().await {
+            let until = Instant::now() + WAIT_FOR_MORE;
+            let mut next = Some(first);
+            let mut flushed = None;
+            while let Some(item) = next.take() {
+                match item {
+                    Item::Span(span) => spans.push(*span),
+                    Item::Flush(done) => {
+                        flushed = Some(done);
+                        break;
+                    }
+                }
+                if spans.len() < AT_ONCE {
+                    next = timeout_at(until, waiting.recv()).await.ok().flatten();
+                }
+            }
+            if !spans.is_empty() {
+                self.send(std::mem::take(&mut spans)).await;
+            }
+            if let Some(done) = flushed {
+                let _ = done.send(());
+            }
+        }
+    }
+
+    async fn send(&mut self, spans: Vec<SpanData>) {
+        let number = spans.len();
+        let why = match timeout(EXPORT_TIMEOUT, self.exporter.export(spans)).await {
+            Ok(Ok(())) => {
+                self.figures.exported.inc_by(number as u64);
+                return;
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "it took too long".to_owned(),
+        };
+        self.figures.drop("export_failed", number);
+        if self.told_at.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+            self.told_at = Some(Instant::now());
+            tracing::warn!(
+                why,
+                "the collector of traces does not take spans; they are dropped and counted"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A queue with so much room that nobody empties, and what it counts.
+    pub(crate) fn full_at(room: usize, share: f64) -> (Queue, Waiting) {
+        let (items, waiting) = mpsc::channel(room);
+        let figures = ExportFigures::default();
+        let queue = Queue {
+            items,
+            figures: figures.clone(),
+            share,
+        };
+        (queue, Waiting { waiting, figures })
+    }
+
+    /// What waits in it.
+    pub(crate) struct Waiting {
+        waiting: mpsc::Receiver<Item>,
+        figures: ExportFigures,
+    }
+
+    impl Waiting {
+        pub(crate) fn names(&mut self) -> Vec<String> {
+            let waiting = std::iter::from_fn(|| self.waiting.try_recv().ok());
+            let spans = waiting.filter_map(|item| match item {
+                Item::Span(span) => Some(span.name.into_owned()),
+                Item::Flush(_) => None,
+            });
+            spans.collect()
+        }
+
+        pub(crate) fn dropped(&self) -> u64 {
+            let why = "queue_full";
+            self.figures
+                .dropped
+                .get_or_create(&DropLabels { why })
+                .get()
+        }
+    }
+}

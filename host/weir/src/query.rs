@@ -28,6 +28,14 @@ impl<S: Sync> FromRequestParts<S> for ListQuery {
     }
 }
 
+/// Of parameters that are no request's own.
+impl<const N: usize> From<[(&str, String); N]> for ListQuery {
+    fn from(parameters: [(&str, String); N]) -> Self {
+        let parameters = parameters.map(|(name, value)| (name.to_owned(), vec![value]));
+        Self(parameters.into())
+    }
+}
+
 impl ListQuery {
     /// Whether any of these parameters is there.
     pub fn has_any(&self, names: &[&str]) -> bool {

@@ -26,7 +26,7 @@ enum Kind {
 }
 
 /// Every endpoint that tenants may call. What is shown for each kind is below.
-const CASES: [(&str, Kind); 56] = [
+const CASES: [(&str, Kind); 73] = [
     ("POST /chat", Kind::Own),
     ("POST /code", Kind::Own),
     ("POST /v1/chat/completions", Kind::Own),
@@ -78,6 +78,26 @@ const CASES: [(&str, Kind); 56] = [
     ("DELETE /session/{id}", Kind::OwnByName),
     ("GET /", Kind::Common),
     ("GET /console", Kind::BySession),
+    ("GET /console/usage", Kind::BySession),
+    ("GET /console/requests", Kind::BySession),
+    ("GET /console/requests/{request_id}", Kind::BySession),
+    ("GET /console/keys", Kind::BySession),
+    ("POST /console/keys", Kind::BySession),
+    ("POST /console/keys/{key_id}/revoke", Kind::BySession),
+    ("GET /console/money", Kind::BySession),
+    ("POST /console/money/plan", Kind::BySession),
+    ("POST /console/money/top-up", Kind::BySession),
+    ("POST /console/money/portal", Kind::BySession),
+    ("POST /console/money/auto-top-up", Kind::BySession),
+    ("GET /console/swarms", Kind::BySession),
+    ("POST /console/swarms", Kind::BySession),
+    ("GET /console/swarms/{execution_id}", Kind::BySession),
+    ("GET /console/swarms/{execution_id}/state", Kind::BySession),
+    ("GET /console/swarms/{execution_id}/events", Kind::BySession),
+    (
+        "POST /console/swarms/{execution_id}/cancel",
+        Kind::BySession,
+    ),
     ("GET /console/assets/{name}", Kind::Common),
     ("GET /console/sign-in", Kind::Common),
     ("POST /console/sign-in", Kind::Common),

@@ -37,6 +37,15 @@ impl<const N: usize> From<[(&str, String); N]> for ListQuery {
 }
 
 impl ListQuery {
+    /// Of those parameters that are not empty, as a page's form leaves them.
+    pub fn filled<const N: usize>(parameters: [(&str, String); N]) -> Self {
+        let mut query = Self::from(parameters);
+        query
+            .0
+            .retain(|_, values| values.iter().all(|value| !value.is_empty()));
+        query
+    }
+
     /// Whether any of these parameters is there.
     pub fn has_any(&self, names: &[&str]) -> bool {
         names.iter().any(|name| self.0.contains_key(*name))

@@ -161,8 +161,12 @@ pub struct RequestItem {
     pub tokens_output: i64,
     /// Images made.
     pub images: i64,
+    /// What was held for it before.
+    pub held_credits: Option<Credits>,
     /// What was paid.
     pub credits: Credits,
+    /// The component that served it; null where none did.
+    pub adapter_digest: Option<String>,
     /// From the request to the end of its answer; null where nothing was delivered.
     pub latency_ms: Option<i64>,
     /// Whether tokens are weir's own estimate, since the provider has not said.
@@ -564,7 +568,9 @@ fn item(request: EndedRequest, keys: &BTreeMap<String, KeyName>) -> RequestItem 
         tokens_cache_write: request.counts.tokens_cache_write,
         tokens_output: request.counts.tokens_output,
         images: request.counts.images,
+        held_credits: request.held,
         credits: request.credits,
+        adapter_digest: request.adapter_digest,
         latency_ms: request.latency_ms,
         estimated: request.estimated,
     }

@@ -108,15 +108,21 @@ impl Refused {
     /// What to say beside a field.
     pub(super) fn at(&self, field: &str) -> Option<&str> {
         let error = self.0.as_ref()?;
-        (error.param() == Some(field)).then(|| error.message())
+        is_of(error, field).then(|| error.message())
     }
 
     /// What to say above a form that has these fields: what is beside none of them.
     pub(super) fn above(&self, fields: &[&str]) -> Option<&str> {
         let error = self.0.as_ref()?;
-        let is_beside = error.param().is_some_and(|param| fields.contains(&param));
+        let is_beside = fields.iter().any(|field| is_of(error, field));
         (!is_beside).then(|| error.message())
     }
+}
+
+/// Whether an error is about a field, or about a part of it, as in `models[0]`.
+fn is_of(error: &ApiError, field: &str) -> bool {
+    let part = error.param().and_then(|param| param.strip_prefix(field));
+    part.is_some_and(|part| part.is_empty() || part.starts_with(['[', '.']))
 }
 
 /// Refuses what a page of another site has sent. Browsers say where a form comes from, in one way or the other.

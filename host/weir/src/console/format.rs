@@ -90,8 +90,8 @@ pub(super) fn day(iso: &str) -> String {
 }
 
 /// Credits with their thousands set apart, and no more decimals than tell anything: all of them below one credit, else four.
-pub(super) fn credits(credits: impl Borrow<Credits>) -> String {
-    let text = credits.borrow().to_string();
+pub(super) fn credits(credits: impl fmt::Display) -> String {
+    let text = credits.to_string();
     let (sign, text) = match text.strip_prefix('-') {
         Some(text) => ("−", text),
         None => ("", text.as_str()),
@@ -109,10 +109,12 @@ pub(super) fn credits(credits: impl Borrow<Credits>) -> String {
 }
 
 /// A count with its thousands set apart.
-pub(super) fn count(count: impl Borrow<i64>) -> String {
-    let count = *count.borrow();
-    let sign = if count < 0 { "−" } else { "" };
-    format!("{sign}{}", set_apart(&count.unsigned_abs().to_string()))
+pub(super) fn count(count: impl fmt::Display) -> String {
+    let text = count.to_string();
+    match text.strip_prefix('-') {
+        Some(digits) => format!("−{}", set_apart(digits)),
+        None => set_apart(&text),
+    }
 }
 
 /// The part that something is of all, in whole percent from 0 to 100.
@@ -159,8 +161,8 @@ mod tests {
             assert_eq!(credits(of(exact)), shown);
         }
         assert_eq!(credits(of("5").negated()), "−5");
-        assert_eq!(count(-1_234_i64), "−1,234");
-        assert_eq!(count(999_i64), "999");
+        assert_eq!(count(-1_234), "−1,234");
+        assert_eq!(count(999), "999");
     }
 
     #[test]

@@ -17,8 +17,33 @@ pub(super) const OVERVIEW: Section = Section {
     label: "Overview",
 };
 
+pub(super) const USAGE: Section = Section {
+    path: "/console/usage",
+    label: "Usage",
+};
+
+pub(super) const REQUESTS: Section = Section {
+    path: "/console/requests",
+    label: "Requests",
+};
+
+pub(super) const KEYS: Section = Section {
+    path: "/console/keys",
+    label: "Keys",
+};
+
+pub(super) const MONEY: Section = Section {
+    path: "/console/money",
+    label: "Money",
+};
+
+pub(super) const SWARMS: Section = Section {
+    path: "/console/swarms",
+    label: "Swarms",
+};
+
 /// What users find in the navigation.
-const USERS: &[Section] = &[OVERVIEW];
+const USERS: &[Section] = &[OVERVIEW, USAGE, REQUESTS, KEYS, MONEY, SWARMS];
 
 /// What administrators find there, too.
 const ADMINISTRATORS: &[Section] = &[];

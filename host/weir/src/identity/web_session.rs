@@ -73,12 +73,12 @@ impl WebSession {
         app: &App,
         as_admin: bool,
     ) -> Result<Self, ApiError> {
+        let none = || {
+            let what = "There is no such user of development mode here.";
+            ApiError::new(StatusCode::NOT_FOUND, "NOT_FOUND", what)
+        };
         if !has_development_users(app) {
-            return Err(ApiError::new(
-                StatusCode::NOT_FOUND,
-                "NOT_FOUND",
-                "There are no users of development mode here.",
-            ));
+            return Err(none());
         }
         Identification { parts, app }.admit_address().await?;
         let now = app.clock.now();
@@ -97,8 +97,8 @@ impl WebSession {
             }
         };
         let session = Self::of(who, Millis(i64::MAX), app);
-        session.caller(parts, app).await?;
-        Ok(session)
+        let caller = session.caller(parts, app).await?;
+        caller.map(|_| session).ok_or_else(none)
     }
 
     fn of(who: Who, until: Millis, app: &App) -> Self {

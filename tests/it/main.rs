@@ -18,6 +18,7 @@ mod code;
 mod code_cache;
 mod conformance;
 mod connections;
+mod console;
 mod contract;
 mod cross;
 mod deployment;

@@ -21,10 +21,12 @@ enum Kind {
     /// About what its body names, which must be its caller's, a web user's. `tasks.rs` and
     /// `task_credentials.rs` show it.
     OwnByBody,
+    /// Of a browser that is signed in to the console, whatever else it sends. `console.rs` shows it, for ids, too.
+    BySession,
 }
 
 /// Every endpoint that tenants may call. What is shown for each kind is below.
-const CASES: [(&str, Kind); 48] = [
+const CASES: [(&str, Kind); 73] = [
     ("POST /chat", Kind::Own),
     ("POST /code", Kind::Own),
     ("POST /v1/chat/completions", Kind::Own),
@@ -74,6 +76,34 @@ const CASES: [(&str, Kind); 48] = [
     ("POST /api/agent/trigger-execution", Kind::OwnByBody),
     ("GET /session/{id}/history", Kind::OwnByName),
     ("DELETE /session/{id}", Kind::OwnByName),
+    ("GET /", Kind::Common),
+    ("GET /console", Kind::BySession),
+    ("GET /console/usage", Kind::BySession),
+    ("GET /console/requests", Kind::BySession),
+    ("GET /console/requests/{request_id}", Kind::BySession),
+    ("GET /console/keys", Kind::BySession),
+    ("POST /console/keys", Kind::BySession),
+    ("POST /console/keys/{key_id}/revoke", Kind::BySession),
+    ("GET /console/money", Kind::BySession),
+    ("POST /console/money/plan", Kind::BySession),
+    ("POST /console/money/top-up", Kind::BySession),
+    ("POST /console/money/portal", Kind::BySession),
+    ("POST /console/money/auto-top-up", Kind::BySession),
+    ("GET /console/swarms", Kind::BySession),
+    ("POST /console/swarms", Kind::BySession),
+    ("GET /console/swarms/{execution_id}", Kind::BySession),
+    ("GET /console/swarms/{execution_id}/state", Kind::BySession),
+    ("GET /console/swarms/{execution_id}/events", Kind::BySession),
+    (
+        "POST /console/swarms/{execution_id}/cancel",
+        Kind::BySession,
+    ),
+    ("GET /console/assets/{name}", Kind::Common),
+    ("GET /console/sign-in", Kind::Common),
+    ("POST /console/sign-in", Kind::Common),
+    ("POST /console/sign-in/development", Kind::Common),
+    ("POST /console/sign-out", Kind::BySession),
+    ("GET /console/{*path}", Kind::Common),
 ];
 
 /// What operators' endpoints begin with: all of them are closed to tenants.
@@ -83,7 +113,7 @@ const OPERATORS: &str = "/admin/";
 const SERVICES: &str = "/internal/";
 
 /// What is no tenant's: the above, and the pages of development mode, which has but one.
-const NOT_TENANTS: [&str; 3] = [OPERATORS, SERVICES, "/dev/"];
+const NOT_TENANTS: [&str; 4] = [OPERATORS, SERVICES, "/dev/", "/console/admin"];
 
 /// Those of them that are at the executor's port: `swarms.rs` and `tasks.rs` show that they are closed.
 const EXECUTORS: [&str; 2] = ["/internal/agent/swarm", "/internal/agent/execute"];
@@ -104,9 +134,15 @@ const BAD_IDS: [&str; 10] = [
 
 /// The endpoints that the router has, each by its method and its path.
 fn endpoints() -> BTreeSet<(String, String)> {
-    let router = include_str!("../../host/weir/src/router.rs");
+    let routers = [
+        include_str!("../../host/weir/src/router.rs"),
+        include_str!("../../host/weir/src/console/router.rs"),
+    ];
+    let routes = routers
+        .iter()
+        .flat_map(|router| router.split(".route(").skip(1));
     let mut found = BTreeSet::new();
-    for route in router.split(".route(").skip(1) {
+    for route in routes {
         let path = route.split('"').nth(1).expect("a path");
         // The handlers, as far as the route's own parenthesis goes.
         let mut depth = 1;

@@ -106,7 +106,8 @@ fn every_adapter_has_its_four_files() {
 
 #[test]
 fn every_route_is_in_the_readme() {
-    let router = fs::read_to_string(root().join("host/weir/src/router.rs")).expect("the router");
+    let read = |path: &str| fs::read_to_string(root().join(path)).expect("a router");
+    let router = read("host/weir/src/router.rs") + &read("host/weir/src/console/router.rs");
     let readme = fs::read_to_string(root().join("host/README.md")).expect("the README");
     let routes: Vec<_> = router
         .split(".route(")
@@ -115,7 +116,7 @@ fn every_route_is_in_the_readme() {
         .collect();
     assert!(routes.len() > 5, "{routes:?}");
     for route in routes {
-        let shown = route.replace("{*id}", "{id}");
+        let shown = route.replace("{*id}", "{id}").replace("{*path}", "{path}");
         assert!(
             readme.contains(&format!("`{shown}`")) || readme.contains(&format!(" {shown}`")),
             "{shown}"

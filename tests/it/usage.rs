@@ -532,7 +532,8 @@ async fn pages_of_requests_are_whole_while_requests_are_added() {
                 "id": expected[0], "at": "2026-02-07T12:00:00Z", "model": "small", "provider": "p",
                 "source": "api_key", "key_id": null, "task_id": null, "status": "settled",
                 "tokens_input": 10, "tokens_cache_read": 0, "tokens_cache_write": 0, "tokens_output": 20,
-                "images": 0, "credits": 1.5, "latency_ms": 0, "estimated": false,
+                "images": 0, "held_credits": 1.5, "credits": 1.5, "adapter_digest": "",
+                "latency_ms": 0, "estimated": false,
             })
         );
         let (mut seen, mut next) = (Vec::new(), String::new());

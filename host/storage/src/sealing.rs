@@ -44,6 +44,10 @@ impl Purpose {
     pub const RECORDING: Self = Self("recorded exchange");
     /// A tool's call, which receivers tell from others.
     pub const TOOL_CALL: Self = Self("tool call");
+    /// Who is signed in to the console, in their browser's keeping.
+    pub const CONSOLE_SESSION: Self = Self("console session");
+    /// What the console says on the next page, in their browser's keeping.
+    pub const CONSOLE_NOTICE: Self = Self("console notice");
 }
 
 /// A sealing key in the configuration.

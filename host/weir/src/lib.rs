@@ -14,6 +14,7 @@
 //! - [`swarm`]: agents that run one after another, each on a model.
 //! - [`payments`]: how users buy plans and credits.
 //! - [`admin`]: what administrators are shown.
+//! - [`console`]: the pages on which users and administrators see and do that.
 //! - [`plugins`]: the sandbox that adapters run in, and which of them serve; [`metrics`]: what they have done.
 //! - [`storage`]: what lasts; [`secrets`]: what must not be shown; [`sealing`]: what only weir may read of what lasts.
 //! - [`cli`]: the commands.
@@ -25,6 +26,7 @@ pub mod billing;
 pub mod catalog;
 pub mod cli;
 pub mod config;
+pub mod console;
 pub mod context;
 pub mod cors;
 pub mod error;

@@ -28,7 +28,24 @@ impl<S: Sync> FromRequestParts<S> for ListQuery {
     }
 }
 
+/// Of parameters that are no request's own.
+impl<const N: usize> From<[(&str, String); N]> for ListQuery {
+    fn from(parameters: [(&str, String); N]) -> Self {
+        let parameters = parameters.map(|(name, value)| (name.to_owned(), vec![value]));
+        Self(parameters.into())
+    }
+}
+
 impl ListQuery {
+    /// Of those parameters that are not empty, as a page's form leaves them.
+    pub fn filled<const N: usize>(parameters: [(&str, String); N]) -> Self {
+        let mut query = Self::from(parameters);
+        query
+            .0
+            .retain(|_, values| values.iter().all(|value| !value.is_empty()));
+        query
+    }
+
     /// Whether any of these parameters is there.
     pub fn has_any(&self, names: &[&str]) -> bool {
         names.iter().any(|name| self.0.contains_key(*name))

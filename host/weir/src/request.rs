@@ -30,6 +30,12 @@ pub struct FormOrJsonBody {
     pub room: HeldRoom,
 }
 
+/// The body of a request that says it is a page's form, within the limits of size and time.
+pub struct UrlEncodedBody(pub Bytes);
+
+/// Bytes of the largest form of a page.
+const FORM_BYTES: usize = 64 << 10;
+
 /// A WebAssembly component as a request's body, within the limits of a component's size and a body's time.
 pub struct ComponentBody {
     /// The component, whole.
@@ -66,6 +72,28 @@ impl FromRequest<App> for JsonBody {
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
         Self::read(request, app, app.config.limits.bodies.body_bytes.get()).await
+    }
+}
+
+impl FromRequest<App> for UrlEncodedBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
+        let content_type = request.headers().get(header::CONTENT_TYPE);
+        let is_form = content_type.is_some_and(|content_type| {
+            let essence = essence(content_type.as_bytes());
+            essence.eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
+        });
+        if !is_form {
+            return Err(ApiError::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "UNSUPPORTED_MEDIA_TYPE",
+                "Send the form as application/x-www-form-urlencoded.",
+            ));
+        }
+        let room = room_of(&request, app);
+        let (bytes, _) = read(request, app, room, FORM_BYTES, too_large).await?;
+        Ok(Self(bytes))
     }
 }
 

@@ -14,8 +14,8 @@ use crate::inference::dialect::{anthropic_messages, models, openai_images, opena
 use crate::payments::{auto_top_up, local};
 use crate::surround::surround;
 use crate::{
-    admin, billing, catalog, health, identity, inference, metrics, payments, plugins, recordings,
-    sessions, swarm, tasks, tools,
+    admin, billing, catalog, console, health, identity, inference, metrics, payments, plugins,
+    recordings, sessions, swarm, tasks, tools,
 };
 
 /// Where the gateway behind an admin socket keeps what lasts, for commands to say; passwords masked.
@@ -88,6 +88,7 @@ pub fn public(app: App) -> Router {
         .merge(admin_routes())
         .merge(recording_routes())
         .merge(plugin_routes())
+        .merge(console::router::routes())
         .route("/models", get(catalog::routes::list_models))
         .route("/v1/models", get(models::list_models))
         .route("/v1/models/{*id}", get(models::get_model))

@@ -30,6 +30,14 @@ pub struct Peer(pub IpAddr);
 #[derive(Debug, Clone)]
 pub struct Shed(pub ApiError);
 
+/// An error whose response has its body already, in words of its own: a page.
+#[derive(Debug, Clone)]
+pub struct Told(pub ApiError);
+
+/// Of a response that is the same for everybody, and for ever at its path.
+#[derive(Debug, Clone)]
+pub struct Lasting;
+
 /// The layer around all routes.
 pub async fn surround(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
@@ -51,6 +59,7 @@ pub async fn surround(State(app): State<App>, mut request: Request, next: Next) 
         .instrument(context.span())
         .await;
     let mut response = render(answered, &context);
+    let is_lasting = response.extensions().get::<Lasting>().is_some();
     let headers = response.headers_mut();
     if let Some(origin) = origin {
         cors::share_with(origin, headers);
@@ -68,7 +77,11 @@ pub async fn surround(State(app): State<App>, mut request: Request, next: Next) 
         headers.insert(REQUEST_ID, id);
     }
     // An answer is one user's, and what it says is what it is.
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let caching = match is_lasting {
+        true => "public, max-age=31536000, immutable",
+        false => "no-store",
+    };
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(caching));
     headers.insert(
         header::X_CONTENT_TYPE_OPTIONS,
         HeaderValue::from_static("nosniff"),
@@ -112,6 +125,12 @@ async fn answer(
 fn render(answered: Result<Response, ApiError>, context: &RequestContext) -> Response {
     let (error, allow) = match answered {
         Err(error) => (error, None),
+        Ok(mut response) if response.extensions().get::<Told>().is_some() => {
+            let told = response.extensions_mut().remove::<Told>();
+            let error = told.as_ref().map(|Told(error)| error);
+            context.note_answer(response.status(), error);
+            return response;
+        }
         Ok(mut response) => match error_of(&mut response) {
             // axum says here which methods a path takes.
             Some(error) => (error, response.headers_mut().remove(header::ALLOW)),

@@ -114,8 +114,12 @@ pub struct EndedRequest {
     pub model: String,
     /// The upstream that answered, if any did.
     pub provider: Option<String>,
+    /// The component that served it, if any did.
+    pub adapter_digest: Option<String>,
     /// What it used.
     pub counts: UsageCounts,
+    /// What was held for it before.
+    pub held: Option<Credits>,
     /// What the account paid.
     pub credits: Credits,
     /// The time from the request to the end of the answer; `None` where nothing was delivered.
@@ -389,7 +393,8 @@ const LATE: &str = "LEFT JOIN entries late ON e.kind = 'expiry' AND late.hold_id
 
 fn columns() -> String {
     let mut columns = "e.sequence, e.request_id, e.at, COALESCE(late.kind, e.kind) AS kind, e.source, e.source_id, e.model, \
-         COALESCE(late.provider, e.provider) AS provider, \
+         COALESCE(late.provider, e.provider) AS provider, e.amount AS held, \
+         COALESCE(late.adapter_digest, e.adapter_digest) AS adapter_digest, \
          -(e.plan_delta + e.top_up_delta + COALESCE(late.plan_delta + late.top_up_delta, 0)) AS credits, \
          CASE WHEN e.latency_ms IS NULL THEN late.latency_ms ELSE e.latency_ms + COALESCE(late.latency_ms, 0) END \
          AS latency_ms, \
@@ -427,7 +432,11 @@ fn read_request(row: &AnyRow) -> sqlx::Result<EndedRequest> {
         source_id: row.try_get("source_id")?,
         model: row.try_get("model")?,
         provider: row.try_get("provider")?,
+        adapter_digest: row.try_get("adapter_digest")?,
         counts,
+        held: row
+            .try_get::<Option<i64>, _>("held")?
+            .map(Credits::from_micro),
         credits: Credits::from_micro(row.try_get("credits")?),
         latency_ms: row.try_get("latency_ms")?,
         estimated: row.try_get::<Option<i64>, _>("estimated_at")?.is_some(),

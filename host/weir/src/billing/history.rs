@@ -161,8 +161,12 @@ pub struct RequestItem {
     pub tokens_output: i64,
     /// Images made.
     pub images: i64,
+    /// What was held for it before.
+    pub held_credits: Option<Credits>,
     /// What was paid.
     pub credits: Credits,
+    /// The component that served it; null where none did.
+    pub adapter_digest: Option<String>,
     /// From the request to the end of its answer; null where nothing was delivered.
     pub latency_ms: Option<i64>,
     /// Whether tokens are weir's own estimate, since the provider has not said.
@@ -188,10 +192,9 @@ impl Asked<'_> {
         query: ListQuery,
     ) -> Result<Response, ApiError> {
         if !csv::is_wanted(headers) {
-            let report = self.report(group, MOST_PARTS, query).await?;
-            return Ok(Json(report).into_response());
+            return Ok(Json(self.report(group, query).await?).into_response());
         }
-        let report = self.report(group, usize::MAX, query).await?;
+        let report = self.whole_report(group, usize::MAX, query).await?;
         let label = match report.group {
             "key" => "source,key_id,name,prefix",
             "day" => "date",
@@ -213,7 +216,16 @@ impl Asked<'_> {
         ))
     }
 
-    async fn report(
+    /// What was used from day `from` to day `to`, by `group`.
+    pub async fn report(
+        &self,
+        group: Option<String>,
+        query: ListQuery,
+    ) -> Result<UsageReport, ApiError> {
+        self.whole_report(group, MOST_PARTS, query).await
+    }
+
+    async fn whole_report(
         &self,
         group: Option<String>,
         most_parts: usize,
@@ -264,23 +276,41 @@ impl Asked<'_> {
         headers: &HeaderMap,
         mut query: ListQuery,
     ) -> Result<Response, ApiError> {
-        let wants_csv = csv::is_wanted(headers);
-        let limit = match wants_csv {
-            true => READ_AT_ONCE,
-            false => query.limit()?,
-        };
+        if !csv::is_wanted(headers) {
+            return Ok(Json(self.list(query).await?).into_response());
+        }
+        let filter = self.filter(&mut query).await?;
+        query.finish()?;
+        let page = self.page(&filter, READ_AT_ONCE).await.map_err(failed)?;
+        Ok(self.all_requests(filter, page))
+    }
+
+    /// A part of the requests that have ended.
+    pub async fn list(&self, mut query: ListQuery) -> Result<RequestList, ApiError> {
+        let limit = query.limit()?;
+        let before = query.number("before")?;
+        let mut filter = self.filter(&mut query).await?;
+        query.finish()?;
+        filter.before = before;
+        let page = self.page(&filter, limit).await.map_err(failed)?;
+        let (requests, next, archived_before) = page;
+        Ok(RequestList {
+            requests,
+            next: next.map(|before| before.to_string()),
+            archived_before: archived_before.map(Millis::iso),
+        })
+    }
+
+    /// Which requests are asked for.
+    async fn filter(&self, query: &mut ListQuery) -> Result<RequestFilter, ApiError> {
         let mut filter = RequestFilter {
             key_hashes: None,
             model: query.text("model")?,
-            from: moment(&mut query, "from", 0)?,
-            to: moment(&mut query, "to", DAY_MS)?,
-            before: match wants_csv {
-                true => None,
-                false => query.number("before")?,
-            },
+            from: moment(query, "from", 0)?,
+            to: moment(query, "to", DAY_MS)?,
+            before: None,
         };
         let key = query.text("key")?;
-        query.finish()?;
         check_span(filter.from, filter.to)?;
         if filter
             .model
@@ -303,17 +333,7 @@ impl Asked<'_> {
             }
             filter.key_hashes = Some(hashes);
         }
-        let page = self.page(&filter, limit).await.map_err(failed)?;
-        if wants_csv {
-            return Ok(self.all_requests(filter, page));
-        }
-        let (requests, next, archived_before) = page;
-        Ok(Json(RequestList {
-            requests,
-            next: next.map(|before| before.to_string()),
-            archived_before: archived_before.map(Millis::iso),
-        })
-        .into_response())
+        Ok(filter)
     }
 
     /// Some requests, the place before which the next ones are, and what is archived.
@@ -548,7 +568,9 @@ fn item(request: EndedRequest, keys: &BTreeMap<String, KeyName>) -> RequestItem 
         tokens_cache_write: request.counts.tokens_cache_write,
         tokens_output: request.counts.tokens_output,
         images: request.counts.images,
+        held_credits: request.held,
         credits: request.credits,
+        adapter_digest: request.adapter_digest,
         latency_ms: request.latency_ms,
         estimated: request.estimated,
     }

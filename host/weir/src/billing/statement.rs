@@ -88,27 +88,42 @@ impl Asked<'_> {
         headers: &HeaderMap,
         mut query: ListQuery,
     ) -> Result<Response, ApiError> {
-        let wants_csv = csv::is_wanted(headers);
-        let store = Store::new(self.database.clone());
-        let mut reader = StatementReader::new(store, self.account.clone());
-        reader.filter.from = moment(&mut query, "from", 0)?;
-        reader.filter.to = moment(&mut query, "to", DAY_MS)?;
-        if !wants_csv {
-            reader.limit = query.limit()?;
-            reader.filter.before = place(&mut query)?;
+        if !csv::is_wanted(headers) {
+            return Ok(Json(self.list_transactions(query).await?).into_response());
         }
+        let reader = self.reader(&mut query)?;
         query.finish()?;
-        check_span(reader.filter.from, reader.filter.to)?;
         let page = reader.read().await.map_err(failed)?;
-        if wants_csv {
-            return Ok(whole(reader, page));
-        }
-        Ok(Json(TransactionList {
+        Ok(whole(reader, page))
+    }
+
+    /// A part of the account's statement.
+    pub async fn list_transactions(
+        &self,
+        mut query: ListQuery,
+    ) -> Result<TransactionList, ApiError> {
+        let limit = query.limit()?;
+        let before = place(&mut query)?;
+        let mut reader = self.reader(&mut query)?;
+        query.finish()?;
+        reader.limit = limit;
+        reader.filter.before = before;
+        let page = reader.read().await.map_err(failed)?;
+        Ok(TransactionList {
             next: page.next.map(name),
             archived_before: page.archived_before.map(|moment| moment.iso()),
             transactions: page.lines.into_iter().map(item).collect(),
         })
-        .into_response())
+    }
+
+    /// What reads the time that is asked for.
+    fn reader(&self, query: &mut ListQuery) -> Result<StatementReader, ApiError> {
+        let store = Store::new(self.database.clone());
+        let mut reader = StatementReader::new(store, self.account.clone());
+        reader.filter.from = moment(query, "from", 0)?;
+        reader.filter.to = moment(query, "to", DAY_MS)?;
+        check_span(reader.filter.from, reader.filter.to)?;
+        Ok(reader)
     }
 }
 

@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use weir_ledger::{Account, AccountId, Action, Credits, LedgerError, Plan, Store};
 use weir_storage::cache::Cached;
@@ -32,7 +32,7 @@ pub const SUMMARY_TTL: Duration = Duration::from_secs(60);
 const SYNC_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What `GET /usage/me` answers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// What the account pays for.
     pub plan: Plan,
@@ -47,7 +47,7 @@ pub struct Summary {
     /// The first moment after it. Past in the grace of a paid plan whose next cycle is not paid for yet.
     pub cycle_end: String,
     /// What the user may spend in which time, if that is limited.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<BudgetItem>,
     /// The cycle in all.
     pub this_month: ThisMonth,
@@ -56,7 +56,7 @@ pub struct Summary {
 }
 
 /// What a cycle has cost.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThisMonth {
     /// From the plan and from what was bought. A request belongs to the cycle that it began in.
     pub total_credits_used: Credits,
@@ -65,7 +65,7 @@ pub struct ThisMonth {
 }
 
 /// What a model has cost in a cycle.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelUsage {
     /// The model's id, as it was asked for.
     pub model: String,
@@ -129,6 +129,12 @@ pub async fn summary(app: &App, account: &AccountId) -> Result<Vec<u8>, UsageErr
         let _ = kept.await;
     }
     Ok(json)
+}
+
+/// The same, read.
+pub async fn read_summary(app: &App, account: &AccountId) -> Result<Summary, UsageError> {
+    let json = summary(app, account).await?;
+    serde_json::from_slice(&json).map_err(|error| sqlx::Error::Decode(error.into()).into())
 }
 
 /// Forgets a summary: the account has changed, durably.

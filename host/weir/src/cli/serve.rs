@@ -14,7 +14,7 @@ use crate::config::Config;
 use weir_ledger::{AccountId, Plan};
 
 use crate::admin::users;
-use crate::identity;
+use crate::identity::{self, DEVELOPMENT_USER};
 use crate::plugins::{bundled, watch};
 use crate::server::settings::ListenAddress;
 use crate::server::{self, AdminSocket, Listeners, descriptors};
@@ -32,9 +32,6 @@ const TAKEN_UP: [&str; 8] = [
     "integrations",
     "credentials",
 ];
-
-/// The user whose key development mode prints.
-const DEV_USER: &str = "dev";
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -223,18 +220,18 @@ async fn take_up(app: &App, file: Option<&Path>, started_with: &Dict) -> anyhow:
 
 /// Prints a request that works, with a key that is the same in every run.
 async fn greet(app: &App, address: SocketAddr) -> anyhow::Result<()> {
-    let key = identity::development_key(app, DEV_USER)
+    let key = identity::development_key(app, DEVELOPMENT_USER)
         .await
         .context("making a key for development mode")?;
     // Nobody pays here, and only paid plans have swarms.
     let account = app
         .ledger
-        .find_account(&AccountId(DEV_USER.to_owned()))
+        .find_account(&AccountId(DEVELOPMENT_USER.to_owned()))
         .await?;
     if account.is_none_or(|account| account.plan == Plan::Free) {
-        let granted = users::grant_month(app, DEV_USER, Plan::Pro).await;
+        let granted = users::grant_month(app, DEVELOPMENT_USER, Plan::Pro).await;
         granted.map_err(|error| {
-            anyhow::anyhow!("putting {DEV_USER} on a plan: {}", error.message())
+            anyhow::anyhow!("putting {DEVELOPMENT_USER} on a plan: {}", error.message())
         })?;
     }
     let catalog = app.catalog.load();

@@ -48,7 +48,9 @@ impl FromRequest<App> for Gated {
             Some(token) => {
                 let verifier = app.verifiers.identity.as_ref();
                 let verified = identification.prove(verifier, token, unsigned).await?;
-                identification.web_user(verified).await?
+                identification
+                    .web_user(&verified.issuer, &verified.subject)
+                    .await?
             }
         };
         if let Some(context) = parts.extensions.get::<RequestContext>() {
@@ -88,7 +90,7 @@ impl Identification<'_> {
     }
 
     /// Whether its address is within its rate, and not shut out.
-    async fn admit_address(&self) -> Result<(), ApiError> {
+    pub(super) async fn admit_address(&self) -> Result<(), ApiError> {
         let address = bucket(self.address());
         let from = Identify {
             address: Some((&address, self.rate_of_address())),

@@ -38,6 +38,7 @@ pub mod settings;
 pub mod store;
 pub mod users;
 pub mod verifiers;
+pub mod web_session;
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -74,6 +75,9 @@ const ATTESTATION: &str = "x-identity-appcheck";
 
 /// Where the data folder has what development mode's API key is made from.
 const DEVELOPMENT_KEY: &str = "keys/development-api-key";
+
+/// The user whose key development mode prints.
+pub const DEVELOPMENT_USER: &str = "dev";
 
 /// A caller, proven.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -373,33 +377,39 @@ impl Identification<'_> {
     }
 
     async fn web(&self, identity: &str, attestation: &str) -> Result<Caller, ApiError> {
+        let verified = self.verify_web(identity, attestation).await?;
+        self.web_user(&verified.issuer, &verified.subject).await
+    }
+
+    /// What a web user's two tokens prove together.
+    async fn verify_web(&self, identity: &str, attestation: &str) -> Result<Verified, ApiError> {
         let verifiers = &self.app.verifiers;
         let (Some(identities), Some(attestations)) = (&verifiers.identity, &verifiers.attestation)
         else {
             return self.fail("web", "no issuer is configured").await;
         };
-        let verified = match both(tokio::join!(
+        match both(tokio::join!(
             identities.verify(identity),
             attestations.verify(attestation)
         )) {
-            Ok(identity) => identity,
-            Err(error @ TokenError::Unavailable) => return Err(error.into()),
-            Err(error) if error.is_genuine() => return self.refuse("web", "expired"),
-            Err(_) => return self.fail("web", "a token was refused").await,
-        };
-        self.web_user(verified).await
+            Ok(identity) => Ok(identity),
+            Err(error @ TokenError::Unavailable) => Err(error.into()),
+            Err(error) if error.is_genuine() => self.refuse("web", "expired"),
+            Err(_) => self.fail("web", "a token was refused").await,
+        }
     }
 
     /// The user whom a web user's tokens name, within their rate.
-    async fn web_user(&self, verified: Verified) -> Result<Caller, ApiError> {
-        let user = store::find_or_create_web_user(
-            &self.app.database,
-            &verified.issuer,
-            &verified.subject,
-            self.app.clock.now(),
-        )
-        .await
-        .map_err(store_failed)?;
+    async fn web_user(&self, issuer: &str, subject: &str) -> Result<Caller, ApiError> {
+        let (database, now) = (&self.app.database, self.app.clock.now());
+        let user = store::find_or_create_web_user(database, issuer, subject, now)
+            .await
+            .map_err(store_failed)?;
+        self.in_person(user).await
+    }
+
+    /// A user who is here in person, within their rate.
+    async fn in_person(&self, user: store::User) -> Result<Caller, ApiError> {
         if user.disabled_at.is_some() {
             return Err(self.user_is_disabled("web"));
         }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::WebCaller;
+use super::api_key::RawKey;
 use super::limits::{self, KeyLimits};
 use super::store::{self, KeyItem, NewKey};
 use crate::app::App;
@@ -56,6 +57,30 @@ pub async fn create_api_key(
     let catalog = app.catalog.load();
     let limits = KeyLimits::read(budgets, new.models, new.expires_in_days, Some(&catalog))?;
     let name = new.name.unwrap_or_else(|| "Default".to_owned());
+    let (key, expires_at) = make_key(&app, &caller.user_id, &name, &limits).await?;
+    let created = json!({
+        "key_id": key.id(),
+        "api_key": key.expose(),
+        "name": name,
+        "created_at": app.clock.now().iso(),
+        "expires_at": expires_at.iso(),
+        "models": models(&limits.models),
+        "budgets": limits.budgets,
+    });
+    Ok((StatusCode::CREATED, Json(created)))
+}
+
+/// Makes a key of a user's for themselves, within limits. Returns when it expires, too.
+///
+/// # Errors
+///
+/// 400 with the field that is wrong, 429 where they have or make too many.
+pub async fn make_key(
+    app: &App,
+    user_id: &str,
+    name: &str,
+    limits: &KeyLimits,
+) -> Result<(RawKey, Millis), ApiError> {
     if name.is_empty() || name.len() > 256 || name.contains(char::is_control) {
         return Err(ApiError::invalid_request(
             "name",
@@ -63,10 +88,9 @@ pub async fn create_api_key(
         ));
     }
     let now = app.clock.now();
-    let key =
-        store::create_limited_key(&app.database, &app.key_peppers, &caller.user_id, &name, now)
-            .await
-            .map_err(super::store_failed)?;
+    let key = store::create_limited_key(&app.database, &app.key_peppers, user_id, name, now)
+        .await
+        .map_err(super::store_failed)?;
     let refused = |message: String| {
         let code = "KEY_LIMIT_REACHED";
         ApiError::new(StatusCode::TOO_MANY_REQUESTS, code, message).with_no_retry()
@@ -83,24 +107,13 @@ pub async fn create_api_key(
             return Err(refused(format!("A user makes at most {most} keys a day.")));
         }
     };
-    let of = (&*caller.user_id, key.id());
-    let expires_at = limits::limit_new_key(&app, of, &limits, now).await?;
-    let by = Actor::user(&caller.user_id);
+    let expires_at = limits::limit_new_key(app, (user_id, key.id()), limits, now).await?;
     let created = AuditEvent::KeyCreated {
-        user_id: caller.user_id,
+        user_id: user_id.to_owned(),
         key_id: key.id().to_owned(),
     };
-    app.audit.record_by(&by, created);
-    let created = json!({
-        "key_id": key.id(),
-        "api_key": key.expose(),
-        "name": name,
-        "created_at": now.iso(),
-        "expires_at": expires_at.iso(),
-        "models": models(&limits.models),
-        "budgets": limits.budgets,
-    });
-    Ok((StatusCode::CREATED, Json(created)))
+    app.audit.record_by(&Actor::user(user_id), created);
+    Ok((key, expires_at))
 }
 
 /// `GET /api-keys`: the caller's keys, newest first, without the keys themselves.
@@ -108,12 +121,17 @@ pub async fn list_api_keys(
     State(app): State<App>,
     caller: WebCaller,
 ) -> Result<Json<Value>, ApiError> {
-    let keys = store::list_keys(&app.database, &caller.user_id)
-        .await
-        .map_err(super::store_failed)?;
+    let keys = own_keys(&app, &caller.user_id).await?;
     let now = app.ledger.now();
     let items: Vec<_> = keys.iter().map(|key| item(key, now)).collect();
     Ok(Json(json!({ "api_keys": items })))
+}
+
+/// A user's keys, newest first.
+pub async fn own_keys(app: &App, user_id: &str) -> Result<Vec<KeyItem>, ApiError> {
+    store::list_keys(&app.database, user_id)
+        .await
+        .map_err(super::store_failed)
 }
 
 /// `PUT /api-keys/{key_id}/budgets`: sets what a key may spend, in place of what it might. A window that stays goes on

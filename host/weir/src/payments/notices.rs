@@ -280,27 +280,36 @@ fn read(row: &AnyRow) -> sqlx::Result<KeptNotice> {
 /// A notice as its user is shown it.
 #[derive(Debug, Serialize)]
 pub struct NoticeItem {
-    id: String,
-    kind: String,
-    data: Value,
-    created_at: String,
+    /// Like no other's.
+    pub id: String,
+    /// What it is about, as in `low_balance`.
+    pub kind: String,
+    /// What it tells.
+    pub data: Value,
+    /// When it was found out.
+    pub created_at: String,
 }
 
 /// A part of a user's notices.
 #[derive(Debug, Serialize)]
 pub struct NoticeList {
     /// The last one is first.
-    notices: Vec<NoticeItem>,
+    pub notices: Vec<NoticeItem>,
     /// The `before` of the next part; null if this is the last.
-    next: Option<String>,
+    pub next: Option<String>,
 }
 
 /// `GET /billing/notices`: what the caller is to be told, the last one first.
 pub async fn list_notices(
     State(app): State<App>,
     caller: Caller,
-    mut query: ListQuery,
+    query: ListQuery,
 ) -> Result<Json<NoticeList>, ApiError> {
+    list(&app, &caller.user_id, query).await.map(Json)
+}
+
+/// A part of what a user is to be told.
+pub async fn list(app: &App, user_id: &str, mut query: ListQuery) -> Result<NoticeList, ApiError> {
     let limit = query.limit()?;
     let before = query.text("before")?;
     query.finish()?;
@@ -310,7 +319,7 @@ pub async fn list_notices(
         let text = "SELECT created_at FROM notices WHERE id = $1 AND user_id = $2";
         let at: Option<i64> = sqlx::query_scalar(text)
             .bind(&*id)
-            .bind(&*caller.user_id)
+            .bind(user_id)
             .fetch_optional(app.database.reader())
             .await
             .map_err(failed)?;
@@ -321,7 +330,7 @@ pub async fn list_notices(
     let text = "SELECT * FROM notices WHERE user_id = $1 AND (created_at < $2 OR (created_at = $2 AND id < $3)) \
                 ORDER BY created_at DESC, id DESC LIMIT $4";
     let rows = sqlx::query(text)
-        .bind(&*caller.user_id)
+        .bind(user_id)
         .bind(place.0)
         .bind(&*place.1)
         .bind(i64::from(limit) + 1)
@@ -337,8 +346,8 @@ pub async fn list_notices(
         data: notice.data,
         created_at: notice.created_at.iso(),
     });
-    Ok(Json(NoticeList {
+    Ok(NoticeList {
         notices: items.collect(),
         next,
-    }))
+    })
 }

@@ -43,10 +43,13 @@ pub async fn create_checkout(
     body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
     let asked: PlanRequest = from_json(&body.bytes)?;
-    let item = asked.plan.as_str().and_then(|name| name.parse().ok());
-    let item = item.map(Item::Plan);
-    let invalid = || invalid("INVALID_PLAN", "plan", "The plan is `guru` or `pro`.");
-    send_to_pay(&app, &caller, item.ok_or_else(invalid)?, invalid).await
+    let url = plan_url(
+        &app,
+        &caller.user_id,
+        asked.plan.as_str().unwrap_or_default(),
+    )
+    .await?;
+    Ok(Json(json!({ "checkout_url": url })))
 }
 
 /// `POST /billing/topup`: where the caller pays for credits that do not lapse.
@@ -56,13 +59,13 @@ pub async fn create_top_up(
     body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
     let asked: TierRequest = from_json(&body.bytes)?;
-    let item = asked.tier.as_str().and_then(|name| name.parse().ok());
-    let item = item.map(Item::TopUp);
-    let invalid = || {
-        let message = "The tier is `small`, `medium` or `large`.";
-        invalid("INVALID_TIER", "tier", message)
-    };
-    send_to_pay(&app, &caller, item.ok_or_else(invalid)?, invalid).await
+    let url = tier_url(
+        &app,
+        &caller.user_id,
+        asked.tier.as_str().unwrap_or_default(),
+    )
+    .await?;
+    Ok(Json(json!({ "checkout_url": url })))
 }
 
 /// `POST /billing/portal`: where the caller manages plan, cards and invoices.
@@ -74,16 +77,30 @@ pub async fn create_portal(
     Ok(Json(json!({ "portal_url": url })))
 }
 
+/// Where a user pays for the plan of a name.
+pub async fn plan_url(app: &App, user_id: &str, name: &str) -> Result<String, ApiError> {
+    let item = name.parse().ok().map(Item::Plan);
+    let not_sold = invalid("INVALID_PLAN", "plan", "The plan is `guru` or `pro`.");
+    send_to_pay(app, user_id, item, not_sold).await
+}
+
+/// Where a user pays for the credits of a tier's name.
+pub async fn tier_url(app: &App, user_id: &str, name: &str) -> Result<String, ApiError> {
+    let item = name.parse().ok().map(Item::TopUp);
+    let message = "The tier is `small`, `medium` or `large`.";
+    send_to_pay(app, user_id, item, invalid("INVALID_TIER", "tier", message)).await
+}
+
 async fn send_to_pay(
     app: &App,
-    caller: &WebCaller,
-    item: Item,
-    not_sold: impl Fn() -> ApiError,
-) -> Result<Json<Value>, ApiError> {
-    let offer = app.payments.settings.offer(item).ok_or_else(not_sold)?;
+    user_id: &str,
+    item: Option<Item>,
+    not_sold: ApiError,
+) -> Result<String, ApiError> {
+    let offer = item.and_then(|item| Some((item, app.payments.settings.offer(item)?)));
+    let (item, offer) = offer.ok_or(not_sold)?;
     let now = app.ledger.now();
-    let url = app.payments.checkout(&caller.user_id, item, &offer, now);
-    Ok(Json(json!({ "checkout_url": url.await? })))
+    Ok(app.payments.checkout(user_id, item, &offer, now).await?)
 }
 
 fn invalid(code: &'static str, param: &str, message: &str) -> ApiError {

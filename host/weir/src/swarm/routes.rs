@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 
 use super::accept::{Payer, accept, failed, read, unknown};
+use super::order::order;
 use super::record::{AgentResult, Record};
 use super::request::Asker;
 use super::store::Run;
@@ -22,6 +23,7 @@ use crate::identity::{self, Caller};
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::query::{self, ListQuery};
 use crate::request::JsonBody;
+use crate::tools::CallRecord;
 
 /// How often a service's run is looked at by itself while the service waits.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -66,8 +68,18 @@ pub async fn create_swarm(
 pub async fn list_swarms(
     State(app): State<App>,
     caller: Caller,
-    mut query: ListQuery,
+    query: ListQuery,
 ) -> Result<Json<Value>, ApiError> {
+    let (swarms, next) = list(&app, &caller, query).await?;
+    Ok(Json(json!({ "swarms": swarms, "next": next })))
+}
+
+/// A part of the caller's swarms, and what the next one begins after.
+pub async fn list(
+    app: &App,
+    caller: &Caller,
+    mut query: ListQuery,
+) -> Result<(Vec<Record>, Option<String>), ApiError> {
     let limit = query.limit()?;
     let before = query.text("before")?;
     query.finish()?;
@@ -80,7 +92,7 @@ pub async fn list_swarms(
         .list(&caller.user_id, before.as_deref(), limit + 1);
     let mut records: Vec<Record> = runs.await.map_err(failed)?.iter().map(record_of).collect();
     let next = query::cut(&mut records, limit, |record| record.execution_id.clone());
-    Ok(Json(json!({ "swarms": records, "next": next })))
+    Ok((records, next))
 }
 
 /// `GET /swarms/templates`: swarms that are ready to be asked for.
@@ -104,10 +116,15 @@ pub async fn cancel_swarm(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    let run = own(&app, &caller, &id).await?;
-    let cancel = app.swarms.store.request_cancel(&run.id, app.ledger.now());
-    cancel.await.map_err(|error| failed(error.into()))?;
+    cancel(&app, &caller, &id).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Has one of the caller's end before its next step.
+pub async fn cancel(app: &App, caller: &Caller, id: &str) -> Result<(), ApiError> {
+    let run = own(app, caller, id).await?;
+    let cancel = app.swarms.store.request_cancel(&run.id, app.ledger.now());
+    cancel.await.map_err(|error| failed(error.into()))
 }
 
 /// `GET /swarms/{execution_id}/events`: what happens in one of the caller's, from the start or from behind an event.
@@ -185,15 +202,56 @@ pub async fn run_swarm(
 
 /// A run with what became of its agents.
 async fn in_full(app: &App, run: &Run) -> Result<Value, ApiError> {
-    let agents = app.swarms.store.agents(&run.id).await.map_err(failed)?;
-    let results = agents.into_iter().filter_map(|agent| agent.result);
-    let results: Vec<AgentResult> = results.collect();
     let mut record = json!(record_of(run));
-    record["agents"] = json!(results);
+    record["agents"] = json!(results(app, run).await?);
     Ok(record)
 }
 
-async fn own(app: &App, caller: &Caller, id: &str) -> Result<Run, ApiError> {
+/// What became of a run's agents that have ended.
+pub async fn results(app: &App, run: &Run) -> Result<Vec<AgentResult>, ApiError> {
+    let agents = app.swarms.store.agents(&run.id).await.map_err(failed)?;
+    Ok(agents
+        .into_iter()
+        .filter_map(|agent| agent.result)
+        .collect())
+}
+
+/// The agents of a run in the order in which they run, each with its model.
+pub async fn agents_of(app: &App, run: &Run) -> Result<Vec<(String, String)>, ApiError> {
+    let request = app.swarms.store.request(&run.id).await.map_err(failed)?;
+    let as_written = || (0..request.agents.len()).collect();
+    // A circle has failed the swarm.
+    let order = order(&request.agents).unwrap_or_else(|_| as_written());
+    let agents = order.into_iter().map(|index| &request.agents[index]);
+    Ok(agents
+        .map(|agent| (agent.name.clone(), agent.model.clone()))
+        .collect())
+}
+
+/// The calls of tools in a run so far, each with its agent's name.
+pub async fn tool_calls(app: &App, run: &Run) -> Result<Vec<(String, CallRecord)>, ApiError> {
+    #[derive(serde::Deserialize)]
+    struct Told {
+        agent: String,
+        #[serde(flatten)]
+        call: CallRecord,
+    }
+    let (mut calls, mut after) = (Vec::new(), 0);
+    loop {
+        let events = app.swarms.store.events(&run.id, after).await;
+        let events = events.map_err(failed)?;
+        let Some(last) = events.last() else {
+            return Ok(calls);
+        };
+        after = last.number;
+        let told = events.iter().filter(|event| event.name == "tool_call");
+        let told = told.filter_map(|event| serde_json::from_str::<Told>(&event.data).ok());
+        calls.extend(told.map(|told| (told.agent, told.call)));
+    }
+}
+
+/// One of the caller's; 404 where it is not.
+pub async fn own(app: &App, caller: &Caller, id: &str) -> Result<Run, ApiError> {
     if !is_id(id) {
         return Err(unknown());
     }

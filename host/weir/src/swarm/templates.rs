@@ -14,7 +14,8 @@ pub struct Template {
 /// An agent of a pipeline.
 #[derive(Debug, Serialize)]
 pub struct TemplateAgent {
-    name: &'static str,
+    /// Its name.
+    pub name: &'static str,
     temperature: f64,
     tools: &'static [&'static str],
     system_prompt: &'static str,

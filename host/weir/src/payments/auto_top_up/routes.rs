@@ -22,10 +22,13 @@ const MAX_THRESHOLD: Credits = Credits::whole(1_000_000);
 /// The body of `PUT /billing/auto-topup`. What is not there stays as it is.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WishRequest {
-    enabled: Option<bool>,
-    tier: Option<String>,
-    threshold: Option<Credits>,
+pub struct WishRequest {
+    /// Whether credits are to be bought.
+    pub enabled: Option<bool>,
+    /// `small`, `medium` or `large`.
+    pub tier: Option<String>,
+    /// Below how many credits.
+    pub threshold: Option<Credits>,
 }
 
 /// What a user wants, and what came of it.
@@ -73,7 +76,12 @@ pub async fn put_auto_top_up(
     body: JsonBody,
 ) -> Result<Json<AutoTopUp>, ApiError> {
     let request: WishRequest = from_json(&body.bytes)?;
-    let before = find_wish(&app, &caller.user_id).await?;
+    change(&app, &caller.user_id, request).await.map(Json)
+}
+
+/// Has credits be bought for a user when few are left, or no more.
+pub async fn change(app: &App, user_id: &str, request: WishRequest) -> Result<AutoTopUp, ApiError> {
+    let before = find_wish(app, user_id).await?;
     let tier = match &request.tier {
         Some(name) => name.parse().map_err(|_| {
             ApiError::new(
@@ -101,7 +109,7 @@ pub async fn put_auto_top_up(
     let customer = app
         .payments
         .store
-        .customer_of(&caller.user_id)
+        .customer_of(user_id)
         .await
         .map_err(|error| ApiError::of_database(&error, "asked for a payment customer"))?;
     if enabled && customer.is_none() {
@@ -117,14 +125,14 @@ pub async fn put_auto_top_up(
         threshold,
         cooldown_until: None,
     };
-    store::put_wish(&app.database, &caller.user_id, &wish, app.ledger.now())
+    store::put_wish(&app.database, user_id, &wish, app.ledger.now())
         .await
         .map_err(|error| ApiError::of_database(&error, "keeping what a user wants bought"))?;
     // Who does not want it bought wants to be told all the same.
     let watch = Action::Watch {
         below: Some(threshold),
     };
-    let account = AccountId(caller.user_id.clone());
+    let account = AccountId(user_id.to_owned());
     let deadline = Instant::now() + CREDIT_TIMEOUT;
     match app.ledger.submit(&account, watch, deadline).await {
         Ok(_) => {}
@@ -134,7 +142,7 @@ pub async fn put_auto_top_up(
             return Err(ApiError::store_unavailable());
         }
     }
-    show(&app, &caller.user_id).await.map(Json)
+    show(app, user_id).await
 }
 
 async fn find_wish(app: &App, user_id: &str) -> Result<Option<Wish>, ApiError> {
@@ -143,7 +151,8 @@ async fn find_wish(app: &App, user_id: &str) -> Result<Option<Wish>, ApiError> {
         .map_err(|error| ApiError::of_database(&error, "asked what a user wants bought"))
 }
 
-async fn show(app: &App, user_id: &str) -> Result<AutoTopUp, ApiError> {
+/// What a user wants, and what came of it.
+pub async fn show(app: &App, user_id: &str) -> Result<AutoTopUp, ApiError> {
     let now = app.ledger.now();
     // First the charge: a cooldown is there before a charge is noted to have failed.
     let (last, counted) = store::find_past(&app.database, user_id, now)

@@ -1,0 +1,83 @@
+//! The console's files: its stylesheet, its script, and htmx. Each is at a path with its digest in it, so that browsers may
+//! keep it for ever.
+
+use std::sync::LazyLock;
+
+use axum::extract::Path;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use sha2::{Digest, Sha256};
+
+use crate::error::ApiError;
+use crate::surround::Lasting;
+use weir_storage::ids::Hex;
+
+const STYLE: &str = include_str!("assets/console.css");
+const SCRIPT: &str = include_str!("assets/console.js");
+/// htmx 2.0.11 as it is released; its licence lies beside it.
+const HTMX: &str = include_str!("assets/htmx.min.js");
+
+static ASSETS: LazyLock<Assets> = LazyLock::new(|| Assets {
+    style: Asset::new("console", "css", STYLE),
+    script: Asset::new("console", "js", SCRIPT),
+    htmx: Asset::new("htmx", "js", HTMX),
+});
+
+/// All files.
+pub(super) struct Assets {
+    pub(super) style: Asset,
+    pub(super) script: Asset,
+    pub(super) htmx: Asset,
+}
+
+/// A file.
+pub(super) struct Asset {
+    name: String,
+    media_type: &'static str,
+    text: &'static str,
+}
+
+/// All files.
+pub(super) fn all() -> &'static Assets {
+    &ASSETS
+}
+
+impl Asset {
+    fn new(name: &str, ending: &str, text: &'static str) -> Self {
+        let digest = Sha256::digest(text.as_bytes());
+        let digest = Hex(&digest[..8]).to_string();
+        Self {
+            name: format!("{name}.{digest}.{ending}"),
+            media_type: match ending {
+                "css" => "text/css; charset=utf-8",
+                _ => "text/javascript; charset=utf-8",
+            },
+            text,
+        }
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> String {
+        format!("/console/assets/{}", self.name)
+    }
+}
+
+/// `GET /console/assets/{name}`: one of them.
+pub(super) async fn get_asset(Path(name): Path<String>) -> Result<Response, ApiError> {
+    let Assets {
+        style,
+        script,
+        htmx,
+    } = all();
+    let found = [style, script, htmx]
+        .into_iter()
+        .find(|asset| asset.name == name);
+    let asset = found.ok_or_else(|| {
+        let what = "There is no such file; it may be one of another version.";
+        ApiError::new(StatusCode::NOT_FOUND, "NOT_FOUND", what)
+    })?;
+    let media_type = HeaderValue::from_static(asset.media_type);
+    let mut response = ([(header::CONTENT_TYPE, media_type)], asset.text).into_response();
+    response.extensions_mut().insert(Lasting);
+    Ok(response)
+}

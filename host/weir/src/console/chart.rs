@@ -1,0 +1,96 @@
+//! Charts as inline SVG. Colours come from the stylesheet, by class; what a chart shows is in a table beside it, too.
+
+use weir_ledger::Credits;
+
+/// The size of a chart, in its own units.
+const WIDTH: f64 = 720.0;
+const HEIGHT: f64 = 160.0;
+
+/// The part of a bar's place that it leaves free.
+const GAP: f64 = 0.25;
+
+/// Bars side by side, such as one a day.
+pub(super) struct Bars {
+    /// What it shows, for who does not see it.
+    pub(super) label: String,
+    pub(super) bars: Vec<Bar>,
+    /// What the tallest one stands for.
+    pub(super) most: String,
+    pub(super) first: String,
+    pub(super) last: String,
+}
+
+/// A bar: where it is, and what it says.
+pub(super) struct Bar {
+    pub(super) x: String,
+    pub(super) y: String,
+    pub(super) width: String,
+    pub(super) height: String,
+    pub(super) title: String,
+}
+
+/// A value of a chart.
+pub(super) struct Point {
+    pub(super) name: String,
+    pub(super) credits: Credits,
+    /// What is said of it.
+    pub(super) title: String,
+}
+
+impl Bars {
+    pub(super) fn of(label: impl Into<String>, points: &[Point]) -> Self {
+        let value = |point: &Point| point.credits.to_json().as_f64().unwrap_or_default();
+        let most = points.iter().map(value).fold(0.0, f64::max);
+        let place = WIDTH / points.len().max(1) as f64;
+        let bar = |(index, point): (usize, &Point)| {
+            let share = if most > 0.0 { value(point) / most } else { 0.0 };
+            // What is not nothing is seen.
+            let height = match share {
+                share if share > 0.0 => (share * HEIGHT).max(2.0),
+                _ => 0.0,
+            };
+            Bar {
+                x: format!("{:.2}", (index as f64 + GAP / 2.0) * place),
+                y: format!("{:.2}", HEIGHT - height),
+                width: format!("{:.2}", place * (1.0 - GAP)),
+                height: format!("{height:.2}"),
+                title: point.title.clone(),
+            }
+        };
+        let name = |point: Option<&Point>| point.map_or(String::new(), |point| point.name.clone());
+        let dearest = points.iter().map(|point| point.credits).max();
+        Self {
+            label: label.into(),
+            bars: points.iter().enumerate().map(bar).collect(),
+            most: super::format::credits(dearest.unwrap_or(Credits::ZERO)),
+            first: name(points.first()),
+            last: name(points.last()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(credits: &str) -> Point {
+        Point {
+            name: credits.to_owned(),
+            credits: Credits::parse(credits).expect("credits"),
+            title: String::new(),
+        }
+    }
+
+    #[test]
+    fn the_dearest_is_the_tallest_and_the_cheapest_is_seen() {
+        let chart = Bars::of("x", &["0", "0.000001", "50", "100"].map(point));
+        let heights: Vec<_> = chart.bars.iter().map(|bar| &*bar.height).collect();
+        assert_eq!(heights, ["0.00", "2.00", "80.00", "160.00"]);
+        assert_eq!(
+            (&*chart.first, &*chart.last, &*chart.most),
+            ("0", "100", "100")
+        );
+        assert!(Bars::of("x", &[]).bars.is_empty());
+        assert_eq!(Bars::of("x", &[point("0")]).bars[0].height, "0.00");
+    }
+}

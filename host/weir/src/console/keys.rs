@@ -1,0 +1,204 @@
+//! Keys: those that there are, a new one with the snippets it is used with, and its end.
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use http::{HeaderMap, StatusCode, header};
+use weir_ledger::{Credits, Window};
+use weir_storage::clock::Millis;
+
+use super::form::{ConsoleForm, Fields, Refused};
+use super::format::{self, When};
+use super::frame::{Flash, Frame, KEYS};
+use super::respond;
+use super::session::ConsoleUser;
+use super::snippets::{self, Snippet};
+use crate::app::App;
+use crate::audit::Actor;
+use crate::billing::budgets::{self, AskedBudgets, BudgetItem};
+use crate::error::ApiError;
+use crate::identity::limits::KeyLimits;
+use crate::identity::routes::{make_key, own_keys};
+use crate::identity::{self, store::KeyItem};
+
+/// The form's fields, as the API calls what is wrong.
+const FIELDS: &[&str] = &[
+    "name",
+    "expires_in_days",
+    "budget_credits",
+    "window",
+    "models",
+];
+
+#[derive(Template)]
+#[template(path = "console/keys.html")]
+struct Keys {
+    frame: Frame,
+    keys: Vec<Key>,
+    models: Vec<String>,
+    windows: [Window; 5],
+    asked: Asked,
+    refused: Refused,
+}
+
+/// A key as its user is shown it.
+struct Key {
+    id: String,
+    name: String,
+    prefix: String,
+    state: &'static str,
+    created: When,
+    used: Option<When>,
+    expires: When,
+    models: Vec<String>,
+    budgets: Vec<BudgetItem>,
+}
+
+/// A new key as it is asked for, in the form's own words.
+#[derive(Default)]
+struct Asked {
+    name: String,
+    days: String,
+    budget: String,
+    window: String,
+    models: Vec<String>,
+}
+
+#[derive(Template)]
+#[template(path = "console/key_made.html")]
+struct KeyMade {
+    frame: Frame,
+    name: String,
+    raw: String,
+    expires: When,
+    snippets: Vec<Snippet>,
+}
+
+/// `GET /console/keys`
+pub(super) async fn show_keys(
+    State(app): State<App>,
+    user: ConsoleUser,
+) -> Result<Response, ApiError> {
+    let page = page(&app, &user, Asked::default(), Refused::default()).await?;
+    user.show(&page)
+}
+
+/// `POST /console/keys`: makes a key, and shows it this once.
+pub(super) async fn make_own_key(
+    State(app): State<App>,
+    headers: HeaderMap,
+    ConsoleForm { user, fields }: ConsoleForm,
+) -> Result<Response, ApiError> {
+    let asked = Asked {
+        name: fields.text("name").to_owned(),
+        days: fields.text("expires_in_days").to_owned(),
+        budget: fields.text("budget_credits").to_owned(),
+        window: fields.text("window").to_owned(),
+        models: fields.all("models"),
+    };
+    let made = async {
+        let limits = read_limits(&app, &fields)?;
+        let name = fields.filled("name").unwrap_or("Default");
+        make_key(&app, &user.user_id, name, &limits).await
+    };
+    match made.await {
+        Ok((key, expires_at)) => {
+            let frame = user.frame("Your new key", KEYS);
+            let host = headers
+                .get(header::HOST)
+                .and_then(|host| host.to_str().ok());
+            let base = snippets::base(&app, host);
+            let catalog = app.catalog.load();
+            let model = asked.models.first().cloned();
+            let model = model.or_else(|| catalog.models().next().map(|model| model.id.to_string()));
+            respond::page(
+                StatusCode::CREATED,
+                &KeyMade {
+                    frame,
+                    name: fields.filled("name").unwrap_or("Default").to_owned(),
+                    snippets: snippets::of(&base, key.expose(), &model.unwrap_or_default()),
+                    raw: key.expose().to_owned(),
+                    expires: When::of(expires_at, app.clock.now()),
+                },
+            )
+        }
+        Err(error) if error.status().is_client_error() => {
+            let page = page(&app, &user, asked, Refused::by(&error)).await?;
+            user.show_refused(error, &page)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// `POST /console/keys/{key_id}/revoke`
+pub(super) async fn revoke_key(
+    State(app): State<App>,
+    Path(key_id): Path<String>,
+    ConsoleForm { user, .. }: ConsoleForm,
+) -> Result<Response, ApiError> {
+    let by = Actor::user(&user.user_id);
+    identity::revoke(&app, &user.user_id, &key_id, &by).await?;
+    let done = "The key is revoked: it works nowhere any more.";
+    Ok(user.go(KEYS.path, Flash::good(done)))
+}
+
+fn read_limits(app: &App, fields: &Fields) -> Result<KeyLimits, ApiError> {
+    let days = fields.filled("expires_in_days").map(|days| {
+        let what = "It is a whole number of days.";
+        let days = days.parse();
+        days.map_err(|_| ApiError::invalid_request("expires_in_days", what))
+    });
+    let credits = fields.filled("budget_credits").map(|credits| {
+        let what = "It is a number of credits.";
+        let credits = Credits::parse(credits);
+        credits.ok_or_else(|| ApiError::invalid_request("budget_credits", what))
+    });
+    let credits = credits.transpose()?;
+    let window = fields.filled("window").filter(|_| credits.is_some());
+    let window = window.map(|name| {
+        let window = Window::ALL.into_iter().find(|window| window.name() == name);
+        window.ok_or_else(|| ApiError::invalid_request("window", "It is one of the list."))
+    });
+    let asked = AskedBudgets {
+        budgets: None,
+        budget_credits: credits,
+        window: window.transpose()?,
+    };
+    let models = fields.all("models");
+    let models = (!models.is_empty()).then_some(models);
+    KeyLimits::read(asked, models, days.transpose()?, Some(&app.catalog.load()))
+}
+
+async fn page(
+    app: &App,
+    user: &ConsoleUser,
+    asked: Asked,
+    refused: Refused,
+) -> Result<Keys, ApiError> {
+    let keys = own_keys(app, &user.user_id).await?;
+    let now = app.ledger.now();
+    let key = |key: KeyItem| Key {
+        state: match () {
+            () if key.disabled => "revoked",
+            () if key.expires_at <= now => "expired",
+            () => "active",
+        },
+        created: When::of(key.created_at, now),
+        used: key.last_used_at.map(|at: Millis| When::of(at, now)),
+        expires: When::of(key.expires_at, now),
+        budgets: budgets::items(key.standings(now)),
+        models: key.models,
+        id: key.id,
+        name: key.name,
+        prefix: key.prefix,
+    };
+    let catalog = app.catalog.load();
+    Ok(Keys {
+        frame: user.frame("Keys", KEYS),
+        keys: keys.into_iter().map(key).collect(),
+        models: catalog.models().map(|model| model.id.to_string()).collect(),
+        windows: Window::ALL,
+        asked,
+        refused,
+    })
+}

@@ -1,0 +1,217 @@
+//! Money: the plan, credits that are bought, once or by themselves, what there is to be told of it, and what has changed the
+//! balance.
+
+use askama::Template;
+use axum::extract::State;
+use axum::response::Response;
+use weir_ledger::{Credits, Plan};
+use weir_storage::clock::Millis;
+
+use super::form::{ConsoleForm, Refused};
+use super::format::{self, When};
+use super::frame::{Flash, Frame, MONEY};
+use super::respond;
+use super::session::ConsoleUser;
+use crate::app::App;
+use crate::billing::history::Asked;
+use crate::billing::statement::TransactionItem;
+use crate::billing::usage::{self, Balances};
+use crate::error::ApiError;
+use crate::payments::auto_top_up::routes::{self as auto_top_up, AutoTopUp, WishRequest};
+use crate::payments::notices::{self, NoticeItem};
+use crate::payments::offers::{Item, Tier};
+use crate::payments::routes::{plan_url, tier_url};
+use crate::query::ListQuery;
+
+/// Lines of the statement that a page has, and notices.
+const LINES: u32 = 50;
+const NOTICES: u32 = 10;
+
+#[derive(Template)]
+#[template(path = "console/money.html")]
+struct Money {
+    frame: Frame,
+    balances: Balances,
+    plans: Vec<Offer>,
+    tiers: Vec<Offer>,
+    auto_top_up: AutoTopUp,
+    threshold: String,
+    notices: Vec<Notice>,
+    transactions: Vec<TransactionItem>,
+    next: Option<String>,
+    refused: Refused,
+    now: Millis,
+}
+
+/// Something that is sold.
+struct Offer {
+    name: &'static str,
+    title: String,
+    price: String,
+    credits: Credits,
+}
+
+/// Something that a user is to be told.
+struct Notice {
+    text: String,
+    is_good: bool,
+    when: When,
+}
+
+/// `GET /console/money`
+pub(super) async fn show_money(
+    State(app): State<App>,
+    user: ConsoleUser,
+    mut query: ListQuery,
+) -> Result<Response, ApiError> {
+    let before = query.text("before")?.unwrap_or_default();
+    query.finish()?;
+    let page = page(&app, &user, before, Refused::default()).await?;
+    user.show(&page)
+}
+
+/// `POST /console/money/plan`: sends the browser to pay for a plan.
+pub(super) async fn buy_plan(
+    State(app): State<App>,
+    ConsoleForm { user, fields }: ConsoleForm,
+) -> Result<Response, ApiError> {
+    let url = plan_url(&app, &user.user_id, fields.text("plan")).await;
+    leave_to(&app, &user, url).await
+}
+
+/// `POST /console/money/top-up`: sends the browser to pay for credits.
+pub(super) async fn buy_credits(
+    State(app): State<App>,
+    ConsoleForm { user, fields }: ConsoleForm,
+) -> Result<Response, ApiError> {
+    let url = tier_url(&app, &user.user_id, fields.text("tier")).await;
+    leave_to(&app, &user, url).await
+}
+
+/// `POST /console/money/portal`: sends the browser to where plan, cards and invoices are managed.
+pub(super) async fn open_portal(
+    State(app): State<App>,
+    ConsoleForm { user, .. }: ConsoleForm,
+) -> Result<Response, ApiError> {
+    let url = app.payments.portal(&user.user_id).await;
+    leave_to(&app, &user, url.map_err(ApiError::from)).await
+}
+
+/// `POST /console/money/auto-top-up`
+pub(super) async fn set_auto_top_up(
+    State(app): State<App>,
+    ConsoleForm { user, fields }: ConsoleForm,
+) -> Result<Response, ApiError> {
+    let changed = async {
+        let threshold = Credits::parse(fields.text("threshold")).ok_or_else(|| {
+            let what = "It is a number of credits.";
+            ApiError::invalid_request("threshold", what)
+        })?;
+        let wish = WishRequest {
+            enabled: Some(fields.is_checked("enabled")),
+            tier: Some(fields.text("tier").to_owned()),
+            threshold: Some(threshold),
+        };
+        auto_top_up::change(&app, &user.user_id, wish).await
+    };
+    match changed.await {
+        Ok(wish) => {
+            let done = match wish.enabled {
+                true => "Credits are bought when few are left.",
+                false => "Nothing is bought by itself.",
+            };
+            Ok(user.go(MONEY.path, Flash::good(done)))
+        }
+        Err(error) => refuse(&app, &user, error).await,
+    }
+}
+
+async fn leave_to(
+    app: &App,
+    user: &ConsoleUser,
+    url: Result<String, ApiError>,
+) -> Result<Response, ApiError> {
+    match url {
+        Ok(url) => respond::onward(&url),
+        Err(error) => refuse(app, user, error).await,
+    }
+}
+
+/// Shows on the page what is refused; also that the payment processor does not serve, since the rest of it is there.
+async fn refuse(app: &App, user: &ConsoleUser, error: ApiError) -> Result<Response, ApiError> {
+    let page = page(app, user, String::new(), Refused::by(&error)).await?;
+    user.show_refused(error, &page)
+}
+
+async fn page(
+    app: &App,
+    user: &ConsoleUser,
+    before: String,
+    refused: Refused,
+) -> Result<Money, ApiError> {
+    let now = app.ledger.now();
+    let account = user.account();
+    let balances = usage::sync(app, &account).await?;
+    let asked = Asked {
+        database: &app.database,
+        account,
+        now,
+    };
+    let list = asked
+        .list_transactions(ListQuery::filled([
+            ("before", before),
+            ("limit", LINES.to_string()),
+        ]))
+        .await?;
+    let notices = ListQuery::from([("limit", NOTICES.to_string())]);
+    let notices = notices::list(app, &user.user_id, notices).await?;
+    let auto_top_up = auto_top_up::show(app, &user.user_id).await?;
+    let offer = |item: Item| {
+        let offer = app.payments.settings.offer(item)?;
+        let cents = offer.price_cents;
+        Some(Offer {
+            name: item.name(),
+            title: item.title(),
+            price: format!("${}.{:02}", cents / 100, cents % 100),
+            credits: item.credits(),
+        })
+    };
+    let plans = [Plan::Guru, Plan::Pro].map(Item::Plan);
+    let tiers = Tier::ALL.map(Item::TopUp);
+    Ok(Money {
+        frame: user.frame("Money", MONEY),
+        balances,
+        plans: plans.into_iter().filter_map(offer).collect(),
+        tiers: tiers.into_iter().filter_map(offer).collect(),
+        threshold: auto_top_up.threshold.to_string(),
+        auto_top_up,
+        notices: notices
+            .notices
+            .iter()
+            .map(|notice| read_notice(notice, now))
+            .collect(),
+        transactions: list.transactions,
+        next: list.next,
+        refused,
+        now,
+    })
+}
+
+fn read_notice(notice: &NoticeItem, now: Millis) -> Notice {
+    let (text, is_good) = match &*notice.kind {
+        "trial_ending" => ("The trial of your plan ends soon.", true),
+        "payment_failed" => ("A payment has failed.", false),
+        "auto_top_up_done" => ("Credits were bought, since few were left.", true),
+        "auto_top_up_failed" => (
+            "Few credits were left, and more could not be bought.",
+            false,
+        ),
+        "low_balance" => ("Few credits are left.", false),
+        other => (other, true),
+    };
+    Notice {
+        text: text.to_owned(),
+        is_good,
+        when: When::read(&notice.created_at, now),
+    }
+}

@@ -1,0 +1,106 @@
+//! The first page: what is left, and what was used.
+
+use std::collections::BTreeMap;
+
+use askama::Template;
+use axum::extract::State;
+use axum::response::Response;
+use weir_ledger::{Credits, plans};
+use weir_storage::clock::Millis;
+
+use super::chart::{Bars, Point};
+use super::format::{self, When};
+use super::frame::{Frame, OVERVIEW};
+use super::session::ConsoleUser;
+use crate::app::App;
+use crate::billing::history::{Asked, RequestItem, UsageItem, UsageLabel};
+use crate::billing::usage::{self, Summary};
+use crate::error::ApiError;
+use crate::query::ListQuery;
+
+/// Requests that are shown.
+const REQUESTS: u32 = 8;
+
+/// Days of the chart.
+const DAYS: i64 = 30;
+
+#[derive(Template)]
+#[template(path = "console/overview.html")]
+struct Overview {
+    frame: Frame,
+    summary: Summary,
+    cycle_end: When,
+    chart: Bars,
+    requests: Vec<RequestItem>,
+    now: Millis,
+}
+
+/// `GET /console`
+pub(super) async fn show_overview(
+    State(app): State<App>,
+    user: ConsoleUser,
+) -> Result<Response, ApiError> {
+    let now = app.ledger.now();
+    let account = user.account();
+    let summary = usage::read_summary(&app, &account).await?;
+    let asked = || Asked {
+        database: &app.database,
+        account: account.clone(),
+        now,
+    };
+    let first = plans::day(now.plus_days(1 - DAYS));
+    let report = asked()
+        .report(
+            Some("day".to_owned()),
+            ListQuery::from([("from", first.clone())]),
+        )
+        .await?;
+    let list = asked()
+        .list(ListQuery::from([("limit", REQUESTS.to_string())]))
+        .await?;
+    user.show(&Overview {
+        frame: user.frame("Overview", OVERVIEW),
+        cycle_end: When::read(&summary.cycle_end, now),
+        chart: by_day(&first, &report.to, &report.usage),
+        summary,
+        requests: list.requests,
+        now,
+    })
+}
+
+/// A chart of days, those without usage included.
+pub(super) fn by_day(first: &str, last: &str, usage: &[UsageItem]) -> Bars {
+    let known: BTreeMap<_, _> = usage
+        .iter()
+        .filter_map(|item| match &item.part {
+            UsageLabel::Day { date } => Some((date.as_str(), &item.figures)),
+            _ => None,
+        })
+        .collect();
+    let mut points = Vec::new();
+    let mut day = plans::start_of_day(first);
+    let end = plans::start_of_day(last);
+    while let (Some(at), Some(until)) = (day, end) {
+        if at > until {
+            break;
+        }
+        let date = plans::day(at);
+        let figures = known.get(date.as_str());
+        let credits = figures.map_or(Credits::ZERO, |figures| figures.credits_used);
+        let requests = figures.map_or(0, |figures| figures.requests);
+        points.push(Point {
+            title: format!(
+                "{date}: {} credits, {} requests",
+                format::credits(credits),
+                format::count(requests)
+            ),
+            credits,
+            name: date,
+        });
+        day = Some(at.plus_days(1));
+    }
+    Bars::of(
+        format!("Credits used each day from {first} to {last}"),
+        &points,
+    )
+}

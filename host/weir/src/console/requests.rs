@@ -1,0 +1,126 @@
+//! Requests that have ended: which, and what became of one. Nothing of what was asked and answered is shown, for weir keeps
+//! none.
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use weir_storage::clock::Millis;
+
+use super::format::{self, When};
+use super::frame::{Frame, REQUESTS};
+use super::session::ConsoleUser;
+use crate::app::App;
+use crate::billing::history::{Asked, RequestItem};
+use crate::error::ApiError;
+use crate::query::ListQuery;
+
+/// Requests of a page.
+const LIMIT: u32 = 50;
+
+#[derive(Template)]
+#[template(path = "console/requests.html")]
+struct Requests {
+    frame: Frame,
+    requests: Vec<RequestItem>,
+    /// What is asked for: model, key, and the first and the last day.
+    model: String,
+    key: String,
+    from: String,
+    to: String,
+    /// The next page, if there is one.
+    next: Option<String>,
+    archived_before: Option<String>,
+    refused: super::form::Refused,
+    now: Millis,
+}
+
+#[derive(Template)]
+#[template(path = "console/request.html")]
+struct RequestPage {
+    frame: Frame,
+    request: RequestItem,
+    at: When,
+}
+
+/// `GET /console/requests`
+pub(super) async fn show_requests(
+    State(app): State<App>,
+    user: ConsoleUser,
+    mut query: ListQuery,
+) -> Result<Response, ApiError> {
+    let mut text = |name| query.text(name).map(Option::unwrap_or_default);
+    let (model, key, from, to) = (text("model")?, text("key")?, text("from")?, text("to")?);
+    let before = text("before")?;
+    query.finish()?;
+    let asked = [
+        ("model", model.clone()),
+        ("key", key.clone()),
+        ("from", from.clone()),
+        ("to", to.clone()),
+        ("before", before),
+        ("limit", LIMIT.to_string()),
+    ];
+    let now = app.ledger.now();
+    let list = history(&app, &user).list(ListQuery::filled(asked)).await;
+    let mut page = Requests {
+        frame: user.frame("Requests", REQUESTS),
+        requests: Vec::new(),
+        next: None,
+        archived_before: None,
+        refused: super::form::Refused::default(),
+        now,
+        model,
+        key,
+        from,
+        to,
+    };
+    match list {
+        Ok(list) => {
+            page.next = list.next.map(|next| {
+                let mut query = url::form_urlencoded::Serializer::new(String::new());
+                for (name, value) in [
+                    ("model", &page.model),
+                    ("key", &page.key),
+                    ("from", &page.from),
+                    ("to", &page.to),
+                    ("before", &next),
+                ] {
+                    if !value.is_empty() {
+                        query.append_pair(name, value);
+                    }
+                }
+                format!("/console/requests?{}", query.finish())
+            });
+            page.archived_before = list.archived_before.as_deref().map(format::day);
+            page.requests = list.requests;
+            user.show(&page)
+        }
+        Err(error) if error.status().is_client_error() => {
+            page.refused = super::form::Refused::by(&error);
+            user.show_refused(error, &page)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// `GET /console/requests/{request_id}`
+pub(super) async fn show_request(
+    State(app): State<App>,
+    user: ConsoleUser,
+    Path(request_id): Path<String>,
+) -> Result<Response, ApiError> {
+    let request = history(&app, &user).request(&request_id).await?;
+    user.show(&RequestPage {
+        frame: user.frame("Request", REQUESTS),
+        at: When::read(&request.at, app.ledger.now()),
+        request,
+    })
+}
+
+fn history<'a>(app: &'a App, user: &ConsoleUser) -> Asked<'a> {
+    Asked {
+        database: &app.database,
+        account: user.account(),
+        now: app.ledger.now(),
+    }
+}

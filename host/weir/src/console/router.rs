@@ -1,0 +1,60 @@
+//! Every route of the console.
+
+use axum::Router;
+use axum::middleware;
+use axum::routing::{get, post};
+
+use super::{assets, keys, money, overview, requests, respond, sign_in, swarms, usage, welcome};
+use crate::app::App;
+
+/// The routes of the console, and the page that greets at `/`.
+pub fn routes() -> Router<App> {
+    Router::new()
+        .route("/", get(welcome::show_welcome))
+        .route("/console", get(overview::show_overview))
+        .route("/console/usage", get(usage::show_usage))
+        .route("/console/requests", get(requests::show_requests))
+        .route(
+            "/console/requests/{request_id}",
+            get(requests::show_request),
+        )
+        .route(
+            "/console/keys",
+            get(keys::show_keys).post(keys::make_own_key),
+        )
+        .route("/console/keys/{key_id}/revoke", post(keys::revoke_key))
+        .route("/console/money", get(money::show_money))
+        .route("/console/money/plan", post(money::buy_plan))
+        .route("/console/money/top-up", post(money::buy_credits))
+        .route("/console/money/portal", post(money::open_portal))
+        .route("/console/money/auto-top-up", post(money::set_auto_top_up))
+        .route(
+            "/console/swarms",
+            get(swarms::show_swarms).post(swarms::start_swarm),
+        )
+        .route("/console/swarms/{execution_id}", get(swarms::show_swarm))
+        .route(
+            "/console/swarms/{execution_id}/state",
+            get(swarms::show_swarm_state),
+        )
+        .route(
+            "/console/swarms/{execution_id}/events",
+            get(swarms::follow_swarm),
+        )
+        .route(
+            "/console/swarms/{execution_id}/cancel",
+            post(swarms::cancel_swarm),
+        )
+        .route(
+            "/console/sign-in",
+            get(sign_in::show_sign_in).post(sign_in::sign_in),
+        )
+        .route(
+            "/console/sign-in/development",
+            post(sign_in::sign_in_in_development),
+        )
+        .route("/console/sign-out", post(sign_in::sign_out))
+        .route("/console/assets/{name}", get(assets::get_asset))
+        .route("/console/{*path}", get(welcome::show_nothing))
+        .route_layer(middleware::from_fn(respond::as_pages))
+}

@@ -1,0 +1,331 @@
+//! Who is signed in: the console's cookies, and what handlers take of them.
+
+use std::time::Duration;
+
+use askama::Template;
+use axum::extract::FromRequestParts;
+use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+
+use super::frame::{Flash, Frame, Section, Viewer};
+use super::respond;
+use crate::app::App;
+use crate::audit::Actor;
+use crate::context::RequestContext;
+use crate::error::ApiError;
+use crate::identity::web_session::WebSession;
+use crate::identity::{Caller, Proof};
+use weir_ledger::{AccountId, Plan};
+use weir_storage::sealing::Purpose;
+
+const SESSION: &str = "weir-console";
+const FLASH: &str = "weir-console-notice";
+
+/// How long a notice waits for the next page.
+const FLASH_TTL: Duration = Duration::from_secs(60);
+
+/// A user who is signed in to the console.
+#[derive(Clone)]
+pub(super) struct ConsoleUser {
+    pub(super) user_id: String,
+    pub(super) plan: Plan,
+    pub(super) is_admin: bool,
+    session: WebSession,
+    flash: Option<Flash>,
+    app: App,
+}
+
+/// An administrator who is signed in to the console.
+#[derive(Clone)]
+pub(super) struct ConsoleAdmin {
+    pub(super) user: ConsoleUser,
+    /// The administrator as the records name them.
+    pub(super) actor: Actor,
+}
+
+/// Why a handler does not get who is signed in.
+pub(super) enum NotSignedIn {
+    /// Nobody is: the answer that leads to signing in.
+    Nobody(Box<Response>),
+    /// Somebody is, and is refused.
+    Refused(ApiError),
+}
+
+impl ConsoleUser {
+    /// What is around a page of theirs.
+    pub(super) fn frame(&self, title: impl Into<String>, section: Section) -> Frame {
+        let viewer = Viewer {
+            user_id: self.user_id.clone(),
+            plan: self.plan.name().to_owned(),
+            is_admin: self.is_admin,
+            form_token: self.session.form_token().to_owned(),
+        };
+        Frame::new(title, section, viewer, self.flash.clone())
+    }
+
+    /// Shows a page.
+    pub(super) fn show(&self, page: &impl Template) -> Result<Response, ApiError> {
+        let mut response = respond::page(StatusCode::OK, page)?;
+        self.forget_flash(&mut response);
+        Ok(response)
+    }
+
+    /// Shows a page that tells itself what is refused.
+    pub(super) fn show_refused(
+        &self,
+        error: ApiError,
+        page: &impl Template,
+    ) -> Result<Response, ApiError> {
+        let response = respond::page(error.status(), page)?;
+        Ok(respond::told_already(response, error))
+    }
+
+    /// Sends the browser to a page, which says what was done.
+    pub(super) fn go(&self, path: &str, flash: Flash) -> Response {
+        let mut response = respond::see_other(path);
+        let plain = serde_json::to_vec(&flash).unwrap_or_default();
+        let token = self.session.form_token().as_bytes();
+        let keys = &self.app.sealing_keys;
+        let sealed = URL_SAFE_NO_PAD.encode(keys.seal(Purpose::CONSOLE_NOTICE, &[token], &plain));
+        set_cookie(&mut response, &self.app, FLASH, &sealed, FLASH_TTL);
+        response
+    }
+
+    /// The same as a web user of the API.
+    pub(super) fn caller(&self) -> Caller {
+        Caller {
+            user_id: self.user_id.clone(),
+            plan: self.plan,
+            proof: Proof::Web {
+                admin: self.is_admin,
+            },
+        }
+    }
+
+    pub(super) fn account(&self) -> AccountId {
+        AccountId(self.user_id.clone())
+    }
+
+    /// What their pages' forms carry.
+    pub(super) fn form_token(&self) -> &str {
+        self.session.form_token()
+    }
+
+    fn forget_flash(&self, response: &mut Response) {
+        if self.flash.is_some() {
+            set_cookie(response, &self.app, FLASH, "", Duration::ZERO);
+        }
+    }
+}
+
+impl FromRequestParts<App> for ConsoleUser {
+    type Rejection = NotSignedIn;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, NotSignedIn> {
+        let now = app.clock.now();
+        let sealed = cookie(&parts.headers, &name(app, SESSION));
+        let session = sealed.and_then(|sealed| WebSession::open(sealed, &app.sealing_keys, now));
+        let Some(session) = session else {
+            return Err(nobody(parts));
+        };
+        let Some(caller) = session.caller(parts, app).await? else {
+            return Err(nobody(parts));
+        };
+        if let Some(context) = parts.extensions.get::<RequestContext>() {
+            context.note_user(&caller.user_id);
+        }
+        // For who reads the body: its room is shared out by account.
+        parts.extensions.insert(AccountId(caller.user_id.clone()));
+        let flash = cookie(&parts.headers, &name(app, FLASH));
+        let flash = flash.and_then(|sealed| open_flash(sealed, session.form_token(), app));
+        Ok(Self {
+            is_admin: caller.proof == Proof::Web { admin: true },
+            user_id: caller.user_id,
+            plan: caller.plan,
+            session,
+            flash,
+            app: app.clone(),
+        })
+    }
+}
+
+impl FromRequestParts<App> for ConsoleAdmin {
+    type Rejection = NotSignedIn;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, NotSignedIn> {
+        let user = ConsoleUser::from_request_parts(parts, app).await?;
+        user.administrator().map_err(NotSignedIn::Refused)
+    }
+}
+
+impl ConsoleUser {
+    /// The same as an administrator.
+    pub(super) fn administrator(self) -> Result<ConsoleAdmin, ApiError> {
+        if !self.is_admin {
+            return Err(ApiError::new(
+                StatusCode::FORBIDDEN,
+                "FORBIDDEN",
+                "This is for administrators.",
+            ));
+        }
+        let actor = Actor::user(&self.user_id);
+        Ok(ConsoleAdmin { user: self, actor })
+    }
+}
+
+impl From<ApiError> for NotSignedIn {
+    fn from(error: ApiError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl IntoResponse for NotSignedIn {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Nobody(response) => *response,
+            Self::Refused(error) => error.into_response(),
+        }
+    }
+}
+
+/// Has a browser keep a session.
+pub(super) fn keep(response: &mut Response, app: &App, session: &WebSession) {
+    let left = session.left(app.clock.now());
+    set_cookie(
+        response,
+        app,
+        SESSION,
+        &session.seal(&app.sealing_keys),
+        left,
+    );
+}
+
+/// Has a browser forget its session.
+pub(super) fn forget(response: &mut Response, app: &App) {
+    set_cookie(response, app, SESSION, "", Duration::ZERO);
+}
+
+/// A path of the console's own, or the one that everything begins at.
+pub(super) fn own_path(path: &str) -> &str {
+    let is_own =
+        path == "/console" || path.starts_with("/console/") || path.starts_with("/console?");
+    let is_plain = path
+        .bytes()
+        .all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+    match is_own && is_plain && path.len() <= 1_000 {
+        true => path,
+        false => "/console",
+    }
+}
+
+/// The answer where nobody is signed in.
+fn nobody(parts: &Parts) -> NotSignedIn {
+    let path = parts
+        .uri
+        .path_and_query()
+        .map_or("/console", |path| path.as_str());
+    let text = |name: &str| parts.headers.get(name).map(HeaderValue::as_bytes);
+    let is_from_elsewhere = text("sec-fetch-site") == Some(b"cross-site");
+    let response = if text(respond::BY_HTMX.as_str()).is_some() {
+        respond::leave_by_htmx("/console/sign-in")
+    } else if parts.method == Method::GET && is_from_elsewhere {
+        // Behind a link on another site, browsers keep the cookie to themselves: asked anew from here, they do not.
+        match respond::onward(own_path(path)) {
+            Ok(response) => response,
+            Err(error) => return NotSignedIn::Refused(error),
+        }
+    } else {
+        let next = match parts.method {
+            Method::GET => own_path(path),
+            _ => "/console",
+        };
+        let mut query = url::form_urlencoded::Serializer::new("/console/sign-in?".to_owned());
+        match next {
+            "/console" => respond::see_other("/console/sign-in"),
+            next => respond::see_other(&query.append_pair("next", next).finish()),
+        }
+    };
+    NotSignedIn::Nobody(Box::new(response))
+}
+
+fn open_flash(sealed: &str, form_token: &str, app: &App) -> Option<Flash> {
+    let sealed = URL_SAFE_NO_PAD.decode(sealed).ok()?;
+    let fields: &[&[u8]] = &[form_token.as_bytes()];
+    let keys = &app.sealing_keys;
+    let plain = keys.unseal(Purpose::CONSOLE_NOTICE, fields, &sealed).ok()?;
+    serde_json::from_slice(&plain).ok()
+}
+
+/// Whether browsers reach it over TLS only: everywhere but in development over plain HTTP.
+fn is_secure(app: &App) -> bool {
+    !app.config.is_dev() || app.tls.is_some()
+}
+
+/// A cookie's whole name. By this prefix, no other host and no plain page of this one can have set it.
+fn name(app: &App, name: &str) -> String {
+    match is_secure(app) {
+        true => format!("__Host-{name}"),
+        false => name.to_owned(),
+    }
+}
+
+fn set_cookie(response: &mut Response, app: &App, short: &str, value: &str, lives: Duration) {
+    let (name, secure) = match is_secure(app) {
+        true => (name(app, short), "; Secure"),
+        false => (name(app, short), ""),
+    };
+    let seconds = lives.as_secs();
+    let cookie =
+        format!("{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}");
+    if let Ok(cookie) = HeaderValue::try_from(cookie) {
+        response.headers_mut().append(header::SET_COOKIE, cookie);
+    }
+}
+
+/// The first cookie of a name.
+fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let cookies = headers.get_all(header::COOKIE).into_iter();
+    cookies
+        .filter_map(|cookies| cookies.to_str().ok())
+        .flat_map(|cookies| cookies.split(';'))
+        .filter_map(|cookie| cookie.trim().split_once('='))
+        .find_map(|(found, value)| (found == name).then_some(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_paths_of_the_console_are_its_own() {
+        for own in ["/console", "/console/keys?x=1", "/console?day=1"] {
+            assert_eq!(own_path(own), own);
+        }
+        for other in [
+            "",
+            "/",
+            "//evil.example/console",
+            "https://evil.example/console",
+            "/consoles",
+            "/console\\evil",
+            "/console/\r\nset-cookie: x",
+            "/console.evil.example",
+        ] {
+            assert_eq!(own_path(other), "/console", "{other}");
+        }
+    }
+
+    #[test]
+    fn a_cookie_is_found_by_its_whole_name() {
+        let mut headers = HeaderMap::new();
+        for cookies in ["a=1; xb=2;b=3", "c=4=5"] {
+            headers.append(header::COOKIE, HeaderValue::from_static(cookies));
+        }
+        assert_eq!(cookie(&headers, "b"), Some("3"));
+        assert_eq!(cookie(&headers, "c"), Some("4=5"));
+        assert_eq!(cookie(&headers, "d"), None);
+    }
+}

@@ -1,0 +1,116 @@
+//! Signing in and out.
+//!
+//! The web app signs its user in by a form that it posts here with the two tokens it has of them; they can be pasted, too. In
+//! development mode, a button does it.
+
+use askama::Template;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use http::HeaderMap;
+use http::request::Parts;
+
+use super::form::{self, ConsoleForm, Fields, Refused};
+use super::frame::Frame;
+use super::{respond, session};
+use crate::app::App;
+use crate::error::ApiError;
+use crate::identity::web_session::{self, WebSession};
+use crate::query::ListQuery;
+
+#[derive(Template)]
+#[template(path = "console/sign_in.html")]
+struct SignIn {
+    frame: Frame,
+    /// Whether there are buttons for users of development mode.
+    is_development: bool,
+    /// Where to go then.
+    next: String,
+    refused: Refused,
+}
+
+/// `GET /console/sign-in`
+pub(super) async fn show_sign_in(
+    State(app): State<App>,
+    mut query: ListQuery,
+) -> Result<Response, ApiError> {
+    let next = query.text("next")?.unwrap_or_default();
+    respond::page(http::StatusCode::OK, &page(&app, &next, Refused::default()))
+}
+
+/// `POST /console/sign-in`: by the two tokens of a web user, `identity_token` and `attestation_token`.
+pub(super) async fn sign_in(
+    State(app): State<App>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let (parts, fields) = read(&app, request).await?;
+    let next = fields.text("next");
+    let (identity, attestation) = (
+        fields.text("identity_token"),
+        fields.text("attestation_token"),
+    );
+    match WebSession::begin(&parts, &app, identity, attestation).await {
+        Ok(session) => enter(&app, &parts.headers, &session, next),
+        Err(error) if error.status() == http::StatusCode::UNAUTHORIZED => {
+            let what = "These tokens are no proof of who you are, or not any more. Ask the web app for new ones.";
+            let error = ApiError::new(error.status(), error.code(), what);
+            let page = page(&app, next, Refused::by(&error));
+            let response = respond::page(error.status(), &page)?;
+            Ok(respond::told_already(response, error))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// `POST /console/sign-in/development`: as the user of development mode, or as its administrator.
+pub(super) async fn sign_in_in_development(
+    State(app): State<App>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let (parts, fields) = read(&app, request).await?;
+    let as_admin = fields.text("as") == "administrator";
+    let session = WebSession::begin_in_development(&parts, &app, as_admin).await?;
+    enter(&app, &parts.headers, &session, fields.text("next"))
+}
+
+/// `POST /console/sign-out`
+pub(super) async fn sign_out(State(app): State<App>, _: ConsoleForm) -> Response {
+    let mut response = respond::see_other("/console/sign-in");
+    session::forget(&mut response, &app);
+    response
+}
+
+fn page(app: &App, next: &str, refused: Refused) -> SignIn {
+    SignIn {
+        frame: Frame::bare("Sign in"),
+        is_development: web_session::has_development_users(app),
+        next: session::own_path(next).to_owned(),
+        refused,
+    }
+}
+
+/// A form that no session is behind yet: it may come from our own page or from the web app's, lest another site signs its
+/// visitors in as somebody else.
+async fn read(app: &App, request: Request) -> Result<(Parts, Fields), ApiError> {
+    if !form::may_sign_in(app, request.headers()) {
+        form::require_own_page(request.headers())?;
+    }
+    let (parts, body) = request.into_parts();
+    let request = Request::from_parts(parts.clone(), body);
+    Ok((parts, Fields::read(request, app).await?))
+}
+
+fn enter(
+    app: &App,
+    headers: &HeaderMap,
+    session: &WebSession,
+    next: &str,
+) -> Result<Response, ApiError> {
+    let next = session::own_path(next);
+    let mut response = match form::require_own_page(headers) {
+        Ok(()) => respond::see_other(next),
+        // From the web app's page, a redirect would come without the cookie.
+        Err(_) => respond::onward(next)?,
+    };
+    session::keep(&mut response, app, session);
+    Ok(response)
+}

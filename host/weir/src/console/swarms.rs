@@ -1,0 +1,291 @@
+//! Swarms: those that there are, a new one from a template, and what happens in one.
+
+use std::borrow::Borrow;
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use http::HeaderMap;
+use serde_json::json;
+use weir_storage::clock::Millis;
+
+use super::form::{ConsoleForm, Fields, Refused};
+use super::format::{self, When};
+use super::frame::{Flash, Frame, SWARMS};
+use super::respond;
+use super::session::ConsoleUser;
+use crate::app::App;
+use crate::error::ApiError;
+use crate::query::ListQuery;
+use crate::swarm::accept::{Payer, accept, read};
+use crate::swarm::record::{AgentResult, AgentStatus, Record, Status};
+use crate::swarm::request::Asker;
+use crate::swarm::routes::{self, own, results};
+use crate::swarm::store::Run;
+use crate::swarm::templates::{TEMPLATES, Template as Pipeline};
+use crate::swarm::{record_of, stream};
+use crate::tools::{CallRecord, CallStatus};
+
+/// Swarms of a page.
+const LIMIT: u32 = 50;
+
+#[derive(Template)]
+#[template(path = "console/swarms.html")]
+struct Swarms {
+    frame: Frame,
+    swarms: Vec<Record>,
+    next: Option<String>,
+    templates: &'static [Pipeline],
+    models: Vec<String>,
+    asked: Asked,
+    refused: Refused,
+    now: Millis,
+}
+
+/// A swarm as it is asked for, in the form's own words.
+#[derive(Default)]
+struct Asked {
+    template: String,
+    model: String,
+    budget: String,
+    context: String,
+}
+
+#[derive(Template)]
+#[template(path = "console/swarm.html")]
+struct SwarmPage {
+    frame: Frame,
+    swarm: Swarm,
+}
+
+#[derive(Template)]
+#[template(path = "console/swarm_state.html")]
+struct SwarmState {
+    swarm: Swarm,
+}
+
+/// A swarm, with all its agents as far as they are.
+struct Swarm {
+    record: Record,
+    asked_at: When,
+    is_over: bool,
+    is_cancelled: bool,
+    budget: weir_ledger::Credits,
+    agents: Vec<Agent>,
+}
+
+/// An agent of it.
+struct Agent {
+    name: String,
+    model: String,
+    /// What is said of how far it is, and how that looks.
+    state: &'static str,
+    look: &'static str,
+    result: Option<AgentResult>,
+    /// The calls of its tools so far.
+    calls: Vec<CallRecord>,
+}
+
+/// `GET /console/swarms`
+pub(super) async fn show_swarms(
+    State(app): State<App>,
+    user: ConsoleUser,
+    mut query: ListQuery,
+) -> Result<Response, ApiError> {
+    let before = query.text("before")?.unwrap_or_default();
+    query.finish()?;
+    let page = page(&app, &user, before, Asked::default(), Refused::default()).await?;
+    user.show(&page)
+}
+
+/// `POST /console/swarms`: starts one from a template.
+pub(super) async fn start_swarm(
+    State(app): State<App>,
+    ConsoleForm { user, fields }: ConsoleForm,
+) -> Result<Response, ApiError> {
+    match start(&app, &user, &fields).await {
+        Ok(run) => {
+            let path = format!("/console/swarms/{}", run.id);
+            Ok(user.go(&path, Flash::good("The swarm is started.")))
+        }
+        Err(error) if error.status().is_client_error() => {
+            let asked = Asked {
+                template: fields.text("template").to_owned(),
+                model: fields.text("model").to_owned(),
+                budget: fields.text("max_total_credits").to_owned(),
+                context: fields.text("context").to_owned(),
+            };
+            let page = page(&app, &user, String::new(), asked, Refused::by(&error)).await?;
+            user.show_refused(error, &page)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn start(app: &App, user: &ConsoleUser, fields: &Fields) -> Result<Run, ApiError> {
+    let name = fields.text("template");
+    let template = TEMPLATES.iter().find(|template| template.name == name);
+    let template = template
+        .ok_or_else(|| ApiError::invalid_request("template", "Choose one of the templates."))?;
+    let mut body = json!({ "swarm_id": template.name, "agents": template.agents });
+    if let Some(model) = fields.filled("model")
+        && let Some(agents) = body["agents"].as_array_mut()
+    {
+        for agent in agents {
+            agent["model"] = model.into();
+        }
+    }
+    if let Some(context) = fields.filled("context") {
+        body["context"] = context.into();
+    }
+    if let Some(budget) = fields.filled("max_total_credits") {
+        let what = "It is a number of credits.";
+        let budget: f64 = budget
+            .parse()
+            .map_err(|_| ApiError::invalid_request("max_total_credits", what))?;
+        body["max_total_credits"] = budget.into();
+    }
+    let (request, _) = read(app, body.to_string().as_bytes(), Asker::User)?;
+    let payer = Payer {
+        user_id: &user.user_id,
+        user_plan: user.plan,
+        plan: user.plan,
+        key_id: None,
+        models: &[],
+    };
+    let (run, _) = accept(app, &payer, &request, None).await?;
+    Ok(run)
+}
+
+/// `GET /console/swarms/{execution_id}`
+pub(super) async fn show_swarm(
+    State(app): State<App>,
+    user: ConsoleUser,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let swarm = find(&app, &user, &id).await?;
+    let frame = user.frame(swarm.record.swarm_id.clone(), SWARMS);
+    user.show(&SwarmPage { frame, swarm })
+}
+
+/// `GET /console/swarms/{execution_id}/state`: the part of the page that changes.
+pub(super) async fn show_swarm_state(
+    State(app): State<App>,
+    user: ConsoleUser,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let swarm = find(&app, &user, &id).await?;
+    respond::page(http::StatusCode::OK, &SwarmState { swarm })
+}
+
+/// `GET /console/swarms/{execution_id}/events`: what happens in it, for the page's script.
+pub(super) async fn follow_swarm(
+    State(app): State<App>,
+    user: ConsoleUser,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    mut query: ListQuery,
+) -> Result<Response, ApiError> {
+    let after = query.number("after")?;
+    query.finish()?;
+    let last = headers
+        .get("last-event-id")
+        .and_then(|last| last.to_str().ok());
+    let after = last.and_then(|last| last.parse().ok()).or(after);
+    let run = own(&app, &user.caller(), &id).await?;
+    Ok(stream::events(app, run.id, after.unwrap_or(0)))
+}
+
+/// `POST /console/swarms/{execution_id}/cancel`
+pub(super) async fn cancel_swarm(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    ConsoleForm { user, .. }: ConsoleForm,
+) -> Result<Response, ApiError> {
+    routes::cancel(&app, &user.caller(), &id).await?;
+    let done = "The swarm ends before its next step.";
+    Ok(user.go(&format!("/console/swarms/{id}"), Flash::good(done)))
+}
+
+async fn find(app: &App, user: &ConsoleUser, id: &str) -> Result<Swarm, ApiError> {
+    let run = own(app, &user.caller(), id).await?;
+    let record = record_of(&run);
+    let results = results(app, &run).await?;
+    let asked = routes::agents_of(app, &run).await?;
+    let calls = routes::tool_calls(app, &run).await?;
+    let mut is_next = !run.status.is_over();
+    let agents = asked.into_iter().map(|(name, model)| {
+        let result = results.iter().find(|result| result.name == name).cloned();
+        let (state, look) = match &result {
+            Some(result) => match result.status {
+                AgentStatus::Completed => ("completed", "good"),
+                AgentStatus::MaxIterations => ("out of iterations", "warn"),
+                AgentStatus::Failed => ("failed", "bad"),
+            },
+            None if is_next && run.status == Status::Running => {
+                is_next = false;
+                ("running", "strong")
+            }
+            None if run.status.is_over() => ("not begun", ""),
+            None => ("waiting", ""),
+        };
+        let calls = match &result {
+            Some(result) => result.tool_calls.clone(),
+            None => calls
+                .iter()
+                .filter(|(agent, _)| *agent == name)
+                .map(|(_, call)| call.clone())
+                .collect(),
+        };
+        Agent {
+            name,
+            model,
+            state,
+            look,
+            result,
+            calls,
+        }
+    });
+    Ok(Swarm {
+        agents: agents.collect(),
+        asked_at: When::of(run.created_at, app.ledger.now()),
+        is_over: run.status.is_over(),
+        is_cancelled: run.is_cancelled,
+        budget: run.budget,
+        record,
+    })
+}
+
+async fn page(
+    app: &App,
+    user: &ConsoleUser,
+    before: String,
+    asked: Asked,
+    refused: Refused,
+) -> Result<Swarms, ApiError> {
+    let query = ListQuery::filled([("before", before), ("limit", LIMIT.to_string())]);
+    let (swarms, next) = routes::list(app, &user.caller(), query).await?;
+    let catalog = app.catalog.load();
+    let able = catalog.models().filter(|model| model.supports_tools);
+    Ok(Swarms {
+        frame: user.frame("Swarms", SWARMS),
+        swarms,
+        next,
+        templates: &TEMPLATES,
+        models: able.map(|model| model.id.to_string()).collect(),
+        asked,
+        refused,
+        now: app.ledger.now(),
+    })
+}
+
+/// How a status looks.
+fn look(status: impl Borrow<Status>) -> &'static str {
+    match status.borrow() {
+        Status::Completed => "good",
+        Status::Partial | Status::Cancelled => "warn",
+        Status::Failed => "bad",
+        Status::Running => "strong",
+        Status::Queued => "",
+    }
+}

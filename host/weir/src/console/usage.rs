@@ -1,0 +1,133 @@
+//! What was used from one day to another: by day, by model, by key.
+
+use askama::Template;
+use axum::extract::State;
+use axum::response::Response;
+
+use super::chart::Bars;
+use super::form::Refused;
+use super::format;
+use super::frame::{Frame, USAGE};
+use super::overview::by_day;
+use super::session::ConsoleUser;
+use crate::app::App;
+use crate::billing::history::{Asked, UsageItem, UsageLabel, UsageReport};
+use crate::error::ApiError;
+use crate::query::ListQuery;
+
+#[derive(Template)]
+#[template(path = "console/usage.html")]
+struct Usage {
+    frame: Frame,
+    from: String,
+    to: String,
+    report: Option<Report>,
+    refused: Refused,
+}
+
+struct Report {
+    chart: Bars,
+    total: UsageItem,
+    tables: [Table; 3],
+}
+
+/// What was used, told apart.
+struct Table {
+    title: &'static str,
+    heading: &'static str,
+    rows: Vec<Row>,
+    omitted: usize,
+}
+
+struct Row {
+    name: String,
+    note: String,
+    item: UsageItem,
+}
+
+/// `GET /console/usage`
+pub(super) async fn show_usage(
+    State(app): State<App>,
+    user: ConsoleUser,
+    mut query: ListQuery,
+) -> Result<Response, ApiError> {
+    let mut text = |name| query.text(name).map(Option::unwrap_or_default);
+    let (from, to) = (text("from")?, text("to")?);
+    query.finish()?;
+    let report = async |group: &str| {
+        let asked = Asked {
+            database: &app.database,
+            account: user.account(),
+            now: app.ledger.now(),
+        };
+        let query = ListQuery::filled([("from", from.clone()), ("to", to.clone())]);
+        asked.report(Some(group.to_owned()), query).await
+    };
+    let mut page = Usage {
+        frame: user.frame("Usage", USAGE),
+        from: from.clone(),
+        to: to.clone(),
+        report: None,
+        refused: Refused::default(),
+    };
+    let reports = async {
+        Ok((
+            report("day").await?,
+            report("model").await?,
+            report("key").await?,
+        ))
+    };
+    match reports.await {
+        Ok((days, models, keys)) => {
+            page.from.clone_from(&days.from);
+            page.to.clone_from(&days.to);
+            page.report = Some(Report {
+                chart: by_day(&days.from, &days.to, &days.usage),
+                total: UsageItem {
+                    part: UsageLabel::Day {
+                        date: String::new(),
+                    },
+                    figures: days.total.clone(),
+                },
+                tables: [
+                    table("By model", "Model", models),
+                    table("By key", "Key", keys),
+                    table("By day", "Day", days),
+                ],
+            });
+            user.show(&page)
+        }
+        Err::<_, ApiError>(error) if error.status().is_client_error() => {
+            page.refused = Refused::by(&error);
+            user.show_refused(error, &page)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn table(title: &'static str, heading: &'static str, report: UsageReport) -> Table {
+    let row = |item: UsageItem| {
+        let (name, note) = match &item.part {
+            UsageLabel::Key {
+                source,
+                name,
+                prefix,
+                ..
+            } => match (name, prefix) {
+                (Some(name), Some(prefix)) => (name.clone(), format!("{prefix}…")),
+                _ if *source == "web" => ("In person".to_owned(), String::new()),
+                _ if *source == "agent" => ("Swarms and services".to_owned(), String::new()),
+                _ => ("A key that is gone".to_owned(), String::new()),
+            },
+            UsageLabel::Model { model } => (model.clone(), String::new()),
+            UsageLabel::Day { date } => (date.clone(), String::new()),
+        };
+        Row { name, note, item }
+    };
+    Table {
+        title,
+        heading,
+        omitted: report.omitted,
+        rows: report.usage.into_iter().map(row).collect(),
+    }
+}

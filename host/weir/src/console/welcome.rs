@@ -1,0 +1,30 @@
+//! `/`: what weir is, for whoever opens it in a browser.
+
+use askama::Template;
+use axum::response::Response;
+use http::StatusCode;
+
+use super::frame::Frame;
+use super::respond;
+use crate::error::ApiError;
+
+#[derive(Template)]
+#[template(path = "console/welcome.html")]
+struct Welcome {
+    frame: Frame,
+}
+
+/// `GET /`
+pub(super) async fn show_welcome() -> Result<Response, ApiError> {
+    let frame = Frame::bare("weir, an inference gateway");
+    respond::page(StatusCode::OK, &Welcome { frame })
+}
+
+/// `GET /console/{*path}`: what is no page.
+pub(super) async fn show_nothing() -> ApiError {
+    ApiError::new(
+        StatusCode::NOT_FOUND,
+        "NOT_FOUND",
+        "There is no page at this address.",
+    )
+}

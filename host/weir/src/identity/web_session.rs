@@ -1,0 +1,166 @@
+//! A web user who is signed in to the console: what their browser's cookie holds, and whom it names.
+//!
+//! It is begun by the two tokens of a web request, verified as for one, and is good for as long as the identity token and no
+//! longer than [`LONGEST`]. Nothing of it is stored: the cookie is sealed, and every request looks up its user anew, by the
+//! code and within the rates of the API's web users. So who is disabled, or no administrator any more, is so at once.
+//!
+//! **Invariant:** it is no proof at any route of the API, where cookies are not read.
+//! **Invariant:** one that another issuer's token began, or development mode, is worth nothing.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::StatusCode;
+use http::request::Parts;
+use serde::{Deserialize, Serialize};
+
+use super::dev_issuer::{DevAudience, DevIssuer};
+use super::{Caller, DEVELOPMENT_USER, Identification, store, store_failed};
+use crate::app::App;
+use crate::error::ApiError;
+use weir_storage::clock::Millis;
+use weir_storage::sealing::{KeyRing, Purpose};
+use weir_storage::secrets::random_bytes;
+
+/// How long one is good at most.
+pub const LONGEST: Duration = Duration::from_secs(12 * 60 * 60);
+
+/// What the issuer of development mode calls its administrator.
+const DEVELOPMENT_ADMIN: &str = "admin";
+
+/// A web user's session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WebSession {
+    who: Who,
+    /// What its pages' forms carry, and no other page knows.
+    form_token: String,
+    expires_at: i64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+enum Who {
+    /// Whom an identity token names.
+    Web { issuer: String, subject: String },
+    /// The user whose key development mode prints.
+    Development,
+}
+
+impl WebSession {
+    /// The session that two tokens of a web user begin.
+    pub async fn begin(
+        parts: &Parts,
+        app: &App,
+        identity: &str,
+        attestation: &str,
+    ) -> Result<Self, ApiError> {
+        let identification = Identification { parts, app };
+        identification.admit_address().await?;
+        let verified = identification.verify_web(identity, attestation).await?;
+        identification
+            .web_user(&verified.issuer, &verified.subject)
+            .await?;
+        let who = Who::Web {
+            issuer: verified.issuer,
+            subject: verified.subject,
+        };
+        Ok(Self::of(who, verified.expires_at, app))
+    }
+
+    /// The session of development mode's own user, or of its administrator.
+    pub async fn begin_in_development(
+        parts: &Parts,
+        app: &App,
+        as_admin: bool,
+    ) -> Result<Self, ApiError> {
+        let none = || {
+            let what = "There is no such user of development mode here.";
+            ApiError::new(StatusCode::NOT_FOUND, "NOT_FOUND", what)
+        };
+        if !has_development_users(app) {
+            return Err(none());
+        }
+        Identification { parts, app }.admit_address().await?;
+        let now = app.clock.now();
+        let who = match as_admin {
+            false => Who::Development,
+            true => {
+                let issuer = DevIssuer::settings(DevAudience::Identity).issuer;
+                let subject = DEVELOPMENT_ADMIN.to_owned();
+                let user =
+                    store::find_or_create_web_user(&app.database, &issuer, &subject, now).await;
+                let user = user.map_err(store_failed)?;
+                store::grant_admin(&app.database, &user.id, now)
+                    .await
+                    .map_err(store_failed)?;
+                Who::Web { issuer, subject }
+            }
+        };
+        let session = Self::of(who, Millis(i64::MAX), app);
+        let caller = session.caller(parts, app).await?;
+        caller.map(|_| session).ok_or_else(none)
+    }
+
+    fn of(who: Who, until: Millis, app: &App) -> Self {
+        let longest = app.clock.now().0 + LONGEST.as_millis() as i64;
+        Self {
+            who,
+            form_token: URL_SAFE_NO_PAD.encode(random_bytes::<32>()),
+            expires_at: until.0.min(longest),
+        }
+    }
+
+    /// What the browser keeps of it.
+    pub fn seal(&self, keys: &KeyRing) -> String {
+        let plain = serde_json::to_vec(self).unwrap_or_default();
+        URL_SAFE_NO_PAD.encode(keys.seal(Purpose::CONSOLE_SESSION, &[], &plain))
+    }
+
+    /// The session that a browser keeps, unless it is over or none.
+    pub fn open(sealed: &str, keys: &KeyRing, now: Millis) -> Option<Self> {
+        let sealed = URL_SAFE_NO_PAD.decode(sealed).ok()?;
+        let plain = keys.unseal(Purpose::CONSOLE_SESSION, &[], &sealed).ok()?;
+        let session: Self = serde_json::from_slice(&plain).ok()?;
+        (now.0 < session.expires_at).then_some(session)
+    }
+
+    /// What its pages' forms carry.
+    pub fn form_token(&self) -> &str {
+        &self.form_token
+    }
+
+    /// For how long it is good yet.
+    pub fn left(&self, now: Millis) -> Duration {
+        Duration::from_millis(self.expires_at.saturating_sub(now.0).max(0).unsigned_abs())
+    }
+
+    /// Who is signed in, as they are at this moment, within the rates of their address and their plan; nobody where its issuer
+    /// is not the one any more.
+    pub async fn caller(&self, parts: &Parts, app: &App) -> Result<Option<Caller>, ApiError> {
+        let identification = Identification { parts, app };
+        let user = match &self.who {
+            Who::Web { issuer, subject } => {
+                let verifier = app.verifiers.identity.as_ref();
+                if verifier.is_none_or(|verifier| verifier.issuer() != issuer) {
+                    return Ok(None);
+                }
+                identification.admit_address().await?;
+                return identification.web_user(issuer, subject).await.map(Some);
+            }
+            Who::Development if !has_development_users(app) => return Ok(None),
+            Who::Development => {
+                identification.admit_address().await?;
+                store::find_user(&app.database, DEVELOPMENT_USER).await
+            }
+        };
+        match user.map_err(store_failed)? {
+            Some(user) => identification.in_person(user).await.map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Whether development mode's own issuer says who web users are.
+pub fn has_development_users(app: &App) -> bool {
+    app.config.is_dev() && app.config.identity.web.is_none()
+}

@@ -46,6 +46,11 @@ impl ListQuery {
         query
     }
 
+    /// Sets a parameter.
+    pub fn set(&mut self, name: &str, value: String) {
+        self.0.insert(name.to_owned(), vec![value]);
+    }
+
     /// Whether any of these parameters is there.
     pub fn has_any(&self, names: &[&str]) -> bool {
         names.iter().any(|name| self.0.contains_key(*name))

@@ -25,10 +25,15 @@ pub async fn get_platform_usage(
     query: PeriodParameter,
 ) -> Result<Json<PlatformUsage>, ApiError> {
     let month = month(&app, query)?;
-    let (sums, active_users) = store::sums_and_users(&app.database, &month)
+    Ok(Json(platform_usage(&app, &month).await?))
+}
+
+/// What all users have asked for in a month.
+pub(crate) async fn platform_usage(app: &App, month: &Month) -> Result<PlatformUsage, ApiError> {
+    let (sums, active_users) = store::sums_and_users(&app.database, month)
         .await
         .map_err(failed)?;
-    Ok(Json(report::platform_usage(&month, active_users, &sums)))
+    Ok(report::platform_usage(month, active_users, &sums))
 }
 
 /// `GET /admin/model-economics?period=YYYY-MM`: what each model costs and earns in a month.
@@ -38,8 +43,16 @@ pub async fn list_model_economics(
     query: PeriodParameter,
 ) -> Result<Json<Vec<ModelEconomics>>, ApiError> {
     let month = month(&app, query)?;
-    let sums = store::sums(&app.database, &month).await.map_err(failed)?;
-    Ok(Json(report::model_economics(&sums)))
+    Ok(Json(model_economics(&app, &month).await?))
+}
+
+/// What each model costs and earns in a month.
+pub(crate) async fn model_economics(
+    app: &App,
+    month: &Month,
+) -> Result<Vec<ModelEconomics>, ApiError> {
+    let sums = store::sums(&app.database, month).await.map_err(failed)?;
+    Ok(report::model_economics(&sums))
 }
 
 fn month(app: &App, query: PeriodParameter) -> Result<Month, ApiError> {

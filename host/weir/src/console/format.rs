@@ -117,6 +117,24 @@ pub(super) fn count(count: impl fmt::Display) -> String {
     }
 }
 
+/// A name of the API's in plain words.
+pub(super) fn plain(name: &str) -> String {
+    name.replace('_', " ")
+}
+
+/// A text as a part of an address.
+pub(super) fn segment(text: &str) -> String {
+    let kept = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    let mut segment = String::new();
+    for byte in text.bytes() {
+        match kept(byte) {
+            true => segment.push(char::from(byte)),
+            false => segment.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    segment
+}
+
 /// The part that something is of all, in whole percent from 0 to 100.
 pub(super) fn percent(part: impl Borrow<Credits>, all: impl Borrow<Credits>) -> u8 {
     let number = |credits: &Credits| credits.to_json().as_f64().unwrap_or_default();

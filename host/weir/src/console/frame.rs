@@ -45,8 +45,43 @@ pub(super) const SWARMS: Section = Section {
 /// What users find in the navigation.
 const USERS: &[Section] = &[OVERVIEW, USAGE, REQUESTS, KEYS, MONEY, SWARMS];
 
+pub(super) const PLATFORM: Section = Section {
+    path: "/console/admin",
+    label: "Platform",
+};
+
+pub(super) const MODELS: Section = Section {
+    path: "/console/admin/models",
+    label: "Models",
+};
+
+pub(super) const PEOPLE: Section = Section {
+    path: "/console/admin/users",
+    label: "Users",
+};
+
+pub(super) const PLUGINS: Section = Section {
+    path: "/console/admin/plugins",
+    label: "Plugins",
+};
+
+pub(super) const LOCKOUTS: Section = Section {
+    path: "/console/admin/lockouts",
+    label: "Lockouts",
+};
+
+pub(super) const WEBHOOKS: Section = Section {
+    path: "/console/admin/webhooks",
+    label: "Webhooks",
+};
+
+pub(super) const AUDIT: Section = Section {
+    path: "/console/admin/audit",
+    label: "Audit",
+};
+
 /// What administrators find there, too.
-const ADMINISTRATORS: &[Section] = &[];
+const ADMINISTRATORS: &[Section] = &[PLATFORM, MODELS, PEOPLE, PLUGINS, LOCKOUTS, WEBHOOKS, AUDIT];
 
 /// What is around a page.
 pub(super) struct Frame {

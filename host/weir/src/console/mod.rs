@@ -8,6 +8,7 @@
 //!   [`form`]: what forms bring, and that no other site has sent it.
 //! - [`frame`]: what all pages have around them; [`respond`]: how pages, redirects and errors are answered.
 //! - [`format`]: numbers, credits and times as people read them; [`chart`]: charts as inline SVG; [`assets`]: files.
+//! - [`admin`]: what administrators see and change.
 //! - the others are pages, one file for those of a section.
 //!
 //! **Invariant:** only the console's own cookie opens it, and nothing else is opened by that.
@@ -23,6 +24,7 @@
 //! hidden field `form_token`; its handler takes a [`form::ConsoleForm`] (administrators': [`form::AdminForm`]) as its last
 //! argument. What the domain refuses is shown on the same page ([`form::Refused`]), beside the field that it names.
 
+mod admin;
 mod assets;
 mod chart;
 mod form;

@@ -4,7 +4,9 @@ use axum::Router;
 use axum::middleware;
 use axum::routing::{get, post};
 
-use super::{assets, keys, money, overview, requests, respond, sign_in, swarms, usage, welcome};
+use super::{
+    admin, assets, keys, money, overview, requests, respond, sign_in, swarms, usage, welcome,
+};
 use crate::app::App;
 
 /// The routes of the console, and the page that greets at `/`.
@@ -54,6 +56,7 @@ pub fn routes() -> Router<App> {
             post(sign_in::sign_in_in_development),
         )
         .route("/console/sign-out", post(sign_in::sign_out))
+        .merge(admin::router::routes())
         .route("/console/assets/{name}", get(assets::get_asset))
         .route("/console/{*path}", get(welcome::show_nothing))
         .route_layer(middleware::from_fn(respond::as_pages))

@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
 use super::frame::{Flash, Frame, Section, Viewer};
 use super::respond;
+use crate::admin::AdminCaller;
 use crate::app::App;
 use crate::audit::Actor;
 use crate::context::RequestContext;
@@ -173,6 +174,32 @@ impl ConsoleUser {
         }
         let actor = Actor::user(&self.user_id);
         Ok(ConsoleAdmin { user: self, actor })
+    }
+}
+
+impl ConsoleAdmin {
+    /// The same as an administrator of the API.
+    pub(super) fn caller(&self) -> AdminCaller {
+        AdminCaller {
+            actor: self.actor.clone(),
+        }
+    }
+
+    /// Sends the browser to a page, which says what was done, or why it was not.
+    pub(super) fn done<T>(
+        &self,
+        path: &str,
+        outcome: Result<T, ApiError>,
+        what: impl Into<String>,
+    ) -> Result<Response, ApiError> {
+        match outcome {
+            Ok(_) => Ok(self.user.go(path, Flash::good(what))),
+            Err(error) if error.status().is_client_error() => {
+                let response = self.user.go(path, Flash::bad(error.message()));
+                Ok(respond::told_already(response, error))
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 

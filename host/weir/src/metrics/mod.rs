@@ -8,6 +8,7 @@
 
 pub mod requests;
 pub mod routes;
+pub mod summary;
 
 use std::fmt;
 use std::sync::Arc;

@@ -13,6 +13,11 @@ const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 
 /// `GET /metrics`: all figures in the text format of OpenMetrics.
 pub async fn get_metrics(State(app): State<App>) -> Result<Response, ApiError> {
+    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text(&app).await?).into_response())
+}
+
+/// All figures as of now.
+pub(crate) async fn text(app: &App) -> Result<String, ApiError> {
     // Whoever looks while the database is away wants the other figures all the more.
     if let Ok(holds) = app.ledger.open_holds().await {
         app.metrics.open_holds(holds);
@@ -30,6 +35,5 @@ pub async fn get_metrics(State(app): State<App>) -> Result<Response, ApiError> {
         payment_events: payment_events.unwrap_or_default(),
     });
     app.metrics.canaries(app.plugins.canary_shares());
-    let text = app.metrics.encode().map_err(|_| ApiError::internal())?;
-    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
+    app.metrics.encode().map_err(|_| ApiError::internal())
 }

@@ -41,6 +41,12 @@ const MOST_SECONDS_TO_PROMOTE: u64 = 366 * 24 * 3_600;
 /// Whoever may change slots: administrators, and services with the scope.
 pub struct Operator(Actor);
 
+impl From<AdminCaller> for Operator {
+    fn from(AdminCaller { actor }: AdminCaller) -> Self {
+        Self(actor)
+    }
+}
+
 impl FromRequestParts<App> for Operator {
     type Rejection = ApiError;
 
@@ -75,23 +81,23 @@ pub struct InstallQuery {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EventsQuery {
-    limit: Option<u32>,
+    pub(crate) limit: Option<u32>,
 }
 
 /// The body of an activation.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Activation {
-    digest: String,
+pub(crate) struct Activation {
+    pub(crate) digest: String,
     /// The share of accounts; all of them without. With less than 1, the component becomes the slot's canary.
-    share: Option<f64>,
+    pub(crate) share: Option<f64>,
     /// How long a canary must have done well to serve all.
-    promote_after_seconds: Option<u64>,
+    pub(crate) promote_after_seconds: Option<u64>,
     /// As of an installation.
     #[serde(default)]
-    allow_downgrade: bool,
+    pub(crate) allow_downgrade: bool,
     #[serde(default)]
-    change_publisher: bool,
+    pub(crate) change_publisher: bool,
 }
 
 /// `GET /admin/plugins`: all slots, what serves in each, what else could, and what each has done.
@@ -181,30 +187,40 @@ pub async fn install_plugin(
 /// `POST /admin/plugins/{slot}/activate`: has a slot serve with a component that is there, or a share of its accounts.
 pub async fn activate_plugin(
     State(app): State<App>,
-    Operator(actor): Operator,
+    operator: Operator,
     Path(slot): Path<String>,
     body: JsonBody,
 ) -> Result<Json<SlotItem>, ApiError> {
     let activation: Activation = serde_json::from_slice(&body.bytes).map_err(|_| {
         ApiError::invalid_request("digest", "The body is an object with a digest, a text.")
     })?;
-    let terms = read_terms(&activation)?;
+    Ok(Json(serve_with(&app, operator, slot, &activation).await?))
+}
+
+/// Has a slot serve with a component that is there, or a share of its accounts. Returns the slot as it is then.
+pub(crate) async fn serve_with(
+    app: &App,
+    Operator(actor): Operator,
+    slot: String,
+    activation: &Activation,
+) -> Result<SlotItem, ApiError> {
+    let terms = read_terms(activation)?;
     let digest = parse_digest(&activation.digest)?;
-    let operation = operation(&app, slot, actor);
+    let operation = operation(app, slot, actor);
     let permissions = Permissions {
         downgrade: activation.allow_downgrade,
         change_publisher: activation.change_publisher,
     };
     match terms {
-        None => activate(&app, &operation, digest, permissions).await?,
+        None => activate(app, &operation, digest, permissions).await?,
         Some(terms) => {
-            let fits = async |component: &Plugin| fits(&app, &operation, component).await;
+            let fits = async |component: &Plugin| fits(app, &operation, component).await;
             app.plugins
                 .start_canary(app.stores(), &operation, digest, terms, permissions, fits)
                 .await?;
         }
     }
-    Ok(Json(find(&app, &operation.slot).await?))
+    find(app, &operation.slot).await
 }
 
 /// The terms of a canary; `None` where all accounts are to be served.

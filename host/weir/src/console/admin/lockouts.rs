@@ -1,0 +1,54 @@
+//! The addresses that failed proofs have shut out.
+
+use askama::Template;
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use weir_storage::clock::Millis;
+
+use super::{LIMIT, core};
+use crate::admin::lockouts::{self, LockoutItem};
+use crate::app::App;
+use crate::console::form::AdminForm;
+use crate::console::format::{self, When};
+use crate::console::frame::{Frame, LOCKOUTS};
+use crate::console::session::ConsoleAdmin;
+use crate::error::ApiError;
+use crate::query::ListQuery;
+
+#[derive(Template)]
+#[template(path = "console/admin/lockouts.html")]
+struct Lockouts {
+    frame: Frame,
+    lockouts: Vec<LockoutItem>,
+    now: Millis,
+}
+
+/// `GET /console/admin/lockouts`
+pub(super) async fn show_lockouts(
+    State(app): State<App>,
+    admin: ConsoleAdmin,
+) -> Result<Response, ApiError> {
+    let query = ListQuery::from([("limit", LIMIT.to_string())]);
+    let listed = lockouts::list_lockouts(core(&app), admin.caller(), query);
+    let Json(list) = listed.await?;
+    let page = Lockouts {
+        frame: admin.user.frame("Lockouts", LOCKOUTS),
+        lockouts: list.lockouts,
+        now: app.clock.now(),
+    };
+    admin.user.show(&page)
+}
+
+/// `POST /console/admin/lockouts/{address}/clear`
+pub(super) async fn clear_lockout(
+    State(app): State<App>,
+    Path(address): Path<String>,
+    AdminForm { admin, .. }: AdminForm,
+) -> Result<Response, ApiError> {
+    // Of an IPv6 network, any address will do.
+    let plain = address.split('/').next().unwrap_or_default().to_owned();
+    let cleared = lockouts::clear_lockout(core(&app), admin.caller(), Path(plain));
+    let done = format!("{address} is let in again.");
+    admin.done(LOCKOUTS.path, cleared.await, done)
+}

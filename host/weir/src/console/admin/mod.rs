@@ -1,0 +1,86 @@
+//! What administrators see and change: pages over what `/admin` of the API has, with the same records in the audit.
+//!
+//! One file for the pages of a section, as everywhere in the console. What cannot be taken back at a glance is behind a word
+//! that says what it will do.
+
+mod audit;
+mod lockouts;
+mod models;
+mod platform;
+mod plugins;
+pub(super) mod router;
+mod users;
+mod webhooks;
+
+use axum::extract::{FromRef, State};
+
+use crate::app::{App, Core};
+use crate::error::ApiError;
+use crate::query::ListQuery;
+
+/// Items of a page.
+const LIMIT: u32 = 50;
+
+/// What most of the API's handlers take.
+fn core(app: &App) -> State<Core> {
+    State(Core::from_ref(app))
+}
+
+/// What a list is asked for, by the fields of its form, and the part of it.
+struct Asked<const N: usize> {
+    fields: [(&'static str, String); N],
+    part: (&'static str, String),
+}
+
+impl<const N: usize> Asked<N> {
+    /// Takes the fields out of a page's query; `part` names where a part begins.
+    fn take(
+        mut query: ListQuery,
+        names: [&'static str; N],
+        part: &'static str,
+    ) -> Result<Self, ApiError> {
+        let mut fields = names.map(|name| (name, String::new()));
+        for (name, value) in &mut fields {
+            *value = query.text(name)?.unwrap_or_default();
+        }
+        let at = query.text(part)?.unwrap_or_default();
+        query.finish()?;
+        Ok(Self {
+            fields,
+            part: (part, at),
+        })
+    }
+
+    /// The query of the API's list.
+    fn query(&self) -> ListQuery {
+        let mut query = ListQuery::filled(self.fields.clone());
+        query.set("limit", LIMIT.to_string());
+        if !self.part.1.is_empty() {
+            query.set(self.part.0, self.part.1.clone());
+        }
+        query
+    }
+
+    fn field(&self, name: &str) -> &str {
+        let found = self.fields.iter().find(|(found, _)| *found == name);
+        found.map_or("", |(_, value)| value)
+    }
+
+    /// Whether anything is asked for but all.
+    fn is_narrow(&self) -> bool {
+        self.fields.iter().any(|(_, value)| !value.is_empty())
+    }
+
+    /// The address of the next part.
+    fn next(&self, path: &str, next: Option<String>) -> Option<String> {
+        let next = next?;
+        let mut query = url::form_urlencoded::Serializer::new(String::new());
+        for (name, value) in &self.fields {
+            if !value.is_empty() {
+                query.append_pair(name, value);
+            }
+        }
+        query.append_pair(self.part.0, &next);
+        Some(format!("{path}?{}", query.finish()))
+    }
+}

@@ -1,0 +1,80 @@
+//! The catalog in force: models, who serves them at which price, and what each has earned this month.
+
+use askama::Template;
+use axum::extract::State;
+use axum::response::Response;
+use serde_json::Value;
+
+use crate::admin::report::{ModelEconomics, Month};
+use crate::admin::routes;
+use crate::app::App;
+use crate::catalog::listing::{CatalogListing, ListedGap, ListedUpstream};
+use crate::console::format;
+use crate::console::frame::{Frame, MODELS};
+use crate::console::session::ConsoleAdmin;
+use crate::error::ApiError;
+
+#[derive(Template)]
+#[template(path = "console/admin/models.html")]
+struct Models {
+    frame: Frame,
+    models: Vec<Model>,
+    economics: Vec<ModelEconomics>,
+    left_out: Vec<ListedGap>,
+    text_factor: f64,
+    image_factor: f64,
+}
+
+struct Model {
+    id: String,
+    served: bool,
+    context_window: u32,
+    upstreams: Vec<Served>,
+}
+
+struct Served {
+    provider: String,
+    model: String,
+    price: String,
+}
+
+/// `GET /console/admin/models`
+pub(super) async fn show_models(
+    State(app): State<App>,
+    admin: ConsoleAdmin,
+) -> Result<Response, ApiError> {
+    let listing = CatalogListing::of(&app.catalog.load());
+    let economics = routes::model_economics(&app, &Month::of(app.clock.now())).await?;
+    let models = listing.models.into_iter().map(|model| Model {
+        id: model.id,
+        served: model.served,
+        context_window: model.context_window,
+        upstreams: model.upstreams.into_iter().map(served).collect(),
+    });
+    let page = Models {
+        frame: admin.user.frame("Models", MODELS),
+        models: models.collect(),
+        economics,
+        left_out: listing.left_out,
+        text_factor: listing.price_factors.text,
+        image_factor: listing.price_factors.image,
+    };
+    admin.user.show(&page)
+}
+
+fn served(upstream: ListedUpstream) -> Served {
+    let of = |name: &str| match &upstream.price[name] {
+        Value::Null => None,
+        usd => Some(format!("{usd}")),
+    };
+    let price = match (of("image"), of("input"), of("output")) {
+        (Some(image), _, _) => format!("{image} an image"),
+        (_, Some(input), Some(output)) => format!("{input} in, {output} out"),
+        _ => String::new(),
+    };
+    Served {
+        provider: upstream.provider,
+        model: upstream.model,
+        price,
+    }
+}

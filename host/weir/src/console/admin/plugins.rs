@@ -1,0 +1,123 @@
+//! Slots: what serves in each, what else could, how each has done; and what has the one take the place of the other.
+
+use askama::Template;
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::response::Response;
+use weir_storage::clock::Millis;
+
+use crate::app::App;
+use crate::console::form::AdminForm;
+use crate::console::format::{self, When};
+use crate::console::frame::{Frame, PLUGINS};
+use crate::console::session::ConsoleAdmin;
+use crate::error::ApiError;
+use crate::plugins::items::{EventItem, PluginItem, SlotItem};
+use crate::plugins::routes::{self, Activation, EventsQuery};
+
+/// Events of a slot's page.
+const EVENTS: u32 = 20;
+
+#[derive(Template)]
+#[template(path = "console/admin/plugins.html")]
+struct Slots {
+    frame: Frame,
+    slots: Vec<SlotItem>,
+}
+
+impl Slots {
+    /// What serves in a slot, as all nodes are to have it.
+    fn active(slot: &SlotItem) -> Option<&PluginItem> {
+        let mut plugins = slot.plugins.iter();
+        plugins.find(|plugin| Some(&plugin.digest) == slot.active.as_ref())
+    }
+}
+
+#[derive(Template)]
+#[template(path = "console/admin/plugin.html")]
+struct Slot {
+    frame: Frame,
+    slot: SlotItem,
+    events: Vec<EventItem>,
+    now: Millis,
+}
+
+/// `GET /console/admin/plugins`
+pub(super) async fn show_slots(
+    State(app): State<App>,
+    admin: ConsoleAdmin,
+) -> Result<Response, ApiError> {
+    let Json(list) = routes::list_plugins(State(app), admin.caller().into()).await?;
+    let page = Slots {
+        frame: admin.user.frame("Plugins", PLUGINS),
+        slots: list.slots,
+    };
+    admin.user.show(&page)
+}
+
+/// `GET /console/admin/plugins/{slot}`
+pub(super) async fn show_slot(
+    State(app): State<App>,
+    admin: ConsoleAdmin,
+    Path(name): Path<String>,
+) -> Result<Response, ApiError> {
+    let by = || admin.caller().into();
+    let Json(slot) = routes::get_slot(State(app.clone()), by(), Path(name.clone())).await?;
+    let limit = EventsQuery {
+        limit: Some(EVENTS),
+    };
+    let events = routes::list_slot_events(State(app.clone()), by(), Path(name), Ok(Query(limit)));
+    let Json(list) = events.await?;
+    let page = Slot {
+        frame: admin.user.frame(slot.slot.clone(), PLUGINS),
+        slot,
+        events: list.events,
+        now: app.clock.now(),
+    };
+    admin.user.show(&page)
+}
+
+/// `POST /console/admin/plugins/{slot}/activate`: has a slot serve with a component, or a share of its accounts.
+pub(super) async fn activate(
+    State(app): State<App>,
+    Path(name): Path<String>,
+    AdminForm { admin, fields }: AdminForm,
+) -> Result<Response, ApiError> {
+    let path = path_of(&name);
+    let percent = fields.filled("percent").map(|percent| {
+        let what = "It is a number of percent.";
+        let percent = percent.trim_end_matches('%').trim_end().parse::<f64>();
+        percent.map_err(|_| ApiError::invalid_request("percent", what))
+    });
+    let activated = async {
+        let activation = Activation {
+            digest: fields.text("digest").to_owned(),
+            share: percent.transpose()?.map(|percent| percent / 100.0),
+            ..Activation::default()
+        };
+        let by = admin.caller().into();
+        routes::serve_with(&app, by, name, &activation).await
+    };
+    let activated = activated.await;
+    let done = match &activated {
+        Ok(slot) if slot.canary.is_some() => "The canary serves its share of the accounts.",
+        _ => "The component serves all accounts.",
+    };
+    admin.done(&path, activated, done)
+}
+
+/// `POST /console/admin/plugins/{slot}/rollback`
+pub(super) async fn roll_back(
+    State(app): State<App>,
+    Path(name): Path<String>,
+    AdminForm { admin, .. }: AdminForm,
+) -> Result<Response, ApiError> {
+    let path = path_of(&name);
+    let back = routes::roll_back_plugin(State(app), admin.caller().into(), Path(name)).await;
+    let done = "The slot serves with what it served with before.";
+    admin.done(&path, back, done)
+}
+
+fn path_of(slot: &str) -> String {
+    format!("{}/{}", PLUGINS.path, format::segment(slot))
+}

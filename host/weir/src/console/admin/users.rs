@@ -1,0 +1,116 @@
+//! Users and their keys: to find them, and to shut them out.
+
+use askama::Template;
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use weir_storage::clock::Millis;
+
+use super::{Asked, LIMIT, core};
+use crate::admin::keys::{self, AdminKeyItem};
+use crate::admin::users::{self, UserItem};
+use crate::app::App;
+use crate::console::form::AdminForm;
+use crate::console::format::{self, When};
+use crate::console::frame::{Frame, PEOPLE};
+use crate::console::session::ConsoleAdmin;
+use crate::error::ApiError;
+use crate::query::ListQuery;
+
+#[derive(Template)]
+#[template(path = "console/admin/users.html")]
+struct Users {
+    frame: Frame,
+    asked: Asked<3>,
+    users: Vec<UserItem>,
+    next: Option<String>,
+    now: Millis,
+}
+
+#[derive(Template)]
+#[template(path = "console/admin/user.html")]
+struct User {
+    frame: Frame,
+    user: UserItem,
+    keys: Vec<AdminKeyItem>,
+    is_self: bool,
+    now: Millis,
+}
+
+/// `GET /console/admin/users`
+pub(super) async fn show_users(
+    State(app): State<App>,
+    admin: ConsoleAdmin,
+    query: ListQuery,
+) -> Result<Response, ApiError> {
+    let asked = Asked::take(query, ["subject", "plan", "disabled"], "after")?;
+    let listed = users::list_users(core(&app), admin.caller(), asked.query());
+    let Json(list) = listed.await?;
+    let page = Users {
+        frame: admin.user.frame("Users", PEOPLE),
+        next: asked.next(PEOPLE.path, list.next),
+        users: list.users,
+        now: app.clock.now(),
+        asked,
+    };
+    admin.user.show(&page)
+}
+
+/// `GET /console/admin/users/{user_id}`
+pub(super) async fn show_user(
+    State(app): State<App>,
+    admin: ConsoleAdmin,
+    Path(user_id): Path<String>,
+) -> Result<Response, ApiError> {
+    let found = users::get_user(core(&app), admin.caller(), Path(user_id.clone())).await?;
+    let of_user = [("user_id", user_id), ("limit", LIMIT.to_string())];
+    let Json(keys) =
+        keys::list_keys(core(&app), admin.caller(), ListQuery::filled(of_user)).await?;
+    let Json(user) = found;
+    let page = User {
+        frame: admin.user.frame("User", PEOPLE),
+        is_self: user.user_id == admin.user.user_id,
+        keys: keys.keys,
+        now: app.clock.now(),
+        user,
+    };
+    admin.user.show(&page)
+}
+
+/// `POST /console/admin/users/{user_id}/disable`
+pub(super) async fn disable_user(
+    State(app): State<App>,
+    Path(user_id): Path<String>,
+    AdminForm { admin, .. }: AdminForm,
+) -> Result<Response, ApiError> {
+    let path = path_of(&user_id);
+    let disabled = users::disable_user(core(&app), admin.caller(), Path(user_id));
+    let done = "The user is disabled: nothing of theirs is served any more.";
+    admin.done(&path, disabled.await, done)
+}
+
+/// `POST /console/admin/users/{user_id}/enable`
+pub(super) async fn enable_user(
+    State(app): State<App>,
+    Path(user_id): Path<String>,
+    AdminForm { admin, .. }: AdminForm,
+) -> Result<Response, ApiError> {
+    let path = path_of(&user_id);
+    let enabled = users::enable_user(core(&app), admin.caller(), Path(user_id));
+    admin.done(&path, enabled.await, "The user is let in again.")
+}
+
+/// `POST /console/admin/users/{user_id}/keys/{key_id}/revoke`
+pub(super) async fn revoke_key(
+    State(app): State<App>,
+    Path((user_id, key_id)): Path<(String, String)>,
+    AdminForm { admin, .. }: AdminForm,
+) -> Result<Response, ApiError> {
+    let revoked = keys::revoke_key(core(&app), admin.caller(), Path(key_id));
+    let done = "The key is revoked: it works nowhere any more.";
+    admin.done(&path_of(&user_id), revoked.await, done)
+}
+
+fn path_of(user_id: &str) -> String {
+    format!("{}/{}", PEOPLE.path, format::segment(user_id))
+}

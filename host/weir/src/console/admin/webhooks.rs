@@ -1,0 +1,61 @@
+//! What the payment processor has told, what came of it, and once more.
+
+use askama::Template;
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use weir_storage::clock::Millis;
+
+use super::{Asked, core};
+use crate::app::App;
+use crate::console::form::AdminForm;
+use crate::console::format::{self, When};
+use crate::console::frame::{Frame, WEBHOOKS};
+use crate::console::session::ConsoleAdmin;
+use crate::error::ApiError;
+use crate::payments::admin::{self as payments, PaymentEventItem};
+use crate::query::ListQuery;
+
+const STATES: [&str; 4] = ["waiting", "failed", "applied", "ignored"];
+
+#[derive(Template)]
+#[template(path = "console/admin/webhooks.html")]
+struct Webhooks {
+    frame: Frame,
+    asked: Asked<2>,
+    states: [&'static str; 4],
+    events: Vec<PaymentEventItem>,
+    next: Option<String>,
+    now: Millis,
+}
+
+/// `GET /console/admin/webhooks`
+pub(super) async fn show_webhooks(
+    State(app): State<App>,
+    admin: ConsoleAdmin,
+    query: ListQuery,
+) -> Result<Response, ApiError> {
+    let asked = Asked::take(query, ["state", "user_id"], "before")?;
+    let listed = payments::list_events(core(&app), admin.caller(), asked.query());
+    let Json(list) = listed.await?;
+    let page = Webhooks {
+        frame: admin.user.frame("Webhooks", WEBHOOKS),
+        states: STATES,
+        next: asked.next(WEBHOOKS.path, list.next),
+        events: list.events,
+        now: app.clock.now(),
+        asked,
+    };
+    admin.user.show(&page)
+}
+
+/// `POST /console/admin/webhooks/{event_id}/retry`
+pub(super) async fn retry_webhook(
+    State(app): State<App>,
+    Path(event_id): Path<String>,
+    AdminForm { admin, .. }: AdminForm,
+) -> Result<Response, ApiError> {
+    let retried = payments::retry_event(core(&app), admin.caller(), Path(event_id));
+    let done = "The event is applied once more; what it has done already, it does not do again.";
+    admin.done(WEBHOOKS.path, retried.await, done)
+}

@@ -1,0 +1,89 @@
+//! A few figures of this node since it began, for who looks at a page rather than a dashboard: read from the text that
+//! [`/metrics`](super::routes) has, so that both say the same.
+
+/// What a node has done since it began.
+#[derive(Debug, Default, PartialEq)]
+pub struct Summary {
+    /// Requests that are over.
+    pub requests: f64,
+    /// Those of them whose clients were answered that something went wrong here.
+    pub failed: f64,
+    /// Holds that are open.
+    pub open_holds: f64,
+    /// Seconds in which 95 of 100 streamed answers had begun: the bound that they are within.
+    pub first_token_p95: Option<f64>,
+}
+
+impl Summary {
+    /// Of the figures in this text.
+    pub fn of(text: &str) -> Self {
+        let mut summary = Self::default();
+        let mut buckets: Vec<(f64, f64)> = Vec::new();
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            // An exemplar may stand behind it.
+            let line = line.split(" # ").next().unwrap_or_default();
+            let Some((series, value)) = line.rsplit_once(' ') else {
+                continue;
+            };
+            let Ok(value) = value.parse::<f64>() else {
+                continue;
+            };
+            let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+            match name {
+                "weir_requests_total" => {
+                    summary.requests += value;
+                    if label(labels, "status").is_some_and(|status| status.starts_with('5')) {
+                        summary.failed += value;
+                    }
+                }
+                "weir_ledger_open_holds" => summary.open_holds = value,
+                "weir_plugin_first_token_seconds_bucket" => {
+                    let bound = label(labels, "le").and_then(|bound| bound.parse().ok());
+                    let bound = bound.unwrap_or(f64::INFINITY);
+                    match buckets.iter_mut().find(|(found, _)| *found == bound) {
+                        Some((_, count)) => *count += value,
+                        None => buckets.push((bound, value)),
+                    }
+                }
+                _ => {}
+            }
+        }
+        buckets.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        let all = buckets.last().map_or(0.0, |(_, count)| *count);
+        let within = buckets.iter().find(|(_, count)| *count >= 0.95 * all);
+        summary.first_token_p95 = within.filter(|_| all > 0.0).map(|(bound, _)| *bound);
+        summary
+    }
+}
+
+fn label<'a>(labels: &'a str, name: &str) -> Option<&'a str> {
+    let (_, behind) = labels.split_once(&format!("{name}=\""))?;
+    behind.split('"').next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_those_of_the_text() {
+        let text = "# TYPE weir_requests counter\n\
+                    weir_requests_total{method=\"POST\",route=\"/chat\",status=\"200\"} 7\n\
+                    weir_requests_total{method=\"POST\",route=\"/chat\",status=\"503\"} 2\n\
+                    weir_ledger_open_holds 3\n\
+                    weir_plugin_first_token_seconds_bucket{le=\"0.1\",slot=\"a\"} 90 # {trace_id=\"x\"} 0.07\n\
+                    weir_plugin_first_token_seconds_bucket{le=\"0.5\",slot=\"a\"} 94\n\
+                    weir_plugin_first_token_seconds_bucket{le=\"+Inf\",slot=\"a\"} 100\n\
+                    weir_plugin_first_token_seconds_bucket{le=\"0.5\",slot=\"b\"} 6\n\
+                    weir_plugin_first_token_seconds_bucket{le=\"+Inf\",slot=\"b\"} 5\n\
+                    # EOF\n";
+        let expected = Summary {
+            requests: 9.0,
+            failed: 2.0,
+            open_holds: 3.0,
+            first_token_p95: Some(0.5),
+        };
+        assert_eq!(Summary::of(text), expected);
+        assert_eq!(Summary::of("# EOF\n"), Summary::default());
+    }
+}

@@ -380,6 +380,24 @@ async fn in_production_the_cookie_is_for_tls_alone_and_forged_tokens_shut_their_
     assert_eq!(answer.headers["retry-after"], "900");
 }
 
+#[tokio::test]
+async fn pages_count_under_the_rates_of_the_api() {
+    let gateway = Gateway::builder()
+        .tables("[rate_limits]\nfree = 3\n")
+        .start()
+        .await;
+    // By signing in, with a page, and at the API.
+    let mut alice = Browser::of(&gateway, "alice").await;
+    alice.page("/console/keys").await;
+    assert_eq!(gateway.web("alice").get("/models").await.status, 200);
+    let refused = alice.get("/console").await;
+    assert_eq!(refused.status, 429);
+    assert_eq!(code_of(&refused), "RATE_LIMITED");
+    assert!(refused.headers.contains_key("retry-after"));
+    let answer = gateway.web("alice").get("/models").await;
+    answer.error(429, "RATE_LIMITED");
+}
+
 /// By the program itself, whose key `weir serve` prints.
 #[tokio::test]
 async fn in_development_a_button_signs_in_as_the_user_or_as_an_administrator() {

@@ -440,7 +440,7 @@ async fn every_page_is_closed_to_who_is_not_signed_in_and_every_form_to_other_si
         if open.contains(&path) || path.starts_with("/console/sign-in") {
             continue;
         }
-        let path = path.replace(|c| matches!(c, '{' | '}'), "");
+        let path = path.replace(['{', '}'], "");
         if route.contains("get(") {
             let answer = gateway.stranger().get(&path).await;
             assert!(location(&answer).starts_with("/console/sign-in"), "{path}");

@@ -380,6 +380,24 @@ async fn in_production_the_cookie_is_for_tls_alone_and_forged_tokens_shut_their_
     assert_eq!(answer.headers["retry-after"], "900");
 }
 
+#[tokio::test]
+async fn pages_count_under_the_rates_of_the_api() {
+    let gateway = Gateway::builder()
+        .tables("[rate_limits]\nfree = 3\n")
+        .start()
+        .await;
+    // By signing in, with a page, and at the API.
+    let mut alice = Browser::of(&gateway, "alice").await;
+    alice.page("/console/keys").await;
+    assert_eq!(gateway.web("alice").get("/models").await.status, 200);
+    let refused = alice.get("/console").await;
+    assert_eq!(refused.status, 429);
+    assert_eq!(code_of(&refused), "RATE_LIMITED");
+    assert!(refused.headers.contains_key("retry-after"));
+    let answer = gateway.web("alice").get("/models").await;
+    answer.error(429, "RATE_LIMITED");
+}
+
 /// By the program itself, whose key `weir serve` prints.
 #[tokio::test]
 async fn in_development_a_button_signs_in_as_the_user_or_as_an_administrator() {
@@ -422,7 +440,7 @@ async fn every_page_is_closed_to_who_is_not_signed_in_and_every_form_to_other_si
         if open.contains(&path) || path.starts_with("/console/sign-in") {
             continue;
         }
-        let path = path.replace(|c| matches!(c, '{' | '}'), "");
+        let path = path.replace(['{', '}'], "");
         if route.contains("get(") {
             let answer = gateway.stranger().get(&path).await;
             assert!(location(&answer).starts_with("/console/sign-in"), "{path}");

@@ -245,7 +245,8 @@ async fn greet(app: &App, address: SocketAddr) -> anyhow::Result<()> {
          curl http://{address}/v1/chat/completions -H 'Authorization: Bearer {key}' \
          -H 'Content-Type: application/json' \
          -d '{{\"model\":\"{model}\",\"messages\":[{{\"role\":\"user\",\"content\":\"Hello, weir!\"}}]}}'\n\n  \
-         weir swarm run --template 'Content Pipeline'\n",
+         weir swarm run --template 'Content Pipeline'\n\n  \
+         http://{address}/console\n",
         key = key.expose(),
     );
     Ok(())

@@ -149,7 +149,7 @@ pub(super) fn percent(part: impl Borrow<Credits>, all: impl Borrow<Credits>) -> 
 fn set_apart(digits: &str) -> String {
     let mut apart = String::new();
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             apart.push(',');
         }
         apart.push(digit);

@@ -12,6 +12,8 @@ use super::session::ConsoleUser;
 use crate::app::App;
 use crate::billing::history::{Asked, RequestItem};
 use crate::error::ApiError;
+use crate::identity::routes::own_keys;
+use crate::identity::store::KeyItem;
 use crate::query::ListQuery;
 
 /// Requests of a page.
@@ -22,6 +24,8 @@ const LIMIT: u32 = 50;
 struct Requests {
     frame: Frame,
     requests: Vec<RequestItem>,
+    /// The keys to choose from.
+    keys: Vec<KeyItem>,
     /// What is asked for: model, key, and the first and the last day.
     model: String,
     key: String,
@@ -65,6 +69,7 @@ pub(super) async fn show_requests(
     let mut page = Requests {
         frame: user.frame("Requests", REQUESTS),
         requests: Vec::new(),
+        keys: own_keys(&app, &user.user_id).await?,
         next: None,
         archived_before: None,
         refused: super::form::Refused::default(),

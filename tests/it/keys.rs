@@ -142,7 +142,13 @@ async fn the_database_holds_no_raw_key() {
 #[tokio::test]
 async fn every_route_but_health_and_metrics_is_closed_to_strangers() {
     // The payment processor proves itself by its signatures alone.
-    let open = ["/health", "/health/ready", "/metrics", "/billing/webhook"];
+    let open = [
+        "/health",
+        "/health/ready",
+        "/metrics",
+        "/openapi.json",
+        "/billing/webhook",
+    ];
     // What stands at the gate before them looks at this first.
     let gated = [
         "encrypt-credential",

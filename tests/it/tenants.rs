@@ -24,7 +24,7 @@ enum Kind {
 }
 
 /// Every endpoint that tenants may call. What is shown for each kind is below.
-const CASES: [(&str, Kind); 48] = [
+const CASES: [(&str, Kind); 49] = [
     ("POST /chat", Kind::Own),
     ("POST /code", Kind::Own),
     ("POST /v1/chat/completions", Kind::Own),
@@ -39,6 +39,7 @@ const CASES: [(&str, Kind); 48] = [
     ("GET /health", Kind::Common),
     ("GET /health/ready", Kind::Common),
     ("GET /metrics", Kind::Common),
+    ("GET /openapi.json", Kind::Common),
     ("POST /api-keys", Kind::Own),
     ("GET /api-keys", Kind::Own),
     ("DELETE /api-keys/{key_id}", Kind::OwnById),

@@ -17,6 +17,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sqlx::Row;
 use sqlx::any::AnyRow;
+use utoipa::ToSchema;
 use weir_egress::webhook;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
@@ -25,6 +26,7 @@ use weir_storage::secrets::Secret;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::identity::Caller;
+use crate::openapi::parameters::PageBefore;
 use crate::outgoing::{self, Client};
 use crate::query::{ListQuery, cut};
 
@@ -278,16 +280,17 @@ fn read(row: &AnyRow) -> sqlx::Result<KeptNotice> {
 }
 
 /// A notice as its user is shown it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct NoticeItem {
     id: String,
     kind: String,
+    #[schema(value_type = Object)]
     data: Value,
     created_at: String,
 }
 
 /// A part of a user's notices.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct NoticeList {
     /// The last one is first.
     notices: Vec<NoticeItem>,
@@ -296,6 +299,11 @@ pub struct NoticeList {
 }
 
 /// `GET /billing/notices`: what the caller is to be told, the last one first.
+#[utoipa::path(
+    get, path = "/billing/notices", tag = "billing", security(("user" = [])),
+    params(PageBefore),
+    responses((status = 200, body = NoticeList)),
+)]
 pub async fn list_notices(
     State(app): State<App>,
     caller: Caller,

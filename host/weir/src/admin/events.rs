@@ -9,6 +9,7 @@ use super::AdminCaller;
 use crate::app::Core;
 use crate::audit::log::{self, EventFilter, KeptEvent};
 use crate::error::ApiError;
+use crate::openapi::parameters::Limit;
 use crate::query::{ListQuery, cut};
 
 /// A security event.
@@ -47,7 +48,7 @@ pub struct AuditList {
 #[utoipa::path(
     get, path = "/admin/audit", tag = "administration", security(("admin" = [])), operation_id = "list_audit_events",
     params(
-        ("limit" = Option<u32>, Query, description = "Items at most.", minimum = 1, maximum = 1000, nullable = false),
+        Limit,
         ("before" = Option<i64>, Query, description = "The `next` of the part before.", minimum = 0, maximum = 9223372036854775807_i64, nullable = false),
         ("kind" = Option<String>, Query, description = "Of this kind, such as `api_key.revoked`.", nullable = false),
         ("user_id" = Option<String>, Query, description = "About this user.", nullable = false),

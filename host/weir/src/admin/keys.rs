@@ -175,8 +175,8 @@ pub async fn create_key(
     AdminBody(new): AdminBody<NewKey>,
 ) -> Result<(StatusCode, Json<CreatedKey>), ApiError> {
     for (field, text) in [("user_id", &new.user_id), ("name", &new.name)] {
-        if !(1..=256).contains(&text.len()) || text.contains(char::is_control) {
-            let what = "It has 1 to 256 bytes and no control characters.";
+        if !(1..=256).contains(&text.chars().count()) || text.contains(char::is_control) {
+            let what = "It has 1 to 256 characters and no control characters.";
             return Err(ApiError::invalid_request(field, what));
         }
     }

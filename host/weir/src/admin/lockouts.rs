@@ -12,6 +12,7 @@ use super::AdminCaller;
 use crate::app::Core;
 use crate::error::ApiError;
 use crate::identity::lockout;
+use crate::openapi::parameters::Limit;
 use crate::query::ListQuery;
 use weir_storage::clock::Millis;
 
@@ -37,7 +38,7 @@ pub struct LockoutList {
 #[utoipa::path(
     get, path = "/admin/lockouts", tag = "administration", security(("admin" = [])),
     params(
-        ("limit" = Option<u32>, Query, description = "Items at most.", minimum = 1, maximum = 1000, nullable = false),
+        Limit,
     ),
     responses((status = 200, body = LockoutList)),
 )]

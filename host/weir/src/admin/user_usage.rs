@@ -14,7 +14,7 @@ use crate::billing::history::{Asked, RequestItem, RequestList, UsageReport};
 use crate::billing::statement::TransactionList;
 use crate::error::ApiError;
 use crate::identity::directory;
-use crate::openapi::parameters::{CalendarMonth, Days, PageBefore};
+use crate::openapi::parameters::{CalendarMonth, Days, Limit};
 use crate::query::ListQuery;
 
 /// `GET /admin/users/{user_id}/usage`: what a user has used, by model or by what `group` says.
@@ -47,11 +47,12 @@ pub async fn get_user_usage(
     get, path = "/admin/users/{user_id}/usage/requests", tag = "administration", security(("admin" = [])),
     params(
         ("user_id" = String, Path, description = "The user's id."),
-        PageBefore,
+        Limit,
+        ("before" = Option<i64>, Query, description = "The `next` of the part before: what follows is older.", minimum = 0, maximum = 9_223_372_036_854_775_807_i64, nullable = false),
         ("key" = Option<String>, Query, description = "With this key: its id.", nullable = false),
         ("model" = Option<String>, Query, description = "Of this model.", nullable = false),
-        ("from" = Option<String>, Query, description = "From this day on, in UTC, or from this moment.", nullable = false),
-        ("to" = Option<String>, Query, description = "Until this day, or this moment.", nullable = false),
+        ("from" = Option<String>, Query, description = "From this day on, in UTC; or from a moment, such as `2026-01-31T12:00:00Z`.", format = Date, nullable = false),
+        ("to" = Option<String>, Query, description = "Until this day, or a moment.", format = Date, nullable = false),
     ),
     responses(
         (status = 200, content((RequestList = "application/json"), (String = "text/csv"))),
@@ -117,9 +118,10 @@ pub async fn get_user_request(
     get, path = "/admin/users/{user_id}/transactions", tag = "administration", security(("admin" = [])),
     params(
         ("user_id" = String, Path, description = "The user's id."),
-        PageBefore,
-        ("from" = Option<String>, Query, description = "From this day on, in UTC, or from this moment.", nullable = false),
-        ("to" = Option<String>, Query, description = "Until this day, or this moment.", nullable = false),
+        Limit,
+        ("before" = Option<String>, Query, description = "The `next` of the part before: what follows is older.", nullable = false),
+        ("from" = Option<String>, Query, description = "From this day on, in UTC; or from a moment, such as `2026-01-31T12:00:00Z`.", format = Date, nullable = false),
+        ("to" = Option<String>, Query, description = "Until this day, or a moment.", format = Date, nullable = false),
     ),
     responses(
         (status = 200, content((TransactionList = "application/json"), (String = "text/csv"))),

@@ -109,7 +109,7 @@ pub struct PlanChange {
 #[serde(deny_unknown_fields)]
 pub struct CreditGift {
     /// How many, more than 0.
-    #[schema(value_type = f64, exclusive_minimum = 0, maximum = 9_000_000_000_i64)]
+    #[schema(value_type = f64, exclusive_minimum = 0, maximum = 1_000_000_000, multiple_of = 0.000001)]
     pub credits: Credits,
     /// What names this gift for ever: given again, it is given once.
     #[serde(default)]
@@ -135,7 +135,7 @@ pub struct BudgetChange {
 #[serde(deny_unknown_fields)]
 pub struct CreditAdjustment {
     /// How many come, or below zero go: all of them, or none.
-    #[schema(value_type = f64, minimum = -9_000_000_000_i64, maximum = 9_000_000_000_i64)]
+    #[schema(value_type = f64, minimum = -1_000_000_000, maximum = 1_000_000_000, multiple_of = 0.000001)]
     pub credits: SignedCredits,
     /// Where they come to or are taken from: the bought ones unless it says `plan`.
     #[serde(default = "bought")]

@@ -13,7 +13,7 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::identity::Caller;
 use crate::openapi::bodies::UsageAnswer;
-use crate::openapi::parameters::{CalendarMonth, Days, PageBefore};
+use crate::openapi::parameters::{CalendarMonth, Days, Limit};
 use crate::query::ListQuery;
 use weir_ledger::{AccountId, LedgerError};
 
@@ -67,11 +67,12 @@ pub async fn export_usage(
 #[utoipa::path(
     get, path = "/usage/requests", tag = "usage", security(("user" = [])),
     params(
-        PageBefore,
+        Limit,
+        ("before" = Option<i64>, Query, description = "The `next` of the part before: what follows is older.", minimum = 0, maximum = 9_223_372_036_854_775_807_i64, nullable = false),
         ("key" = Option<String>, Query, description = "With this key: its id.", nullable = false),
         ("model" = Option<String>, Query, description = "Of this model.", nullable = false),
-        ("from" = Option<String>, Query, description = "From this day on, in UTC, or from this moment.", nullable = false),
-        ("to" = Option<String>, Query, description = "Until this day, or this moment.", nullable = false),
+        ("from" = Option<String>, Query, description = "From this day on, in UTC; or from a moment, such as `2026-01-31T12:00:00Z`.", format = Date, nullable = false),
+        ("to" = Option<String>, Query, description = "Until this day, or a moment.", format = Date, nullable = false),
     ),
     responses((status = 200, content((RequestList = "application/json"), (String = "text/csv")))),
 )]
@@ -105,9 +106,10 @@ pub async fn get_request(
 #[utoipa::path(
     get, path = "/billing/transactions", tag = "billing", security(("user" = [])),
     params(
-        PageBefore,
-        ("from" = Option<String>, Query, description = "From this day on, in UTC, or from this moment.", nullable = false),
-        ("to" = Option<String>, Query, description = "Until this day, or this moment.", nullable = false),
+        Limit,
+        ("before" = Option<String>, Query, description = "The `next` of the part before: what follows is older.", nullable = false),
+        ("from" = Option<String>, Query, description = "From this day on, in UTC; or from a moment, such as `2026-01-31T12:00:00Z`.", format = Date, nullable = false),
+        ("to" = Option<String>, Query, description = "Until this day, or a moment.", format = Date, nullable = false),
     ),
     responses(
         (status = 200, content((TransactionList = "application/json"), (String = "text/csv"))),

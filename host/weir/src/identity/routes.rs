@@ -134,10 +134,10 @@ pub async fn create_api_key(
     let catalog = app.catalog.load();
     let limits = KeyLimits::read(budgets, new.models, new.expires_in_days, Some(&catalog))?;
     let name = new.name.unwrap_or_else(|| "Default".to_owned());
-    if name.is_empty() || name.len() > 256 || name.contains(char::is_control) {
+    if !(1..=256).contains(&name.chars().count()) || name.contains(char::is_control) {
         return Err(ApiError::invalid_request(
             "name",
-            "A name has 1 to 256 bytes and no control characters.",
+            "A name has 1 to 256 characters and no control characters.",
         ));
     }
     let now = app.clock.now();

@@ -14,7 +14,9 @@ use crate::error::ApiError;
 use crate::identity::service::{Scope, ServiceCaller};
 use crate::identity::{self, Caller};
 use crate::openapi::parameters::Idempotency;
-use crate::openapi::vendors::{ChatCompletion, ChatCompletionRequest};
+use crate::openapi::vendors::{
+    AgentCompletionRequest, ChatCompletion, ChatCompletionRequest, ServerSentEvent,
+};
 use crate::request::JsonBody;
 use crate::swarm::deltas::ModelStep;
 use crate::swarm::model::FENCE;
@@ -43,7 +45,7 @@ impl FromRequestParts<App> for Vacancy {
     params(Idempotency),
     request_body = ChatCompletionRequest,
     responses(
-        (status = 200, content((ChatCompletion = "application/json"), (String = "text/event-stream"))),
+        (status = 200, content((ChatCompletion = "application/json"), (ServerSentEvent = "text/event-stream"))),
     ),
 )]
 pub async fn create_chat_completion(
@@ -63,7 +65,7 @@ pub async fn create_chat_completion(
     params(Idempotency),
     request_body = ChatCompletionRequest,
     responses(
-        (status = 200, content((ChatCompletion = "application/json"), (String = "text/event-stream"))),
+        (status = 200, content((ChatCompletion = "application/json"), (ServerSentEvent = "text/event-stream"))),
     ),
 )]
 pub async fn create_code_completion(
@@ -108,9 +110,9 @@ pub(super) async fn complete(
 #[utoipa::path(
     post, path = "/internal/agent/code", tag = "models", security(("service" = [])),
     params(Idempotency),
-    request_body = ChatCompletionRequest,
+    request_body = AgentCompletionRequest,
     responses(
-        (status = 200, content((ChatCompletion = "application/json"), (String = "text/event-stream"))),
+        (status = 200, content((ChatCompletion = "application/json"), (ServerSentEvent = "text/event-stream"))),
     ),
 )]
 pub async fn create_agent_completion(

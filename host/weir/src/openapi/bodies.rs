@@ -10,10 +10,11 @@ use crate::billing::history::UsageReport;
 use crate::billing::usage::Summary;
 use crate::catalog::ModelItem;
 use crate::swarm::record::{AgentResult, Record};
+use crate::swarm::request::BodyAgent;
 use crate::swarm::templates::Template;
 
 /// A swarm as a service asks for it: as a user does, with who pays.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(ToSchema)]
 pub struct ServiceSwarmRequest {
     /// The user who pays.
     #[schema(min_length = 1, max_length = 256)]
@@ -24,8 +25,8 @@ pub struct ServiceSwarmRequest {
     #[schema(min_length = 1, max_length = 256)]
     pub swarm_id: String,
     /// The agents, as of `POST /swarms`.
-    #[schema(value_type = Vec<Object>, min_items = 1, max_items = 10)]
-    pub agents: Vec<Value>,
+    #[schema(min_items = 1, max_items = 10)]
+    pub agents: Vec<BodyAgent>,
 }
 
 /// A swarm with what became of its agents.
@@ -48,7 +49,8 @@ pub struct SwarmList {
 }
 
 /// A task: a swarm as `POST /swarms` takes it, with a name and a schedule. Its `swarm_id` is the name unless set.
-#[derive(Serialize, Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 #[schema(example = json!({
     "name": "Morning report",
     "schedule": { "cron": "0 9 * * MON-FRI", "time_zone": "Europe/Berlin" },
@@ -56,16 +58,32 @@ pub struct SwarmList {
 }))]
 pub struct TaskDefinition {
     /// What its owner calls it.
-    #[schema(min_length = 1, max_length = 256)]
+    #[schema(
+        min_length = 1,
+        max_length = 256,
+        pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$"
+    )]
     pub name: String,
     /// When it is started by itself; never, unless set.
-    #[schema(value_type = Option<Object>)]
-    pub schedule: Option<Value>,
+    pub schedule: Option<TaskSchedule>,
     /// Whether the schedule is not to fire.
     pub paused: Option<bool>,
+    /// What the pipeline is called; as the task unless set.
+    #[schema(
+        nullable = false,
+        min_length = 1,
+        max_length = 256,
+        pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$"
+    )]
+    pub swarm_id: Option<String>,
+    /// The most that each run may cost; 2,000 unless set.
+    #[schema(minimum = 1)]
+    pub max_total_credits: Option<f64>,
+    /// What the first agent is told besides.
+    pub context: Option<String>,
     /// The agents, as of `POST /swarms`.
-    #[schema(value_type = Vec<Object>, min_items = 1, max_items = 10)]
-    pub agents: Vec<Value>,
+    #[schema(min_items = 1, max_items = 10)]
+    pub agents: Vec<BodyAgent>,
 }
 
 /// A task as its owner wrote it, with what became of it.
@@ -101,7 +119,8 @@ pub struct TaskItem {
 pub struct TaskSchedule {
     /// Minute, hour, day of the month, month and day of the week.
     pub cron: String,
-    /// A name of IANA's, such as `Europe/Berlin`.
+    /// A name of IANA's, such as `Europe/Berlin`; `UTC` unless set.
+    #[serde(default)]
     pub time_zone: String,
 }
 

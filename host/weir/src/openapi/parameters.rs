@@ -3,16 +3,13 @@
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-/// Of a list whose newest items come first.
+/// Of a list.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct PageBefore {
+pub struct Limit {
     /// Items at most.
-    #[param(minimum = 1, maximum = 1000, default = 100)]
+    #[param(nullable = false, minimum = 1, maximum = 1000, default = 100)]
     pub limit: Option<u32>,
-    /// The `next` of the part before: what follows is older.
-    #[param(nullable = false)]
-    pub before: Option<String>,
 }
 
 /// Of a list in the order of its ids.
@@ -20,7 +17,7 @@ pub struct PageBefore {
 #[into_params(parameter_in = Query)]
 pub struct PageAfter {
     /// Items at most.
-    #[param(minimum = 1, maximum = 1000, default = 100)]
+    #[param(nullable = false, minimum = 1, maximum = 1000, default = 100)]
     pub limit: Option<u32>,
     /// The `next` of the part before.
     #[param(nullable = false)]

@@ -59,7 +59,7 @@ pub enum Window {
 #[schema(example = json!({ "credits": 50, "window": "day" }))]
 pub struct Budget {
     /// The most, with at most 6 decimals.
-    #[schema(exclusive_minimum = 0, maximum = 9_000_000_000_i64)]
+    #[schema(exclusive_minimum = 0, maximum = 1_000_000_000, multiple_of = 0.000001)]
     pub credits: f64,
     /// The time that it is for.
     pub window: Window,
@@ -73,4 +73,22 @@ pub enum Pool {
     Plan,
     /// The bought ones.
     TopUp,
+}
+
+/// A method that a credential is sent with.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Method {
+    /// Reads.
+    Get,
+    /// The head of what `GET` reads.
+    Head,
+    /// Makes.
+    Post,
+    /// Puts in place.
+    Put,
+    /// Changes.
+    Patch,
+    /// Takes away.
+    Delete,
 }

@@ -25,6 +25,26 @@ pub struct ChatCompletionRequest {
     pub temperature: Option<f64>,
 }
 
+/// A request of another service's, in OpenAI's Chat Completions, for the user who pays.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({ "user_id": "usr_0", "model": "demo", "messages": [{ "role": "user", "content": "Hello, weir!" }] }))]
+pub struct AgentCompletionRequest {
+    /// The user who pays; unless set, the `execution_id` says it.
+    #[schema(min_length = 1, max_length = 256)]
+    pub user_id: Option<String>,
+    /// The task that it is for.
+    #[schema(min_length = 1, max_length = 256)]
+    pub task_id: Option<String>,
+    /// The swarm that it is for, whose user, task and budget it draws on.
+    pub execution_id: Option<String>,
+    /// The id of a model, as `GET /models` lists them.
+    #[schema(min_length = 1, max_length = 256)]
+    pub model: String,
+    /// What was said so far.
+    #[schema(min_items = 1)]
+    pub messages: Vec<ChatMessage>,
+}
+
 /// A message. `assistant` ones may have `tool_calls`, and `tool` ones have the `tool_call_id` that they answer.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct ChatMessage {
@@ -136,7 +156,6 @@ pub struct AnthropicMessage {
     /// Who says it: `user` or `assistant`.
     pub role: AnthropicRole,
     /// A text; blocks are taken, too.
-    #[schema(min_length = 1)]
     pub content: String,
 }
 
@@ -307,4 +326,17 @@ pub struct AnthropicError {
     pub error: Value,
     /// The request's id.
     pub request_id: String,
+}
+
+/// One of the events of an answer that comes in pieces.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct ServerSentEvent {
+    /// Its number, where a client can come back for what is behind it.
+    #[schema(nullable = false)]
+    pub id: Option<String>,
+    /// Its kind.
+    #[schema(nullable = false)]
+    pub event: Option<String>,
+    /// What it says: JSON, or `[DONE]`.
+    pub data: String,
 }

@@ -13,7 +13,7 @@ use crate::admin::AdminCaller;
 use crate::app::Core;
 use crate::audit::AuditEvent;
 use crate::error::ApiError;
-use crate::openapi::parameters::PageBefore;
+use crate::openapi::parameters::Limit;
 use crate::query::{ListQuery, cut};
 
 /// An event of the processor's.
@@ -61,7 +61,8 @@ pub struct PaymentEventList {
 #[utoipa::path(
     get, path = "/admin/payments/events", tag = "administration", security(("admin" = [])), operation_id = "list_payment_events",
     params(
-        PageBefore,
+        Limit,
+        ("before" = Option<String>, Query, description = "The `next` of the part before: what follows is older.", nullable = false),
         ("state" = Option<String>, Query, description = "Those of this state.", nullable = false, pattern = "^(waiting|failed|applied|ignored)$"),
         ("user_id" = Option<String>, Query, description = "About this user.", nullable = false),
     ),

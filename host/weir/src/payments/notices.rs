@@ -26,7 +26,7 @@ use weir_storage::secrets::Secret;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::identity::Caller;
-use crate::openapi::parameters::PageBefore;
+use crate::openapi::parameters::Limit;
 use crate::outgoing::{self, Client};
 use crate::query::{ListQuery, cut};
 
@@ -301,7 +301,8 @@ pub struct NoticeList {
 /// `GET /billing/notices`: what the caller is to be told, the last one first.
 #[utoipa::path(
     get, path = "/billing/notices", tag = "billing", security(("user" = [])),
-    params(PageBefore),
+    params(Limit,
+        ("before" = Option<String>, Query, description = "The `next` of the part before: what follows is older.", nullable = false)),
     responses((status = 200, body = NoticeList)),
 )]
 pub async fn list_notices(

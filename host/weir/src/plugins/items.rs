@@ -107,7 +107,7 @@ pub struct PluginItem {
     /// How long an exchange took on average, in milliseconds; null where there was none.
     pub latency_ms: Option<f64>,
     /// What was charged for them.
-    #[schema(value_type = Object)]
+    #[schema(value_type = f64)]
     pub credits: serde_json::Value,
     /// Answers whose usage, as the component reported it, was not believed.
     pub clamps: i64,

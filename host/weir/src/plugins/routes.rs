@@ -316,7 +316,7 @@ pub async fn roll_back_plugin(
     delete, path = "/admin/plugins/{slot}/{digest}", tag = "plugins", security(("operator" = [])),
     params(
         ("slot" = String, Path, description = "The slot's name."),
-        ("digest" = String, Path, description = "The component's SHA-256, with or without `sha256:`."),
+        ("digest" = String, Path, description = "The component's SHA-256, with or without `sha256:`.", pattern = "^(sha256:)?[0-9a-f]{64}$"),
     ),
     responses(
         (status = 204, description = "It is forgotten."),

@@ -28,7 +28,7 @@ pub struct History {
 /// `GET /session/{id}/history`: what was said in a session of the caller's.
 #[utoipa::path(
     get, path = "/session/{id}/history", tag = "sessions", security(("user" = [])),
-    params(("id" = String, Path, description = "The session's id.")),
+    params(("id" = String, Path, description = "The session's id.", min_length = 1, max_length = 256, pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$")),
     responses(
         (status = 200, body = History),
         (status = 404, description = "`NOT_FOUND`: you have no session of this id."),
@@ -59,7 +59,7 @@ pub async fn show_history(
 /// `DELETE /session/{id}`: forgets a session of the caller's.
 #[utoipa::path(
     delete, path = "/session/{id}", tag = "sessions", security(("user" = [])),
-    params(("id" = String, Path, description = "The session's id.")),
+    params(("id" = String, Path, description = "The session's id.", min_length = 1, max_length = 256, pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$")),
     responses(
         (status = 204, description = "It is forgotten."),
         (status = 404, description = "`NOT_FOUND`: you have no session of this id."),

@@ -19,8 +19,8 @@ const MAX_AGENTS: usize = 10;
 /// Bytes of a prompt, or of the context.
 const MAX_TEXT_BYTES: usize = 256 << 10;
 
-/// Bytes of an id.
-const MAX_ID_BYTES: usize = 256;
+/// Characters of an id.
+const MAX_ID_CHARS: usize = 256;
 
 /// Characters of an agent's name.
 const MAX_NAME_CHARS: usize = 128;
@@ -149,10 +149,9 @@ pub(super) struct Body {
     #[schema(value_type = Vec<BodyAgent>, required = true, min_items = 1, max_items = 10)]
     agents: Option<Vec<BodyAgent>>,
     /// The most that it may cost; 2,000 unless set.
-    #[schema(minimum = 1, maximum = 9_000_000_000_i64)]
+    #[schema(minimum = 1)]
     max_total_credits: Option<f64>,
     /// What the first agent is told besides.
-    #[schema(max_length = 65536)]
     context: Option<String>,
 }
 
@@ -160,15 +159,15 @@ pub(super) struct Body {
 #[derive(Deserialize, ToSchema)]
 #[schema(as = SwarmAgent)]
 #[serde(deny_unknown_fields)]
-struct BodyAgent {
+pub struct BodyAgent {
     /// Its name, like no other's of the swarm.
     #[schema(value_type = String, required = true, min_length = 1, max_length = 128, pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$")]
     name: Option<String>,
     /// Its role.
-    #[schema(value_type = String, required = true, max_length = 65536)]
+    #[schema(value_type = String, required = true)]
     system_prompt: Option<String>,
     /// Its task: the user's message.
-    #[schema(value_type = String, required = true, min_length = 1, max_length = 65536)]
+    #[schema(value_type = String, required = true, min_length = 1)]
     task_prompt: Option<String>,
     /// The id of the model that it runs on; the gateway's own choice unless set.
     model: Option<String>,
@@ -384,11 +383,11 @@ fn webhooks(urls: &[String], path: &str) -> Result<(), ApiError> {
 
 fn id(text: Option<String>, field: &str) -> Result<String, ApiError> {
     let id = required(text, field)?;
-    match (1..=MAX_ID_BYTES).contains(&id.len()) && !id.contains(char::is_control) {
+    match (1..=MAX_ID_CHARS).contains(&id.chars().count()) && !id.contains(char::is_control) {
         true => Ok(id),
         false => Err(invalid(
             field,
-            format!("It is a text of 1 to {MAX_ID_BYTES} bytes without control characters."),
+            format!("It is a text of 1 to {MAX_ID_CHARS} characters without control characters."),
         )),
     }
 }

@@ -21,7 +21,8 @@ use crate::identity::service::{ExecutorCaller, Scope};
 use crate::identity::{self, Caller};
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::openapi::bodies::{ServiceSwarmRequest, SwarmInFull, SwarmList, TemplateList};
-use crate::openapi::parameters::{Idempotency, PageBefore};
+use crate::openapi::parameters::{Idempotency, Limit};
+use crate::openapi::vendors::ServerSentEvent;
 use crate::query::{self, ListQuery};
 use crate::request::JsonBody;
 
@@ -38,7 +39,7 @@ pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-rep
     request_body = super::request::Body,
     responses(
         (status = 202, description = "It will run.", body = Record),
-        (status = 200, description = "Its events, where the client accepts those.", body = String, content_type = "text/event-stream"),
+        (status = 200, description = "Its events, where the client accepts those.", body = ServerSentEvent, content_type = "text/event-stream"),
         (status = 400, description = "`INVALID_REQUEST`, `INVALID_MODEL`: `param` names the field that is wrong."),
         (status = 402, description = "`INSUFFICIENT_CREDITS`: too few credits for what it is expected to cost."),
         (status = 403, description = "`PLAN_NOT_ELIGIBLE`: the plan has no swarms, or not so large ones."),
@@ -78,7 +79,8 @@ pub async fn create_swarm(
 /// `GET /swarms`: the caller's swarms, the last one first.
 #[utoipa::path(
     get, path = "/swarms", tag = "swarms", security(("user" = [])),
-    params(PageBefore),
+    params(Limit,
+        ("before" = Option<String>, Query, description = "The `next` of the part before: what follows is older.", pattern = "^[0-9a-f]{32}$", nullable = false)),
     responses((status = 200, body = SwarmList)),
 )]
 pub async fn list_swarms(
@@ -157,7 +159,7 @@ pub async fn cancel_swarm(
         ("Last-Event-ID" = Option<i64>, Header, description = "The same, as clients say it that come back.", minimum = 0, nullable = false),
     ),
     responses(
-        (status = 200, body = String, content_type = "text/event-stream"),
+        (status = 200, body = ServerSentEvent, content_type = "text/event-stream"),
         (status = 404, description = "`NOT_FOUND`: you have no such swarm."),
     ),
 )]

@@ -27,7 +27,8 @@ use crate::identity::gate::Gated;
 use crate::identity::service::{ExecutorCaller, Scope};
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::openapi::bodies::{CredentialItem, TaskDefinition, TaskItem, TaskList};
-use crate::openapi::parameters::{Idempotency, PageBefore};
+use crate::openapi::parameters::{Idempotency, Limit};
+use crate::openapi::schemas;
 use crate::query::{self, ListQuery};
 use crate::request::JsonBody;
 use crate::swarm::accept::{self, Payer};
@@ -74,7 +75,7 @@ struct CredentialRequest {
     /// The origin that it is sent to alone, such as `https://api.example.com`.
     origin: String,
     /// The methods that it is sent with; `GET` unless set.
-    #[schema(value_type = Vec<String>, min_items = 1)]
+    #[schema(value_type = Vec<schemas::Method>, min_items = 1)]
     #[serde(default = "settings::get")]
     methods: Vec<MethodName>,
     /// What paths must begin with that it is sent to, segment by segment; `/` unless set.
@@ -153,7 +154,8 @@ pub async fn create_task(
 /// `GET /api/agent/tasks`: the caller's tasks, the last one first.
 #[utoipa::path(
     get, path = "/api/agent/tasks", tag = "tasks", security(("user" = [])),
-    params(PageBefore),
+    params(Limit,
+        ("before" = Option<String>, Query, description = "The `next` of the part before: what follows is older.", pattern = "^task_[0-9a-f]{32}$", nullable = false)),
     responses((status = 200, body = TaskList)),
 )]
 pub async fn list_tasks(

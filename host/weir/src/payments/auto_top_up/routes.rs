@@ -32,7 +32,7 @@ struct WishRequest {
     #[schema(value_type = Option<schemas::Tier>)]
     tier: Option<String>,
     /// Below how many credits they are.
-    #[schema(value_type = Option<f64>, exclusive_minimum = 0, maximum = 1_000_000)]
+    #[schema(value_type = Option<f64>, exclusive_minimum = 0, maximum = 1_000_000, multiple_of = 0.000001)]
     threshold: Option<Credits>,
 }
 

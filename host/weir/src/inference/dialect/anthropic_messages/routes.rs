@@ -15,7 +15,9 @@ use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::routes::Vacancy;
 use crate::inference::{resolve, routes};
 use crate::openapi::parameters::Idempotency;
-use crate::openapi::vendors::{CountTokensRequest, MessagesAnswer, MessagesRequest, TokenCount};
+use crate::openapi::vendors::{
+    CountTokensRequest, MessagesAnswer, MessagesRequest, ServerSentEvent, TokenCount,
+};
 use crate::request::JsonBody;
 
 /// `POST /v1/messages`: answers in the shape of Anthropic's Messages, at once or as a stream.
@@ -24,7 +26,7 @@ use crate::request::JsonBody;
     params(Idempotency),
     request_body = MessagesRequest,
     responses(
-        (status = 200, content((MessagesAnswer = "application/json"), (String = "text/event-stream"))),
+        (status = 200, content((MessagesAnswer = "application/json"), (ServerSentEvent = "text/event-stream"))),
     ),
 )]
 pub async fn create_message(

@@ -12,7 +12,9 @@ use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::routes::Vacancy;
 use crate::inference::{self, Customer};
 use crate::openapi::parameters::Idempotency;
-use crate::openapi::vendors::{ImageEditForm, ImageEditRequest, ImageRequest, ImagesAnswer};
+use crate::openapi::vendors::{
+    ImageEditForm, ImageEditRequest, ImageRequest, ImagesAnswer, ServerSentEvent,
+};
 use crate::request::{FormOrJsonBody, JsonBody};
 
 /// `POST /v1/images/generations`: makes images of a prompt.
@@ -21,7 +23,7 @@ use crate::request::{FormOrJsonBody, JsonBody};
     params(Idempotency),
     request_body = ImageRequest,
     responses(
-        (status = 200, content((ImagesAnswer = "application/json"), (String = "text/event-stream"))),
+        (status = 200, content((ImagesAnswer = "application/json"), (ServerSentEvent = "text/event-stream"))),
     ),
 )]
 pub async fn create_image(
@@ -46,7 +48,7 @@ pub async fn create_image(
     params(Idempotency),
     request_body(content((ImageEditRequest = "application/json"), (ImageEditForm = "multipart/form-data"))),
     responses(
-        (status = 200, content((ImagesAnswer = "application/json"), (String = "text/event-stream"))),
+        (status = 200, content((ImagesAnswer = "application/json"), (ServerSentEvent = "text/event-stream"))),
     ),
 )]
 pub async fn create_image_edit(

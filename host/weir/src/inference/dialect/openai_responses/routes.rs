@@ -11,7 +11,7 @@ use crate::identity::Caller;
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::routes::{self, Vacancy};
 use crate::openapi::parameters::Idempotency;
-use crate::openapi::vendors::{ResponsesAnswer, ResponsesRequest};
+use crate::openapi::vendors::{ResponsesAnswer, ResponsesRequest, ServerSentEvent};
 use crate::request::JsonBody;
 
 /// `POST /v1/responses`: answers in the shape of OpenAI's Responses, at once or as a stream.
@@ -20,7 +20,7 @@ use crate::request::JsonBody;
     params(Idempotency),
     request_body = ResponsesRequest,
     responses(
-        (status = 200, content((ResponsesAnswer = "application/json"), (String = "text/event-stream"))),
+        (status = 200, content((ResponsesAnswer = "application/json"), (ServerSentEvent = "text/event-stream"))),
     ),
 )]
 pub async fn create_response(

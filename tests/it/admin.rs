@@ -1,5 +1,7 @@
 //! What administrators are shown: the platform by calendar months, and what models cost and earn.
 
+use bytes::Bytes;
+use http::Method;
 use serde_json::{Value, json};
 use tests::gateway::{USER, at, on_each_database};
 use tests::ledger::{Served, hold, serve, settle};
@@ -363,4 +365,29 @@ async fn users_and_keys_are_for_administrators_and_mistakes_are_named() {
     }
     let refused = admin.delete("/admin/keys/key_0123456789abcdef").await;
     assert_eq!(refused.error(404, "NOT_FOUND")["param"], "key_id");
+}
+
+/// As many programs write numbers, and JSON allows.
+#[tokio::test]
+async fn credits_may_be_written_with_an_exponent() {
+    let gateway = Gateway::builder().credits(0).start().await;
+    let admin = gateway.admin("root").await;
+    let gift = async |credits: &str| {
+        let body = Bytes::from(format!("{{\"credits\":{credits}}}"));
+        let path = "/admin/users/alice/top-up";
+        admin
+            .send(Method::POST, path, Some("application/json"), body)
+            .await
+    };
+    let given = gift("1.5e2").await;
+    assert_eq!(given.status, 200, "{}", given.text());
+    let before = given.json()["account"]["topup_balance"].as_f64();
+    let after = gift("1e-06").await.json()["account"]["topup_balance"].as_f64();
+    assert_eq!(
+        after.zip(before).map(|(after, before)| after > before),
+        Some(true)
+    );
+    for wrong in ["1e-7", "1e300", "0e5"] {
+        gift(wrong).await.error(400, "INVALID_REQUEST");
+    }
 }

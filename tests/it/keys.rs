@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http::Method;
+use serde_json::json;
 use tests::{Gateway, chat};
 use weir::identity::{self, api_key::RawKey, store};
 use weir_storage::clock::Millis;
@@ -142,7 +143,13 @@ async fn the_database_holds_no_raw_key() {
 #[tokio::test]
 async fn every_route_but_health_and_metrics_is_closed_to_strangers() {
     // The payment processor proves itself by its signatures alone.
-    let open = ["/health", "/health/ready", "/metrics", "/billing/webhook"];
+    let open = [
+        "/health",
+        "/health/ready",
+        "/metrics",
+        "/openapi.json",
+        "/billing/webhook",
+    ];
     // What stands at the gate before them looks at this first.
     let gated = [
         "encrypt-credential",
@@ -190,4 +197,22 @@ async fn every_route_but_health_and_metrics_is_closed_to_strangers() {
         }
     }
     assert!(closed >= 24, "{closed}");
+}
+
+#[tokio::test]
+async fn names_are_as_long_in_any_script() {
+    let gateway = Gateway::start().await;
+    let web = gateway.web("wilma");
+    let admin = gateway.admin("root").await;
+    for (characters, status) in [(256, 201), (257, 400)] {
+        let name = "é".repeat(characters);
+        let own = web.post("/api-keys", &json!({ "name": name })).await;
+        assert_eq!(own.status, status, "{}", own.text());
+        let body = json!({ "user_id": "ulla", "name": name });
+        let another = admin.post("/admin/keys", &body).await;
+        assert_eq!(another.status, status, "{}", another.text());
+        let session = "%C3%A9".repeat(characters);
+        let history = web.get(&format!("/session/{session}/history")).await;
+        assert_eq!(history.status, if status == 201 { 404 } else { 400 });
+    }
 }

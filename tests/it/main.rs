@@ -48,6 +48,7 @@ mod metrics;
 mod models;
 mod openai;
 mod openai_responses;
+mod openapi;
 mod operate;
 mod overload;
 mod payment_events;

@@ -41,6 +41,7 @@ const CASES: [(&str, Kind); 73] = [
     ("GET /health", Kind::Common),
     ("GET /health/ready", Kind::Common),
     ("GET /metrics", Kind::Common),
+    ("GET /openapi.json", Kind::Common),
     ("POST /api-keys", Kind::Own),
     ("GET /api-keys", Kind::Own),
     ("DELETE /api-keys/{key_id}", Kind::OwnById),

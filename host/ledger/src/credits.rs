@@ -201,4 +201,27 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn exponents_are_read_exactly() {
+        for (text, micro) in [
+            ("1e2", Some(100_000_000)),
+            ("1E+2", Some(100_000_000)),
+            ("12.5e-1", Some(1_250_000)),
+            ("1e-6", Some(1)),
+            ("100e-8", Some(1)),
+            ("0e99", Some(0)),
+            ("0.0e-99", Some(0)),
+            ("1e-7", None),
+            ("5e-324", None),
+            ("1e300", None),
+            ("1e99999999999", None),
+            ("e5", None),
+            ("1e", None),
+            ("1e1.5", None),
+            ("-1e2", None),
+        ] {
+            assert_eq!(Credits::parse(text).map(Credits::micro), micro, "{text}");
+        }
+    }
 }

@@ -14,6 +14,10 @@ pub(crate) struct Decimal {
 
 impl Decimal {
     pub(crate) fn parse(&self, text: &str) -> Option<i64> {
+        // As many programs write small numbers, and JSON allows.
+        if let Some((number, exponent)) = text.split_once(['e', 'E']) {
+            return self.parse_scientific(number, exponent.parse().ok()?);
+        }
         let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
         let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
         if whole.is_empty()
@@ -33,6 +37,24 @@ impl Decimal {
             .ok()?
             .checked_mul(scale(fraction.len())?)?;
         whole.checked_add(fraction)
+    }
+
+    fn parse_scientific(&self, number: &str, exponent: i32) -> Option<i64> {
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        let digits = format!("{whole}{fraction}");
+        if whole.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        let significant = digits.trim_end_matches('0');
+        if significant.is_empty() {
+            return Some(0);
+        }
+        // Where the last of them stands, in units of the last place.
+        let zeros = digits.len() - significant.len();
+        let shift = i64::from(self.places) + i64::from(exponent) + zeros as i64;
+        let shift = u32::try_from(shift - fraction.len() as i64).ok()?;
+        let significant: i64 = significant.parse().ok()?;
+        significant.checked_mul(10_i64.checked_pow(shift)?)
     }
 }
 

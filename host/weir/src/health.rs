@@ -9,15 +9,27 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::error::ApiError;
+use crate::openapi::bodies::{Health, Readiness};
 use crate::plugins::slots::InSlot;
 
 /// `GET /health`: the process answers.
+#[utoipa::path(
+    get, path = "/health", tag = "service",
+    responses((status = 200, body = Health)),
+)]
 pub async fn get_health() -> Json<Value> {
     Json(json!({ "status": "ok" }))
 }
 
 /// `GET /health/ready`: requests can be served. 503 while the gateway stops, a store is away, nothing can be charged, the
 /// clock is wrong, or what is activated in a slot does not load here.
+#[utoipa::path(
+    get, path = "/health/ready", tag = "service",
+    responses(
+        (status = 200, body = Readiness),
+        (status = 503, description = "`NOT_READY`: it stops, or something that it needs is away."),
+    ),
+)]
 pub async fn get_readiness(State(app): State<App>) -> Result<Json<Value>, ApiError> {
     let not_ready = |message: &str| {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "NOT_READY", message)

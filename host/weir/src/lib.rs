@@ -13,7 +13,7 @@
 //! - [`weir_ledger`]: what requests cost, and the ledger that they are paid from; [`billing`]: what users are shown of it.
 //! - [`swarm`]: agents that run one after another, each on a model.
 //! - [`payments`]: how users buy plans and credits.
-//! - [`admin`]: what administrators are shown.
+//! - [`admin`]: what administrators are shown; [`openapi`]: what programs are told of all routes.
 //! - [`console`]: the pages on which users and administrators see and do that.
 //! - [`plugins`]: the sandbox that adapters run in, and which of them serve; [`metrics`]: what they have done.
 //! - [`storage`]: what lasts; [`secrets`]: what must not be shown; [`sealing`]: what only weir may read of what lasts.
@@ -35,6 +35,7 @@ pub mod identity;
 pub mod inference;
 pub mod json;
 pub mod metrics;
+pub mod openapi;
 pub mod outgoing;
 pub mod payments;
 pub mod plugins;

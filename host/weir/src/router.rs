@@ -11,6 +11,7 @@ use crate::admin::AdminCaller;
 use crate::app::{App, Core};
 use crate::error::ApiError;
 use crate::inference::dialect::{anthropic_messages, models, openai_images, openai_responses};
+use crate::openapi::{self, Surface};
 use crate::payments::{auto_top_up, local};
 use crate::surround::surround;
 use crate::{
@@ -100,8 +101,10 @@ pub fn public(app: App) -> Router {
     };
     // Not for the public where there is another place.
     let routes = match app.config.internal_listen {
-        Some(_) => routes,
-        None => routes.merge(metrics_route()),
+        Some(_) => routes.merge(document_route(Surface::Public)),
+        None => routes
+            .merge(metrics_route())
+            .merge(document_route(Surface::Only)),
     };
     finish(routes, app)
 }
@@ -112,7 +115,8 @@ pub fn internal(app: App) -> Router {
         "/internal/agent/code",
         post(inference::routes::create_agent_completion),
     );
-    finish(routes.merge(plugin_routes()).merge(metrics_route()), app)
+    let routes = routes.merge(plugin_routes()).merge(metrics_route());
+    finish(routes.merge(document_route(Surface::Internal)), app)
 }
 
 /// The routes of an executor, for other services, on a port of its own.
@@ -122,7 +126,8 @@ pub fn executor(app: App) -> Router {
         .route("/internal/agent/execute", post(tasks::routes::execute_task))
         .route("/health", get(health::get_health))
         .route("/health/ready", get(health::get_readiness));
-    finish(routes.merge(metrics_route()), app)
+    let routes = routes.merge(metrics_route());
+    finish(routes.merge(document_route(Surface::Executor)), app)
 }
 
 /// The routes for whoever may open the admin socket.
@@ -150,6 +155,14 @@ pub fn without_gateway(core: Core) -> Router {
 
 fn metrics_route() -> Router<App> {
     Router::new().route("/metrics", get(metrics::routes::get_metrics))
+}
+
+/// What a listener's routes are, for programs.
+fn document_route(surface: Surface) -> Router<App> {
+    Router::new().route(
+        "/openapi.json",
+        get(move |headers| openapi::routes::get_document(surface, headers)),
+    )
 }
 
 /// Where users are sent to pay.

@@ -3,15 +3,17 @@
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::AdminCaller;
 use crate::app::Core;
 use crate::audit::log::{self, EventFilter, KeptEvent};
 use crate::error::ApiError;
+use crate::openapi::parameters::Limit;
 use crate::query::{ListQuery, cut};
 
 /// A security event.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct AuditItem {
     /// Its number; later ones have higher ones.
     pub number: i64,
@@ -34,7 +36,7 @@ pub struct AuditItem {
 }
 
 /// A part of all events.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct AuditList {
     /// The newest first.
     pub events: Vec<AuditItem>,
@@ -43,6 +45,17 @@ pub struct AuditList {
 }
 
 /// `GET /admin/audit`: all events, or those that `kind`, `user_id` and `actor` say.
+#[utoipa::path(
+    get, path = "/admin/audit", tag = "administration", security(("admin" = [])), operation_id = "list_audit_events",
+    params(
+        Limit,
+        ("before" = Option<i64>, Query, description = "The `next` of the part before.", minimum = 0, maximum = 9223372036854775807_i64, nullable = false),
+        ("kind" = Option<String>, Query, description = "Of this kind, such as `api_key.revoked`.", nullable = false),
+        ("user_id" = Option<String>, Query, description = "About this user.", nullable = false),
+        ("actor" = Option<String>, Query, description = "Brought about by them.", nullable = false),
+    ),
+    responses((status = 200, body = AuditList)),
+)]
 pub async fn list_events(
     State(core): State<Core>,
     _: AdminCaller,

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 use weir_ledger::{Budget, Credits, Window};
 use weir_storage::clock::Millis;
 
@@ -17,10 +18,12 @@ use crate::identity;
 use crate::identity::directory::{self, KeyFilter};
 use crate::identity::limits::KeyLimits;
 use crate::identity::store::KeyItem;
+use crate::openapi::parameters::PageAfter;
+use crate::openapi::schemas;
 use crate::query::{ListQuery, cut};
 
 /// A key.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct AdminKeyItem {
     /// The key's id.
     pub key_id: String,
@@ -47,7 +50,8 @@ pub struct AdminKeyItem {
 }
 
 /// A part of all keys.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[schema(as = AdminKeyList)]
 pub struct KeyList {
     /// By user, and then by age.
     pub keys: Vec<AdminKeyItem>,
@@ -56,26 +60,41 @@ pub struct KeyList {
 }
 
 /// The body that makes a key.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewKey {
     /// The user whose it will be; made if there is none of that id.
+    #[schema(
+        min_length = 1,
+        max_length = 256,
+        pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$"
+    )]
     pub user_id: String,
     /// What it is called in lists.
+    #[schema(
+        min_length = 1,
+        max_length = 256,
+        pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$"
+    )]
     pub name: String,
     /// How much it may spend in which time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<schemas::Budget>>, max_items = 5)]
     pub budgets: Option<Vec<Budget>>,
     /// The same, of one budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<f64>)]
     pub budget_credits: Option<Credits>,
     /// What that is for, `total` unless set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schemas::Window>)]
     pub window: Option<Window>,
     /// The models that it may use; all unless set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_items = 1, max_items = 100)]
     pub models: Option<Vec<String>>,
     /// For how many days it works, at most 90.
+    #[schema(minimum = 1, maximum = 90)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_days: Option<i64>,
 }
@@ -93,7 +112,8 @@ impl NewKey {
 }
 
 /// A key that was just made.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, ToSchema)]
+#[schema(as = AdminCreatedKey)]
 pub struct CreatedKey {
     /// The key's id.
     pub key_id: String,
@@ -106,6 +126,15 @@ pub struct CreatedKey {
 }
 
 /// `GET /admin/keys`: all keys, or those that `user_id` and `active` say.
+#[utoipa::path(
+    get, path = "/admin/keys", tag = "administration", security(("admin" = [])), operation_id = "admin_list_keys",
+    params(
+        PageAfter,
+        ("user_id" = Option<String>, Query, description = "This user's.", nullable = false),
+        ("active" = Option<bool>, Query, description = "Only those that work, or do not.", nullable = false),
+    ),
+    responses((status = 200, body = KeyList)),
+)]
 pub async fn list_keys(
     State(core): State<Core>,
     _: AdminCaller,
@@ -133,14 +162,21 @@ pub async fn list_keys(
 }
 
 /// `POST /admin/keys`: makes a key for a user, however many they have, and the user if there is none of that id.
+#[utoipa::path(
+    post, path = "/admin/keys", tag = "administration", security(("admin" = [])), operation_id = "admin_create_key",
+    request_body = NewKey,
+    responses(
+        (status = 201, description = "The key, whose `api_key` is in this answer only.", body = CreatedKey),
+    ),
+)]
 pub async fn create_key(
     State(app): State<App>,
     AdminCaller { actor }: AdminCaller,
     AdminBody(new): AdminBody<NewKey>,
 ) -> Result<(StatusCode, Json<CreatedKey>), ApiError> {
     for (field, text) in [("user_id", &new.user_id), ("name", &new.name)] {
-        if !(1..=256).contains(&text.len()) || text.contains(char::is_control) {
-            let what = "It has 1 to 256 bytes and no control characters.";
+        if !(1..=256).contains(&text.chars().count()) || text.contains(char::is_control) {
+            let what = "It has 1 to 256 characters and no control characters.";
             return Err(ApiError::invalid_request(field, what));
         }
     }
@@ -157,6 +193,14 @@ pub async fn create_key(
 }
 
 /// `DELETE /admin/keys/{key_id}`: revokes a key, at once on every node.
+#[utoipa::path(
+    delete, path = "/admin/keys/{key_id}", tag = "administration", security(("admin" = [])), operation_id = "admin_revoke_key",
+    params(("key_id" = String, Path, description = "The key's id.")),
+    responses(
+        (status = 204, description = "It is revoked."),
+        (status = 404, description = "`NOT_FOUND`: there is no such key."),
+    ),
+)]
 pub async fn revoke_key(
     State(core): State<Core>,
     AdminCaller { actor }: AdminCaller,

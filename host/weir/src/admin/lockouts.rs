@@ -6,16 +6,18 @@ use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::AdminCaller;
 use crate::app::Core;
 use crate::error::ApiError;
 use crate::identity::lockout;
+use crate::openapi::parameters::Limit;
 use crate::query::ListQuery;
 use weir_storage::clock::Millis;
 
 /// An address that is shut out.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct LockoutItem {
     /// The client's address; of an IPv6 client, its network of 64 bits.
     pub address: String,
@@ -26,13 +28,20 @@ pub struct LockoutItem {
 }
 
 /// Addresses that are shut out.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct LockoutList {
     /// Those for longest yet first.
     pub lockouts: Vec<LockoutItem>,
 }
 
 /// `GET /admin/lockouts`: the addresses that are shut out.
+#[utoipa::path(
+    get, path = "/admin/lockouts", tag = "administration", security(("admin" = [])),
+    params(
+        Limit,
+    ),
+    responses((status = 200, body = LockoutList)),
+)]
 pub async fn list_lockouts(
     State(core): State<Core>,
     _: AdminCaller,
@@ -53,6 +62,14 @@ pub async fn list_lockouts(
 }
 
 /// `DELETE /admin/lockouts/{address}`: lets an address in again.
+#[utoipa::path(
+    delete, path = "/admin/lockouts/{address}", tag = "administration", security(("admin" = [])),
+    params(("address" = String, Path, description = "An IP address, such as `203.0.113.7`.")),
+    responses(
+        (status = 204, description = "It is let in again."),
+        (status = 404, description = "`NOT_FOUND`: this address is not shut out."),
+    ),
+)]
 pub async fn clear_lockout(
     State(core): State<Core>,
     AdminCaller { actor }: AdminCaller,

@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use weir_ledger::{UsageSums, plans};
 use weir_storage::clock::Millis;
@@ -76,7 +77,7 @@ pub struct Sums {
 }
 
 /// The answer to `GET /admin/usage`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct PlatformUsage {
     /// The month, as `YYYY-MM`.
     pub period: String,
@@ -93,7 +94,7 @@ pub struct PlatformUsage {
 }
 
 /// A day of [`PlatformUsage`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DayUsage {
     /// As `YYYY-MM-DD`.
     pub date: String,
@@ -104,7 +105,7 @@ pub struct DayUsage {
 }
 
 /// A model of [`PlatformUsage`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct TopModel {
     /// The model's id.
     pub model: String,
@@ -115,7 +116,7 @@ pub struct TopModel {
 }
 
 /// An item of what `GET /admin/model-economics` answers: a model at one provider.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct ModelEconomics {
     /// The model's id.
     pub model: String,

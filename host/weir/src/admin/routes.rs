@@ -9,6 +9,7 @@ use super::report::{self, ModelEconomics, Month, PlatformUsage};
 use super::{AdminCaller, store};
 use crate::app::App;
 use crate::error::ApiError;
+use crate::openapi::parameters::CalendarMonth;
 
 /// The query of both reports.
 #[derive(Debug, Deserialize)]
@@ -19,6 +20,11 @@ pub struct PeriodQuery {
 type PeriodParameter = Result<Query<PeriodQuery>, QueryRejection>;
 
 /// `GET /admin/usage?period=YYYY-MM`: what all users have asked for in a month, by default the current one.
+#[utoipa::path(
+    get, path = "/admin/usage", tag = "administration", security(("admin" = [])),
+    params(CalendarMonth),
+    responses((status = 200, body = PlatformUsage)),
+)]
 pub async fn get_platform_usage(
     State(app): State<App>,
     _: AdminCaller,
@@ -37,6 +43,11 @@ pub(crate) async fn platform_usage(app: &App, month: &Month) -> Result<PlatformU
 }
 
 /// `GET /admin/model-economics?period=YYYY-MM`: what each model costs and earns in a month.
+#[utoipa::path(
+    get, path = "/admin/model-economics", tag = "administration", security(("admin" = [])),
+    params(CalendarMonth),
+    responses((status = 200, body = Vec<ModelEconomics>)),
+)]
 pub async fn list_model_economics(
     State(app): State<App>,
     _: AdminCaller,

@@ -10,12 +10,26 @@ use super::AdminCaller;
 use super::users::unknown_user;
 use crate::app::Core;
 use crate::billing::export::Export;
-use crate::billing::history::{Asked, RequestItem};
+use crate::billing::history::{Asked, RequestItem, RequestList, UsageReport};
+use crate::billing::statement::TransactionList;
 use crate::error::ApiError;
 use crate::identity::directory;
+use crate::openapi::parameters::{CalendarMonth, Days, Limit};
 use crate::query::ListQuery;
 
 /// `GET /admin/users/{user_id}/usage`: what a user has used, by model or by what `group` says.
+#[utoipa::path(
+    get, path = "/admin/users/{user_id}/usage", tag = "administration", security(("admin" = [])),
+    params(
+        ("user_id" = String, Path, description = "The user's id."),
+        ("group" = Option<String>, Query, description = "Tells it apart by `key`, `model` or `day`.", nullable = false, pattern = "^(key|model|day)$"),
+        Days,
+    ),
+    responses(
+        (status = 200, content((UsageReport = "application/json"), (String = "text/csv"))),
+        (status = 404, description = "`UNKNOWN_USER`: there is no such user."),
+    ),
+)]
 pub async fn get_user_usage(
     State(core): State<Core>,
     _: AdminCaller,
@@ -29,6 +43,22 @@ pub async fn get_user_usage(
 }
 
 /// `GET /admin/users/{user_id}/usage/requests`: a user's requests, the last to end first.
+#[utoipa::path(
+    get, path = "/admin/users/{user_id}/usage/requests", tag = "administration", security(("admin" = [])),
+    params(
+        ("user_id" = String, Path, description = "The user's id."),
+        Limit,
+        ("before" = Option<i64>, Query, description = "The `next` of the part before: what follows is older.", minimum = 0, maximum = 9_223_372_036_854_775_807_i64, nullable = false),
+        ("key" = Option<String>, Query, description = "With this key: its id.", nullable = false),
+        ("model" = Option<String>, Query, description = "Of this model.", nullable = false),
+        ("from" = Option<String>, Query, description = "From this day on, in UTC; or from a moment, such as `2026-01-31T12:00:00Z`.", format = Date, nullable = false),
+        ("to" = Option<String>, Query, description = "Until this day, or a moment.", format = Date, nullable = false),
+    ),
+    responses(
+        (status = 200, content((RequestList = "application/json"), (String = "text/csv"))),
+        (status = 404, description = "`UNKNOWN_USER`: there is no such user."),
+    ),
+)]
 pub async fn list_user_requests(
     State(core): State<Core>,
     _: AdminCaller,
@@ -41,6 +71,14 @@ pub async fn list_user_requests(
 }
 
 /// `GET /admin/usage/export`: what a month has cost all users, and the operator, for other tools.
+#[utoipa::path(
+    get, path = "/admin/usage/export", tag = "administration", security(("admin" = [])), operation_id = "admin_export_usage",
+    params(
+        CalendarMonth,
+        ("format" = Option<String>, Query, description = "The columns.", nullable = false, pattern = "^focus$"),
+    ),
+    responses((status = 200, body = String, content_type = "text/csv")),
+)]
 pub async fn export_usage(
     State(core): State<Core>,
     _: AdminCaller,
@@ -55,6 +93,17 @@ pub async fn export_usage(
 }
 
 /// `GET /admin/users/{user_id}/usage/requests/{request_id}`: one of them.
+#[utoipa::path(
+    get, path = "/admin/users/{user_id}/usage/requests/{request_id}", tag = "administration", security(("admin" = [])),
+    params(
+        ("user_id" = String, Path, description = "The user's id."),
+        ("request_id" = String, Path, description = "The request's id."),
+    ),
+    responses(
+        (status = 200, body = RequestItem),
+        (status = 404, description = "`UNKNOWN_REQUEST`: there is no such user, or no such request."),
+    ),
+)]
 pub async fn get_user_request(
     State(core): State<Core>,
     _: AdminCaller,
@@ -65,6 +114,20 @@ pub async fn get_user_request(
 }
 
 /// `GET /admin/users/{user_id}/transactions`: what has changed a user's credits, the last one first.
+#[utoipa::path(
+    get, path = "/admin/users/{user_id}/transactions", tag = "administration", security(("admin" = [])),
+    params(
+        ("user_id" = String, Path, description = "The user's id."),
+        Limit,
+        ("before" = Option<String>, Query, description = "The `next` of the part before: what follows is older.", nullable = false),
+        ("from" = Option<String>, Query, description = "From this day on, in UTC; or from a moment, such as `2026-01-31T12:00:00Z`.", format = Date, nullable = false),
+        ("to" = Option<String>, Query, description = "Until this day, or a moment.", format = Date, nullable = false),
+    ),
+    responses(
+        (status = 200, content((TransactionList = "application/json"), (String = "text/csv"))),
+        (status = 404, description = "`UNKNOWN_USER`: there is no such user."),
+    ),
+)]
 pub async fn list_user_transactions(
     State(core): State<Core>,
     _: AdminCaller,

@@ -11,6 +11,7 @@ use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use utoipa::ToSchema;
 use weir_ledger::{
     Account, AccountId, Action, Adjust, Budget, Credits, Grant, LedgerError, Operation,
     OperationId, Period, Plan, Pool, Refusal, SetBudgets, Store, TopUp, Way,
@@ -28,6 +29,8 @@ use crate::billing::budgets::{self, AskedBudgets, BudgetItem};
 use crate::error::ApiError;
 use crate::identity::directory::{self, UserFilter, UserRecord};
 use crate::identity::{self, store};
+use crate::openapi::parameters::PageAfter;
+use crate::openapi::schemas;
 use crate::query::{ListQuery, cut};
 
 /// Characters of an operator's name for a top-up or an adjustment.
@@ -37,7 +40,7 @@ const ID_CHARACTERS: usize = 200;
 const REASON_CHARACTERS: usize = 500;
 
 /// A user.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct UserItem {
     /// The user's id.
     pub user_id: String,
@@ -59,16 +62,20 @@ pub struct UserItem {
 }
 
 /// What a user has, in the period that is due.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct AccountItem {
     /// What is left of the plan's credits, held ones included.
+    #[schema(value_type = f64)]
     pub plan_credits_remaining: Credits,
     /// What is left of what was bought, held ones included.
+    #[schema(value_type = f64)]
     pub topup_balance: Credits,
     /// What of both no open request holds.
+    #[schema(value_type = f64)]
     pub available_credits: Credits,
     /// What was taken back after it was spent; the next credits pay for it.
     #[serde(default)]
+    #[schema(value_type = f64)]
     pub owed_credits: Credits,
     /// The first moment of the cycle.
     pub cycle_start: String,
@@ -80,7 +87,7 @@ pub struct AccountItem {
 }
 
 /// A part of all users.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct UserList {
     /// By id.
     pub users: Vec<UserItem>,
@@ -89,45 +96,65 @@ pub struct UserList {
 }
 
 /// The body that puts a user on a plan.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlanChange {
     /// The plan.
+    #[schema(value_type = schemas::Plan)]
     pub plan: Plan,
 }
 
 /// The body that gives a user credits.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreditGift {
     /// How many, more than 0.
+    #[schema(value_type = f64, exclusive_minimum = 0, maximum = 1_000_000_000, multiple_of = 0.000001)]
     pub credits: Credits,
     /// What names this gift for ever: given again, it is given once.
     #[serde(default)]
+    #[schema(
+        min_length = 1,
+        max_length = 200,
+        pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$"
+    )]
     pub id: Option<String>,
 }
 
 /// The body that sets how much a user may spend.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BudgetChange {
     /// One for each window that is limited; none to take all limits away.
+    #[schema(value_type = Vec<schemas::Budget>, max_items = 5)]
     pub budgets: Vec<Budget>,
 }
 
 /// The body that puts a user's credits right.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreditAdjustment {
     /// How many come, or below zero go: all of them, or none.
+    #[schema(value_type = f64, minimum = -1_000_000_000, maximum = 1_000_000_000, multiple_of = 0.000001)]
     pub credits: SignedCredits,
     /// Where they come to or are taken from: the bought ones unless it says `plan`.
     #[serde(default = "bought")]
+    #[schema(value_type = schemas::Pool)]
     pub pool: Pool,
     /// Why, for the user to read in their statement.
+    #[schema(
+        min_length = 1,
+        max_length = 500,
+        pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$"
+    )]
     pub reason: String,
     /// What names this adjustment for ever: made again, it is made once.
     #[serde(default)]
+    #[schema(
+        min_length = 1,
+        max_length = 200,
+        pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$"
+    )]
     pub id: Option<String>,
 }
 
@@ -181,6 +208,17 @@ impl Serialize for SignedCredits {
 }
 
 /// `GET /admin/users`: all users, or those that `subject`, `plan`, `admin` and `disabled` say.
+#[utoipa::path(
+    get, path = "/admin/users", tag = "administration", security(("admin" = [])),
+    params(
+        PageAfter,
+        ("subject" = Option<String>, Query, description = "What the issuer calls them.", nullable = false),
+        ("plan" = Option<String>, Query, description = "On this plan.", nullable = false, pattern = "^(free|guru|pro)$"),
+        ("admin" = Option<bool>, Query, description = "Only administrators, or others.", nullable = false),
+        ("disabled" = Option<bool>, Query, description = "Only those that are disabled, or not.", nullable = false),
+    ),
+    responses((status = 200, body = UserList)),
+)]
 pub async fn list_users(
     State(core): State<Core>,
     _: AdminCaller,
@@ -208,6 +246,14 @@ pub async fn list_users(
 }
 
 /// `GET /admin/users/{user_id}`: one user, and what they have.
+#[utoipa::path(
+    get, path = "/admin/users/{user_id}", tag = "administration", security(("admin" = [])),
+    params(("user_id" = String, Path, description = "The user's id.")),
+    responses(
+        (status = 200, body = UserItem),
+        (status = 404, description = "`UNKNOWN_USER`: there is no such user."),
+    ),
+)]
 pub async fn get_user(
     State(core): State<Core>,
     _: AdminCaller,
@@ -217,6 +263,14 @@ pub async fn get_user(
 }
 
 /// `POST /admin/users/{user_id}/disable`: lets a user do nothing any more, at once on every node.
+#[utoipa::path(
+    post, path = "/admin/users/{user_id}/disable", tag = "administration", security(("admin" = [])),
+    params(("user_id" = String, Path, description = "The user's id.")),
+    responses(
+        (status = 200, body = UserItem),
+        (status = 404, description = "`UNKNOWN_USER`: there is no such user."),
+    ),
+)]
 pub async fn disable_user(
     State(core): State<Core>,
     AdminCaller { actor }: AdminCaller,
@@ -227,6 +281,14 @@ pub async fn disable_user(
 }
 
 /// `POST /admin/users/{user_id}/enable`: lets a disabled user in again.
+#[utoipa::path(
+    post, path = "/admin/users/{user_id}/enable", tag = "administration", security(("admin" = [])),
+    params(("user_id" = String, Path, description = "The user's id.")),
+    responses(
+        (status = 200, body = UserItem),
+        (status = 404, description = "`UNKNOWN_USER`: there is no such user."),
+    ),
+)]
 pub async fn enable_user(
     State(core): State<Core>,
     AdminCaller { actor }: AdminCaller,
@@ -237,6 +299,14 @@ pub async fn enable_user(
 }
 
 /// `POST /admin/users/{user_id}/grant-admin`: makes a web user an administrator.
+#[utoipa::path(
+    post, path = "/admin/users/{user_id}/grant-admin", tag = "administration", security(("admin" = [])),
+    params(("user_id" = String, Path, description = "The user's id.")),
+    responses(
+        (status = 200, body = UserItem),
+        (status = 404, description = "`UNKNOWN_USER`: there is no such user."),
+    ),
+)]
 pub async fn grant_admin(
     State(core): State<Core>,
     AdminCaller { actor }: AdminCaller,
@@ -254,6 +324,14 @@ pub async fn grant_admin(
 }
 
 /// `POST /admin/users/{user_id}/revoke-admin`: makes an administrator an ordinary user.
+#[utoipa::path(
+    post, path = "/admin/users/{user_id}/revoke-admin", tag = "administration", security(("admin" = [])),
+    params(("user_id" = String, Path, description = "The user's id.")),
+    responses(
+        (status = 200, body = UserItem),
+        (status = 404, description = "`UNKNOWN_USER`: there is no such user."),
+    ),
+)]
 pub async fn revoke_admin(
     State(core): State<Core>,
     AdminCaller { actor }: AdminCaller,
@@ -271,6 +349,16 @@ pub async fn revoke_admin(
 }
 
 /// `POST /admin/users/{user_id}/plan`: puts a user on a plan for a month from now. Their rate is the plan's at once.
+#[utoipa::path(
+    post, path = "/admin/users/{user_id}/plan", tag = "administration", security(("admin" = [])),
+    params(("user_id" = String, Path, description = "The user's id.")),
+    request_body = PlanChange,
+    responses(
+        (status = 200, body = UserItem),
+        (status = 404, description = "`UNKNOWN_USER`: there is no such user."),
+        (status = 409, description = "`NOT_POSSIBLE`, `ID_REUSED`: it does not fit what the account has, or what was done under this `id`."),
+    ),
+)]
 pub async fn set_plan(
     State(core): State<Core>,
     AdminCaller { actor }: AdminCaller,
@@ -300,6 +388,16 @@ pub(crate) async fn grant_month(core: &Core, user_id: &str, plan: Plan) -> Resul
 }
 
 /// `POST /admin/users/{user_id}/top-up`: gives a user credits that do not lapse; once, where the gift is named.
+#[utoipa::path(
+    post, path = "/admin/users/{user_id}/top-up", tag = "administration", security(("admin" = [])),
+    params(("user_id" = String, Path, description = "The user's id.")),
+    request_body = CreditGift,
+    responses(
+        (status = 200, body = UserItem),
+        (status = 404, description = "`UNKNOWN_USER`: there is no such user."),
+        (status = 409, description = "`NOT_POSSIBLE`, `ID_REUSED`: it does not fit what the account has, or what was done under this `id`."),
+    ),
+)]
 pub async fn top_up(
     State(core): State<Core>,
     AdminCaller { actor }: AdminCaller,
@@ -325,6 +423,16 @@ pub async fn top_up(
 }
 
 /// `POST /admin/users/{user_id}/adjust`: gives a user credits or takes some, for a reason; once, where that is named.
+#[utoipa::path(
+    post, path = "/admin/users/{user_id}/adjust", tag = "administration", security(("admin" = [])),
+    params(("user_id" = String, Path, description = "The user's id.")),
+    request_body = CreditAdjustment,
+    responses(
+        (status = 200, body = UserItem),
+        (status = 404, description = "`UNKNOWN_USER`: there is no such user."),
+        (status = 409, description = "`NOT_POSSIBLE`, `ID_REUSED`: it does not fit what the account has, or what was done under this `id`."),
+    ),
+)]
 pub async fn adjust(
     State(core): State<Core>,
     AdminCaller { actor }: AdminCaller,
@@ -365,6 +473,16 @@ pub async fn adjust(
 
 /// `POST /admin/users/{user_id}/budgets`: sets how much a user may spend in which time, in place of what they might. A
 /// window that stays goes on counting.
+#[utoipa::path(
+    post, path = "/admin/users/{user_id}/budgets", tag = "administration", security(("admin" = [])),
+    params(("user_id" = String, Path, description = "The user's id.")),
+    request_body = BudgetChange,
+    responses(
+        (status = 200, body = UserItem),
+        (status = 404, description = "`UNKNOWN_USER`: there is no such user."),
+        (status = 409, description = "`NOT_POSSIBLE`, `ID_REUSED`: it does not fit what the account has, or what was done under this `id`."),
+    ),
+)]
 pub async fn set_budgets(
     State(core): State<Core>,
     AdminCaller { actor }: AdminCaller,

@@ -7,23 +7,30 @@ use std::time::Duration;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 use weir_ledger::{Budget, Credits, Exceeded, MOST_WINDOWS, Standing, Window};
 use weir_storage::clock::Millis;
 
 use crate::error::ApiError;
+use crate::openapi::schemas;
 
 /// A budget as it is shown.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BudgetItem {
     /// `hour`, `day`, `week`, `month` or `total`: of the calendar, in UTC.
+    #[schema(value_type = schemas::Window)]
     pub window: Window,
     /// The most that may be spent in it.
+    #[schema(value_type = f64)]
     pub credits: Credits,
     /// What was charged in it. Credits that are given back of an earlier window's charge are left out.
+    #[schema(value_type = f64)]
     pub used: Credits,
     /// What requests hold that are under way.
+    #[schema(value_type = f64)]
     pub held: Credits,
     /// What may still be held.
+    #[schema(value_type = f64)]
     pub left: Credits,
     /// When the next window begins; null where there is none.
     pub resets_at: Option<String>,

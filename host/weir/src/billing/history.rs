@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
+use utoipa::ToSchema;
 use weir_ledger::store::history::{
     EndedRequest, RequestFilter, RequestPage, UsageGroup, UsagePart,
 };
@@ -47,7 +48,7 @@ type Page = (Vec<RequestItem>, Option<i64>, Option<Millis>);
 pub(super) const DAY_MS: i64 = 86_400_000;
 
 /// What a user has used over some days.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct UsageReport {
     /// `key`, `model` or `day`.
     pub group: &'static str,
@@ -64,7 +65,7 @@ pub struct UsageReport {
 }
 
 /// A part of a [`UsageReport`].
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct UsageItem {
     /// What it is a part by.
     #[serde(flatten)]
@@ -75,7 +76,7 @@ pub struct UsageItem {
 }
 
 /// What tells parts apart.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum UsageLabel {
     /// Where requests came from, and with which key.
@@ -102,11 +103,12 @@ pub enum UsageLabel {
 }
 
 /// What requests come to. A charge counts on the day that it was made; what is corrected on a later day is taken off there.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, ToSchema)]
 pub struct UsageFigures {
     /// Requests that were charged.
     pub requests: i64,
     /// What was paid.
+    #[schema(value_type = f64)]
     pub credits_used: Credits,
     /// All input, cached input included.
     pub tokens_input: i64,
@@ -121,7 +123,7 @@ pub struct UsageFigures {
 }
 
 /// A part of a user's requests that have ended.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct RequestList {
     /// The last to end is first.
     pub requests: Vec<RequestItem>,
@@ -132,7 +134,7 @@ pub struct RequestList {
 }
 
 /// A request that has ended.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct RequestItem {
     /// Its id, as the log has it.
     pub id: String,
@@ -162,8 +164,10 @@ pub struct RequestItem {
     /// Images made.
     pub images: i64,
     /// What was held for it before.
+    #[schema(value_type = Option<f64>)]
     pub held_credits: Option<Credits>,
     /// What was paid.
+    #[schema(value_type = f64)]
     pub credits: Credits,
     /// The component that served it; null where none did.
     pub adapter_digest: Option<String>,

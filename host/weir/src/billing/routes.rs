@@ -6,16 +6,27 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, header};
 
 use super::export::Export;
-use super::history::{Asked, RequestItem};
+use super::history::{Asked, RequestItem, RequestList};
+use super::statement::TransactionList;
 use super::usage::{self, Balances, UsageError};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::identity::Caller;
+use crate::openapi::bodies::UsageAnswer;
+use crate::openapi::parameters::{CalendarMonth, Days, Limit};
 use crate::query::ListQuery;
 use weir_ledger::{AccountId, LedgerError};
 
 /// `GET /usage/me`: what the caller has left and what this cycle has cost, up to a minute late. With a `group`, what they
 /// have used from one day to another, as of now.
+#[utoipa::path(
+    get, path = "/usage/me", tag = "usage", security(("user" = [])),
+    params(
+        ("group" = Option<String>, Query, description = "Tells it apart by `key`, `model` or `day`.", nullable = false, pattern = "^(key|model|day)$"),
+        Days,
+    ),
+    responses((status = 200, content((UsageAnswer = "application/json"), (String = "text/csv")))),
+)]
 pub async fn get_usage(
     State(app): State<App>,
     caller: Caller,
@@ -31,6 +42,14 @@ pub async fn get_usage(
 }
 
 /// `GET /usage/export`: what a month has cost the caller, for other tools.
+#[utoipa::path(
+    get, path = "/usage/export", tag = "usage", security(("user" = [])),
+    params(
+        CalendarMonth,
+        ("format" = Option<String>, Query, description = "The columns.", nullable = false, pattern = "^focus$"),
+    ),
+    responses((status = 200, body = String, content_type = "text/csv")),
+)]
 pub async fn export_usage(
     State(app): State<App>,
     caller: Caller,
@@ -45,6 +64,18 @@ pub async fn export_usage(
 }
 
 /// `GET /usage/requests`: the caller's requests that have ended, the last one first, as JSON or CSV.
+#[utoipa::path(
+    get, path = "/usage/requests", tag = "usage", security(("user" = [])),
+    params(
+        Limit,
+        ("before" = Option<i64>, Query, description = "The `next` of the part before: what follows is older.", minimum = 0, maximum = 9_223_372_036_854_775_807_i64, nullable = false),
+        ("key" = Option<String>, Query, description = "With this key: its id.", nullable = false),
+        ("model" = Option<String>, Query, description = "Of this model.", nullable = false),
+        ("from" = Option<String>, Query, description = "From this day on, in UTC; or from a moment, such as `2026-01-31T12:00:00Z`.", format = Date, nullable = false),
+        ("to" = Option<String>, Query, description = "Until this day, or a moment.", format = Date, nullable = false),
+    ),
+    responses((status = 200, content((RequestList = "application/json"), (String = "text/csv")))),
+)]
 pub async fn list_requests(
     State(app): State<App>,
     caller: Caller,
@@ -55,6 +86,14 @@ pub async fn list_requests(
 }
 
 /// `GET /usage/requests/{request_id}`: one of them.
+#[utoipa::path(
+    get, path = "/usage/requests/{request_id}", tag = "usage", security(("user" = [])),
+    params(("request_id" = String, Path, description = "The request's id.")),
+    responses(
+        (status = 200, body = RequestItem),
+        (status = 404, description = "`UNKNOWN_REQUEST`: there is no such request of yours that has ended."),
+    ),
+)]
 pub async fn get_request(
     State(app): State<App>,
     caller: Caller,
@@ -64,6 +103,18 @@ pub async fn get_request(
 }
 
 /// `GET /billing/transactions`: what has changed the caller's credits, the last one first, as JSON or CSV.
+#[utoipa::path(
+    get, path = "/billing/transactions", tag = "billing", security(("user" = [])),
+    params(
+        Limit,
+        ("before" = Option<String>, Query, description = "The `next` of the part before: what follows is older.", nullable = false),
+        ("from" = Option<String>, Query, description = "From this day on, in UTC; or from a moment, such as `2026-01-31T12:00:00Z`.", format = Date, nullable = false),
+        ("to" = Option<String>, Query, description = "Until this day, or a moment.", format = Date, nullable = false),
+    ),
+    responses(
+        (status = 200, content((TransactionList = "application/json"), (String = "text/csv"))),
+    ),
+)]
 pub async fn list_transactions(
     State(app): State<App>,
     caller: Caller,
@@ -82,6 +133,10 @@ fn asked(app: &App, caller: Caller) -> Asked<'_> {
 }
 
 /// `POST /billing/sync-balance`: what the caller has left at this moment; the summary is made anew.
+#[utoipa::path(
+    post, path = "/billing/sync-balance", tag = "billing", security(("user" = [])),
+    responses((status = 200, body = Balances)),
+)]
 pub async fn sync_balance(
     State(app): State<App>,
     caller: Caller,

@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use http::HeaderMap;
 use serde::Serialize;
+use utoipa::ToSchema;
 use weir_ledger::account::Pools;
 use weir_ledger::store::statement::{
     StatementFilter, StatementLine, StatementPage, StatementPlace,
@@ -30,7 +31,7 @@ pub const CSV_HEADINGS: &str = "at,kind,plan_credits,topup_credits,plan_balance,
                                 request_id,reference,owed_credits,reason\r\n";
 
 /// A part of a statement.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct TransactionList {
     /// The last one is first.
     pub transactions: Vec<TransactionItem>,
@@ -41,7 +42,7 @@ pub struct TransactionList {
 }
 
 /// A line of a statement.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct TransactionItem {
     /// When what it is for was asked for.
     pub at: String,
@@ -49,10 +50,13 @@ pub struct TransactionItem {
     /// `owed_collected`, `adjustment` or `opening`.
     pub kind: String,
     /// The change of the plan's credits.
+    #[schema(value_type = f64)]
     pub plan_credits: Credits,
     /// The change of the bought ones.
+    #[schema(value_type = f64)]
     pub topup_credits: Credits,
     /// The change of what is owed: more with a refund of what was spent, less with what is taken of later credits.
+    #[schema(value_type = f64)]
     pub owed_credits: Credits,
     /// What there is after it.
     pub balance: BalanceItem,
@@ -71,13 +75,16 @@ pub struct TransactionItem {
 }
 
 /// A balance, what is held at the moment included.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct BalanceItem {
     /// The plan's credits.
+    #[schema(value_type = f64)]
     pub plan: Credits,
     /// The bought ones.
+    #[schema(value_type = f64)]
     pub topup: Credits,
     /// Both.
+    #[schema(value_type = f64)]
     pub total: Credits,
 }
 

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
+use utoipa::ToSchema;
 use weir_ledger::{Account, AccountId, Action, Credits, LedgerError, Plan, Store};
 use weir_storage::cache::Cached;
 use weir_storage::clock::Millis;
@@ -24,6 +25,7 @@ use weir_storage::{Cache, Database};
 
 use super::budgets::{self, BudgetItem};
 use crate::app::App;
+use crate::openapi::schemas;
 
 /// How long a summary is shown.
 pub const SUMMARY_TTL: Duration = Duration::from_secs(60);
@@ -32,15 +34,19 @@ pub const SUMMARY_TTL: Duration = Duration::from_secs(60);
 const SYNC_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What `GET /usage/me` answers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = UsageSummary)]
 pub struct Summary {
     /// What the account pays for.
+    #[schema(value_type = schemas::Plan)]
     pub plan: Plan,
     /// The plan's credits of one cycle, in whole credits.
     pub plan_allocation: i64,
     /// What is left of them, held ones included.
+    #[schema(value_type = f64)]
     pub plan_credits_remaining: Credits,
     /// What is left of what was bought, held ones included.
+    #[schema(value_type = f64)]
     pub topup_balance: Credits,
     /// The first moment of the cycle, by ISO 8601.
     pub cycle_start: String,
@@ -56,35 +62,41 @@ pub struct Summary {
 }
 
 /// What a cycle has cost.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ThisMonth {
     /// From the plan and from what was bought. A request belongs to the cycle that it began in.
+    #[schema(value_type = f64)]
     pub total_credits_used: Credits,
     /// Requests that were charged.
     pub total_requests: i64,
 }
 
 /// What a model has cost in a cycle.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ModelUsage {
     /// The model's id, as it was asked for.
     pub model: String,
     /// What was paid.
+    #[schema(value_type = f64)]
     pub credits_used: Credits,
     /// Requests that were charged.
     pub requests: i64,
 }
 
 /// What `POST /billing/sync-balance` answers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Balances {
     /// What the account pays for.
+    #[schema(value_type = schemas::Plan)]
     pub plan: Plan,
     /// What is left of the plan's credits, held ones included.
+    #[schema(value_type = f64)]
     pub plan_credits_remaining: Credits,
     /// What is left of what was bought, held ones included.
+    #[schema(value_type = f64)]
     pub topup_balance: Credits,
     /// What of both no open request holds.
+    #[schema(value_type = f64)]
     pub available_credits: Credits,
     /// When this was so, by ISO 8601.
     pub synced_at: String,

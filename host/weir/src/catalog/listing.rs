@@ -5,12 +5,13 @@ use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 use weir_ledger::price::{NanoUsd, Price, TokenPrices};
 
 use super::{Catalog, LeftOut, Missing, Model, is_served};
 
 /// What `GET /admin/catalog` answers.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct CatalogListing {
     /// The models whose providers have their credentials, by id.
     pub models: Vec<ListedModel>,
@@ -23,7 +24,7 @@ pub struct CatalogListing {
 }
 
 /// A model.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ListedModel {
     /// The name by which clients ask for it.
     pub id: String,
@@ -54,21 +55,23 @@ pub struct ListedModel {
 }
 
 /// One of a model's upstreams.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ListedUpstream {
     /// The provider's name.
     pub provider: String,
     /// The model's name there.
     pub model: String,
     /// What the provider asks, before the factors, in USD: per million tokens, or per image.
+    #[schema(value_type = Object)]
     pub price: Value,
     /// Its share of the requests among the upstreams that have one; absent from those that are asked after these, in order.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u32>, minimum = 1)]
     pub weight: Option<NonZeroU32>,
 }
 
 /// A provider.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ListedProvider {
     /// Its name.
     pub name: String,
@@ -81,7 +84,7 @@ pub struct ListedProvider {
 }
 
 /// A provider that cannot be used.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct ListedGap {
     /// Its name.
     pub provider: String,
@@ -92,7 +95,7 @@ pub struct ListedGap {
 }
 
 /// Factors on prices.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ListedFactors {
     /// For every model.
     pub text: f64,

@@ -22,6 +22,7 @@ use figment::Figment;
 use figment::providers::{Format, Toml};
 use serde::Serialize;
 use serde::de::IgnoredAny;
+use utoipa::ToSchema;
 use weir_ledger::Credits;
 use weir_ledger::price::{Price, PriceFactors};
 use weir_ledger::pricing::{self, Bound};
@@ -153,7 +154,8 @@ pub struct Candidate {
 }
 
 /// A model as `GET /models` shows it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Model)]
 pub struct ModelItem<'a> {
     id: &'a str,
     name: &'a str,
@@ -164,6 +166,7 @@ pub struct ModelItem<'a> {
     cost_per_1k_output: f64,
     /// Credits, of a model that makes images.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<f64>)]
     cost_per_image: Option<Credits>,
     supports_tools: bool,
     supports_vision: bool,

@@ -9,8 +9,13 @@ use super::listing::CatalogListing;
 use crate::admin::AdminCaller;
 use crate::app::App;
 use crate::identity::{Caller, limits};
+use crate::openapi::bodies::ModelList;
 
 /// `GET /models`: every model that the caller may use, with its limits, prices and capabilities.
+#[utoipa::path(
+    get, path = "/models", tag = "models", security(("user" = [])),
+    responses((status = 200, body = ModelList)),
+)]
 pub async fn list_models(State(app): State<App>, caller: Caller) -> Json<Value> {
     let catalog = app.catalog.load();
     let models: Vec<_> = catalog
@@ -22,6 +27,10 @@ pub async fn list_models(State(app): State<App>, caller: Caller) -> Json<Value> 
 }
 
 /// `GET /admin/catalog`: the catalog in force as operators see it.
+#[utoipa::path(
+    get, path = "/admin/catalog", tag = "administration", security(("admin" = [])),
+    responses((status = 200, body = CatalogListing)),
+)]
 pub async fn get_catalog(State(app): State<App>, _: AdminCaller) -> Json<CatalogListing> {
     Json(CatalogListing::of(&app.catalog.load()))
 }

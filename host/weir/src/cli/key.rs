@@ -114,14 +114,15 @@ async fn create(config: &Config, connection: &Connection, new: &NewKey) -> anyho
         name,
         ..
     } = new;
-    let fits = |text: &str| (1..=256).contains(&text.len()) && !text.contains(char::is_control);
+    let fits =
+        |text: &str| (1..=256).contains(&text.chars().count()) && !text.contains(char::is_control);
     anyhow::ensure!(
         fits(user),
-        "--user takes 1 to 256 bytes without control characters"
+        "--user takes 1 to 256 characters without control characters"
     );
     anyhow::ensure!(
         fits(name),
-        "--name takes 1 to 256 bytes without control characters"
+        "--name takes 1 to 256 characters without control characters"
     );
     // Without a gateway nobody knows the models that there will be.
     let limits = new

@@ -39,11 +39,6 @@ impl When {
             },
         }
     }
-
-    /// The same where it may be left out.
-    pub(super) fn read_some(iso: Option<&str>, now: impl Borrow<Millis>) -> Option<Self> {
-        iso.map(|iso| Self::read(iso, now))
-    }
 }
 
 /// In a page: `<time datetime="2026-01-31T12:00:00Z" title="2026-01-31 12:00:00 UTC">5 minutes ago</time>`. Nothing in it needs

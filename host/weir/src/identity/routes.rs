@@ -3,8 +3,9 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::WebCaller;
 use super::api_key::RawKey;
@@ -12,33 +13,110 @@ use super::limits::{self, KeyLimits};
 use super::store::{self, KeyItem, NewKey};
 use crate::app::App;
 use crate::audit::{Actor, AuditEvent};
-use crate::billing::budgets::{self, AskedBudgets};
+use crate::billing::budgets::{self, AskedBudgets, BudgetItem};
 use crate::error::ApiError;
 use crate::json::from_json;
+use crate::openapi::schemas;
 use crate::request::JsonBody;
 use weir_ledger::{Budget, Credits, Window};
 use weir_storage::clock::Millis;
 
 /// The body of `POST /api-keys`.
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct KeyRequest {
+    /// What it is called in lists; `Default` unless set.
+    #[schema(
+        min_length = 1,
+        max_length = 256,
+        pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$"
+    )]
     name: Option<String>,
+    /// How much it may spend in which time; at most one for each window.
+    #[schema(value_type = Option<Vec<schemas::Budget>>, max_items = 5)]
     budgets: Option<Vec<Budget>>,
+    /// The same, of one budget.
+    #[schema(value_type = Option<f64>)]
     budget_credits: Option<Credits>,
+    /// What that is for, `total` unless set.
+    #[schema(value_type = Option<schemas::Window>)]
     window: Option<Window>,
+    /// The models that it may use; all unless set.
+    #[schema(min_items = 1, max_items = 100)]
     models: Option<Vec<String>>,
+    /// For how many days it works.
+    #[schema(minimum = 1, maximum = 90, default = 90)]
     expires_in_days: Option<i64>,
 }
 
 /// The body of `PUT /api-keys/{key_id}/budgets`.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct BudgetsRequest {
+    /// One for each window that is limited; none to take all limits away.
+    #[schema(value_type = Vec<schemas::Budget>, max_items = 5)]
     budgets: Vec<Budget>,
 }
 
+/// A key that was just made.
+#[derive(Serialize, ToSchema)]
+struct CreatedKey {
+    /// Its id.
+    key_id: String,
+    /// The key itself, here and nowhere else.
+    api_key: String,
+    /// What it is called in lists.
+    name: String,
+    /// When it was made.
+    created_at: String,
+    /// From when on it no longer works.
+    expires_at: String,
+    /// The models that it may use; null where it may use all.
+    models: Option<Vec<String>>,
+    /// How much it may spend in which time.
+    #[schema(value_type = Vec<schemas::Budget>)]
+    budgets: Vec<Budget>,
+}
+
+/// A key of the caller's.
+#[derive(Serialize, ToSchema)]
+struct OwnKeyItem {
+    /// Its id.
+    key_id: String,
+    /// What it is called.
+    name: String,
+    /// Its first characters.
+    prefix: String,
+    /// When it was made.
+    created_at: String,
+    /// When it was last used, to the minute.
+    last_used_at: Option<String>,
+    /// From when on it no longer works.
+    expires_at: String,
+    /// Whether it is revoked.
+    disabled: bool,
+    /// The models that it may use; null where it may use all.
+    models: Option<Vec<String>>,
+    /// How much it may spend in which time.
+    budgets: Vec<BudgetItem>,
+}
+
+/// The caller's keys.
+#[derive(Serialize, ToSchema)]
+struct KeyList {
+    /// The newest first.
+    api_keys: Vec<OwnKeyItem>,
+}
+
 /// `POST /api-keys`: makes a key; the raw key is in this answer only.
+#[utoipa::path(
+    post, path = "/api-keys", tag = "keys", security(("web" = [])),
+    request_body = KeyRequest,
+    responses(
+        (status = 201, description = "The key, whose `api_key` is in this answer only.", body = CreatedKey),
+        (status = 429, description = "`KEY_LIMIT_REACHED`: a user has at most 10 keys that work, and makes at most 100 a day."),
+    ),
+)]
 pub async fn create_api_key(
     State(app): State<App>,
     caller: WebCaller,
@@ -58,14 +136,14 @@ pub async fn create_api_key(
     let limits = KeyLimits::read(budgets, new.models, new.expires_in_days, Some(&catalog))?;
     let name = new.name.unwrap_or_else(|| "Default".to_owned());
     let (key, expires_at) = make_key(&app, &caller.user_id, &name, &limits).await?;
-    let created = json!({
-        "key_id": key.id(),
-        "api_key": key.expose(),
-        "name": name,
-        "created_at": app.clock.now().iso(),
-        "expires_at": expires_at.iso(),
-        "models": models(&limits.models),
-        "budgets": limits.budgets,
+    let created = json!(CreatedKey {
+        key_id: key.id().to_owned(),
+        api_key: key.expose().to_owned(),
+        name,
+        created_at: app.clock.now().iso(),
+        expires_at: expires_at.iso(),
+        models: models(limits.models),
+        budgets: limits.budgets,
     });
     Ok((StatusCode::CREATED, Json(created)))
 }
@@ -81,10 +159,10 @@ pub async fn make_key(
     name: &str,
     limits: &KeyLimits,
 ) -> Result<(RawKey, Millis), ApiError> {
-    if name.is_empty() || name.len() > 256 || name.contains(char::is_control) {
+    if !(1..=256).contains(&name.chars().count()) || name.contains(char::is_control) {
         return Err(ApiError::invalid_request(
             "name",
-            "A name has 1 to 256 bytes and no control characters.",
+            "A name has 1 to 256 characters and no control characters.",
         ));
     }
     let now = app.clock.now();
@@ -117,14 +195,18 @@ pub async fn make_key(
 }
 
 /// `GET /api-keys`: the caller's keys, newest first, without the keys themselves.
+#[utoipa::path(
+    get, path = "/api-keys", tag = "keys", security(("web" = [])),
+    responses((status = 200, body = KeyList)),
+)]
 pub async fn list_api_keys(
     State(app): State<App>,
     caller: WebCaller,
 ) -> Result<Json<Value>, ApiError> {
     let keys = own_keys(&app, &caller.user_id).await?;
     let now = app.ledger.now();
-    let items: Vec<_> = keys.iter().map(|key| item(key, now)).collect();
-    Ok(Json(json!({ "api_keys": items })))
+    let api_keys = keys.into_iter().map(|key| item(key, now)).collect();
+    Ok(Json(json!(KeyList { api_keys })))
 }
 
 /// A user's keys, newest first.
@@ -136,6 +218,15 @@ pub async fn own_keys(app: &App, user_id: &str) -> Result<Vec<KeyItem>, ApiError
 
 /// `PUT /api-keys/{key_id}/budgets`: sets what a key may spend, in place of what it might. A window that stays goes on
 /// counting.
+#[utoipa::path(
+    put, path = "/api-keys/{key_id}/budgets", tag = "keys", security(("web" = [])),
+    params(("key_id" = String, Path, description = "The key's id.")),
+    request_body = BudgetsRequest,
+    responses(
+        (status = 200, body = OwnKeyItem),
+        (status = 404, description = "`NOT_FOUND`: you have no such key that works."),
+    ),
+)]
 pub async fn set_key_budgets(
     State(app): State<App>,
     caller: WebCaller,
@@ -154,11 +245,19 @@ pub async fn set_key_budgets(
     let keys = store::list_keys(&app.database, user_id)
         .await
         .map_err(super::store_failed)?;
-    let key = keys.iter().find(|key| key.id == key_id);
-    Ok(Json(key.map_or(Value::Null, |key| item(key, now))))
+    let key = keys.into_iter().find(|key| key.id == key_id);
+    Ok(Json(json!(key.map(|key| item(key, now)))))
 }
 
 /// `DELETE /api-keys/{key_id}`: revokes a key, at once on every node.
+#[utoipa::path(
+    delete, path = "/api-keys/{key_id}", tag = "keys", security(("web" = [])),
+    params(("key_id" = String, Path, description = "The key's id.")),
+    responses(
+        (status = 204, description = "It is revoked."),
+        (status = 404, description = "`NOT_FOUND`: you have no such key."),
+    ),
+)]
 pub async fn revoke_api_key(
     State(app): State<App>,
     caller: WebCaller,
@@ -170,23 +269,20 @@ pub async fn revoke_api_key(
 }
 
 /// The models that a key may use; null where it may use all.
-fn models(models: &[String]) -> Value {
-    match models {
-        [] => Value::Null,
-        models => json!(models),
-    }
+fn models(models: Vec<String>) -> Option<Vec<String>> {
+    Some(models).filter(|models| !models.is_empty())
 }
 
-fn item(key: &KeyItem, now: Millis) -> Value {
-    json!({
-        "key_id": key.id,
-        "name": key.name,
-        "prefix": key.prefix,
-        "created_at": key.created_at.iso(),
-        "last_used_at": key.last_used_at.map(Millis::iso),
-        "expires_at": key.expires_at.iso(),
-        "disabled": key.disabled,
-        "models": models(&key.models),
-        "budgets": budgets::items(key.standings(now)),
-    })
+fn item(key: KeyItem, now: Millis) -> OwnKeyItem {
+    OwnKeyItem {
+        budgets: budgets::items(key.standings(now)),
+        key_id: key.id,
+        name: key.name,
+        prefix: key.prefix,
+        created_at: key.created_at.iso(),
+        last_used_at: key.last_used_at.map(Millis::iso),
+        expires_at: key.expires_at.iso(),
+        disabled: key.disabled,
+        models: models(key.models),
+    }
 }

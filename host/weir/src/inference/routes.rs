@@ -13,6 +13,10 @@ use crate::context::RequestContext;
 use crate::error::ApiError;
 use crate::identity::service::{Scope, ServiceCaller};
 use crate::identity::{self, Caller};
+use crate::openapi::parameters::Idempotency;
+use crate::openapi::vendors::{
+    AgentCompletionRequest, ChatCompletion, ChatCompletionRequest, ServerSentEvent,
+};
 use crate::request::JsonBody;
 use crate::swarm::deltas::ModelStep;
 use crate::swarm::model::FENCE;
@@ -36,6 +40,14 @@ impl FromRequestParts<App> for Vacancy {
 
 /// `POST /chat` and `POST /v1/chat/completions`: answers a chat request in OpenAI's Chat Completions shape, at
 /// once or as a stream.
+#[utoipa::path(
+    post, path = "/v1/chat/completions", tag = "models", security(("user" = [])),
+    params(Idempotency),
+    request_body = ChatCompletionRequest,
+    responses(
+        (status = 200, content((ChatCompletion = "application/json"), (ServerSentEvent = "text/event-stream"))),
+    ),
+)]
 pub async fn create_chat_completion(
     State(app): State<App>,
     _: Vacancy,
@@ -48,6 +60,14 @@ pub async fn create_chat_completion(
 }
 
 /// `POST /code`: the same, of models that can call tools.
+#[utoipa::path(
+    post, path = "/code", tag = "models", security(("user" = [])),
+    params(Idempotency),
+    request_body = ChatCompletionRequest,
+    responses(
+        (status = 200, content((ChatCompletion = "application/json"), (ServerSentEvent = "text/event-stream"))),
+    ),
+)]
 pub async fn create_code_completion(
     State(app): State<App>,
     _: Vacancy,
@@ -87,6 +107,14 @@ pub(super) async fn complete(
 
 /// `POST /internal/agent/code`: the same for the user whom a service names in the body's `user_id`, and for the
 /// task in its `task_id`, if any; or for the swarm in its `execution_id`, whose user, task and budget it draws on.
+#[utoipa::path(
+    post, path = "/internal/agent/code", tag = "models", security(("service" = [])),
+    params(Idempotency),
+    request_body = AgentCompletionRequest,
+    responses(
+        (status = 200, content((ChatCompletion = "application/json"), (ServerSentEvent = "text/event-stream"))),
+    ),
+)]
 pub async fn create_agent_completion(
     State(app): State<App>,
     service: ServiceCaller,

@@ -12,6 +12,12 @@ use crate::payments::inbox;
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// `GET /metrics`: all figures in the text format of OpenMetrics.
+#[utoipa::path(
+    get, path = "/metrics", tag = "service",
+    responses(
+        (status = 200, description = "The text format of OpenMetrics.", body = String, content_type = "application/openmetrics-text"),
+    ),
+)]
 pub async fn get_metrics(State(app): State<App>) -> Result<Response, ApiError> {
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text(&app).await?).into_response())
 }

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 use weir_storage::clock::Millis;
 use weir_storage::database::DatabaseClock;
 
@@ -12,10 +13,11 @@ use crate::admin::AdminCaller;
 use crate::app::Core;
 use crate::audit::AuditEvent;
 use crate::error::ApiError;
+use crate::openapi::parameters::Limit;
 use crate::query::{ListQuery, cut};
 
 /// An event of the processor's.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct PaymentEventItem {
     /// The processor's id of it.
     pub event_id: String,
@@ -47,7 +49,7 @@ pub struct PaymentEventItem {
 }
 
 /// A part of all events.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct PaymentEventList {
     /// The last to arrive is first.
     pub events: Vec<PaymentEventItem>,
@@ -56,6 +58,16 @@ pub struct PaymentEventList {
 }
 
 /// `GET /admin/payments/events`: all events, or those that `state` and `user_id` say.
+#[utoipa::path(
+    get, path = "/admin/payments/events", tag = "administration", security(("admin" = [])), operation_id = "list_payment_events",
+    params(
+        Limit,
+        ("before" = Option<String>, Query, description = "The `next` of the part before: what follows is older.", nullable = false),
+        ("state" = Option<String>, Query, description = "Those of this state.", nullable = false, pattern = "^(waiting|failed|applied|ignored)$"),
+        ("user_id" = Option<String>, Query, description = "About this user.", nullable = false),
+    ),
+    responses((status = 200, body = PaymentEventList)),
+)]
 pub async fn list_events(
     State(core): State<Core>,
     _: AdminCaller,
@@ -89,6 +101,15 @@ pub async fn list_events(
 
 /// `POST /admin/payments/events/{event_id}/retry`: has an event be applied now, or once more. What it has done already, it
 /// does not do again.
+#[utoipa::path(
+    post, path = "/admin/payments/events/{event_id}/retry", tag = "administration", security(("admin" = [])), operation_id = "retry_payment_event",
+    params(("event_id" = String, Path, description = "The event's id.")),
+    responses(
+        (status = 200, body = PaymentEventItem),
+        (status = 404, description = "`NOT_FOUND`: there is no such event."),
+        (status = 409, description = "`NOT_POSSIBLE`: such events have no effect."),
+    ),
+)]
 pub async fn retry_event(
     State(core): State<Core>,
     AdminCaller { actor }: AdminCaller,

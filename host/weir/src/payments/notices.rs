@@ -17,6 +17,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sqlx::Row;
 use sqlx::any::AnyRow;
+use utoipa::ToSchema;
 use weir_egress::webhook;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
@@ -25,6 +26,7 @@ use weir_storage::secrets::Secret;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::identity::Caller;
+use crate::openapi::parameters::Limit;
 use crate::outgoing::{self, Client};
 use crate::query::{ListQuery, cut};
 
@@ -278,20 +280,21 @@ fn read(row: &AnyRow) -> sqlx::Result<KeptNotice> {
 }
 
 /// A notice as its user is shown it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct NoticeItem {
     /// Like no other's.
     pub id: String,
     /// What it is about, as in `low_balance`.
     pub kind: String,
     /// What it tells.
+    #[schema(value_type = Object)]
     pub data: Value,
     /// When it was found out.
     pub created_at: String,
 }
 
 /// A part of a user's notices.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct NoticeList {
     /// The last one is first.
     pub notices: Vec<NoticeItem>,
@@ -300,6 +303,12 @@ pub struct NoticeList {
 }
 
 /// `GET /billing/notices`: what the caller is to be told, the last one first.
+#[utoipa::path(
+    get, path = "/billing/notices", tag = "billing", security(("user" = [])),
+    params(Limit,
+        ("before" = Option<String>, Query, description = "The `next` of the part before: what follows is older.", nullable = false)),
+    responses((status = 200, body = NoticeList)),
+)]
 pub async fn list_notices(
     State(app): State<App>,
     caller: Caller,

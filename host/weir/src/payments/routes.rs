@@ -5,8 +5,9 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::checkout::CheckoutError;
 use super::offers::Item;
@@ -15,28 +16,55 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::identity::WebCaller;
 use crate::json::from_json;
+use crate::openapi::schemas;
 use crate::request::JsonBody;
 
 /// When to ask again where the processor does not say.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// The body of `POST /billing/checkout`.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct PlanRequest {
     #[serde(default)]
+    #[schema(value_type = schemas::PaidPlan, required = true)]
     plan: Value,
 }
 
 /// The body of `POST /billing/topup`.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct TierRequest {
     #[serde(default)]
+    #[schema(value_type = schemas::Tier, required = true)]
     tier: Value,
 }
 
+/// Where somebody pays.
+#[derive(Serialize, ToSchema)]
+struct CheckoutPage {
+    /// The page's URL.
+    checkout_url: String,
+}
+
+/// Where somebody manages what they pay for.
+#[derive(Serialize, ToSchema)]
+struct PortalPage {
+    /// The page's URL.
+    portal_url: String,
+}
+
 /// `POST /billing/checkout`: where the caller pays for a plan.
+#[utoipa::path(
+    post, path = "/billing/checkout", tag = "billing", security(("web" = [])),
+    request_body = PlanRequest,
+    responses(
+        (status = 200, body = CheckoutPage),
+        (status = 400, description = "`INVALID_PLAN`: there is no such plan to buy."),
+        (status = 409, description = "`ALREADY_SUBSCRIBED`, `CHECKOUT_REPLACED`: you have a plan, or have asked for another page meanwhile."),
+        (status = 503, description = "`PAYMENTS_UNAVAILABLE`: nothing is sold here, or the processor does not serve now."),
+    ),
+)]
 pub async fn create_checkout(
     State(app): State<App>,
     caller: WebCaller,
@@ -49,10 +77,20 @@ pub async fn create_checkout(
         asked.plan.as_str().unwrap_or_default(),
     )
     .await?;
-    Ok(Json(json!({ "checkout_url": url })))
+    Ok(Json(json!(CheckoutPage { checkout_url: url })))
 }
 
 /// `POST /billing/topup`: where the caller pays for credits that do not lapse.
+#[utoipa::path(
+    post, path = "/billing/topup", tag = "billing", security(("web" = [])),
+    request_body = TierRequest,
+    responses(
+        (status = 200, body = CheckoutPage),
+        (status = 400, description = "`INVALID_TIER`: there is no such tier."),
+        (status = 409, description = "`CHECKOUT_REPLACED`: you have asked for another page meanwhile."),
+        (status = 503, description = "`PAYMENTS_UNAVAILABLE`: nothing is sold here, or the processor does not serve now."),
+    ),
+)]
 pub async fn create_top_up(
     State(app): State<App>,
     caller: WebCaller,
@@ -65,16 +103,24 @@ pub async fn create_top_up(
         asked.tier.as_str().unwrap_or_default(),
     )
     .await?;
-    Ok(Json(json!({ "checkout_url": url })))
+    Ok(Json(json!(CheckoutPage { checkout_url: url })))
 }
 
 /// `POST /billing/portal`: where the caller manages plan, cards and invoices.
+#[utoipa::path(
+    post, path = "/billing/portal", tag = "billing", security(("web" = [])),
+    responses(
+        (status = 200, body = PortalPage),
+        (status = 404, description = "`NO_PAYMENT_CUSTOMER`: you have not bought anything yet."),
+        (status = 503, description = "`PAYMENTS_UNAVAILABLE`: nothing is sold here, or the processor does not serve now."),
+    ),
+)]
 pub async fn create_portal(
     State(app): State<App>,
     caller: WebCaller,
 ) -> Result<Json<Value>, ApiError> {
-    let url = app.payments.portal(&caller.user_id).await?;
-    Ok(Json(json!({ "portal_url": url })))
+    let portal_url = app.payments.portal(&caller.user_id).await?;
+    Ok(Json(json!(PortalPage { portal_url })))
 }
 
 /// Where a user pays for the plan of a name.

@@ -10,6 +10,7 @@ use axum::Json;
 use axum::extract::{Request, State};
 use http::StatusCode;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::events::{NoEvent, PaymentEvent};
 use super::inbox;
@@ -23,13 +24,21 @@ use crate::request::JsonBody;
 const MAX_BYTES: usize = 256 << 10;
 
 /// What the processor hears.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct Received {
     /// True: the event is kept.
     received: bool,
 }
 
 /// `POST /billing/webhook`: keeps an event that the processor has signed, and has it applied.
+#[utoipa::path(
+    post, path = "/billing/webhook", tag = "billing", security(("signature" = [])),
+    request_body(content = Object),
+    responses(
+        (status = 200, body = Received),
+        (status = 400, description = "`INVALID_SIGNATURE`: it is not signed as the processor's events are."),
+    ),
+)]
 pub async fn receive_event(
     State(app): State<App>,
     context: RequestContext,

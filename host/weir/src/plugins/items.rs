@@ -1,6 +1,7 @@
 //! Slots, their components and their events, as answers tell of them and commands read them.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 use weir_ledger::Credits;
 use weir_sandbox::Digest;
 use weir_storage::clock::Millis;
@@ -9,7 +10,7 @@ use super::canary::{Estimate, Finding};
 use super::slots::{CanaryOverview, Origin, Overview, SlotCandidate, Standing};
 
 /// A slot, and all that could serve in it.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct SlotItem {
     /// Its name, which providers' `adapter` names, or agents' `tools`.
     pub slot: String,
@@ -29,7 +30,7 @@ pub struct SlotItem {
 }
 
 /// A canary: what serves a share of a slot's accounts, until its figures say whether it may serve all.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct CanaryItem {
     /// Which code it is.
     pub digest: String,
@@ -50,7 +51,7 @@ pub struct CanaryItem {
 }
 
 /// How a canary compares by one measure.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct ComparedItem {
     /// `traps`, `faults` (traps among them), `errors` (by whomever's fault), each a share of requests; `first_token` and
     /// `latency` in microseconds, `tokens`, and `credits` in micro-credits, each a geometric mean.
@@ -64,7 +65,7 @@ pub struct ComparedItem {
 }
 
 /// One side of a comparison.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct SideItem {
     /// Requests.
     pub requests: i64,
@@ -75,7 +76,7 @@ pub struct SideItem {
 }
 
 /// A component in a slot.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct PluginItem {
     /// Which code it is.
     pub digest: String,
@@ -106,20 +107,21 @@ pub struct PluginItem {
     /// How long an exchange took on average, in milliseconds; null where there was none.
     pub latency_ms: Option<f64>,
     /// What was charged for them.
+    #[schema(value_type = f64)]
     pub credits: serde_json::Value,
     /// Answers whose usage, as the component reported it, was not believed.
     pub clamps: i64,
 }
 
 /// All slots.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct SlotList {
     /// By name.
     pub slots: Vec<SlotItem>,
 }
 
 /// A component that has been installed.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct InstalledItem {
     /// The slot's name.
     pub slot: String,
@@ -136,7 +138,8 @@ pub struct InstalledItem {
 }
 
 /// Something that has happened to a slot.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[schema(as = PluginEventItem)]
 pub struct EventItem {
     /// The moment, by ISO 8601.
     pub at: String,
@@ -156,7 +159,8 @@ pub struct EventItem {
 }
 
 /// Events, the newest first.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[schema(as = PluginEventList)]
 pub struct EventList {
     /// The events.
     pub events: Vec<EventItem>,

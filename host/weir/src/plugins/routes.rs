@@ -9,6 +9,7 @@ use axum::extract::{FromRequestParts, Path, Query, State};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use super::Plugin;
 use super::canary::{CanaryShare, CanaryTerms};
@@ -85,28 +86,45 @@ pub struct EventsQuery {
 }
 
 /// The body of an activation.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Activation {
+    /// The component's SHA-256, with or without `sha256:`.
+    #[schema(pattern = "^(sha256:)?[0-9a-f]{64}$")]
     pub(crate) digest: String,
     /// The share of accounts; all of them without. With less than 1, the component becomes the slot's canary.
+    #[schema(minimum = 0.0001, maximum = 1)]
     pub(crate) share: Option<f64>,
     /// How long a canary must have done well to serve all.
+    #[schema(minimum = 1, maximum = 31_622_400)]
     pub(crate) promote_after_seconds: Option<u64>,
     /// As of an installation.
     #[serde(default)]
     pub(crate) allow_downgrade: bool,
+    /// As of an installation.
     #[serde(default)]
     pub(crate) change_publisher: bool,
 }
 
 /// `GET /admin/plugins`: all slots, what serves in each, what else could, and what each has done.
+#[utoipa::path(
+    get, path = "/admin/plugins", tag = "plugins", security(("operator" = [])),
+    responses((status = 200, body = SlotList)),
+)]
 pub async fn list_plugins(State(app): State<App>, _: Operator) -> Result<Json<SlotList>, ApiError> {
     let slots = overview(&app).await?;
     Ok(Json(SlotList { slots }))
 }
 
 /// `GET /admin/plugins/{slot}`: one slot.
+#[utoipa::path(
+    get, path = "/admin/plugins/{slot}", tag = "plugins", security(("operator" = [])),
+    params(("slot" = String, Path, description = "The slot's name.")),
+    responses(
+        (status = 200, body = SlotItem),
+        (status = 404, description = "`UNKNOWN_SLOT`, `UNKNOWN_PLUGIN`: there is no such slot, or no such component in it."),
+    ),
+)]
 pub async fn get_slot(
     State(app): State<App>,
     _: Operator,
@@ -116,6 +134,24 @@ pub async fn get_slot(
 }
 
 /// `PUT /admin/plugins/{slot}`: checks a component and keeps it; with `?activate=true`, has the slot serve with it.
+#[utoipa::path(
+    put, path = "/admin/plugins/{slot}", tag = "plugins", security(("operator" = [])),
+    params(
+        ("slot" = String, Path, description = "The slot's name."),
+        ("activate" = Option<bool>, Query, description = "Whether the slot is to serve with it, too.", nullable = false),
+        ("allow_downgrade" = Option<bool>, Query, description = "Whether it may be of a lower version than its publisher has signed for the slot.", nullable = false),
+        ("change_publisher" = Option<bool>, Query, description = "Whether it may be another publisher's than the slot's.", nullable = false),
+        ("X-Weir-Signature" = Option<String>, Header, description = "What `weir plugin sign` has written.", nullable = false),
+    ),
+    request_body(content = [u8], content_type = "application/wasm"),
+    responses(
+        (status = 200, description = "It was there.", body = InstalledItem),
+        (status = 201, description = "It is installed.", body = InstalledItem),
+        (status = 409, description = "`PLUGIN_DOWNGRADE`, `PLUGIN_OTHER_PUBLISHER`, `PLUGIN_IN_USE`, `PLUGIN_ACTIVE`, `NOTHING_TO_COMPARE_WITH`, `NOTHING_TO_ROLL_BACK_TO`, `PLUGIN_DOES_NOT_FIT`: it does not fit what the slot is, or has."),
+        (status = 422, description = "`PLUGIN_REFUSED`: the component fails a load step."),
+        (status = 503, description = "`PLUGIN_NOT_CHECKED`: components cannot be checked at present."),
+    ),
+)]
 pub async fn install_plugin(
     State(app): State<App>,
     Operator(actor): Operator,
@@ -185,6 +221,18 @@ pub async fn install_plugin(
 }
 
 /// `POST /admin/plugins/{slot}/activate`: has a slot serve with a component that is there, or a share of its accounts.
+#[utoipa::path(
+    post, path = "/admin/plugins/{slot}/activate", tag = "plugins", security(("operator" = [])),
+    params(("slot" = String, Path, description = "The slot's name.")),
+    request_body = Activation,
+    responses(
+        (status = 200, body = SlotItem),
+        (status = 404, description = "`UNKNOWN_SLOT`, `UNKNOWN_PLUGIN`: there is no such slot, or no such component in it."),
+        (status = 409, description = "`PLUGIN_DOWNGRADE`, `PLUGIN_OTHER_PUBLISHER`, `PLUGIN_IN_USE`, `PLUGIN_ACTIVE`, `NOTHING_TO_COMPARE_WITH`, `NOTHING_TO_ROLL_BACK_TO`, `PLUGIN_DOES_NOT_FIT`: it does not fit what the slot is, or has."),
+        (status = 422, description = "`PLUGIN_REFUSED`: the component fails a load step."),
+        (status = 503, description = "`PLUGIN_NOT_CHECKED`: components cannot be checked at present."),
+    ),
+)]
 pub async fn activate_plugin(
     State(app): State<App>,
     operator: Operator,
@@ -255,6 +303,17 @@ fn read_terms(activation: &Activation) -> Result<Option<CanaryTerms>, ApiError> 
 }
 
 /// `POST /admin/plugins/{slot}/rollback`: ends a slot's canary, or has the slot serve with what it served with before.
+#[utoipa::path(
+    post, path = "/admin/plugins/{slot}/rollback", tag = "plugins", security(("operator" = [])),
+    params(("slot" = String, Path, description = "The slot's name.")),
+    responses(
+        (status = 200, body = SlotItem),
+        (status = 404, description = "`UNKNOWN_SLOT`, `UNKNOWN_PLUGIN`: there is no such slot, or no such component in it."),
+        (status = 409, description = "`PLUGIN_DOWNGRADE`, `PLUGIN_OTHER_PUBLISHER`, `PLUGIN_IN_USE`, `PLUGIN_ACTIVE`, `NOTHING_TO_COMPARE_WITH`, `NOTHING_TO_ROLL_BACK_TO`, `PLUGIN_DOES_NOT_FIT`: it does not fit what the slot is, or has."),
+        (status = 422, description = "`PLUGIN_REFUSED`: the component fails a load step."),
+        (status = 503, description = "`PLUGIN_NOT_CHECKED`: components cannot be checked at present."),
+    ),
+)]
 pub async fn roll_back_plugin(
     State(app): State<App>,
     Operator(actor): Operator,
@@ -269,6 +328,18 @@ pub async fn roll_back_plugin(
 }
 
 /// `DELETE /admin/plugins/{slot}/{digest}`: forgets a component that its slot does not serve with.
+#[utoipa::path(
+    delete, path = "/admin/plugins/{slot}/{digest}", tag = "plugins", security(("operator" = [])),
+    params(
+        ("slot" = String, Path, description = "The slot's name."),
+        ("digest" = String, Path, description = "The component's SHA-256, with or without `sha256:`.", pattern = "^(sha256:)?[0-9a-f]{64}$"),
+    ),
+    responses(
+        (status = 204, description = "It is forgotten."),
+        (status = 404, description = "`UNKNOWN_SLOT`, `UNKNOWN_PLUGIN`: there is no such slot, or no such component in it."),
+        (status = 409, description = "`PLUGIN_DOWNGRADE`, `PLUGIN_OTHER_PUBLISHER`, `PLUGIN_IN_USE`, `PLUGIN_ACTIVE`, `NOTHING_TO_COMPARE_WITH`, `NOTHING_TO_ROLL_BACK_TO`, `PLUGIN_DOES_NOT_FIT`: it does not fit what the slot is, or has."),
+    ),
+)]
 pub async fn remove_plugin(
     State(app): State<App>,
     Operator(actor): Operator,
@@ -281,6 +352,13 @@ pub async fn remove_plugin(
 }
 
 /// `GET /admin/plugins/events`: what has happened to all slots.
+#[utoipa::path(
+    get, path = "/admin/plugins/events", tag = "plugins", security(("operator" = [])), operation_id = "list_plugin_events",
+    params(
+        ("limit" = Option<u32>, Query, description = "Events at most.", minimum = 1, maximum = 1000, nullable = false),
+    ),
+    responses((status = 200, body = EventList)),
+)]
 pub async fn list_events(
     State(app): State<App>,
     _: Operator,
@@ -290,6 +368,17 @@ pub async fn list_events(
 }
 
 /// `GET /admin/plugins/{slot}/events`: what has happened to a slot, also to one that is gone.
+#[utoipa::path(
+    get, path = "/admin/plugins/{slot}/events", tag = "plugins", security(("operator" = [])),
+    params(
+        ("slot" = String, Path, description = "The slot's name."),
+        ("limit" = Option<u32>, Query, description = "Events at most.", minimum = 1, maximum = 1000, nullable = false),
+    ),
+    responses(
+        (status = 200, body = EventList),
+        (status = 404, description = "`UNKNOWN_SLOT`, `UNKNOWN_PLUGIN`: there is no such slot, or no such component in it."),
+    ),
+)]
 pub async fn list_slot_events(
     State(app): State<App>,
     _: Operator,

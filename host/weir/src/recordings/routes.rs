@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::WHOLE;
 use super::exchange::RecordedExchange;
@@ -27,19 +28,23 @@ const MOST_SECONDS: u64 = 24 * 3_600;
 const MOST_BYTES: i64 = 1 << 30;
 
 /// The body of a beginning.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = RecordingStart)]
 struct Begin {
     /// Of all exchanges, such as 0.01.
+    #[schema(minimum = 0.0001, maximum = 1)]
     share: f64,
     /// For how long.
+    #[schema(minimum = 1, maximum = 86_400)]
     seconds: u64,
     /// Bytes that are kept at most.
+    #[schema(minimum = 1, maximum = 1_073_741_824)]
     most_bytes: i64,
 }
 
 /// A recording.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct RecordingItem {
     /// The slot.
     pub slot: String,
@@ -64,25 +69,26 @@ pub struct RecordingItem {
 }
 
 /// All of them.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct RecordingList {
     /// By slot.
     pub recordings: Vec<RecordingItem>,
 }
 
 /// What was recorded.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct ExchangeItem {
     /// Its id.
     pub id: String,
     /// When it ended.
     pub at: String,
     /// What it was; null where the key is gone that it was sealed under.
+    #[schema(value_type = Option<Object>)]
     pub exchange: Option<RecordedExchange>,
 }
 
 /// A part of it.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct ExchangeList {
     /// The first to end first.
     pub exchanges: Vec<ExchangeItem>,
@@ -91,6 +97,10 @@ pub struct ExchangeList {
 }
 
 /// `GET /admin/recordings`: which slots are, or were, recorded.
+#[utoipa::path(
+    get, path = "/admin/recordings", tag = "plugins", security(("admin" = [])),
+    responses((status = 200, body = RecordingList)),
+)]
 pub async fn list_recordings(
     State(app): State<App>,
     _: AdminCaller,
@@ -104,6 +114,14 @@ pub async fn list_recordings(
 }
 
 /// `GET /admin/recordings/{slot}`: one of them.
+#[utoipa::path(
+    get, path = "/admin/recordings/{slot}", tag = "plugins", security(("admin" = [])),
+    params(("slot" = String, Path, description = "The slot's name.")),
+    responses(
+        (status = 200, body = RecordingItem),
+        (status = 404, description = "`NOT_FOUND`: the slot was not recorded, or that is forgotten."),
+    ),
+)]
 pub async fn get_recording(
     State(app): State<App>,
     _: AdminCaller,
@@ -113,6 +131,16 @@ pub async fn get_recording(
 }
 
 /// `PUT /admin/recordings/{slot}`: has exchanges of a slot's adapter be recorded. What was recorded of it before is forgotten.
+#[utoipa::path(
+    put, path = "/admin/recordings/{slot}", tag = "plugins", security(("admin" = [])),
+    params(("slot" = String, Path, description = "The slot's name.")),
+    request_body = Begin,
+    responses(
+        (status = 200, body = RecordingItem),
+        (status = 404, description = "`NOT_FOUND`: nothing serves in such a slot."),
+        (status = 409, description = "`RECORDING`: the slot is being recorded."),
+    ),
+)]
 pub async fn begin_recording(
     State(app): State<App>,
     AdminCaller { actor }: AdminCaller,
@@ -172,6 +200,14 @@ pub async fn begin_recording(
 }
 
 /// `POST /admin/recordings/{slot}/stop`: ends it now.
+#[utoipa::path(
+    post, path = "/admin/recordings/{slot}/stop", tag = "plugins", security(("admin" = [])),
+    params(("slot" = String, Path, description = "The slot's name.")),
+    responses(
+        (status = 200, body = RecordingItem),
+        (status = 404, description = "`NOT_FOUND`: the slot was not recorded, or that is forgotten."),
+    ),
+)]
 pub async fn stop_recording(
     State(app): State<App>,
     AdminCaller { actor }: AdminCaller,
@@ -185,6 +221,14 @@ pub async fn stop_recording(
 }
 
 /// `DELETE /admin/recordings/{slot}`: forgets it, and all that was recorded.
+#[utoipa::path(
+    delete, path = "/admin/recordings/{slot}", tag = "plugins", security(("admin" = [])),
+    params(("slot" = String, Path, description = "The slot's name.")),
+    responses(
+        (status = 204, description = "It is forgotten."),
+        (status = 404, description = "`NOT_FOUND`: the slot was not recorded, or that is forgotten."),
+    ),
+)]
 pub async fn forget_recording(
     State(app): State<App>,
     AdminCaller { actor }: AdminCaller,
@@ -198,6 +242,17 @@ pub async fn forget_recording(
 }
 
 /// `GET /admin/recordings/{slot}/exchanges`: what was recorded, in parts.
+#[utoipa::path(
+    get, path = "/admin/recordings/{slot}/exchanges", tag = "plugins", security(("admin" = [])),
+    params(
+        ("slot" = String, Path, description = "The slot's name."),
+        ("after" = Option<String>, Query, description = "The `next` of the part before.", nullable = false),
+    ),
+    responses(
+        (status = 200, body = ExchangeList),
+        (status = 404, description = "`NOT_FOUND`: the slot was not recorded, or that is forgotten."),
+    ),
+)]
 pub async fn list_exchanges(
     State(app): State<App>,
     AdminCaller { actor }: AdminCaller,

@@ -41,7 +41,7 @@ use weir_storage::sealing::KeyRing;
 pub const MAX_MESSAGES: usize = 10;
 
 /// The longest id of a session, in bytes.
-const MAX_ID_BYTES: usize = 256;
+const MAX_ID_CHARACTERS: usize = 256;
 
 /// The field that names a session.
 const FIELD: &str = "session_id";
@@ -159,7 +159,8 @@ impl Sessions {
 impl SessionKey {
     /// A session by its id, which a client may choose.
     pub fn new(account: AccountId, id: String) -> Result<Self, ApiError> {
-        let is_legal = (1..=MAX_ID_BYTES).contains(&id.len()) && !id.contains(char::is_control);
+        let is_legal =
+            (1..=MAX_ID_CHARACTERS).contains(&id.chars().count()) && !id.contains(char::is_control);
         match is_legal {
             true => Ok(Self { account, id }),
             false => Err(malformed()),
@@ -378,7 +379,7 @@ fn malformed() -> ApiError {
     ApiError::invalid_request(
         FIELD,
         format!(
-            "A session's id is a text of 1 to {MAX_ID_BYTES} bytes without control characters."
+            "A session's id is a text of 1 to {MAX_ID_CHARACTERS} characters without control characters."
         ),
     )
 }

@@ -5,6 +5,7 @@ use axum::extract::{Path, State};
 use http::StatusCode;
 use serde::Serialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::{SessionKey, unavailable};
 use crate::app::App;
@@ -14,16 +15,25 @@ use crate::inference::dialect;
 use weir_storage::clock::Millis;
 
 /// What was said in a session.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct History {
     session_id: String,
     /// The earliest first, in the shape of Chat Completions' messages, each with `created_at`.
+    #[schema(value_type = Vec<Object>)]
     messages: Vec<Value>,
     /// When it ends unless it goes on, by ISO 8601.
     expires_at: String,
 }
 
-/// `GET /session/{id}/history`.
+/// `GET /session/{id}/history`: what was said in a session of the caller's.
+#[utoipa::path(
+    get, path = "/session/{id}/history", tag = "sessions", security(("user" = [])),
+    params(("id" = String, Path, description = "The session's id.", min_length = 1, max_length = 256, pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$")),
+    responses(
+        (status = 200, body = History),
+        (status = 404, description = "`NOT_FOUND`: you have no session of this id."),
+    ),
+)]
 pub async fn show_history(
     State(app): State<App>,
     caller: Caller,
@@ -46,7 +56,15 @@ pub async fn show_history(
     }))
 }
 
-/// `DELETE /session/{id}`.
+/// `DELETE /session/{id}`: forgets a session of the caller's.
+#[utoipa::path(
+    delete, path = "/session/{id}", tag = "sessions", security(("user" = [])),
+    params(("id" = String, Path, description = "The session's id.", min_length = 1, max_length = 256, pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$")),
+    responses(
+        (status = 204, description = "It is forgotten."),
+        (status = 404, description = "`NOT_FOUND`: you have no session of this id."),
+    ),
+)]
 pub async fn delete_session(
     State(app): State<App>,
     caller: Caller,

@@ -1,6 +1,7 @@
 //! What became of a swarm and of its agents, as clients are told.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 use weir_ledger::Credits;
 use weir_storage::clock::Millis;
 
@@ -10,8 +11,9 @@ use crate::tools::CallRecord;
 pub const CONTENT_CHARS: usize = 10_000;
 
 /// How far a swarm is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
+#[schema(as = SwarmStatus)]
 pub enum Status {
     /// It waits for an executor.
     Queued,
@@ -28,7 +30,7 @@ pub enum Status {
 }
 
 /// How an agent ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentStatus {
     /// With an answer.
@@ -40,7 +42,7 @@ pub enum AgentStatus {
 }
 
 /// What became of an agent.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AgentResult {
     /// Its name.
     pub name: String,
@@ -49,6 +51,7 @@ pub struct AgentResult {
     /// All that it said in the end.
     pub output: String,
     /// The price of its model's calls.
+    #[schema(value_type = f64)]
     pub credits_used: Credits,
     /// Tokens of input, over all of its calls.
     pub tokens_in: i64,
@@ -65,7 +68,8 @@ pub struct AgentResult {
 }
 
 /// What became of a swarm.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = Swarm)]
 pub struct Record {
     /// Its id: 32 hexadecimal digits.
     pub execution_id: String,
@@ -84,6 +88,7 @@ pub struct Record {
     /// What the last agent said, up to [`CONTENT_CHARS`] characters.
     pub content: String,
     /// The price of all calls so far.
+    #[schema(value_type = f64)]
     pub total_credits: Credits,
     /// Tokens of input so far.
     pub tokens_in: i64,

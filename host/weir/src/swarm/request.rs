@@ -7,6 +7,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use url::Url;
+use utoipa::ToSchema;
 use weir_ledger::{Credits, Plan};
 
 use crate::error::ApiError;
@@ -18,8 +19,8 @@ const MAX_AGENTS: usize = 10;
 /// Bytes of a prompt, or of the context.
 const MAX_TEXT_BYTES: usize = 256 << 10;
 
-/// Bytes of an id.
-const MAX_ID_BYTES: usize = 256;
+/// Characters of an id.
+const MAX_ID_CHARS: usize = 256;
 
 /// Characters of an agent's name.
 const MAX_NAME_CHARS: usize = 128;
@@ -125,31 +126,73 @@ pub struct Defaults<'a> {
     pub tool: &'a dyn Fn(&str) -> Option<AgentTool>,
 }
 
-#[derive(Deserialize)]
+/// A swarm, as a user asks for it.
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Body {
+#[schema(as = SwarmRequest, example = json!({
+    "swarm_id": "notes",
+    "agents": [{ "name": "writer", "system_prompt": "You write.", "task_prompt": "Write a note.", "tools": [] }],
+}))]
+pub(super) struct Body {
+    #[schema(ignore)]
     user_id: Option<String>,
+    /// The task that it is run for.
+    #[schema(
+        min_length = 1,
+        max_length = 256,
+        pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$"
+    )]
     task_id: Option<String>,
+    /// As whoever asks names the pipeline.
+    #[schema(value_type = String, required = true, min_length = 1, max_length = 256, pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$")]
     swarm_id: Option<String>,
+    #[schema(ignore)]
     plan: Option<String>,
+    /// The agents, each with a name of its own.
+    #[schema(value_type = Vec<BodyAgent>, required = true, min_items = 1, max_items = 10)]
     agents: Option<Vec<BodyAgent>>,
+    /// The most that it may cost; 2,000 unless set.
+    #[schema(minimum = 1)]
     max_total_credits: Option<f64>,
+    /// What the first agent is told besides.
     context: Option<String>,
 }
 
-#[derive(Deserialize)]
+/// An agent of a swarm.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = SwarmAgent)]
 #[serde(deny_unknown_fields)]
-struct BodyAgent {
+pub struct BodyAgent {
+    /// Its name, like no other's of the swarm.
+    #[schema(value_type = String, required = true, min_length = 1, max_length = 128, pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$")]
     name: Option<String>,
+    /// Its role.
+    #[schema(value_type = String, required = true)]
     system_prompt: Option<String>,
+    /// Its task: the user's message.
+    #[schema(value_type = String, required = true, min_length = 1)]
     task_prompt: Option<String>,
+    /// The id of the model that it runs on; the gateway's own choice unless set.
     model: Option<String>,
+    /// How much is left to chance; 0.7 unless set.
+    #[schema(minimum = 0, maximum = 2)]
     temperature: Option<f64>,
+    /// Tokens of each of its model's answers; 4,096 unless set.
+    #[schema(minimum = 256, maximum = 65536)]
     max_tokens: Option<i64>,
+    /// How often its model is called; 10 unless set.
+    #[schema(minimum = 1, maximum = 25)]
     max_iterations: Option<i64>,
+    /// The tools that it may call; `http_get` and `api_call` unless set, where they are there.
+    #[schema(max_items = 16)]
     tools: Option<Vec<String>>,
+    /// The ids of the integrations that its tools may call.
+    #[schema(max_items = 16)]
     integrations: Option<Vec<String>>,
+    /// Where its tool `webhook` may post to.
+    #[schema(max_items = 3)]
     webhook_urls: Option<Vec<String>>,
+    /// The agent whose output it is told; in their order unless set.
     depends_on: Option<String>,
 }
 
@@ -344,11 +387,11 @@ fn webhooks(urls: &[String], path: &str) -> Result<(), ApiError> {
 
 fn id(text: Option<String>, field: &str) -> Result<String, ApiError> {
     let id = required(text, field)?;
-    match (1..=MAX_ID_BYTES).contains(&id.len()) && !id.contains(char::is_control) {
+    match (1..=MAX_ID_CHARS).contains(&id.chars().count()) && !id.contains(char::is_control) {
         true => Ok(id),
         false => Err(invalid(
             field,
-            format!("It is a text of 1 to {MAX_ID_BYTES} bytes without control characters."),
+            format!("It is a text of 1 to {MAX_ID_CHARS} characters without control characters."),
         )),
     }
 }

@@ -21,6 +21,9 @@ use crate::error::ApiError;
 use crate::identity::service::{ExecutorCaller, Scope};
 use crate::identity::{self, Caller};
 use crate::inference::idempotency::IdempotencyHeader;
+use crate::openapi::bodies::{ServiceSwarmRequest, SwarmInFull, SwarmList, TemplateList};
+use crate::openapi::parameters::{Idempotency, Limit};
+use crate::openapi::vendors::ServerSentEvent;
 use crate::query::{self, ListQuery};
 use crate::request::JsonBody;
 use crate::tools::CallRecord;
@@ -32,6 +35,19 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 /// `POST /swarms`: takes a swarm. Answers at once, or with its events where the client accepts those.
+#[utoipa::path(
+    post, path = "/swarms", tag = "swarms", security(("user" = [])),
+    params(Idempotency),
+    request_body = super::request::Body,
+    responses(
+        (status = 202, description = "It will run.", body = Record),
+        (status = 200, description = "Its events, where the client accepts those.", body = ServerSentEvent, content_type = "text/event-stream"),
+        (status = 400, description = "`INVALID_REQUEST`, `INVALID_MODEL`: `param` names the field that is wrong."),
+        (status = 402, description = "`INSUFFICIENT_CREDITS`: too few credits for what it is expected to cost."),
+        (status = 403, description = "`PLAN_NOT_ELIGIBLE`: the plan has no swarms, or not so large ones."),
+        (status = 409, description = "`IDEMPOTENCY_KEY_REUSED`, `IDEMPOTENCY_IN_PROGRESS`, `IDEMPOTENCY_ANSWER_NOT_KEPT`: the key of an earlier request."),
+    ),
+)]
 pub async fn create_swarm(
     State(app): State<App>,
     caller: Caller,
@@ -65,6 +81,12 @@ pub async fn create_swarm(
 }
 
 /// `GET /swarms`: the caller's swarms, the last one first.
+#[utoipa::path(
+    get, path = "/swarms", tag = "swarms", security(("user" = [])),
+    params(Limit,
+        ("before" = Option<String>, Query, description = "The `next` of the part before: what follows is older.", pattern = "^[0-9a-f]{32}$", nullable = false)),
+    responses((status = 200, body = SwarmList)),
+)]
 pub async fn list_swarms(
     State(app): State<App>,
     caller: Caller,
@@ -96,11 +118,23 @@ pub async fn list(
 }
 
 /// `GET /swarms/templates`: swarms that are ready to be asked for.
+#[utoipa::path(
+    get, path = "/swarms/templates", tag = "swarms", security(("user" = [])),
+    responses((status = 200, body = TemplateList)),
+)]
 pub async fn list_templates(_: Caller) -> Json<Value> {
     Json(json!({ "templates": TEMPLATES }))
 }
 
 /// `GET /swarms/{execution_id}`: one of the caller's, with what became of its agents.
+#[utoipa::path(
+    get, path = "/swarms/{execution_id}", tag = "swarms", security(("user" = [])),
+    params(("execution_id" = String, Path, description = "The swarm's id.")),
+    responses(
+        (status = 200, body = SwarmInFull),
+        (status = 404, description = "`NOT_FOUND`: you have no such swarm."),
+    ),
+)]
 pub async fn get_swarm(
     State(app): State<App>,
     caller: Caller,
@@ -111,6 +145,14 @@ pub async fn get_swarm(
 }
 
 /// `DELETE /swarms/{execution_id}`: has one of the caller's end before its next step.
+#[utoipa::path(
+    delete, path = "/swarms/{execution_id}", tag = "swarms", security(("user" = [])),
+    params(("execution_id" = String, Path, description = "The swarm's id.")),
+    responses(
+        (status = 204, description = "It ends before its next step."),
+        (status = 404, description = "`NOT_FOUND`: you have no such swarm."),
+    ),
+)]
 pub async fn cancel_swarm(
     State(app): State<App>,
     caller: Caller,
@@ -128,6 +170,18 @@ pub async fn cancel(app: &App, caller: &Caller, id: &str) -> Result<(), ApiError
 }
 
 /// `GET /swarms/{execution_id}/events`: what happens in one of the caller's, from the start or from behind an event.
+#[utoipa::path(
+    get, path = "/swarms/{execution_id}/events", tag = "swarms", security(("user" = [])),
+    params(
+        ("execution_id" = String, Path, description = "The swarm's id."),
+        ("after" = Option<i64>, Query, description = "Events behind this one; all unless set.", minimum = 0, nullable = false),
+        ("Last-Event-ID" = Option<i64>, Header, description = "The same, as clients say it that come back.", minimum = 0, nullable = false),
+    ),
+    responses(
+        (status = 200, body = ServerSentEvent, content_type = "text/event-stream"),
+        (status = 404, description = "`NOT_FOUND`: you have no such swarm."),
+    ),
+)]
 pub async fn stream_events(
     State(app): State<App>,
     caller: Caller,
@@ -153,6 +207,19 @@ pub async fn stream_events(
 }
 
 /// `POST /internal/agent/swarm`: runs a swarm for the user whom a service names, and answers when it is over.
+#[utoipa::path(
+    post, path = "/internal/agent/swarm", tag = "swarms", security(("service" = [])),
+    params(Idempotency),
+    request_body = ServiceSwarmRequest,
+    responses(
+        (status = 200, body = SwarmInFull),
+        (status = 400, description = "`INVALID_REQUEST`, `INVALID_MODEL`: `param` names the field that is wrong."),
+        (status = 402, description = "`INSUFFICIENT_CREDITS`: too few credits for what it is expected to cost."),
+        (status = 403, description = "`PLAN_NOT_ELIGIBLE`: the plan has no swarms, or not so large ones."),
+        (status = 409, description = "`IDEMPOTENCY_KEY_REUSED`, `IDEMPOTENCY_IN_PROGRESS`, `IDEMPOTENCY_ANSWER_NOT_KEPT`: the key of an earlier request."),
+        (status = 404, description = "`UNKNOWN_USER`: there is no such user."),
+    ),
+)]
 pub async fn run_swarm(
     State(app): State<App>,
     service: ExecutorCaller,

@@ -1,9 +1,11 @@
 //! Swarms that are ready to be asked for: five pipelines of three agents.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// A pipeline.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = SwarmTemplate)]
 pub struct Template {
     /// Its name.
     pub name: &'static str,
@@ -12,7 +14,7 @@ pub struct Template {
 }
 
 /// An agent of a pipeline.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct TemplateAgent {
     /// Its name.
     pub name: &'static str,

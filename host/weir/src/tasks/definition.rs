@@ -9,8 +9,8 @@ use crate::error::ApiError;
 /// Bytes of the longest definition.
 pub const MAX_BYTES: usize = 256 << 10;
 
-/// Bytes of a name.
-const MAX_NAME_BYTES: usize = 256;
+/// Characters of a name.
+const MAX_NAME_CHARS: usize = 256;
 
 /// A task, as its owner wrote it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -39,8 +39,10 @@ impl Definition {
             Some(_) => return Err(invalid("name", "It is a text.")),
             None => return Err(invalid("name", "It is missing.")),
         };
-        if !(1..=MAX_NAME_BYTES).contains(&name.len()) || name.contains(char::is_control) {
-            let what = format!("A name has 1 to {MAX_NAME_BYTES} bytes and no control characters.");
+        if !(1..=MAX_NAME_CHARS).contains(&name.chars().count()) || name.contains(char::is_control)
+        {
+            let what =
+                format!("A name has 1 to {MAX_NAME_CHARS} characters and no control characters.");
             return Err(invalid("name", what));
         }
         let paused = match swarm.remove("paused") {

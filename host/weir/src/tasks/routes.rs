@@ -9,6 +9,7 @@ use http::{HeaderValue, StatusCode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 use weir_ledger::Plan;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
@@ -25,9 +26,13 @@ use crate::identity::Caller;
 use crate::identity::gate::Gated;
 use crate::identity::service::{ExecutorCaller, Scope};
 use crate::inference::idempotency::IdempotencyHeader;
+use crate::openapi::bodies::{CredentialItem, TaskDefinition, TaskItem, TaskList};
+use crate::openapi::parameters::{Idempotency, Limit};
+use crate::openapi::schemas;
 use crate::query::{self, ListQuery};
 use crate::request::JsonBody;
 use crate::swarm::accept::{self, Payer};
+use crate::swarm::record::Record;
 use crate::swarm::record_of;
 use crate::swarm::request::Asker;
 use crate::swarm::routes::REPLAYED;
@@ -48,47 +53,77 @@ const MAX_SECRET_BYTES: usize = 4 << 10;
 const MAX_MESSAGE_ID_BYTES: usize = 255;
 
 /// The body of `trigger-execution`.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct TriggerRequest {
+    /// The task's id.
     task_id: String,
 }
 
 /// The body of `encrypt-credential`.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct CredentialRequest {
+    /// The task's id.
     task_id: String,
+    /// What agents and policies call it.
+    #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9_.-]+$")]
     name: String,
+    /// What is sent; nobody is shown it again.
+    #[schema(max_length = 4096, pattern = "^[!-~]+$")]
     secret: String,
+    /// The origin that it is sent to alone, such as `https://api.example.com`.
     origin: String,
+    /// The methods that it is sent with; `GET` unless set.
+    #[schema(value_type = Vec<schemas::Method>, min_items = 1)]
     #[serde(default = "settings::get")]
     methods: Vec<MethodName>,
+    /// What paths must begin with that it is sent to, segment by segment; `/` unless set.
     #[serde(default = "settings::slash")]
     path: String,
+    /// The header that it is sent in; `authorization` unless set.
     #[serde(default = "settings::authorization")]
     header: String,
+    /// What stands before it there; `Bearer ` in `authorization` unless set.
     prefix: Option<String>,
 }
 
 /// The body of `delete-credential`.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct CredentialName {
+    /// The task's id.
     task_id: String,
+    /// The credential's name.
     name: String,
 }
 
 /// The body of `POST /internal/agent/execute`: a queue's message.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = QueueMessage)]
 struct Message {
+    /// The task's id.
     task_id: String,
+    /// Why it is started.
+    #[schema(value_type = String, pattern = "^(schedule|queue|manual)$")]
     trigger_type: Trigger,
+    /// The message's id; unless set, the `Idempotency-Key` is.
+    #[schema(min_length = 1, max_length = 255)]
     message_id: Option<String>,
 }
 
 /// `POST /api/agent/tasks`: defines a task.
+#[utoipa::path(
+    post, path = "/api/agent/tasks", tag = "tasks", security(("user" = [])),
+    request_body = TaskDefinition,
+    responses(
+        (status = 201, body = TaskItem),
+        (status = 400, description = "`INVALID_REQUEST`, `INVALID_MODEL`: `param` names the field that is wrong."),
+        (status = 403, description = "`PLAN_NOT_ELIGIBLE`: the plan has no swarms, or not so large ones."),
+        (status = 429, description = "`TASK_LIMIT_REACHED`: a user has at most 100 tasks."),
+    ),
+)]
 pub async fn create_task(
     State(app): State<App>,
     caller: Caller,
@@ -117,6 +152,12 @@ pub async fn create_task(
 }
 
 /// `GET /api/agent/tasks`: the caller's tasks, the last one first.
+#[utoipa::path(
+    get, path = "/api/agent/tasks", tag = "tasks", security(("user" = [])),
+    params(Limit,
+        ("before" = Option<String>, Query, description = "The `next` of the part before: what follows is older.", pattern = "^task_[0-9a-f]{32}$", nullable = false)),
+    responses((status = 200, body = TaskList)),
+)]
 pub async fn list_tasks(
     State(app): State<App>,
     caller: Caller,
@@ -147,6 +188,14 @@ pub async fn list_tasks(
 }
 
 /// `GET /api/agent/tasks/{task_id}`: one of the caller's, with its last starts.
+#[utoipa::path(
+    get, path = "/api/agent/tasks/{task_id}", tag = "tasks", security(("user" = [])),
+    params(("task_id" = String, Path, description = "The task's id.")),
+    responses(
+        (status = 200, body = TaskItem),
+        (status = 404, description = "`NOT_FOUND`: you have no such task."),
+    ),
+)]
 pub async fn get_task(
     State(app): State<App>,
     caller: Caller,
@@ -157,6 +206,15 @@ pub async fn get_task(
 }
 
 /// `PUT /api/agent/tasks/{task_id}`: puts another definition in the place of one of the caller's.
+#[utoipa::path(
+    put, path = "/api/agent/tasks/{task_id}", tag = "tasks", security(("user" = [])),
+    params(("task_id" = String, Path, description = "The task's id.")),
+    request_body = TaskDefinition,
+    responses(
+        (status = 200, body = TaskItem),
+        (status = 404, description = "`NOT_FOUND`: you have no such task."),
+    ),
+)]
 pub async fn replace_task(
     State(app): State<App>,
     caller: Caller,
@@ -173,6 +231,14 @@ pub async fn replace_task(
 }
 
 /// `DELETE /api/agent/tasks/{task_id}`: forgets one of the caller's. What it has started goes on.
+#[utoipa::path(
+    delete, path = "/api/agent/tasks/{task_id}", tag = "tasks", security(("user" = [])),
+    params(("task_id" = String, Path, description = "The task's id.")),
+    responses(
+        (status = 204, description = "It is forgotten."),
+        (status = 404, description = "`NOT_FOUND`: you have no such task."),
+    ),
+)]
 pub async fn delete_task(
     State(app): State<App>,
     caller: Caller,
@@ -185,6 +251,17 @@ pub async fn delete_task(
 }
 
 /// `POST /api/agent/trigger-execution`: starts one of a web user's tasks now, paused or not.
+#[utoipa::path(
+    post, path = "/api/agent/trigger-execution", tag = "tasks", security(("gated" = [])),
+    params(Idempotency),
+    request_body = TriggerRequest,
+    responses(
+        (status = 202, description = "What was started.", body = Record),
+        (status = 404, description = "`NOT_FOUND`: you have no such task."),
+        (status = 402, description = "`INSUFFICIENT_CREDITS`: too few credits for what it is expected to cost."),
+        (status = 409, description = "`IDEMPOTENCY_ANSWER_NOT_KEPT`: what came of it is not kept any more."),
+    ),
+)]
 pub async fn trigger_execution(
     State(app): State<App>,
     key: IdempotencyHeader,
@@ -206,6 +283,15 @@ pub async fn trigger_execution(
 
 /// `POST /api/agent/encrypt-credential`: keeps a secret, sealed, under one of a web user's tasks, for its agents' tools to be
 /// sent to where it is bound.
+#[utoipa::path(
+    post, path = "/api/agent/encrypt-credential", tag = "tasks", security(("gated" = [])),
+    request_body = CredentialRequest,
+    responses(
+        (status = 201, description = "It is kept; the secret is not shown again.", body = CredentialItem),
+        (status = 429, description = "`CREDENTIAL_LIMIT_REACHED`: a task has at most 20 credentials."),
+        (status = 404, description = "`NOT_FOUND`: you have no such task."),
+    ),
+)]
 pub async fn encrypt_credential(
     State(app): State<App>,
     gated: Gated,
@@ -246,6 +332,14 @@ pub async fn encrypt_credential(
 }
 
 /// `POST /api/agent/delete-credential`: forgets one of them.
+#[utoipa::path(
+    post, path = "/api/agent/delete-credential", tag = "tasks", security(("gated" = [])),
+    request_body = CredentialName,
+    responses(
+        (status = 204, description = "It is forgotten."),
+        (status = 404, description = "`NOT_FOUND`: you have no such task."),
+    ),
+)]
 pub async fn delete_credential(
     State(app): State<App>,
     gated: Gated,
@@ -299,6 +393,17 @@ fn check_credential(
 }
 
 /// `POST /internal/agent/execute`: starts a task for a queue's message, once however often the message comes.
+#[utoipa::path(
+    post, path = "/internal/agent/execute", tag = "tasks", security(("service" = [])),
+    params(Idempotency),
+    request_body = Message,
+    responses(
+        (status = 202, description = "What was started.", body = Record),
+        (status = 404, description = "`UNKNOWN_TASK`: there is no such task."),
+        (status = 402, description = "`INSUFFICIENT_CREDITS`: too few credits for what it is expected to cost."),
+        (status = 409, description = "`IDEMPOTENCY_ANSWER_NOT_KEPT`: what came of it is not kept any more."),
+    ),
+)]
 pub async fn execute_task(
     State(app): State<App>,
     service: ExecutorCaller,

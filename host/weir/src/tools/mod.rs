@@ -23,6 +23,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::Semaphore;
+use utoipa::ToSchema;
 pub use weir_egress::{Credential, Guard};
 use weir_ledger::AccountId;
 use weir_sandbox::tool::ToolError;
@@ -134,7 +135,7 @@ pub struct Outcome {
 }
 
 /// What is kept of a call: no credential is in it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CallRecord {
     /// The tool's name.
     pub tool: String,
@@ -153,7 +154,7 @@ pub struct CallRecord {
 }
 
 /// Whether a call was let through. What the target made of it is in the record's `response_status`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CallStatus {
     /// It was.

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
 use serde::Serialize;
+use utoipa::ToSchema;
 use weir_ledger::AccountId;
 
 use crate::app::App;
@@ -11,13 +12,20 @@ use crate::error::ApiError;
 use crate::identity::Caller;
 
 /// What webhooks are signed with.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub struct WebhookSecret {
     /// `whsec_…`, as libraries for Standard Webhooks take it.
     secret: String,
 }
 
 /// `GET /webhooks/secret`: the caller's.
+#[utoipa::path(
+    get, path = "/webhooks/secret", tag = "swarms", security(("user" = [])),
+    responses(
+        (status = 200, body = WebhookSecret),
+        (status = 404, description = "`NO_WEBHOOKS`: this gateway sends no webhooks."),
+    ),
+)]
 pub async fn get_webhook_secret(
     State(app): State<App>,
     caller: Caller,

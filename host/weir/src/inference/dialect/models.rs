@@ -15,6 +15,7 @@ use crate::catalog::Model;
 use crate::error::ApiError;
 use crate::identity::{Caller, limits};
 use crate::inference::resolve::unknown_model;
+use crate::openapi::vendors::{VendorModel, VendorModelList};
 
 /// Models in a page at most, as with Anthropic.
 const MAX_LIMIT: usize = 1_000;
@@ -29,6 +30,15 @@ pub struct PageQuery {
 }
 
 /// `GET /v1/models`: the models by id; all of them, unless a page is asked for.
+#[utoipa::path(
+    get, path = "/v1/models", tag = "models", security(("user" = [])), operation_id = "list_vendor_models",
+    params(
+        ("limit" = Option<u32>, Query, description = "Models at most; all unless set.", minimum = 1, maximum = 1000, nullable = false),
+        ("after_id" = Option<String>, Query, description = "Models behind this one.", nullable = false),
+        ("before_id" = Option<String>, Query, description = "Models before this one.", nullable = false),
+    ),
+    responses((status = 200, body = VendorModelList)),
+)]
 pub async fn list_models(
     State(app): State<App>,
     caller: Caller,
@@ -71,6 +81,14 @@ pub async fn list_models(
 }
 
 /// `GET /v1/models/{id}`: one of them.
+#[utoipa::path(
+    get, path = "/v1/models/{id}", tag = "models", security(("user" = [])), operation_id = "get_vendor_model",
+    params(("id" = String, Path, description = "The model's id; a slash in it may stand as it is.")),
+    responses(
+        (status = 200, body = VendorModel),
+        (status = 404, description = "`UNKNOWN_MODEL`: there is no such model."),
+    ),
+)]
 pub async fn get_model(
     State(app): State<App>,
     caller: Caller,

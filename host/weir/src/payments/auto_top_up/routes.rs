@@ -5,6 +5,7 @@ use axum::extract::State;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
+use utoipa::ToSchema;
 use weir_ledger::{AccountId, Action, Credits, LedgerError, Refusal};
 
 use super::store::{self, Past, Wish};
@@ -13,6 +14,7 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::identity::WebCaller;
 use crate::json::from_json;
+use crate::openapi::schemas;
 use crate::payments::offers::Tier;
 use crate::request::JsonBody;
 
@@ -20,25 +22,29 @@ use crate::request::JsonBody;
 const MAX_THRESHOLD: Credits = Credits::whole(1_000_000);
 
 /// The body of `PUT /billing/auto-topup`. What is not there stays as it is.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = AutoTopUpRequest)]
 pub struct WishRequest {
-    /// Whether credits are to be bought.
+    /// Whether credits are bought.
     pub enabled: Option<bool>,
-    /// `small`, `medium` or `large`.
+    /// Which ones.
+    #[schema(value_type = Option<schemas::Tier>)]
     pub tier: Option<String>,
-    /// Below how many credits.
+    /// Below how many credits they are.
+    #[schema(value_type = Option<f64>, exclusive_minimum = 0, maximum = 1_000_000, multiple_of = 0.000001)]
     pub threshold: Option<Credits>,
 }
 
 /// What a user wants, and what came of it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct AutoTopUp {
     /// Whether credits are bought.
     pub enabled: bool,
     /// `small`, `medium` or `large`.
     pub tier: &'static str,
     /// Below how many credits they are.
+    #[schema(value_type = f64)]
     pub threshold: Credits,
     /// How many more may be bought within 24 hours.
     pub charges_left_today: i64,
@@ -49,7 +55,7 @@ pub struct AutoTopUp {
 }
 
 /// A charge.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct Charge {
     /// What was to be bought.
     pub tier: String,
@@ -62,6 +68,10 @@ pub struct Charge {
 }
 
 /// `GET /billing/auto-topup`: what the caller wants, and what came of it.
+#[utoipa::path(
+    get, path = "/billing/auto-topup", tag = "billing", security(("web" = [])),
+    responses((status = 200, body = AutoTopUp)),
+)]
 pub async fn get_auto_top_up(
     State(app): State<App>,
     caller: WebCaller,
@@ -70,6 +80,15 @@ pub async fn get_auto_top_up(
 }
 
 /// `PUT /billing/auto-topup`: has credits be bought when few are left, or no more.
+#[utoipa::path(
+    put, path = "/billing/auto-topup", tag = "billing", security(("web" = [])),
+    request_body = WishRequest,
+    responses(
+        (status = 200, body = AutoTopUp),
+        (status = 400, description = "`INVALID_TIER`: there is no such tier."),
+        (status = 409, description = "`NO_PAYMENT_CUSTOMER`: there is no card to charge yet."),
+    ),
+)]
 pub async fn put_auto_top_up(
     State(app): State<App>,
     caller: WebCaller,

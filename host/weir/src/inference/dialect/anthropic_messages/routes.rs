@@ -14,9 +14,21 @@ use crate::identity::Caller;
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::routes::Vacancy;
 use crate::inference::{resolve, routes};
+use crate::openapi::parameters::Idempotency;
+use crate::openapi::vendors::{
+    CountTokensRequest, MessagesAnswer, MessagesRequest, ServerSentEvent, TokenCount,
+};
 use crate::request::JsonBody;
 
 /// `POST /v1/messages`: answers in the shape of Anthropic's Messages, at once or as a stream.
+#[utoipa::path(
+    post, path = "/v1/messages", tag = "models", security(("user" = [])),
+    params(Idempotency),
+    request_body = MessagesRequest,
+    responses(
+        (status = 200, content((MessagesAnswer = "application/json"), (ServerSentEvent = "text/event-stream"))),
+    ),
+)]
 pub async fn create_message(
     State(app): State<App>,
     _: Vacancy,
@@ -32,6 +44,11 @@ pub async fn create_message(
 
 /// `POST /v1/messages/count_tokens`: what the input of a message would come to, by weir's own estimate. Nobody is asked,
 /// and it costs nothing.
+#[utoipa::path(
+    post, path = "/v1/messages/count_tokens", tag = "models", security(("user" = [])),
+    request_body = CountTokensRequest,
+    responses((status = 200, body = TokenCount)),
+)]
 pub async fn count_tokens(
     State(app): State<App>,
     caller: Caller,

@@ -11,9 +11,21 @@ use crate::identity::Caller;
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::routes::Vacancy;
 use crate::inference::{self, Customer};
+use crate::openapi::parameters::Idempotency;
+use crate::openapi::vendors::{
+    ImageEditForm, ImageEditRequest, ImageRequest, ImagesAnswer, ServerSentEvent,
+};
 use crate::request::{FormOrJsonBody, JsonBody};
 
 /// `POST /v1/images/generations`: makes images of a prompt.
+#[utoipa::path(
+    post, path = "/v1/images/generations", tag = "models", security(("user" = [])),
+    params(Idempotency),
+    request_body = ImageRequest,
+    responses(
+        (status = 200, content((ImagesAnswer = "application/json"), (ServerSentEvent = "text/event-stream"))),
+    ),
+)]
 pub async fn create_image(
     State(app): State<App>,
     _: Vacancy,
@@ -31,6 +43,14 @@ pub async fn create_image(
 }
 
 /// `POST /v1/images/edits`: makes images of others, which come in a form or, as JSON, by URL.
+#[utoipa::path(
+    post, path = "/v1/images/edits", tag = "models", security(("user" = [])),
+    params(Idempotency),
+    request_body(content((ImageEditRequest = "application/json"), (ImageEditForm = "multipart/form-data"))),
+    responses(
+        (status = 200, content((ImagesAnswer = "application/json"), (ServerSentEvent = "text/event-stream"))),
+    ),
+)]
 pub async fn create_image_edit(
     State(app): State<App>,
     _: Vacancy,

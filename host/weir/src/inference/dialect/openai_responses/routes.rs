@@ -10,9 +10,19 @@ use crate::error::ApiError;
 use crate::identity::Caller;
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::routes::{self, Vacancy};
+use crate::openapi::parameters::Idempotency;
+use crate::openapi::vendors::{ResponsesAnswer, ResponsesRequest, ServerSentEvent};
 use crate::request::JsonBody;
 
 /// `POST /v1/responses`: answers in the shape of OpenAI's Responses, at once or as a stream.
+#[utoipa::path(
+    post, path = "/v1/responses", tag = "models", security(("user" = [])),
+    params(Idempotency),
+    request_body = ResponsesRequest,
+    responses(
+        (status = 200, content((ResponsesAnswer = "application/json"), (ServerSentEvent = "text/event-stream"))),
+    ),
+)]
 pub async fn create_response(
     State(app): State<App>,
     _: Vacancy,

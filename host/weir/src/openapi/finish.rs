@@ -1,0 +1,277 @@
+//! What all operations have in common, put into the document once: whose proofs they take, the errors of those, of bodies and of
+//! parameters, and the headers of every answer. An operation itself says what is its own.
+
+use serde_json::{Map, Value, json};
+
+use super::Surface;
+use super::links::LINKS;
+
+/// Errors that any proof may end in, by status.
+const OF_PROOFS: [(&str, &str); 4] = [
+    (
+        "401",
+        "`UNAUTHENTICATED`: no proof of identity, or one that does not hold.",
+    ),
+    (
+        "403",
+        "`USER_DISABLED`, `FORBIDDEN`, `DEVELOPMENT_MODE`: who calls may not do this, or not from there.",
+    ),
+    (
+        "429",
+        "`RATE_LIMITED`, `LOCKED_OUT`: too many requests, or too many failed proofs of this address.",
+    ),
+    (
+        "503",
+        "`CACHE_UNAVAILABLE`, `STORE_UNAVAILABLE`, `IDENTITY_UNAVAILABLE`, `OVERLOADED`: try again.",
+    ),
+];
+
+/// Those of every body.
+const OF_BODIES: [(&str, &str); 4] = [
+    (
+        "400",
+        "`INVALID_REQUEST`: `param` names the field that is wrong.",
+    ),
+    (
+        "408",
+        "`REQUEST_TIMEOUT`: the body took too long to arrive.",
+    ),
+    (
+        "413",
+        "`PAYLOAD_TOO_LARGE`: the body has more bytes than are taken.",
+    ),
+    (
+        "415",
+        "`UNSUPPORTED_MEDIA_TYPE`: the body is of another type, or has a content encoding.",
+    ),
+];
+
+/// Those of what asks a model, beyond the others.
+const OF_MODELS: [(&str, &str); 7] = [
+    (
+        "400",
+        "`INVALID_REQUEST`, `MODEL_NOT_SUPPORTED`, `VISION_NOT_SUPPORTED`, `OUTPUT_LIMIT_EXCEEDED`, `CONTEXT_LENGTH_EXCEEDED`, `UNSUPPORTED_PARAMETER`, `UPSTREAM_REJECTED`, `CONTENT_FILTERED`: what is asked cannot be served; elsewhere than under `/v1` also `UNKNOWN_MODEL`.",
+    ),
+    (
+        "404",
+        "`UNKNOWN_MODEL`: there is no such model; `GET /models` lists those that there are.",
+    ),
+    (
+        "409",
+        "`IDEMPOTENCY_KEY_REUSED`, `IDEMPOTENCY_IN_PROGRESS`, `IDEMPOTENCY_ANSWER_NOT_KEPT`: the key of an earlier request.",
+    ),
+    (
+        "429",
+        "`RATE_LIMITED`, `TOO_MANY_AT_ONCE`, `LOCKED_OUT`, `QUOTA_EXCEEDED`, `BUDGET_EXCEEDED`: too much at once, or more than can be paid.",
+    ),
+    (
+        "502",
+        "`ADAPTER_FAILED`, `FILTER_FAILED`, `UPSTREAM_ERROR`: the provider has not answered as it should.",
+    ),
+    (
+        "503",
+        "`OVERLOADED`, `UPSTREAM_BUSY`, `UPSTREAM_UNAVAILABLE`, `ADAPTER_UNAVAILABLE`, `LEDGER_UNAVAILABLE`, `SETTLEMENT_DELAYED`, `SHUTTING_DOWN`: try again.",
+    ),
+    ("504", "`UPSTREAM_TIMEOUT`: the provider took too long."),
+];
+
+/// The document of the routes that a listener has.
+pub(super) fn finish(mut document: Value, surface: Surface) -> Value {
+    let Some(Value::Object(paths)) = document.get_mut("paths") else {
+        return document;
+    };
+    // One handler serves both.
+    if let Some(chat) = paths.get("/v1/chat/completions") {
+        let mut chat = chat.clone();
+        chat["post"]["operationId"] = "create_chat".into();
+        paths.insert("/chat".into(), chat);
+    }
+    // A key of no special kind needs no body.
+    if let Some(keys) = paths.get_mut("/api-keys") {
+        keys["post"]["requestBody"]["required"] = false.into();
+    }
+    paths.retain(|path, _| surface.serves(path));
+    for (path, item) in paths.iter_mut() {
+        let Some(item) = item.as_object_mut() else {
+            continue;
+        };
+        for (method, operation) in item.iter_mut() {
+            finish_operation(operation, &method.to_uppercase(), path);
+        }
+    }
+    link(paths);
+    document
+}
+
+fn finish_operation(operation: &mut Value, method: &str, path: &str) {
+    describe(operation, method, path);
+    let proof = operation["security"][0].as_object();
+    let proof = proof.and_then(|proof| proof.keys().next().cloned());
+    if let Some(proof) = &proof {
+        operation["security"] = proofs(proof);
+    }
+    let takes_body = operation["requestBody"].is_object();
+    let is_of_model = operation["tags"] == json!(["models"]) && takes_body;
+    let takes_parameters = operation
+        .get("parameters")
+        .and_then(Value::as_array)
+        .is_some_and(|parameters| !parameters.is_empty());
+    let mut errors: Vec<(&str, &str)> = Vec::new();
+    if is_of_model {
+        errors.extend(OF_MODELS);
+    }
+    if takes_body {
+        errors.extend(OF_BODIES);
+    } else if takes_parameters {
+        errors.push(OF_BODIES[0]);
+    }
+    if matches!(
+        proof.as_deref(),
+        Some("user" | "web" | "admin" | "operator" | "service" | "gated")
+    ) {
+        errors.extend(OF_PROOFS);
+    } else {
+        errors.extend([OF_PROOFS[1], OF_PROOFS[3]]);
+    }
+    errors.push(("500", "`INTERNAL`: something went wrong on weir's side."));
+    // Anthropic's status of an overload.
+    if path.starts_with("/v1/messages") {
+        errors.push(("529", "`OVERLOADED` and its like: try again."));
+    }
+    let Some(responses) = operation
+        .get_mut("responses")
+        .and_then(Value::as_object_mut)
+    else {
+        return;
+    };
+    for (status, description) in errors {
+        let response = responses.entry(status).or_insert_with(|| json!({}));
+        // What the operation itself says of the same status stands first.
+        let said = response["description"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        let code = description.split('`').nth(1).unwrap_or_default();
+        if said.is_empty() {
+            response["description"] = description.into();
+        } else if !said.contains(code) {
+            response["description"] = format!("{said} {description}").into();
+        }
+    }
+    for (status, response) in responses.iter_mut() {
+        if response["description"].as_str().is_none_or(str::is_empty) {
+            response["description"] = "What was asked for.".into();
+        }
+        if status.starts_with(['4', '5']) {
+            write_error(response, status, path);
+        }
+        let headers = &mut response["headers"];
+        headers["X-Request-Id"] = json!({ "$ref": "#/components/headers/RequestId" });
+        if matches!(&**status, "429" | "503") {
+            headers["Retry-After"] = json!({ "$ref": "#/components/headers/RetryAfter" });
+        }
+        if proof.is_some() && status.starts_with('2') {
+            headers["RateLimit"] = json!({ "$ref": "#/components/headers/RateLimit" });
+            headers["RateLimit-Policy"] = json!({ "$ref": "#/components/headers/RateLimitPolicy" });
+        }
+    }
+}
+
+/// A handler's doc comment begins with its method and path, which the document says anyway.
+fn describe(operation: &mut Value, method: &str, path: &str) {
+    let text = |name: &str| operation[name].as_str().unwrap_or_default();
+    let (summary, description) = (text("summary"), text("description"));
+    let whole = format!("{summary} {description}").replace('\n', " ");
+    let rest = whole
+        .split_once("`: ")
+        .filter(|(before, _)| before.starts_with('`'));
+    let said = rest.map_or(&*whole, |(_, rest)| rest).trim();
+    let mut letters = said.chars();
+    let said: String = letters
+        .next()
+        .into_iter()
+        .flat_map(char::to_uppercase)
+        .chain(letters)
+        .collect();
+    let first = said.split_once(". ").map_or(&*said, |(first, _)| first);
+    let summary = match first.is_empty() {
+        true => format!("{method} {path}"),
+        false => first.trim_end_matches('.').to_owned(),
+    };
+    operation["summary"] = summary.replace('`', "").into();
+    operation["description"] = said.into();
+}
+
+/// What an operation may be proven by, whose handler says it in one word.
+fn proofs(word: &str) -> Value {
+    let web = json!({ "identityToken": [], "attestationToken": [] });
+    match word {
+        "user" => json!([{ "apiKey": [] }, { "bearerKey": [] }, web]),
+        "operator" => json!([web, { "serviceToken": [] }]),
+        "service" => json!([{ "serviceToken": [] }]),
+        "signature" => json!([{ "paymentSignature": [] }]),
+        _ => json!([web]),
+    }
+}
+
+/// An error's body: a vendor's where its SDKs call, else weir's own.
+fn write_error(response: &mut Value, status: &str, path: &str) {
+    let described = response["description"].as_str().unwrap_or_default();
+    let code = described.split('`').nth(1).unwrap_or("INTERNAL").to_owned();
+    let reference = |name: &str| json!({ "$ref": format!("#/components/schemas/{name}") });
+    let content = match path {
+        path if path.starts_with("/v1/messages") => {
+            json!({ "schema": reference("AnthropicError") })
+        }
+        path if path.starts_with("/v1/models") => {
+            json!({ "schema": { "anyOf": [reference("OpenAiError"), reference("AnthropicError")] } })
+        }
+        path if path.starts_with("/v1/") => json!({ "schema": reference("OpenAiError") }),
+        _ => json!({
+            "schema": reference("Error"),
+            "example": { "error": {
+                "code": code,
+                "type": kind(status),
+                "message": "A sentence for people.",
+                "param": null,
+                "request_id": "req_0199",
+            } },
+        }),
+    };
+    response["content"] = json!({ "application/json": content });
+}
+
+fn kind(status: &str) -> &'static str {
+    match status {
+        "401" => "authentication_error",
+        "403" => "permission_error",
+        "404" => "not_found_error",
+        "429" => "rate_limit_error",
+        "503" => "overloaded_error",
+        status if status.starts_with('4') => "invalid_request_error",
+        _ => "api_error",
+    }
+}
+
+/// Says which operations take what another one has answered.
+fn link(paths: &mut Map<String, Value>) {
+    let known: Vec<String> = paths
+        .values()
+        .filter_map(Value::as_object)
+        .flat_map(Map::values)
+        .filter_map(|operation| operation["operationId"].as_str().map(str::to_owned))
+        .collect();
+    let operations = paths.values_mut().filter_map(Value::as_object_mut);
+    for operation in operations.flat_map(Map::values_mut) {
+        let Some(id) = operation["operationId"].as_str().map(str::to_owned) else {
+            continue;
+        };
+        for link in LINKS.iter().filter(|link| link.from == id) {
+            if known.iter().any(|known| known == link.to) {
+                let parameters = json!({ link.parameter: link.value });
+                operation["responses"][link.status]["links"][link.to] =
+                    json!({ "operationId": link.to, "parameters": parameters });
+            }
+        }
+    }
+}

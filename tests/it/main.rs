@@ -43,6 +43,7 @@ mod keys;
 mod ledger;
 mod local_payments;
 mod logs;
+mod mcp;
 mod metrics;
 mod models;
 mod openai;

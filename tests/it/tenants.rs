@@ -24,7 +24,7 @@ enum Kind {
 }
 
 /// Every endpoint that tenants may call. What is shown for each kind is below.
-const CASES: [(&str, Kind); 48] = [
+const CASES: [(&str, Kind); 49] = [
     ("POST /chat", Kind::Own),
     ("POST /code", Kind::Own),
     ("POST /v1/chat/completions", Kind::Own),
@@ -64,6 +64,7 @@ const CASES: [(&str, Kind); 48] = [
     ("GET /swarms/{execution_id}", Kind::OwnById),
     ("DELETE /swarms/{execution_id}", Kind::OwnById),
     ("GET /swarms/{execution_id}/events", Kind::OwnById),
+    ("POST /mcp", Kind::Own),
     ("POST /api/agent/tasks", Kind::Own),
     ("GET /api/agent/tasks", Kind::Own),
     ("GET /api/agent/tasks/{task_id}", Kind::OwnById),

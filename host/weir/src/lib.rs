@@ -11,6 +11,7 @@
 //! - [`inference`]: a request from start to finish.
 //! - [`weir_ledger`]: what requests cost, and the ledger that they are paid from; [`billing`]: what users are shown of it.
 //! - [`swarm`]: agents that run one after another, each on a model.
+//! - [`mcp`]: the tools of agents, for clients of the Model Context Protocol.
 //! - [`payments`]: how users buy plans and credits.
 //! - [`admin`]: what administrators are shown.
 //! - [`plugins`]: the sandbox that adapters run in, and which of them serve; [`metrics`]: what they have done.
@@ -31,6 +32,7 @@ pub mod health;
 pub mod identity;
 pub mod inference;
 pub mod json;
+pub mod mcp;
 pub mod metrics;
 pub mod outgoing;
 pub mod payments;

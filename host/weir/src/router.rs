@@ -14,8 +14,8 @@ use crate::inference::dialect::{anthropic_messages, models, openai_images, opena
 use crate::payments::{auto_top_up, local};
 use crate::surround::surround;
 use crate::{
-    admin, billing, catalog, health, identity, inference, metrics, payments, plugins, recordings,
-    sessions, swarm, tasks, tools,
+    admin, billing, catalog, health, identity, inference, mcp, metrics, payments, plugins,
+    recordings, sessions, swarm, tasks, tools,
 };
 
 /// Where the gateway behind an admin socket keeps what lasts, for commands to say; passwords masked.
@@ -85,6 +85,7 @@ pub fn public(app: App) -> Router {
         .merge(session_routes())
         .merge(swarm_routes())
         .merge(task_routes())
+        .route("/mcp", post(mcp::routes::answer_message))
         .merge(admin_routes())
         .merge(recording_routes())
         .merge(plugin_routes())

@@ -220,6 +220,25 @@ impl Tools {
         })
     }
 
+    /// The tools that a call by itself can use, without an agent: not those that post to agents' webhooks, nor those that
+    /// reach integrations while there are none.
+    pub fn alone(&self) -> Vec<Description> {
+        let rules = self.rules();
+        let slots = rules.slots().filter(|slot| {
+            rules.tool(slot).is_some_and(|tool| match tool.to {
+                Targets::Hosts => true,
+                Targets::Integrations => rules.integrations().next().is_some(),
+                Targets::Webhooks => false,
+            })
+        });
+        slots.filter_map(|slot| self.describe(slot)).collect()
+    }
+
+    /// The ids of the integrations that operators have configured.
+    pub fn integrations(&self) -> Vec<String> {
+        self.rules().integrations().map(str::to_owned).collect()
+    }
+
     /// The component that serves as a tool for an account.
     pub fn digest(&self, name: &str, account: &AccountId) -> Option<Digest> {
         let chosen = self.0.oversight.plugins.tool_for(name, account)?;

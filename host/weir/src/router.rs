@@ -88,6 +88,7 @@ pub fn public(app: App) -> Router {
         .route("/mcp", post(mcp::routes::answer_message))
         .merge(admin_routes())
         .merge(recording_routes())
+        .merge(remote_tool_routes())
         .merge(plugin_routes())
         .route("/models", get(catalog::routes::list_models))
         .route("/v1/models", get(models::list_models))
@@ -129,6 +130,7 @@ pub fn executor(app: App) -> Router {
 pub fn local(app: App) -> Router {
     let routes = admin_routes()
         .merge(recording_routes())
+        .merge(remote_tool_routes())
         .merge(plugin_routes())
         .merge(metrics_route());
     let name_database = middleware::from_fn_with_state(app.clone(), name_database);
@@ -333,6 +335,16 @@ fn recording_routes() -> Router<App> {
         .route(
             "/admin/recordings/{slot}/exchanges",
             get(recordings::routes::list_exchanges),
+        )
+}
+
+/// What operators decide of other servers' tools.
+fn remote_tool_routes() -> Router<App> {
+    Router::new()
+        .route("/admin/mcp/tools", get(mcp::remote::routes::list_tools))
+        .route(
+            "/admin/mcp/tools/{server}/{tool}/approve",
+            post(mcp::remote::routes::approve_tool),
         )
 }
 

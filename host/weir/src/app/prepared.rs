@@ -20,6 +20,7 @@ use crate::identity::pepper::Peppers;
 use crate::identity::service_token::ServiceTokenSource;
 use crate::identity::verifiers::Verifiers;
 use crate::inference::client::HttpClient;
+use crate::mcp::remote::settings::{self as mcp_settings, McpServer};
 use crate::outgoing;
 use crate::payments::settings::PaymentSecrets;
 use crate::plugins::bundled::Bundled;
@@ -43,6 +44,8 @@ pub struct Prepared {
     pub http: HttpClient,
     /// What operators allow tools.
     pub rules: Rules,
+    /// The servers whose tools are used.
+    pub mcp_servers: Vec<McpServer>,
     /// The way out for tools.
     pub guard: Guard,
     /// The certificate of the public listener; `None` where it does not speak TLS.
@@ -87,6 +90,8 @@ impl Prepared {
         let tls = tls.map_err(|error| problems.push(format!("{error:#}")));
         let rules =
             Rules::read(config.tools(), environment).map_err(|wrong| problems.extend(wrong));
+        let mcp_servers =
+            mcp_settings::read(&config.mcp, environment).map_err(|wrong| problems.extend(wrong));
         let (
             Ok(key_peppers),
             Ok(sealing_keys),
@@ -96,6 +101,7 @@ impl Prepared {
             Ok(payment_secrets),
             Ok(tls),
             Ok(rules),
+            Ok(mcp_servers),
         ) = (
             key_peppers,
             sealing_keys,
@@ -105,6 +111,7 @@ impl Prepared {
             payment_secrets,
             tls,
             rules,
+            mcp_servers,
         )
         else {
             bail!(
@@ -120,6 +127,7 @@ impl Prepared {
             service_tokens,
             http: HttpClient::new(config.timeouts.connect())?,
             rules,
+            mcp_servers,
             guard: guard()?,
             tls,
             webhook_key,

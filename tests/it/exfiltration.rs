@@ -313,6 +313,7 @@ fn executor(
     let rules = Config::from_toml(rules).expect("it is sound");
     let tools = Tools::new(Parts {
         oversight: app.oversight.clone(),
+        remotes: app.remotes.clone(),
         guard: Guard::new(settings, resolver),
         rules: Rules::read(rules.tools(), |_| None).expect("they are sound"),
         calls_at_once: 4,

@@ -44,6 +44,8 @@ mod keys;
 mod ledger;
 mod local_payments;
 mod logs;
+mod mcp;
+mod mcp_remote;
 mod metrics;
 mod models;
 mod openai;

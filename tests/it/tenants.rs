@@ -67,6 +67,7 @@ const CASES: [(&str, Kind); 73] = [
     ("GET /swarms/{execution_id}", Kind::OwnById),
     ("DELETE /swarms/{execution_id}", Kind::OwnById),
     ("GET /swarms/{execution_id}/events", Kind::OwnById),
+    ("POST /mcp", Kind::Own),
     ("POST /api/agent/tasks", Kind::Own),
     ("GET /api/agent/tasks", Kind::Own),
     ("GET /api/agent/tasks/{task_id}", Kind::OwnById),

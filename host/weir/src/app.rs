@@ -26,6 +26,8 @@ use crate::identity::verifiers::Verifiers;
 use crate::inference::admission::Admission;
 use crate::inference::client::HttpClient;
 use crate::inference::routing::Routing;
+use crate::mcp::remote::store::PinStore;
+use crate::mcp::remote::{Records, Remotes};
 use crate::metrics::Metrics;
 use crate::payments::{self, Payments};
 use crate::plugins::Plugins;
@@ -93,6 +95,8 @@ pub struct Shared {
     pub oversight: Oversight,
     /// What agents' models call.
     pub tools: Tools,
+    /// Of these, other servers'.
+    pub remotes: Remotes,
     /// The figures of `GET /metrics`.
     pub metrics: Arc<Metrics>,
     /// Who records what happens, where somebody collects it.
@@ -213,6 +217,7 @@ impl App {
             service_tokens,
             http,
             rules,
+            mcp_servers,
             guard,
             tls,
             webhook_key,
@@ -271,7 +276,17 @@ impl App {
             true => Some(Page::serve().await.context("serving a page for agents")?),
             false => None,
         };
+        let audit = Audit::start(database.clone());
+        let records = Records {
+            audit: audit.clone(),
+            metrics: metrics.clone(),
+            clock: clock.clone(),
+        };
+        let pins = PinStore::new(database.clone());
+        let remotes = Remotes::new(mcp_servers, &guard, pins, records);
+        remotes.follow();
         let tools = Tools::new(Parts {
+            remotes: remotes.clone(),
             oversight: oversight.clone(),
             guard,
             rules,
@@ -320,6 +335,7 @@ impl App {
             last_used,
             oversight,
             tools,
+            remotes,
             metrics,
             tracer,
             http,
@@ -333,7 +349,7 @@ impl App {
             draining: CancellationToken::new(),
             started_at: Millis::now(),
             core: Core {
-                audit: Audit::start(database.clone()),
+                audit,
                 database,
                 cache,
                 clock,

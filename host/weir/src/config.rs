@@ -33,6 +33,7 @@ use crate::identity::rates::{FailurePolicy, RateLimits};
 use crate::identity::settings::IdentitySettings;
 use crate::inference::admission::AdmissionLimits;
 use crate::inference::settings::{ExchangeLimits, TimeoutSettings};
+use crate::mcp::remote::settings::McpServerSettings;
 use crate::payments::settings::PaymentSettings;
 use crate::plugins::settings::PluginSettings;
 use crate::plugins::trust::Trust;
@@ -164,6 +165,9 @@ pub struct Config {
     /// What proves to such services who calls, by name; see [`CredentialSettings`].
     #[serde(default)]
     pub credentials: BTreeMap<String, CredentialSettings>,
+    /// Servers of the Model Context Protocol whose tools may be called, by name; see [`McpServerSettings`].
+    #[serde(default)]
+    pub mcp: BTreeMap<String, McpServerSettings>,
     /// What the secrets are made from that webhooks are signed with: `{ env = "NAME" }` or `{ file = "PATH" }`, at least 32
     /// bytes. Nodes that share a database need the same; without it they send no webhooks on a PostgreSQL outside
     /// development mode. Default elsewhere: one of this node's own, in the data folder.

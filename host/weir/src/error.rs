@@ -25,6 +25,10 @@ use weir_storage::database;
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApiError(Box<Parts>);
 
+/// Left in a response that is an error in words of a protocol's own, and is to stay as it is.
+#[derive(Debug, Clone, Copy)]
+pub struct OwnWords;
+
 #[derive(Debug, Clone, PartialEq)]
 struct Parts {
     status: StatusCode,

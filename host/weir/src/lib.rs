@@ -12,6 +12,7 @@
 //! - [`inference`]: a request from start to finish.
 //! - [`weir_ledger`]: what requests cost, and the ledger that they are paid from; [`billing`]: what users are shown of it.
 //! - [`swarm`]: agents that run one after another, each on a model.
+//! - [`mcp`]: the tools of agents, for clients of the Model Context Protocol.
 //! - [`payments`]: how users buy plans and credits.
 //! - [`admin`]: what administrators are shown; [`openapi`]: what programs are told of all routes.
 //! - [`console`]: the pages on which users and administrators see and do that.
@@ -34,6 +35,7 @@ pub mod health;
 pub mod identity;
 pub mod inference;
 pub mod json;
+pub mod mcp;
 pub mod metrics;
 pub mod openapi;
 pub mod outgoing;

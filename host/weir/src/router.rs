@@ -15,7 +15,7 @@ use crate::openapi::{self, Surface};
 use crate::payments::{auto_top_up, local};
 use crate::surround::surround;
 use crate::{
-    admin, billing, catalog, console, health, identity, inference, metrics, payments, plugins,
+    admin, billing, catalog, console, health, identity, inference, mcp, metrics, payments, plugins,
     recordings, sessions, swarm, tasks, tools,
 };
 
@@ -86,8 +86,10 @@ pub fn public(app: App) -> Router {
         .merge(session_routes())
         .merge(swarm_routes())
         .merge(task_routes())
+        .route("/mcp", post(mcp::routes::answer_message))
         .merge(admin_routes())
         .merge(recording_routes())
+        .merge(remote_tool_routes())
         .merge(plugin_routes())
         .merge(console::router::routes())
         .route("/models", get(catalog::routes::list_models))
@@ -134,6 +136,7 @@ pub fn executor(app: App) -> Router {
 pub fn local(app: App) -> Router {
     let routes = admin_routes()
         .merge(recording_routes())
+        .merge(remote_tool_routes())
         .merge(plugin_routes())
         .merge(metrics_route());
     let name_database = middleware::from_fn_with_state(app.clone(), name_database);
@@ -346,6 +349,16 @@ fn recording_routes() -> Router<App> {
         .route(
             "/admin/recordings/{slot}/exchanges",
             get(recordings::routes::list_exchanges),
+        )
+}
+
+/// What operators decide of other servers' tools.
+fn remote_tool_routes() -> Router<App> {
+    Router::new()
+        .route("/admin/mcp/tools", get(mcp::remote::routes::list_tools))
+        .route(
+            "/admin/mcp/tools/{server}/{tool}/approve",
+            post(mcp::remote::routes::approve_tool),
         )
 }
 

@@ -17,7 +17,7 @@ use crate::admin::LocalPeer;
 use crate::app::App;
 use crate::context::{REQUEST_ID, RequestContext};
 use crate::cors;
-use crate::error::ApiError;
+use crate::error::{ApiError, OwnWords};
 use crate::identity::RateSlot;
 use crate::identity::client_address::ClientAddress;
 use weir_storage::cache::RateDecision;
@@ -151,6 +151,9 @@ fn render(answered: Result<Response, ApiError>, context: &RequestContext) -> Res
 }
 
 fn error_of(response: &mut Response) -> Option<ApiError> {
+    if response.extensions_mut().remove::<OwnWords>().is_some() {
+        return None;
+    }
     let status = response.status();
     match response.extensions_mut().remove::<ApiError>() {
         // No handler's doing: an extractor of axum's, whose text is not ours.

@@ -20,6 +20,7 @@ use crate::identity::pepper::Peppers;
 use crate::identity::service_token::ServiceTokenSource;
 use crate::identity::verifiers::Verifiers;
 use crate::inference::client::HttpClient;
+use crate::mcp::remote::settings::{self as mcp_settings, McpServer};
 use crate::outgoing;
 use crate::payments::settings::PaymentSecrets;
 use crate::plugins::bundled::Bundled;
@@ -44,6 +45,8 @@ pub struct Prepared {
     pub http: HttpClient,
     /// What operators allow tools.
     pub rules: Rules,
+    /// The servers whose tools are used.
+    pub mcp_servers: Vec<McpServer>,
     /// The way out for tools.
     pub guard: Guard,
     /// The certificate of the public listener; `None` where it does not speak TLS.
@@ -92,6 +95,8 @@ impl Prepared {
         let tls = tls.map_err(|error| problems.push(format!("{error:#}")));
         let rules =
             Rules::read(config.tools(), environment).map_err(|wrong| problems.extend(wrong));
+        let mcp_servers =
+            mcp_settings::read(&config.mcp, environment).map_err(|wrong| problems.extend(wrong));
         let (
             Ok(key_peppers),
             Ok(sealing_keys),
@@ -102,6 +107,7 @@ impl Prepared {
             Ok(tls),
             Ok(rules),
             Ok(exporting),
+            Ok(mcp_servers),
         ) = (
             key_peppers,
             sealing_keys,
@@ -112,6 +118,7 @@ impl Prepared {
             tls,
             rules,
             exporting,
+            mcp_servers,
         )
         else {
             bail!(
@@ -127,6 +134,7 @@ impl Prepared {
             service_tokens,
             http: HttpClient::new(config.timeouts.connect())?,
             rules,
+            mcp_servers,
             guard: guard()?,
             tls,
             webhook_key,

@@ -136,6 +136,13 @@ pub enum AuditEvent {
         /// The slot.
         reason: String,
     },
+    /// A remote tool has changed at its server, or an administrator has approved that.
+    RemoteTool {
+        /// `mcp_tool.changed` or `mcp_tool.approved`.
+        kind: &'static str,
+        /// The server and the tool.
+        reason: String,
+    },
 }
 
 /// Takes events. Cheap to clone.
@@ -385,7 +392,7 @@ impl AuditEvent {
                 reason: Some(event_id),
                 ..of("payment_event.retried", None)
             },
-            Self::Recorded { kind, reason } => EventColumns {
+            Self::Recorded { kind, reason } | Self::RemoteTool { kind, reason } => EventColumns {
                 reason: Some(reason),
                 ..of(kind, None)
             },

@@ -16,6 +16,7 @@ mod init;
 mod key;
 mod ledger;
 mod lockout;
+mod mcp;
 mod payments;
 pub mod plugin;
 mod record;
@@ -82,6 +83,8 @@ enum Command {
     Plugin(plugin::Command),
     /// Record exchanges of a slot's adapter from a gateway's traffic, for another version to be tried on.
     Record(record::Arguments),
+    /// Look at the tools of other MCP servers, and approve their changes.
+    Mcp(mcp::Arguments),
     /// Run swarms of agents, and look at them.
     Swarm(swarm::Arguments),
     /// Print the catalog in force: models, providers, prices, and what is left out.
@@ -170,6 +173,7 @@ pub fn run() -> ExitCode {
             Command::Ledger(command) => ledger::run(config, command).await,
             Command::Plugin(command) => plugin::run(config, command).await,
             Command::Record(arguments) => record::run(config, arguments).await,
+            Command::Mcp(arguments) => mcp::run(config, arguments).await,
             Command::Check(arguments) => check::run(config, file, arguments).await,
             Command::Egress(_)
             | Command::Init(_)

@@ -54,6 +54,8 @@ pub struct Metrics {
     plugin_canary_share: Family<PluginLabels, Gauge<f64, AtomicU64>>,
     plugin_canaries_rolled_back: Family<PluginLabels, Counter>,
     plugin_canaries_promoted: Family<PluginLabels, Counter>,
+    mcp_calls: Family<McpCallLabels, Counter>,
+    mcp_tools_changed: Family<McpToolLabels, Counter>,
 }
 
 /// What is asked for when somebody looks, rather than counted as it happens.
@@ -99,6 +101,18 @@ struct StatusLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OutcomeLabels {
     /// `applied`, `ignored`, `waiting` or `failed`.
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct McpToolLabels {
+    tool: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct McpCallLabels {
+    tool: String,
+    /// `ok`, `error` or `blocked`.
     outcome: &'static str,
 }
 
@@ -218,8 +232,22 @@ impl Metrics {
             "Canaries that this node has had serve all since they did well for long enough",
             plugin_canaries_promoted.clone(),
         );
+        let mcp_calls = Family::default();
+        registry.register(
+            "mcp_calls",
+            "Calls of other servers' tools, by how they ended",
+            mcp_calls.clone(),
+        );
+        let mcp_tools_changed = Family::default();
+        registry.register(
+            "mcp_tools_changed",
+            "How often this node was the first to see that another server's tool had changed",
+            mcp_tools_changed.clone(),
+        );
         Self {
             registry,
+            mcp_calls,
+            mcp_tools_changed,
             requests,
             requests_in_progress,
             requests_queued,
@@ -256,6 +284,23 @@ impl Metrics {
             CanaryEnd::Promoted => &self.plugin_canaries_promoted,
         };
         family.get_or_create(&labels(plugin)).inc();
+    }
+
+    /// Counts a call of another server's tool.
+    pub fn mcp_call(&self, tool: &str, outcome: &'static str) {
+        let labels = McpCallLabels {
+            tool: tool.to_owned(),
+            outcome,
+        };
+        self.mcp_calls.get_or_create(&labels).inc();
+    }
+
+    /// Counts a change of another server's tool.
+    pub fn mcp_tool_changed(&self, tool: &str) {
+        let labels = McpToolLabels {
+            tool: tool.to_owned(),
+        };
+        self.mcp_tools_changed.get_or_create(&labels).inc();
     }
 
     /// Notes how many holds of this node are open.

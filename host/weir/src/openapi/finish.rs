@@ -226,6 +226,7 @@ fn write_error(response: &mut Value, status: &str, path: &str) {
         path if path.starts_with("/v1/models") => {
             json!({ "schema": { "anyOf": [reference("OpenAiError"), reference("AnthropicError")] } })
         }
+        "/mcp" => json!({ "schema": { "anyOf": [reference("Error"), reference("McpError")] } }),
         path if path.starts_with("/v1/") => json!({ "schema": reference("OpenAiError") }),
         _ => json!({
             "schema": reference("Error"),

@@ -30,8 +30,8 @@ use utoipa::{OpenApi, ToSchema};
 use weir_storage::ids::Hex;
 
 use crate::{
-    admin, billing, catalog, health, identity, inference, metrics, payments, plugins, recordings,
-    sessions, swarm, tasks, tools,
+    admin, billing, catalog, health, identity, inference, mcp, metrics, payments, plugins,
+    recordings, sessions, swarm, tasks, tools,
 };
 
 /// Who is served by a listener: each has its own routes.
@@ -274,6 +274,9 @@ fn headers() -> Value {
         plugins::routes::remove_plugin,
         plugins::routes::list_events,
         plugins::routes::list_slot_events,
+        mcp::routes::answer_message,
+        mcp::remote::routes::list_tools,
+        mcp::remote::routes::approve_tool,
         health::get_health,
         health::get_readiness,
         metrics::routes::get_metrics,
@@ -283,6 +286,7 @@ fn headers() -> Value {
         ErrorEnvelope,
         vendors::OpenAiError,
         vendors::AnthropicError,
+        vendors::McpError,
     )),
     tags(
         (name = "models", description = "Models, and what is asked of them"),
@@ -292,6 +296,7 @@ fn headers() -> Value {
         (name = "billing", description = "Plans, credits and payments"),
         (name = "swarms", description = "Agents that run one after another under one budget"),
         (name = "tasks", description = "Swarms that are started again and again"),
+        (name = "tools", description = "Tools, as the Model Context Protocol has them"),
         (name = "administration", description = "For administrators"),
         (name = "plugins", description = "For operators: the components in their slots, and what is recorded of them"),
         (name = "service", description = "The gateway itself, and other services of the operator's"),

@@ -340,3 +340,44 @@ pub struct ServerSentEvent {
     /// What it says: JSON, or `[DONE]`.
     pub data: String,
 }
+
+/// A message of the Model Context Protocol, revision 2026-07-28, or of those before it from 2025-03-26 on.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {} }))]
+pub struct McpMessage {
+    /// `2.0`.
+    #[schema(pattern = "^2\\.0$")]
+    pub jsonrpc: String,
+    /// What the answer is told by; a notification has none.
+    pub id: Option<i64>,
+    /// `server/discover`, `tools/list`, `tools/call`; `initialize` and `ping` for older clients.
+    pub method: String,
+    /// What the method takes.
+    #[schema(value_type = Option<Object>)]
+    pub params: Option<Value>,
+}
+
+/// An answer of the Model Context Protocol.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct McpAnswer {
+    /// `2.0`.
+    pub jsonrpc: String,
+    /// The request's.
+    pub id: Value,
+    /// What the method answers.
+    #[schema(value_type = Object)]
+    pub result: Value,
+}
+
+/// An error in the words of the Model Context Protocol.
+#[derive(Serialize, Deserialize, ToSchema)]
+pub struct McpError {
+    /// `2.0`.
+    pub jsonrpc: String,
+    /// The request's; null where it could not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<Value>,
+    /// Its code, a message, and more of it.
+    #[schema(value_type = Object)]
+    pub error: Value,
+}

@@ -17,13 +17,13 @@ const LEAST_BEGINNING: usize = 6;
 /// Replaces each occurrence of a secret by asterisks: as it is, as URLs and JSON write it, whichever of its characters they
 /// escape, and in base64 and hexadecimal digits.
 #[derive(Default)]
-pub(super) struct Blotter {
+pub(crate) struct Blotter {
     secrets: Vec<String>,
     encoded: Vec<Finder<'static>>,
 }
 
 impl Blotter {
-    pub(super) fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
+    pub(crate) fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
         let secrets = secrets.into_iter().map(str::to_owned);
         let mut secrets: Vec<_> = secrets
             .filter(|secret| secret.len() >= LEAST_BEGINNING)
@@ -46,7 +46,7 @@ impl Blotter {
     }
 
     /// Blots secrets out of bytes. Where these were cut, also the beginning of a secret at their end.
-    pub(super) fn blot(&self, bytes: &mut [u8], are_cut: bool) {
+    pub(crate) fn blot(&self, bytes: &mut [u8], are_cut: bool) {
         for secret in &self.secrets {
             blot_escaped(secret, bytes, are_cut);
         }
@@ -65,7 +65,7 @@ impl Blotter {
     }
 
     /// The same in a text. Asterisks for whole occurrences of texts leave a text.
-    pub(super) fn blot_text(&self, text: String) -> String {
+    pub(crate) fn blot_text(&self, text: String) -> String {
         let mut bytes = text.into_bytes();
         self.blot(&mut bytes, false);
         String::from_utf8(bytes)

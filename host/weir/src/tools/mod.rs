@@ -10,7 +10,7 @@
 //! To change what operators can allow, edit [`settings`] and [`rules`]; what the bundled tools may do by default,
 //! `default.toml`; what comes of a request of a tool's, [`outlet`].
 
-mod blotter;
+pub(crate) mod blotter;
 mod outlet;
 pub mod page;
 pub mod routes;
@@ -38,6 +38,7 @@ use self::page::Page;
 use self::rules::{Rules, ToolRules};
 pub use self::settings::Effect;
 use self::settings::Targets;
+use crate::mcp::remote::{RemoteTool, Remotes};
 use crate::plugins::counters::Ended;
 use crate::plugins::oversight::{Noted, Oversight};
 use crate::plugins::{Plugin, ToolComponent};
@@ -60,6 +61,7 @@ pub struct Tools(Arc<Shared>);
 
 struct Shared {
     oversight: Oversight,
+    remotes: Remotes,
     guard: Guard,
     /// A call goes by those of its begin.
     rules: RwLock<Arc<Rules>>,
@@ -73,6 +75,8 @@ struct Shared {
 pub struct Parts {
     /// Who knows which component serves, and watches over it.
     pub oversight: Oversight,
+    /// Tools of other servers.
+    pub remotes: Remotes,
     /// The way out.
     pub guard: Guard,
     /// What operators allow.
@@ -176,6 +180,7 @@ impl Tools {
     pub fn new(parts: Parts) -> Self {
         let tools = Self(Arc::new(Shared {
             oversight: parts.oversight,
+            remotes: parts.remotes,
             guard: parts.guard,
             rules: RwLock::default(),
             turns: Semaphore::new(parts.calls_at_once),
@@ -205,6 +210,9 @@ impl Tools {
     /// The tool of a name; `None` if there is none, or its slot has nothing to serve with. It is described as by what serves
     /// all: who asks may not be who calls, and a canary's accounts are served by its own schema.
     pub fn describe(&self, name: &str) -> Option<Description> {
+        if let Some(tool) = self.0.remotes.tool(name) {
+            return tool.is_serving().then(|| described(tool));
+        }
         let tool = self.0.oversight.plugins.tool(name)?;
         let mut description = tool.description.description.clone();
         let rules = self.rules();
@@ -221,8 +229,32 @@ impl Tools {
         })
     }
 
+    /// The tools that a call by itself can use, without an agent: not those that post to agents' webhooks, nor those that
+    /// reach integrations while there are none.
+    pub fn alone(&self) -> Vec<Description> {
+        let rules = self.rules();
+        let slots = rules.slots().filter(|slot| {
+            rules.tool(slot).is_some_and(|tool| match tool.to {
+                Targets::Hosts => true,
+                Targets::Integrations => rules.integrations().next().is_some(),
+                Targets::Webhooks => false,
+            })
+        });
+        let own = slots.filter_map(|slot| self.describe(slot));
+        let remote = self.0.remotes.serving().into_iter().map(described);
+        own.chain(remote).collect()
+    }
+
+    /// The ids of the integrations that operators have configured.
+    pub fn integrations(&self) -> Vec<String> {
+        self.rules().integrations().map(str::to_owned).collect()
+    }
+
     /// The component that serves as a tool for an account.
     pub fn digest(&self, name: &str, account: &AccountId) -> Option<Digest> {
+        if let Some(tool) = self.0.remotes.tool(name) {
+            return Some(tool.digest);
+        }
         let chosen = self.0.oversight.plugins.tool_for(name, account)?;
         Some(chosen.component.digest())
     }
@@ -240,6 +272,9 @@ impl Tools {
 
     /// What a certain call may bring about: of one that names its `integration`, what that one's do.
     pub fn effect(&self, name: &str, arguments: &str, integrations: &[String]) -> Effect {
+        if let Some(tool) = self.0.remotes.tool(name) {
+            return tool.effect;
+        }
         let all = self.rules();
         let Some(rules) = all.tool(name) else {
             return Effect::Unsafe;
@@ -257,6 +292,9 @@ impl Tools {
     /// Calls a tool once. Dropped, it asks for nothing more.
     pub async fn call(&self, call: Call) -> Outcome {
         let began = Instant::now();
+        if let Some(tool) = self.0.remotes.tool(&call.tool) {
+            return self.call_remote(&tool, &call, began).await;
+        }
         let plugins = &self.0.oversight.plugins;
         let Some(chosen) = plugins.tool_for(&call.tool, &call.account) else {
             let why = format!("There is no tool {:?} that can be called.", call.tool);
@@ -304,6 +342,29 @@ impl Tools {
             Err(error) => failed(trail.blotter.blot_text(cut(explain(error), result_bytes))),
         };
         self.finish(&call, digest, began, told, &trail)
+    }
+
+    /// The same of another server's.
+    async fn call_remote(&self, tool: &RemoteTool, call: &Call, began: Instant) -> Outcome {
+        let mut trail = Trail::at(tool.url());
+        let run = async {
+            let _turn = self.0.turns.acquire().await;
+            self.0.remotes.call(tool, &call.arguments).await
+        };
+        let told = match call.arguments.len() > MAX_ARGUMENTS_BYTES {
+            true => failed(format!(
+                "The arguments have more than {MAX_ARGUMENTS_BYTES} bytes."
+            )),
+            false => match tokio::time::timeout_at(call.deadline, run).await {
+                Ok(answer) => {
+                    trail.status = answer.status;
+                    trail.blocked = answer.blocked;
+                    (cut(answer.text, tool.result_bytes()), answer.failed)
+                }
+                Err(_) => failed(explain(ToolError::Guest(GuestError::CallTimeout))),
+            },
+        };
+        self.finish(call, Some(tool.digest), began, told, &trail)
     }
 
     /// What the call may do, and what the tool is told of that.
@@ -422,6 +483,17 @@ impl Tools {
             failed,
             record,
         }
+    }
+}
+
+/// Another server's tool, as an executor and a model know it.
+fn described(tool: RemoteTool) -> Description {
+    Description {
+        name: tool.name,
+        description: tool.description,
+        input_schema: tool.input_schema,
+        effect: tool.effect,
+        digest: tool.digest,
     }
 }
 

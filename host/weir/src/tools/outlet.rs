@@ -86,6 +86,14 @@ pub(super) struct Trail {
 }
 
 impl Trail {
+    /// That of a call which goes there and nowhere else.
+    pub(super) fn at(url: &str) -> Self {
+        Self {
+            url: url.to_owned(),
+            ..Self::default()
+        }
+    }
+
     /// That of a call which was refused before it asked for anything.
     pub(super) fn blocked(why: String) -> Self {
         Self {

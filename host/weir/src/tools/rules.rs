@@ -147,6 +147,11 @@ impl Rules {
         self.integrations.get(id)
     }
 
+    /// The ids of all of them.
+    pub(super) fn integrations(&self) -> impl Iterator<Item = &str> {
+        self.integrations.keys().map(String::as_str)
+    }
+
     /// The worst that any integration may bring about.
     pub(super) fn worst_integration(&self) -> Effect {
         let effects = self.integrations.values().map(|own| own.effect);

@@ -1,0 +1,77 @@
+//! `weir mcp`: what remote tools are to be, and what has become of them.
+
+use anyhow::{Context, anyhow};
+use http::Method;
+use serde_json::json;
+
+use super::connection::{GatewayAnswer, Needs, operate, path};
+use super::table::TextTable;
+use crate::config::Config;
+use crate::mcp::remote::routes::PinnedToolList;
+use crate::mcp::remote::store::PinnedTool;
+
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Show the tools of `[mcp.NAME]` that were ever seen, and which of them have changed at their servers.
+    List {
+        /// Print the gateway's answer as JSON, with what each tool is to be and has become.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Have a tool that has changed serve again, as it is now.
+    Approve {
+        /// The server and its tool.
+        #[arg(value_name = "NAME.TOOL")]
+        tool: String,
+    },
+}
+
+pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<()> {
+    let operated = operate(&config, Needs::Plugins, async |connection| {
+        let all: GatewayAnswer<PinnedToolList> = connection.get("/admin/mcp/tools").await?;
+        match arguments.command {
+            Command::List { json } => all.show(json, |all| print(&all.tools)),
+            Command::Approve { tool } => {
+                let (server, name) = tool.split_once('.').context("a tool is NAME.TOOL")?;
+                let is_it = |pinned: &&PinnedTool| pinned.server == server && pinned.tool == name;
+                let found = all.parsed.tools.iter().find(is_it);
+                let found = found.ok_or_else(|| anyhow!("no tool {tool} was ever seen"))?;
+                let (Some(digest), Some(definition)) =
+                    (&found.changed_digest, &found.changed_definition)
+                else {
+                    return Err(anyhow!("the tool {tool} has not changed"));
+                };
+                let path = path(&["admin", "mcp", "tools", server, name, "approve"], &[]);
+                let body = json!({ "digest": digest }).to_string();
+                let body = Some(("application/json", body.into()));
+                connection.send(Method::POST, &path, body).await?;
+                println!(
+                    "{tool} was\n  {}\nand is from now on\n  {definition}",
+                    found.definition
+                );
+            }
+        }
+        Ok(())
+    });
+    operated.await
+}
+
+fn print(tools: &[PinnedTool]) {
+    let mut table = TextTable::new(&["TOOL", "STATE", "DIGEST", "CHANGED TO"]);
+    for tool in tools {
+        let changed = tool.changed_digest.as_deref();
+        table.row([
+            format!("{}.{}", tool.server, tool.tool),
+            changed.map_or("serves", |_| "changed").to_owned(),
+            tool.digest.clone(),
+            changed.unwrap_or("-").to_owned(),
+        ]);
+    }
+    table.print();
+}

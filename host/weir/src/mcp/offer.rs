@@ -1,0 +1,121 @@
+//! What a client is offered: the tools that a call by itself can use, and what comes of such a call.
+
+use rmcp::model::{
+    CacheScope, CallToolRequestParams, CallToolResult, ContentBlock, ErrorCode, ListToolsResult,
+    PaginatedRequestParams, Tool, ToolAnnotations,
+};
+use serde_json::Value;
+use tokio::time::Instant;
+use weir_ledger::AccountId;
+
+use super::message::{Refusal, Request, shown};
+use crate::app::App;
+use crate::context::RequestContext;
+use crate::error::ApiError;
+use crate::identity::Caller;
+use crate::tools::{Call, Description, Effect, Outcome};
+
+/// Tools in one answer.
+const PAGE: usize = 100;
+
+/// For how long a client may go by a list that it has: an operator may change it at any moment.
+const LIST_TTL_MS: u64 = 60_000;
+
+/// How a call ends that comes to no result.
+pub(super) enum NotCalled {
+    /// The client is told so in an answer of the protocol's.
+    Refused(Refusal),
+    /// It is not served, as no request of its account's is now.
+    Unserved(ApiError),
+}
+
+/// `tools/list`: a page of them, by name.
+pub(super) fn list(app: &App, request: &Request) -> Result<ListToolsResult, Refusal> {
+    let params: PaginatedRequestParams = request.params()?;
+    let mut tools = app.tools.alone();
+    tools.sort_by(|one, other| one.name.cmp(&other.name));
+    if let Some(after) = params.cursor {
+        // A cursor is the last name of the page before, which may have gone since.
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+        if after.is_empty() || !after.bytes().all(is_name) {
+            let why = "`cursor` is none that this server has given.";
+            return Err(request.refuse(ErrorCode::INVALID_PARAMS, why));
+        }
+        tools.retain(|tool| tool.name > after);
+    }
+    let has_more = tools.len() > PAGE;
+    tools.truncate(PAGE);
+    let next = tools.last().filter(|_| has_more);
+    let next = next.map(|tool| tool.name.clone());
+    let tools = tools.into_iter().map(described).collect();
+    let mut page = ListToolsResult::with_all_items(tools);
+    page.next_cursor = next;
+    match request.is_modern {
+        true => {
+            page.ttl_ms = Some(LIST_TTL_MS);
+            page.cache_scope = Some(CacheScope::Private);
+        }
+        false => page.result_type = None,
+    }
+    Ok(page)
+}
+
+/// `tools/call`: calls a tool as an agent of the caller's would, once. Dropped, it asks for nothing more.
+pub(super) async fn call(
+    app: &App,
+    caller: &Caller,
+    context: &RequestContext,
+    request: &Request,
+) -> Result<CallToolResult, NotCalled> {
+    let params: CallToolRequestParams = request.params().map_err(NotCalled::Refused)?;
+    let is_offered = |tool: &Description| tool.name == params.name;
+    if !app.tools.alone().iter().any(is_offered) {
+        let why = format!("Unknown tool: {}", shown(&params.name));
+        let refusal = request.refuse(ErrorCode::INVALID_PARAMS, why);
+        return Err(NotCalled::Refused(refusal));
+    }
+    let account = AccountId(caller.user_id.clone());
+    let turn = app.admission.enter(&account, caller.plan).await;
+    let _turn = turn.map_err(NotCalled::Unserved)?;
+    let arguments = Value::Object(params.arguments.unwrap_or_default());
+    let call = Call {
+        tool: params.name.into_owned(),
+        arguments: arguments.to_string(),
+        account,
+        webhook_urls: Vec::new(),
+        // Agents of anybody's may name each of them.
+        integrations: app.tools.integrations(),
+        credentials: Vec::new(),
+        idempotency_key: format!("mcp-{}", context.id()),
+        deadline: Instant::now() + app.config.timeouts.total(),
+    };
+    let outcome = app.tools.call(call).await;
+    let mut result = told(outcome);
+    if !request.is_modern {
+        result.result_type = None;
+    }
+    Ok(result)
+}
+
+fn told(outcome: Outcome) -> CallToolResult {
+    let content = vec![ContentBlock::text(&outcome.content)];
+    if outcome.failed {
+        return CallToolResult::error(content);
+    }
+    let mut result = CallToolResult::success(content);
+    let structured = serde_json::from_str(&outcome.content).ok();
+    result.structured_content = structured.filter(Value::is_object);
+    result
+}
+
+fn described(tool: Description) -> Tool {
+    let schema = match tool.input_schema {
+        Value::Object(schema) => schema,
+        _ => Default::default(),
+    };
+    let annotations = ToolAnnotations::new()
+        .read_only(tool.effect == Effect::Read)
+        .idempotent(tool.effect <= Effect::Idempotent)
+        .open_world(true);
+    Tool::new(tool.name, tool.description, schema).with_annotations(annotations)
+}

@@ -1,0 +1,199 @@
+//! Which servers' tools are used: `[mcp.NAME]`, checked and read once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::time::Duration;
+
+use http::Method;
+use serde::Deserialize;
+use url::Url;
+use weir_egress::{Credential, Policy};
+use weir_storage::secrets::{Secret, SecretSource};
+
+use crate::tools::rules::bind;
+use crate::tools::settings::{CredentialBinding, Effect, MethodName, authorization};
+
+/// What models take of a tool's name.
+const MAX_NAME_BYTES: usize = 64;
+
+/// What stands between a server's name and a tool's.
+const BETWEEN: &str = "__";
+
+/// A server whose tools agents, and clients of `/mcp`, may call: `[mcp.NAME]`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct McpServerSettings {
+    /// Its endpoint, e.g. `https://mcp.example.com/mcp`.
+    pub url: String,
+    /// What proves to it who calls: `{ env = "NAME" }` or `{ file = "PATH" }`; at least 16 bytes. It is sent to this URL's origin
+    /// and path alone. Default: nothing.
+    #[serde(default)]
+    pub credential: Option<SecretSource>,
+    /// The header that it is sent in; as `Bearer …` in `authorization`, which is the default.
+    #[serde(default = "authorization")]
+    pub header: String,
+    /// The tools that may be called, by the server's own names. Others that it has are not looked at.
+    pub tools: BTreeSet<String>,
+    /// Of these, those that bring about less than the worst: `read` or `idempotent`, as under `[tools.NAME]`. What the server says of
+    /// that is not believed.
+    #[serde(default)]
+    pub effects: BTreeMap<String, Effect>,
+    /// Whether its host may have an address that is not public. Default `false`.
+    #[serde(default)]
+    pub private: bool,
+    /// How often it is asked whether its tools are what they were. Default 60.
+    #[serde(default = "sixty")]
+    pub look_seconds: NonZeroU32,
+    /// Seconds of a call. Default 30.
+    #[serde(default = "thirty")]
+    pub seconds: NonZeroU32,
+    /// Bytes of a result for the model; what is more is cut. Default 32 KiB.
+    #[serde(default = "result_bytes")]
+    pub result_bytes: NonZeroUsize,
+}
+
+/// A server, as it is asked.
+#[derive(Debug, Clone)]
+pub struct McpServer {
+    pub(super) name: String,
+    pub(super) url: String,
+    pub(super) policy: Policy,
+    /// `None` where none is needed; why it is missing where one is.
+    pub(super) credential: Option<Result<Credential, String>>,
+    /// What is blotted out of answers.
+    pub(super) bare: Option<Secret>,
+    pub(super) tools: BTreeSet<String>,
+    pub(super) effects: BTreeMap<String, Effect>,
+    pub(super) look_every: Duration,
+    pub(super) result_bytes: usize,
+}
+
+impl McpServer {
+    /// The name by which models call one of its tools.
+    pub(super) fn prefixed(&self, tool: &str) -> String {
+        format!("{}{BETWEEN}{tool}", self.name)
+    }
+}
+
+/// Reads the settings of all servers, and credentials from where they are.
+///
+/// # Errors
+///
+/// Everything that is wrong with them, each naming its setting.
+pub fn read(
+    settings: &BTreeMap<String, McpServerSettings>,
+    environment: impl Fn(&str) -> Option<String>,
+) -> Result<Vec<McpServer>, Vec<String>> {
+    let mut servers = Vec::new();
+    let mut problems = Vec::new();
+    for (name, server) in settings {
+        match read_one(name, server, &environment) {
+            Ok(read) => servers.push(read),
+            Err(why) => problems.push(format!("`mcp.{name}`: {why}")),
+        }
+    }
+    match problems.is_empty() {
+        true => Ok(servers),
+        false => Err(problems),
+    }
+}
+
+fn read_one(
+    name: &str,
+    settings: &McpServerSettings,
+    environment: impl Fn(&str) -> Option<String>,
+) -> Result<McpServer, String> {
+    let is_legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    if name.is_empty() || !name.bytes().all(is_legal) {
+        return Err("a server's name has small letters, digits and hyphens".to_owned());
+    }
+    let fits = |tool: &&String| {
+        let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+        let length = name.len() + BETWEEN.len() + tool.len();
+        !tool.is_empty() && tool.bytes().all(is_legal) && length <= MAX_NAME_BYTES
+    };
+    if let Some(tool) = settings.tools.iter().find(|tool| !fits(tool)) {
+        return Err(format!(
+            "`tools` has {tool:?}, which models cannot call: {name}{BETWEEN}{tool} must have at most {MAX_NAME_BYTES} \
+             letters, digits, hyphens and underscores"
+        ));
+    }
+    let stray = settings.effects.keys();
+    if let Some(tool) = stray
+        .into_iter()
+        .find(|tool| !settings.tools.contains(*tool))
+    {
+        return Err(format!(
+            "`effects` has {tool:?}, which is not among `tools`"
+        ));
+    }
+    let url = Url::parse(&settings.url).map_err(|error| format!("`url` is not a URL: {error}"))?;
+    let host = url
+        .host_str()
+        .filter(|_| matches!(url.scheme(), "http" | "https"));
+    let (Some(host), Some(port)) = (host, url.port_or_known_default()) else {
+        return Err("`url` is neither https://… nor http://…".to_owned());
+    };
+    if url.fragment().is_some() || !url.username().is_empty() || url.password().is_some() {
+        return Err("`url` has a fragment, or a user's name or password".to_owned());
+    }
+    let within = Duration::from_secs(settings.seconds.get().into());
+    let unfit = |why| format!("`url`: {why}");
+    let policy = Policy {
+        hosts: vec![host.parse().map_err(unfit)?],
+        methods: vec![Method::POST],
+        path_prefixes: vec![url.path().to_owned()],
+        plain_http: url.scheme() == "http",
+        ports: url.port().into_iter().collect(),
+        redirects: false,
+        timeout: within,
+        exemptions: match settings.private {
+            true => vec![format!("{host}:{port}").parse().map_err(unfit)?],
+            false => Vec::new(),
+        },
+        ..Policy::http()
+    };
+    let binding = CredentialBinding {
+        origin: url.origin().ascii_serialization(),
+        methods: vec![MethodName(Method::POST)],
+        path: url.path().to_owned(),
+        header: settings.header.clone(),
+        prefix: None,
+    };
+    let (mut credential, mut bare) = (None, None);
+    if let Some(source) = &settings.credential {
+        credential = Some(match source.read(environment) {
+            // One that is absent keeps nobody from starting.
+            Err(why) => Err(why),
+            Ok(secret) => {
+                let bound = bind(name, &binding, &secret);
+                let bound = bound.map_err(|(field, why)| format!("`{field}` {why}"))?;
+                bare = Some(secret);
+                Ok(bound)
+            }
+        });
+    }
+    Ok(McpServer {
+        name: name.to_owned(),
+        url: url.into(),
+        policy,
+        credential,
+        bare,
+        tools: settings.tools.clone(),
+        effects: settings.effects.clone(),
+        look_every: Duration::from_secs(settings.look_seconds.get().into()),
+        result_bytes: settings.result_bytes.get(),
+    })
+}
+
+fn sixty() -> NonZeroU32 {
+    NonZeroU32::new(60).expect("not zero")
+}
+
+fn thirty() -> NonZeroU32 {
+    NonZeroU32::new(30).expect("not zero")
+}
+
+fn result_bytes() -> NonZeroUsize {
+    NonZeroUsize::new(32 << 10).expect("not zero")
+}

@@ -1,0 +1,149 @@
+//! What remote tools were when they were first seen, or last approved: rows of `mcp_tools`.
+
+use serde::{Deserialize, Serialize};
+use sqlx::Row;
+use sqlx::any::AnyRow;
+use utoipa::ToSchema;
+use weir_storage::Database;
+use weir_storage::clock::Millis;
+
+/// Where pins are kept.
+#[derive(Clone)]
+pub struct PinStore {
+    database: Database,
+}
+
+/// A tool that has been seen.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct PinnedTool {
+    /// The server's name in the configuration.
+    pub server: String,
+    /// The tool's own name.
+    pub tool: String,
+    /// Of what it is to be.
+    pub digest: String,
+    /// What that is, as canonical JSON.
+    pub definition: String,
+    /// Of what the server has said since, and nobody has approved; null while that is the same.
+    pub changed_digest: Option<String>,
+    /// What that is.
+    pub changed_definition: Option<String>,
+}
+
+/// What is found of a tool that was looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    /// It is what it was.
+    Same,
+    /// It has changed, and this is the first to see it so.
+    Changed,
+    /// It has changed before, and nobody has approved that.
+    Disabled,
+}
+
+impl PinStore {
+    /// In this database.
+    pub fn new(database: Database) -> Self {
+        Self { database }
+    }
+
+    /// Compares a tool with what it was; pins what is seen for the first time.
+    pub(super) async fn look(
+        &self,
+        (server, tool): (&str, &str),
+        (digest, definition): (&str, &str),
+        now: Millis,
+    ) -> sqlx::Result<Found> {
+        sqlx::query(
+            "INSERT INTO mcp_tools (server, tool, digest, definition, pinned_at) VALUES ($1, $2, $3, $4, $5) \
+             ON CONFLICT (server, tool) DO NOTHING",
+        )
+        .bind(server)
+        .bind(tool)
+        .bind(digest)
+        .bind(definition)
+        .bind(now.0)
+        .execute(self.database.writer())
+        .await?;
+        if self.serves(server, tool, digest).await? {
+            return Ok(Found::Same);
+        }
+        // Once changed, it stays disabled, also where the server takes the change back.
+        let changed = sqlx::query(
+            "UPDATE mcp_tools SET changed_digest = $3, changed_definition = $4, changed_at = $5 \
+             WHERE server = $1 AND tool = $2 AND (changed_digest IS NULL OR changed_digest <> $3) \
+             AND (digest <> $3 OR changed_digest IS NOT NULL)",
+        )
+        .bind(server)
+        .bind(tool)
+        .bind(digest)
+        .bind(definition)
+        .bind(now.0)
+        .execute(self.database.writer())
+        .await?;
+        Ok(match changed.rows_affected() {
+            0 => Found::Disabled,
+            _ => Found::Changed,
+        })
+    }
+
+    /// Whether a tool is what it is to be, as far as anybody has seen.
+    pub(super) async fn serves(
+        &self,
+        server: &str,
+        tool: &str,
+        digest: &str,
+    ) -> sqlx::Result<bool> {
+        let row = sqlx::query(
+            "SELECT 1 FROM mcp_tools WHERE server = $1 AND tool = $2 AND digest = $3 AND changed_digest IS NULL",
+        )
+        .bind(server)
+        .bind(tool)
+        .bind(digest)
+        .fetch_optional(self.database.reader())
+        .await?;
+        Ok(row.is_some())
+    }
+
+    /// All of them, by name.
+    pub(super) async fn list(&self) -> sqlx::Result<Vec<PinnedTool>> {
+        let rows = sqlx::query(
+            "SELECT server, tool, digest, definition, changed_digest, changed_definition FROM mcp_tools \
+             ORDER BY server, tool",
+        )
+        .fetch_all(self.database.reader())
+        .await?;
+        let read = |row: &AnyRow| {
+            Ok(PinnedTool {
+                server: row.try_get("server")?,
+                tool: row.try_get("tool")?,
+                digest: row.try_get("digest")?,
+                definition: row.try_get("definition")?,
+                changed_digest: row.try_get("changed_digest")?,
+                changed_definition: row.try_get("changed_definition")?,
+            })
+        };
+        rows.iter().map(read).collect()
+    }
+
+    /// Makes a change what the tool is to be. `false` where that is not what was seen last.
+    pub(super) async fn approve(
+        &self,
+        (server, tool): (&str, &str),
+        digest: &str,
+        now: Millis,
+    ) -> sqlx::Result<bool> {
+        let approved = sqlx::query(
+            "UPDATE mcp_tools SET digest = changed_digest, definition = changed_definition, pinned_at = $4, \
+             changed_digest = NULL, changed_definition = NULL, changed_at = NULL \
+             WHERE server = $1 AND tool = $2 AND changed_digest = $3",
+        )
+        .bind(server)
+        .bind(tool)
+        .bind(digest)
+        .bind(now.0)
+        .execute(self.database.writer())
+        .await?;
+        Ok(approved.rows_affected() > 0)
+    }
+}

@@ -1,0 +1,157 @@
+//! `POST /mcp`.
+//!
+//! Who may not call is told so as everywhere, by status and error; what is wrong with a message, in the protocol's words.
+
+use axum::Json;
+use axum::extract::{FromRequestParts, Request as HttpRequest, State};
+use axum::response::{IntoResponse, Response};
+use http::request::Parts;
+use http::{StatusCode, header};
+use rmcp::model::{
+    DiscoverResult, ErrorCode, Implementation, InitializeRequestParams, InitializeResult,
+    JsonRpcError, JsonRpcResponse, JsonRpcVersion2_0, ProtocolVersion, ServerCapabilities,
+    ToolsCapability,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::message::{Message, Refusal, Request, VERSIONS, shown};
+use super::offer::{self, NotCalled};
+use crate::app::App;
+use crate::context::RequestContext;
+use crate::cors;
+use crate::error::{ApiError, OwnWords};
+use crate::identity::Caller;
+use crate::openapi::vendors::{McpAnswer, McpMessage};
+use crate::request::JsonBody;
+use crate::swarm::plan::Caps;
+use crate::swarm::request::not_eligible;
+
+/// Bytes of the longest message: arguments, each byte of which JSON may write as several.
+const MAX_BYTES: usize = 1 << 20;
+
+/// Whoever is no web page, or one of a listed origin. A page that has its name resolved to this machine sends its own.
+pub struct NoForeignPage;
+
+impl FromRequestParts<App> for NoForeignPage {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        let is_page = parts.headers.contains_key(header::ORIGIN);
+        let is_listed = cors::listed_origin(&app.config.cors_origins, &parts.headers).is_some();
+        match is_listed || !is_page {
+            true => Ok(Self),
+            false => Err(ApiError::new(
+                StatusCode::FORBIDDEN,
+                "ORIGIN_NOT_ALLOWED",
+                "Web pages may call this from one of `cors_origins` alone.",
+            )),
+        }
+    }
+}
+
+/// `POST /mcp`: one message of the Model Context Protocol's.
+#[utoipa::path(
+    post, path = "/mcp", tag = "tools", security(("user" = [])),
+    request_body = McpMessage,
+    responses(
+        (status = 200, body = McpAnswer, description = "The answer to a request."),
+        (status = 202, description = "A notification is taken."),
+        (status = 400, description = "A message that is none, or whose headers say something else; in the protocol's words."),
+        (status = 403, description = "`PLAN_NOT_ELIGIBLE`, `ORIGIN_NOT_ALLOWED`: this plan has no tools, or a web page of elsewhere asks."),
+        (status = 404, description = "A method that there is not; in the protocol's words."),
+    ),
+)]
+pub async fn answer_message(
+    State(app): State<App>,
+    _: NoForeignPage,
+    caller: Caller,
+    context: RequestContext,
+    request: HttpRequest,
+) -> Result<Response, ApiError> {
+    Caps::of(caller.plan).ok_or_else(not_eligible)?;
+    let headers = request.headers().clone();
+    let JsonBody { bytes, room } = JsonBody::read(request, &app, MAX_BYTES).await?;
+    let message = Message::read(&headers, &bytes);
+    drop((bytes, room));
+    let request = match message {
+        Ok(Message::Request(request)) => request,
+        Ok(Message::Notification) => return Ok(StatusCode::ACCEPTED.into_response()),
+        Err(refusal) => return Ok(refuse(&context, refusal)),
+    };
+    match answer(&app, &caller, &context, &request).await {
+        Ok(result) => Ok(Json(JsonRpcResponse {
+            jsonrpc: JsonRpcVersion2_0,
+            id: request.id,
+            result,
+        })
+        .into_response()),
+        Err(NotCalled::Refused(refusal)) => Ok(refuse(&context, refusal)),
+        Err(NotCalled::Unserved(error)) => Err(error),
+    }
+}
+
+async fn answer(
+    app: &App,
+    caller: &Caller,
+    context: &RequestContext,
+    request: &Request,
+) -> Result<Value, NotCalled> {
+    match (&*request.method, request.is_modern) {
+        ("tools/list", _) => offer::list(app, request)
+            .map(written)
+            .map_err(NotCalled::Refused),
+        ("tools/call", _) => offer::call(app, caller, context, request)
+            .await
+            .map(written),
+        ("server/discover", true) => Ok(written(discovered())),
+        ("initialize", false) => initialize(request).map_err(NotCalled::Refused),
+        ("ping", false) => Ok(json!({})),
+        (method, _) => {
+            let why = format!("Method not found: {}", shown(method));
+            let refusal = request.refuse(ErrorCode::METHOD_NOT_FOUND, why);
+            Err(NotCalled::Refused(refusal))
+        }
+    }
+}
+
+fn discovered() -> DiscoverResult {
+    DiscoverResult::new(VERSIONS.to_vec(), capabilities()).with_server_info(own_name())
+}
+
+/// What an older client would speak, or the newest that has this method.
+fn initialize(request: &Request) -> Result<Value, Refusal> {
+    let params: InitializeRequestParams = request.params()?;
+    let asked = params.protocol_version;
+    let is_spoken = asked.has_initialize() && VERSIONS.contains(&asked);
+    let version = match is_spoken {
+        true => asked,
+        false => ProtocolVersion::LATEST_WITH_INITIALIZE,
+    };
+    let result = InitializeResult::new(capabilities())
+        .with_server_info(own_name())
+        .with_protocol_version(version);
+    Ok(written(result))
+}
+
+fn capabilities() -> ServerCapabilities {
+    let mut capabilities = ServerCapabilities::default();
+    capabilities.tools = Some(ToolsCapability::default());
+    capabilities
+}
+
+fn own_name() -> Implementation {
+    Implementation::new("weir", env!("CARGO_PKG_VERSION"))
+}
+
+fn written(result: impl Serialize) -> Value {
+    json!(result)
+}
+
+fn refuse(context: &RequestContext, refusal: Refusal) -> Response {
+    context.note_failure(format!("MCP error {}", refusal.error.code.0));
+    let mut response = Json(JsonRpcError::new(refusal.id, refusal.error)).into_response();
+    *response.status_mut() = refusal.status;
+    response.extensions_mut().insert(OwnWords);
+    response
+}

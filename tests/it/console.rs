@@ -12,14 +12,14 @@ use url::form_urlencoded;
 use crate::cli::Served;
 
 /// A browser: it keeps cookies, and says where its forms come from.
-struct Browser {
+pub(crate) struct Browser {
     client: Client,
     origin: String,
     cookies: BTreeMap<String, String>,
 }
 
 impl Browser {
-    fn new(gateway: &Gateway) -> Self {
+    pub(crate) fn new(gateway: &Gateway) -> Self {
         Self::with(gateway.stranger())
     }
 
@@ -32,7 +32,7 @@ impl Browser {
     }
 
     /// A web user's, who has signed in by their tokens.
-    async fn of(gateway: &Gateway, user: &str) -> Self {
+    pub(crate) async fn of(gateway: &Gateway, user: &str) -> Self {
         let mut browser = Self::new(gateway);
         let answer = browser.sign_in(gateway, user).await;
         assert_eq!(answer.status, 303, "{}", answer.text());
@@ -50,19 +50,19 @@ impl Browser {
         self.post_bare("/console/sign-in", &fields).await
     }
 
-    async fn get(&mut self, path: &str) -> Answer {
+    pub(crate) async fn get(&mut self, path: &str) -> Answer {
         self.ask(Method::GET, path, None).await
     }
 
     /// A page, which must be there and be allowed what pages are.
-    async fn page(&mut self, path: &str) -> String {
+    pub(crate) async fn page(&mut self, path: &str) -> String {
         let answer = self.get(path).await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.text());
         page(&answer)
     }
 
     /// Sends a form of a page, with the token that the page has.
-    async fn post(&mut self, path: &str, fields: &[(&str, &str)]) -> Answer {
+    pub(crate) async fn post(&mut self, path: &str, fields: &[(&str, &str)]) -> Answer {
         let token = self.form_token().await;
         let mut fields = fields.to_vec();
         fields.push(("form_token", &token));
@@ -77,7 +77,7 @@ impl Browser {
         rest.split('"').next().expect("a token").to_owned()
     }
 
-    async fn post_bare(&mut self, path: &str, fields: &[(&str, &str)]) -> Answer {
+    pub(crate) async fn post_bare(&mut self, path: &str, fields: &[(&str, &str)]) -> Answer {
         let body = form_urlencoded::Serializer::new(String::new())
             .extend_pairs(fields)
             .finish();
@@ -114,7 +114,7 @@ impl Browser {
 }
 
 /// Checks what every page has, and returns its text.
-fn page(answer: &Answer) -> String {
+pub(crate) fn page(answer: &Answer) -> String {
     let headers = &answer.headers;
     assert_eq!(headers["content-type"], "text/html; charset=utf-8");
     assert_eq!(headers["cache-control"], "no-store");
@@ -141,7 +141,7 @@ fn page(answer: &Answer) -> String {
     html
 }
 
-fn location(answer: &Answer) -> &str {
+pub(crate) fn location(answer: &Answer) -> &str {
     assert_eq!(answer.status, 303, "{}", answer.text());
     answer.headers["location"].to_str().expect("ASCII")
 }
@@ -436,7 +436,7 @@ async fn every_page_is_closed_to_who_is_not_signed_in_and_every_form_to_other_si
     let (mut pages, mut forms) = (0, 0);
     for route in router.split(".route(").skip(1) {
         let path = route.split('"').nth(1).expect("a path");
-        let open = ["/", "/console/assets/{name}", "/console/{*path}"];
+        let open = ["/", "/docs", "/console/assets/{name}", "/console/{*path}"];
         if open.contains(&path) || path.starts_with("/console/sign-in") {
             continue;
         }

@@ -19,6 +19,7 @@ mod code_cache;
 mod conformance;
 mod connections;
 mod console;
+mod console_admin;
 mod contract;
 mod cross;
 mod deployment;

@@ -26,7 +26,7 @@ enum Kind {
 }
 
 /// Every endpoint that tenants may call. What is shown for each kind is below.
-const CASES: [(&str, Kind); 73] = [
+const CASES: [(&str, Kind); 76] = [
     ("POST /chat", Kind::Own),
     ("POST /code", Kind::Own),
     ("POST /v1/chat/completions", Kind::Own),
@@ -79,6 +79,7 @@ const CASES: [(&str, Kind); 73] = [
     ("GET /session/{id}/history", Kind::OwnByName),
     ("DELETE /session/{id}", Kind::OwnByName),
     ("GET /", Kind::Common),
+    ("GET /docs", Kind::Common),
     ("GET /console", Kind::BySession),
     ("GET /console/usage", Kind::BySession),
     ("GET /console/requests", Kind::BySession),

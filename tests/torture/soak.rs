@@ -52,7 +52,13 @@ pub(crate) fn run() -> bool {
         let words = ["one ", "two ", "three ", "four ", "five ", "six ", "seven ", "eight "];
         let stream = Reply::chat_stream(words).pausing(Duration::from_millis(4));
         let providers = Providers::start(Reply::chat("one two three"), stream).await;
-        let mut node = Node::new(&Stores::default(), &providers.tables());
+        // Its user is on a plan that has swarms.
+        let tables = providers
+            .tables()
+            .replace("free = 1000000", "free = 1000000\npro = 1000000")
+            .replace("{ free = 1000000\npro = 1000000 }", "{ pro = 1000000 }")
+            .replace("[models.plain]", "[models.plain]\nsupports_tools = true");
+        let mut node = Node::new(&Stores::default(), &tables);
         let client = node.client(CREDITS);
         let (_, is_pro) = node.run(&["user", "set-plan", "--user", USER, "--plan", "pro"]);
         assert!(is_pro, "the plan is set");
@@ -261,7 +267,7 @@ impl Soak {
                 .post("/api-keys", &json!({ "name": "soak" }))
                 .await
                 .json();
-            let (Some(key), Some(id)) = (made["key"].as_str(), made["key_id"].as_str()) else {
+            let (Some(key), Some(id)) = (made["api_key"].as_str(), made["key_id"].as_str()) else {
                 self.note("keys", false, made);
                 continue;
             };
@@ -281,8 +287,8 @@ impl Soak {
             let swarm = json!({
                 "swarm_id": "soak",
                 "agents": [
-                    { "name": "a", "system_prompt": "", "task_prompt": "one", "model": "plain", "max_tokens": 300 },
-                    { "name": "b", "system_prompt": "", "task_prompt": "two", "model": "plain", "max_tokens": 300, "depends_on": "a" },
+                    { "name": "a", "system_prompt": "", "task_prompt": "one", "model": "plain", "max_tokens": 300, "tools": [] },
+                    { "name": "b", "system_prompt": "", "task_prompt": "two", "model": "plain", "max_tokens": 300, "tools": [], "depends_on": "a" },
                 ],
             });
             let asked = self.client.post("/swarms", &swarm).await;

@@ -27,6 +27,7 @@
 mod admin;
 mod assets;
 mod chart;
+mod docs;
 mod form;
 mod format;
 mod frame;

@@ -5,7 +5,7 @@ use axum::middleware;
 use axum::routing::{get, post};
 
 use super::{
-    admin, assets, keys, money, overview, requests, respond, sign_in, swarms, usage, welcome,
+    admin, assets, docs, keys, money, overview, requests, respond, sign_in, swarms, usage, welcome,
 };
 use crate::app::App;
 
@@ -13,6 +13,7 @@ use crate::app::App;
 pub fn routes() -> Router<App> {
     Router::new()
         .route("/", get(welcome::show_welcome))
+        .route("/docs", get(docs::show_docs))
         .route("/console", get(overview::show_overview))
         .route("/console/usage", get(usage::show_usage))
         .route("/console/requests", get(requests::show_requests))

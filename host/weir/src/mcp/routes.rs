@@ -57,9 +57,8 @@ impl FromRequestParts<App> for NoForeignPage {
     responses(
         (status = 200, body = McpAnswer, description = "The answer to a request."),
         (status = 202, description = "A notification is taken."),
-        (status = 400, description = "A message that is none, or whose headers say something else; in the protocol's words."),
         (status = 403, description = "`PLAN_NOT_ELIGIBLE`, `ORIGIN_NOT_ALLOWED`: this plan has no tools, or a web page of elsewhere asks."),
-        (status = 404, description = "A method that there is not; in the protocol's words."),
+        (status = 404, description = "`-32601`: there is no such method; in the protocol's words."),
     ),
 )]
 pub async fn answer_message(

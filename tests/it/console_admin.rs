@@ -1,0 +1,264 @@
+//! The console's pages for administrators: that nobody else gets in, and that what is done there is done, and in the audit.
+
+use http::Method;
+use serde_json::{Value, json};
+use tests::guests::{bundled, with_custom_section};
+use tests::{Gateway, patiently};
+use weir::identity::lockout::LOCKOUT;
+
+use crate::console::{Browser, location, page};
+
+const PAGES: [&str; 7] = [
+    "/console/admin",
+    "/console/admin/models",
+    "/console/admin/users",
+    "/console/admin/plugins",
+    "/console/admin/lockouts",
+    "/console/admin/webhooks",
+    "/console/admin/audit",
+];
+
+/// A browser of an administrator's.
+async fn administrator(gateway: &Gateway) -> Browser {
+    gateway.admin("root").await;
+    Browser::of(gateway, "root").await
+}
+
+/// The last event of a kind, of the audit.
+async fn audited(gateway: &Gateway, kind: &str) -> Value {
+    let admin = gateway.admin("root").await;
+    let path = format!("/admin/audit?kind={kind}&limit=1");
+    admin.get(&path).await.json()["events"][0].clone()
+}
+
+#[tokio::test]
+async fn administrators_pages_are_theirs_alone() {
+    let gateway = Gateway::start().await;
+    let alice_id = gateway.web_user_id("alice").await;
+    let one = [
+        format!("/console/admin/users/{alice_id}"),
+        "/console/admin/plugins/demo".to_owned(),
+    ];
+    let all = || PAGES.into_iter().chain(one.iter().map(String::as_str));
+    let mut alice = Browser::of(&gateway, "alice").await;
+    assert!(!alice.page("/console").await.contains("/console/admin"));
+    for path in all() {
+        let answer = alice.get(path).await;
+        assert_eq!(answer.status, 403, "{path}");
+        let nobody = Browser::new(&gateway).get(path).await;
+        let sign_in = location(&nobody);
+        assert!(sign_in.starts_with("/console/sign-in"), "{path}: {sign_in}");
+    }
+    let acts = [
+        format!("/console/admin/users/{alice_id}/disable"),
+        format!("/console/admin/users/{alice_id}/enable"),
+        format!("/console/admin/users/{alice_id}/keys/key_0/revoke"),
+        "/console/admin/plugins/demo/activate".to_owned(),
+        "/console/admin/plugins/demo/rollback".to_owned(),
+        "/console/admin/lockouts/127.0.0.1/clear".to_owned(),
+        "/console/admin/webhooks/evt_0/retry".to_owned(),
+    ];
+    for path in &acts {
+        let answer = alice.post(path, &[]).await;
+        assert_eq!(answer.status, 403, "{path}: {}", answer.text());
+    }
+    let mut root = administrator(&gateway).await;
+    for path in all() {
+        let html = root.page(path).await;
+        assert!(html.contains("Administration"), "{path}: {html}");
+    }
+    // Not even theirs without the form's token.
+    for path in &acts {
+        let answer = root.post_bare(path, &[("form_token", "other")]).await;
+        assert_eq!(answer.status, 403, "{path}: {}", answer.text());
+    }
+    let unknown = root.get("/console/admin/users/usr_nobody").await;
+    assert_eq!(unknown.status, 404);
+    assert_eq!(root.get("/console/admin/plugins/none").await.status, 404);
+    let mistyped = root.get("/console/admin/users?plann=pro").await;
+    assert_eq!(mistyped.status, 400);
+}
+
+#[tokio::test]
+async fn a_user_who_is_disabled_there_is_out_until_they_are_let_in_again() {
+    let gateway = Gateway::start().await;
+    let web = gateway.web("alice");
+    let made = web
+        .post("/api-keys", &json!({ "name": "hers" }))
+        .await
+        .json();
+    let (key, key_id) = (made["api_key"].as_str(), made["key_id"].as_str());
+    let client = gateway.stranger().with_key(key.expect("a key"));
+    assert_eq!(client.get("/models").await.status, 200);
+    let user_id = gateway.web_user_id("alice").await;
+    let path = format!("/console/admin/users/{user_id}");
+    let mut root = administrator(&gateway).await;
+    let found = root
+        .page("/console/admin/users?subject=alice&plan=free")
+        .await;
+    assert!(found.contains(&user_id), "{found}");
+    let found = root.page("/console/admin/users?disabled=true").await;
+    assert!(!found.contains(&user_id), "{found}");
+
+    let answer = root.post(&format!("{path}/disable"), &[]).await;
+    assert_eq!(location(&answer), path);
+    let html = root.page(&path).await;
+    assert!(
+        html.contains("The user is disabled") && html.contains("hers"),
+        "{html}"
+    );
+    assert_eq!(client.get("/models").await.status, 403);
+    let root_id = gateway.web_user_id("root").await;
+    let event = audited(&gateway, "user.disabled").await;
+    assert_eq!(event["user_id"], *user_id, "{event}");
+    assert_eq!(event["actor"], format!("user:{root_id}"), "{event}");
+
+    let answer = root.post(&format!("{path}/enable"), &[]).await;
+    assert_eq!(location(&answer), path);
+    assert_eq!(client.get("/models").await.status, 200);
+    let key_id = key_id.expect("an id");
+    let answer = root
+        .post(&format!("{path}/keys/{key_id}/revoke"), &[])
+        .await;
+    assert_eq!(location(&answer), path);
+    assert_eq!(client.get("/models").await.status, 401);
+    // What is not there is said on the same page.
+    let answer = root.post(&format!("{path}/keys/key_0/revoke"), &[]).await;
+    assert_eq!(location(&answer), path);
+    assert!(root.page(&path).await.contains("class=\"notice bad\""));
+}
+
+#[tokio::test]
+async fn a_slot_is_swapped_by_way_of_a_canary_and_rolled_back() {
+    let gateway = Gateway::start().await;
+    let operator = gateway.admin("root").await;
+    let component = with_custom_section(&bundled("demo"), 1);
+    let installed = operator
+        .put_component("/admin/plugins/demo", &component)
+        .await;
+    assert_eq!(installed.status, 201, "{}", installed.text());
+    let installed = installed.json();
+    let digest = installed["digest"].as_str().expect("a digest");
+    let serving = async || operator.get("/admin/plugins/demo").await.json();
+    let before = serving().await["active"].clone();
+
+    let mut root = Browser::of(&gateway, "root").await;
+    let path = "/console/admin/plugins/demo";
+    assert!(root.page(path).await.contains(digest));
+    let activate = format!("{path}/activate");
+    for (percent, why) in [("some", "number of percent"), ("200", "share")] {
+        let fields = [("digest", digest), ("percent", percent)];
+        let answer = root.post(&activate, &fields).await;
+        assert_eq!(location(&answer), path);
+        let html = root.page(path).await;
+        assert!(html.contains("notice bad") && html.contains(why), "{html}");
+    }
+    assert_eq!(serving().await["active"], before);
+
+    let answer = root
+        .post(&activate, &[("digest", digest), ("percent", "25")])
+        .await;
+    assert_eq!(location(&answer), path);
+    let slot = serving().await;
+    assert_eq!(
+        (
+            &slot["canary"]["digest"],
+            &slot["canary"]["share"],
+            &slot["active"]
+        ),
+        (&json!(digest), &json!(0.25), &before)
+    );
+    assert!(root.page(path).await.contains("25.00 % of the accounts"));
+    let answer = root.post(&activate, &[("digest", digest)]).await;
+    assert_eq!(location(&answer), path);
+    let html = root.page(path).await;
+    assert!(html.contains("serves all accounts"), "{html}");
+    assert_eq!(serving().await["active"], *digest);
+    assert_eq!(gateway.chat("demo", "hello").await.status, 200);
+
+    let answer = root.post(&format!("{path}/rollback"), &[]).await;
+    assert_eq!(location(&answer), path);
+    assert_eq!(serving().await["active"], before);
+    let html = root.page(path).await;
+    let root_id = gateway.web_user_id("root").await;
+    for said in ["canary started", "canary promoted", "rolled back", &root_id] {
+        assert!(html.contains(said), "{said} in {html}");
+    }
+}
+
+#[tokio::test]
+async fn lockouts_are_cleared_and_events_of_payments_retried_there() {
+    let gateway = Gateway::start().await;
+    let address = "203.0.113.7";
+    // As who fails from there; development mode answers nobody from elsewhere.
+    let cache = &gateway.app().cache;
+    for _ in 0..10 {
+        let counted = cache.count_failure(address, LOCKOUT).await;
+        counted.expect("the cache answers");
+    }
+    let mut root = administrator(&gateway).await;
+    let path = "/console/admin/lockouts";
+    assert!(root.page(path).await.contains(address));
+    let answer = root.post(&format!("{path}/{address}/clear"), &[]).await;
+    assert_eq!(location(&answer), path);
+    let html = root.page(path).await;
+    assert!(
+        html.contains("There is none.") && html.contains("let in again"),
+        "{html}"
+    );
+
+    let web = gateway.web("alice");
+    let bought = web
+        .post("/billing/topup", &json!({ "tier": "small" }))
+        .await
+        .json();
+    let url = bought["checkout_url"].as_str().expect("a URL");
+    let at = url.find("/dev/").expect("a page of development mode");
+    let form = Some("application/x-www-form-urlencoded");
+    let pay = format!("{}/pay", &url[at..]);
+    let paid = gateway
+        .stranger()
+        .send(Method::POST, &pay, form, "".into())
+        .await;
+    assert_eq!(paid.status, 303, "{}", paid.text());
+    let path = "/console/admin/webhooks";
+    let event_id = patiently(async {
+        loop {
+            let applied = root.get(&format!("{path}?state=applied")).await;
+            if let Some((_, rest)) = page(&applied).split_once("/console/admin/webhooks/") {
+                break rest.split('/').next().expect("an id").to_owned();
+            }
+        }
+    })
+    .await;
+    let balance = async || web.get("/usage/me").await.json()["topup_balance"].clone();
+    let before = balance().await;
+    let answer = root.post(&format!("{path}/{event_id}/retry"), &[]).await;
+    assert_eq!(location(&answer), path);
+    assert!(root.page(path).await.contains("applied once more"));
+    let event = audited(&gateway, "payment_event.retried").await;
+    assert!(event["reason"].to_string().contains(&event_id), "{event}");
+    assert_eq!(balance().await, before);
+    let unknown = root.post(&format!("{path}/evt_none/retry"), &[]).await;
+    assert_eq!(location(&unknown), path);
+    assert!(root.page(path).await.contains("notice bad"));
+}
+
+#[tokio::test]
+async fn the_documentation_is_a_page_that_names_every_operation() {
+    let gateway = Gateway::start().await;
+    let document = gateway.stranger().get("/openapi.json").await.json();
+    let html = Browser::new(&gateway).get("/docs").await;
+    let html = page(&html);
+    let paths = document["paths"].as_object().expect("paths");
+    let operations = paths.values().filter_map(Value::as_object).flatten();
+    for (_, operation) in operations {
+        let id = operation["operationId"].as_str().expect("an id");
+        assert!(html.contains(&format!("id=\"{id}\"")), "{id}");
+    }
+    // Links lead somewhere.
+    for link in html.split("href=\"#").skip(1) {
+        let name = link.split('"').next().expect("a name");
+        assert!(html.contains(&format!("id=\"{name}\"")), "{name}");
+    }
+}

@@ -437,7 +437,10 @@ fn new_http(from: Option<IpAddr>) -> HttpClient<HttpConnector, Full<Bytes>> {
     let mut connector = HttpConnector::new();
     connector.set_local_address(from);
     connector.set_nodelay(true);
-    HttpClient::builder(TokioExecutor::new()).build(connector)
+    HttpClient::builder(TokioExecutor::new())
+        // Before the gateway closes it: a request could cross with that.
+        .pool_idle_timeout(Duration::from_secs(60))
+        .build(connector)
 }
 
 /// Waits, but not for ever: a test that hangs says where.

@@ -260,9 +260,13 @@ impl Soak {
 
     /// Each is made, used, revoked, and then refused.
     async fn keys(&self) {
-        while !self.is_over() {
+        for number in 0.. {
+            if self.is_over() {
+                return;
+            }
             tokio::time::sleep(KEY_EVERY).await;
-            let web = self.web(USER);
+            // Nobody makes more than a hundred a day.
+            let web = self.web(&format!("user-{}", number / 50));
             let made = web
                 .post("/api-keys", &json!({ "name": "soak" }))
                 .await

@@ -193,6 +193,21 @@ async fn an_allowed_tool_of_a_server_old_or_new_is_listed_and_called() {
 }
 
 #[tokio::test]
+async fn a_server_that_goes_back_to_an_older_revision_is_spoken_to_as_it_wants() {
+    let server = Server::start().await;
+    let gateway = started(&server.settings("")).await;
+    let client = gateway.client();
+    until_listed(&client, true).await;
+    server.is(|state| state.is_modern = false);
+    let asked = server.upstream.count();
+    // It is asked in vain once, and then anew how.
+    until_listed(&client, false).await;
+    until_listed(&client, true).await;
+    assert!(server.upstream.count() > asked);
+    assert_eq!(call(&client).await["content"][0]["text"], "Found.");
+}
+
+#[tokio::test]
 async fn a_tool_that_changes_is_disabled_until_an_operator_approves() {
     let server = Server::start().await;
     let gateway = started(&server.settings("")).await;

@@ -63,6 +63,15 @@ impl McpClient {
 
     /// All of its tools that are allowed, as it writes them.
     pub(super) async fn list(&self) -> Result<Vec<Value>, NoAnswer> {
+        let listed = self.list_all().await;
+        if listed.is_err() {
+            // It may speak another revision by now.
+            *self.era.lock().await = None;
+        }
+        listed
+    }
+
+    async fn list_all(&self) -> Result<Vec<Value>, NoAnswer> {
         let mut allowed = Vec::new();
         let mut params = json!({});
         for _ in 0..MAX_PAGES {
@@ -109,7 +118,7 @@ impl McpClient {
         }
     }
 
-    /// Finds out how it is spoken to, once.
+    /// Finds out how it is spoken to, unless that is known.
     async fn era(&self) -> Result<Era, NoAnswer> {
         let mut known = self.era.lock().await;
         if let Some(era) = &*known {

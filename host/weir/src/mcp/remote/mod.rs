@@ -117,8 +117,10 @@ impl Remotes {
             let remotes = self.clone();
             let mut looking = self.0.looking.subscribe();
             tokio::spawn(async move {
+                let mut has_answered = true;
                 loop {
-                    let wait = match remotes.look(&client).await {
+                    has_answered = remotes.look(&client, has_answered).await;
+                    let wait = match has_answered {
                         true => client.server.look_every,
                         false => client.server.look_every.min(AFTER_FAILURE),
                     };
@@ -215,13 +217,17 @@ impl Remotes {
         Ok(told(&result))
     }
 
-    /// Asks a server what its tools are. Returns whether it has said so.
-    async fn look(&self, client: &Arc<McpClient>) -> bool {
+    /// Asks a server what its tools are. Returns whether it has said so. That it does not is told once.
+    async fn look(&self, client: &Arc<McpClient>, has_answered: bool) -> bool {
         let server = &client.server.name;
         let mut tools = BTreeMap::new();
         let looked = match client.list().await {
             Err(NoAnswer { why, .. }) => {
-                tracing::warn!(server, why, "an MCP server does not say what its tools are");
+                let what = "an MCP server does not say what its tools are";
+                match has_answered {
+                    true => tracing::warn!(server, why, "{what}"),
+                    false => tracing::debug!(server, why, "{what}"),
+                }
                 false
             }
             Ok(listed) => {

@@ -40,7 +40,8 @@ const READ_AT_ONCE: u32 = 1_000;
 
 /// What a table of requests begins with.
 const REQUEST_HEADINGS: &str = "id,at,model,provider,source,key_id,task_id,status,tokens_input,tokens_cache_read,\
-                                tokens_cache_write,tokens_output,images,credits,latency_ms,estimated\r\n";
+                                tokens_cache_write,tokens_output,images,credits,latency_ms,estimated,\
+                                held_credits,adapter_digest\r\n";
 
 /// A part of all requests, the place of the next one, and the moment before which some are archived.
 type Page = (Vec<RequestItem>, Option<i64>, Option<Millis>);
@@ -518,7 +519,7 @@ impl UsageFigures {
 
 impl RequestItem {
     /// Its cells in a table, as [`REQUEST_HEADINGS`] has them.
-    fn cells(&self) -> [String; 16] {
+    fn cells(&self) -> [String; 18] {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         [
             self.id.clone(),
@@ -538,6 +539,9 @@ impl RequestItem {
             self.latency_ms
                 .map_or(String::new(), |latency| latency.to_string()),
             self.estimated.to_string(),
+            self.held_credits
+                .map_or(String::new(), |held| held.to_string()),
+            text(&self.adapter_digest),
         ]
     }
 }

@@ -1,5 +1,6 @@
 //! `weir serve`: runs the gateway until it is told to stop.
 
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -237,17 +238,27 @@ async fn greet(app: &App, address: SocketAddr) -> anyhow::Result<()> {
     let catalog = app.catalog.load();
     let model = catalog.model("demo").map(|model| &*model.id);
     let Some(model) = model.or_else(|| catalog.models().next().map(|model| &*model.id)) else {
-        println!("weir is in development mode at http://{address}; its catalog has no model.");
+        say(&format!(
+            "weir is in development mode at http://{address}; its catalog has no model.\n"
+        ));
         return Ok(());
     };
-    println!(
+    say(&format!(
         "weir is in development mode: it serves this machine only. Try it:\n\n  \
          curl http://{address}/v1/chat/completions -H 'Authorization: Bearer {key}' \
          -H 'Content-Type: application/json' \
          -d '{{\"model\":\"{model}\",\"messages\":[{{\"role\":\"user\",\"content\":\"Hello, weir!\"}}]}}'\n\n  \
          weir swarm run --template 'Content Pipeline'\n\n  \
-         http://{address}/console\n",
+         http://{address}/console\n\n",
         key = key.expose(),
-    );
+    ));
     Ok(())
+}
+
+/// Greets. A gateway serves whether anybody reads that or not.
+fn say(text: &str) {
+    let mut output = std::io::stdout().lock();
+    let _ = output
+        .write_all(text.as_bytes())
+        .and_then(|()| output.flush());
 }

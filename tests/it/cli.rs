@@ -181,6 +181,31 @@ impl Drop for Served {
 }
 
 #[test]
+fn a_gateway_serves_whether_its_greeting_is_read_or_not() {
+    let folder = tempfile::tempdir().expect("a folder");
+    share_compiled_plugins(&folder.path().join(".weir"));
+    let path = folder.path().join("log");
+    let (unread, stdout) = std::io::pipe().expect("a pipe");
+    drop(unread);
+    let mut child = weir(folder.path())
+        .args(["serve", "--listen", "127.0.0.1:0"])
+        .stdout(stdout)
+        .stderr(File::create(&path).expect("a file"))
+        .spawn()
+        .expect("weir runs");
+    let log = || std::fs::read_to_string(&path).expect("it is there");
+    while !log().contains("ready") {
+        let ended = child.try_wait().expect("it can be waited for");
+        assert!(ended.is_none(), "{}", log());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let told = Command::new("kill").arg(child.id().to_string()).status();
+    assert!(told.expect("kill runs").success());
+    let ended = child.wait().expect("it can be waited for");
+    assert!(ended.success(), "{}", log());
+}
+
+#[test]
 fn zero_configuration_prints_a_request_that_works() {
     let served = Served::start(&[]);
     let output = Command::new("bash")

@@ -180,6 +180,35 @@ impl Drop for Served {
     }
 }
 
+#[tokio::test]
+async fn a_gateway_whose_log_is_on_a_full_disk_serves_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    share_compiled_plugins(&folder.path().join(".weir"));
+    let full = File::options().write(true).open("/dev/full");
+    let mut child = weir(folder.path())
+        .args(["serve", "--listen", "127.0.0.1:0"])
+        .stdout(Stdio::piped())
+        .stderr(full.expect("Linux has it"))
+        .spawn()
+        .expect("weir runs");
+    let mut greeting = String::new();
+    let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+    while !greeting.contains("curl ") {
+        let read = stdout.read_line(&mut greeting).expect("text");
+        assert!(read > 0, "it ended: {greeting}");
+    }
+    let (_, url) = greeting.split_once("http://").expect("a URL");
+    let address = url.split('/').next().expect("an address").parse();
+    let client = Client::new(address.expect("an address"));
+    // Each request has a line.
+    for _ in 0..3 {
+        assert_eq!(client.get("/models").await.status, 401);
+    }
+    let told = Command::new("kill").arg(child.id().to_string()).status();
+    assert!(told.expect("kill runs").success());
+    assert!(child.wait().expect("it can be waited for").success());
+}
+
 #[test]
 fn a_gateway_serves_whether_its_greeting_is_read_or_not() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -31,7 +31,10 @@ pub fn start(format: LogFormat, level: &str) {
     let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| EnvFilter::new(level));
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+        .with_writer(std::io::stderr)
+        // A log that cannot be written, as on a full disk, must not take the gateway with it: the word about it would go to the
+        // same place, and panic there.
+        .log_internal_errors(false);
     match format {
         LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).init(),
         LogFormat::Json => lines

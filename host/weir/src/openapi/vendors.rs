@@ -365,8 +365,11 @@ pub struct McpAnswer {
     /// The request's.
     pub id: Value,
     /// What the method answers.
-    #[schema(value_type = Object)]
-    pub result: Value,
+    #[schema(value_type = Option<Object>)]
+    pub result: Option<Value>,
+    /// Why it does not, where an older client asks.
+    #[schema(value_type = Option<Object>)]
+    pub error: Option<Value>,
 }
 
 /// An error in the words of the Model Context Protocol.

@@ -22,8 +22,7 @@ pub struct Tracer(Option<Arc<Recording>>);
 /// Where spans go, and of how many traces.
 struct Recording {
     queue: Queue,
-    /// Of the traces that begin here, those are recorded whose ids' last 56 bits are less than this: those are random in ids
-    /// that have a time, too.
+    /// Of the traces that begin here, those are recorded whose ids' last 32 bits are less than this.
     sampled_below: u64,
     scope: InstrumentationScope,
 }
@@ -51,7 +50,7 @@ impl Tracer {
     pub fn recording(queue: Queue) -> Self {
         let scope = InstrumentationScope::builder("weir").with_version(env!("CARGO_PKG_VERSION"));
         Self(Some(Arc::new(Recording {
-            sampled_below: (queue.share * (1_u64 << 56) as f64) as u64,
+            sampled_below: (queue.share * (1_u64 << 32) as f64) as u64,
             queue,
             scope: scope.build(),
         })))
@@ -131,10 +130,11 @@ impl Tracer {
 }
 
 impl Recording {
-    /// The same on every node, so that all of a trace is recorded or none of it.
+    /// The same on every node, so that all of a trace is recorded or none of it. The last 32 bits alone decide: where an id is
+    /// a UUIDv7, those before them count up within a millisecond, and what begins at once would share one fate.
     fn samples(&self, trace_id: TraceId) -> bool {
-        let [.., a, b, c, d, e, f, g] = trace_id.to_bytes();
-        u64::from_be_bytes([0, a, b, c, d, e, f, g]) < self.sampled_below
+        let [.., a, b, c, d] = trace_id.to_bytes();
+        u64::from(u32::from_be_bytes([a, b, c, d])) < self.sampled_below
     }
 
     fn begin(

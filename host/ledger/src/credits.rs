@@ -168,8 +168,26 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for text in ["-1", "0.0000001", "1e3", "\"1\"", "null", "9223372036855"] {
+        for text in [
+            "-1",
+            "0.0000001",
+            "1e-7",
+            "1e13",
+            "\"1\"",
+            "null",
+            "9223372036855",
+        ] {
             assert!(serde_json::from_str::<Credits>(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_number_with_an_exponent_is_read_as_exactly() {
+        for (text, credits) in [("1e3", 1_000 * MICRO), ("25E-1", 2_500_000), ("1e-6", 1)] {
+            assert_eq!(
+                serde_json::from_str::<Credits>(text).ok(),
+                Some(Credits(credits))
+            );
         }
     }
 

@@ -1,8 +1,11 @@
 //! The console's pages for administrators: that nobody else gets in, and that what is done there is done, and in the audit.
 
+use std::time::Duration;
+
 use http::Method;
 use serde_json::{Value, json};
 use tests::guests::{bundled, with_custom_section};
+use tests::payments::{Payer, Processor};
 use tests::{Gateway, patiently};
 use weir::identity::lockout::LOCKOUT;
 
@@ -49,17 +52,49 @@ async fn administrators_pages_are_theirs_alone() {
         let sign_in = location(&nobody);
         assert!(sign_in.starts_with("/console/sign-in"), "{path}: {sign_in}");
     }
+    let key = json!({ "user_id": alice_id, "name": "hers" });
+    let operator = gateway.admin("root").await;
+    let key = operator.post("/admin/keys", &key).await.json();
+    let (key, key_id) = (&key["api_key"], &key["key_id"]);
+    let client = gateway.stranger().with_key(key.as_str().expect("a key"));
+    let component = with_custom_section(&bundled("demo"), 1);
+    let installed = operator
+        .put_component("/admin/plugins/demo", &component)
+        .await;
+    let digest = installed.json()["digest"].clone();
+    let digest = digest.as_str().expect("a digest");
+    let address = "203.0.113.8";
+    for _ in 0..LOCKOUT.failures.get() {
+        let counted = gateway.app().cache.count_failure(address, LOCKOUT).await;
+        counted.expect("the cache answers");
+    }
     let acts = [
         format!("/console/admin/users/{alice_id}/disable"),
+        format!(
+            "/console/admin/users/{alice_id}/keys/{}/revoke",
+            key_id.as_str().expect("an id")
+        ),
         format!("/console/admin/users/{alice_id}/enable"),
-        format!("/console/admin/users/{alice_id}/keys/key_0/revoke"),
         "/console/admin/plugins/demo/activate".to_owned(),
         "/console/admin/plugins/demo/rollback".to_owned(),
-        "/console/admin/lockouts/127.0.0.1/clear".to_owned(),
+        format!("/console/admin/lockouts/{address}/clear"),
         "/console/admin/webhooks/evt_0/retry".to_owned(),
     ];
+    let standing = async || {
+        let (slot, lockouts) = ("/admin/plugins/demo", "/admin/lockouts");
+        let slot = operator.get(slot).await.json()["active"].clone();
+        let lockouts = operator.get(lockouts).await.json();
+        (
+            client.get("/models").await.status,
+            slot,
+            lockouts["lockouts"][0]["address"].clone(),
+        )
+    };
+    let before = standing().await;
+    assert_eq!((before.0.as_u16(), &before.2), (200, &json!(address)));
+    assert_ne!(before.1, digest);
     for path in &acts {
-        let answer = alice.post(path, &[]).await;
+        let answer = alice.post(path, &[("digest", digest)]).await;
         assert_eq!(answer.status, 403, "{path}: {}", answer.text());
     }
     let mut root = administrator(&gateway).await;
@@ -69,9 +104,11 @@ async fn administrators_pages_are_theirs_alone() {
     }
     // Not even theirs without the form's token.
     for path in &acts {
-        let answer = root.post_bare(path, &[("form_token", "other")]).await;
+        let fields = [("form_token", "other"), ("digest", digest)];
+        let answer = root.post_bare(path, &fields).await;
         assert_eq!(answer.status, 403, "{path}: {}", answer.text());
     }
+    assert_eq!(standing().await, before);
     let unknown = root.get("/console/admin/users/usr_nobody").await;
     assert_eq!(unknown.status, 404);
     assert_eq!(root.get("/console/admin/plugins/none").await.status, 404);
@@ -122,10 +159,58 @@ async fn a_user_who_is_disabled_there_is_out_until_they_are_let_in_again() {
         .await;
     assert_eq!(location(&answer), path);
     assert_eq!(client.get("/models").await.status, 401);
-    // What is not there is said on the same page.
-    let answer = root.post(&format!("{path}/keys/key_0/revoke"), &[]).await;
+    // What is not there, or is another's, is said on the same page.
+    let mine = gateway.stranger().with_key(gateway.key());
+    let keys = gateway.admin("root").await.get("/admin/keys").await.json();
+    let keys = keys["keys"].as_array().expect("keys").iter();
+    let others = keys.filter(|key| key["user_id"] != *user_id);
+    let others: Vec<_> = others.map(|key| key["key_id"].clone()).collect();
+    assert!(!others.is_empty());
+    for key_id in others.iter().filter_map(Value::as_str).chain(["key_0"]) {
+        let answer = root
+            .post(&format!("{path}/keys/{key_id}/revoke"), &[])
+            .await;
+        assert_eq!(location(&answer), path);
+        assert!(root.page(&path).await.contains("class=\"notice bad\""));
+    }
+    assert_eq!(mine.get("/models").await.status, 200);
+
+    let path = format!("/console/admin/users/{root_id}");
+    let answer = root.post(&format!("{path}/disable"), &[]).await;
     assert_eq!(location(&answer), path);
-    assert!(root.page(&path).await.contains("class=\"notice bad\""));
+    let html = root.page(&path).await;
+    assert!(html.contains("class=\"notice bad\""), "{html}");
+}
+
+#[tokio::test]
+async fn all_keys_of_a_user_are_there_page_by_page_and_those_that_work_by_themselves() {
+    let gateway = Gateway::start().await;
+    let operator = gateway.admin("root").await;
+    let mut ids = Vec::new();
+    for number in 0..60 {
+        let key = json!({ "user_id": "many", "name": format!("key {number}") });
+        let made = operator.post("/admin/keys", &key).await.json();
+        ids.push(made["key_id"].as_str().expect("an id").to_owned());
+    }
+    for key_id in &ids[..15] {
+        let revoked = operator.delete(&format!("/admin/keys/{key_id}")).await;
+        assert_eq!(revoked.status, 204, "{}", revoked.text());
+    }
+    let mut root = administrator(&gateway).await;
+    let path = "/console/admin/users/many";
+    let names = |html: &str| html.matches("<th scope=\"row\">key ").count();
+    let first = root.page(path).await;
+    assert_eq!(names(&first), 50);
+    let (before, _) = first.split_once("\">More</a>").expect("there are more");
+    let (_, next) = before.rsplit_once("href=\"").expect("a link");
+    assert!(next.starts_with(path), "{next}");
+    let second = root.page(next).await;
+    assert_eq!(names(&second), 10);
+    assert!(second.contains(">key 59<") && !second.contains(">More</a>"));
+    let working = root.page(&format!("{path}?active=true")).await;
+    assert_eq!(names(&working), 45);
+    assert!(working.contains("Show all keys"), "{working}");
+    assert!(!working.contains(">revoked<"), "{working}");
 }
 
 #[tokio::test]
@@ -239,6 +324,38 @@ async fn lockouts_are_cleared_and_events_of_payments_retried_there() {
     let event = audited(&gateway, "payment_event.retried").await;
     assert!(event["reason"].to_string().contains(&event_id), "{event}");
     assert_eq!(balance().await, before);
+    let processor = Processor::new(gateway.stranger(), gateway.app());
+    let (payer, then) = (Payer("kim".to_owned()), "2026-03-01T00:00:00Z");
+    let operator = gateway.admin("root").await;
+    let made = json!({ "user_id": payer.0, "name": "theirs" });
+    let made = operator.post("/admin/keys", &made).await;
+    assert_eq!(made.status, 201, "{}", made.text());
+    processor.tell(&payer.customer_created(then)).await;
+    let failed = payer.payment_is("succeeded", "f", then, "q", "huge");
+    processor.tell(&failed).await;
+    let event_id = failed["id"].as_str().expect("an id");
+    let html = root.page(&format!("{path}?state=failed")).await;
+    assert!(
+        html.contains(event_id) && html.contains("no tier"),
+        "{html}"
+    );
+    let attempts = async || -> i64 {
+        sqlx::query_scalar("SELECT attempts FROM payment_events WHERE id = $1")
+            .bind(event_id)
+            .fetch_one(gateway.app().database.reader())
+            .await
+            .expect("the database answers")
+    };
+    let tried = attempts().await;
+    let answer = root.post(&format!("{path}/{event_id}/retry"), &[]).await;
+    assert_eq!(location(&answer), path);
+    assert!(root.page(path).await.contains("applied once more"));
+    patiently(async {
+        while attempts().await == tried {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
     let unknown = root.post(&format!("{path}/evt_none/retry"), &[]).await;
     assert_eq!(location(&unknown), path);
     assert!(root.page(path).await.contains("notice bad"));

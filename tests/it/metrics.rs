@@ -91,6 +91,29 @@ async fn requests_are_counted_by_route_status_code_model_and_provider() {
     assert!(!metrics.contains("nobody's"), "a client's word is a label");
 }
 
+#[tokio::test]
+async fn what_fails_for_no_reason_of_its_clients_is_counted_behind_a_success_too() {
+    let upstream = Upstream::start().await;
+    let reply = Reply::chat_stream(["one ", "two ", "three"]);
+    let whole = reply.whole_body().len();
+    upstream.will(reply.cut_after(whole / 2));
+    let gateway = Gateway::with_upstream(&upstream).await;
+    gateway
+        .client()
+        .post("/chat", &chat("nobody's", "x"))
+        .await
+        .error(400, "UNKNOWN_MODEL");
+    let stream = gateway.stream("scripted", "hello").await;
+    assert!(!stream.is_whole().await);
+    let series = "weir_request_failures_total{route=\"/chat\"} ";
+    let metrics = until_counted(&gateway, series, 1.0).await;
+    assert_eq!(value(&metrics, series), 1.0, "the client's own is none");
+    upstream.always(Reply::error(500, "oops"));
+    let failed = gateway.chat("scripted", "hello").await;
+    assert!(failed.status.is_server_error(), "{}", failed.text());
+    until_counted(&gateway, series, 2.0).await;
+}
+
 /// Whatever strangers send, there are no more series for it.
 #[tokio::test]
 async fn no_client_makes_a_series_of_its_own() {

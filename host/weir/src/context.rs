@@ -80,6 +80,8 @@ struct Facts {
     attempts: u32,
     status: Option<StatusCode>,
     code: Option<&'static str>,
+    /// Whether that is no fault of its client's.
+    failed: bool,
     failure: Option<String>,
     /// What filters have noted, each as `slot.name=value`.
     annotations: Vec<String>,
@@ -264,13 +266,16 @@ impl RequestContext {
 
     /// What its client is told in the end, though the answer had begun with a success.
     pub fn note_error(&self, error: &ApiError) {
-        self.facts().code = Some(error.code());
+        let mut facts = self.facts();
+        facts.code = Some(error.code());
+        facts.failed = error.status().is_server_error();
     }
 
     /// The head of its answer.
     pub fn note_answer(&self, status: StatusCode, error: Option<&ApiError>) {
         let mut facts = self.facts();
         facts.status = Some(status);
+        facts.failed |= status.is_server_error();
         facts.code = error.map(ApiError::code).or(facts.code);
     }
 
@@ -305,6 +310,7 @@ impl Drop for Shared {
                 route,
                 status: facts.status,
                 code: facts.code,
+                failed: facts.failed,
                 took: self.started.elapsed(),
                 trace_id,
                 model: facts.model.as_deref(),

@@ -31,15 +31,20 @@ pub async fn get_platform_usage(
     query: PeriodParameter,
 ) -> Result<Json<PlatformUsage>, ApiError> {
     let month = month(&app, query)?;
-    Ok(Json(platform_usage(&app, &month).await?))
+    let (usage, _) = platform_month(&app, &month).await?;
+    Ok(Json(usage))
 }
 
-/// What all users have asked for in a month.
-pub(crate) async fn platform_usage(app: &App, month: &Month) -> Result<PlatformUsage, ApiError> {
+/// What all users have asked for in a month, and what each model costs and earns in it: of one reading.
+pub(crate) async fn platform_month(
+    app: &App,
+    month: &Month,
+) -> Result<(PlatformUsage, Vec<ModelEconomics>), ApiError> {
     let (sums, active_users) = store::sums_and_users(&app.database, month)
         .await
         .map_err(failed)?;
-    Ok(report::platform_usage(month, active_users, &sums))
+    let usage = report::platform_usage(month, active_users, &sums);
+    Ok((usage, report::model_economics(&sums)))
 }
 
 /// `GET /admin/model-economics?period=YYYY-MM`: what each model costs and earns in a month.

@@ -19,11 +19,11 @@ use crate::error::ApiError;
 use crate::query::ListQuery;
 use crate::swarm::accept::{Payer, accept, read};
 use crate::swarm::record::{AgentResult, AgentStatus, Record, Status};
+use crate::swarm::record_of;
 use crate::swarm::request::Asker;
 use crate::swarm::routes::{self, own, results};
 use crate::swarm::store::Run;
 use crate::swarm::templates::{TEMPLATES, Template as Pipeline};
-use crate::swarm::{record_of, stream};
 use crate::tools::{CallRecord, CallStatus};
 
 /// Swarms of a page.
@@ -182,18 +182,11 @@ pub(super) async fn show_swarm_state(
 pub(super) async fn follow_swarm(
     State(app): State<App>,
     user: ConsoleUser,
-    Path(id): Path<String>,
+    id: Path<String>,
     headers: HeaderMap,
-    mut query: ListQuery,
+    query: ListQuery,
 ) -> Result<Response, ApiError> {
-    let after = query.number("after")?;
-    query.finish()?;
-    let last = headers
-        .get("last-event-id")
-        .and_then(|last| last.to_str().ok());
-    let after = last.and_then(|last| last.parse().ok()).or(after);
-    let run = own(&app, &user.caller(), &id).await?;
-    Ok(stream::events(app, run.id, after.unwrap_or(0)))
+    routes::stream_events(State(app), user.caller(), id, headers, query).await
 }
 
 /// `POST /console/swarms/{execution_id}/cancel`

@@ -68,8 +68,7 @@ pub(super) async fn call(
     request: &Request,
 ) -> Result<CallToolResult, NotCalled> {
     let params: CallToolRequestParams = request.params().map_err(NotCalled::Refused)?;
-    let is_offered = |tool: &Description| tool.name == params.name;
-    if !app.tools.alone().iter().any(is_offered) {
+    if !app.tools.is_alone(&params.name) {
         let why = format!("Unknown tool: {}", shown(&params.name));
         let refusal = request.refuse(ErrorCode::INVALID_PARAMS, why);
         return Err(NotCalled::Refused(refusal));

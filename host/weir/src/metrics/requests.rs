@@ -19,6 +19,7 @@ use super::LATENCIES;
 pub struct RequestMetrics {
     requests: Family<RequestLabels, Counter>,
     errors: Family<ErrorLabels, Counter>,
+    failures: Family<RouteLabels, Counter>,
     seconds: Family<RouteLabels, HistogramWithExemplars<TraceLabels>, fn() -> LatencyHistogram>,
     tokens: Family<TokenLabels, Counter>,
     credits: Family<ModelLabels, Counter<f64, AtomicU64>>,
@@ -36,6 +37,8 @@ pub struct Over<'a> {
     pub status: Option<StatusCode>,
     /// Of an error.
     pub code: Option<&'static str>,
+    /// Whether it failed for no reason of its client's: before its answer had begun, or behind a success.
+    pub failed: bool,
     /// How long it took, its charge included.
     pub took: Duration,
     /// The trace that it is part of.
@@ -91,6 +94,7 @@ impl RequestMetrics {
         let metrics = Self {
             requests: Family::default(),
             errors: Family::default(),
+            failures: Family::default(),
             seconds: Family::new_with_constructor(|| {
                 HistogramWithExemplars::new(LATENCIES.into_iter())
             }),
@@ -106,6 +110,11 @@ impl RequestMetrics {
             "request_errors",
             "Requests that ended in an error, by its code",
             metrics.errors.clone(),
+        );
+        registry.register(
+            "request_failures",
+            "Requests that failed for no reason of their clients': answered with a 5xx, or streams that ended in such an error",
+            metrics.failures.clone(),
         );
         registry.register_with_unit(
             "request",
@@ -142,15 +151,18 @@ impl RequestMetrics {
         if let Some(code) = over.code {
             self.errors.get_or_create(&ErrorLabels { code }).inc();
         }
-        let RequestLabels { route, .. } = labels;
+        let route = RouteLabels {
+            route: labels.route,
+        };
+        if over.failed {
+            self.failures.get_or_create(&route).inc();
+        }
         let trace = over.trace_id.map(|trace_id| TraceLabels {
             trace_id: trace_id.to_string(),
         });
-        self.seconds.get_or_create(&RouteLabels { route }).observe(
-            over.took.as_secs_f64(),
-            trace,
-            None,
-        );
+        self.seconds
+            .get_or_create(&route)
+            .observe(over.took.as_secs_f64(), trace, None);
         let (Some(model), Some((tokens, credits))) = (over.model, over.charged) else {
             return;
         };

@@ -4,9 +4,9 @@
 /// What a node has done since it began.
 #[derive(Debug, Default, PartialEq)]
 pub struct Summary {
-    /// Requests that are over.
+    /// Requests of models that are over.
     pub requests: f64,
-    /// Those of them whose clients were answered that something went wrong here.
+    /// Those of them that failed for no reason of their clients'.
     pub failed: f64,
     /// Holds that are open.
     pub open_holds: f64,
@@ -30,12 +30,8 @@ impl Summary {
             };
             let (name, labels) = series.split_once('{').unwrap_or((series, ""));
             match name {
-                "weir_requests_total" => {
-                    summary.requests += value;
-                    if label(labels, "status").is_some_and(|status| status.starts_with('5')) {
-                        summary.failed += value;
-                    }
-                }
+                "weir_requests_total" if is_of_models(labels) => summary.requests += value,
+                "weir_request_failures_total" if is_of_models(labels) => summary.failed += value,
                 "weir_ledger_open_holds" => summary.open_holds = value,
                 "weir_plugin_first_token_seconds_bucket" => {
                     let bound = label(labels, "le").and_then(|bound| bound.parse().ok());
@@ -56,6 +52,14 @@ impl Summary {
     }
 }
 
+/// Whether a request of this route is for a model's answer.
+fn is_of_models(labels: &str) -> bool {
+    label(labels, "route").is_some_and(|route| {
+        matches!(route, "/chat" | "/code")
+            || (route.starts_with("/v1/") && !route.starts_with("/v1/models"))
+    })
+}
+
 fn label<'a>(labels: &'a str, name: &str) -> Option<&'a str> {
     let (_, behind) = labels.split_once(&format!("{name}=\""))?;
     behind.split('"').next()
@@ -69,7 +73,11 @@ mod tests {
     fn figures_are_those_of_the_text() {
         let text = "# TYPE weir_requests counter\n\
                     weir_requests_total{method=\"POST\",route=\"/chat\",status=\"200\"} 7\n\
-                    weir_requests_total{method=\"POST\",route=\"/chat\",status=\"503\"} 2\n\
+                    weir_requests_total{method=\"POST\",route=\"/v1/messages\",status=\"503\"} 2\n\
+                    weir_requests_total{method=\"GET\",route=\"/console\",status=\"500\"} 70\n\
+                    weir_requests_total{method=\"GET\",route=\"/v1/models\",status=\"200\"} 70\n\
+                    weir_request_failures_total{route=\"/v1/messages\"} 3\n\
+                    weir_request_failures_total{route=\"/console\"} 70\n\
                     weir_ledger_open_holds 3\n\
                     weir_plugin_first_token_seconds_bucket{le=\"0.1\",slot=\"a\"} 90 # {trace_id=\"x\"} 0.07\n\
                     weir_plugin_first_token_seconds_bucket{le=\"0.5\",slot=\"a\"} 94\n\
@@ -79,7 +87,7 @@ mod tests {
                     # EOF\n";
         let expected = Summary {
             requests: 9.0,
-            failed: 2.0,
+            failed: 3.0,
             open_holds: 3.0,
             first_token_p95: Some(0.5),
         };

@@ -233,16 +233,21 @@ impl Tools {
     /// reach integrations while there are none.
     pub fn alone(&self) -> Vec<Description> {
         let rules = self.rules();
-        let slots = rules.slots().filter(|slot| {
-            rules.tool(slot).is_some_and(|tool| match tool.to {
-                Targets::Hosts => true,
-                Targets::Integrations => rules.integrations().next().is_some(),
-                Targets::Webhooks => false,
-            })
-        });
+        let slots = rules.slots().filter(|slot| works_alone(&rules, slot));
         let own = slots.filter_map(|slot| self.describe(slot));
         let remote = self.0.remotes.serving().into_iter().map(described);
         own.chain(remote).collect()
+    }
+
+    /// Whether one of this name is [among those](Self::alone).
+    pub fn is_alone(&self, name: &str) -> bool {
+        match self.0.remotes.tool(name) {
+            Some(tool) => tool.is_serving(),
+            None => {
+                let serves = self.0.oversight.plugins.tool(name).is_some();
+                serves && works_alone(&self.rules(), name)
+            }
+        }
     }
 
     /// The ids of the integrations that operators have configured.
@@ -495,6 +500,15 @@ fn described(tool: RemoteTool) -> Description {
         effect: tool.effect,
         digest: tool.digest,
     }
+}
+
+/// Whether a call of the tool works without an agent.
+fn works_alone(rules: &Rules, name: &str) -> bool {
+    rules.tool(name).is_some_and(|tool| match tool.to {
+        Targets::Hosts => true,
+        Targets::Integrations => rules.integrations().next().is_some(),
+        Targets::Webhooks => false,
+    })
 }
 
 /// The worst that a call of the tool may bring about.

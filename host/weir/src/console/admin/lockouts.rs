@@ -14,6 +14,7 @@ use crate::console::format::{self, When};
 use crate::console::frame::{Frame, LOCKOUTS};
 use crate::console::session::ConsoleAdmin;
 use crate::error::ApiError;
+use crate::identity::lockout::LOCKOUT;
 use crate::query::ListQuery;
 
 #[derive(Template)]
@@ -21,6 +22,10 @@ use crate::query::ListQuery;
 struct Lockouts {
     frame: Frame,
     lockouts: Vec<LockoutItem>,
+    /// Whether there may be more of them.
+    is_cut: bool,
+    /// How many failures, within how many minutes, shut an address out for how many.
+    policy: (u32, u64, u64),
     now: Millis,
 }
 
@@ -34,6 +39,12 @@ pub(super) async fn show_lockouts(
     let Json(list) = listed.await?;
     let page = Lockouts {
         frame: admin.user.frame("Lockouts", LOCKOUTS),
+        is_cut: list.lockouts.len() >= LIMIT as usize,
+        policy: (
+            LOCKOUT.failures.get(),
+            LOCKOUT.window.as_secs() / 60,
+            LOCKOUT.block.as_secs() / 60,
+        ),
         lockouts: list.lockouts,
         now: app.clock.now(),
     };

@@ -44,8 +44,7 @@ pub(super) async fn show_platform(
     admin: ConsoleAdmin,
 ) -> Result<Response, ApiError> {
     let month = Month::of(app.clock.now());
-    let usage = routes::platform_usage(&app, &month).await?;
-    let economics = routes::model_economics(&app, &month).await?;
+    let (usage, economics) = routes::platform_month(&app, &month).await?;
     let earned: f64 = economics.iter().map(|model| model.revenue_usd).sum();
     let cost: f64 = economics.iter().map(|model| model.provider_cost_usd).sum();
     let points: Vec<_> = usage

@@ -6,7 +6,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use weir_storage::clock::Millis;
 
-use super::{Asked, LIMIT, core};
+use super::{Asked, core};
 use crate::admin::keys::{self, AdminKeyItem};
 use crate::admin::users::{self, UserItem};
 use crate::app::App;
@@ -15,6 +15,7 @@ use crate::console::format::{self, When};
 use crate::console::frame::{Frame, PEOPLE};
 use crate::console::session::ConsoleAdmin;
 use crate::error::ApiError;
+use crate::identity;
 use crate::query::ListQuery;
 
 #[derive(Template)]
@@ -33,6 +34,8 @@ struct User {
     frame: Frame,
     user: UserItem,
     keys: Vec<AdminKeyItem>,
+    asked: Asked<1>,
+    next: Option<String>,
     is_self: bool,
     now: Millis,
 }
@@ -61,13 +64,17 @@ pub(super) async fn show_user(
     State(app): State<App>,
     admin: ConsoleAdmin,
     Path(user_id): Path<String>,
+    query: ListQuery,
 ) -> Result<Response, ApiError> {
+    let asked = Asked::take(query, ["active"], "after")?;
     let found = users::get_user(core(&app), admin.caller(), Path(user_id.clone())).await?;
-    let of_user = [("user_id", user_id), ("limit", LIMIT.to_string())];
-    let Json(keys) =
-        keys::list_keys(core(&app), admin.caller(), ListQuery::filled(of_user)).await?;
+    let mut of_user = asked.query();
+    of_user.set("user_id", user_id.clone());
+    let Json(keys) = keys::list_keys(core(&app), admin.caller(), of_user).await?;
     let Json(user) = found;
     let page = User {
+        next: asked.next(&path_of(&user_id), keys.next),
+        asked,
         frame: admin.user.frame("User", PEOPLE),
         is_self: user.user_id == admin.user.user_id,
         keys: keys.keys,
@@ -84,7 +91,14 @@ pub(super) async fn disable_user(
     AdminForm { admin, .. }: AdminForm,
 ) -> Result<Response, ApiError> {
     let path = path_of(&user_id);
-    let disabled = users::disable_user(core(&app), admin.caller(), Path(user_id));
+    let is_self = user_id == admin.user.user_id;
+    let disabled = async {
+        if is_self {
+            let why = "This is you: you cannot disable yourself here.";
+            return Err(ApiError::invalid_request("user_id", why));
+        }
+        users::disable_user(core(&app), admin.caller(), Path(user_id)).await
+    };
     let done = "The user is disabled: nothing of theirs is served any more.";
     admin.done(&path, disabled.await, done)
 }
@@ -106,7 +120,7 @@ pub(super) async fn revoke_key(
     Path((user_id, key_id)): Path<(String, String)>,
     AdminForm { admin, .. }: AdminForm,
 ) -> Result<Response, ApiError> {
-    let revoked = keys::revoke_key(core(&app), admin.caller(), Path(key_id));
+    let revoked = identity::revoke(&app, &user_id, &key_id, &admin.actor);
     let done = "The key is revoked: it works nowhere any more.";
     admin.done(&path_of(&user_id), revoked.await, done)
 }

@@ -22,6 +22,7 @@ mod drops;
 mod frozen;
 mod http;
 mod ledger;
+mod links;
 mod load;
 mod lockout;
 mod money;
@@ -43,7 +44,7 @@ mod wipe;
 
 use std::process::ExitCode;
 
-const ROWS: [(&str, &str); 40] = [
+const ROWS: [(&str, &str); 41] = [
     (
         "W-A",
         "twenty kinds of hostile guests against one gateway: each ends alone, and leaves no memory behind",
@@ -171,6 +172,11 @@ const ROWS: [(&str, &str); 40] = [
         "five times as many requests for 60 s as can be served: as many are served, the others hear so, health is answered",
     ),
     (
+        "H6",
+        "the network to providers, PostgreSQL and Redis slow, lossy, cut and silent in turn: nothing is lost or charged twice, \
+         and all is served again in 5 s",
+    ),
+    (
         "I11",
         "weir killed 100 times between an auto top-up's charge and its credits: no card is charged twice, and none for nothing",
     ),
@@ -254,6 +260,7 @@ fn main() -> ExitCode {
             "H3" => http::slow_readers::run(),
             "H4" => http::drain::run(),
             "H5" => http::overloaded::run(),
+            "H6" => links::run(),
             "I11" => charges::run(),
             "MONTH" => month::run(),
             "X1" => swarms::kills::run(),

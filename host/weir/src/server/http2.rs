@@ -39,7 +39,7 @@ use super::gate::Waits;
 use super::places::Extra;
 use super::seat::Seat;
 use super::too_many;
-use super::write_window::LEAST_BYTES;
+use super::write_window::Window;
 use crate::error::ApiError;
 use crate::surround::{Peer, Shed};
 
@@ -343,30 +343,16 @@ where
 async fn while_read(stream: impl Future<Output = ()>, timeout: Duration) {
     let unread = Arc::<Unread>::default();
     let mut stream = pin!(UNREAD.scope(unread.clone(), stream));
-    let mut timer = pin!(tokio::time::sleep(timeout));
-    let mut waits_since = None;
+    let mut window = Window::new(timeout);
     poll_fn(|context| {
         if stream.as_mut().poll(context).is_ready() {
             return Poll::Ready(());
         }
         if !unread.is_there.load(Ordering::Relaxed) {
-            waits_since = None;
+            window.end();
             return Poll::Pending;
         }
-        let bytes = unread.bytes.load(Ordering::Relaxed);
-        loop {
-            match waits_since {
-                None => timer.as_mut().reset(Instant::now() + timeout),
-                Some(before) => {
-                    ready!(timer.as_mut().poll(context));
-                    if bytes - before < LEAST_BYTES {
-                        return Poll::Ready(());
-                    }
-                    timer.as_mut().reset(Instant::now() + timeout);
-                }
-            }
-            waits_since = Some(bytes);
-        }
+        window.poll_wait(context, unread.bytes.load(Ordering::Relaxed))
     })
     .await;
 }

@@ -12,27 +12,64 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 /// Bytes that a client must take within the write time-out while more than that waits for it.
-pub(super) const LEAST_BYTES: usize = 64 << 10;
+const LEAST_BYTES: usize = 64 << 10;
+
+/// How much a client takes while something waits for it, one write time-out after another.
+pub(super) struct Window {
+    timeout: Duration,
+    ends: Option<Pin<Box<Sleep>>>,
+    /// What had been taken when it began; `None` while nothing waits.
+    began_at: Option<usize>,
+}
+
+impl Window {
+    pub(super) fn new(timeout: Duration) -> Self {
+        Self {
+            timeout,
+            ends: None,
+            began_at: None,
+        }
+    }
+
+    /// Something waits for the client, which has taken so many bytes in all: ready once that is too little.
+    pub(super) fn poll_wait(&mut self, context: &mut Context<'_>, taken: usize) -> Poll<()> {
+        let ends = self
+            .ends
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(self.timeout)));
+        loop {
+            match self.began_at {
+                None => ends.as_mut().reset(Instant::now() + self.timeout),
+                Some(before) => {
+                    ready!(ends.as_mut().poll(context));
+                    if taken - before < LEAST_BYTES {
+                        return Poll::Ready(());
+                    }
+                    ends.as_mut().reset(Instant::now() + self.timeout);
+                }
+            }
+            self.began_at = Some(taken);
+        }
+    }
+
+    /// Nothing waits any more.
+    pub(super) fn end(&mut self) {
+        self.began_at = None;
+    }
+}
 
 /// A stream whose writes fail once its client takes too little.
 pub(super) struct WriteWindow<S> {
     stream: S,
-    timeout: Duration,
-    /// What was taken since then; `None` while nothing waits.
-    window: Option<Window>,
-}
-
-struct Window {
-    ends: Pin<Box<Sleep>>,
-    bytes: usize,
+    taken: usize,
+    window: Window,
 }
 
 impl<S> WriteWindow<S> {
     pub(super) fn new(stream: S, timeout: Duration) -> Self {
         Self {
             stream,
-            timeout,
-            window: None,
+            taken: 0,
+            window: Window::new(timeout),
         }
     }
 
@@ -41,25 +78,15 @@ impl<S> WriteWindow<S> {
         context: &mut Context<'_>,
         written: Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
-        let window = match (&written, &mut self.window) {
-            (Poll::Ready(Ok(bytes)), Some(window)) => {
-                window.bytes += bytes;
-                return written;
-            }
-            (Poll::Ready(_), _) => return written,
-            (Poll::Pending, window) => window.get_or_insert_with(|| Window {
-                ends: Box::pin(tokio::time::sleep(self.timeout)),
-                bytes: 0,
-            }),
-        };
-        loop {
-            ready!(window.ends.as_mut().poll(context));
-            if window.bytes < LEAST_BYTES {
+        match written {
+            Poll::Ready(Ok(bytes)) => self.taken += bytes,
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => {
+                ready!(self.window.poll_wait(context, self.taken));
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
-            window.bytes = 0;
-            window.ends.as_mut().reset(Instant::now() + self.timeout);
         }
+        written
     }
 }
 
@@ -101,7 +128,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteWindow<S> {
     /// Who flushes has handed over all that there is.
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        this.window = None;
+        this.window.end();
         Pin::new(&mut this.stream).poll_flush(context)
     }
 

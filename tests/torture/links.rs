@@ -183,7 +183,7 @@ pub(crate) fn run() -> bool {
             .replace(&providers.plain.address().to_string(), &plain.address.to_string())
             .replace(&providers.stream.address().to_string(), &stream.address.to_string());
         let tables = format!(
-            "[timeouts]\nconnect_ms = 1000\nfirst_byte_ms = 2000\nidle_ms = 2000\n{tables}"
+            "[timeouts]\nconnect_ms = 1000\nfirst_byte_ms = 2000\nidle_ms = 2000\ntotal_ms = 4000\n{tables}"
         );
         let stores = Stores {
             postgres: Some(database_url),

@@ -301,6 +301,13 @@ async fn a_retry_bills_once_at_the_price_of_the_upstream_that_answered() {
         (charges[0].credits, &*charges[0].provider),
         (price(100, 10), "second")
     );
+    let requests = gateway.client().get("/usage/requests").await.json();
+    let request = &requests["requests"][0];
+    assert_eq!(
+        (&request["provider"], &request["attempts"]),
+        (&json!("second"), &json!(3)),
+        "{request}"
+    );
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{Method, header};
 use serde_json::json;
 use tests::issuer::{SigningKey, key_set};
+use tests::stores::{Postgres, Redis};
 use tests::{Answer, Client, Gateway, Reply, Upstream};
 use url::form_urlencoded;
 
@@ -184,10 +185,37 @@ async fn who_is_signed_in_sees_their_own_and_nobody_else_gets_in() {
         alice.get(path).await.error(401, "UNAUTHENTICATED");
     }
 
-    // What is signed out is forgotten by the browser.
+    // What is signed out is forgotten by the browser, and worth nothing to whoever has kept it.
+    let kept = alice.cookies.clone();
+    let mut elsewhere = Browser::of(&gateway, "alice").await;
     let answer = alice.post("/console/sign-out", &[]).await;
     assert_eq!(location(&answer), "/console/sign-in");
     assert_eq!(location(&alice.get("/console").await), "/console/sign-in");
+    alice.cookies = kept;
+    assert_eq!(location(&alice.get("/console").await), "/console/sign-in");
+    elsewhere.page("/console").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_signed_out_is_so_on_every_node() {
+    for redis in [None, Some(Redis::start())] {
+        let url = Postgres::shared().create_database().await;
+        let on_them = || {
+            let builder = Gateway::builder().postgres(&url);
+            match &redis {
+                Some(redis) => builder.redis(&redis.url()),
+                None => builder,
+            }
+        };
+        let first = on_them().start().await;
+        let second = on_them().sharing_secrets_of(&first).start().await;
+        let mut alice = Browser::of(&first, "alice").await;
+        let mut there = Browser::new(&second);
+        there.cookies = alice.cookies.clone();
+        there.page("/console").await;
+        alice.post("/console/sign-out", &[]).await;
+        assert_eq!(location(&there.get("/console").await), "/console/sign-in");
+    }
 }
 
 #[tokio::test]
@@ -559,7 +587,8 @@ async fn usage_and_requests_are_the_apis_and_nobody_elses() {
     );
     let path = format!("/console/requests/{id}");
     let html = alice.page(&path).await;
-    for text in [&id, "demo", "settled", digest] {
+    let attempts = "<dt>Attempts</dt><dd>1</dd>";
+    for text in [&id, "demo", "settled", digest, attempts] {
         assert!(html.contains(text), "{text} in {html}");
     }
     for listing in [

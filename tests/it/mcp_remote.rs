@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
+use tests::stores::Postgres;
 use tests::upstream::Request;
 use tests::{Client, Gateway, Reply, Upstream, patiently};
 
+use crate::cli::{Served, run, text};
 use crate::mcp::{request, result};
 use crate::swarm_tools::calls;
 
@@ -455,4 +457,84 @@ async fn settings_that_do_not_fit_are_named() {
         let error = format!("{:#}", started.err().expect("it does not start"));
         assert!(error.contains(part), "{part}: {error}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_show_what_a_tool_has_become_and_approve_it() {
+    let server = Server::start().await;
+    let url = Postgres::shared().create_database().await;
+    let database = format!("dev = true\ndatabase_url = {:?}\n", url.expose());
+    let gateway = Served::configured(&(database + &server.settings("")));
+    let weir = |arguments: &[&str]| {
+        let output = run(gateway.folder(), arguments);
+        let said = text(&output.stdout) + &text(&output.stderr);
+        (said, output.status.success())
+    };
+    let until = async |state: &str| {
+        patiently(async {
+            let is_so = |line: &str| line.starts_with("docs.search ") && line.contains(state);
+            while !weir(&["mcp", "list"]).0.lines().any(is_so) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+    };
+    until("serves").await;
+    for (tool, why) in [
+        ("docs.search", "has not changed"),
+        ("docs.none", "was ever seen"),
+        ("docs", "NAME.TOOL"),
+    ] {
+        let (said, is_done) = weir(&["mcp", "approve", tool]);
+        assert!(!is_done && said.contains(why), "{said}");
+    }
+    server.is(|state| state.tools = json!([tool("Searches better.")]));
+    until("changed").await;
+    let (listed, _) = weir(&["mcp", "list", "--json"]);
+    let listed: Value = serde_json::from_str(&listed).expect("JSON");
+    let definition = listed["tools"][0]["changed_definition"].as_str();
+    assert!(definition.is_some_and(|it| it.contains("Searches better.")));
+    let (said, is_done) = weir(&["mcp", "approve", "docs.search"]);
+    assert!(is_done && said.contains("Searches better."), "{said}");
+    until("serves").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_come_and_go_without_a_restart() {
+    let server = Server::start().await;
+    let gateway = Served::configured("");
+    let client = gateway.client();
+    let file = gateway.folder().join("weir.toml");
+    let configure = |toml: &str| {
+        std::fs::write(&file, toml).expect("the folder can be written");
+        gateway.signal("HUP");
+    };
+    configure(&server.settings(""));
+    until_listed(&client, true).await;
+    assert_eq!(call(&client).await["isError"], false);
+    // What does not fit changes nothing.
+    configure("[mcp.docs]\nurl = \"file:///etc\"\ntools = [\"search\"]\n");
+    gateway
+        .logged(|line| line.contains("`mcp.docs`: `url`"))
+        .await;
+    assert_eq!(call(&client).await["isError"], false);
+    configure(&server.settings("").replace("search", "other"));
+    until_listed(&client, false).await;
+    patiently(async {
+        while !names(&client).await.contains(&"docs__other".to_owned()) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    configure("");
+    patiently(async {
+        while names(&client)
+            .await
+            .iter()
+            .any(|name| name.starts_with("docs__"))
+        {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
 }

@@ -533,7 +533,7 @@ async fn pages_of_requests_are_whole_while_requests_are_added() {
                 "source": "api_key", "key_id": null, "task_id": null, "status": "settled",
                 "tokens_input": 10, "tokens_cache_read": 0, "tokens_cache_write": 0, "tokens_output": 20,
                 "images": 0, "held_credits": 1.5, "credits": 1.5, "adapter_digest": "",
-                "latency_ms": 0, "estimated": false,
+                "latency_ms": 0, "attempts": 0, "estimated": false,
             })
         );
         let (mut seen, mut next) = (Vec::new(), String::new());

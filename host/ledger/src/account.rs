@@ -208,6 +208,8 @@ pub struct UsageDelta {
     pub counts: UsageCounts,
     /// The time from the request to the end of the answer, less what an earlier entry said.
     pub latency_ms: i64,
+    /// How often upstreams were asked for it, less what an earlier entry said.
+    pub attempts: i64,
     /// Whether the counts are the host's own estimate.
     pub estimated: bool,
 }
@@ -1010,11 +1012,13 @@ impl Ended {
     pub(crate) fn add_usage(&mut self, reported: UsageDelta) {
         let before = self.usage.take().unwrap_or_default();
         let latency_ms = before.latency_ms as i64 + reported.latency_ms;
+        let attempts = i64::from(before.attempts) + reported.attempts;
         self.usage = Some(RequestUsage {
             provider: reported.provider,
             adapter_digest: reported.adapter_digest,
             counts: before.counts.plus(reported.counts),
             latency_ms: latency_ms.max(0).unsigned_abs(),
+            attempts: u32::try_from(attempts.max(0)).unwrap_or(u32::MAX),
             estimated: reported.estimated,
         });
     }
@@ -1051,12 +1055,15 @@ impl UsageDelta {
             |usage: Option<&RequestUsage>| usage.map(|usage| usage.counts).unwrap_or_default();
         let latency_ms =
             |usage: Option<&RequestUsage>| usage.map_or(0, |usage| usage.latency_ms as i64);
+        let attempts =
+            |usage: Option<&RequestUsage>| usage.map_or(0, |usage| i64::from(usage.attempts));
         Some(Self {
             provider: named.provider.clone(),
             adapter_digest: named.adapter_digest.clone(),
             requests: i64::from(now.is_some()) - i64::from(before.is_some()),
             counts: counts(now).minus(counts(before)),
             latency_ms: latency_ms(now) - latency_ms(before),
+            attempts: attempts(now) - attempts(before),
             estimated: named.estimated,
         })
     }

@@ -108,6 +108,8 @@ pub struct RequestUsage {
     pub counts: UsageCounts,
     /// The time from the request to the end of the answer.
     pub latency_ms: u64,
+    /// How often upstreams were asked for it.
+    pub attempts: u32,
     /// Whether the counts are the host's own estimate.
     pub estimated: bool,
 }
@@ -307,13 +309,14 @@ mod tests {
 
     #[test]
     fn what_holds_have_stored_stays_readable() {
-        let stored = r#"{"provider":"p","adapter_digest":"d","tokens_input":1,"tokens_cache_read":2,"tokens_cache_write":3,"tokens_output":4,"images":5,"provider_cost_nano_usd":6,"latency_ms":7,"estimated":true}"#;
+        let stored = r#"{"provider":"p","adapter_digest":"d","tokens_input":1,"tokens_cache_read":2,"tokens_cache_write":3,"tokens_output":4,"images":5,"provider_cost_nano_usd":6,"latency_ms":7,"attempts":8,"estimated":true}"#;
         let usage: RequestUsage = serde_json::from_str(stored).unwrap();
         let expected = RequestUsage {
             provider: "p".to_owned(),
             adapter_digest: "d".to_owned(),
             counts: counts(),
             latency_ms: 7,
+            attempts: 8,
             estimated: true,
         };
         assert_eq!(usage, expected);

@@ -26,6 +26,7 @@ use crate::identity::verifiers::Verifiers;
 use crate::inference::admission::Admission;
 use crate::inference::client::HttpClient;
 use crate::inference::routing::Routing;
+use crate::mcp::remote::settings as mcp_settings;
 use crate::mcp::remote::store::PinStore;
 use crate::mcp::remote::{Records, Remotes};
 use crate::metrics::Metrics;
@@ -283,8 +284,8 @@ impl App {
             clock: clock.clone(),
         };
         let pins = PinStore::new(database.clone());
-        let remotes = Remotes::new(mcp_servers, &guard, pins, records);
-        remotes.follow();
+        let remotes = Remotes::new(&guard, pins, records);
+        remotes.take_up(mcp_servers);
         let tools = Tools::new(Parts {
             remotes: remotes.clone(),
             oversight: oversight.clone(),
@@ -361,8 +362,8 @@ impl App {
         })))
     }
 
-    /// Takes up the providers, models, filters and price factors of another configuration, and what it allows tools; or none of it if
-    /// they do not fit. Requests and calls of tools under way end as they began. Returns what has changed of the catalog.
+    /// Takes up the providers, models, filters and price factors of another configuration, what it allows tools, and the MCP servers
+    /// that it names; or none of it if they do not fit. Requests and calls of tools under way end as they began. Returns what has changed of the catalog.
     pub async fn take_up(&self, config: Config) -> anyhow::Result<Difference> {
         let config = Config {
             timeouts: self.config.timeouts.clone(),
@@ -374,9 +375,17 @@ impl App {
                 problems.join("\n  ")
             )
         })?;
+        let mcp_servers = mcp_settings::read(&config.mcp, environment);
+        let mcp_servers = mcp_servers.map_err(|problems| {
+            anyhow!(
+                "the settings of MCP servers do not fit:\n  {}",
+                problems.join("\n  ")
+            )
+        })?;
         let catalog = build_catalog(&config, &self.plugins).await?;
         report_left_out(&catalog);
         self.tools.take_up(rules);
+        self.remotes.take_up(mcp_servers);
         let listing = CatalogListing::of(&catalog);
         let before = self.catalog.replace(catalog);
         Ok(listing.since(&CatalogListing::of(&before)))

@@ -712,6 +712,7 @@ impl Generator {
                 ..UsageCounts::default()
             },
             latency_ms: self.random.any() % 5_000,
+            attempts: 1 + (self.random.any() % 3) as u32,
             estimated: self.random.percent(10),
         }
     }

@@ -124,6 +124,8 @@ pub struct EndedRequest {
     pub credits: Credits,
     /// The time from the request to the end of the answer; `None` where nothing was delivered.
     pub latency_ms: Option<i64>,
+    /// How often upstreams were asked for it; `None` where nothing was delivered, or from before that was counted.
+    pub attempts: Option<i64>,
     /// Whether the counts are weir's own estimate.
     pub estimated: bool,
 }
@@ -398,6 +400,7 @@ fn columns() -> String {
          -(e.plan_delta + e.top_up_delta + COALESCE(late.plan_delta + late.top_up_delta, 0)) AS credits, \
          CASE WHEN e.latency_ms IS NULL THEN late.latency_ms ELSE e.latency_ms + COALESCE(late.latency_ms, 0) END \
          AS latency_ms, \
+         CASE WHEN e.attempts IS NULL THEN late.attempts ELSE e.attempts + COALESCE(late.attempts, 0) END AS attempts, \
          COALESCE(late.estimated_at, CASE WHEN late.number IS NULL THEN e.estimated_at END) AS estimated_at"
         .to_owned();
     for count in &COUNTS {
@@ -439,6 +442,7 @@ fn read_request(row: &AnyRow) -> sqlx::Result<EndedRequest> {
             .map(Credits::from_micro),
         credits: Credits::from_micro(row.try_get("credits")?),
         latency_ms: row.try_get("latency_ms")?,
+        attempts: row.try_get("attempts")?,
         estimated: row.try_get::<Option<i64>, _>("estimated_at")?.is_some(),
     })
 }

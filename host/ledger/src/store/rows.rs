@@ -227,6 +227,9 @@ pub(super) const ENTRIES: Table<Entry> = Table {
         integer("latency_ms", |(_, entry)| {
             entry.usage.as_ref().map(|usage| usage.latency_ms).into()
         }),
+        integer("attempts", |(_, entry)| {
+            entry.usage.as_ref().map(|usage| usage.attempts).into()
+        }),
         integer("estimated_at", |(_, entry)| {
             let estimated = entry.usage.as_ref().filter(|usage| usage.estimated);
             estimated.map(|_| entry.at.0).into()
@@ -575,7 +578,8 @@ pub(super) fn end_columns() -> String {
     let counts = list(ENTRIES.counts, str::to_owned);
     format!(
         "account_id, hold_id, request_id, parent_id, source, source_id, budget_key, model, amount, kind, plan_delta, \
-         top_up_delta, overrun, provider, adapter_digest, requests, latency_ms, estimated_at, {counts}"
+         top_up_delta, overrun, provider, adapter_digest, requests, latency_ms, attempts, \
+         estimated_at, {counts}"
     )
 }
 
@@ -617,6 +621,8 @@ pub(super) fn read_end(
         adapter_digest: values.owned()?,
         requests: values.integer()?,
         latency_ms: values.integer()?,
+        // Of an entry from before they were counted, none.
+        attempts: values.integer_or_null()?.unwrap_or_default(),
         estimated: values.integer_or_null()?.is_some(),
         counts: UsageCounts::default(),
     };

@@ -41,7 +41,7 @@ const READ_AT_ONCE: u32 = 1_000;
 /// What a table of requests begins with.
 const REQUEST_HEADINGS: &str = "id,at,model,provider,source,key_id,task_id,status,tokens_input,tokens_cache_read,\
                                 tokens_cache_write,tokens_output,images,credits,latency_ms,estimated,\
-                                held_credits,adapter_digest\r\n";
+                                held_credits,adapter_digest,attempts\r\n";
 
 /// A part of all requests, the place of the next one, and the moment before which some are archived.
 type Page = (Vec<RequestItem>, Option<i64>, Option<Millis>);
@@ -174,6 +174,8 @@ pub struct RequestItem {
     pub adapter_digest: Option<String>,
     /// From the request to the end of its answer; null where nothing was delivered.
     pub latency_ms: Option<i64>,
+    /// How often providers were asked for it; null where nothing was delivered.
+    pub attempts: Option<i64>,
     /// Whether tokens are weir's own estimate, since the provider has not said.
     pub estimated: bool,
 }
@@ -519,7 +521,7 @@ impl UsageFigures {
 
 impl RequestItem {
     /// Its cells in a table, as [`REQUEST_HEADINGS`] has them.
-    fn cells(&self) -> [String; 18] {
+    fn cells(&self) -> [String; 19] {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         [
             self.id.clone(),
@@ -542,6 +544,8 @@ impl RequestItem {
             self.held_credits
                 .map_or(String::new(), |held| held.to_string()),
             text(&self.adapter_digest),
+            self.attempts
+                .map_or(String::new(), |attempts| attempts.to_string()),
         ]
     }
 }
@@ -580,6 +584,7 @@ fn item(request: EndedRequest, keys: &BTreeMap<String, KeyName>) -> RequestItem 
         credits: request.credits,
         adapter_digest: request.adapter_digest,
         latency_ms: request.latency_ms,
+        attempts: request.attempts,
         estimated: request.estimated,
     }
 }

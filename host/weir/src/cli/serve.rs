@@ -23,7 +23,7 @@ use crate::swarm;
 use crate::swarm::executor::Executor;
 
 /// Settings that a running gateway takes up.
-const TAKEN_UP: [&str; 8] = [
+const TAKEN_UP: [&str; 9] = [
     "default_catalog",
     "providers",
     "models",
@@ -32,6 +32,7 @@ const TAKEN_UP: [&str; 8] = [
     "tools",
     "integrations",
     "credentials",
+    "mcp",
 ];
 
 #[derive(clap::Args)]

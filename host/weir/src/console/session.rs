@@ -110,6 +110,11 @@ impl ConsoleUser {
         AccountId(self.user_id.clone())
     }
 
+    /// Has whoever keeps their cookie, too, be signed in no more.
+    pub(super) async fn end_session(&self) -> Result<(), ApiError> {
+        self.session.end(&self.app).await
+    }
+
     /// What their pages' forms carry.
     pub(super) fn form_token(&self) -> &str {
         self.session.form_token()

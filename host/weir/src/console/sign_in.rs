@@ -73,10 +73,14 @@ pub(super) async fn sign_in_in_development(
 }
 
 /// `POST /console/sign-out`
-pub(super) async fn sign_out(State(app): State<App>, _: ConsoleForm) -> Response {
+pub(super) async fn sign_out(
+    State(app): State<App>,
+    ConsoleForm { user, .. }: ConsoleForm,
+) -> Result<Response, ApiError> {
+    user.end_session().await?;
     let mut response = respond::see_other("/console/sign-in");
     session::forget(&mut response, &app);
-    response
+    Ok(response)
 }
 
 fn page(app: &App, next: &str, refused: Refused) -> SignIn {

@@ -1,10 +1,12 @@
 //! A web user who is signed in to the console: what their browser's cookie holds, and whom it names.
 //!
 //! It is begun by the two tokens of a web request, verified as for one, and is good for as long as the identity token and no
-//! longer than [`LONGEST`]. Nothing of it is stored: the cookie is sealed, and every request looks up its user anew, by the
-//! code and within the rates of the API's web users. So who is disabled, or no administrator any more, is so at once.
+//! longer than [`LONGEST`]. Nothing of it is stored until it is [ended](WebSession::end): the cookie is sealed, and every request
+//! looks up its user anew, by the code and within the rates of the API's web users. So who is disabled, or no administrator any
+//! more, is so at once.
 //!
 //! **Invariant:** it is no proof at any route of the API, where cookies are not read.
+//! **Invariant:** one that was ended opens nothing on any node, whoever has kept its cookie.
 //! **Invariant:** one that another issuer's token began, or development mode, is worth nothing.
 
 use std::time::Duration;
@@ -14,12 +16,15 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::StatusCode;
 use http::request::Parts;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::dev_issuer::{DevAudience, DevIssuer};
 use super::{Caller, DEVELOPMENT_USER, Identification, store, store_failed};
 use crate::app::App;
 use crate::error::ApiError;
 use weir_storage::clock::Millis;
+use weir_storage::expiring::{ExpiringError, ExpiringValues};
+use weir_storage::ids::Hex;
 use weir_storage::sealing::{KeyRing, Purpose};
 use weir_storage::secrets::random_bytes;
 
@@ -134,9 +139,30 @@ impl WebSession {
         Duration::from_millis(self.expires_at.saturating_sub(now.0).max(0).unsigned_abs())
     }
 
-    /// Who is signed in, as they are at this moment, within the rates of their address and their plan; nobody where its issuer
-    /// is not the one any more.
+    /// Ends it before its time, on every node.
+    pub async fn end(&self, app: &App) -> Result<(), ApiError> {
+        let until = Millis(self.expires_at);
+        // Where it has ended already, something stands there.
+        let (ended, name) = (ended_sessions(app), self.name());
+        let kept = ended.replace(&name, None, b"", until, app.clock.now());
+        kept.await.map(drop).map_err(not_known)
+    }
+
+    /// What it is known by once it has ended: no cookie can be made of that.
+    fn name(&self) -> String {
+        let digest = Sha256::digest(&self.form_token);
+        format!("console-ended:{}", Hex(&digest))
+    }
+
+    /// Who is signed in, as they are at this moment, within the rates of their address and their plan; nobody where it was ended,
+    /// or its issuer is not the one any more.
     pub async fn caller(&self, parts: &Parts, app: &App) -> Result<Option<Caller>, ApiError> {
+        let ended = ended_sessions(app)
+            .find(&self.name(), app.clock.now())
+            .await;
+        if ended.map_err(not_known)?.is_some() {
+            return Ok(None);
+        }
         let identification = Identification { parts, app };
         let user = match &self.who {
             Who::Web { issuer, subject } => {
@@ -156,6 +182,21 @@ impl WebSession {
         match user.map_err(store_failed)? {
             Some(user) => identification.in_person(user).await.map(Some),
             None => Ok(None),
+        }
+    }
+}
+
+fn ended_sessions(app: &App) -> ExpiringValues {
+    ExpiringValues::new(app.database.clone(), app.cache.clone())
+}
+
+fn not_known(error: ExpiringError) -> ApiError {
+    match error {
+        ExpiringError::Cache(_) => {
+            ApiError::cache_unavailable("Whether you are signed in is not known now; try again.")
+        }
+        ExpiringError::Database(error) => {
+            ApiError::of_database(&error, "asked whether a session has ended")
         }
     }
 }

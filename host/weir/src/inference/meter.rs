@@ -102,6 +102,8 @@ pub struct Meter {
     hold: HoldId,
     held: Credits,
     attempt: Option<Attempt>,
+    /// How often upstreams were asked.
+    attempts: u32,
     /// What providers ask for attempts that were cut off, in nano-USD: a cost of the request that its client does not pay.
     written_off_nano_usd: i64,
     started: Instant,
@@ -139,6 +141,7 @@ impl Meter {
             hold: HoldId(hold),
             held: Credits::ZERO,
             attempt: None,
+            attempts: 0,
             written_off_nano_usd: 0,
             started: now,
             checkpoint_every: app.config.ledger.checkpoint_every(),
@@ -192,6 +195,11 @@ impl Meter {
     /// Who pays.
     pub fn account(&self) -> &AccountId {
         &self.payer.account
+    }
+
+    /// An upstream is asked, the same as before or another.
+    pub fn count_attempt(&mut self) {
+        self.attempts += 1;
     }
 
     /// The request is sent to another upstream, or once more to the same; what came before does not count.
@@ -404,6 +412,7 @@ impl Meter {
             adapter_digest,
             counts: UsageCounts::new(&Billable { tokens, images }, cost),
             latency_ms: self.started.elapsed().as_millis() as u64,
+            attempts: self.attempts,
             estimated: checked.estimated,
         }
     }

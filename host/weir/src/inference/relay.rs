@@ -253,6 +253,7 @@ impl Relay {
     /// An attempt on a provider begins.
     pub fn begin_attempt(&mut self, provider: &str) {
         self.context.note_attempt(provider);
+        self.meter.count_attempt();
         if let Some(session) = &mut self.session {
             session.answered_by(provider);
         }

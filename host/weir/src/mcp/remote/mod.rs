@@ -15,7 +15,7 @@ pub mod settings;
 pub mod store;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -47,12 +47,19 @@ const CHANGED: &str = "policy: the tool has changed at its server, and no operat
 pub struct Remotes(Arc<Shared>);
 
 struct Shared {
-    clients: Vec<Arc<McpClient>>,
+    guard: Guard,
     pins: PinStore,
-    /// By the names by which models call them.
-    tools: RwLock<BTreeMap<String, RemoteTool>>,
+    known: RwLock<Known>,
     looking: watch::Sender<()>,
     records: Records,
+}
+
+/// Who is asked, and what they have said.
+#[derive(Default)]
+struct Known {
+    clients: Vec<Arc<McpClient>>,
+    /// By the names by which models call them.
+    tools: BTreeMap<String, RemoteTool>,
 }
 
 /// Where it is noted what becomes of remote tools.
@@ -98,36 +105,54 @@ pub struct RemoteAnswer {
 }
 
 impl Remotes {
-    /// Tools of these servers. Nothing is asked yet.
-    pub fn new(servers: Vec<McpServer>, guard: &Guard, pins: PinStore, records: Records) -> Self {
-        let clients = servers.into_iter();
-        let clients = clients.map(|server| Arc::new(McpClient::new(server, guard.clone())));
+    /// Of no servers yet.
+    pub fn new(guard: &Guard, pins: PinStore, records: Records) -> Self {
         Self(Arc::new(Shared {
-            clients: clients.collect(),
+            guard: guard.clone(),
             pins,
-            tools: RwLock::default(),
+            known: RwLock::default(),
             looking: watch::Sender::new(()),
             records,
         }))
     }
 
-    /// Asks servers again and again what their tools are, for as long as this runs.
-    pub fn follow(&self) {
-        for client in self.0.clients.clone() {
-            let remotes = self.clone();
-            let mut looking = self.0.looking.subscribe();
-            tokio::spawn(async move {
-                let mut has_answered = true;
-                loop {
-                    has_answered = remotes.look(&client, has_answered).await;
-                    let wait = match has_answered {
-                        true => client.server.look_every,
-                        false => client.server.look_every.min(AFTER_FAILURE),
-                    };
-                    let _ = tokio::time::timeout(wait, looking.changed()).await;
-                }
-            });
+    /// Asks these servers again and again what their tools are, instead of those before. Calls under way end as they began.
+    pub fn take_up(&self, servers: Vec<McpServer>) {
+        let known = self.0.known.write();
+        let mut known = known.unwrap_or_else(PoisonError::into_inner);
+        // Until they have answered anew; what is not allowed any more is gone now.
+        known.tools.retain(|_, tool| {
+            let is_its = |server: &McpServer| {
+                server.name == tool.client.server.name && server.tools.contains(&tool.own_name)
+            };
+            servers.iter().any(is_its)
+        });
+        let clients = servers.into_iter();
+        let clients = clients.map(|server| Arc::new(McpClient::new(server, self.0.guard.clone())));
+        known.clients = clients.collect();
+        for client in &known.clients {
+            tokio::spawn(self.clone().follow(client.clone()));
         }
+        drop(known);
+        // Those before see that they are not wanted.
+        self.look_now();
+    }
+
+    async fn follow(self, client: Arc<McpClient>) {
+        let mut looking = self.0.looking.subscribe();
+        let mut has_answered = true;
+        while self.known().is_followed(&client) {
+            has_answered = self.look(&client, has_answered).await;
+            let wait = match has_answered {
+                true => client.server.look_every,
+                false => client.server.look_every.min(AFTER_FAILURE),
+            };
+            let _ = tokio::time::timeout(wait, looking.changed()).await;
+        }
+    }
+
+    fn known(&self) -> RwLockReadGuard<'_, Known> {
+        self.0.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has all servers be asked now.
@@ -142,16 +167,13 @@ impl Remotes {
 
     /// The tool of a name, also where it has changed.
     pub fn tool(&self, name: &str) -> Option<RemoteTool> {
-        let tools = self.0.tools.read();
-        let tools = tools.unwrap_or_else(PoisonError::into_inner);
-        tools.get(name).cloned()
+        self.known().tools.get(name).cloned()
     }
 
     /// Those that can be called.
     pub fn serving(&self) -> Vec<RemoteTool> {
-        let tools = self.0.tools.read();
-        let tools = tools.unwrap_or_else(PoisonError::into_inner);
-        let serving = tools.values().filter(|tool| tool.is_serving());
+        let known = self.known();
+        let serving = known.tools.values().filter(|tool| tool.is_serving());
         serving.cloned().collect()
     }
 
@@ -240,9 +262,12 @@ impl Remotes {
             }
         };
         let prefix = client.server.prefixed("");
-        let mut all = self.0.tools.write().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|name, _| !name.starts_with(&prefix));
-        all.append(&mut tools);
+        let known = self.0.known.write();
+        let mut known = known.unwrap_or_else(PoisonError::into_inner);
+        if known.is_followed(client) {
+            known.tools.retain(|name, _| !name.starts_with(&prefix));
+            known.tools.append(&mut tools);
+        }
         looked
     }
 
@@ -306,6 +331,12 @@ impl Remotes {
             own_name,
             name,
         })
+    }
+}
+
+impl Known {
+    fn is_followed(&self, client: &Arc<McpClient>) -> bool {
+        self.clients.iter().any(|known| Arc::ptr_eq(known, client))
     }
 }
 

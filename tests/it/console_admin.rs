@@ -6,7 +6,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tests::guests::{bundled, with_custom_section};
 use tests::payments::{Payer, Processor};
-use tests::{Gateway, patiently};
+use tests::{Client, Gateway, patiently};
 use weir::identity::lockout::LOCKOUT;
 
 use crate::console::{Browser, location, page};
@@ -34,6 +34,25 @@ async fn audited(gateway: &Gateway, kind: &str) -> Value {
     admin.get(&path).await.json()["events"][0].clone()
 }
 
+/// Installs another component in the slot `demo`, and returns its digest.
+async fn install(operator: &Client) -> String {
+    let component = with_custom_section(&bundled("demo"), 1);
+    let installed = operator
+        .put_component("/admin/plugins/demo", &component)
+        .await;
+    assert_eq!(installed.status, 201, "{}", installed.text());
+    let digest = installed.json()["digest"].clone();
+    digest.as_str().expect("a digest").to_owned()
+}
+
+/// As who fails from there; development mode answers nobody from elsewhere.
+async fn shut_out(gateway: &Gateway, address: &str) {
+    for _ in 0..LOCKOUT.failures.get() {
+        let counted = gateway.app().cache.count_failure(address, LOCKOUT).await;
+        counted.expect("the cache answers");
+    }
+}
+
 #[tokio::test]
 async fn administrators_pages_are_theirs_alone() {
     let gateway = Gateway::start().await;
@@ -57,17 +76,9 @@ async fn administrators_pages_are_theirs_alone() {
     let key = operator.post("/admin/keys", &key).await.json();
     let (key, key_id) = (&key["api_key"], &key["key_id"]);
     let client = gateway.stranger().with_key(key.as_str().expect("a key"));
-    let component = with_custom_section(&bundled("demo"), 1);
-    let installed = operator
-        .put_component("/admin/plugins/demo", &component)
-        .await;
-    let digest = installed.json()["digest"].clone();
-    let digest = digest.as_str().expect("a digest");
+    let digest = &*install(&operator).await;
     let address = "203.0.113.8";
-    for _ in 0..LOCKOUT.failures.get() {
-        let counted = gateway.app().cache.count_failure(address, LOCKOUT).await;
-        counted.expect("the cache answers");
-    }
+    shut_out(&gateway, address).await;
     let acts = [
         format!("/console/admin/users/{alice_id}/disable"),
         format!(
@@ -217,13 +228,7 @@ async fn all_keys_of_a_user_are_there_page_by_page_and_those_that_work_by_themse
 async fn a_slot_is_swapped_by_way_of_a_canary_and_rolled_back() {
     let gateway = Gateway::start().await;
     let operator = gateway.admin("root").await;
-    let component = with_custom_section(&bundled("demo"), 1);
-    let installed = operator
-        .put_component("/admin/plugins/demo", &component)
-        .await;
-    assert_eq!(installed.status, 201, "{}", installed.text());
-    let installed = installed.json();
-    let digest = installed["digest"].as_str().expect("a digest");
+    let digest = &*install(&operator).await;
     let serving = async || operator.get("/admin/plugins/demo").await.json();
     let before = serving().await["active"].clone();
 
@@ -275,12 +280,7 @@ async fn a_slot_is_swapped_by_way_of_a_canary_and_rolled_back() {
 async fn lockouts_are_cleared_and_events_of_payments_retried_there() {
     let gateway = Gateway::start().await;
     let address = "203.0.113.7";
-    // As who fails from there; development mode answers nobody from elsewhere.
-    let cache = &gateway.app().cache;
-    for _ in 0..10 {
-        let counted = cache.count_failure(address, LOCKOUT).await;
-        counted.expect("the cache answers");
-    }
+    shut_out(&gateway, address).await;
     let mut root = administrator(&gateway).await;
     let path = "/console/admin/lockouts";
     assert!(root.page(path).await.contains(address));

@@ -130,13 +130,13 @@ async fn names(client: &Client) -> Vec<String> {
 
 /// Waits until the tool is listed, or is not any more.
 async fn until_listed(client: &Client, is_listed: bool) {
+    until_names(client, |name| name == "docs__search", is_listed).await;
+}
+
+/// Waits until a tool of such a name is listed, or none is any more.
+async fn until_names(client: &Client, is_it: impl Fn(&str) -> bool, is_listed: bool) {
     patiently(async {
-        while names(client)
-            .await
-            .iter()
-            .any(|name| name == "docs__search")
-            != is_listed
-        {
+        while names(client).await.iter().any(|name| is_it(name)) != is_listed {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     })
@@ -520,21 +520,7 @@ async fn servers_come_and_go_without_a_restart() {
     assert_eq!(call(&client).await["isError"], false);
     configure(&server.settings("").replace("search", "other"));
     until_listed(&client, false).await;
-    patiently(async {
-        while !names(&client).await.contains(&"docs__other".to_owned()) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    until_names(&client, |name| name == "docs__other", true).await;
     configure("");
-    patiently(async {
-        while names(&client)
-            .await
-            .iter()
-            .any(|name| name.starts_with("docs__"))
-        {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    until_names(&client, |name| name.starts_with("docs__"), false).await;
 }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
+use tests::ledger::random::Random;
 use tests::stores::{Durability, Postgres, Redis};
 use tests::{Client, Reply};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -33,10 +34,10 @@ const LATE_BY: Duration = Duration::from_millis(20);
 
 /// What is lost comes late: TCP sends it again. So long after, one piece in so many.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
-const LOST: u64 = 20;
+const LOST: usize = 20;
 
 /// Of the pieces that a link carries, one in so many is its connection's last, and only half of it arrives.
-const CUT: u64 = 20;
+const CUT: usize = 20;
 
 const TOP_UP: &str = "100000000";
 
@@ -151,13 +152,9 @@ async fn silence() {
 }
 
 /// Once in so many calls, in an order that looks like none and is the same each time.
-fn is_one_in(many: u64) -> bool {
-    static STATE: AtomicU64 = AtomicU64::new(0);
-    let drawn = STATE.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
-    // SplitMix64.
-    let drawn = (drawn ^ (drawn >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let drawn = (drawn ^ (drawn >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    (drawn ^ (drawn >> 31)).is_multiple_of(many)
+fn is_one_in(many: usize) -> bool {
+    static RANDOM: LazyLock<Mutex<Random>> = LazyLock::new(|| Mutex::new(Random::new(1)));
+    RANDOM.lock().expect("nobody has panicked").below(many) == 0
 }
 
 pub(crate) fn run() -> bool {

@@ -1053,17 +1053,15 @@ impl UsageDelta {
         let named = now.or(before)?;
         let counts =
             |usage: Option<&RequestUsage>| usage.map(|usage| usage.counts).unwrap_or_default();
-        let latency_ms =
-            |usage: Option<&RequestUsage>| usage.map_or(0, |usage| usage.latency_ms as i64);
-        let attempts =
-            |usage: Option<&RequestUsage>| usage.map_or(0, |usage| i64::from(usage.attempts));
+        let change =
+            |figure: fn(&RequestUsage) -> i64| now.map_or(0, figure) - before.map_or(0, figure);
         Some(Self {
             provider: named.provider.clone(),
             adapter_digest: named.adapter_digest.clone(),
             requests: i64::from(now.is_some()) - i64::from(before.is_some()),
             counts: counts(now).minus(counts(before)),
-            latency_ms: latency_ms(now) - latency_ms(before),
-            attempts: attempts(now) - attempts(before),
+            latency_ms: change(|usage| usage.latency_ms as i64),
+            attempts: change(|usage| i64::from(usage.attempts)),
             estimated: named.estimated,
         })
     }

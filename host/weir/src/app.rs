@@ -363,25 +363,21 @@ impl App {
     }
 
     /// Takes up the providers, models, filters and price factors of another configuration, what it allows tools, and the MCP servers
-    /// that it names; or none of it if they do not fit. Requests and calls of tools under way end as they began. Returns what has changed of the catalog.
+    /// that it names; or none of it if they do not fit. Requests and calls of tools under way end as they began. Returns what has
+    /// changed of the catalog.
     pub async fn take_up(&self, config: Config) -> anyhow::Result<Difference> {
         let config = Config {
             timeouts: self.config.timeouts.clone(),
             ..config
         };
-        let rules = Rules::read(config.tools(), environment).map_err(|problems| {
-            anyhow!(
-                "the settings of tools do not fit:\n  {}",
-                problems.join("\n  ")
-            )
-        })?;
+        let unfit = |what: &str, problems: Vec<String>| {
+            let problems = problems.join("\n  ");
+            anyhow!("the settings of {what} do not fit:\n  {problems}")
+        };
+        let rules = Rules::read(config.tools(), environment);
+        let rules = rules.map_err(|problems| unfit("tools", problems))?;
         let mcp_servers = mcp_settings::read(&config.mcp, environment);
-        let mcp_servers = mcp_servers.map_err(|problems| {
-            anyhow!(
-                "the settings of MCP servers do not fit:\n  {}",
-                problems.join("\n  ")
-            )
-        })?;
+        let mcp_servers = mcp_servers.map_err(|problems| unfit("MCP servers", problems))?;
         let catalog = build_catalog(&config, &self.plugins).await?;
         report_left_out(&catalog);
         self.tools.take_up(rules);

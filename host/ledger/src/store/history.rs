@@ -398,11 +398,13 @@ fn columns() -> String {
          COALESCE(late.provider, e.provider) AS provider, e.amount AS held, \
          COALESCE(late.adapter_digest, e.adapter_digest) AS adapter_digest, \
          -(e.plan_delta + e.top_up_delta + COALESCE(late.plan_delta + late.top_up_delta, 0)) AS credits, \
-         CASE WHEN e.latency_ms IS NULL THEN late.latency_ms ELSE e.latency_ms + COALESCE(late.latency_ms, 0) END \
-         AS latency_ms, \
-         CASE WHEN e.attempts IS NULL THEN late.attempts ELSE e.attempts + COALESCE(late.attempts, 0) END AS attempts, \
          COALESCE(late.estimated_at, CASE WHEN late.number IS NULL THEN e.estimated_at END) AS estimated_at"
         .to_owned();
+    for name in ["latency_ms", "attempts"] {
+        columns += &format!(
+            ", CASE WHEN e.{name} IS NULL THEN late.{name} ELSE e.{name} + COALESCE(late.{name}, 0) END AS {name}"
+        );
+    }
     for count in &COUNTS {
         let name = count.column;
         columns += &format!(", COALESCE(e.{name}, 0) + COALESCE(late.{name}, 0) AS {name}");

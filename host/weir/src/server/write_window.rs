@@ -37,17 +37,14 @@ impl Window {
             .ends
             .get_or_insert_with(|| Box::pin(tokio::time::sleep(self.timeout)));
         loop {
-            match self.began_at {
-                None => ends.as_mut().reset(Instant::now() + self.timeout),
-                Some(before) => {
-                    ready!(ends.as_mut().poll(context));
-                    if taken - before < LEAST_BYTES {
-                        return Poll::Ready(());
-                    }
-                    ends.as_mut().reset(Instant::now() + self.timeout);
+            if let Some(before) = self.began_at {
+                ready!(ends.as_mut().poll(context));
+                if taken - before < LEAST_BYTES {
+                    return Poll::Ready(());
                 }
             }
             self.began_at = Some(taken);
+            ends.as_mut().reset(Instant::now() + self.timeout);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tests::gateway::USER;
+use tests::gateway::{USER, on_each_database};
 use tests::stores::Postgres;
 use tests::{EventStream, Gate, Gateway, Reply, Upstream, chat};
 use tokio::time::Instant;
@@ -98,4 +98,49 @@ async fn a_node_whose_clock_is_wrong_ends_nothing_of_the_others_and_is_not_ready
         }
         wrong.stop().await;
     }
+}
+
+/// 40 days ahead, every paid plan is over and every lease has lapsed. Nobody may act on that before it has stayed so.
+#[tokio::test(flavor = "multi_thread")]
+async fn sweeps_pause_after_the_clock_has_jumped() {
+    let upstream = Upstream::start().await;
+    let configure = |builder: tests::gateway::Builder| builder.upstream("scripted", &upstream);
+    on_each_database("2026-01-01T00:00:00Z", configure, async |gateway, clock| {
+        let ledger = &gateway.app().ledger;
+        let gate = Gate::new();
+        upstream.always(Reply::chat_stream(["so", " far"]).gate_before_piece(1, &gate));
+        let plan = Action::Grant(Grant {
+            id: OperationId(ids::operator_action_id()),
+            plan: Plan::Guru,
+            period: Period::monthly(ledger.now(), ledger.now()),
+            credits: Credits::whole(1_000),
+        });
+        let soon = Instant::now() + Duration::from_secs(10);
+        let granted = ledger.submit(&AccountId(USER.into()), plan, soon).await;
+        granted.expect("a plan can be granted");
+        let stream = begun(&gateway).await;
+        assert_eq!(tidied(&gateway).await, (0, 0));
+        let plans = "SELECT CAST(COUNT(*) AS BIGINT) FROM accounts WHERE plan = 'guru'";
+        let open = "SELECT CAST(COUNT(*) AS BIGINT) FROM holds WHERE expired_at IS NULL";
+        // Ahead, and set right again.
+        for by_ms in [40 * DAY_MS, -40 * DAY_MS] {
+            clock.jump(by_ms);
+            for _ in 0..3 {
+                assert_eq!(tidied(&gateway).await, (0, 0), "{by_ms}");
+            }
+            assert_eq!(count(&gateway, plans).await, 1);
+            assert_eq!(count(&gateway, open).await, 1);
+        }
+        gate.open();
+        assert!(stream.is_whole().await);
+        // What stays so is the time.
+        clock.jump(40 * DAY_MS);
+        assert_eq!(tidied(&gateway).await, (0, 0));
+        clock.advance(Duration::from_secs(599));
+        assert_eq!(tidied(&gateway).await, (0, 0));
+        clock.advance(Duration::from_secs(1));
+        tidied(&gateway).await;
+        assert_eq!(count(&gateway, plans).await, 0);
+    })
+    .await;
 }

@@ -1,6 +1,6 @@
 //! Time as milliseconds since the Unix epoch, and where it comes from.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,15 @@ pub enum Clock {
 
 /// A clock that stands still until it is moved. Its clones are one clock.
 #[derive(Debug, Clone, Default)]
-pub struct ManualClock(Arc<AtomicU64>);
+pub struct ManualClock(Arc<ManualTime>);
+
+#[derive(Debug, Default)]
+struct ManualTime {
+    /// Microseconds of the monotonic clock.
+    passed: AtomicU64,
+    /// Milliseconds that the time of day is ahead of it.
+    jumped: AtomicI64,
+}
 
 /// Milliseconds since the Unix epoch: what the database stores.
 #[derive(
@@ -35,7 +43,7 @@ impl Clock {
         match self {
             Self::System => Millis::now(),
             Self::Off(by) => Millis(Millis::now().0 + by),
-            Self::Manual(clock) => Millis((clock.0.load(Ordering::SeqCst) / 1_000) as i64),
+            Self::Manual(clock) => Millis(clock.passed_ms() + clock.jumped_ms()),
         }
     }
 
@@ -45,7 +53,7 @@ impl Clock {
         static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
         match self {
             Self::System | Self::Off(_) => ORIGIN.elapsed(),
-            Self::Manual(clock) => Duration::from_micros(clock.0.load(Ordering::SeqCst)),
+            Self::Manual(clock) => Duration::from_micros(clock.0.passed.load(Ordering::SeqCst)),
         }
     }
 }
@@ -60,14 +68,28 @@ impl ManualClock {
 
     /// Shows another moment.
     pub fn set(&self, moment: Millis) {
-        let millis = u64::try_from(moment.0).expect("a moment after 1970");
-        self.0.store(millis * 1_000, Ordering::SeqCst);
+        let millis = moment.0 - self.jumped_ms();
+        let millis = u64::try_from(millis).expect("a moment after 1970");
+        self.0.passed.store(millis * 1_000, Ordering::SeqCst);
+    }
+
+    /// Sets the time of day ahead, or back if below zero, while no time passes.
+    pub fn jump(&self, by_ms: i64) {
+        self.0.jumped.fetch_add(by_ms, Ordering::SeqCst);
+    }
+
+    fn passed_ms(&self) -> i64 {
+        (self.0.passed.load(Ordering::SeqCst) / 1_000) as i64
+    }
+
+    fn jumped_ms(&self) -> i64 {
+        self.0.jumped.load(Ordering::SeqCst)
     }
 
     /// Lets time pass.
     pub fn advance(&self, by: Duration) {
         let micros = u64::try_from(by.as_micros()).expect("a test takes less than a million years");
-        self.0.fetch_add(micros, Ordering::SeqCst);
+        self.0.passed.fetch_add(micros, Ordering::SeqCst);
     }
 }
 

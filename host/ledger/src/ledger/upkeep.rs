@@ -1,5 +1,8 @@
 //! What a node does for the ledger by itself: it keeps its lease, ends what nodes that went away have left open,
 //! begins periods that are due, folds entries, and forgets what is old.
+//!
+//! Sweeps pause for 10 minutes if the database's clock jumps by more than 5 s: by a wrong time they would end the holds of all
+//! nodes and the paid plans of all accounts.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -38,7 +41,9 @@ impl Ledger {
     pub async fn sweep(&self) -> sqlx::Result<usize> {
         let mut swept = 0;
         loop {
-            let now = self.0.time.ask().await?;
+            let Some(now) = self.0.time.ask_if_steady().await? else {
+                return Ok(swept);
+            };
             let mut orphans = self.0.store.find_orphans(now, SWEPT).await?;
             let longest = self.0.lease.longest_request.as_millis() as i64;
             let overdue =
@@ -78,11 +83,10 @@ impl Ledger {
     pub async fn begin_due_periods(&self) -> sqlx::Result<usize> {
         let mut begun = 0;
         loop {
-            let due = self
-                .0
-                .store
-                .find_due_accounts(self.0.time.ask().await?, SWEPT)
-                .await?;
+            let Some(now) = self.0.time.ask_if_steady().await? else {
+                return Ok(begun);
+            };
+            let due = self.0.store.find_due_accounts(now, SWEPT).await?;
             let deadline = Instant::now() + SWEEP_TIMEOUT;
             let found = due.len();
             let resets = due.into_iter().map(|account| async move {
@@ -103,7 +107,9 @@ impl Ledger {
 
     /// Forgets leases and idempotency keys that have been kept for long enough.
     pub async fn forget_old(&self) -> sqlx::Result<()> {
-        let now = self.0.time.ask().await?;
+        let Some(now) = self.0.time.ask_if_steady().await? else {
+            return Ok(());
+        };
         self.0.store.forget_leases(now).await?;
         self.0.store.forget_keys(now).await
     }

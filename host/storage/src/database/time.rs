@@ -15,6 +15,9 @@ use crate::clock::{Clock, Millis};
 /// How far a node's clock may be off before that node is not to serve: what it signs, checks and logs goes by its own.
 const TOLERATED_MS: i64 = 5_000;
 
+/// How long after a jump of the database's clock the new time is not acted on: a wrong time is mostly set right by then.
+const SETTLING: Duration = Duration::from_secs(600);
+
 const NOW: &str = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
 
 /// The database's clock, as far as this process knows it. Cheap to clone.
@@ -23,6 +26,16 @@ pub struct DatabaseClock {
     own: Clock,
     /// Where the clock is another one than this process's.
     other: Option<Arc<Other>>,
+    pace: Arc<Mutex<Pace>>,
+}
+
+/// Whether the time goes on as the monotonic clock does.
+#[derive(Debug, Default)]
+struct Pace {
+    /// What was shown last, and the monotonic clock at that moment.
+    shown: Option<(Millis, Duration)>,
+    /// The monotonic clock when a jump was seen last.
+    jumped_at: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -44,6 +57,7 @@ impl DatabaseClock {
                 })
             }),
             own,
+            pace: Arc::default(),
         };
         at_start(|| clock.ask()).await?;
         Ok(clock)
@@ -62,7 +76,9 @@ impl DatabaseClock {
     /// This moment, or a little before it, as the database says.
     pub async fn ask(&self) -> sqlx::Result<Millis> {
         let Some(other) = &self.other else {
-            return Ok(self.own.now());
+            let now = self.own.now();
+            self.note(now, self.own.monotonic());
+            return Ok(now);
         };
         let asked = self.own.monotonic();
         let now = sqlx::query_scalar(NOW)
@@ -71,7 +87,34 @@ impl DatabaseClock {
         // It looked at some moment since then; the middle is off by half of that at most.
         let at = (asked + self.own.monotonic()) / 2;
         *other.shown.lock().unwrap_or_else(PoisonError::into_inner) = (Millis(now), at);
+        self.note(Millis(now), at);
         Ok(Millis(now))
+    }
+
+    /// The same for work that a wrong time would do to many at once, and nobody could undo; `None` within 10 minutes of a jump.
+    pub async fn ask_if_steady(&self) -> sqlx::Result<Option<Millis>> {
+        let now = self.ask().await?;
+        let pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = |at| self.own.monotonic().saturating_sub(at);
+        let is_steady = pace.jumped_at.is_none_or(|at| since(at) >= SETTLING);
+        Ok(is_steady.then_some(now))
+    }
+
+    /// Notes what the clock shows, and whether it has jumped since it was asked last.
+    fn note(&self, now: Millis, at: Duration) {
+        let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((before, before_at)) = pace.shown.replace((now, at)) {
+            let passed_ms = at.as_millis() as i64 - before_at.as_millis() as i64;
+            let jump_ms = now.0 - before.0 - passed_ms;
+            if jump_ms.abs() > TOLERATED_MS {
+                pace.jumped_at = Some(at);
+                tracing::error!(
+                    jump_ms,
+                    "the database's clock has jumped; sweeps of the ledger pause for {} s",
+                    SETTLING.as_secs()
+                );
+            }
+        }
     }
 
     /// How much time has passed, by the clock that nobody sets.

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use weir_ledger::archive::{ArchiveError, archive};
 use weir_ledger::verify::{Extent, Violation, keep, look, verify};
 use weir_ledger::{
-    AccountId, Action, Credits, Done, Fold, HoldId, LeaseSettings, Ledger, Open, OperationId,
-    RequestSource, RequestUsage, Settle, Store, TopUp,
+    AccountId, Action, Budget, Credits, Done, Fold, HoldId, LeaseSettings, Ledger, Open,
+    OperationId, RequestSource, RequestUsage, SetBudgets, Settle, Store, TopUp, Window,
 };
 use weir_storage::Database;
 use weir_storage::clock::{Clock, ManualClock, Millis};
@@ -222,6 +222,77 @@ async fn archived_entries_leave_their_sum_and_nothing_is_done_twice() {
             found.iter().any(|found| found.subject == "bob"),
             "{found:?}"
         );
+        ledger.stop().await;
+    })
+    .await;
+}
+
+/// A budget without a window has counted entries that are not in the database any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn budgets_without_a_window_are_recomputed_behind_an_archive() {
+    each_database(async |Stores { database, .. }| {
+        let clock = ManualClock::at(at("2026-01-01T00:00:00Z"));
+        create_users(database, USERS.into_iter(), at("2026-01-01T00:00:00Z").0).await;
+        let time = Clock::Manual(clock.clone());
+        let ledger = Ledger::start(database.clone(), time.clone(), LeaseSettings::default());
+        let ledger = ledger.await.expect("a ledger");
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let bob = AccountId("bob".to_owned());
+        let set = async |credits| {
+            let set = SetBudgets {
+                key_id: None,
+                until: None,
+                budgets: vec![Budget {
+                    credits: Credits::whole(credits),
+                    window: Window::Total,
+                }],
+                ended: Vec::new(),
+            };
+            let set = Action::SetBudgets(Box::new(set));
+            ledger.submit(&bob, set, soon()).await.expect("done");
+        };
+        let archive = async |month: &str| {
+            fold(database).await;
+            look_on(database, time.now()).await.expect("it is sound");
+            let before = at(&format!("{month}-01T00:00:00Z"));
+            let moved = archive(database, folder.path(), before, time.now(), |_| {}).await;
+            assert!(moved.expect("it is verified") > 0);
+        };
+        // One that begins among entries that are archived later, and goes on.
+        spend(&ledger, "bob", "before", 1_000).await;
+        set(100).await;
+        for month in ["2026-01", "2026-02", "2026-03"] {
+            a_month(&ledger, &clock, month).await;
+        }
+        clock.set(at("2026-04-15T00:00:00Z"));
+        archive("2026-02").await;
+        assert_eq!(verify(database, time.now()).await.expect("an answer"), []);
+        set(200).await;
+        archive("2026-03").await;
+        assert_eq!(verify(database, time.now()).await.expect("an answer"), []);
+
+        let spent = 3 * (0..20).map(|number| 7 + number).sum::<i64>();
+        let change = async |from: i64, to: i64| {
+            let text = "UPDATE accounts SET budgets = REPLACE(budgets, $1, $2) WHERE id = 'bob'";
+            let changed = sqlx::query(text)
+                .bind(format!("\"spent\":{from}"))
+                .bind(format!("\"spent\":{to}"))
+                .execute(database.writer())
+                .await;
+            changed.expect("the account can be changed");
+        };
+        change(spent, spent - 1).await;
+        let found = verify(database, time.now()).await.expect("an answer");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!((found[0].invariant, &*found[0].subject), ("I8", "bob"));
+        change(spent - 1, spent).await;
+        assert_eq!(verify(database, time.now()).await.expect("an answer"), []);
+
+        // What an earlier version has archived is not known, and so no finding.
+        let forget = "DELETE FROM archived_totals";
+        database.writer().execute(forget).await.expect("rows");
+        change(spent, spent - 1).await;
+        assert_eq!(verify(database, time.now()).await.expect("an answer"), []);
         ledger.stop().await;
     })
     .await;

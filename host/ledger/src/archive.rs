@@ -21,6 +21,7 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::{SqlDialect, Transaction};
 
+use crate::budgets::Budgets;
 use crate::plans::day;
 
 /// Entries that leave the database in one transaction: others want to write, too.
@@ -44,6 +45,15 @@ pub enum ArchiveError {
     /// Others have changed what was to be moved; nothing of it was.
     #[error("the entries have changed meanwhile; run it again")]
     Changed,
+}
+
+/// What entries that go into the archive have counted for budgets without a window.
+#[derive(Debug)]
+struct Totals {
+    /// The number of the last entry that was archived before.
+    archived: i64,
+    /// By key, or nothing for the account, and how many entries came before the budget.
+    spent: BTreeMap<(Option<String>, i64), i64>,
 }
 
 /// An account's opening, as it will be.
@@ -173,13 +183,20 @@ fn fields(row: &AnyRow) -> sqlx::Result<Map<String, Value>> {
 /// Puts openings in the place of entries.
 async fn replace(database: &Database, rows: &[AnyRow], last: i64) -> Result<(), ArchiveError> {
     let mut openings: BTreeMap<String, Opening> = BTreeMap::new();
+    let mut totals: BTreeMap<String, Totals> = BTreeMap::new();
     let (mut numbers, mut places) = (Vec::new(), Vec::new());
     let mut transaction = database.begin().await?;
     for row in rows {
         let account: String = row.try_get("account_id")?;
         if !openings.contains_key(&account) {
             let earlier = take_opening(&mut transaction, &account).await?;
-            openings.insert(account.clone(), earlier.unwrap_or_default());
+            let earlier = earlier.unwrap_or_default();
+            let counted = Totals::of(&mut transaction, &account, earlier.sequence).await?;
+            totals.insert(account.clone(), counted);
+            openings.insert(account.clone(), earlier);
+        }
+        if let Some(totals) = totals.get_mut(&account) {
+            totals.add(row)?;
         }
         let Some(opening) = openings.get_mut(&account) else {
             continue;
@@ -221,6 +238,9 @@ async fn replace(database: &Database, rows: &[AnyRow], last: i64) -> Result<(), 
     for (account, opening) in &openings {
         opening.insert(&mut transaction, account).await?;
     }
+    for (account, totals) in &totals {
+        totals.keep(&mut transaction, account).await?;
+    }
     debug_assert!(openings.values().all(|opening| opening.number <= last));
     transaction.commit().await?;
     Ok(())
@@ -257,6 +277,66 @@ async fn take_opening(
         .execute(transaction)
         .await?;
     Ok(Some(opening))
+}
+
+impl Totals {
+    async fn of(
+        transaction: &mut Transaction,
+        account: &str,
+        archived: i64,
+    ) -> Result<Self, ArchiveError> {
+        let budgets: Option<String> =
+            sqlx::query_scalar("SELECT budgets FROM accounts WHERE id = $1")
+                .bind(account)
+                .fetch_one(transaction)
+                .await?;
+        let budgets = budgets.map(|budgets| serde_json::from_str::<Budgets>(&budgets));
+        let budgets = budgets.transpose();
+        let budgets = budgets
+            .map_err(|error| sqlx::Error::Decode(error.into()))?
+            .unwrap_or_default();
+        let totals = budgets.totals();
+        let spent = totals.map(|(key, since)| ((key.map(str::to_owned), since), 0));
+        Ok(Self {
+            archived,
+            spent: spent.collect(),
+        })
+    }
+
+    /// Adds an entry.
+    fn add(&mut self, row: &AnyRow) -> sqlx::Result<()> {
+        if row.try_get::<Option<String>, _>("hold_id")?.is_none() {
+            return Ok(());
+        }
+        let key: Option<String> = row.try_get("budget_key")?;
+        let sequence: i64 = row.try_get("sequence")?;
+        let delta = row.try_get::<i64, _>("plan_delta")? + row.try_get::<i64, _>("top_up_delta")?;
+        for ((of_key, since), spent) in &mut self.spent {
+            if sequence > *since && (of_key.is_none() || *of_key == key) {
+                *spent -= delta;
+            }
+        }
+        Ok(())
+    }
+
+    async fn keep(&self, transaction: &mut Transaction, account: &str) -> sqlx::Result<()> {
+        for ((key, since), spent) in &self.spent {
+            // What an earlier version has archived is not known.
+            let first = (self.archived <= *since).then_some(*spent);
+            sqlx::query(
+                "INSERT INTO archived_totals (account_id, key_id, since, spent) VALUES ($1, $2, $3, $4) \
+                 ON CONFLICT (account_id, key_id, since) DO UPDATE SET spent = archived_totals.spent + $5",
+            )
+            .bind(account)
+            .bind(key.as_deref().unwrap_or_default())
+            .bind(since)
+            .bind(first)
+            .bind(spent)
+            .execute(&mut *transaction)
+            .await?;
+        }
+        Ok(())
+    }
 }
 
 impl Opening {

@@ -275,6 +275,15 @@ impl Budgets {
         }
     }
 
+    /// The budgets without a window: the key, or none for the account's, and how many entries came before the budget.
+    pub(crate) fn totals(&self) -> impl Iterator<Item = (Option<&str>, i64)> {
+        self.0.iter().filter_map(|scope| {
+            let mut counters = scope.counters.iter();
+            let total = counters.find(|counter| counter.window == Window::Total);
+            total.map(|counter| (scope.key_id.as_deref(), counter.since))
+        })
+    }
+
     /// Sets budgets; `false` if they are not sound, or of too many keys. `since` is how many entries the account has.
     pub(crate) fn set(&mut self, set: &SetBudgets, since: i64, at: Millis) -> bool {
         if !set.is_sound() {

@@ -14,7 +14,7 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::SqlDialect;
 
-use crate::budgets::Budgets;
+use crate::budgets::{Budgets, Counter, Window};
 use crate::usage::COUNTS;
 
 /// Something that must not be.
@@ -262,7 +262,7 @@ pub async fn look(
         }
     }
     progress("what a budget has counted is not what entries and holds say");
-    violations.extend(budgets_that_differ(&mut snapshot, first, Millis(day)).await?);
+    violations.extend(budgets_that_differ(&mut snapshot, extent, first, Millis(day)).await?);
     let findings = Findings {
         violations,
         entries: mark(5)?,
@@ -274,9 +274,11 @@ pub async fn look(
 }
 
 /// Budgets that have counted something else than entries and holds say. Entries after `first` are looked at, among which are
-/// all from the moment `day` on: windows that began before it are left out.
+/// all from the moment `day` on: windows that began before it are left out. Budgets without a window are looked at with
+/// [`Extent::All`] alone: by all entries that are in the database, and what was noted of those in the archive.
 async fn budgets_that_differ(
     snapshot: &mut AnyConnection,
+    extent: Extent,
     first: i64,
     day: Millis,
 ) -> sqlx::Result<Vec<Violation>> {
@@ -314,6 +316,11 @@ async fn budgets_that_differ(
             budgets.discount(key.as_deref(), row.try_get("delta")?, at, sequence);
         }
     }
+    drop(entries);
+    let archived = match extent {
+        Extent::All => Archived::read(snapshot).await?,
+        Extent::New => Archived::default(),
+    };
     let mut violations = Vec::new();
     for (account, budgets) in accounts {
         for scope in budgets.scopes() {
@@ -328,13 +335,62 @@ async fn budgets_that_differ(
                 violated("what a key's budgets hold is not the sum of its open holds");
             }
             let mut counters = scope.counters.iter();
-            if counters.any(|counter| counter.start >= day && counter.spent != 0) {
+            let differs = |counter: &Counter| match counter.window {
+                Window::Total if extent == Extent::New => false,
+                Window::Total => {
+                    let key = scope.key_id.as_deref().unwrap_or_default();
+                    let spent = archived.spent(&account, key, counter.since);
+                    spent.is_some_and(|spent| counter.spent != spent)
+                }
+                _ => counter.start >= day && counter.spent != 0,
+            };
+            if counters.any(differs) {
                 violated("what a budget has counted is not the sum of its entries");
             }
         }
     }
     violations.truncate(LISTED as usize);
     Ok(violations)
+}
+
+/// What is known of entries that are in the archive.
+#[derive(Default)]
+struct Archived {
+    /// The last entry of each account that is there.
+    last: BTreeMap<String, i64>,
+    /// What budgets have counted of them, by account, key and the number of entries before the budget.
+    spent: BTreeMap<(String, String, i64), Option<i64>>,
+}
+
+impl Archived {
+    async fn read(snapshot: &mut AnyConnection) -> sqlx::Result<Self> {
+        let mut archived = Self::default();
+        let openings = "SELECT account_id, sequence FROM entries WHERE kind = 'opening' \
+             AND account_id IN (SELECT id FROM accounts WHERE budgets IS NOT NULL)";
+        for row in sqlx::query(openings).fetch_all(&mut *snapshot).await? {
+            archived.last.insert(row.try_get(0)?, row.try_get(1)?);
+        }
+        let spent = "SELECT account_id, key_id, since, spent FROM archived_totals";
+        for row in sqlx::query(spent).fetch_all(snapshot).await? {
+            let place = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+            archived.spent.insert(place, row.try_get(3)?);
+        }
+        Ok(archived)
+    }
+
+    /// What a budget has counted of archived entries; `None` if an earlier version archived some, and did not note it.
+    fn spent(&self, account: &str, key: &str, since: i64) -> Option<i64> {
+        let noted = self.spent.get(&(account.to_owned(), key.to_owned(), since));
+        match noted {
+            Some(spent) => *spent,
+            None if self.is_noted_since(account, since) => Some(0),
+            None => None,
+        }
+    }
+
+    fn is_noted_since(&self, account: &str, since: i64) -> bool {
+        self.last.get(account).is_none_or(|last| *last <= since)
+    }
 }
 
 /// Has the next look begin after what was found sound. `progress` hears up to which entry that is done.

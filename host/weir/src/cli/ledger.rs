@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
 use crate::billing::statement::{self, CSV_HEADINGS, StatementReader, csv_line};
 use crate::config::Config;
+use crate::payments::reconcile;
 use weir_ledger::archive::archive;
 use weir_ledger::plans::days_of_month;
-use weir_ledger::verify::{Extent, keep, look};
+use weir_ledger::verify::{Extent, Violation, keep, look};
 use weir_ledger::{AccountId, Store};
 use weir_storage::Database;
 use weir_storage::clock::{Clock, Millis};
@@ -17,12 +18,13 @@ use weir_storage::secrets::create_private_folder;
 
 #[derive(clap::Subcommand)]
 pub(super) enum Command {
-    /// Recompute every balance from its entries and every hold from its own, and list what is not sound.
+    /// Recompute every balance from its entries and every hold from its own, compare payments with what was given for them, and
+    /// list what is not sound.
     ///
-    /// Begins after the last entry that was found sound, and reads the usage of that day again. The gateway may be
-    /// running. Fails if anything is found; the next time begins where this one did, then.
+    /// Begins after the last entry that was found sound, reads the usage of that day again, and compares the payments of the
+    /// last 40 days. The gateway may be running. Fails if anything is found; the next time begins where this one did, then.
     Verify {
-        /// Read every entry, as if none had been verified.
+        /// Read every entry and payment, as if none had been verified.
         #[arg(long)]
         all: bool,
     },
@@ -68,7 +70,16 @@ pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> 
 
 async fn verify(database: &Database, all: bool) -> anyhow::Result<String> {
     let extent = if all { Extent::All } else { Extent::New };
-    let entries = find_sound(database, extent, now(database).await?).await?;
+    let now = now(database).await?;
+    let entries = find_sound(database, extent, now).await?;
+    eprintln!("looking whether payments and what was given for them differ");
+    let violations = reconcile::look(database, now, extent).await?;
+    print(&violations);
+    ensure!(
+        violations.is_empty(),
+        "payments and the ledger differ: {} findings",
+        violations.len()
+    );
     Ok(format!("The ledger is sound; {entries} entries were read."))
 }
 
@@ -113,12 +124,7 @@ async fn find_sound(database: &Database, extent: Extent, now: Millis) -> anyhow:
         eprintln!("looking whether {what}");
     });
     let findings = findings.await?;
-    for violation in &findings.violations {
-        println!(
-            "{} {}: {}",
-            violation.invariant, violation.subject, violation.what
-        );
-    }
+    print(&findings.violations);
     if !findings.violations.is_empty() {
         bail!(
             "the ledger is not sound: {} findings",
@@ -128,6 +134,15 @@ async fn find_sound(database: &Database, extent: Extent, now: Millis) -> anyhow:
     let progress = |number| eprintln!("verified up to entry {number}");
     keep(database, &findings, every(100_000, progress)).await?;
     Ok(findings.entries)
+}
+
+fn print(violations: &[Violation]) {
+    for violation in violations {
+        println!(
+            "{} {}: {}",
+            violation.invariant, violation.subject, violation.what
+        );
+    }
 }
 
 /// Passes on a number that has come so much further than the one that was passed on before.

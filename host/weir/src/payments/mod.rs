@@ -19,6 +19,7 @@ pub mod local;
 pub mod notices;
 pub mod offers;
 pub mod processor;
+pub mod reconcile;
 pub mod routes;
 pub mod settings;
 pub mod signature;

@@ -1,0 +1,207 @@
+//! Whether what was paid and what the ledger gave for it are the same: for `weir ledger verify`.
+//!
+//! Reads `payments`, `payment_subscriptions` and the ledger's grants, top-ups and refunds. What is being applied at this moment is
+//! left out.
+//!
+//! **Invariant:** changes nothing. A finding is put right by `weir payments retry` or `weir user adjust`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sqlx::{AnyConnection, Row};
+use weir_ledger::verify::{Extent, Violation};
+use weir_ledger::{Asked, Grant, Period};
+use weir_storage::Database;
+use weir_storage::clock::Millis;
+
+/// How far back [`Extent::New`] looks, in days: over each period that is under way.
+const RECENT_DAYS: i64 = 40;
+
+/// How long an event may take from the ledger's entry to the payment's row.
+const UNDER_WAY_MS: i64 = 5 * 60_000;
+
+/// Findings that are listed of each kind.
+const LISTED: usize = 100;
+
+/// The name of these findings, beside those of the ledger's invariants.
+const INVARIANT: &str = "I10";
+
+/// What is wrong, and a query for the payments or operations. `$1` is the first moment that is looked at, `$2` the last.
+const CHECKS: [(&str, &str); 4] = [
+    (
+        "a payment for credits gave other credits, or none",
+        "SELECT p.id FROM payments p LEFT JOIN entries e ON e.operation_id = 'topup:' || p.id AND e.account_id = p.user_id \
+         WHERE p.kind <> 'plan' AND p.paid_at >= $1 AND p.paid_at < $2 \
+         AND (e.number IS NULL OR e.plan_delta + e.top_up_delta <> p.credits) LIMIT 100",
+    ),
+    (
+        "credits were given for a payment that is not known",
+        "SELECT e.operation_id FROM entries e LEFT JOIN payments p ON p.id = SUBSTR(e.operation_id, 7) \
+         WHERE e.operation_id LIKE 'topup:%' AND e.at >= $1 AND e.at < $2 AND p.id IS NULL LIMIT 100",
+    ),
+    (
+        "credits were not taken back with their payment",
+        "SELECT p.id FROM payments p LEFT JOIN entries e \
+         ON e.operation_id = 'refund:' || p.id || ':' || CAST(p.refunded AS TEXT) \
+         WHERE p.kind <> 'plan' AND p.paid_at >= $1 AND p.paid_at < $2 AND p.refunded > 0 AND p.refunding IS NULL \
+         AND e.number IS NULL LIMIT 100",
+    ),
+    (
+        "the account is on the free plan within a period that is paid for",
+        "SELECT p.id FROM payments p JOIN accounts a ON a.id = p.user_id \
+         WHERE p.kind = 'plan' AND p.paid_at >= $1 AND p.paid_at < $2 AND p.period_start <= $2 AND p.period_end > $2 \
+         AND (p.amount = 0 OR p.refunded < p.amount) AND a.plan = 'free' LIMIT 100",
+    ),
+];
+
+/// A period that the ledger began for a subscription.
+struct Granted {
+    operation_id: String,
+    at: Millis,
+    period: Period,
+}
+
+/// A plan's period, or a part of it, that was paid for.
+struct PlanPaid {
+    id: String,
+    /// A moment in the middle of it: bounds may be some seconds off where a checkout began the period.
+    middle: Millis,
+    end: Millis,
+    paid_at: Millis,
+}
+
+/// Looks for payments and grants that do not match. [`Extent::New`] looks at the last 40 days.
+pub async fn look(
+    database: &Database,
+    now: Millis,
+    extent: Extent,
+) -> sqlx::Result<Vec<Violation>> {
+    let since = match extent {
+        Extent::All => Millis(0),
+        Extent::New => now.plus_days(-RECENT_DAYS),
+    };
+    let until = Millis(now.0 - UNDER_WAY_MS);
+    let is_looked_at = |at: Millis| (since..until).contains(&at);
+    let mut snapshot = database.snapshot().await?;
+    let mut violations = Vec::new();
+    for (what, query) in CHECKS {
+        let found = sqlx::query(query).bind(since.0).bind(until.0);
+        for row in found.fetch_all(&mut *snapshot).await? {
+            violations.push(violation(what, row.try_get(0)?));
+        }
+    }
+    let granted = granted(&mut snapshot).await?;
+    let paid = plans_paid(&mut snapshot).await?;
+    let known = subscriptions(&mut snapshot).await?;
+    snapshot.rollback().await?;
+
+    let mut mismatches = Vec::new();
+    for ((user, subscription), mut grants) in by_subscription(&granted) {
+        grants.sort_by_key(|grant| grant.period.start);
+        let first = grants.first().map(|grant| grant.period.start);
+        let is_known = known.contains(&(user.to_owned(), subscription.to_owned()));
+        for grant in grants {
+            let of_user = paid.get(user).into_iter().flatten();
+            let mut paid = of_user.filter(|paid| grant.period.contains(paid.middle));
+            let what = if !is_known {
+                "a plan was granted for a subscription that is not known"
+            } else if Some(grant.period.start) != first && paid.next().is_none() {
+                // The first period may be a trial, or paid by the checkout.
+                "a period was granted that is not paid for"
+            } else {
+                continue;
+            };
+            if is_looked_at(grant.at) {
+                mismatches.push(violation(what, grant.operation_id.clone()));
+            }
+        }
+    }
+    for (user, paid) in &paid {
+        let grants = granted.get(user);
+        for paid in paid.iter().filter(|paid| paid.paid_at < paid.end) {
+            let mut grants = grants.into_iter().flatten();
+            let is_granted = grants.any(|(_, grant)| grant.period.contains(paid.middle));
+            if is_looked_at(paid.paid_at) && !is_granted {
+                let what = "a period was paid for that is not granted";
+                mismatches.push(violation(what, paid.id.clone()));
+            }
+        }
+    }
+    mismatches.truncate(LISTED);
+    violations.extend(mismatches);
+    Ok(violations)
+}
+
+fn violation(what: &'static str, subject: String) -> Violation {
+    Violation {
+        invariant: INVARIANT,
+        what,
+        subject,
+    }
+}
+
+/// The periods that were granted for subscriptions, by user, each with the subscription's id.
+async fn granted(
+    snapshot: &mut AnyConnection,
+) -> sqlx::Result<BTreeMap<String, Vec<(String, Granted)>>> {
+    let text = "SELECT account_id, operation_id, operation, at FROM entries WHERE operation_id LIKE 'grant:%'";
+    let mut granted: BTreeMap<String, Vec<_>> = BTreeMap::new();
+    for row in sqlx::query(text).fetch_all(snapshot).await? {
+        let operation: String = row.try_get("operation")?;
+        let asked = serde_json::from_str(&operation);
+        let Asked::Grant(Grant { period, .. }) =
+            asked.map_err(|error| sqlx::Error::Decode(error.into()))?
+        else {
+            continue;
+        };
+        let operation_id: String = row.try_get("operation_id")?;
+        // `grant:SUBSCRIPTION:…`; the processor's ids have no colon.
+        let subscription = operation_id.split(':').nth(1).unwrap_or_default();
+        let of_user = granted.entry(row.try_get("account_id")?).or_default();
+        let subscription = subscription.to_owned();
+        let at = Millis(row.try_get("at")?);
+        let grant = Granted {
+            operation_id,
+            at,
+            period,
+        };
+        of_user.push((subscription, grant));
+    }
+    Ok(granted)
+}
+
+fn by_subscription(
+    granted: &BTreeMap<String, Vec<(String, Granted)>>,
+) -> BTreeMap<(&str, &str), Vec<&Granted>> {
+    let mut grouped: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for (user, granted) in granted {
+        for (subscription, grant) in granted {
+            let group = grouped.entry((&**user, &**subscription)).or_default();
+            group.push(grant);
+        }
+    }
+    grouped
+}
+
+/// The periods of plans that were paid for and gave credits, by user.
+async fn plans_paid(snapshot: &mut AnyConnection) -> sqlx::Result<BTreeMap<String, Vec<PlanPaid>>> {
+    let text = "SELECT id, user_id, period_start, period_end, paid_at FROM payments \
+                WHERE kind = 'plan' AND credits > 0 AND period_start IS NOT NULL AND period_end IS NOT NULL";
+    let mut paid: BTreeMap<String, Vec<_>> = BTreeMap::new();
+    for row in sqlx::query(text).fetch_all(snapshot).await? {
+        let (start, end): (i64, i64) = (row.try_get("period_start")?, row.try_get("period_end")?);
+        let of_user = paid.entry(row.try_get("user_id")?).or_default();
+        of_user.push(PlanPaid {
+            id: row.try_get("id")?,
+            middle: Millis(start + (end - start) / 2),
+            end: Millis(end),
+            paid_at: Millis(row.try_get("paid_at")?),
+        });
+    }
+    Ok(paid)
+}
+
+async fn subscriptions(snapshot: &mut AnyConnection) -> sqlx::Result<BTreeSet<(String, String)>> {
+    let rows = sqlx::query_as("SELECT user_id, id FROM payment_subscriptions");
+    let rows: Vec<(String, String)> = rows.fetch_all(snapshot).await?;
+    Ok(rows.into_iter().collect())
+}

@@ -54,6 +54,7 @@ async fn top_up(ledger: &Ledger, id: &str) -> Done {
     let top_up = Action::TopUp(TopUp {
         id: OperationId(id.to_owned()),
         credits: Credits::whole(1),
+        within: None,
     });
     let account = AccountId("alice".to_owned());
     ledger.submit(&account, top_up, soon()).await.expect("done")

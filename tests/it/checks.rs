@@ -173,8 +173,22 @@ async fn a_probe_names_whatever_it_reaches_for_with_what_came_of_it() {
         );
     }
     assert!(
-        text(&output.stderr).contains("what cannot be reached: 4"),
+        text(&output.stderr).contains("cannot be reached, or does not fit: 4"),
         "{output:?}"
+    );
+}
+
+#[test]
+fn check_asks_for_upgrades_to_be_invoiced_at_once() {
+    let folder = folder(
+        "[payments]\nprocessor = \"stripe\"\nsecret_key = { file = \"key\" }\nwebhook_secrets = [{ file = \"key\" }]\n",
+    );
+    std::fs::write(folder.path().join("key"), "sk_test_0123456789abcdef").expect("a file");
+    let told = succeed(folder.path(), &["check"]);
+    let advice = told.lines().find(|line| line.starts_with("Payments: "));
+    assert!(
+        advice.is_some_and(|line| line.contains("`always_invoice`")),
+        "{told}"
     );
 }
 

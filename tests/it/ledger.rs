@@ -717,6 +717,7 @@ async fn the_users_record_follows_the_plan() {
         let top_up = TopUp {
             id: OperationId("pay_1".to_owned()),
             credits: Credits::from_micro(5),
+            within: None,
         };
         for _ in 0..2 {
             let added = ledger

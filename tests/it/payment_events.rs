@@ -9,15 +9,18 @@ use tests::gateway::{Builder, USER, at, on_each_database};
 use tests::ledger::random::Random;
 use tests::ledger::{Served, create_users, serve};
 use tests::payments::AFTER_THE_STORY;
-use tests::payments::{Like, Payer, Processor, Span, Standing, WEBHOOK, event};
+use tests::payments::{Like, Payer, Processor, Span, Standing, Switch, WEBHOOK, event};
 use tests::stores::{Durability, Postgres};
 use tests::{Answer, Gateway, Reply, Upstream};
+use weir::payments::reconcile;
 use weir_egress::webhook;
-use weir_ledger::{AccountId, Credits};
+use weir_ledger::verify::Extent;
+use weir_ledger::{AccountId, Action, Credits};
 use weir_storage::clock::{ManualClock, Millis};
 use weir_storage::secrets::Secret;
 
 use crate::cli::{run, text};
+use crate::console::Browser;
 use crate::sdk;
 
 /// The moment at which these tests begin.
@@ -191,6 +194,17 @@ struct Row {
     expected: [Standing; 4],
 }
 
+/// A moment within each of the periods, at which a plan was changed.
+const CHANGED: &str = "2026-03-01T12:00:00Z";
+
+fn raise(Span(_, end): Span) -> Switch {
+    Switch {
+        left: Span(CHANGED, end),
+        from: ("guru", -600),
+        to: ("pro", 3_000),
+    }
+}
+
 /// The table in the documentation of `weir::payments::effects`.
 fn table() -> Vec<Row> {
     let free = || standing("free", 500, 0, 0, false);
@@ -233,25 +247,58 @@ fn table() -> Vec<Row> {
             [fresh(), guru(), pro(), guru()],
         ),
         row(
-            "an upgrade within the period",
+            "created, with its collection paused",
+            |payer, span| {
+                let like = Like::active("guru", span).paused();
+                payer.subscription_is("created", "e", NOW, like)
+            },
+            unchanged(),
+        ),
+        row(
+            "an upgrade that nobody has paid for yet",
             |payer, span| payer.subscription_is("updated", "e", NOW, Like::active("pro", span)),
+            unchanged(),
+        ),
+        row(
+            "an upgrade that was paid for: 33,000 less 6,000 credits",
+            |payer, span| payer.switch_paid("e", NOW, "e", raise(span)),
             [
-                standing("pro", 55_000, 0, 0, false),
-                pro(),
-                pro(),
-                // It is over: nothing of it is raised any more.
-                guru(),
+                // Its period is not known.
+                free(),
+                standing("pro", 33_000, 0, 0, false),
+                standing("pro", 78_000, 0, 0, false),
+                // Its period is over.
+                standing("guru", 6_000, 27_000, 0, false),
             ],
+        ),
+        row(
+            "an upgrade whose payment has failed",
+            |payer, span| payer.switch_failed("e", NOW, raise(span)),
+            unchanged(),
+        ),
+        row(
+            "a downgrade that was invoiced: it takes nothing of what the period began with",
+            |payer, Span(_, end)| {
+                let switch = Switch {
+                    left: Span(CHANGED, end),
+                    from: ("pro", -3_000),
+                    to: ("guru", 600),
+                };
+                payer.switch_paid("e", NOW, "e", switch)
+            },
+            unchanged(),
         ),
         row(
             "a downgrade within the period, which waits for the next",
             |payer, span| payer.subscription_is("updated", "e", NOW, Like::active("guru", span)),
-            [fresh(), guru(), pro(), guru()],
+            unchanged(),
         ),
+        // Stripe sends it when the period begins, and charges the card about an hour later:
+        // https://docs.stripe.com/billing/subscriptions/webhooks, read for API version 2024-12-18.acacia.
         row(
-            "a renewal, which is a downgrade from pro",
+            "a renewal that is not charged yet",
             |payer, _| payer.subscription_is("updated", "e", NOW, Like::active("guru", NEXT)),
-            [fresh(), fresh(), fresh(), fresh()],
+            unchanged(),
         ),
         row(
             "past due in the next period",
@@ -267,7 +314,7 @@ fn table() -> Vec<Row> {
                 let like = Like::active("guru", span).ending();
                 payer.subscription_is("updated", "e", NOW, like)
             },
-            [ending(fresh()), ending(guru()), ending(pro()), free()],
+            [free(), ending(guru()), ending(pro()), free()],
         ),
         row(
             "unpaid",
@@ -291,7 +338,7 @@ fn table() -> Vec<Row> {
                 let like = Like::active("guru", span).in_status("trialing");
                 payer.subscription_is("trial_will_end", "e", NOW, like)
             },
-            [fresh(), guru(), pro(), guru()],
+            unchanged(),
         ),
         row(
             "an invoice paid, of the period",
@@ -505,7 +552,453 @@ async fn a_checkout_begins_a_period_whose_bounds_are_told_later() {
         processor
             .tell(&payer.subscription_is("updated", "5", NOW, upgraded))
             .await;
-        assert_eq!(payer.standing(app).await.plan_credits, 51_000);
+        assert_eq!(payer.standing(app).await.plan_credits, 6_000);
+        let switch = Switch {
+            left: Span("2026-03-03T00:01:00Z", told.1),
+            from: ("guru", -1_000),
+            to: ("pro", 5_000),
+        };
+        processor
+            .tell(&payer.switch_paid("6", "2026-03-03T00:01:01Z", "raise", switch))
+            .await;
+        let standing = payer.standing(app).await;
+        assert_eq!((&*standing.plan, standing.plan_credits), ("pro", 51_000));
+    })
+    .await;
+}
+
+/// Stripe tells of a renewal about an hour before it charges the card
+/// (<https://docs.stripe.com/billing/subscriptions/webhooks>), and of a subscription that stays `active` while its collection is
+/// paused (<https://docs.stripe.com/billing/subscriptions/pause-payment>).
+#[tokio::test]
+async fn a_later_period_is_granted_when_its_invoice_is_paid_and_not_before() {
+    each(NOW, async |gateway, processor, clock| {
+        let app = gateway.app();
+        let payer = payer(&gateway, "mia").await;
+        let guru = Like::active("guru", PRESENT);
+        processor
+            .tell(&payer.subscription_is("created", "1", NOW, guru))
+            .await;
+        spend(&gateway, &payer).await;
+        let next = Span("2026-03-20T00:00:00Z", "2026-04-20T00:00:00Z");
+        let moment = "2026-03-20T00:00:01Z";
+        clock.set(at(moment));
+        for (id, like) in [
+            ("2", Like::active("guru", next)),
+            ("3", Like::active("pro", next)),
+            ("4", Like::active("guru", next).paused()),
+        ] {
+            processor
+                .tell(&payer.subscription_is("updated", id, moment, like))
+                .await;
+            let standing = payer.standing(app).await;
+            assert_eq!((&*standing.plan, standing.plan_credits), ("guru", 6_000));
+        }
+        // An invoice of nothing is no payment while nothing is collected.
+        let mut nothing = payer.invoice_paid("5", "2026-03-20T00:30:00Z", "none", "guru", next);
+        nothing["data"]["object"]["amount_paid"] = json!(0);
+        processor.tell(&nothing).await;
+        assert_eq!(payer.standing(app).await.plan_credits, 6_000);
+        let paid = payer.invoice_paid("6", "2026-03-20T01:00:00Z", "paid", "guru", next);
+        clock.set(at("2026-03-20T01:00:00Z"));
+        processor.tell(&paid).await;
+        let standing = payer.standing(app).await;
+        assert_eq!((&*standing.plan, standing.plan_credits), ("guru", 10_000));
+        assert_eq!(standing.period_end, "2026-04-20T00:00:00Z");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_unpaid_renewal_ends_the_plan_and_the_user_may_buy_it_again() {
+    each(NOW, async |gateway, processor, clock| {
+        let app = gateway.app();
+        let payer = payer(&gateway, "nora").await;
+        let guru = Like::active("guru", PRESENT);
+        processor
+            .tell(&payer.subscription_is("created", "1", NOW, guru))
+            .await;
+        let next = Like::active("guru", Span("2026-03-20T00:00:00Z", "2026-04-20T00:00:00Z"));
+        for (moment, event) in [
+            (
+                "2026-03-20T00:00:01Z",
+                payer.subscription_is("updated", "2", "2026-03-20T00:00:01Z", next),
+            ),
+            (
+                "2026-03-20T01:00:00Z",
+                payer.invoice_failed("3", "2026-03-20T01:00:00Z", "guru", next.period),
+            ),
+            (
+                "2026-03-20T01:00:01Z",
+                payer.subscription_is(
+                    "updated",
+                    "4",
+                    "2026-03-20T01:00:01Z",
+                    next.in_status("past_due"),
+                ),
+            ),
+        ] {
+            clock.set(at(moment));
+            processor.tell(&event).await;
+            assert_eq!(payer.standing(app).await.period_end, PRESENT.1, "{moment}");
+        }
+        clock.set(at("2026-03-22T00:00:00Z"));
+        let unpaid = next.in_status("unpaid");
+        processor
+            .tell(&payer.subscription_is("updated", "5", "2026-03-22T00:00:00Z", unpaid))
+            .await;
+        let standing = payer.standing(app).await;
+        assert_eq!((&*standing.plan, standing.plan_credits), ("free", 500));
+
+        // Bought again: another subscription.
+        clock.set(at("2026-03-23T00:00:00Z"));
+        let again = |mut event: Value| {
+            event["id"] = json!(format!("{}_again", event["id"].as_str().expect("an id")));
+            let object = &mut event["data"]["object"];
+            for field in ["id", "subscription"] {
+                if object[field] == json!(payer.subscription()) {
+                    object[field] = json!("sub_again");
+                }
+            }
+            event
+        };
+        let period = Span("2026-03-23T00:00:00Z", "2026-04-23T00:00:00Z");
+        processor
+            .tell(&again(payer.plan_bought("6", period.0, "guru")))
+            .await;
+        let created = payer.subscription_is("created", "7", period.0, Like::active("guru", period));
+        processor.tell(&again(created)).await;
+        let paid = payer.invoice_paid("8", period.0, "again", "guru", period);
+        processor.tell(&again(paid)).await;
+        let standing = payer.standing(app).await;
+        assert_eq!((&*standing.plan, standing.plan_credits), ("guru", 10_000));
+        assert_eq!(
+            (&*standing.period_end, standing.is_ending),
+            (period.1, false)
+        );
+    })
+    .await;
+}
+
+/// Up and down again within a minute, and up once more: the processor gives back on paper what was paid, and charges the next
+/// upgrade against it.
+#[tokio::test]
+async fn credits_of_an_upgrade_go_back_with_its_price_and_are_given_once_for_one_payment() {
+    each(NOW, async |gateway, processor, _| {
+        let app = gateway.app();
+        let payer = payer(&gateway, "olga").await;
+        let guru = Like::active("guru", PRESENT);
+        processor
+            .tell(&payer.subscription_is("created", "1", NOW, guru))
+            .await;
+        let left = Span(NOW, PRESENT.1);
+        let up = Switch {
+            left,
+            from: ("guru", -607),
+            to: ("pro", 3_036),
+        };
+        let down = Switch {
+            left,
+            from: ("pro", -3_036),
+            to: ("guru", 607),
+        };
+        // 3,036 of 5,000 cents are 33,396 of 55,000 credits; 607 of 1,000 are 6,070 of 10,000.
+        for (id, switch, credits) in [
+            ("2", up, 37_326),
+            ("3", down, 10_000),
+            ("4", up, 37_326),
+            ("5", down, 10_000),
+            // A downgrade more than there were upgrades: nothing of the period's own credits.
+            ("6", down, 10_000),
+            // Its price was given back before.
+            ("7", up, 10_000),
+        ] {
+            let invoice = payer.switch_paid(id, NOW, id, switch);
+            for _ in 0..2 {
+                processor.tell(&invoice).await;
+            }
+            let standing = payer.standing(app).await;
+            assert_eq!((standing.plan_credits, standing.owed), (credits, 0), "{id}");
+            // The lower plan comes with the next period.
+            assert_eq!(standing.plan, "pro", "{id}");
+        }
+        // What was spent before its price went back is owed.
+        processor.tell(&payer.switch_paid("8", NOW, "8", up)).await;
+        assert_eq!(payer.standing(app).await.plan_credits, 37_326);
+        for _ in 0..8 {
+            spend(&gateway, &payer).await;
+        }
+        processor
+            .tell(&payer.switch_paid("9", NOW, "9", down))
+            .await;
+        let standing = payer.standing(app).await;
+        assert_eq!((standing.plan_credits, standing.owed), (0, 22_000));
+    })
+    .await;
+}
+
+/// Without `always_invoice`, the processor adds a change's lines to the next invoice: then the period is over.
+#[tokio::test]
+async fn a_change_that_is_invoiced_with_the_renewal_gives_credits_that_do_not_lapse() {
+    each(NOW, async |gateway, processor, clock| {
+        let app = gateway.app();
+        let payer = payer(&gateway, "pia").await;
+        let guru = Like::active("guru", PRESENT);
+        processor
+            .tell(&payer.subscription_is("created", "1", NOW, guru))
+            .await;
+        let next = Span("2026-03-20T00:00:00Z", "2026-04-20T00:00:00Z");
+        let moment = "2026-03-20T01:00:00Z";
+        clock.set(at(moment));
+        let mut invoice = payer.invoice_paid("2", moment, "renewal", "pro", next);
+        let switch = payer.switch_paid("x", moment, "x", raise(PRESENT));
+        let lines = &mut invoice["data"]["object"]["lines"];
+        let prorations = switch["data"]["object"]["lines"]["data"]
+            .as_array()
+            .expect("lines");
+        let data = lines["data"].as_array_mut().expect("lines");
+        data.extend(prorations.iter().cloned());
+        // More lines than the event shows: what is shown may be the better half.
+        lines["has_more"] = json!(true);
+        processor.tell(&invoice).await;
+        let standing = payer.standing(app).await;
+        assert_eq!(
+            (&*standing.plan, standing.plan_credits, standing.topup),
+            ("pro", 55_000, 0)
+        );
+        let (_, outcome) = processor.state_of(&invoice).await;
+        assert!(outcome.contains("does not show all lines"), "{outcome}");
+        invoice["id"] = json!("evt_pia_3");
+        invoice["data"]["object"]["lines"]["has_more"] = json!(false);
+        for _ in 0..2 {
+            processor.tell(&invoice).await;
+        }
+        let standing = payer.standing(app).await;
+        assert_eq!((standing.plan_credits, standing.topup), (55_000, 27_000));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_plan_that_lapsed_by_mistake_is_granted_again_when_its_event_is_retried() {
+    each(NOW, async |gateway, processor, clock| {
+        let app = gateway.app();
+        let admin = gateway.admin("root").await;
+        let payer = payer(&gateway, "quinn").await;
+        let paid = payer.invoice_paid("1", NOW, "1", "guru", PRESENT);
+        processor.tell(&paid).await;
+        // The time of day is wrong for a while, and the user asks for something meanwhile.
+        clock.jump(40 * 86_400_000);
+        let account = AccountId(payer.0.clone());
+        let soon = tokio::time::Instant::now() + Duration::from_secs(10);
+        let reset = app.ledger.submit(&account, Action::ResetPeriod, soon);
+        reset.await.expect("the ledger answers");
+        assert_eq!(payer.standing(app).await.plan, "free");
+        clock.jump(-40 * 86_400_000);
+        let violations = reconcile::look(&app.database, app.ledger.now().plus_days(1), Extent::All);
+        let violations = violations.await.expect("the database answers");
+        assert_eq!(
+            violations[0].what,
+            "the account is on the free plan within a period that is paid for"
+        );
+        let retry = format!(
+            "/admin/payments/events/{}/retry",
+            paid["id"].as_str().expect("an id")
+        );
+        let retried = admin.post(&retry, &json!({})).await;
+        assert_eq!(retried.status, 200, "{}", retried.text());
+        patiently(async {
+            while payer.standing(app).await.plan != "guru" {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
+        let standing = payer.standing(app).await;
+        assert_eq!(
+            (standing.plan_credits, &*standing.period_end),
+            (10_000, PRESENT.1)
+        );
+        until_state(&processor, &paid, "applied").await;
+        // Once more it changes nothing.
+        spend(&gateway, &payer).await;
+        admin.post(&retry, &json!({})).await;
+        until_state(&processor, &paid, "applied").await;
+        assert_eq!(payer.standing(app).await.plan_credits, 6_000);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_amount_in_another_currency_gives_nothing_and_takes_nothing() {
+    each(NOW, async |gateway, processor, _| {
+        let app = gateway.app();
+        let payer = payer(&gateway, "rosa").await;
+        let in_euros = |mut event: Value| {
+            event["data"]["object"]["currency"] = json!("eur");
+            event
+        };
+        let mut created = payer.subscription_is("created", "c", NOW, Like::active("guru", PRESENT));
+        created["data"]["object"]["currency"] = json!("eur");
+        processor.tell(&created).await;
+        let events = [
+            payer.credits_bought("1", NOW, "p", "small"),
+            payer.payment_is("succeeded", "2", NOW, "p", "small"),
+            payer.plan_bought("3", NOW, "guru"),
+            payer.invoice_paid("4", NOW, "4", "guru", PRESENT),
+        ];
+        for event in events {
+            let event = in_euros(event);
+            processor.tell(&event).await;
+            let (state, why) = processor.state_of(&event).await;
+            assert_eq!(state, "failed", "{event}");
+            assert!(
+                why.starts_with("the amount is in eur, and the prices are in usd"),
+                "{why}"
+            );
+        }
+        let standing = payer.standing(app).await;
+        assert_eq!((&*standing.plan, standing.topup), ("free", 0));
+        let mut bought = payer.payment_is("succeeded", "5", NOW, "q", "small");
+        bought["data"]["object"]["currency"] = json!("usd");
+        processor.tell(&bought).await;
+        let back = in_euros(payer.refunded("6", NOW, "q", 250));
+        processor.tell(&back).await;
+        let (state, why) = processor.state_of(&back).await;
+        assert_eq!(state, "failed");
+        assert!(
+            why.starts_with("eur went back of a payment in usd"),
+            "{why}"
+        );
+        assert_eq!(payer.standing(app).await.topup, 5_000);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn operators_see_that_an_invoice_is_not_paid() {
+    each(NOW, async |gateway, processor, _| {
+        let admin = gateway.admin("root").await;
+        let payer = payer(&gateway, "sven").await;
+        let path = "/admin/users/sven";
+        processor
+            .tell(&payer.subscription_is("created", "1", NOW, Like::active("guru", PRESENT)))
+            .await;
+        let shown = admin.get(path).await.json();
+        assert_eq!(shown["account"]["payment_failed_at"], Value::Null);
+        processor
+            .tell(&payer.invoice_failed("2", "2026-03-03T00:00:01Z", "guru", NEXT))
+            .await;
+        let shown = admin.get(path).await.json();
+        assert_eq!(
+            shown["account"]["payment_failed_at"],
+            "2026-03-03T00:00:01Z"
+        );
+        let mut root = Browser::of(&gateway, "root").await;
+        let html = root.page("/console/admin/users/sven").await;
+        assert!(html.contains("is not paid since"), "{html}");
+        processor
+            .tell(&payer.invoice_paid("3", "2026-03-03T00:00:02Z", "3", "guru", NEXT))
+            .await;
+        let shown = admin.get(path).await.json();
+        assert_eq!(shown["account"]["payment_failed_at"], Value::Null);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn verification_compares_payments_with_what_was_given() {
+    each(NOW, async |gateway, processor, clock| {
+        let app = gateway.app();
+        let payer = payer(&gateway, "tina").await;
+        for event in [
+            payer.subscription_is("created", "1", NOW, Like::active("guru", PRESENT)),
+            payer.invoice_paid("2", NOW, "2", "guru", PRESENT),
+            payer.switch_paid("3", NOW, "3", raise(PRESENT)),
+            payer.credits_bought("4", NOW, "p", "small"),
+            payer.refunded("5", NOW, "p", 250),
+        ] {
+            processor.tell(&event).await;
+        }
+        clock.set(at("2026-03-20T01:00:00Z"));
+        let next = Span("2026-03-20T00:00:00Z", "2026-04-20T00:00:00Z");
+        let renewed = payer.invoice_paid("6", "2026-03-20T01:00:00Z", "6", "pro", next);
+        processor.tell(&renewed).await;
+        clock.advance(Duration::from_secs(3_600));
+        let found = async || {
+            let look = reconcile::look(&app.database, app.ledger.now(), Extent::New);
+            let found = look.await.expect("the database answers");
+            let found = found.into_iter();
+            found
+                .map(|found| (found.what, found.subject))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(found().await, []);
+        let (renewal, bought) = (payer.payment("6"), payer.payment("p"));
+        for (tamper, mend, what, subject) in [
+            (
+                format!("UPDATE payments SET credits = credits + 1 WHERE id = '{bought}'"),
+                format!("UPDATE payments SET credits = credits - 1 WHERE id = '{bought}'"),
+                "a payment for credits gave other credits, or none",
+                bought.clone(),
+            ),
+            (
+                format!("UPDATE payments SET id = 'hidden' WHERE id = '{bought}'"),
+                format!("UPDATE payments SET id = '{bought}' WHERE id = 'hidden'"),
+                "credits were given for a payment that is not known",
+                format!("topup:{bought}"),
+            ),
+            (
+                format!("UPDATE payments SET refunded = 251 WHERE id = '{bought}'"),
+                format!("UPDATE payments SET refunded = 250 WHERE id = '{bought}'"),
+                "credits were not taken back with their payment",
+                bought.clone(),
+            ),
+            (
+                format!("UPDATE payments SET period_start = 0, period_end = 10 WHERE id = '{renewal}'"),
+                format!(
+                    "UPDATE payments SET period_start = {}, period_end = {} WHERE id = '{renewal}'",
+                    at(next.0).0,
+                    at(next.1).0
+                ),
+                "a period was granted that is not paid for",
+                String::new(),
+            ),
+            (
+                format!("UPDATE payments SET period_end = period_end + 7776000000 WHERE id = '{renewal}'"),
+                format!("UPDATE payments SET period_end = {} WHERE id = '{renewal}'", at(next.1).0),
+                "a period was paid for that is not granted",
+                renewal.clone(),
+            ),
+            (
+                "UPDATE accounts SET plan = 'free' WHERE id = 'tina'".to_owned(),
+                "UPDATE accounts SET plan = 'pro' WHERE id = 'tina'".to_owned(),
+                "the account is on the free plan within a period that is paid for",
+                renewal.clone(),
+            ),
+            (
+                "UPDATE payment_subscriptions SET id = 'hidden' WHERE user_id = 'tina'".to_owned(),
+                format!(
+                    "UPDATE payment_subscriptions SET id = '{}' WHERE user_id = 'tina'",
+                    payer.subscription()
+                ),
+                "a plan was granted for a subscription that is not known",
+                String::new(),
+            ),
+        ] {
+            let change = async |text: String| {
+                let changed = sqlx::query(sqlx::AssertSqlSafe(text));
+                let changed = changed.execute(app.database.writer()).await;
+                changed.expect("the database takes it");
+            };
+            change(tamper).await;
+            let all = found().await;
+            let is_it = |found: &&(&str, String)| {
+                found.0 == what && (subject.is_empty() || found.1 == subject)
+            };
+            assert!(all.iter().any(|found| is_it(&found)), "{what}: {all:?}");
+            change(mend).await;
+            assert_eq!(found().await, [], "after {what}");
+        }
     })
     .await;
 }
@@ -671,7 +1164,8 @@ async fn shuffle(gateway: &Gateway, nodes: &[Processor], clock: &ManualClock, se
     assert!(reference.until_applied(&nodes[0], clock).await);
     let expected = Standing {
         plan: "pro".to_owned(),
-        plan_credits: 50_000,
+        // 10,000, and 53,229 less 9,680 of the upgrade, less 5,000 of the dispute.
+        plan_credits: 48_549,
         topup: 13_750,
         owed: 0,
         is_ending: true,

@@ -11,6 +11,7 @@ use tests::processor::{Call, Processor, SECRET_KEY};
 use tests::upstream::{Gate, Reply};
 use tests::{Answer, Client, Gateway};
 use weir::payments::offers::{Item, Offer, Tier};
+use weir::payments::settings::{PaymentSettings, PlanPrices, PriceSettings};
 use weir::payments::stripe::{API_VERSION, MAX_TRIES, Pace, Stripe};
 use weir::payments::terms::{
     CardCharge, CheckoutSession, Order, PaymentIntent, PaymentStatus, ProcessorError, SessionState,
@@ -576,6 +577,71 @@ pub(crate) async fn ask_for_all(processor: &Processor) {
     let since = Millis(1_700_000_000_000);
     let found = stripe.find_payment("cus_1", CHARGE.id, since).await;
     assert!(matches!(found, Ok(Some(_))), "{found:?}");
+}
+
+/// Names and values of a portal's configuration are those of API version 2024-12-18.acacia: `Configuration.Features` of the
+/// `stripe` package 17.5.0 for Node.js.
+#[tokio::test]
+async fn a_probe_names_the_settings_of_the_processor_that_do_not_fit() {
+    let processor = Processor::start().await;
+    let stripe = stripe(&processor);
+    let settings = PaymentSettings {
+        plans: PlanPrices {
+            guru: PriceSettings {
+                price_id: Some("price_guru".to_owned()),
+                ..PriceSettings::default()
+            },
+            ..PlanPrices::default()
+        },
+        ..PaymentSettings::default()
+    };
+    let portal = |enabled: bool, behavior: &str, condition: &str| {
+        let update = json!({ "enabled": enabled, "proration_behavior": behavior,
+            "schedule_at_period_end": { "conditions": [{ "type": condition }] } });
+        let configuration = json!({ "id": "bpc_1", "features": { "subscription_update": update } });
+        json!({ "object": "list", "data": [configuration], "has_more": false })
+    };
+    let price = |cents: i64, currency: &str| json!({ "id": "price_guru", "unit_amount": cents, "currency": currency });
+    let nothing = json!({ "object": "list", "data": [], "has_more": false });
+    for (portal, price, named) in [
+        (
+            portal(true, "always_invoice", "decreasing_item_amount"),
+            price(1_000, "usd"),
+            &[][..],
+        ),
+        (
+            portal(false, "none", "shortening_interval"),
+            price(1_000, "usd"),
+            &[],
+        ),
+        (
+            portal(true, "create_prorations", "decreasing_item_amount"),
+            price(1_000, "usd"),
+            &["`proration_behavior` is \"create_prorations\""],
+        ),
+        (
+            portal(true, "always_invoice", "shortening_interval"),
+            price(900, "eur"),
+            &[
+                "does not schedule downgrades",
+                "price_guru of guru is 900 cents in \"eur\"",
+            ],
+        ),
+        (nothing, price(1_000, "usd"), &["no default configuration"]),
+    ] {
+        for body in [&portal, &price] {
+            processor.will(Reply::json(200, body));
+        }
+        let problems = stripe.problems(&settings).await.expect("an answer");
+        assert_eq!(problems.len(), named.len(), "{problems:?}");
+        for (problem, part) in problems.iter().zip(named) {
+            assert!(problem.contains(part), "{problem}");
+        }
+    }
+    let calls = processor.calls();
+    assert_eq!(calls[0].path, "/v1/billing_portal/configurations");
+    assert_eq!(calls[0].field("is_default"), "true");
+    assert_eq!(calls[1].path, "/v1/prices/price_guru");
 }
 
 #[tokio::test]

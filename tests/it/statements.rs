@@ -21,6 +21,7 @@ async fn a_month(gateway: &Gateway, clock: &ManualClock) {
         let top_up = TopUp {
             id: OperationId(format!("payment-{number}")),
             credits: Credits::whole(10),
+            within: None,
         };
         commit(app, USER, Action::TopUp(top_up)).await;
     }

@@ -77,6 +77,7 @@ async fn a_summary_is_exact() {
         let top_up = TopUp {
             id: OperationId("payment".to_owned()),
             credits: Credits::whole(100),
+            within: None,
         };
         commit(app, USER, Action::TopUp(top_up)).await;
         serve(app, SMALL).await;

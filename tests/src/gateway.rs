@@ -566,6 +566,7 @@ pub async fn top_up(app: &App, user: &str, credits: Credits) {
     let top_up = TopUp {
         id: OperationId(weir_storage::ids::operator_action_id()),
         credits,
+        within: None,
     };
     let deadline = Instant::now() + Duration::from_secs(10);
     let account = AccountId(user.to_owned());

@@ -37,6 +37,19 @@ pub struct Like {
     pub period: Span,
     /// Whether it is to end with it.
     pub ends: bool,
+    /// Whether the processor collects nothing for it.
+    pub paused: bool,
+}
+
+/// A paid change of plan within a period: its moment and the period's end, and the cents of its two lines.
+#[derive(Debug, Clone, Copy)]
+pub struct Switch {
+    /// What is left of the period.
+    pub left: Span,
+    /// The plan before, and what is given back of its price, below zero.
+    pub from: (&'static str, i64),
+    /// The plan after, and what is charged of its price.
+    pub to: (&'static str, i64),
 }
 
 /// What a user has by what was paid.
@@ -76,6 +89,7 @@ impl Like {
             status: "active",
             period,
             ends: false,
+            paused: false,
         }
     }
 
@@ -83,6 +97,15 @@ impl Like {
     #[must_use]
     pub fn in_status(self, status: &'static str) -> Self {
         Self { status, ..self }
+    }
+
+    /// The same, with `pause_collection`.
+    #[must_use]
+    pub fn paused(self) -> Self {
+        Self {
+            paused: true,
+            ..self
+        }
     }
 
     /// The same, ending with its period.
@@ -145,7 +168,8 @@ impl Payer {
         let object = json!({ "id": self.subscription(), "object": "subscription",
             "customer": self.customer(), "status": like.status, "cancel_at_period_end": like.ends,
             "current_period_start": seconds(start), "current_period_end": seconds(end),
-            "trial_end": null, "items": { "object": "list", "data": [{ "price":
+            "trial_end": null, "currency": "usd",
+            "pause_collection": like.paused.then(|| json!({ "behavior": "void", "resumes_at": null })), "items": { "object": "list", "data": [{ "price":
                 { "id": format!("price_{}", like.plan), "metadata": { "plan": like.plan } } }] },
             "metadata": { "user_id": self.0, "purpose": "plan" } });
         self.event(&format!("customer.subscription.{change}"), id, at, &object)
@@ -180,12 +204,43 @@ impl Payer {
         let cents = if plan == "pro" { 5_000 } else { 1_000 };
         let object = json!({ "id": format!("in_{}_{id}", self.0), "object": "invoice",
             "customer": self.customer(), "subscription": self.subscription(),
-            "payment_intent": self.payment(payment), "amount_paid": cents, "attempt_count": 1,
+            "payment_intent": self.payment(payment), "amount_paid": cents, "currency": "usd", "attempt_count": 1,
             "subscription_details": { "metadata": { "user_id": self.0 } },
-            "lines": { "object": "list", "data": [{ "type": "subscription", "amount": cents,
+            "lines": { "object": "list", "has_more": false, "data": [{ "type": "subscription", "amount": cents,
                 "subscription": self.subscription(), "proration": false,
                 "period": { "start": seconds(start), "end": seconds(end) },
                 "price": { "id": format!("price_{plan}"), "metadata": { "plan": plan } } }] },
+            "metadata": {} });
+        self.event(name, id, at, &object)
+    }
+
+    /// `invoice.paid` of a change of plan, as Stripe's API version 2024-12-18.acacia has it: prorations are invoice items
+    /// (`InvoiceLineItem` of the `stripe` package 17.5.0 for Node.js; a change's two lines:
+    /// <https://docs.stripe.com/billing/subscriptions/prorations>).
+    pub fn switch_paid(&self, id: &str, at: &str, payment: &str, switch: Switch) -> Value {
+        self.switch("invoice.paid", id, at, payment, switch)
+    }
+
+    /// The same where nothing could be charged.
+    pub fn switch_failed(&self, id: &str, at: &str, switch: Switch) -> Value {
+        self.switch("invoice.payment_failed", id, at, id, switch)
+    }
+
+    fn switch(&self, name: &str, id: &str, at: &str, payment: &str, switch: Switch) -> Value {
+        let Switch { left, from, to } = switch;
+        let line = |(plan, cents): (&str, i64)| {
+            json!({ "type": "invoiceitem", "amount": cents, "currency": "usd",
+                "subscription": self.subscription(), "proration": true,
+                "period": { "start": seconds(left.0), "end": seconds(left.1) },
+                "price": { "id": format!("price_{plan}"), "metadata": { "plan": plan } } })
+        };
+        let total = from.1 + to.1;
+        let object = json!({ "id": format!("in_{}_{id}", self.0), "object": "invoice",
+            "customer": self.customer(), "subscription": self.subscription(), "currency": "usd",
+            "billing_reason": "subscription_update", "total": total, "amount_paid": total.max(0),
+            "payment_intent": (total > 0).then(|| self.payment(payment)), "attempt_count": 1,
+            "subscription_details": { "metadata": { "user_id": self.0 } },
+            "lines": { "object": "list", "has_more": false, "data": [line(from), line(to)] },
             "metadata": {} });
         self.event(name, id, at, &object)
     }
@@ -392,12 +447,18 @@ const COPIES: usize = 5;
 const AT_ONCE: usize = 20;
 
 impl Payer {
-    /// An event of each type, and of some more than one: a subscription that begins with a checkout, is raised to `pro`, has
-    /// an unpaid invoice and is deleted, half of its first payment disputed; and bought credits, half of them refunded.
+    /// An event of each type, and of some more than one: a subscription that begins with a checkout, is raised to `pro` by an
+    /// invoice that is paid, has an unpaid invoice and is deleted, half of its first payment disputed; and bought credits, half of them refunded.
     pub fn story(&self) -> Vec<Value> {
         let period = Span("2026-03-20T00:00:00Z", "2026-04-20T00:00:00Z");
         let (guru, pro) = (Like::active("guru", period), Like::active("pro", period));
         let first = "2026-03-20T00:00:00Z";
+        // 30 of 31 days.
+        let raise = Switch {
+            left: Span("2026-03-21T00:00:00Z", "2026-04-20T00:00:00Z"),
+            from: ("guru", -968),
+            to: ("pro", 4_839),
+        };
         let trial = self.subscription_is("trial_will_end", "trial", "2026-03-20T12:00:00Z", guru);
         vec![
             self.customer_created(first),
@@ -406,6 +467,7 @@ impl Payer {
             self.plan_bought("plan", "2026-03-20T00:00:02Z", "guru"),
             trial,
             self.subscription_is("updated", "raised", "2026-03-21T00:00:00Z", pro),
+            self.switch_paid("raise", "2026-03-21T00:00:02Z", "raise", raise),
             self.payment_is(
                 "payment_failed",
                 "declined",

@@ -10,8 +10,8 @@ use tests::gateway::at;
 use tests::ledger::random::Random;
 use tests::stores::{Durability, Postgres};
 use tokio::task::JoinSet;
-use weir::payments::signature;
-use weir_ledger::verify::verify;
+use weir::payments::{reconcile, signature};
+use weir_ledger::verify::{Extent, verify};
 use weir_ledger::{
     AccountId, Action, Credits, HoldId, Open, Period, Plan, RequestSource, RequestUsage, Settle,
 };
@@ -60,6 +60,10 @@ struct User {
     period: Option<Period>,
     /// Whether the paid plan ends with its period.
     ends: bool,
+    /// The sum of the prorations that were paid in the period, in micro-credits, also below zero.
+    prorated: i64,
+    /// Whether its last subscription ended unpaid.
+    was_unpaid: bool,
     subscription: Option<Subscription>,
     top_ups: Vec<Payment>,
     /// For the period that is under way.
@@ -80,6 +84,17 @@ struct Subscription {
     is_ending: bool,
     /// Since when the period that is under way is not paid for.
     due_since: Option<Millis>,
+    /// Lines for the next invoice.
+    pending: Vec<Line>,
+}
+
+/// A line of an invoice for a change of plan: a plan's price from the change to the period's end.
+#[derive(Clone, Copy)]
+struct Line {
+    plan: Plan,
+    cents: i64,
+    start: Millis,
+    end: Millis,
 }
 
 struct Payment {
@@ -94,7 +109,12 @@ struct Counts {
     events: usize,
     deliveries: usize,
     renewals: usize,
+    unpaid: usize,
+    bought_again: usize,
     upgrades: usize,
+    without_invoice: usize,
+    there_and_back: usize,
+    downgrades: usize,
     lapses: usize,
     refunds: usize,
     owing: usize,
@@ -158,15 +178,28 @@ async fn play(store: &str, users: usize, postgres: Option<&SecretUrl>) -> bool {
             .owing
             .max(model.iter().filter(|user| user.owed > 0).count());
     }
-    let violations = verify(database, now).await.expect("the ledger can be read");
+    let mut violations = verify(database, now).await.expect("the ledger can be read");
+    // Nothing is under way any more.
+    let later = now.plus_days(1);
+    let differ = reconcile::look(database, later, Extent::All).await;
+    violations.extend(differ.expect("the payments can be read"));
+    for violation in violations.iter().take(10) {
+        println!("MONTH on {store}: {violation:?}");
+    }
     println!(
-        "MONTH on {store}: {users} users, {} days, {} events in {} deliveries: {} renewals, {} upgrades, {} plans lapsed, {} \
+        "MONTH on {store}: {users} users, {} days, {} events in {} deliveries: {} renewals, {} subscriptions unpaid, {} bought \
+         again after that, {} upgrades, {} without an invoice, {} undone within a minute, {} downgrades, {} plans lapsed, {} \
          refunds, {} users owed something at once; {wrong} accounts diverged, {} violations; {:.0?}",
         STEPS * STEP_HOURS as i64 / 24,
         counts.events,
         counts.deliveries,
         counts.renewals,
+        counts.unpaid,
+        counts.bought_again,
         counts.upgrades,
+        counts.without_invoice,
+        counts.there_and_back,
+        counts.downgrades,
         counts.lapses,
         counts.refunds,
         counts.owing,
@@ -189,6 +222,8 @@ impl User {
             owed: 0,
             period: None,
             ends: false,
+            prorated: 0,
+            was_unpaid: false,
             subscription: None,
             top_ups: Vec::new(),
             plan_payment: None,
@@ -220,6 +255,7 @@ impl User {
         self.plan = plan;
         self.period = Some(period);
         self.ends = false;
+        self.prorated = 0;
         self.plan_credits = plan.monthly_credits().micro();
         self.plan_payment = None;
         self.plan_credits -= self.pay_debts(self.plan_credits);
@@ -270,11 +306,12 @@ impl User {
         let mut events = Vec::new();
         let owes = self.owed > 0;
         match self.subscription.clone() {
-            None if random.percent(8) => self.subscribe(now, random, &mut events),
+            None if random.percent(8) => self.subscribe(now, random, counts, &mut events),
             None => {}
             Some(subscription) => self.go_on(subscription, now, random, counts, &mut events),
         }
         // What comes to pass at one moment has no order: of two payments, either may be what a debt is taken from.
+        let owes = owes || self.owed > 0;
         if random.percent(3) && (!owes || events.is_empty()) {
             self.buy(now, random, &mut events);
         }
@@ -285,15 +322,23 @@ impl User {
         events
     }
 
-    fn subscribe(&mut self, now: Millis, random: &mut Random, events: &mut Vec<Value>) {
+    fn subscribe(
+        &mut self,
+        now: Millis,
+        random: &mut Random,
+        counts: &mut Counts,
+        events: &mut Vec<Value>,
+    ) {
+        counts.bought_again += usize::from(std::mem::take(&mut self.was_unpaid));
         let plan = [Plan::Guru, Plan::Pro][random.below(2)];
-        let subscription = Subscription {
+        let mut subscription = Subscription {
             id: self.name("sub"),
             plan,
             start: now,
             end: now.plus_days(PERIOD_DAYS),
             is_ending: false,
             due_since: None,
+            pending: Vec::new(),
         };
         if !self.linked {
             self.linked = true;
@@ -310,7 +355,7 @@ impl User {
             }),
         ));
         events.push(self.news("created", &subscription, "active", now));
-        self.pay(&subscription, now, events);
+        self.pay(&mut subscription, now, events);
         self.subscription = Some(subscription);
     }
 
@@ -330,11 +375,26 @@ impl User {
                 self.subscription = None;
                 return;
             }
-            if random.percent(30) {
-                subscription.due_since = None;
-                events.push(self.news("updated", &subscription, "active", now));
-                self.pay(&subscription, now, events);
-                counts.renewals += 1;
+            match random.below(100) {
+                0..30 => {
+                    subscription.due_since = None;
+                    events.push(self.news("updated", &subscription, "active", now));
+                    self.pay(&mut subscription, now, events);
+                    counts.renewals += 1;
+                }
+                // The processor gives up: there is no grace any more, and another subscription may be bought.
+                30..45 => {
+                    events.push(self.news("updated", &subscription, "unpaid", now));
+                    counts.unpaid += 1;
+                    self.was_unpaid = true;
+                    self.ends = true;
+                    if self.is_period_due(now) {
+                        self.begin_free_period(now, counts);
+                    }
+                    self.subscription = None;
+                    return;
+                }
+                _ => {}
             }
         } else if is_over && subscription.is_ending {
             events.push(self.news("deleted", &subscription, "canceled", now));
@@ -343,9 +403,11 @@ impl User {
         } else if is_over {
             subscription.start = subscription.end;
             subscription.end = subscription.start.plus_days(PERIOD_DAYS);
+            // An hour before the card is charged, and whatever comes of that.
+            let before = Millis(now.0 - 3_600_000);
+            events.push(self.news("updated", &subscription, "active", before));
             if random.percent(80) {
-                events.push(self.news("updated", &subscription, "active", now));
-                self.pay(&subscription, now, events);
+                self.pay(&mut subscription, now, events);
                 counts.renewals += 1;
             } else {
                 subscription.due_since = Some(now);
@@ -355,22 +417,8 @@ impl User {
             }
         } else {
             match random.below(100) {
-                0..3 => {
-                    let other = match subscription.plan {
-                        Plan::Guru => Plan::Pro,
-                        _ => Plan::Guru,
-                    };
-                    subscription.plan = other;
-                    if other > self.plan {
-                        counts.upgrades += 1;
-                        let before = self.plan.monthly_credits().micro();
-                        let added = other.monthly_credits().micro() - before;
-                        self.plan = other;
-                        self.plan_credits += added - self.pay_debts(added);
-                    }
-                    events.push(self.news("updated", &subscription, "active", now));
-                }
-                3..6 => {
+                0..6 => self.change(&mut subscription, now, random, counts, events),
+                6..9 => {
                     subscription.is_ending = !subscription.is_ending;
                     self.ends = subscription.is_ending;
                     events.push(self.news("updated", &subscription, "active", now));
@@ -381,9 +429,104 @@ impl User {
         self.subscription = Some(subscription);
     }
 
+    /// The plan is changed within its period.
+    fn change(
+        &mut self,
+        subscription: &mut Subscription,
+        now: Millis,
+        random: &mut Random,
+        counts: &mut Counts,
+        events: &mut Vec<Value>,
+    ) {
+        let before = subscription.plan;
+        let other = match before {
+            Plan::Guru => Plan::Pro,
+            _ => Plan::Guru,
+        };
+        let rest = |plan: Plan, sign: i64| {
+            let (left, whole) = (
+                subscription.end.0 - now.0,
+                subscription.end.0 - subscription.start.0,
+            );
+            Line {
+                plan,
+                cents: sign * cents(plan) * left / whole,
+                start: now,
+                end: subscription.end,
+            }
+        };
+        let lines = [rest(before, -1), rest(other, 1)];
+        let back = lines.map(|line| Line {
+            cents: -line.cents,
+            ..line
+        });
+        let is_upgrade = other > before;
+        subscription.plan = other;
+        events.push(self.news("updated", subscription, "active", now));
+        match random.below(4) {
+            // While something is owed, what comes and goes at one moment has an order.
+            0 if self.owed == 0 => {
+                counts.there_and_back += 1;
+                for lines in [lines, back] {
+                    self.settle_change(subscription, &lines, now, events);
+                }
+                subscription.plan = before;
+                let soon = Millis(now.0 + 30_000);
+                events.push(self.news("updated", subscription, "active", soon));
+            }
+            // Lines for the next invoice.
+            1 => {
+                counts.without_invoice += 1;
+                subscription.pending.extend(lines);
+            }
+            // A downgrade that is scheduled has no lines.
+            2 if !is_upgrade => counts.downgrades += 1,
+            _ => {
+                match is_upgrade {
+                    true => counts.upgrades += 1,
+                    false => counts.downgrades += 1,
+                }
+                self.settle_change(subscription, &lines, now, events);
+            }
+        }
+    }
+
+    /// A change is invoiced at once, and paid.
+    fn settle_change(
+        &mut self,
+        subscription: &Subscription,
+        lines: &[Line],
+        now: Millis,
+        events: &mut Vec<Value>,
+    ) {
+        let mut invoice = self.invoice(subscription, now);
+        let total: i64 = lines.iter().map(|line| line.cents).sum();
+        invoice["amount_paid"] = total.max(0).into();
+        invoice["lines"]["data"] = lines.iter().map(|line| line.show(subscription)).collect();
+        events.push(event("invoice.paid", now, invoice));
+        let given = self.prorated.max(0);
+        self.prorated += lines.iter().map(|line| line.credits()).sum::<i64>();
+        let change = self.prorated.max(0) - given;
+        if change > 0 {
+            self.plan_credits += change - self.pay_debts(change);
+        } else {
+            let taken = self.plan_credits.min(-change);
+            self.plan_credits -= taken;
+            self.owed += -change - taken;
+        }
+        let raised = lines.iter().filter(|line| line.cents > 0);
+        self.plan = raised.map(|line| line.plan).fold(self.plan, Plan::max);
+    }
+
     /// A period is paid for.
-    fn pay(&mut self, subscription: &Subscription, now: Millis, events: &mut Vec<Value>) {
-        let invoice = self.invoice(subscription, now);
+    fn pay(&mut self, subscription: &mut Subscription, now: Millis, events: &mut Vec<Value>) {
+        let mut invoice = self.invoice(subscription, now);
+        let pending = std::mem::take(&mut subscription.pending);
+        if let Some(lines) = invoice["lines"]["data"].as_array_mut() {
+            lines.extend(pending.iter().map(|line| line.show(subscription)));
+        }
+        let total = cents(subscription.plan) + pending.iter().map(|line| line.cents).sum::<i64>();
+        invoice["amount_paid"] = total.max(0).into();
         let payment = invoice["payment_intent"]
             .as_str()
             .expect("an id")
@@ -396,7 +539,15 @@ impl User {
                 end: subscription.end,
             },
         );
-        self.plan_payment = Some(Payment {
+        // Their period is over: what they give does not lapse.
+        let late = pending
+            .iter()
+            .map(|line| line.credits())
+            .sum::<i64>()
+            .max(0);
+        self.top_up += late - self.pay_debts(late);
+        // A part of what was paid for both is a part of neither.
+        self.plan_payment = pending.is_empty().then(|| Payment {
             id: payment,
             credits: subscription.plan.monthly_credits().micro(),
             cents: cents(subscription.plan),
@@ -496,8 +647,8 @@ impl User {
         json!({
             "id": self.name("in"), "customer": self.customer, "subscription": subscription.id,
             "payment_intent": self.name("pi"), "amount_paid": cents(subscription.plan), "attempt_count": 1,
-            "created": now.0 / 1_000,
-            "lines": { "data": [{
+            "created": now.0 / 1_000, "currency": "usd",
+            "lines": { "has_more": false, "data": [{
                 "type": "subscription", "proration": false, "amount": cents(subscription.plan),
                 "period": { "start": subscription.start.0 / 1_000, "end": subscription.end.0 / 1_000 },
                 "price": { "id": "price", "metadata": { "plan": subscription.plan.name() } },
@@ -531,6 +682,22 @@ impl User {
             );
         }
         found == expected
+    }
+}
+
+impl Line {
+    fn show(&self, subscription: &Subscription) -> Value {
+        json!({
+            "type": "invoiceitem", "proration": true, "amount": self.cents, "currency": "usd",
+            "subscription": subscription.id,
+            "period": { "start": self.start.0 / 1_000, "end": self.end.0 / 1_000 },
+            "price": { "id": "price", "metadata": { "plan": self.plan.name() } },
+        })
+    }
+
+    /// Micro-credits, below zero where money was given back.
+    fn credits(&self) -> i64 {
+        self.cents * self.plan.monthly_credits().micro() / cents(self.plan)
     }
 }
 

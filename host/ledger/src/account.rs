@@ -158,7 +158,7 @@ pub enum EntryKind {
     LateSettlement,
     /// All of an expiry given back: nothing was used after all.
     LateRelease,
-    /// Plan credits: at the start of a period, where it becomes one of a higher plan, or as an adjustment.
+    /// Plan credits: at the start of a period, for a higher plan that was paid for within it, or as an adjustment.
     Grant,
     /// Plan credits that their period's end has taken.
     Lapse,
@@ -490,33 +490,26 @@ impl Account {
                 return Err(Refusal::OlderPeriod);
             }
             if plan != Plan::Free && period.start == self.period.start {
-                return self.raise(grant, at, recorded);
+                return self.amend(grant, at, recorded);
             }
         }
         self.begin_period(plan, period, credits, at, Some(recorded));
         Ok(Done::Granted { credits })
     }
 
-    /// Has the period that is under way be of a higher plan, or end at another moment.
-    fn raise(&mut self, grant: &Grant, at: Millis, recorded: Asked) -> Outcome {
-        let rises = grant.plan > self.plan;
-        if !rises && grant.period.end == self.period.end {
+    /// Raises the plan of the current period, or moves its end. Adds no credits: each payment for a higher plan tops up its own.
+    fn amend(&mut self, grant: &Grant, at: Millis, recorded: Asked) -> Outcome {
+        let plan = grant.plan.max(self.plan);
+        if plan == self.plan && grant.period.end == self.period.end {
             return Err(Refusal::Granted);
         }
-        let mut added = Pools::default();
-        if rises {
-            let before = self.plan.monthly_credits();
-            added.plan = grant.credits.saturating_sub(before);
-            self.plan = grant.plan;
-        }
+        self.plan = plan;
         self.period.end = grant.period.end;
         self.journal.plan = true;
-        self.balance = self.balance.plus(added);
-        let entry = self.post(EntryKind::Grant, added, at, self.period.start);
+        let entry = self.post(EntryKind::Grant, Pools::default(), at, self.period.start);
         entry.recorded = Some(recorded);
-        self.collect(added, at);
         Ok(Done::Granted {
-            credits: added.plan,
+            credits: Credits::ZERO,
         })
     }
 
@@ -525,10 +518,17 @@ impl Account {
         if !credits.is_in_range() {
             return Err(Refusal::OutOfRange);
         }
-        let bought = Pools::of(Pool::TopUp, credits);
+        let is_of_plan = top_up.within.is_some_and(|moment| {
+            self.plan != Plan::Free && self.period.contains(moment) && at < self.period.end
+        });
+        let (kind, pool) = match is_of_plan {
+            true => (EntryKind::Grant, Pool::Plan),
+            false => (EntryKind::TopUp, Pool::TopUp),
+        };
+        let bought = Pools::of(pool, credits);
         let balance = self.balance.checked_plus(bought);
         self.balance = balance.ok_or(Refusal::OutOfRange)?;
-        let entry = self.post(EntryKind::TopUp, bought, at, self.period.start);
+        let entry = self.post(kind, bought, at, self.period.start);
         entry.recorded = Some(recorded);
         self.collect(bought, at);
         Ok(Done::ToppedUp { credits })

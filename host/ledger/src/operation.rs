@@ -51,7 +51,7 @@ pub enum Action {
     Checkpoint(Checkpoint),
     /// Begin the next period, if it is due. Opening a hold does so too.
     ResetPeriod,
-    /// Begin a period that was paid for, or have the one that is under way be of a higher plan.
+    /// Begin a period that was paid for, or raise the plan of the current one.
     Grant(Grant),
     /// Add credits that were bought.
     TopUp(TopUp),
@@ -203,8 +203,8 @@ pub struct Checkpoint {
 
 /// Begins a period: what is left of the plan's credits lapses, and `credits` take its place.
 ///
-/// Where a period of a paid plan is under way that began at the same moment, it is this one: a higher plan raises it by the
-/// difference of what the plans give, so that what was spent stays spent; its end is as it is said last.
+/// If the account is in a paid period that began at the same moment, the grant amends that period: the higher plan counts, the
+/// last end counts, and no credits are added.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// Unique for ever, e.g. made of subscription and period start.
@@ -224,6 +224,10 @@ pub struct TopUp {
     pub id: OperationId,
     /// The credits that were bought.
     pub credits: Credits,
+    /// If the payment was for a higher plan within a period: a moment in that period. While the account is in that period, the
+    /// credits are plan credits and lapse with it; else they are bought credits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<Millis>,
 }
 
 /// Takes credits back, as far as they are there and not held. The rest is owed: the next credits pay for it.
@@ -582,6 +586,12 @@ mod tests {
         let top_up = Asked::TopUp(TopUp {
             id: OperationId("pay_1".to_owned()),
             credits: Credits::from_micro(1),
+            within: None,
+        });
+        let upgrade = Asked::TopUp(TopUp {
+            id: OperationId("upgrade:sub_1:2:1".to_owned()),
+            credits: Credits::from_micro(1),
+            within: Some(Millis(1)),
         });
         let refund = Asked::Refund(Refund {
             id: OperationId("re_1".to_owned()),
@@ -602,6 +612,10 @@ mod tests {
                 r#"{"grant":{"id":"sub_1:1","plan":"guru","period":{"start":1,"end":2},"credits":10000.5}}"#,
             ),
             (top_up, r#"{"top_up":{"id":"pay_1","credits":0.000001}}"#),
+            (
+                upgrade,
+                r#"{"top_up":{"id":"upgrade:sub_1:2:1","credits":0.000001,"within":1}}"#,
+            ),
             (
                 refund,
                 r#"{"refund":{"id":"re_1","pool":"top_up","credits":5}}"#,

@@ -317,7 +317,7 @@ impl Oracle {
                         .period
                         .is_some_and(|paid| grant.period.start == paid.start) =>
             {
-                Self::raise(account, grant)
+                Self::amend(account, grant)
             }
             Action::Grant(Grant {
                 plan,
@@ -328,9 +328,21 @@ impl Oracle {
                 account.begin(*plan, *period, credits.micro());
                 Ok(Done::Granted { credits: *credits })
             }
-            Action::TopUp(TopUp { credits, .. }) if fits(*credits) => {
-                account.top_up += credits.micro();
-                account.pay_debts(Pool::TopUp, credits.micro());
+            Action::TopUp(TopUp {
+                credits, within, ..
+            }) if fits(*credits) => {
+                let is_paid_for = |moment: Millis| {
+                    account.plan != Plan::Free
+                        && account.period.is_some_and(|period| {
+                            period.start <= moment && moment < period.end && at < period.end
+                        })
+                };
+                let pool = match within {
+                    Some(moment) if is_paid_for(*moment) => Pool::Plan,
+                    _ => Pool::TopUp,
+                };
+                *account.pool(pool) += credits.micro();
+                account.pay_debts(pool, credits.micro());
                 Ok(Done::ToppedUp { credits: *credits })
             }
             Action::Refund(Refund { pool, credits, .. }) if fits(*credits) => {
@@ -367,22 +379,15 @@ impl Oracle {
         outcome
     }
 
-    fn raise(account: &mut Lots, grant: &Grant) -> Outcome {
+    fn amend(account: &mut Lots, grant: &Grant) -> Outcome {
         let period = account.period.as_mut().expect("it is compared with");
         if grant.plan <= account.plan && grant.period.end == period.end {
             return Err(Refusal::Granted);
         }
         period.end = grant.period.end;
-        let mut added = 0;
-        if grant.plan > account.plan {
-            let had = account.plan.monthly_credits().micro();
-            added = (grant.credits.micro() - had).max(0);
-            account.plan = grant.plan;
-        }
-        *account.pool(Pool::Plan) += added;
-        account.pay_debts(Pool::Plan, added);
+        account.plan = account.plan.max(grant.plan);
         Ok(Done::Granted {
-            credits: Credits::from_micro(added),
+            credits: Credits::ZERO,
         })
     }
 
@@ -718,9 +723,12 @@ impl Generator {
     }
 
     fn top_up(&mut self) -> Action {
-        let id = OperationId(self.id("pay"));
-        let credits = Credits::from_micro(self.random.up_to(400_000_000) - 1);
-        Action::TopUp(TopUp { id, credits })
+        let moment = Millis(self.now.0 - self.random.up_to(40 * 86_400_000));
+        Action::TopUp(TopUp {
+            id: OperationId(self.id("pay")),
+            credits: Credits::from_micro(self.random.up_to(400_000_000) - 1),
+            within: self.random.percent(30).then_some(moment),
+        })
     }
 
     fn refund(&mut self) -> Action {

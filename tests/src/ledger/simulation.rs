@@ -488,7 +488,11 @@ impl Simulation {
         let credits = Credits::from_micro(self.random.up_to(300_000_000));
         let account = AccountId(format!("usr_{}", self.random.below(ACCOUNTS)));
         let node = self.random.below(NODES);
-        let action = Action::TopUp(TopUp { id, credits });
+        let action = Action::TopUp(TopUp {
+            id,
+            credits,
+            within: None,
+        });
         self.ask(node, account, action, Some(Rc::default()));
     }
 

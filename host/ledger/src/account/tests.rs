@@ -504,7 +504,7 @@ fn a_grant_of_an_older_period_than_the_paid_one_is_refused() {
 }
 
 #[test]
-fn a_higher_plan_raises_the_period_that_is_under_way() {
+fn a_higher_plan_is_the_current_periods_and_its_credits_are_those_that_were_paid_for() {
     let grant = |id: &str, plan: Plan, days| {
         Action::Grant(Grant {
             id: OperationId(id.into()),
@@ -531,21 +531,40 @@ fn a_higher_plan_raises_the_period_that_is_under_way() {
     let opened = run(&mut account, opening("h", spent.micro(), None));
     assert_eq!(opened, Ok(Done::Opened));
     run(&mut account, settling("h", spent.micro())).expect("done");
-    assert_eq!(
-        run(&mut account, grant("2", Plan::Pro, 30)),
-        granted(45_000)
-    );
-    assert_eq!(account.balance.plan, Credits::whole(51_000));
+    assert_eq!(run(&mut account, grant("2", Plan::Pro, 30)), granted(0));
+    assert_eq!(account.balance.plan, Credits::whole(6_000));
     assert_eq!((account.plan, account.period_number), (Plan::Pro, number));
-    // Where the first one comes later, there is as much.
-    let mut other = self::account(0, 0);
-    run(&mut other, grant("2", Plan::Pro, 30)).expect("done");
-    let late = run(&mut other, grant("1", Plan::Guru, 30));
-    assert_eq!(late, Err(Refusal::Granted));
-    assert_eq!(other.balance.plan, Credits::whole(55_000));
-    // It ends when it is said last to end, and nothing is given for that.
-    assert_eq!(run(&mut other, grant("3", Plan::Pro, 31)), granted(0));
-    assert_eq!(other.period.end, now().plus_days(31));
+    let lower = run(&mut account, grant("3", Plan::Guru, 30));
+    assert_eq!(lower, Err(Refusal::Granted));
+    // The last event decides about the end. It adds no credits.
+    assert_eq!(run(&mut account, grant("4", Plan::Pro, 31)), granted(0));
+    assert_eq!(account.period.end, now().plus_days(31));
+
+    let upgrade = |id: &str, within| {
+        Action::TopUp(TopUp {
+            id: OperationId(id.into()),
+            credits: Credits::whole(100),
+            within: Some(within),
+        })
+    };
+    let topped_up = Ok(Done::ToppedUp {
+        credits: Credits::whole(100),
+    });
+    let both = |account: &Account| {
+        [account.balance.plan, account.balance.top_up].map(|credits| credits.micro() / 1_000_000)
+    };
+    let (within, end) = (now().plus_days(10), now().plus_days(31));
+    let last = Millis(end.0 - 1);
+    assert_eq!(run_at(&mut account, last, upgrade("5", within)), topped_up);
+    assert_eq!(both(&account), [6_100, 0]);
+    // A payment for another period, or one that comes after the period, buys credits that do not lapse.
+    assert_eq!(run_at(&mut account, last, upgrade("6", end)), topped_up);
+    assert_eq!(both(&account), [6_100, 100]);
+    assert_eq!(run_at(&mut account, end, upgrade("7", within)), topped_up);
+    assert_eq!(both(&account), [6_100, 200]);
+    // Repeated, it is what it was.
+    assert_eq!(run_at(&mut account, end, upgrade("5", within)), topped_up);
+    assert_eq!(both(&account), [6_100, 200]);
 }
 
 #[test]
@@ -609,6 +628,7 @@ fn what_was_spent_before_it_was_taken_back_is_owed() {
         Action::TopUp(TopUp {
             id: OperationId(id.into()),
             credits: Credits::from_micro(credits),
+            within: None,
         })
     };
     run(&mut account, top_up("a", 50)).expect("done");
@@ -716,7 +736,11 @@ fn top_ups_and_refunds_count_once() {
     let top_up = |credits| {
         let id = OperationId("pay:1".into());
         let credits = Credits::from_micro(credits);
-        Action::TopUp(TopUp { id, credits })
+        Action::TopUp(TopUp {
+            id,
+            credits,
+            within: None,
+        })
     };
     let refund = |credits| {
         let id = OperationId("refund:1".into());

@@ -31,6 +31,7 @@ use crate::identity::directory::{self, UserFilter, UserRecord};
 use crate::identity::{self, store};
 use crate::openapi::parameters::PageAfter;
 use crate::openapi::schemas;
+use crate::payments::effects::store as effects_store;
 use crate::query::{ListQuery, cut};
 
 /// Characters of an operator's name for a top-up or an adjustment.
@@ -77,6 +78,9 @@ pub struct AccountItem {
     #[serde(default)]
     #[schema(value_type = f64)]
     pub owed_credits: Credits,
+    /// Since when an invoice of their subscription is not paid; null if all are.
+    #[serde(default)]
+    pub payment_failed_at: Option<String>,
     /// The first moment of the cycle.
     pub cycle_start: String,
     /// The first moment after it.
@@ -413,7 +417,12 @@ pub async fn top_up(
         Some(id) => format!("{credits} as {id}"),
     };
     let id = operation_id("top_up", id)?;
-    commit(&core, &user_id, Action::TopUp(TopUp { id, credits })).await?;
+    let top_up = TopUp {
+        id,
+        credits,
+        within: None,
+    };
+    commit(&core, &user_id, Action::TopUp(top_up)).await?;
     let event = AuditEvent::ToppedUp {
         user_id: user_id.clone(),
         credits: gift,
@@ -593,6 +602,9 @@ async fn find(core: &Core, user_id: &str) -> Result<UserItem, ApiError> {
         .find_account(&account)
         .await
         .map_err(failed)?;
+    let payment_failed_at = effects_store::payment_failed_at(&core.database, user_id)
+        .await
+        .map_err(failed)?;
     let mut account = found.unwrap_or_else(|| Account::new(account, user.created_at));
     account.begin_due_period(core.clock.now());
     let available = account.available();
@@ -603,6 +615,7 @@ async fn find(core: &Core, user_id: &str) -> Result<UserItem, ApiError> {
             topup_balance: account.balance.top_up,
             available_credits: available.total(),
             owed_credits: account.owed,
+            payment_failed_at: payment_failed_at.map(Millis::iso),
             cycle_start: account.period.start.iso(),
             cycle_end: account.period.end.iso(),
             budgets: budgets::items(account.standings(None, core.clock.now())),

@@ -12,6 +12,8 @@ use crate::app::{self, Prepared};
 use crate::catalog::listing::{CatalogListing, Difference};
 use crate::catalog::{Catalog, LeftOut};
 use crate::config::Config;
+use crate::payments::settings::ProcessorName;
+use crate::payments::stripe::PORTAL_ADVICE;
 use crate::plugins::bundled;
 use weir_sandbox::compiler::Compiler;
 use weir_storage::clock::Clock;
@@ -21,7 +23,8 @@ pub(super) struct Arguments {
     /// Fail, too, if a provider is left out, for want of its credential or its adapter, or a tool's credential is missing.
     #[arg(long)]
     strict: bool,
-    /// Reach for the database, Redis, the issuers of tokens and the providers, and say what came of each.
+    /// Reach for the database, Redis, the issuers of tokens, the providers and the payment processor, and say what came of each.
+    /// Fail, too, if the processor's own settings do not fit: of its customer portal, and of the prices that the settings name.
     #[arg(long)]
     probe: bool,
     /// Fail, too, on what is for development, or still an example's: keys of this node's own, passwords beside settings,
@@ -78,6 +81,9 @@ pub(super) async fn run(
         "The configuration is sound: {} models can be served.",
         catalog.models().count()
     );
+    if config.payments.processor(config.is_dev()) == ProcessorName::Stripe && !arguments.probe {
+        println!("Payments: {PORTAL_ADVICE}. `weir check --probe` looks.");
+    }
     compare(&config, &catalog).await;
     if arguments.probe {
         probe::run(&config, &prepared, &catalog).await?;

@@ -328,6 +328,7 @@ fn print_user(user: &UserItem) {
         row("BOUGHT CREDITS", account.topup_balance.to_string());
         row("AVAILABLE", account.available_credits.to_string());
         row("OWED", account.owed_credits.to_string());
+        row("PAYMENT FAILED", optional(&account.payment_failed_at));
         let cycle = format!("{} to {}", account.cycle_start, account.cycle_end);
         row("CYCLE", cycle);
         for budget in &account.budgets {

@@ -9,15 +9,17 @@
 //!
 //! | Event | `free` | paid, in its period | paid, in the grace after it |
 //! |---|---|---|---|
-//! | `checkout.session.completed`, of a plan | the plan for a month from the checkout, until the processor tells the period's bounds | nothing: the subscription's own events say more | as on `free`, if it is a new subscription |
+//! | `checkout.session.completed`, paid, of a plan | the plan for a month from the checkout, until the processor tells the period's bounds | nothing: the subscription's own events say more | as on `free`, if it is a new subscription |
 //! | the same, of credits | the tier's credits, once for the payment | the same | the same |
-//! | `customer.subscription.created`, `.updated`: active or trialing | the plan, for the period that is named | of the same period: a higher plan raises it by the difference, so that what was spent stays spent; a lower one waits for the next period. Of a later period: that begins. Of an earlier one: nothing | the period that is named begins |
+//! | `customer.subscription.created`: active or trialing, not paused | the plan, for the period that is named | nothing; the period's bounds are the named ones | as on `free`, if it is a new subscription |
+//! | `customer.subscription.updated`: active or trialing | nothing: it does not say that anything was paid. Of a period that a checkout has paid for: its bounds | the same | the same |
 //! | the same: `past_due` | nothing | it is to be renewed yet | nothing: the grace, 3 days, goes on, and then the plan is `free` |
 //! | the same: ending with its period | nothing | the plan ends with its period, without a grace; resumed, it goes on | `free` at once |
 //! | the same: `unpaid`, `paused`, `incomplete` | nothing | the plan ends with its period | `free` at once |
 //! | `customer.subscription.deleted` | nothing | the plan ends with its period | `free` at once |
 //! | `customer.subscription.trial_will_end` | a notice; else as `.updated` | the same | the same |
-//! | `invoice.paid` | the plan, for the period that its line names, if that is not over | as `.updated` of that period: a later one begins, which is a renewal | the same |
+//! | `invoice.paid`, of a period | the plan, for the period that its line names, if that is not over | a later period begins, which is a renewal; of the same or an earlier one: nothing | as on `free` |
+//! | `invoice.paid`, of prorations | nothing, until the period is known | the higher plan; the sum of all paid prorations of the period, in credits, at least 0: what it is more is given, what it is less is taken back or owed | prorations whose period is over become bought credits |
 //! | `invoice.payment_failed` | a notice, and the subscription is flagged until an invoice is paid | the same | the same |
 //! | `payment_intent.succeeded`, of credits | the tier's credits, once for the payment | the same | the same |
 //! | `payment_intent.payment_failed`, of credits | a notice; of an auto top-up, 4 hours without another | the same | the same |
@@ -25,8 +27,19 @@
 //! | `charge.refunded`, `charge.dispute.funds_withdrawn`: of credits | taken back in proportion; what is spent already is owed, and the next credits pay for it | the same | the same |
 //! | the same: of a plan | nothing: its period is over | the same, if the period that was paid for is this one; else nothing | the same |
 //!
-//! A refund of a payment that is not known waits for it. An upgrade within a period is paid for by an invoice whose lines
-//! are prorations: it begins no period, and its refund takes back the difference of the plans.
+//! A refund of a payment that is not known waits for it. The refund of an upgrade's invoice takes back what its lines gave.
+//!
+//! # Upgrades and downgrades
+//!
+//! A change of plan within a period comes with two lines of an invoice: what is left of the old plan's price is given back, and
+//! the same part of the new plan's price is charged. Each paid line counts for its amount ÷ its plan's price × its plan's
+//! credits, rounded toward zero to a micro-credit. The sum over the period is never below 0: a downgrade takes nothing from what
+//! the period began with, and the lower plan comes with the next period. It takes back what an upgrade of the same period gave,
+//! because the processor gives back what was paid for it: otherwise an upgrade, a downgrade and the next upgrade, all paid for
+//! by the same money, would give credits each time. An upgrade whose invoice is not paid gives nothing.
+//!
+//! Amounts count in [`CURRENCY`], the currency of the prices. An event with an amount in another one fails, so that an
+//! operator sees it.
 //!
 //! **Invariant:** whoever applies events of a user's has their turn ([`super::inbox`]), and asks the ledger for nothing
 //! when the turn is over.
@@ -49,15 +62,15 @@ use weir_ledger::{
 use weir_storage::cache::CacheError;
 use weir_storage::clock::Millis;
 
-use self::state::{DueGrant, PlansByPrice, Subscription};
-use self::store::{Payment, PaymentKind};
+use self::state::{DueGrant, PlansByPrice, Subscription, Upgrade};
+use self::store::{GivenUpgrade, Payment, PaymentKind};
 use super::auto_top_up::store::{self as charges, Ended};
 use super::events::{
     About, Change, Checkout, Invoice, PaidPeriod, PaymentEvent, PaymentNews, PlanHint, Purchase,
 };
 use super::inbox::store as kept;
 use super::notices::{self, Notice, NoticeKind};
-use super::offers::Tier;
+use super::offers::{CURRENCY, Tier};
 use crate::app::App;
 use crate::{billing, identity};
 
@@ -203,6 +216,7 @@ impl Turn<'_> {
         if !checkout.is_paid {
             return Ok(Applied::Done("it is not paid yet".to_owned()));
         }
+        require_currency(checkout.currency.as_deref())?;
         match &checkout.subscription {
             Some(_) if state::plan_bought(checkout).is_none() => {
                 Ok(Applied::Ignored("it names no plan of weir's"))
@@ -212,8 +226,12 @@ impl Turn<'_> {
                 .await
                 .map(Applied::Done),
             None => {
-                let (id, amount) = (checkout.payment_id(), checkout.amount);
-                self.top_up(id, amount, &checkout.purchase, event).await
+                let paid = Paid {
+                    id: checkout.payment_id(),
+                    amount: checkout.amount,
+                    currency: checkout.currency.as_deref(),
+                };
+                self.top_up(paid, &checkout.purchase, event).await
             }
         }
     }
@@ -230,11 +248,11 @@ impl Turn<'_> {
         if !invoice.is_paid {
             self.announce_failed_invoice(invoice).await?;
         } else {
-            for line in invoice.lines.iter().filter(|line| line.amount >= 0) {
+            require_currency(invoice.currency.as_deref())?;
+            for line in &invoice.lines {
                 require_plan(&plans, &line.plan)?;
             }
         }
-        // What was paid, first: whoever takes it back may wait for it.
         if let Some(paid) = state::plan_payment(invoice, &plans).filter(|_| invoice.is_paid) {
             let payment = Payment {
                 id: invoice.payment_id().to_owned(),
@@ -242,12 +260,28 @@ impl Turn<'_> {
                 kind: PaymentKind::Plan,
                 credits: paid.credits,
                 amount: invoice.amount,
+                currency: invoice.currency.clone(),
                 period: Some(paid.period),
                 paid_at: event.created_at,
                 refunded: 0,
                 refunding: None,
             };
-            let outcome = self.subscription(id, &plans).await?;
+            let mut outcome = self.subscription(id, &plans).await?;
+            let late = state::late_credits(invoice, event.created_at, &plans);
+            if late > Credits::ZERO {
+                let top_up = TopUp {
+                    id: OperationId(format!("upgrade:{}", invoice.id)),
+                    credits: late,
+                    within: None,
+                };
+                self.submit(Action::TopUp(top_up)).await?;
+                outcome = format!("{outcome}; {late} credits for changes in an earlier period");
+            }
+            if invoice.has_more_lines == Some(true) {
+                let what =
+                    "the event does not show all lines: upgrades among them are to be adjusted";
+                outcome = format!("{outcome}; {what}");
+            }
             note_payment(self.app, &payment).await?;
             return Ok(Applied::Done(outcome));
         }
@@ -269,7 +303,13 @@ impl Turn<'_> {
         let charge = purchase.charge_id.as_deref();
         let charge = charge.filter(|_| kind == PaymentKind::AutoTopUp);
         if payment.has_succeeded {
-            let applied = self.top_up(id, payment.amount, purchase, event).await?;
+            require_currency(payment.currency.as_deref())?;
+            let paid = Paid {
+                id,
+                amount: payment.amount,
+                currency: payment.currency.as_deref(),
+            };
+            let applied = self.top_up(paid, purchase, event).await?;
             if let Some(charge) = charge {
                 // Whoever asked for it may be gone.
                 let credits = purchase.tier.as_deref().and_then(|tier| tier.parse().ok());
@@ -324,6 +364,9 @@ impl Turn<'_> {
             Some(due) => self.grant(id, due).await?,
             None => format!("the subscription is {}", subscription.status),
         };
+        if let Some(due) = due {
+            self.give_upgrades(&subscription, due).await?;
+        }
         let renews = store::has_renewing_subscription(database, user_id).await?;
         self.submit(Action::Renewal { renews }).await?;
         Ok(match renews {
@@ -333,18 +376,33 @@ impl Turn<'_> {
     }
 
     async fn grant(&self, subscription: &str, due: DueGrant) -> Result<String, EffectError> {
-        let DueGrant { plan, period, .. } = due;
-        // With the end, so that a period may be granted again whose end has moved: the ledger knows that it is the same.
-        let id = format!(
-            "grant:{subscription}:{}:{plan}:{}",
+        let DueGrant {
+            base, plan, period, ..
+        } = due;
+        let plans = match base == plan {
+            true => plan.to_string(),
+            false => format!("{base}:{plan}"),
+        };
+        // With the end: if that moves, the ledger moves it, too.
+        let mut id = format!(
+            "grant:{subscription}:{}:{plans}:{}",
             period.start.seconds(),
             period.end.seconds()
         );
+        // An account on a free period that begins after this one has left it too early, by a wrong clock: the period's number
+        // makes it another grant. An operator who puts a user on the free plan begins its period at that moment.
+        let account = self.app.ledger.find_account(&self.account).await?;
+        if let Some(account) = account
+            && account.plan == Plan::Free
+            && account.period.start >= period.end
+        {
+            id = format!("{id}:{}", account.period_number);
+        }
         let grant = Grant {
             id: OperationId(id),
             plan,
             period,
-            credits: plan.monthly_credits(),
+            credits: base.monthly_credits(),
         };
         match self.submit(Action::Grant(grant)).await {
             Ok(_) => Ok(format!("{plan} until {}", period.end.iso())),
@@ -355,11 +413,79 @@ impl Turn<'_> {
         }
     }
 
+    /// Has the account's upgrades be what was paid for them. Those of a period that is not known yet wait for it.
+    async fn give_upgrades(
+        &self,
+        subscription: &Subscription,
+        due: DueGrant,
+    ) -> Result<(), EffectError> {
+        if subscription.upgrades.is_empty() {
+            return Ok(());
+        }
+        let given = store::given_upgrades(&self.app.database, &subscription.id).await?;
+        for upgrade in &subscription.upgrades {
+            if upgrade.within >= due.period.end {
+                continue;
+            }
+            let given = given.iter().find(|given| given.period_end == upgrade.end);
+            self.give_upgrade(
+                &subscription.id,
+                upgrade,
+                given.copied().unwrap_or_default(),
+            )
+            .await?;
+        }
+        Ok(())
+    }
+
+    async fn give_upgrade(
+        &self,
+        subscription: &str,
+        upgrade: &Upgrade,
+        mut given: GivenUpgrade,
+    ) -> Result<(), EffectError> {
+        let database = &self.app.database;
+        if given.giving.is_none() && given.given != upgrade.credits {
+            store::begin_upgrade(database, subscription, upgrade.end, upgrade.credits).await?;
+            given.giving = Some(upgrade.credits);
+        }
+        // What was begun comes first: it may have been done.
+        while let Some(giving) = given.giving {
+            let id = OperationId(format!(
+                "upgrade:{subscription}:{}:{}",
+                upgrade.end.seconds(),
+                given.steps
+            ));
+            if giving > given.given {
+                let top_up = TopUp {
+                    id,
+                    credits: giving.saturating_sub(given.given),
+                    within: Some(upgrade.within),
+                };
+                self.submit(Action::TopUp(top_up)).await?;
+            } else if self.is_in_period(upgrade.within).await? {
+                let refund = Refund {
+                    id,
+                    pool: Pool::Plan,
+                    credits: given.given.saturating_sub(giving),
+                };
+                self.submit(Action::Refund(refund)).await?;
+            }
+            store::end_upgrade(database, subscription, upgrade.end).await?;
+            given.given = giving;
+            given.steps += 1;
+            given.giving = (giving != upgrade.credits).then_some(upgrade.credits);
+            if let Some(next) = given.giving {
+                store::begin_upgrade(database, subscription, upgrade.end, next).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Gives what a payment is for, once.
     async fn top_up(
         &self,
-        id: &str,
-        amount: i64,
+        paid: Paid<'_>,
         purchase: &Purchase,
         event: &PaymentEvent,
     ) -> Result<Applied, EffectError> {
@@ -372,16 +498,18 @@ impl Turn<'_> {
             .map_err(|_| EffectError::Unknown(format!("there is no tier {tier:?}")))?;
         let credits = tier.credits();
         let top_up = TopUp {
-            id: OperationId(format!("topup:{id}")),
+            id: OperationId(format!("topup:{}", paid.id)),
             credits,
+            within: None,
         };
         self.submit(Action::TopUp(top_up)).await?;
         let payment = Payment {
-            id: id.to_owned(),
+            id: paid.id.to_owned(),
             user_id: self.account.0.clone(),
             kind,
             credits,
-            amount,
+            amount: paid.amount,
+            currency: paid.currency.map(str::to_owned),
             period: None,
             paid_at: event.created_at,
             refunded: 0,
@@ -400,6 +528,7 @@ impl Turn<'_> {
             payment = self.finish_taking_back(payment).await?;
         }
         let events = kept::of_subject(database, id).await?;
+        require_same_currency(&payment, &events)?;
         let cents = state::cents_back(&events).min(payment.amount);
         if cents <= payment.refunded {
             return Ok("it was taken back already".to_owned());
@@ -448,10 +577,15 @@ impl Turn<'_> {
             return Ok(true);
         };
         // Bounds may be some seconds off where a checkout has begun the period.
-        let middle = Millis(start.0 + (end.0 - start.0) / 2);
+        self.is_in_period(Millis(start.0 + (end.0 - start.0) / 2))
+            .await
+    }
+
+    /// Whether the account is in the paid period that a moment belongs to.
+    async fn is_in_period(&self, moment: Millis) -> Result<bool, EffectError> {
         let account = self.app.ledger.find_account(&self.account).await?;
         Ok(account
-            .is_some_and(|account| account.plan != Plan::Free && account.period.contains(middle)))
+            .is_some_and(|account| account.plan != Plan::Free && account.period.contains(moment)))
     }
 
     async fn announce_trial_end(
@@ -485,6 +619,15 @@ impl Turn<'_> {
     }
 }
 
+/// A payment for credits.
+#[derive(Clone, Copy)]
+struct Paid<'a> {
+    id: &'a str,
+    /// In cents.
+    amount: i64,
+    currency: Option<&'a str>,
+}
+
 impl Payment {
     /// The part of its credits that its refunded cents are.
     fn credits_back(&self) -> Credits {
@@ -498,6 +641,34 @@ fn kind_of(purchase: &Purchase) -> Option<PaymentKind> {
         Some("auto_topup") => Some(PaymentKind::AutoTopUp),
         _ => None,
     }
+}
+
+/// Refuses an amount that cannot be compared with the prices.
+fn require_currency(currency: Option<&str>) -> Result<(), EffectError> {
+    match currency {
+        Some(other) if !state::is_ours(currency) => Err(EffectError::Unknown(format!(
+            "the amount is in {other}, and the prices are in {CURRENCY}: adjust the user's credits by hand"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a refund or dispute whose amount is no part of the payment's.
+fn require_same_currency(payment: &Payment, events: &[PaymentEvent]) -> Result<(), EffectError> {
+    let paid = payment.currency.as_deref().unwrap_or(CURRENCY);
+    for event in events {
+        let (About::Refund(back) | About::Dispute(back)) = &event.about else {
+            continue;
+        };
+        if let Some(other) = back.currency.as_deref()
+            && !other.eq_ignore_ascii_case(paid)
+        {
+            return Err(EffectError::Unknown(format!(
+                "{other} went back of a payment in {paid}: adjust the user's credits by hand"
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn require_plan(plans: &PlansByPrice, hint: &PlanHint) -> Result<Plan, EffectError> {

@@ -1,13 +1,15 @@
 //! The processor's events, reduced to what weir reads of them: that is kept, and nothing else of who pays and how.
 //!
-//! Both shapes are read in which the processor writes subscriptions and invoices: until 2025, a subscription's period and
-//! an invoice's payment are fields of their own; since then, the period is that of the subscription's items.
+//! weir reads both shapes in which the processor writes subscriptions and invoices. Until 2025, a subscription's period, an
+//! invoice's payment and a line's `proration` are fields of their own. Since API version 2025-03-31, the period is that of the
+//! subscription's items, and the line's `parent` tells prorations: `invoice_item_details` or `subscription_item_details`
+//! (types of the `stripe` package for Node.js, 17.5.0 for 2024-12-18.acacia and 23.1.0 for 2026-10-28.endive).
 //!
 //! To take another event, add it to [`PaymentEvent::read`], and its effect to [`super::effects`].
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use weir_storage::clock::Millis;
 
 /// Characters of an id that the processor has chosen.
@@ -82,6 +84,9 @@ pub struct Checkout {
     pub is_paid: bool,
     /// In cents.
     pub amount: i64,
+    /// Three letters, such as `usd`. Null in events from before weir read it, as in the other objects.
+    #[serde(default)]
+    pub currency: Option<String>,
     /// What was bought.
     pub purchase: Purchase,
 }
@@ -114,6 +119,12 @@ pub struct SubscriptionNews {
     pub period: Option<PaidPeriod>,
     /// Whether it ends with that period.
     pub is_ending: bool,
+    /// Whether the processor collects no payments for it (`pause_collection`). Its status does not say so.
+    #[serde(default)]
+    pub is_paused: bool,
+    /// Three letters.
+    #[serde(default)]
+    pub currency: Option<String>,
     /// When its trial ends.
     pub trial_ends_at: Option<Millis>,
 }
@@ -163,12 +174,18 @@ pub struct Invoice {
     pub payment: Option<String>,
     /// What was paid, in cents.
     pub amount: i64,
+    /// Three letters.
+    #[serde(default)]
+    pub currency: Option<String>,
     /// How often the processor has tried.
     pub attempts: i64,
     /// When it tries again.
     pub next_attempt_at: Option<Millis>,
     /// What of it is for a subscription.
     pub lines: Vec<InvoiceLine>,
+    /// Whether the invoice has more lines than the event shows. Null in events from before weir granted upgrades by their lines.
+    #[serde(default)]
+    pub has_more_lines: Option<bool>,
 }
 
 /// A line of an invoice that is for a subscription.
@@ -193,6 +210,9 @@ pub struct PaymentNews {
     pub has_succeeded: bool,
     /// In cents.
     pub amount: i64,
+    /// Three letters.
+    #[serde(default)]
+    pub currency: Option<String>,
     /// What it is for.
     pub purchase: Purchase,
     /// The processor's code for why it has failed, such as `card_declined`.
@@ -208,6 +228,9 @@ pub struct Reversal {
     pub payment: Option<String>,
     /// How much, in cents; of a refund, with all earlier ones of the charge.
     pub amount: i64,
+    /// Three letters.
+    #[serde(default)]
+    pub currency: Option<String>,
 }
 
 /// Why a body is no event.
@@ -348,7 +371,7 @@ struct Envelope {
 
 #[derive(Deserialize)]
 struct Data {
-    object: serde_json::Map<String, Value>,
+    object: Map<String, Value>,
 }
 
 #[derive(Default, Deserialize)]
@@ -381,6 +404,8 @@ struct RawCheckout {
     payment_status: String,
     #[serde(default, deserialize_with = "or_default")]
     amount_total: i64,
+    #[serde(default)]
+    currency: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -398,6 +423,10 @@ struct RawSubscription {
     #[serde(default)]
     trial_end: Option<Seconds>,
     #[serde(default)]
+    pause_collection: Option<Map<String, Value>>,
+    #[serde(default)]
+    currency: Option<String>,
+    #[serde(default)]
     items: List<RawItem>,
     #[serde(default, deserialize_with = "or_default")]
     metadata: Metadata,
@@ -407,6 +436,8 @@ struct RawSubscription {
 struct List<T> {
     #[serde(default = "Vec::new")]
     data: Vec<T>,
+    #[serde(default)]
+    has_more: bool,
 }
 
 #[derive(Deserialize)]
@@ -441,6 +472,8 @@ struct RawInvoice {
     payments: List<RawInvoicePayment>,
     #[serde(default, deserialize_with = "or_default")]
     amount_paid: i64,
+    #[serde(default)]
+    currency: Option<String>,
     #[serde(default, deserialize_with = "or_default")]
     attempt_count: i64,
     #[serde(default)]
@@ -458,6 +491,8 @@ struct RawParent {
     subscription_details: SubscriptionDetails,
     #[serde(deserialize_with = "or_default")]
     subscription_item_details: ItemDetails,
+    #[serde(deserialize_with = "or_default")]
+    invoice_item_details: ItemDetails,
 }
 
 #[derive(Default, Deserialize)]
@@ -472,8 +507,6 @@ struct SubscriptionDetails {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ItemDetails {
-    #[serde(deserialize_with = "reference")]
-    subscription: Option<String>,
     proration: bool,
 }
 
@@ -499,8 +532,6 @@ struct RawLine {
     amount: i64,
     #[serde(default)]
     proration: bool,
-    #[serde(default, deserialize_with = "reference")]
-    subscription: Option<String>,
     #[serde(default)]
     price: Option<RawPrice>,
     #[serde(default, deserialize_with = "or_default")]
@@ -536,6 +567,8 @@ struct RawPayment {
     id: Id,
     amount: i64,
     #[serde(default)]
+    currency: Option<String>,
+    #[serde(default)]
     last_payment_error: Option<RawPaymentError>,
 }
 
@@ -558,6 +591,8 @@ struct RawCharge {
     #[serde(default, deserialize_with = "reference")]
     payment_intent: Option<String>,
     amount_refunded: i64,
+    #[serde(default)]
+    currency: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -566,11 +601,16 @@ struct RawDispute {
     #[serde(default, deserialize_with = "reference")]
     payment_intent: Option<String>,
     amount: i64,
+    #[serde(default)]
+    currency: Option<String>,
 }
 
 impl<T> Default for List<T> {
     fn default() -> Self {
-        Self { data: Vec::new() }
+        Self {
+            data: Vec::new(),
+            has_more: false,
+        }
     }
 }
 
@@ -583,6 +623,7 @@ impl RawCheckout {
             // `paid`, or `no_payment_required`.
             is_paid: self.payment_status != "unpaid",
             amount: self.amount_total,
+            currency: self.currency,
             purchase,
         }
     }
@@ -607,6 +648,8 @@ impl RawSubscription {
             plan,
             period,
             is_ending: self.cancel_at_period_end || self.cancel_at.is_some_and(ends_with_it),
+            is_paused: self.pause_collection.is_some(),
+            currency: self.currency,
             trial_ends_at: self.trial_end.map(|at| at.0),
         }
     }
@@ -631,6 +674,7 @@ impl RawInvoice {
         let subscription = self
             .subscription
             .or(self.parent.subscription_details.subscription);
+        let has_more_lines = Some(self.lines.has_more);
         let lines = self.lines.data.into_iter();
         let lines = lines.filter_map(|line| line.reduce(plan.as_ref()));
         let mut payments = self.payments.data.into_iter();
@@ -641,12 +685,14 @@ impl RawInvoice {
                 .payment_intent
                 .or_else(|| payments.find_map(|paid| paid.payment.payment_intent)),
             amount: self.amount_paid,
+            currency: self.currency,
             attempts: self.attempt_count,
             next_attempt_at: self.next_payment_attempt.map(|at| at.0),
             lines: match subscription {
                 Some(_) => lines.collect(),
                 None => Vec::new(),
             },
+            has_more_lines,
             subscription,
         }
     }
@@ -655,11 +701,16 @@ impl RawInvoice {
 impl RawLine {
     /// What it says, if it is for a subscription; `plan` is what that is said to be for.
     fn reduce(self, plan: Option<&String>) -> Option<InvoiceLine> {
-        let kind = self.kind.or(self.parent.kind);
-        let details = self.parent.subscription_item_details;
-        let is_named = self.subscription.is_some() || details.subscription.is_some();
-        // What says nothing of the kind is what the invoice is for.
-        if !is_named && kind.is_some_and(|kind| !kind.starts_with("subscription")) {
+        let RawParent {
+            kind: parent,
+            subscription_item_details: item,
+            invoice_item_details: added,
+            ..
+        } = self.parent;
+        let is_proration = self.proration || item.proration || added.proration;
+        // A line without a type is for the invoice's subscription. An item that somebody added is not, unless it is a proration.
+        let kind = self.kind.or(parent);
+        if !is_proration && kind.is_some_and(|kind| !kind.starts_with("subscription")) {
             return None;
         }
         let mut hint = PlanHint::default();
@@ -671,7 +722,7 @@ impl RawLine {
         hint.names.extend(named.into_iter().flatten());
         Some(InvoiceLine {
             period: PaidPeriod::of(Some(self.period.start), Some(self.period.end))?,
-            is_proration: self.proration || details.proration,
+            is_proration,
             amount: self.amount,
             plan: hint,
         })
@@ -685,6 +736,7 @@ impl RawPayment {
             id: self.id.0,
             has_succeeded,
             amount: self.amount,
+            currency: self.currency,
             purchase,
             error: error.and_then(|error| error.decline_code.or(error.code)),
         }
@@ -696,6 +748,7 @@ impl RawCharge {
         Reversal {
             payment: self.payment_intent,
             amount: self.amount_refunded,
+            currency: self.currency,
             id: self.id.0,
         }
     }
@@ -706,6 +759,7 @@ impl RawDispute {
         Reversal {
             payment: self.payment_intent,
             amount: self.amount,
+            currency: self.currency,
             id: self.id.0,
         }
     }
@@ -865,6 +919,46 @@ mod tests {
         };
         assert_eq!((invoice.payment_id(), invoice.lines.len()), ("pi_1", 1));
         assert!(invoice.lines[0].is_proration && invoice.lines[0].plan.names == ["guru"]);
+    }
+
+    /// Lines by their kind, in the shape of 2024-12-18.acacia and in that since 2025-03-31.basil.
+    #[test]
+    fn prorations_are_lines_of_a_subscription_and_other_added_items_are_not() {
+        let line = |more: Value| {
+            let mut line = json!({ "amount": 4_000, "period": { "start": 100, "end": 200 } });
+            let fields = line.as_object_mut().unwrap();
+            fields.extend(more.as_object().unwrap().clone());
+            line
+        };
+        let details = |kind: &str, is_proration: bool| {
+            let mut parent = json!({ "type": kind });
+            parent[kind] = json!({ "subscription": "sub_1", "proration": is_proration });
+            line(json!({ "parent": parent }))
+        };
+        let before = |kind: &str, is_proration: bool| {
+            line(json!({ "type": kind, "subscription": "sub_1", "proration": is_proration }))
+        };
+        for (line, expected) in [
+            (before("subscription", false), Some(false)),
+            (before("subscription", true), Some(true)),
+            (before("invoiceitem", true), Some(true)),
+            (before("invoiceitem", false), None),
+            (details("subscription_item_details", false), Some(false)),
+            (details("subscription_item_details", true), Some(true)),
+            (details("invoice_item_details", true), Some(true)),
+            (details("invoice_item_details", false), None),
+            (line(json!({})), Some(false)),
+        ] {
+            let invoice = json!({ "id": "in_1", "subscription": "sub_1", "currency": "usd",
+                "lines": { "data": [&line], "has_more": true } });
+            let About::Invoice(invoice) = of("invoice.paid", &invoice).about else {
+                panic!("{line}")
+            };
+            let found = invoice.lines.first().map(|line| line.is_proration);
+            assert_eq!(found, expected, "{line}");
+            assert_eq!(invoice.has_more_lines, Some(true));
+            assert_eq!(invoice.currency.as_deref(), Some("usd"));
+        }
     }
 
     #[test]

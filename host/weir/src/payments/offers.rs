@@ -5,6 +5,9 @@ use std::str::FromStr;
 
 use weir_ledger::{Credits, Plan};
 
+/// The currency of all prices, as the processor writes it. Prices in the settings are in its cents.
+pub const CURRENCY: &str = "usd";
+
 /// Credits that are bought once, and stay until they are spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
@@ -78,6 +81,14 @@ impl FromStr for Tier {
 }
 
 impl Item {
+    /// Everything that is sold.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let plans = Plan::ALL.into_iter().filter(|plan| *plan != Plan::Free);
+        plans
+            .map(Self::Plan)
+            .chain(Tier::ALL.into_iter().map(Self::TopUp))
+    }
+
     /// The plan's name, or the tier's.
     pub const fn name(self) -> &'static str {
         match self {

@@ -16,7 +16,8 @@ use weir_storage::clock::Millis;
 use weir_storage::ids;
 use weir_storage::secrets::Secret;
 
-use super::offers::{Item, Offer};
+use super::offers::{CURRENCY, Item, Offer};
+use super::settings::PaymentSettings;
 use super::terms::{
     CardCharge, CheckoutSession, Order, PaymentIntent, PaymentStatus, ProcessorError, SessionState,
 };
@@ -74,6 +75,37 @@ impl Default for Pace {
             longest_pause: Duration::from_secs(5),
         }
     }
+}
+
+/// What an operator is asked to set in the customer portal, for whoever does not look.
+pub const PORTAL_ADVICE: &str = "if users change plans in the customer portal, set `proration_behavior` to `always_invoice`, so \
+     that an upgrade is paid for at once, and `schedule_at_period_end` to `decreasing_item_amount`, so that a downgrade waits \
+     for the next period";
+
+/// What does not fit, of `features.subscription_update` of a portal's configuration. The names are those of API version
+/// 2024-12-18.acacia.
+fn portal_problems(update: &Value) -> Vec<String> {
+    let mut problems = Vec::new();
+    if update["enabled"] != true {
+        return problems;
+    }
+    let behavior = &update["proration_behavior"];
+    if *behavior != "always_invoice" {
+        problems.push(format!(
+            "the customer portal's `proration_behavior` is {behavior}: set it to `always_invoice`, or upgrades give nothing \
+             until the next invoice is paid"
+        ));
+    }
+    let conditions = update["schedule_at_period_end"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    if !conditions.any(|condition| condition["type"] == "decreasing_item_amount") {
+        problems.push(
+            "the customer portal does not schedule downgrades: set `schedule_at_period_end` to `decreasing_item_amount`, or \
+             users who downgrade keep the period's credits and get back a part of its price"
+                .to_owned(),
+        );
+    }
+    problems
 }
 
 /// The fields of a form, in their order.
@@ -181,7 +213,7 @@ impl Stripe {
         })?;
         let mut form = Form::new();
         form.add("amount", &charge.price_cents.to_string());
-        form.add("currency", "usd");
+        form.add("currency", CURRENCY);
         form.add("customer", charge.customer_id);
         form.add("payment_method", &method);
         form.add("off_session", "true");
@@ -230,6 +262,43 @@ impl Stripe {
         Err(ProcessorError::unavailable(
             "the customer has more payments than are looked through",
         ))
+    }
+
+    /// The settings of the Stripe account that do not fit weir's, a sentence each: of the customer portal, in which users change
+    /// plans, and of the prices that weir's settings name.
+    pub async fn problems(
+        &self,
+        settings: &PaymentSettings,
+    ) -> Result<Vec<String>, ProcessorError> {
+        let mut form = Form::new();
+        form.add("is_default", "true");
+        form.add("active", "true");
+        let portals = self.get("/v1/billing_portal/configurations", form).await?;
+        let mut problems: Vec<_> = match portals["data"][0].as_object() {
+            Some(_) => portal_problems(&portals["data"][0]["features"]["subscription_update"]),
+            None => vec!["the customer portal has no default configuration".to_owned()],
+        };
+        for item in Item::all() {
+            let Some(Offer {
+                price_cents,
+                price_id: Some(id),
+            }) = settings.offer(item)
+            else {
+                continue;
+            };
+            let price = self
+                .get(&format!("/v1/prices/{}", segment(&id)?), Form::new())
+                .await?;
+            let (amount, currency) = (&price["unit_amount"], &price["currency"]);
+            if *amount != price_cents || *currency != CURRENCY {
+                let name = item.name();
+                problems.push(format!(
+                    "the price {id} of {name} is {amount} cents in {currency}, and {price_cents} cents in \"{CURRENCY}\" in \
+                     weir's settings"
+                ));
+            }
+        }
+        Ok(problems)
     }
 
     /// What a customer pays with: what they have chosen for invoices, else the card that they used last.
@@ -394,7 +463,7 @@ fn add_line(form: &mut Form, item: Item, offer: &Offer) {
         return;
     }
     let data = "line_items[0][price_data]";
-    form.add(&format!("{data}[currency]"), "usd");
+    form.add(&format!("{data}[currency]"), CURRENCY);
     form.add(
         &format!("{data}[unit_amount]"),
         &offer.price_cents.to_string(),

@@ -10,6 +10,8 @@ use crate::app::Prepared;
 use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::outgoing::{self, Client};
+use crate::payments::settings::ProcessorName;
+use crate::payments::stripe::{Pace, Stripe};
 use weir_storage::{Cache, Database};
 
 /// How long each may take.
@@ -28,6 +30,7 @@ pub(super) async fn run(
     probes.extend(issuers(prepared));
     probes.extend(upstreams(catalog, &http));
     probes.extend(collector(config, prepared));
+    probes.extend(payments(config, prepared));
     let (names, probes): (Vec<_>, Vec<_>) = probes.into_iter().unzip();
     let probes = probes.into_iter().map(|probe| async {
         let outcome = tokio::time::timeout(TIMEOUT, probe).await;
@@ -44,7 +47,10 @@ pub(super) async fn run(
             }
         }
     }
-    ensure!(failed == 0, "--probe: what cannot be reached: {failed}");
+    ensure!(
+        failed == 0,
+        "--probe: cannot be reached, or does not fit: {failed}"
+    );
     Ok(())
 }
 
@@ -103,6 +109,27 @@ fn collector<'a>(config: &'a Config, prepared: &'a Prepared) -> Option<Probe<'a>
     let endpoint = config.telemetry.otlp_endpoint.as_deref()?;
     let taken = async move { exporting.probe().await.map(|()| "reached".to_owned()) };
     Some((format!("collector of traces {endpoint}"), taken.boxed()))
+}
+
+/// Asks the payment processor for its own settings, too: those that weir depends on.
+fn payments<'a>(config: &'a Config, prepared: &'a Prepared) -> Option<Probe<'a>> {
+    let settings = &config.payments;
+    if settings.processor(config.is_dev()) != ProcessorName::Stripe {
+        return None;
+    }
+    let key = prepared.payment_secrets.secret_key.as_ref()?;
+    let asked = async move {
+        let stripe = Stripe::new(&settings.api_base, key, Pace::default());
+        let stripe = stripe.map_err(|error| error.to_string())?;
+        let problems = stripe.problems(settings).await;
+        let problems = problems.map_err(|error| error.to_string())?;
+        match problems.is_empty() {
+            true => Ok("reached; its settings fit".to_owned()),
+            false => Err(problems.join("; ")),
+        }
+    };
+    let name = format!("payment processor {}", settings.api_base);
+    Some((name, asked.boxed()))
 }
 
 fn upstreams<'a>(catalog: &'a Catalog, http: &'a Client) -> Vec<Probe<'a>> {

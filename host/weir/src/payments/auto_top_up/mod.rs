@@ -25,7 +25,7 @@ use self::store::{Claimed, Ended, cool_down, end_charge};
 use super::effects::store::{Payment, PaymentKind};
 use super::effects::{COOLDOWN, note_payment};
 use super::notices::{self, Notice, NoticeKind};
-use super::offers::{Item, Offer};
+use super::offers::{CURRENCY, Item, Offer};
 use super::terms::{CardCharge, PaymentIntent, PaymentStatus, ProcessorError};
 use crate::app::App;
 use crate::billing;
@@ -178,6 +178,7 @@ async fn credit(
         kind: PaymentKind::AutoTopUp,
         credits,
         amount: offer.price_cents.into(),
+        currency: Some(CURRENCY.to_owned()),
         period: None,
         paid_at: now,
         refunded: 0,
@@ -186,6 +187,7 @@ async fn credit(
     let top_up = Action::TopUp(TopUp {
         id: OperationId(format!("topup:{payment_id}")),
         credits,
+        within: None,
     });
     let deadline = Instant::now() + CREDIT_TIMEOUT;
     match app.ledger.submit(&account, top_up, deadline).await {

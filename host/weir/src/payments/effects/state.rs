@@ -10,15 +10,19 @@ use weir_storage::clock::Millis;
 use super::super::events::{
     About, Change, Checkout, Invoice, InvoiceLine, PaidPeriod, PaymentEvent, PlanHint, Reversal,
 };
-use super::super::offers::Item;
+use super::super::offers::{CURRENCY, Item};
 use super::super::settings::PaymentSettings;
 
 /// How far the start of a subscription's first period may be from the moment of the checkout that began it.
 const PROVISIONAL_MS: i64 = 24 * 3_600_000;
 
-/// Which plan each of the processor's prices is for.
+/// The plans that are sold: what they cost, and which of the processor's prices stand for them.
 #[derive(Debug, Clone, Default)]
-pub struct PlansByPrice(Vec<(String, Plan)>);
+pub struct PlansByPrice {
+    by_id: Vec<(String, Plan)>,
+    /// A month of each, in cents, more than 0.
+    cents: Vec<(Plan, i64)>,
+}
 
 /// A subscription, as its events have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,18 +41,44 @@ pub struct Subscription {
     pub as_of: Millis,
     /// That event's id.
     pub event_id: String,
-    /// The last period that is to be granted, and the highest plan that was named for it.
-    pub granted: Option<(PaidPeriod, Plan)>,
-    /// When a checkout began it.
-    pub begun_at: Option<Millis>,
+    /// The last period that is paid for.
+    pub paid: Option<PaidFor>,
+    /// When a paid checkout began it, and the plan that was bought there.
+    pub begun: Option<(Millis, Plan)>,
+    /// The changes of plan that were paid for within their period, by the period's end.
+    pub upgrades: Vec<Upgrade>,
     /// Since when an invoice of it is not paid.
     pub payment_failed_at: Option<Millis>,
+}
+
+/// A period that was paid for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PaidFor {
+    /// Its bounds.
+    pub period: PaidPeriod,
+    /// The plan that was paid for the whole of it.
+    pub plan: Plan,
+}
+
+/// The paid changes of plan within one period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Upgrade {
+    /// The period's end.
+    pub end: Millis,
+    /// The first of the changes: a moment within the period.
+    pub within: Millis,
+    /// The highest plan that was paid for, if one was.
+    pub plan: Option<Plan>,
+    /// The sum of all paid prorations, at least 0.
+    pub credits: Credits,
 }
 
 /// A period that an account is to be in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DueGrant {
-    /// The plan.
+    /// The plan whose credits the period begins with.
+    pub base: Plan,
+    /// The plan: a higher one where the difference was paid.
     pub plan: Plan,
     /// The period, as the ledger is to know it.
     pub period: Period,
@@ -68,16 +98,28 @@ pub struct PlanPayment {
 impl PlansByPrice {
     /// By the settings.
     pub fn new(settings: &PaymentSettings) -> Self {
-        let sold = [Plan::Guru, Plan::Pro].into_iter().filter_map(|plan| {
-            let offer = settings.offer(Item::Plan(plan))?;
-            Some((offer.price_id?, plan))
-        });
-        Self(sold.collect())
+        let mut plans = Self::default();
+        for plan in Plan::ALL {
+            if let Some(offer) = settings.offer(Item::Plan(plan)) {
+                plans.cents.push((plan, i64::from(offer.price_cents)));
+                plans.by_id.extend(offer.price_id.map(|id| (id, plan)));
+            }
+        }
+        plans
+    }
+
+    /// The part of a plan's credits that so many cents of its price buy, below zero if they were given back. Rounded toward
+    /// zero to a micro-credit, so that a line and its reversal add up to nothing.
+    fn credits_for(&self, plan: Plan, cents: i64) -> i128 {
+        let price = self.cents.iter().find(|(sold, _)| *sold == plan);
+        price.map_or(0, |(_, price)| {
+            i128::from(cents) * i128::from(plan.monthly_credits().micro()) / i128::from(*price)
+        })
     }
 
     /// The plan that is meant: by its price, which the portal changes, or else by name, which weir gave it at first.
     pub fn plan_of(&self, hint: &PlanHint) -> Option<Plan> {
-        let of = |price: &String| self.0.iter().find(|(id, _)| id == price);
+        let of = |price: &String| self.by_id.iter().find(|(id, _)| id == price);
         let by_price = hint.prices.iter().filter_map(of).map(|(_, plan)| *plan);
         let by_name = || {
             let mut named = hint.names.iter().filter_map(|name| name.parse().ok());
@@ -88,18 +130,22 @@ impl PlansByPrice {
 }
 
 impl Subscription {
-    /// What is known of it; `None` if none of its events says what it is for.
+    /// Reads all events of a subscription together; `None` if none of them names a plan. Amounts in another currency than
+    /// [`CURRENCY`] count for nothing.
+    ///
+    /// A period is paid for by `invoice.paid`; the first one also by a paid checkout, or by `customer.subscription.created` in
+    /// status `active` or `trialing`. `customer.subscription.updated` pays for nothing: the processor sends it with the next
+    /// period's bounds when that begins, and charges the card about an hour later
+    /// (<https://docs.stripe.com/billing/subscriptions/webhooks>, "successful invoice finalization"). It tells the bounds of
+    /// periods that are paid for otherwise.
     pub fn of(events: &[PaymentEvent], plans: &PlansByPrice) -> Option<Self> {
         let mut events: Vec<_> = events.iter().collect();
         events.sort_by_key(|event| (event.created_at, rank(event), &*event.id));
         let mut latest: Option<Self> = None;
-        let (mut begun_at, mut payment_failed_at) = (None, None);
-        let mut periods: BTreeMap<Millis, (Millis, Plan)> = BTreeMap::new();
-        let mut name = |period: PaidPeriod, plan: Plan| {
-            let known = periods.entry(period.start).or_insert((period.end, plan));
-            *known = (period.end, known.1.max(plan));
-        };
-        let mut is_told = false;
+        let (mut begun, mut payment_failed_at) = (None, None);
+        let mut periods = Periods::default();
+        let mut changes: BTreeMap<Millis, Changes> = BTreeMap::new();
+        let (mut is_told, mut is_paused) = (false, false);
         for event in events {
             match &event.about {
                 About::Subscription(news) => {
@@ -107,11 +153,15 @@ impl Subscription {
                         continue;
                     };
                     is_told = true;
+                    is_paused = news.is_paused;
                     let is_over = news.change == Change::Deleted || has_ended(&news.status);
                     if let (Some(period), "active" | "trialing", false) =
                         (news.period, &*news.status, is_over)
                     {
-                        name(period, plan);
+                        let pays = news.change == Change::Created
+                            && !news.is_paused
+                            && is_ours(news.currency.as_deref());
+                        periods.tell(period, pays.then_some(plan));
                     }
                     latest = Some(Self {
                         status: news.status.clone(),
@@ -124,8 +174,9 @@ impl Subscription {
                     let plan = plan_bought(checkout);
                     if let (Some(id), Some(plan)) = (&checkout.subscription, plan)
                         && checkout.is_paid
+                        && is_ours(checkout.currency.as_deref())
                     {
-                        begun_at = Some(begun_at.unwrap_or(event.created_at));
+                        begun = Some(begun.unwrap_or((event.created_at, plan)));
                         if !is_told {
                             latest = Some(Self::begun(id, plan, event));
                         }
@@ -133,10 +184,22 @@ impl Subscription {
                 }
                 About::Invoice(invoice) if invoice.is_paid => {
                     payment_failed_at = None;
-                    for (period, plan) in whole_periods(invoice, plans) {
-                        name(period, plan);
+                    // While nothing is collected, an invoice of nothing is no payment.
+                    let pays_nothing = is_paused && invoice.amount == 0;
+                    if pays_nothing || !is_ours(invoice.currency.as_deref()) {
+                        continue;
+                    }
+                    for (line, plan) in lines(invoice, plans) {
+                        if line.is_proration {
+                            if is_in_time(line, event.created_at) && shows_all_lines(invoice) {
+                                let changes = changes.entry(line.period.end).or_default();
+                                changes.add(line, plan, plans);
+                            }
+                            continue;
+                        }
+                        periods.tell(line.period, Some(plan));
                         if let (Some(id), false) = (&invoice.subscription, is_told) {
-                            let period = Some(period);
+                            let period = Some(line.period);
                             let begun = Self::begun(id, plan, event);
                             latest = Some(Self { period, ..begun });
                         }
@@ -148,11 +211,11 @@ impl Subscription {
                 _ => {}
             }
         }
-        let last = periods.last_key_value();
-        let granted = last.map(|(&start, &(end, plan))| (PaidPeriod { start, end }, plan));
+        let upgrades = changes.into_iter().map(|(end, changes)| changes.sum(end));
         Some(Self {
-            granted,
-            begun_at,
+            paid: periods.last_paid(begun),
+            begun,
+            upgrades: upgrades.collect(),
             payment_failed_at,
             ..latest?
         })
@@ -167,8 +230,9 @@ impl Subscription {
             is_ending: false,
             as_of: event.created_at,
             event_id: event.id.clone(),
-            granted: None,
-            begun_at: None,
+            paid: None,
+            begun: None,
+            upgrades: Vec::new(),
             payment_failed_at: None,
         }
     }
@@ -182,25 +246,117 @@ impl Subscription {
     /// The period that its account is to be in. `provisional_start` is when a period began that was granted before the
     /// processor had told its bounds.
     pub fn due_grant(&self, provisional_start: Option<Millis>) -> Option<DueGrant> {
-        if let Some((PaidPeriod { start, end }, plan)) = self.granted {
-            let is_that = |provisional: &Millis| {
-                let is_near = provisional.0.abs_diff(start.0) <= PROVISIONAL_MS.unsigned_abs();
-                *provisional < end && (is_near || start <= *provisional)
-            };
-            let start = provisional_start.filter(is_that).unwrap_or(start);
-            return Some(DueGrant {
+        let (base, period, is_provisional) = match self.paid {
+            Some(PaidFor {
+                period: PaidPeriod { start, end },
                 plan,
-                period: Period { start, end },
-                is_provisional: false,
-            });
-        }
-        let start = provisional_start.or(self.begun_at)?;
+            }) => {
+                let is_that = |provisional: &Millis| {
+                    *provisional < end && (is_near(*provisional, start) || start <= *provisional)
+                };
+                let start = provisional_start.filter(is_that).unwrap_or(start);
+                (plan, Period { start, end }, false)
+            }
+            None => {
+                let (begun_at, plan) = self.begun?;
+                let start = provisional_start.unwrap_or(begun_at);
+                (plan, Period::monthly(start, start), true)
+            }
+        };
+        let within = self.upgrades.iter().filter(|upgrade| {
+            period.contains(upgrade.within)
+                || self.paid.is_none_or(|paid| paid.period.end == upgrade.end)
+        });
         Some(DueGrant {
-            plan: self.plan,
-            period: Period::monthly(start, start),
-            is_provisional: true,
+            base,
+            plan: within
+                .filter_map(|upgrade| upgrade.plan)
+                .fold(base, Plan::max),
+            period,
+            is_provisional,
         })
     }
+}
+
+/// What is known of a subscription's periods, by their start.
+#[derive(Default)]
+struct Periods(BTreeMap<Millis, (Millis, Option<Plan>)>);
+
+impl Periods {
+    /// Notes a period, and the plan if it is paid for. What is told last of its end stands, and the highest plan.
+    fn tell(&mut self, period: PaidPeriod, paid: Option<Plan>) {
+        let known = self.0.entry(period.start).or_insert((period.end, None));
+        *known = (period.end, known.1.max(paid));
+    }
+
+    /// The last one that is paid for. Where a checkout has paid and no event names its period, it is the one that began then.
+    fn last_paid(&self, begun: Option<(Millis, Plan)>) -> Option<PaidFor> {
+        let mut paid = self.0.iter().rev().filter_map(|(&start, &(end, plan))| {
+            let period = PaidPeriod { start, end };
+            plan.map(|plan| PaidFor { period, plan })
+        });
+        paid.next().or_else(|| {
+            let (at, plan) = begun?;
+            let mut told = self.0.iter().filter(|(start, _)| is_near(**start, at));
+            told.next().map(|(&start, &(end, _))| PaidFor {
+                period: PaidPeriod { start, end },
+                plan,
+            })
+        })
+    }
+}
+
+/// Paid prorations within a period.
+#[derive(Default)]
+struct Changes {
+    first: Option<Millis>,
+    plan: Option<Plan>,
+    micro: i128,
+}
+
+impl Changes {
+    fn add(&mut self, line: &InvoiceLine, plan: Plan, plans: &PlansByPrice) {
+        let start = line.period.start;
+        self.first = Some(self.first.map_or(start, |first| first.min(start)));
+        self.micro += plans.credits_for(plan, line.amount);
+        if line.amount > 0 {
+            self.plan = self.plan.max(Some(plan));
+        }
+    }
+
+    fn sum(self, end: Millis) -> Upgrade {
+        Upgrade {
+            end,
+            within: self.first.unwrap_or(end),
+            plan: self.plan,
+            credits: at_least_nothing(self.micro),
+        }
+    }
+}
+
+fn at_least_nothing(micro: i128) -> Credits {
+    Credits::from_micro(i64::try_from(micro.max(0)).unwrap_or(i64::MAX))
+}
+
+/// Whether a period that began at `start` is the one that something at this moment began.
+fn is_near(moment: Millis, start: Millis) -> bool {
+    moment.0.abs_diff(start.0) <= PROVISIONAL_MS.unsigned_abs()
+}
+
+/// Whether an amount is in the currency of the prices; events from before weir read currencies do not say.
+pub fn is_ours(currency: Option<&str>) -> bool {
+    currency.is_none_or(|currency| currency.eq_ignore_ascii_case(CURRENCY))
+}
+
+/// Whether an event shows all prorations of its invoice: their sum counts, and a part of them may be more than that. Events
+/// that an earlier version stored do not say; that version granted their upgrades by another rule.
+fn shows_all_lines(invoice: &Invoice) -> bool {
+    invoice.has_more_lines == Some(false)
+}
+
+/// Whether a line was paid before its period was over.
+fn is_in_time(line: &InvoiceLine, paid_at: Millis) -> bool {
+    paid_at < line.period.end
 }
 
 /// Whether a subscription of this status goes on after its period.
@@ -231,36 +387,47 @@ pub fn plan_bought(checkout: &Checkout) -> Option<Plan> {
     (plan != Plan::Free).then_some(plan)
 }
 
-fn whole_periods(invoice: &Invoice, plans: &PlansByPrice) -> Vec<(PaidPeriod, Plan)> {
-    let whole = invoice.lines.iter().filter(|line| !line.is_proration);
-    whole
-        .filter_map(|line| Some((line.period, plans.plan_of(&line.plan)?)))
-        .collect()
+/// The lines of an invoice that are for plans.
+fn lines<'a>(
+    invoice: &'a Invoice,
+    plans: &'a PlansByPrice,
+) -> impl Iterator<Item = (&'a InvoiceLine, Plan)> {
+    let lines = invoice.lines.iter();
+    lines.filter_map(|line| Some((line, plans.plan_of(&line.plan)?)))
 }
 
-/// What the payment of an invoice gave: a period of a plan, or, where it was for a change within a period, what the higher
-/// plan gives beyond the lower one. `None` if no line says so.
+/// The credits of a paid invoice's prorations whose period was over when they were paid, at least 0. The processor adds
+/// prorations to the next invoice unless it is told to invoice them at once.
+pub fn late_credits(invoice: &Invoice, paid_at: Millis, plans: &PlansByPrice) -> Credits {
+    let late = lines(invoice, plans).filter(|(line, _)| {
+        line.is_proration && !is_in_time(line, paid_at) && shows_all_lines(invoice)
+    });
+    at_least_nothing(
+        late.map(|(line, plan)| plans.credits_for(plan, line.amount))
+            .sum(),
+    )
+}
+
+/// What the payment of an invoice gave: a period of a plan, or, where it was for a change within a period, the credits of its
+/// prorations. `None` if no line says so.
 pub fn plan_payment(invoice: &Invoice, plans: &PlansByPrice) -> Option<PlanPayment> {
-    let whole = whole_periods(invoice, plans);
-    if let Some((period, plan)) = whole.into_iter().max_by_key(|(period, _)| period.start) {
+    let (prorations, whole): (Vec<_>, Vec<_>) =
+        lines(invoice, plans).partition(|(line, _)| line.is_proration);
+    let whole = whole.into_iter().max_by_key(|(line, _)| line.period.start);
+    if let Some((line, plan)) = whole {
         return Some(PlanPayment {
             credits: plan.monthly_credits(),
-            period,
+            period: line.period,
         });
     }
-    let plan_of = |line: &InvoiceLine| plans.plan_of(&line.plan);
-    let changes = || invoice.lines.iter().filter(|line| line.is_proration);
-    let paid = changes().filter(|line| line.amount > 0);
-    let paid = paid.max_by_key(|line| plan_of(line))?;
-    let given_back = changes().filter(|line| line.amount < 0);
-    let before = given_back.filter_map(plan_of).max().unwrap_or_default();
-    let after = plan_of(paid)?;
+    let added = prorations.iter().filter(|(line, _)| line.amount > 0);
+    let (highest, _) = added.max_by_key(|(_, plan)| *plan)?;
+    let credits = prorations
+        .iter()
+        .map(|(line, plan)| plans.credits_for(*plan, line.amount));
     Some(PlanPayment {
-        credits: after
-            .monthly_credits()
-            .saturating_sub(before.monthly_credits())
-            .max(Credits::ZERO),
-        period: paid.period,
+        credits: at_least_nothing(credits.sum()),
+        period: highest.period,
     })
 }
 

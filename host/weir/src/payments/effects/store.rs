@@ -22,6 +22,8 @@ pub struct Payment {
     pub credits: Credits,
     /// In cents.
     pub amount: i64,
+    /// Three letters; `None` where the processor's event did not say.
+    pub currency: Option<String>,
     /// Of a plan, the span that was paid for.
     pub period: Option<PaidPeriod>,
     /// When.
@@ -154,6 +156,76 @@ pub async fn put_subscription(
     .map(drop)
 }
 
+/// What paid changes of plan have given within a period.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GivenUpgrade {
+    /// The period's end.
+    pub period_end: Millis,
+    /// So many credits.
+    pub given: Credits,
+    /// What it is being changed to.
+    pub giving: Option<Credits>,
+    /// How often it was changed.
+    pub steps: i64,
+}
+
+/// What a subscription's paid changes of plan have given, by period.
+pub async fn given_upgrades(
+    database: &Database,
+    subscription: &str,
+) -> sqlx::Result<Vec<GivenUpgrade>> {
+    let rows = sqlx::query("SELECT * FROM payment_upgrades WHERE subscription_id = $1")
+        .bind(subscription)
+        .fetch_all(database.reader())
+        .await?;
+    let read = |row: &AnyRow| {
+        let giving: Option<i64> = row.try_get("giving")?;
+        Ok(GivenUpgrade {
+            period_end: Millis(row.try_get("period_end")?),
+            given: Credits::from_micro(row.try_get("given")?),
+            giving: giving.map(Credits::from_micro),
+            steps: row.try_get("steps")?,
+        })
+    };
+    rows.iter().map(read).collect()
+}
+
+/// Writes down that a period's changes of plan are to give so many credits.
+pub async fn begin_upgrade(
+    database: &Database,
+    subscription: &str,
+    period_end: Millis,
+    credits: Credits,
+) -> sqlx::Result<()> {
+    sqlx::query(
+        "INSERT INTO payment_upgrades (subscription_id, period_end, giving) VALUES ($1, $2, $3) \
+         ON CONFLICT (subscription_id, period_end) DO UPDATE SET giving = excluded.giving",
+    )
+    .bind(subscription)
+    .bind(period_end.0)
+    .bind(credits.micro())
+    .execute(database.writer())
+    .await
+    .map(drop)
+}
+
+/// Writes down that they have.
+pub async fn end_upgrade(
+    database: &Database,
+    subscription: &str,
+    period_end: Millis,
+) -> sqlx::Result<()> {
+    sqlx::query(
+        "UPDATE payment_upgrades SET given = giving, giving = NULL, steps = steps + 1 \
+         WHERE subscription_id = $1 AND period_end = $2 AND giving IS NOT NULL",
+    )
+    .bind(subscription)
+    .bind(period_end.0)
+    .execute(database.writer())
+    .await
+    .map(drop)
+}
+
 /// Whether a user has a subscription that goes on after its period.
 pub async fn has_renewing_subscription(database: &Database, user_id: &str) -> sqlx::Result<bool> {
     let text = "SELECT status, cancelled_at FROM payment_subscriptions WHERE user_id = $1";
@@ -171,11 +243,21 @@ pub async fn has_renewing_subscription(database: &Database, user_id: &str) -> sq
     Ok(false)
 }
 
+/// Since when an invoice of a user's subscription is not paid, if one is not.
+pub async fn payment_failed_at(database: &Database, user_id: &str) -> sqlx::Result<Option<Millis>> {
+    let text = "SELECT CAST(MIN(payment_failed_at) AS BIGINT) FROM payment_subscriptions WHERE user_id = $1";
+    let since: Option<i64> = sqlx::query_scalar(text)
+        .bind(user_id)
+        .fetch_one(database.reader())
+        .await?;
+    Ok(since.map(Millis))
+}
+
 /// Writes down what was paid; what is known of it stays.
 pub async fn put_payment(database: &Database, payment: &Payment) -> sqlx::Result<()> {
     sqlx::query(
-        "INSERT INTO payments (id, user_id, kind, credits, amount, period_start, period_end, paid_at) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (id) DO NOTHING",
+        "INSERT INTO payments (id, user_id, kind, credits, amount, period_start, period_end, paid_at, currency) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (id) DO NOTHING",
     )
     .bind(&*payment.id)
     .bind(&*payment.user_id)
@@ -185,6 +267,7 @@ pub async fn put_payment(database: &Database, payment: &Payment) -> sqlx::Result
     .bind(payment.period.map(|period| period.start.0))
     .bind(payment.period.map(|period| period.end.0))
     .bind(payment.paid_at.0)
+    .bind(payment.currency.as_deref())
     .execute(database.writer())
     .await
     .map(drop)
@@ -214,6 +297,7 @@ fn read_payment(row: &AnyRow) -> sqlx::Result<Payment> {
         kind: PaymentKind::of(row.try_get("kind")?),
         credits: Credits::from_micro(row.try_get("credits")?),
         amount: row.try_get("amount")?,
+        currency: row.try_get("currency")?,
         period,
         paid_at: Millis(row.try_get("paid_at")?),
         refunded: row.try_get("refunded")?,

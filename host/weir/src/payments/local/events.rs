@@ -1,10 +1,12 @@
 //! What the local processor tells weir, in the shapes of Stripe's events.
 
 use serde_json::{Value, json};
+use weir_ledger::Period;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
 use super::book::{Charged, Session, Subscription};
+use crate::payments::offers::CURRENCY;
 use crate::payments::stripe::API_VERSION;
 
 /// Who an event is about.
@@ -54,7 +56,7 @@ pub(super) fn session_completed(
         "customer": party.customer_id,
         "client_reference_id": party.user_id,
         "amount_total": session.price_cents,
-        "currency": "usd",
+        "currency": CURRENCY,
         "created": session.created_at.seconds(),
         "expires_at": session.expires_at.seconds(),
         "subscription": subscription.map(|subscription| &subscription.id),
@@ -112,7 +114,7 @@ fn payment(
         "object": "payment_intent",
         "amount": cents,
         "amount_received": if is_paid { cents } else { 0 },
-        "currency": "usd",
+        "currency": CURRENCY,
         "customer": party.customer_id,
         "status": if is_paid { "succeeded" } else { "requires_payment_method" },
         "last_payment_error": (!is_paid).then_some(error),
@@ -170,37 +172,95 @@ pub(super) fn invoice_paid(
     subscription: &Subscription,
     now: Millis,
 ) -> Value {
-    let [start, end] = bounds(subscription);
-    let (id, cents) = (&subscription.id, subscription.price_cents);
-    let metadata = plan_metadata(party, subscription);
+    let cents = i64::from(subscription.price_cents);
+    let lines = vec![line(party, subscription, subscription.period, cents, false)];
+    invoice(
+        party,
+        "subscription_create",
+        payment_id,
+        subscription,
+        lines,
+        now,
+    )
+}
+
+/// The invoice of a switch to another plan: what is left of the old price is given back, and the same part of the new one is
+/// charged.
+pub(super) fn switch_paid(
+    party: Party<'_>,
+    before: &Subscription,
+    after: &Subscription,
+    now: Millis,
+) -> Value {
+    let Period { start, end } = after.period;
+    let left = Period {
+        start: now.max(start),
+        end,
+    };
+    let share = |cents: u32| {
+        let whole = (end.0 - start.0).max(1);
+        i64::from(cents) * (left.end.0 - left.start.0).max(0) / whole
+    };
+    let lines = vec![
+        line(party, before, left, -share(before.price_cents), true),
+        line(party, after, left, share(after.price_cents), true),
+    ];
+    let payment_id = format!("pi_local_{}", ids::answer_id());
+    invoice(party, "subscription_update", &payment_id, after, lines, now)
+}
+
+/// A paid invoice. If more is given back than charged, the customer has the difference as a credit, and nothing is paid.
+fn invoice(
+    party: Party<'_>,
+    reason: &str,
+    payment_id: &str,
+    subscription: &Subscription,
+    lines: Vec<Value>,
+    now: Millis,
+) -> Value {
+    let amounts = lines.iter().filter_map(|line| line["amount"].as_i64());
+    let total: i64 = amounts.sum();
+    let paid = total.max(0);
     let object = json!({
         "id": format!("in_local_{}", ids::answer_id()),
         "object": "invoice",
         "customer": party.customer_id,
         "status": "paid",
-        "billing_reason": "subscription_create",
-        "amount_due": cents,
-        "amount_paid": cents,
-        "currency": "usd",
+        "billing_reason": reason,
+        "total": total,
+        "amount_due": paid,
+        "amount_paid": paid,
+        "currency": CURRENCY,
         "created": now.seconds(),
-        "subscription": id,
-        "payment_intent": payment_id,
-        "subscription_details": { "metadata": metadata },
-        "lines": { "object": "list", "has_more": false, "data": [{
-            "id": format!("il_local_{}", ids::answer_id()),
-            "object": "line_item",
-            "type": "subscription",
-            "amount": cents,
-            "currency": "usd",
-            "proration": false,
-            "subscription": id,
-            "period": { "start": start, "end": end },
-            "price": price(subscription),
-            "metadata": metadata,
-        }] },
+        "subscription": subscription.id,
+        "payment_intent": (paid > 0).then_some(payment_id),
+        "subscription_details": { "metadata": plan_metadata(party, subscription) },
+        "lines": { "object": "list", "has_more": false, "data": lines },
         "metadata": {},
     });
     event("invoice.paid", object, now)
+}
+
+fn line(
+    party: Party<'_>,
+    subscription: &Subscription,
+    period: Period,
+    cents: i64,
+    is_proration: bool,
+) -> Value {
+    json!({
+        "id": format!("il_local_{}", ids::answer_id()),
+        "object": "line_item",
+        // Stripe adds prorations as invoice items.
+        "type": if is_proration { "invoiceitem" } else { "subscription" },
+        "amount": cents,
+        "currency": CURRENCY,
+        "proration": is_proration,
+        "subscription": subscription.id,
+        "period": { "start": period.start.seconds(), "end": period.end.seconds() },
+        "price": price(subscription),
+        "metadata": plan_metadata(party, subscription),
+    })
 }
 
 fn bounds(subscription: &Subscription) -> [i64; 2] {
@@ -212,7 +272,7 @@ fn price(subscription: &Subscription) -> Value {
     json!({
         "id": format!("price_local_{}", subscription.plan),
         "object": "price",
-        "currency": "usd",
+        "currency": CURRENCY,
         "unit_amount": subscription.price_cents,
         "recurring": { "interval": "month", "interval_count": 1 },
     })

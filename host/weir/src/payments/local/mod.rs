@@ -301,9 +301,9 @@ impl Local {
         };
         let price = price.map(|offer| offer.price_cents);
         let changed = self.books.change(customer_id, |book, now| {
-            change_plan(book, customer_id, act, price, now)
+            change_plan(book, customer_id, act, price, now).unwrap_or_default()
         });
-        self.tell_all(changed.await?.into_iter().collect()).await;
+        self.tell_all(changed.await?).await;
         Ok(())
     }
 
@@ -435,14 +435,15 @@ fn settle(
     events
 }
 
-/// What comes of a change of a plan: the event, none where there is nothing to change.
+/// Changes a plan, and returns the events; `None` if there is nothing to change. A switch is invoiced at once, as Stripe's
+/// portal does with `proration_behavior` = `always_invoice`.
 fn change_plan(
     book: &mut Book,
     customer_id: &str,
     act: Management,
     price: Option<u32>,
     now: Millis,
-) -> Option<Value> {
+) -> Option<Vec<Value>> {
     let subscription = book.subscription.as_mut()?;
     if subscription.is_over(now) {
         return None;
@@ -465,7 +466,14 @@ fn change_plan(
         customer_id,
         user_id: &book.user_id,
     };
-    (*subscription != before).then(|| events::subscription_changed(party, what, subscription, now))
+    if *subscription == before {
+        return None;
+    }
+    let mut events = vec![events::subscription_changed(party, what, subscription, now)];
+    if subscription.plan != before.plan {
+        events.push(events::switch_paid(party, &before, subscription, now));
+    }
+    Some(events)
 }
 
 /// An id of a page, which nobody can guess, and which says whose it is.

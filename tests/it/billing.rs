@@ -12,6 +12,8 @@ use tokio::time::{Duration, Instant};
 use weir_ledger::verify::verify;
 use weir_ledger::{AccountId, Action, Credits, OperationId, Pool, Refund};
 
+use crate::console::Browser;
+
 /// The price of tokens at the harness's models: 1 and 2 USD per million, times 1.4.
 fn price(tokens_input: u64, tokens_output: u64) -> i64 {
     ((tokens_input + 2 * tokens_output) * 1_400) as i64
@@ -210,6 +212,51 @@ async fn no_output_limit_in_a_request_does_not_block_the_next_request() {
     );
     let limit = upstream.requests()[0].json()["max_completion_tokens"].clone();
     assert_eq!(limit, 1_000, "the default limit was sent");
+}
+
+#[tokio::test]
+async fn the_links_of_a_refusal_open_pages_in_a_browser() {
+    let upstream = Upstream::start().await;
+    let gateway = Gateway::with_upstream(&upstream).await;
+    leave(&gateway, Credits::ZERO).await;
+    let error = gateway.chat("scripted", "hello").await;
+    let links = error.error(429, "QUOTA_EXCEEDED")["links"].clone();
+    let mut alice = Browser::of(&gateway, "alice").await;
+    for (name, part, text) in [
+        ("upgrade", "plan", "Guru plan"),
+        ("topup", "credits", "5,000 credits"),
+    ] {
+        let url = links[name].as_str().expect("a URL");
+        let origin = format!("http://{}", gateway.address());
+        let (path, fragment) = url.split_once('#').expect("a part of a page");
+        let path = path.strip_prefix(&origin).expect("an absolute URL");
+        assert_eq!(fragment, part);
+        let html = alice.page(path).await;
+        assert!(html.contains(&format!("id=\"{part}\"")), "{html}");
+        assert!(html.contains(text), "{html}");
+        // Who is not signed in is led there by way of the page for it.
+        let mut nobody = Browser::new(&gateway);
+        let answer = nobody.get(path).await;
+        assert_eq!(answer.status, 303, "{}", answer.text());
+        let sign_in = answer.headers["location"].to_str().expect("text");
+        let html = nobody.page(sign_in).await;
+        assert!(
+            html.contains(&format!("name=\"next\" value=\"{path}\"")),
+            "{html}"
+        );
+    }
+
+    // The operator's own.
+    let pages = "[payments]\nupgrade_url = \"https://app.example/plans\"\ntopup_url = \"https://app.example/credits\"\n";
+    let builder = Gateway::builder().upstream("scripted", &upstream);
+    let gateway = builder.tables(pages).start().await;
+    leave(&gateway, Credits::ZERO).await;
+    let error = gateway.chat("scripted", "hello").await;
+    let links = error.error(429, "QUOTA_EXCEEDED")["links"].clone();
+    let own =
+        json!({ "upgrade": "https://app.example/plans", "topup": "https://app.example/credits" });
+    assert_eq!(links, own);
+    assert_eq!(upstream.count(), 0);
 }
 
 #[tokio::test]

@@ -45,6 +45,7 @@ use super::usage::{self, CheckedUsage, ModelLimits, RequestSize};
 use crate::app::App;
 use crate::billing;
 use crate::error::ApiError;
+use crate::payments::BuyingPages;
 use crate::plugins::Component;
 use crate::plugins::canary::samples::Sampler;
 
@@ -431,14 +432,14 @@ impl Drop for Meter {
 }
 
 /// Why nothing could be held, as the client is told.
-pub fn refused(error: LedgerError, now: Millis) -> ApiError {
+pub fn refused(error: LedgerError, app: &App) -> ApiError {
     match error {
         LedgerError::Refused(Refusal::Insufficient {
             required,
             available,
-        }) => quota_exceeded(required, available),
+        }) => quota_exceeded(required, available, app.payments.buying_pages()),
         LedgerError::Refused(Refusal::OverBudget(exceeded)) => {
-            billing::budgets::exceeded(&exceeded, now)
+            billing::budgets::exceeded(&exceeded, app.ledger.now())
         }
         // Its own is new: it is the one that it was to draw on.
         LedgerError::Refused(Refusal::Ended(_) | Refusal::UnknownHold) => ApiError::new(
@@ -458,7 +459,7 @@ pub fn refused(error: LedgerError, now: Millis) -> ApiError {
     }
 }
 
-fn quota_exceeded(required: Credits, available: Credits) -> ApiError {
+fn quota_exceeded(required: Credits, available: Credits, pages: BuyingPages) -> ApiError {
     let shortfall = required.saturating_sub(available);
     ApiError::new(
         StatusCode::TOO_MANY_REQUESTS,
@@ -474,6 +475,6 @@ fn quota_exceeded(required: Credits, available: Credits) -> ApiError {
     .with_detail("available_credits", available.to_json())
     .with_detail(
         "links",
-        serde_json::json!({ "upgrade": "/billing/checkout", "topup": "/billing/topup" }),
+        serde_json::json!({ "upgrade": pages.upgrade, "topup": pages.top_up }),
     )
 }

@@ -304,7 +304,7 @@ async fn serve(
             };
         }
         (Err(error), _) => {
-            return relay.refuse(meter::refused(error, app.ledger.now())).await;
+            return relay.refuse(meter::refused(error, &app)).await;
         }
     }
     let outcome = match first {

@@ -62,6 +62,15 @@ pub struct PaymentStores {
     pub clock: Clock,
 }
 
+/// Where users buy what they lack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BuyingPages {
+    /// The page for plans.
+    pub upgrade: String,
+    /// The page for credits.
+    pub top_up: String,
+}
+
 /// The fields behind [`Payments`].
 pub struct Shared {
     /// The settings.
@@ -148,6 +157,23 @@ impl Payments {
     pub fn serves_at(&self, address: SocketAddr) {
         // Whoever serves it twice does so at one address.
         let _ = self.address.set(address);
+    }
+
+    /// The pages where a user buys a plan, and credits: the configured ones, or else the console's. The console's are absolute
+    /// in development, where its address is known, and paths otherwise.
+    pub fn buying_pages(&self) -> BuyingPages {
+        let origin = match self.address.get() {
+            Some(address) if self.is_dev => format!("http://{address}"),
+            _ => String::new(),
+        };
+        let page = |configured: &Option<String>, part: &str| {
+            let own = || format!("{origin}/console/money#{part}");
+            configured.clone().unwrap_or_else(own)
+        };
+        BuyingPages {
+            upgrade: page(&self.settings.upgrade_url, "plan"),
+            top_up: page(&self.settings.topup_url, "credits"),
+        }
     }
 
     /// A configured address, or that of a page of weir's in development.

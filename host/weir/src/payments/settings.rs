@@ -36,6 +36,10 @@ pub struct PaymentSettings {
     pub cancel_url: Option<String>,
     /// Where users are sent who leave the portal.
     pub return_url: Option<String>,
+    /// The page where users buy a plan, for the `links.upgrade` of `QUOTA_EXCEEDED`. Default: the console's.
+    pub upgrade_url: Option<String>,
+    /// The page where users buy credits, for its `links.topup`. Default: the console's.
+    pub topup_url: Option<String>,
     /// What plans cost.
     pub plans: PlanPrices,
     /// What tiers of credits cost.
@@ -112,6 +116,8 @@ impl Default for PaymentSettings {
             success_url: None,
             cancel_url: None,
             return_url: None,
+            upgrade_url: None,
+            topup_url: None,
             plans: PlanPrices::default(),
             tiers: TierPrices::default(),
             notice_url: None,
@@ -173,6 +179,15 @@ impl PaymentSettings {
                     note(setting, "is not set: users must be sent somewhere");
                 }
                 _ => {}
+            }
+        }
+        let pages = [
+            ("upgrade_url", &self.upgrade_url),
+            ("topup_url", &self.topup_url),
+        ];
+        for (setting, url) in pages {
+            if url.as_ref().is_some_and(|url| !is_safe(url, is_dev)) {
+                note(setting, HTTPS);
             }
         }
         if processor == ProcessorName::Stripe {
@@ -318,6 +333,8 @@ mod tests {
             ),
             ("success_url = 'http://localhost:3000/'", true, &[]),
             ("cancel_url = 'account'", true, &["cancel_url"]),
+            ("upgrade_url = '/plans'", true, &["upgrade_url"]),
+            ("topup_url = 'http://a.example'", false, &["topup_url"]),
             ("signature_header = 'a b'", true, &["signature_header"]),
             (
                 "notice_url = 'http://notices.example'",

@@ -92,4 +92,5 @@ mod tokens;
 mod tools;
 mod traces;
 mod usage;
+mod vouchers;
 mod web_pages;

@@ -244,6 +244,28 @@ fn operate(folder: &Path, database: &str, by: &str) {
         "{nobody}"
     );
 
+    let create = ["voucher", "create", "--credits", "5", "--name", "launch"];
+    let made = json(folder, &create);
+    let id = made["voucher_id"].as_str().expect("an id");
+    let code = succeed(folder, &[&create[..], &["--uses", "3"]].concat());
+    assert_eq!(code.trim().len(), 29, "{code}");
+    assert_eq!(
+        succeed(folder, &["voucher", "revoke", id]),
+        format!("{id} is revoked.\n")
+    );
+    let vouchers = json(folder, &["voucher", "list"]);
+    assert_eq!(vouchers["vouchers"][0]["uses"], 3, "{vouchers}");
+    assert_eq!(vouchers["vouchers"][1]["state"], "revoked", "{vouchers}");
+    assert_eq!(vouchers["vouchers"][1]["created_by"], by, "{vouchers}");
+    let list = succeed(folder, &["voucher", "list"]);
+    assert!(
+        list.contains("launch") && !list.contains(code.trim()),
+        "{list}"
+    );
+    let wrong = ["voucher", "create", "--credits", "5", "--uses", "0"];
+    assert!(fail(folder, &wrong).contains("uses: It is a number from 1"));
+    assert!(fail(folder, &["voucher", "revoke", "vou_0"]).contains("There is no voucher vou_0"));
+
     let done = [
         "user.topped_up",
         "user.plan_set",

@@ -26,7 +26,7 @@ enum Kind {
 }
 
 /// Every endpoint that tenants may call. What is shown for each kind is below.
-const CASES: [(&str, Kind); 76] = [
+const CASES: [(&str, Kind); 78] = [
     ("POST /chat", Kind::Own),
     ("POST /code", Kind::Own),
     ("POST /v1/chat/completions", Kind::Own),
@@ -52,6 +52,7 @@ const CASES: [(&str, Kind); 76] = [
     ("GET /usage/requests", Kind::Own),
     ("GET /usage/requests/{request_id}", Kind::OwnById),
     ("GET /billing/transactions", Kind::Own),
+    ("POST /billing/redeem", Kind::Own),
     ("POST /billing/sync-balance", Kind::Own),
     ("POST /billing/checkout", Kind::Own),
     ("POST /billing/topup", Kind::Own),
@@ -91,6 +92,7 @@ const CASES: [(&str, Kind); 76] = [
     ("POST /console/money/plan", Kind::BySession),
     ("POST /console/money/top-up", Kind::BySession),
     ("POST /console/money/portal", Kind::BySession),
+    ("POST /console/money/voucher", Kind::BySession),
     ("POST /console/money/auto-top-up", Kind::BySession),
     ("GET /console/swarms", Kind::BySession),
     ("POST /console/swarms", Kind::BySession),

@@ -61,6 +61,11 @@ pub fn charge_id() -> String {
     prefixed("chg_")
 }
 
+/// An id for one voucher, later ones greater.
+pub fn voucher_id() -> String {
+    prefixed("vou_")
+}
+
 /// An id for one thing that an operator does.
 pub fn operator_action_id() -> String {
     prefixed("op_")

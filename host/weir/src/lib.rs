@@ -53,3 +53,4 @@ pub mod swarm;
 pub mod tasks;
 pub mod telemetry;
 pub mod tools;
+pub mod vouchers;

@@ -16,7 +16,7 @@ use crate::payments::{auto_top_up, local};
 use crate::surround::surround;
 use crate::{
     admin, billing, catalog, console, health, identity, inference, mcp, metrics, payments, plugins,
-    recordings, sessions, swarm, tasks, tools,
+    recordings, sessions, swarm, tasks, tools, vouchers,
 };
 
 /// Where the gateway behind an admin socket keeps what lasts, for commands to say; passwords masked.
@@ -75,6 +75,7 @@ pub fn public(app: App) -> Router {
             "/billing/transactions",
             get(billing::routes::list_transactions),
         )
+        .route("/billing/redeem", post(vouchers::routes::redeem_voucher))
         .route("/billing/sync-balance", post(billing::routes::sync_balance))
         .route(
             "/billing/auto-topup",
@@ -277,6 +278,7 @@ fn admin_routes() -> Router<App> {
         )
         .route("/admin/catalog", get(catalog::routes::get_catalog))
         .route("/admin/keys", post(admin::keys::create_key))
+        .route("/admin/vouchers", post(vouchers::admin::create_voucher))
         .merge(user_and_key_routes())
 }
 
@@ -320,6 +322,11 @@ where
         )
         .route("/admin/keys", get(admin::keys::list_keys))
         .route("/admin/keys/{key_id}", delete(admin::keys::revoke_key))
+        .route("/admin/vouchers", get(vouchers::admin::list_vouchers))
+        .route(
+            "/admin/vouchers/{voucher_id}",
+            delete(vouchers::admin::revoke_voucher),
+        )
         .route("/admin/lockouts", get(admin::lockouts::list_lockouts))
         .route(
             "/admin/lockouts/{address}",

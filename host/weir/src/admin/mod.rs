@@ -21,7 +21,7 @@ pub mod events;
 pub mod keys;
 pub mod lockouts;
 pub mod report;
-mod request;
+pub mod request;
 pub mod routes;
 mod store;
 pub mod user_usage;

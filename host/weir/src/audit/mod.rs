@@ -54,7 +54,7 @@ pub enum AuditEvent {
     RateLimited {
         /// The limited user; unknown where the address was limited.
         user_id: Option<String>,
-        /// `address` or `caller`.
+        /// `address`, `caller` or `voucher`.
         scope: &'static str,
     },
     /// A key was made.
@@ -123,6 +123,23 @@ pub enum AuditEvent {
         user_id: String,
         /// How many credits of which pool, and why.
         reason: String,
+    },
+    /// An operator has made a voucher.
+    VoucherCreated {
+        /// The voucher's id, credits, uses and end.
+        reason: String,
+    },
+    /// An operator has revoked a voucher.
+    VoucherRevoked {
+        /// The voucher's id.
+        voucher_id: String,
+    },
+    /// A user has redeemed a voucher.
+    VoucherRedeemed {
+        /// The user's id.
+        user_id: String,
+        /// The voucher's id.
+        voucher_id: String,
     },
     /// An operator has an event of the payment processor's be applied again.
     PaymentEventRetried {
@@ -387,6 +404,21 @@ impl AuditEvent {
             Self::Adjusted { user_id, reason } => EventColumns {
                 reason: Some(reason),
                 ..of("user.adjusted", Some(user_id))
+            },
+            Self::VoucherCreated { reason } => EventColumns {
+                reason: Some(reason),
+                ..of("voucher.created", None)
+            },
+            Self::VoucherRevoked { voucher_id } => EventColumns {
+                reason: Some(voucher_id),
+                ..of("voucher.revoked", None)
+            },
+            Self::VoucherRedeemed {
+                user_id,
+                voucher_id,
+            } => EventColumns {
+                reason: Some(voucher_id),
+                ..of("voucher.redeemed", Some(user_id))
             },
             Self::PaymentEventRetried { event_id } => EventColumns {
                 reason: Some(event_id),

@@ -25,6 +25,7 @@ mod swarm;
 mod table;
 mod token;
 mod user;
+mod voucher;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -73,6 +74,9 @@ enum Command {
     /// See what the payment processor has told, and have what could not be applied be tried again.
     #[command(subcommand)]
     Payments(payments::Command),
+    /// Make, list and revoke vouchers: codes that users redeem for credits.
+    #[command(subcommand)]
+    Voucher(voucher::Command),
     /// See and lift lockouts of addresses that failed to prove themselves.
     #[command(subcommand)]
     Lockout(lockout::Command),
@@ -168,6 +172,7 @@ pub fn run() -> ExitCode {
             Command::Token(command) => token::run(config, command).await,
             Command::User(command) => user::run(config, command).await,
             Command::Payments(command) => payments::run(config, command).await,
+            Command::Voucher(command) => voucher::run(config, command).await,
             Command::Lockout(command) => lockout::run(config, command).await,
             Command::Audit(arguments) => audit::run(config, arguments).await,
             Command::Ledger(command) => ledger::run(config, command).await,

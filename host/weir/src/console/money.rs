@@ -22,6 +22,7 @@ use crate::payments::notices::{self, NoticeItem};
 use crate::payments::offers::{Item, Tier};
 use crate::payments::routes::{plan_url, tier_url};
 use crate::query::ListQuery;
+use crate::vouchers;
 
 /// Lines of the statement that a page has, and notices.
 const LINES: u32 = 50;
@@ -120,6 +121,23 @@ pub(super) async fn set_auto_top_up(
                 true => "Credits are bought when few are left.",
                 false => "Nothing is bought by itself.",
             };
+            Ok(user.go(MONEY.path, Flash::good(done)))
+        }
+        Err(error) => refuse(&app, &user, error).await,
+    }
+}
+
+/// `POST /console/money/voucher`: redeems a voucher's code.
+pub(super) async fn redeem_voucher(
+    State(app): State<App>,
+    ConsoleForm { user, fields }: ConsoleForm,
+) -> Result<Response, ApiError> {
+    match vouchers::redeem(&app, &user.user_id, fields.text("code")).await {
+        Ok(redeemed) => {
+            let done = format!(
+                "The voucher gave you {} credits.",
+                format::credits(&redeemed.credits)
+            );
             Ok(user.go(MONEY.path, Flash::good(done)))
         }
         Err(error) => refuse(&app, &user, error).await,

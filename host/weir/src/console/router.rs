@@ -30,6 +30,7 @@ pub fn routes() -> Router<App> {
         .route("/console/money/plan", post(money::buy_plan))
         .route("/console/money/top-up", post(money::buy_credits))
         .route("/console/money/portal", post(money::open_portal))
+        .route("/console/money/voucher", post(money::redeem_voucher))
         .route("/console/money/auto-top-up", post(money::set_auto_top_up))
         .route(
             "/console/swarms",

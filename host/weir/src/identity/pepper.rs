@@ -3,7 +3,8 @@
 //! Each has a version, which every stored key names. The first one that is configured is for new keys; a key
 //! that was stored under another moves to it when it is next used. To replace a pepper without refusing
 //! anybody: add the new one behind the old one on every node, then swap them on every node, then drop the
-//! old one when the keys that nobody used have expired.
+//! old one when the keys that nobody used have expired. Codes of vouchers are hashed under the current pepper, too: a
+//! voucher cannot be redeemed any more when its pepper is dropped.
 //!
 //! **Invariant:** nodes that share a database share its peppers. The database keeps a fingerprint of each, and a node
 //! whose pepper is another does not start: it would refuse every key.
@@ -82,6 +83,11 @@ impl Peppers {
     /// The one that new keys are stored under.
     pub fn current(&self) -> &Pepper {
         &self.0[0]
+    }
+
+    /// All of them, the current one first.
+    pub fn all(&self) -> &[Pepper] {
+        &self.0
     }
 
     /// The one of a version.

@@ -32,10 +32,11 @@ const KEY: (&str, &str) = ("key_id", "$response.body#/key_id");
 const SWARM: (&str, &str) = ("execution_id", "$response.body#/execution_id");
 const TASK: (&str, &str) = ("task_id", "$response.body#/task_id");
 const SLOT: (&str, &str) = ("slot", "$response.body#/slot");
+const VOUCHER: (&str, &str) = ("voucher_id", "$response.body#/voucher_id");
 const USER: (&str, &str) = ("user_id", "$response.body#/user_id");
 
 /// All of them.
-pub(super) const LINKS: [Link; 33] = [
+pub(super) const LINKS: [Link; 34] = [
     link(("create_api_key", "201"), "set_key_budgets", KEY),
     link(("create_api_key", "201"), "revoke_api_key", KEY),
     link(
@@ -100,6 +101,7 @@ pub(super) const LINKS: [Link; 33] = [
     link(("admin_create_key", "201"), "get_user_usage", USER),
     link(("admin_create_key", "201"), "list_user_requests", USER),
     link(("admin_create_key", "201"), "list_user_transactions", USER),
+    link(("create_voucher", "201"), "revoke_voucher", VOUCHER),
     link(("disable_user", "200"), "enable_user", USER),
     link(
         ("list_plugins", "200"),

@@ -31,7 +31,7 @@ use weir_storage::ids::Hex;
 
 use crate::{
     admin, billing, catalog, health, identity, inference, mcp, metrics, payments, plugins,
-    recordings, sessions, swarm, tasks, tools,
+    recordings, sessions, swarm, tasks, tools, vouchers,
 };
 
 /// Who is served by a listener: each has its own routes.
@@ -210,6 +210,7 @@ fn headers() -> Value {
         billing::routes::get_request,
         billing::routes::list_transactions,
         billing::routes::sync_balance,
+        vouchers::routes::redeem_voucher,
         payments::auto_top_up::routes::get_auto_top_up,
         payments::auto_top_up::routes::put_auto_top_up,
         payments::routes::create_checkout,
@@ -258,6 +259,9 @@ fn headers() -> Value {
         admin::users::top_up,
         admin::users::adjust,
         admin::users::set_budgets,
+        vouchers::admin::create_voucher,
+        vouchers::admin::list_vouchers,
+        vouchers::admin::revoke_voucher,
         payments::admin::list_events,
         payments::admin::retry_event,
         recordings::routes::list_recordings,

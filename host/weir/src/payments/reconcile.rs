@@ -1,6 +1,6 @@
 //! Whether what was paid and what the ledger gave for it are the same: for `weir ledger verify`.
 //!
-//! Reads `payments`, `payment_subscriptions` and the ledger's grants, top-ups and refunds. What is being applied at this moment is
+//! Reads `payments`, `payment_subscriptions`, `vouchers`, `voucher_redemptions` and the ledger's grants, top-ups and refunds. What is being applied at this moment is
 //! left out.
 //!
 //! **Invariant:** changes nothing. A finding is put right by `weir payments retry` or `weir user adjust`.
@@ -26,7 +26,7 @@ const LISTED: usize = 100;
 const INVARIANT: &str = "I10";
 
 /// What is wrong, and a query for the payments or operations. `$1` is the first moment that is looked at, `$2` the last.
-const CHECKS: [(&str, &str); 4] = [
+const CHECKS: [(&str, &str); 7] = [
     (
         "a payment for credits gave other credits, or none",
         "SELECT p.id FROM payments p LEFT JOIN entries e ON e.operation_id = 'topup:' || p.id AND e.account_id = p.user_id \
@@ -50,6 +50,26 @@ const CHECKS: [(&str, &str); 4] = [
         "SELECT p.id FROM payments p JOIN accounts a ON a.id = p.user_id \
          WHERE p.kind = 'plan' AND p.paid_at >= $1 AND p.paid_at < $2 AND p.period_start <= $2 AND p.period_end > $2 \
          AND (p.amount = 0 OR p.refunded < p.amount) AND a.plan = 'free' LIMIT 100",
+    ),
+    (
+        "a redeemed voucher gave other credits, or none",
+        "SELECT 'voucher:' || r.voucher_id || ':' || r.user_id FROM voucher_redemptions r LEFT JOIN entries e \
+         ON e.operation_id = 'voucher:' || r.voucher_id || ':' || r.user_id AND e.account_id = r.user_id \
+         WHERE r.redeemed_at >= $1 AND r.redeemed_at < $2 \
+         AND (e.number IS NULL OR e.plan_delta + e.top_up_delta <> r.credits) LIMIT 100",
+    ),
+    (
+        "credits were given for a voucher that was not redeemed",
+        "SELECT e.operation_id FROM entries e LEFT JOIN voucher_redemptions r \
+         ON r.user_id = e.account_id AND e.operation_id = 'voucher:' || r.voucher_id || ':' || r.user_id \
+         WHERE e.operation_id LIKE 'voucher:%' AND e.at >= $1 AND e.at < $2 AND r.user_id IS NULL LIMIT 100",
+    ),
+    (
+        "a voucher counts other uses than its redemptions",
+        "SELECT v.id FROM vouchers v LEFT JOIN \
+         (SELECT voucher_id, CAST(COUNT(*) AS BIGINT) AS uses FROM voucher_redemptions GROUP BY voucher_id) r \
+         ON r.voucher_id = v.id WHERE v.expires_at >= $1 AND v.created_at < $2 \
+         AND v.redeemed <> COALESCE(r.uses, 0) LIMIT 100",
     ),
 ];
 

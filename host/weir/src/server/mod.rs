@@ -37,6 +37,7 @@ use crate::payments::{auto_top_up, inbox, notices};
 use crate::router;
 use crate::swarm::executor::Executor;
 use crate::tasks::timer;
+use crate::vouchers;
 
 /// How long the ledger may take to write what waits.
 const LEDGER_STOP: Duration = Duration::from_secs(5);
@@ -118,6 +119,7 @@ pub async fn serve(
         let events_of_payments = inbox::run(&app);
         let notices = notices::run(&app);
         let auto_top_ups = auto_top_up::run(&app);
+        let redemptions = vouchers::run(&app);
         tokio::select! {
             () = public => {}
             () = internal => {}
@@ -128,6 +130,7 @@ pub async fn serve(
             () = events_of_payments => {}
             () = notices => {}
             () = auto_top_ups => {}
+            () = redemptions => {}
             () = stopped(&app, stop) => {}
         }
         // What it gives up, another one goes on with; its calls of this API end by themselves.

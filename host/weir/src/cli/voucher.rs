@@ -1,0 +1,155 @@
+//! `weir voucher`: codes that users redeem for credits.
+
+use anyhow::anyhow;
+use weir_ledger::Credits;
+use weir_storage::database::DatabaseClock;
+
+use super::connection::{Connection, GatewayAnswer, Needs, operate, path};
+use super::table::TextTable;
+use crate::audit::Actor;
+use crate::config::Config;
+use crate::identity::pepper::Peppers;
+use crate::vouchers;
+use crate::vouchers::admin::{CreatedVoucher, DAYS, VoucherList, VoucherRequest};
+
+#[derive(clap::Subcommand)]
+pub(super) enum Command {
+    /// Make a voucher and print its code, once.
+    Create {
+        /// Top-up credits for each account that redeems it, such as 5000 or 0.5.
+        #[arg(long, value_parser = credits)]
+        credits: Credits,
+        /// How many accounts may redeem it.
+        #[arg(long, default_value_t = 1)]
+        uses: i64,
+        /// For how many days it can be redeemed, at most 366.
+        #[arg(long, value_name = "DAYS", default_value_t = DAYS)]
+        expires_in_days: i64,
+        /// What it is called in lists.
+        #[arg(long, default_value = "")]
+        name: String,
+        /// Print the voucher with its code as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List vouchers, the newest first. Their codes are not shown.
+    List {
+        /// How many, at most 1000.
+        #[arg(long, default_value_t = 100)]
+        limit: u32,
+        /// Go on before the voucher of this id.
+        #[arg(long, value_name = "ID")]
+        before: Option<String>,
+        /// Print the gateway's answer as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Revoke a voucher: nobody can redeem it any more. Credits that were redeemed stay.
+    Revoke {
+        /// The voucher's id, such as vou_…: see `weir voucher list`.
+        #[arg(value_name = "ID")]
+        voucher: String,
+    },
+}
+
+pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
+    let operated = operate(&config, Needs::Stores, async |connection| match command {
+        Command::Create {
+            credits,
+            uses,
+            expires_in_days,
+            name,
+            json,
+        } => {
+            let request = VoucherRequest {
+                credits,
+                uses,
+                expires_in_days,
+                name,
+            };
+            let created = create(&config, connection, request).await?;
+            if json {
+                println!("{}", serde_json::to_string_pretty(&created)?);
+                return Ok(());
+            }
+            println!("{}", created.code);
+            eprintln!(
+                "This is {}: {} credits for each of {} accounts, until {}. It is not shown again.",
+                created.voucher_id, created.credits, created.uses, created.expires_at
+            );
+            Ok(())
+        }
+        Command::List {
+            limit,
+            before,
+            json,
+        } => {
+            let query = [("limit", Some(limit.to_string())), ("before", before)];
+            let vouchers = path(&["admin", "vouchers"], &query);
+            connection.get(&vouchers).await?.show(json, print);
+            Ok(())
+        }
+        Command::Revoke { voucher } => {
+            connection
+                .delete(&path(&["admin", "vouchers", &voucher], &[]))
+                .await?;
+            println!("{voucher} is revoked.");
+            Ok(())
+        }
+    });
+    operated.await
+}
+
+fn credits(text: &str) -> Result<Credits, &'static str> {
+    Credits::parse(text).ok_or("a number with at most 6 decimals")
+}
+
+async fn create(
+    config: &Config,
+    connection: &Connection,
+    request: VoucherRequest,
+) -> anyhow::Result<CreatedVoucher> {
+    let Some(core) = connection.core() else {
+        let request = serde_json::to_value(request)?;
+        let created: GatewayAnswer<CreatedVoucher> =
+            connection.post("/admin/vouchers", &request).await?;
+        return Ok(created.parsed);
+    };
+    config.check_mode()?;
+    let told = |error: crate::error::ApiError| match error.param() {
+        Some(field) => anyhow!("{field}: {}", error.message()),
+        None => anyhow!("{}", error.message()),
+    };
+    let new = request.read().map_err(told)?;
+    let peppers = Peppers::read(&config.api_key_peppers, &config.own_pepper())?;
+    peppers.compare(&core.database).await?;
+    let clock = DatabaseClock::start(core.database.clone(), core.clock.clone()).await?;
+    let now = clock.now();
+    let made = vouchers::create(core, &peppers, new, now, &Actor::myself()).await;
+    let (voucher, code) = made.map_err(told)?;
+    connection.say_where();
+    Ok(CreatedVoucher::new(voucher, &code))
+}
+
+fn print(VoucherList { vouchers, next }: &VoucherList) {
+    let mut table = TextTable::new(&[
+        "VOUCHER", "NAME", "CREDITS", "USES", "REDEEMED", "STATE", "CREATED", "BY", "EXPIRES",
+    ]);
+    for voucher in vouchers {
+        table.row([
+            voucher.voucher_id.clone(),
+            voucher.name.clone(),
+            voucher.credits.to_string(),
+            voucher.uses.to_string(),
+            voucher.redeemed.to_string(),
+            voucher.state.clone(),
+            voucher.created_at.clone(),
+            voucher.created_by.clone(),
+            voucher.expires_at.clone(),
+        ]);
+    }
+    table.print();
+    if let Some(next) = next {
+        eprintln!("There are more: --before {next}");
+    }
+}

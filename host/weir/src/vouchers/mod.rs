@@ -1,0 +1,289 @@
+//! Vouchers: codes that operators make, and that users redeem for top-up credits.
+//!
+//! A redemption has three steps. One transaction writes the redemption and counts the use. Then the ledger adds the
+//! credits, under an id made of the voucher and the user. Then the redemption is marked as applied. If a node stops in
+//! between, another one finishes ([`run`]): the ledger takes each id once.
+//!
+//! **Invariant:** an account redeems a voucher at most once, and all accounts together at most `uses` times, under any
+//! concurrency on any number of nodes.
+//! **Invariant:** a code is stored as a keyed hash alone, and shown once.
+//!
+//! To change how codes look, edit [`code`]; what operators set, [`admin`].
+
+pub mod admin;
+pub mod code;
+pub mod routes;
+pub mod store;
+
+use std::time::Duration;
+
+use http::StatusCode;
+use tokio::time::Instant;
+use weir_ledger::{AccountId, Action, Credits, LedgerError, OperationId, Refusal, TopUp};
+use weir_storage::clock::Millis;
+use weir_storage::ids;
+
+use self::code::VoucherCode;
+use self::store::{Claim, Redemption, Voucher};
+use crate::app::{App, Core};
+use crate::audit::{Actor, AuditEvent};
+use crate::billing;
+use crate::error::ApiError;
+use crate::identity::pepper::Peppers;
+
+/// Unknown codes that a user may send within [`GUESS_WINDOW`].
+pub const MOST_GUESSES: i64 = 10;
+
+/// From the first unknown code to the moment at which the count begins anew.
+pub const GUESS_WINDOW: Duration = Duration::from_secs(3_600);
+
+/// How long the ledger may take for a top-up.
+const LEDGER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often a node looks for redemptions that were not finished.
+const SWEEP_EVERY: Duration = Duration::from_secs(15);
+
+/// How old a redemption is at least that a sweep finishes: longer than the request that made it takes.
+const SWEEP_AFTER: Duration = Duration::from_secs(15);
+
+/// Redemptions of one sweep at most.
+const SWEEP_MOST: i64 = 100;
+
+/// A voucher that is to be made.
+pub struct NewVoucher {
+    /// What operators call it.
+    pub name: String,
+    /// Credits for each account, more than 0.
+    pub credits: Credits,
+    /// How many accounts may redeem it, from 1.
+    pub uses: i64,
+    /// For how many days it can be redeemed, from 1.
+    pub days: i64,
+}
+
+/// Makes a voucher. Its code is in what this returns, and nowhere else.
+pub async fn create(
+    core: &Core,
+    peppers: &Peppers,
+    new: NewVoucher,
+    now: Millis,
+    by: &Actor,
+) -> Result<(Voucher, VoucherCode), ApiError> {
+    let code = VoucherCode::generate();
+    let voucher = Voucher {
+        id: ids::voucher_id(),
+        name: new.name,
+        credits: new.credits,
+        uses: new.uses,
+        redeemed: 0,
+        created_at: now,
+        created_by: by.as_str().to_owned(),
+        expires_at: now.plus_days(new.days),
+        revoked_at: None,
+    };
+    let hash = code.hash(&peppers.current().key);
+    store::insert(&core.database, &voucher, hash)
+        .await
+        .map_err(|error| ApiError::of_database(&error, "keeping a voucher"))?;
+    let event = AuditEvent::VoucherCreated {
+        reason: format!(
+            "{}: {} credits, {} uses, until {}",
+            voucher.id,
+            voucher.credits,
+            voucher.uses,
+            voucher.expires_at.iso()
+        ),
+    };
+    core.audit.record_by(by, event);
+    Ok((voucher, code))
+}
+
+/// Revokes a voucher: from then on, nobody can redeem it. Credits that were redeemed stay.
+pub async fn revoke(core: &Core, id: &str, now: Millis, by: &Actor) -> Result<(), ApiError> {
+    let failed = |error| ApiError::of_database(&error, "revoking a voucher");
+    let is_new = store::revoke(&core.database, id, now)
+        .await
+        .map_err(failed)?;
+    if is_new {
+        let voucher_id = id.to_owned();
+        core.audit
+            .record_by(by, AuditEvent::VoucherRevoked { voucher_id });
+        return Ok(());
+    }
+    match store::find(&core.database, id).await.map_err(failed)? {
+        Some(_) => Ok(()),
+        None => {
+            let what = format!("There is no voucher {id}.");
+            let error = ApiError::new(StatusCode::NOT_FOUND, "NOT_FOUND", what);
+            Err(error.with_param("voucher_id"))
+        }
+    }
+}
+
+/// Redeems a code for a user.
+pub async fn redeem(app: &App, user_id: &str, code: &str) -> Result<Redemption, ApiError> {
+    let failed = |error| ApiError::of_database(&error, "redeeming a voucher");
+    let code = VoucherCode::parse(code).ok_or_else(|| {
+        let what =
+            "A voucher code has 25 letters and digits, such as 01234-56789-ABCDE-FGHJK-MNPQR.";
+        ApiError::invalid_request("code", what)
+    })?;
+    let (database, now) = (&app.database, app.ledger.now());
+    let window_ms = GUESS_WINDOW.as_millis() as i64;
+    // Before the look-up: of codes that are sent at once, no more are looked up than of codes in a row.
+    let (guesses, since) = store::count_guess(database, user_id, now, window_ms)
+        .await
+        .map_err(failed)?;
+    if guesses > MOST_GUESSES {
+        let left_ms = (since.0 + window_ms - now.0).max(1);
+        return Err(too_many_guesses(app, user_id, left_ms as u64));
+    }
+    let voucher = find_by_code(app, &code).await.map_err(failed)?;
+    let voucher = voucher.ok_or_else(unknown_code)?;
+    store::forget_guess(database, user_id)
+        .await
+        .map_err(failed)?;
+    let claim = store::claim(database, &voucher, user_id, now)
+        .await
+        .map_err(failed)?;
+    let redemption = match claim {
+        Claim::Claimed(redemption) => redemption,
+        Claim::Refused => {
+            let current = store::find(database, &voucher.id).await.map_err(failed)?;
+            return Err(not_redeemable(&current.unwrap_or(voucher), now));
+        }
+    };
+    match apply(app, &redemption).await? {
+        true => Ok(redemption),
+        false => Err(already_redeemed(&redemption)),
+    }
+}
+
+/// Finishes redemptions that a node left behind, for as long as it is polled. It may be dropped at any moment.
+pub async fn run(app: &App) {
+    loop {
+        if let Err(error) = sweep(app).await {
+            tracing::warn!(%error, "looking for redemptions of vouchers");
+        }
+        tokio::time::sleep(SWEEP_EVERY).await;
+    }
+}
+
+/// Finishes the redemptions that a node left behind until now.
+pub async fn sweep(app: &App) -> sqlx::Result<()> {
+    let before = Millis(app.ledger.now().0 - SWEEP_AFTER.as_millis() as i64);
+    for redemption in store::open_redemptions(&app.database, before, SWEEP_MOST).await? {
+        if let Err(error) = apply(app, &redemption).await {
+            let Redemption {
+                voucher_id,
+                user_id,
+                ..
+            } = &redemption;
+            tracing::error!(
+                code = error.code(),
+                voucher_id,
+                user_id,
+                "a redemption waits for the next sweep"
+            );
+        }
+    }
+    Ok(())
+}
+
+async fn find_by_code(app: &App, code: &VoucherCode) -> sqlx::Result<Option<Voucher>> {
+    for pepper in app.key_peppers.all() {
+        let found = store::find_by_hash(&app.database, code.hash(&pepper.key)).await?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
+
+/// Has the ledger add the credits of a redemption. Returns whether this call has finished it, rather than an earlier one.
+async fn apply(app: &App, redemption: &Redemption) -> Result<bool, ApiError> {
+    let Redemption {
+        user_id,
+        voucher_id,
+        credits,
+        ..
+    } = redemption;
+    let account = AccountId(user_id.clone());
+    let top_up = TopUp {
+        id: OperationId(format!("voucher:{voucher_id}:{user_id}")),
+        credits: *credits,
+        within: None,
+    };
+    let deadline = Instant::now() + LEDGER_TIMEOUT;
+    let done = app
+        .ledger
+        .submit(&account, Action::TopUp(top_up), deadline)
+        .await;
+    billing::usage::forget(&app.cache, &account).await;
+    match done {
+        Ok(_) => {}
+        Err(LedgerError::Refused(Refusal::OutOfRange)) => {
+            let what = "The account has as many credits as it can hold; the voucher's follow when there is room.";
+            return Err(ApiError::new(StatusCode::CONFLICT, "NOT_POSSIBLE", what));
+        }
+        Err(error) => {
+            tracing::error!(%error, voucher_id, "adding the credits of a voucher");
+            return Err(ApiError::store_unavailable());
+        }
+    }
+    let is_new = store::mark_applied(&app.database, redemption, app.ledger.now())
+        .await
+        .map_err(|error| ApiError::of_database(&error, "redeeming a voucher"))?;
+    if is_new {
+        let event = AuditEvent::VoucherRedeemed {
+            user_id: user_id.clone(),
+            voucher_id: voucher_id.clone(),
+        };
+        app.audit.record_by(&Actor::user(user_id), event);
+    }
+    Ok(is_new)
+}
+
+fn too_many_guesses(app: &App, user_id: &str, left_ms: u64) -> ApiError {
+    app.audit.record(AuditEvent::RateLimited {
+        user_id: Some(user_id.to_owned()),
+        scope: "voucher",
+    });
+    let what = format!(
+        "You have sent {MOST_GUESSES} unknown voucher codes within an hour; try again later."
+    );
+    ApiError::new(StatusCode::TOO_MANY_REQUESTS, "TOO_MANY_GUESSES", what)
+        .with_param("code")
+        .with_retry_after(Duration::from_millis(left_ms))
+}
+
+fn unknown_code() -> ApiError {
+    let what = "There is no voucher with this code; check it for typing errors.";
+    ApiError::new(StatusCode::NOT_FOUND, "UNKNOWN_VOUCHER", what).with_param("code")
+}
+
+fn not_redeemable(voucher: &Voucher, now: Millis) -> ApiError {
+    let (code, what) = if voucher.revoked_at.is_some() {
+        ("VOUCHER_REVOKED", "This voucher is revoked.")
+    } else if voucher.expires_at <= now {
+        ("VOUCHER_EXPIRED", "This voucher has expired.")
+    } else {
+        (
+            "VOUCHER_USED_UP",
+            "This voucher was redeemed as often as it can be.",
+        )
+    };
+    ApiError::new(StatusCode::CONFLICT, code, what)
+        .with_param("code")
+        .with_no_retry()
+}
+
+fn already_redeemed(redemption: &Redemption) -> ApiError {
+    let what = "You have redeemed this voucher; its credits are in your balance.";
+    ApiError::new(StatusCode::CONFLICT, "VOUCHER_ALREADY_REDEEMED", what)
+        .with_param("code")
+        .with_no_retry()
+        .with_detail("voucher_id", redemption.voucher_id.clone())
+        .with_detail("credits", redemption.credits.to_json())
+        .with_detail("redeemed_at", redemption.redeemed_at.iso())
+}

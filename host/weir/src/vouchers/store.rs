@@ -1,0 +1,260 @@
+//! The SQL of vouchers.
+
+use sqlx::Row;
+use sqlx::any::AnyRow;
+use weir_ledger::Credits;
+use weir_storage::Database;
+use weir_storage::clock::Millis;
+
+/// A voucher.
+#[derive(Debug, Clone)]
+pub struct Voucher {
+    /// Its id, which is no secret.
+    pub id: String,
+    /// What operators call it.
+    pub name: String,
+    /// Credits for each account that redeems it.
+    pub credits: Credits,
+    /// How many accounts may redeem it.
+    pub uses: i64,
+    /// How many accounts have redeemed it.
+    pub redeemed: i64,
+    /// When it was made.
+    pub created_at: Millis,
+    /// The operator who made it.
+    pub created_by: String,
+    /// From when on it cannot be redeemed.
+    pub expires_at: Millis,
+    /// Since when it is revoked.
+    pub revoked_at: Option<Millis>,
+}
+
+/// A redemption as its row has it.
+#[derive(Debug, Clone)]
+pub struct Redemption {
+    /// The user who redeemed.
+    pub user_id: String,
+    /// The voucher.
+    pub voucher_id: String,
+    /// The credits of it.
+    pub credits: Credits,
+    /// When.
+    pub redeemed_at: Millis,
+}
+
+/// What became of a claim.
+#[derive(Debug)]
+pub enum Claim {
+    /// The account has a use of the voucher: now, or from an earlier claim.
+    Claimed(Redemption),
+    /// The voucher is revoked, expired or used up.
+    Refused,
+}
+
+/// Keeps a voucher.
+pub async fn insert(
+    database: &Database,
+    voucher: &Voucher,
+    code_hash: Vec<u8>,
+) -> sqlx::Result<()> {
+    sqlx::query(
+        "INSERT INTO vouchers (id, code_hash, name, credits, uses, created_at, created_by, expires_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+    )
+    .bind(&*voucher.id)
+    .bind(code_hash)
+    .bind(&*voucher.name)
+    .bind(voucher.credits.micro())
+    .bind(voucher.uses)
+    .bind(voucher.created_at.0)
+    .bind(&*voucher.created_by)
+    .bind(voucher.expires_at.0)
+    .execute(database.writer())
+    .await
+    .map(drop)
+}
+
+/// Vouchers, the newest first, below the id `before`.
+pub async fn list(
+    database: &Database,
+    before: Option<&str>,
+    limit: u32,
+) -> sqlx::Result<Vec<Voucher>> {
+    // Ids are hexadecimal digits behind their prefix, and `~` is greater than those.
+    let rows = sqlx::query("SELECT * FROM vouchers WHERE id < $1 ORDER BY id DESC LIMIT $2")
+        .bind(before.unwrap_or("vou_~"))
+        .bind(i64::from(limit))
+        .fetch_all(database.reader())
+        .await?;
+    rows.iter().map(read).collect()
+}
+
+/// The voucher of a code's hash.
+pub async fn find_by_hash(
+    database: &Database,
+    code_hash: Vec<u8>,
+) -> sqlx::Result<Option<Voucher>> {
+    let row = sqlx::query("SELECT * FROM vouchers WHERE code_hash = $1")
+        .bind(code_hash)
+        .fetch_optional(database.reader())
+        .await?;
+    row.as_ref().map(read).transpose()
+}
+
+/// The voucher of an id.
+pub async fn find(database: &Database, id: &str) -> sqlx::Result<Option<Voucher>> {
+    let row = sqlx::query("SELECT * FROM vouchers WHERE id = $1")
+        .bind(id)
+        .fetch_optional(database.reader())
+        .await?;
+    row.as_ref().map(read).transpose()
+}
+
+/// Revokes a voucher. Returns whether it was not revoked before.
+pub async fn revoke(database: &Database, id: &str, now: Millis) -> sqlx::Result<bool> {
+    let revoked =
+        sqlx::query("UPDATE vouchers SET revoked_at = $1 WHERE id = $2 AND revoked_at IS NULL")
+            .bind(now.0)
+            .bind(id)
+            .execute(database.writer())
+            .await?;
+    Ok(revoked.rows_affected() == 1)
+}
+
+/// Takes one use of a voucher for an account, unless the account has one already: in one transaction, so that neither
+/// the count nor the account can have more than its own, whoever else claims.
+pub async fn claim(
+    database: &Database,
+    voucher: &Voucher,
+    user_id: &str,
+    now: Millis,
+) -> sqlx::Result<Claim> {
+    let mut transaction = database.begin().await?;
+    let inserted = sqlx::query(
+        "INSERT INTO voucher_redemptions (user_id, voucher_id, credits, redeemed_at) \
+         VALUES ($1, $2, $3, $4) ON CONFLICT (user_id, voucher_id) DO NOTHING",
+    )
+    .bind(user_id)
+    .bind(&*voucher.id)
+    .bind(voucher.credits.micro())
+    .bind(now.0)
+    .execute(&mut transaction)
+    .await?;
+    if inserted.rows_affected() == 1 {
+        let counted = sqlx::query(
+            "UPDATE vouchers SET redeemed = redeemed + 1 \
+             WHERE id = $1 AND redeemed < uses AND revoked_at IS NULL AND expires_at > $2",
+        )
+        .bind(&*voucher.id)
+        .bind(now.0)
+        .execute(&mut transaction)
+        .await?;
+        if counted.rows_affected() == 0 {
+            // Without a commit, the redemption is rolled back.
+            return Ok(Claim::Refused);
+        }
+    }
+    let row = sqlx::query(
+        "SELECT user_id, voucher_id, credits, redeemed_at FROM voucher_redemptions \
+         WHERE user_id = $1 AND voucher_id = $2",
+    )
+    .bind(user_id)
+    .bind(&*voucher.id)
+    .fetch_one(&mut transaction)
+    .await?;
+    let redemption = read_redemption(&row)?;
+    transaction.commit().await?;
+    Ok(Claim::Claimed(redemption))
+}
+
+/// Writes down that the ledger has the credits. Returns whether that was not written down before.
+pub async fn mark_applied(
+    database: &Database,
+    redemption: &Redemption,
+    now: Millis,
+) -> sqlx::Result<bool> {
+    let marked = sqlx::query(
+        "UPDATE voucher_redemptions SET applied_at = $1 \
+         WHERE user_id = $2 AND voucher_id = $3 AND applied_at IS NULL",
+    )
+    .bind(now.0)
+    .bind(&*redemption.user_id)
+    .bind(&*redemption.voucher_id)
+    .execute(database.writer())
+    .await?;
+    Ok(marked.rows_affected() == 1)
+}
+
+/// Redemptions from before a moment whose credits the ledger may not have, the oldest first.
+pub async fn open_redemptions(
+    database: &Database,
+    before: Millis,
+    most: i64,
+) -> sqlx::Result<Vec<Redemption>> {
+    let rows = sqlx::query(
+        "SELECT user_id, voucher_id, credits, redeemed_at FROM voucher_redemptions \
+         WHERE applied_at IS NULL AND redeemed_at < $1 ORDER BY redeemed_at LIMIT $2",
+    )
+    .bind(before.0)
+    .bind(most)
+    .fetch_all(database.reader())
+    .await?;
+    rows.iter().map(read_redemption).collect()
+}
+
+/// Counts a code that a user sends, before it is looked up. Returns how many there are in the window that is under way,
+/// and when that window began.
+pub async fn count_guess(
+    database: &Database,
+    user_id: &str,
+    now: Millis,
+    window_ms: i64,
+) -> sqlx::Result<(i64, Millis)> {
+    let row = sqlx::query(
+        "INSERT INTO voucher_guesses (user_id, since, guesses) VALUES ($1, $2, 1) \
+         ON CONFLICT (user_id) DO UPDATE SET \
+         guesses = CASE WHEN voucher_guesses.since <= $3 THEN 1 ELSE voucher_guesses.guesses + 1 END, \
+         since = CASE WHEN voucher_guesses.since <= $3 THEN $2 ELSE voucher_guesses.since END \
+         RETURNING guesses, since",
+    )
+    .bind(user_id)
+    .bind(now.0)
+    .bind(now.0 - window_ms)
+    .fetch_one(database.writer())
+    .await?;
+    Ok((row.try_get("guesses")?, Millis(row.try_get("since")?)))
+}
+
+/// Takes one code off the count: it was no guess.
+pub async fn forget_guess(database: &Database, user_id: &str) -> sqlx::Result<()> {
+    sqlx::query(
+        "UPDATE voucher_guesses SET guesses = guesses - 1 WHERE user_id = $1 AND guesses > 0",
+    )
+    .bind(user_id)
+    .execute(database.writer())
+    .await
+    .map(drop)
+}
+
+fn read(row: &AnyRow) -> sqlx::Result<Voucher> {
+    Ok(Voucher {
+        id: row.try_get("id")?,
+        name: row.try_get("name")?,
+        credits: Credits::from_micro(row.try_get("credits")?),
+        uses: row.try_get("uses")?,
+        redeemed: row.try_get("redeemed")?,
+        created_at: Millis(row.try_get("created_at")?),
+        created_by: row.try_get("created_by")?,
+        expires_at: Millis(row.try_get("expires_at")?),
+        revoked_at: row.try_get::<Option<i64>, _>("revoked_at")?.map(Millis),
+    })
+}
+
+fn read_redemption(row: &AnyRow) -> sqlx::Result<Redemption> {
+    Ok(Redemption {
+        user_id: row.try_get("user_id")?,
+        voucher_id: row.try_get("voucher_id")?,
+        credits: Credits::from_micro(row.try_get("credits")?),
+        redeemed_at: Millis(row.try_get("redeemed_at")?),
+    })
+}

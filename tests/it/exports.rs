@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use tests::gateway::{USER, on_each_database};
-use tests::ledger::{Served, hold, serve, settle};
+use tests::ledger::{Served, create_users, hold, serve, settle};
+use tests::payments::{Payer, Processor, Span};
 use tests::{Answer, Client, Gateway, Reply, Upstream, chat};
+use weir_ledger::AccountId;
 use weir_storage::clock::ManualClock;
 
 const START: &str = "2026-01-30T12:00:00Z";
@@ -62,6 +64,31 @@ fn rows(answer: &Answer) -> Vec<BTreeMap<String, String>> {
     let (headings, lines) = table(answer);
     let row = |line: Vec<String>| headings.iter().cloned().zip(line).collect();
     lines.into_iter().map(row).collect()
+}
+
+type Row = BTreeMap<String, String>;
+
+/// Those lines of an export that are about requests.
+fn of_usage(answer: &Answer) -> Vec<Row> {
+    let mut rows = rows(answer);
+    rows.retain(|row| row["ChargeCategory"] == "Usage");
+    rows
+}
+
+/// A number with up to 9 decimals, in billionths.
+fn nano(number: &str) -> i64 {
+    let (sign, digits) = match number.strip_prefix('-') {
+        Some(digits) => (-1, digits),
+        None => (1, number),
+    };
+    let (whole, rest) = digits.split_once('.').unwrap_or((digits, ""));
+    let rest: i64 = format!("{rest:0<9}").parse().expect("digits");
+    sign * (whole.parse::<i64>().expect("digits") * 1_000_000_000 + rest)
+}
+
+/// What a column of some lines adds up to, in billionths.
+fn sum<'a>(rows: impl IntoIterator<Item = &'a Row>, column: &str) -> i64 {
+    rows.into_iter().map(|row| nano(&row[column])).sum()
 }
 
 async fn csv(client: &Client, path: &str) -> Answer {
@@ -148,10 +175,10 @@ async fn a_month_is_exported_in_the_columns_of_focus_to_the_last_nano_dollar() {
             january.headers["content-disposition"],
             "attachment; filename=\"usage-2026-01.csv\""
         );
-        let lines = rows(&january);
+        let lines = of_usage(&january);
         assert_eq!(lines.len(), 2);
         let expected = [
-            ("BilledCost", "0.003000002"),
+            ("BilledCost", "0"),
             ("BillingAccountId", USER),
             ("BillingCurrency", "USD"),
             ("BillingPeriodStart", "2026-01-01T00:00:00Z"),
@@ -171,11 +198,12 @@ async fn a_month_is_exported_in_the_columns_of_focus_to_the_last_nano_dollar() {
             ("ServiceCategory", "AI and Machine Learning"),
             ("SkuId", "p/small"),
             ("x_Requests", "2"),
+            ("x_BalanceChange", "-3.000002"),
         ];
         for (name, value) in expected {
             assert_eq!(lines[0][name], value, "{name}");
         }
-        assert_eq!(lines[1]["BilledCost"], "0.000000001");
+        assert_eq!(lines[1]["EffectiveCost"], "0.000000001");
         assert!(
             !lines[0].contains_key("x_ProviderCost"),
             "the operator's own"
@@ -183,7 +211,7 @@ async fn a_month_is_exported_in_the_columns_of_focus_to_the_last_nano_dollar() {
         let tags: Value = serde_json::from_str(&lines[0]["Tags"]).expect("JSON");
         assert_eq!(tags["provider"], "p");
         // What this month has.
-        let february = rows(&csv(&client, "/usage/export").await);
+        let february = of_usage(&csv(&client, "/usage/export").await);
         assert_eq!(february.len(), 1);
         assert_eq!(february[0]["ChargePeriodStart"], "2026-02-02T00:00:00Z");
 
@@ -193,7 +221,7 @@ async fn a_month_is_exported_in_the_columns_of_focus_to_the_last_nano_dollar() {
             ..SERVED
         };
         serve(app, other).await;
-        let all = rows(&csv(&admin, "/admin/usage/export?period=2026-02").await);
+        let all = of_usage(&csv(&admin, "/admin/usage/export?period=2026-02").await);
         let mut users: Vec<_> = all.iter().map(|line| &*line["BillingAccountId"]).collect();
         users.sort_unstable();
         let mut expected = [USER, other.user];
@@ -201,7 +229,7 @@ async fn a_month_is_exported_in_the_columns_of_focus_to_the_last_nano_dollar() {
         assert_eq!(users, expected);
         assert_eq!(all[0]["x_ProviderCost"], "0.000000007");
         assert_eq!(
-            rows(&csv(&gateway.web("bob"), "/usage/export").await).len(),
+            of_usage(&csv(&gateway.web("bob"), "/usage/export").await).len(),
             1
         );
         client
@@ -247,7 +275,7 @@ async fn keys_are_named_in_an_export_and_what_is_taken_back_later_is_a_correctio
                 key.post("/chat", &chat("scripted", "Hello")).await.status,
                 200
             );
-            let lines = rows(&csv(&bob, "/usage/export").await);
+            let lines = of_usage(&csv(&bob, "/usage/export").await);
             assert_eq!(lines.len(), 1);
             let line = &lines[0];
             assert_eq!(
@@ -259,7 +287,7 @@ async fn keys_are_named_in_an_export_and_what_is_taken_back_later_is_a_correctio
                 (&*line["ConsumedQuantity"], &*line["x_Credits"]),
                 ("13", "0.0252")
             );
-            assert_eq!(line["BilledCost"], "0.0000252");
+            assert_eq!(line["EffectiveCost"], "0.0000252");
 
             // Its node goes away and comes back with less, a day later.
             let app = gateway.app();
@@ -288,13 +316,182 @@ async fn keys_are_named_in_an_export_and_what_is_taken_back_later_is_a_correctio
             settle(app, held, less).await;
             // Tokens are good for an hour.
             let bob = gateway.web("bob");
-            let lines = rows(&csv(&bob, "/usage/export").await);
+            let lines = of_usage(&csv(&bob, "/usage/export").await);
             let of_small = lines.iter().filter(|line| line["ResourceId"] == "small");
             let of_small: Vec<_> = of_small
-                .map(|line| (&*line["BilledCost"], &*line["ChargeClass"]))
+                .map(|line| (&*line["EffectiveCost"], &*line["ChargeClass"]))
                 .collect();
             assert_eq!(of_small, [("0.001", ""), ("-0.0006", "Correction")]);
         },
     )
+    .await;
+}
+
+/// What a month has of an account: its lines, and what they add up to in money and credits.
+async fn month(gateway: &Gateway, user: &str, period: &str) -> Vec<Row> {
+    let admin = gateway.admin("root").await;
+    let path = format!("/admin/usage/export?period={period}");
+    let mut rows = rows(&csv(&admin, &path).await);
+    rows.retain(|row| row["BillingAccountId"] == user);
+    // As FOCUS has it, of all lines of a kind.
+    for row in &rows {
+        let is_usage = row["ChargeCategory"] == "Usage";
+        assert_eq!(row["ConsumedQuantity"].is_empty(), !is_usage, "{row:?}");
+        assert_eq!(row["ConsumedUnit"].is_empty(), !is_usage, "{row:?}");
+        assert_eq!(row["ChargeFrequency"] == "Usage-Based", is_usage, "{row:?}");
+        if is_usage {
+            assert_eq!(row["BilledCost"], "0", "{row:?}");
+        } else {
+            assert_eq!(row["EffectiveCost"], "0", "{row:?}");
+        }
+        if row["ChargeCategory"] != "Purchase" {
+            assert_eq!(row["BilledCost"], "0", "{row:?}");
+        }
+    }
+    rows
+}
+
+/// All of an account's credits, held ones included, in billionths.
+async fn balance(gateway: &Gateway, user: &str) -> i64 {
+    let account = AccountId(user.to_owned());
+    let account = gateway.app().ledger.find_account(&account).await;
+    let account = account.expect("an answer").expect("an account");
+    account.balance.total().micro() * 1_000
+}
+
+#[tokio::test]
+async fn a_month_adds_up_to_the_payments_and_to_the_ledgers_credits() {
+    const DOLLAR: i64 = 1_000_000_000;
+    const CREDIT: i64 = 1_000_000_000;
+    each(async |gateway, clock| {
+        let app = gateway.app();
+        let processor = Processor::new(gateway.stranger(), app);
+        let eve = "eve";
+        create_users(&app.database, [eve].into_iter(), app.clock.now().0).await;
+        let payer = Payer(eve.to_owned());
+        let admin = gateway.admin("root").await;
+        processor.tell(&payer.customer_created(START)).await;
+        // Begins the free plan's month.
+        let request = Served {
+            user: eve,
+            ..SERVED
+        };
+        serve(app, request).await;
+        // 27,500 credits for 25 dollars, twice; half of one is refunded at once, the rest of it in the next month.
+        for payment in ["a", "b"] {
+            let mut bought = payer.credits_bought(payment, START, payment, "medium");
+            bought["data"]["object"]["amount_total"] = json!(2_500);
+            processor.tell(&bought).await;
+        }
+        let refunded = |id, at, cents| {
+            let mut event = payer.refunded(id, at, "a", cents);
+            event["data"]["object"]["amount"] = json!(2_500);
+            event
+        };
+        processor.tell(&refunded("half", START, 1_250)).await;
+        // An operator's gift, what an operator has put right, and a plan.
+        for (what, body) in [
+            ("top-up", json!({ "credits": 40 })),
+            (
+                "adjust",
+                json!({ "credits": -15.5, "reason": "counted twice" }),
+            ),
+        ] {
+            let path = format!("/admin/users/{eve}/{what}");
+            assert_eq!(admin.post(&path, &body).await.status, 200);
+        }
+        let period = Span("2026-01-30T12:00:00Z", "2026-02-28T12:00:00Z");
+        processor
+            .tell(&payer.invoice_paid("pro", START, "p", "pro", period))
+            .await;
+        serve(app, request).await;
+
+        let january = month(&gateway, eve, "2026-01").await;
+        let of = |rows: &[Row], category: &str, source: &str| -> Vec<Row> {
+            let mut rows = rows.to_vec();
+            rows.retain(|row| row["ChargeCategory"] == category && row["x_Source"] == source);
+            rows
+        };
+        // The money: what was paid, less what went back.
+        let paid = of(&january, "Purchase", "payment");
+        let amounts: i64 = sqlx::query_scalar("SELECT CAST(SUM(amount) AS BIGINT) FROM payments")
+            .fetch_one(app.database.reader())
+            .await
+            .expect("payments");
+        assert_eq!((paid.len(), amounts), (3, 10_000));
+        assert_eq!(sum(&paid, "BilledCost"), amounts * DOLLAR / 100);
+        assert_eq!(
+            sum(&january, "BilledCost"),
+            (amounts - 1_250) * DOLLAR / 100
+        );
+        // What was bought with it, and the bonus.
+        assert_eq!(sum(&paid, "PricingQuantity"), 100_000 * CREDIT);
+        let bonuses = of(&january, "Credit", "payment");
+        assert_eq!(sum(&bonuses, "x_Credits"), (2 * 2_500 + 5_000) * CREDIT);
+        let back = of(&january, "Purchase", "refund");
+        assert_eq!(sum(&back, "x_Credits"), -12_500 * CREDIT);
+        assert_eq!(back[0]["ChargeClass"], "", "of the same month");
+        assert_eq!(
+            sum(&of(&january, "Credit", "refund"), "x_Credits"),
+            -1_250 * CREDIT
+        );
+        // What nobody has paid for.
+        assert_eq!(
+            sum(&of(&january, "Credit", "free_plan"), "x_Credits"),
+            500 * CREDIT
+        );
+        assert_eq!(
+            sum(&of(&january, "Credit", "gift"), "x_Credits"),
+            40 * CREDIT
+        );
+        let adjusted = of(&january, "Adjustment", "adjustment");
+        assert_eq!(sum(&adjusted, "x_Credits"), -15_500_000_000);
+        assert_eq!(
+            adjusted[0]["ChargeDescription"],
+            "Credits taken: counted twice"
+        );
+        // The usage, and what is left.
+        let used = sum(&january, "EffectiveCost");
+        assert_eq!(used, 2 * SERVED.credits);
+        assert_eq!(
+            sum(&january, "x_BalanceChange"),
+            balance(&gateway, eve).await
+        );
+
+        clock.advance(std::time::Duration::from_secs(3 * 86_400));
+        let before = balance(&gateway, eve).await;
+        let rest = "2026-02-02T12:00:00Z";
+        processor.tell(&refunded("rest", rest, 2_500)).await;
+        let voucher = json!({ "credits": 9 });
+        let made = gateway
+            .admin("root")
+            .await
+            .post("/admin/vouchers", &voucher)
+            .await;
+        let code = made.json()["code"].as_str().expect("a code").to_owned();
+        weir::vouchers::redeem(app, eve, &code)
+            .await
+            .expect("it is good");
+        let february = month(&gateway, eve, "2026-02").await;
+        let back = of(&february, "Purchase", "refund");
+        assert_eq!(sum(&february, "BilledCost"), -1_250 * DOLLAR / 100);
+        assert_eq!((back.len(), &*back[0]["ChargeClass"]), (1, "Correction"));
+        assert_eq!(
+            sum(&of(&february, "Credit", "voucher"), "x_Credits"),
+            9 * CREDIT
+        );
+        assert_eq!(
+            sum(&february, "x_BalanceChange"),
+            balance(&gateway, eve).await - before
+        );
+        // What has happened since changes nothing of the month before.
+        assert_eq!(month(&gateway, eve, "2026-01").await, january);
+        // Users see their own, without what providers ask.
+        let bob = rows(&csv(&gateway.web("bob"), "/usage/export?period=2026-01").await);
+        assert_eq!(bob, []);
+        let own = rows(&csv(&gateway.client(), "/usage/export?period=2026-01").await);
+        assert_eq!(of(&own, "Credit", "gift").len(), 1);
+        assert!(own.iter().all(|row| row["BillingAccountId"] == USER));
+    })
     .await;
 }

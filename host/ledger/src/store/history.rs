@@ -14,8 +14,9 @@ use weir_storage::database::SqlDialect;
 
 use super::Store;
 use super::rows::Unreadable;
+use crate::account::Pools;
 use crate::credits::Credits;
-use crate::operation::{AccountId, HoldId, HoldState, RequestSource};
+use crate::operation::{AccountId, Asked, HoldId, HoldState, RequestSource};
 use crate::usage::{COUNTS, UsageCounts, UsageSums, to_date};
 
 /// Entries of an account that one page of its requests looks at: where a filter leaves few of them, the page is short.
@@ -67,6 +68,19 @@ pub struct DayUsage {
     pub key_hash: Option<String>,
     /// What it comes to.
     pub sums: UsageSums,
+}
+
+/// An entry that is not a request's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreditChange {
+    /// The account of the entry.
+    pub account: AccountId,
+    /// The name of its [`EntryKind`](crate::account::EntryKind).
+    pub kind: String,
+    /// What it changes, below zero if credits go.
+    pub change: Pools,
+    /// What was asked for, if that has an id.
+    pub operation: Option<Asked>,
 }
 
 /// Which of an account's requests; where a field is `None`, all.
@@ -214,6 +228,37 @@ impl Store {
             .collect()
     }
 
+    /// The entries that are not a request's, from the first of these moments on and before the second, in their order: an
+    /// account's, or all. Archived ones, and the sums that stand for them, are left out.
+    pub async fn find_changes(
+        &self,
+        id: Option<&AccountId>,
+        [from, to]: [Millis; 2],
+    ) -> sqlx::Result<Vec<CreditChange>> {
+        let rows = sqlx::query(AssertSqlSafe(changes_statement(id.is_some())))
+            .bind(id.map(|id| &*id.0))
+            .bind(from.0)
+            .bind(to.0)
+            .fetch_all(self.database.reader())
+            .await?;
+        rows.iter()
+            .map(|row| {
+                let operation: Option<String> = row.try_get("operation")?;
+                // A later version may have written what this one does not know.
+                let asked = operation.and_then(|asked| serde_json::from_str(&asked).ok());
+                Ok(CreditChange {
+                    account: AccountId(row.try_get("account_id")?),
+                    kind: row.try_get("kind")?,
+                    change: Pools {
+                        plan: Credits::from_micro(row.try_get("plan_delta")?),
+                        top_up: Credits::from_micro(row.try_get("top_up_delta")?),
+                    },
+                    operation: asked,
+                })
+            })
+            .collect()
+    }
+
     /// A page of the requests of an account that have ended, so many at most.
     pub async fn list_requests(
         &self,
@@ -353,6 +398,20 @@ pub fn usage_statement(group: UsageGroup) -> String {
         "SELECT {columns}, {} FROM {} GROUP BY {columns} HAVING SUM(requests) <> 0 OR SUM(credits) <> 0",
         UsageSums::columns(),
         to_date("account_id = $1 AND day BETWEEN $2 AND $3")
+    )
+}
+
+/// Entries that are not a request's; parameters: the account, or null for all, the first moment, and the one after the last.
+pub fn changes_statement(of_one: bool) -> String {
+    let account = match of_one {
+        true => "account_id = $1",
+        // The parameter is there in both.
+        false => "CAST($1 AS TEXT) IS NULL",
+    };
+    format!(
+        "SELECT account_id, kind, plan_delta, top_up_delta, operation FROM entries \
+         WHERE hold_id IS NULL AND {account} AND at >= $2 AND at < $3 AND kind <> 'opening' \
+         AND (plan_delta <> 0 OR top_up_delta <> 0) ORDER BY at, number"
     )
 }
 

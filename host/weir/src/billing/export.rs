@@ -1,73 +1,38 @@
-//! What a month has cost, as other tools read it: in the columns of FOCUS, the FinOps Open Cost and Usage Specification
-//! (1.0, <https://focus.finops.org>), a line for each day, model, provider and key.
+//! What a month has cost and paid, as other tools read it: in the columns of FOCUS, the FinOps Open Cost and Usage
+//! Specification (1.0, <https://focus.finops.org>), day by day.
+//!
+//! Credits are prepaid. FOCUS puts the money of a prepaid purchase on the purchase, and its value on the usage that the
+//! purchase covers: `BilledCost` and `EffectiveCost`. So a month has three kinds of lines:
+//!
+//! | Lines | Of | `BilledCost` | `EffectiveCost` | `x_BalanceChange` |
+//! |---|---|---|---|---|
+//! | [`usage`] | requests, by day, model, provider and key | 0 | what was charged | what was charged, negative |
+//! | [`payments`] | payments, bonuses and refunds | the money | 0 | 0 |
+//! | [`changes`] | entries of the ledger that are not a request's | 0 | 0 | the entry's |
 //!
 //! Columns of weir's own begin with `x_`, as FOCUS asks. Amounts are exact: a credit is 0.001 USD, and a micro-credit a
 //! nano-USD.
 //!
-//! **Invariant:** the lines of a month add up to what was charged in it, as `GET /usage/me?group=day` says.
+//! **Invariant:** `EffectiveCost` adds up to what was charged in the month, as `GET /usage/me?group=day` says; `BilledCost`
+//! to the payments of the month less its refunds; `x_BalanceChange` to the change of the balance.
 
-use std::collections::BTreeMap;
+mod changes;
+mod line;
+mod payments;
+mod usage;
 
 use axum::response::Response;
 use futures_util::stream;
-use serde_json::json;
-use weir_ledger::store::history::DayUsage;
-use weir_ledger::{AccountId, Credits, Period, Store, plans};
+use weir_ledger::{AccountId, Period, plans};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
+use self::line::{COLUMNS, ChargeDay, ExportLine};
 use super::csv;
 use crate::error::ApiError;
-use crate::identity::directory::{self, KeyName};
 use crate::query::ListQuery;
 
 const DAY_MS: i64 = 86_400_000;
-
-/// The columns of a line. Operators see the last one, too.
-const COLUMNS: [&str; 42] = [
-    "BilledCost",
-    "BillingAccountId",
-    "BillingAccountName",
-    "BillingCurrency",
-    "BillingPeriodEnd",
-    "BillingPeriodStart",
-    "ChargeCategory",
-    "ChargeClass",
-    "ChargeDescription",
-    "ChargeFrequency",
-    "ChargePeriodEnd",
-    "ChargePeriodStart",
-    "ConsumedQuantity",
-    "ConsumedUnit",
-    "ContractedCost",
-    "EffectiveCost",
-    "InvoiceIssuerName",
-    "ListCost",
-    "PricingCategory",
-    "PricingQuantity",
-    "PricingUnit",
-    "ProviderName",
-    "PublisherName",
-    "ResourceId",
-    "ResourceName",
-    "ResourceType",
-    "ServiceCategory",
-    "ServiceName",
-    "SkuId",
-    "SubAccountId",
-    "SubAccountName",
-    "Tags",
-    "x_Source",
-    "x_Requests",
-    "x_Credits",
-    "x_TokensInput",
-    "x_TokensCacheRead",
-    "x_TokensCacheWrite",
-    "x_TokensOutput",
-    "x_Images",
-    "x_Day",
-    "x_ProviderCost",
-];
 
 /// What is to be exported.
 pub struct Export {
@@ -125,135 +90,38 @@ impl Export {
 
     /// The lines of a day.
     async fn day(&self, period: Period, day: Millis) -> sqlx::Result<String> {
-        let store = Store::new(self.database.clone());
-        let usage = store.find_day_usage(self.account.as_ref(), day).await?;
-        let mut hashes: Vec<_> = usage
-            .iter()
-            .filter_map(|usage| usage.key_hash.clone())
-            .collect();
-        hashes.sort();
-        hashes.dedup();
-        let user = self.account.as_ref().map(|account| &*account.0);
-        let keys = directory::name_keys(&self.database, user, &hashes).await?;
-        let mut lines = String::new();
-        for usage in usage {
-            let cells = cells(&usage, &keys, period, day);
-            let shown = self.columns().len();
-            csv::line(&mut lines, cells.iter().take(shown).map(String::as_str));
-        }
+        let account = self.account.as_ref();
+        let charge_day = ChargeDay {
+            period,
+            start: day,
+            end: Millis(day.0 + DAY_MS),
+        };
+        let (database, mut lines) = (&self.database, String::new());
+        self.write(
+            &mut lines,
+            payments::lines(database, account, charge_day).await?,
+        );
+        self.write(
+            &mut lines,
+            changes::lines(database, account, charge_day).await?,
+        );
+        self.write(
+            &mut lines,
+            usage::lines(database, account, charge_day).await?,
+        );
         Ok(lines)
+    }
+
+    fn write(&self, text: &mut String, lines: Vec<ExportLine>) {
+        let shown = self.columns().len();
+        for line in lines {
+            let cells = line.cells();
+            csv::line(text, cells.iter().take(shown).map(String::as_str));
+        }
     }
 }
 
 fn month_named(month: &str) -> Option<Period> {
     let [first, _] = plans::days_of_month(month).filter(|_| month.len() == "YYYY-MM".len())?;
     Some(Period::of_calendar_month(first))
-}
-
-fn cells(
-    usage: &DayUsage,
-    keys: &BTreeMap<String, KeyName>,
-    period: Period,
-    day: Millis,
-) -> [String; COLUMNS.len()] {
-    let DayUsage {
-        account,
-        model,
-        provider,
-        source,
-        key_hash,
-        sums,
-    } = usage;
-    let key = key_hash.as_ref().and_then(|hash| keys.get(hash));
-    let cost = usd(sums.credits.micro());
-    let counts = &sums.counts;
-    let (quantity, unit) = match counts.images {
-        0 => (counts.tokens_input + counts.tokens_output, "Tokens"),
-        images => (images, "Images"),
-    };
-    // What was taken back of another day's charge.
-    let class = match sums.credits < Credits::ZERO {
-        true => "Correction",
-        false => "",
-    };
-    let mut tags = json!({ "source": source.name(), "provider": provider });
-    if let Some(key) = key {
-        tags["key_id"] = json!(key.id);
-        tags["key_name"] = json!(key.name);
-    }
-    [
-        cost.clone(),
-        account.0.clone(),
-        account.0.clone(),
-        "USD".to_owned(),
-        period.end.iso(),
-        period.start.iso(),
-        "Usage".to_owned(),
-        class.to_owned(),
-        format!("{model} by {provider}"),
-        "Usage-Based".to_owned(),
-        Millis(day.0 + DAY_MS).iso(),
-        day.iso(),
-        quantity.to_string(),
-        unit.to_owned(),
-        cost.clone(),
-        cost.clone(),
-        "weir".to_owned(),
-        cost,
-        "Standard".to_owned(),
-        sums.credits.to_string(),
-        "Credits".to_owned(),
-        "weir".to_owned(),
-        provider.clone(),
-        model.clone(),
-        model.clone(),
-        "Model".to_owned(),
-        "AI and Machine Learning".to_owned(),
-        "weir".to_owned(),
-        format!("{provider}/{model}"),
-        key.map_or(String::new(), |key| key.id.clone()),
-        key.map_or(String::new(), |key| key.name.clone()),
-        tags.to_string(),
-        source.name().to_owned(),
-        sums.requests.to_string(),
-        sums.credits.to_string(),
-        counts.tokens_input.to_string(),
-        counts.tokens_cache_read.to_string(),
-        counts.tokens_cache_write.to_string(),
-        counts.tokens_output.to_string(),
-        counts.images.to_string(),
-        plans::day(day),
-        usd(counts.provider_cost_nano_usd),
-    ]
-}
-
-/// Nano-USD, which a micro-credit is, in USD.
-fn usd(nano: i64) -> String {
-    let sign = if nano < 0 { "-" } else { "" };
-    let nano = nano.unsigned_abs();
-    let (whole, rest) = (nano / 1_000_000_000, nano % 1_000_000_000);
-    let amount = format!("{sign}{whole}.{rest:09}");
-    amount
-        .trim_end_matches('0')
-        .trim_end_matches('.')
-        .to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn amounts_are_exact() {
-        for (nano, amount) in [
-            (0, "0"),
-            (1, "0.000000001"),
-            (1_000_000, "0.001"),
-            (-25_200, "-0.0000252"),
-            (1_234_500_000_000, "1234.5"),
-            (i64::MIN, "-9223372036.854775808"),
-        ] {
-            assert_eq!(usd(nano), amount);
-        }
-    }
 }

@@ -1,7 +1,7 @@
 //! The SQL of what events have told: subscriptions, payments, and whose customers are whose.
 
-use sqlx::Row;
 use sqlx::any::AnyRow;
+use sqlx::{AssertSqlSafe, Row};
 use weir_ledger::Credits;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
@@ -280,6 +280,34 @@ pub async fn find_payment(database: &Database, id: &str) -> sqlx::Result<Option<
         .fetch_optional(database.reader())
         .await?;
     row.as_ref().map(read_payment).transpose()
+}
+
+/// What was paid from the first of these moments on, and before the second: by a user, or by all.
+pub async fn payments_between(
+    database: &Database,
+    user_id: Option<&str>,
+    [from, to]: [Millis; 2],
+) -> sqlx::Result<Vec<Payment>> {
+    let text = format!(
+        "SELECT * FROM payments WHERE {} AND paid_at >= $2 AND paid_at < $3 ORDER BY paid_at, id",
+        of_user(user_id)
+    );
+    let rows = sqlx::query(AssertSqlSafe(text))
+        .bind(user_id)
+        .bind(from.0)
+        .bind(to.0)
+        .fetch_all(database.reader())
+        .await?;
+    rows.iter().map(read_payment).collect()
+}
+
+/// The condition that a row is of the user whom the first parameter names, or of any if that is null.
+pub fn of_user(user_id: Option<&str>) -> &'static str {
+    match user_id {
+        Some(_) => "user_id = $1",
+        // The parameter is there in both.
+        None => "CAST($1 AS TEXT) IS NULL",
+    }
 }
 
 fn read_payment(row: &AnyRow) -> sqlx::Result<Payment> {

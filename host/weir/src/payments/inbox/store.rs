@@ -5,6 +5,7 @@ use sqlx::{AssertSqlSafe, Row};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
+use super::super::effects::store::of_user;
 use super::super::events::{About, PaymentEvent};
 
 /// An event that is kept, and what has become of it.
@@ -248,6 +249,26 @@ pub async fn put_off(
     .execute(database.writer())
     .await
     .map(drop)
+}
+
+/// The payments of which money went back from the first of these moments on, and before the second: a user's, or all.
+pub async fn refunded_between(
+    database: &Database,
+    user_id: Option<&str>,
+    [from, to]: [Millis; 2],
+) -> sqlx::Result<Vec<String>> {
+    let text = format!(
+        "SELECT DISTINCT subject FROM payment_events \
+         WHERE type IN ('charge.refunded', 'charge.dispute.funds_withdrawn') \
+         AND {} AND created_at >= $2 AND created_at < $3 AND subject IS NOT NULL ORDER BY subject",
+        of_user(user_id)
+    );
+    sqlx::query_scalar(AssertSqlSafe(text))
+        .bind(user_id)
+        .bind(from.0)
+        .bind(to.0)
+        .fetch_all(database.reader())
+        .await
 }
 
 /// Has an event be due now.

@@ -1,0 +1,105 @@
+//! Lines of money: what was paid, the bonus that came with it, and what was paid back.
+
+use serde_json::json;
+use weir_ledger::{AccountId, Credits};
+use weir_storage::Database;
+use weir_storage::clock::Millis;
+
+use super::line::{ChargeCategory, ChargeDay, ExportLine, nano_usd, worth};
+use crate::payments::effects::state::{cents_back, credits_back};
+use crate::payments::effects::store::{self, Payment, PaymentKind};
+use crate::payments::inbox::store as inbox;
+
+/// Money that came or, if it is a refund, went back; and the credits for it. Below zero if they went back.
+struct Flow<'a> {
+    payment: &'a Payment,
+    is_refund: bool,
+    cents: i64,
+    credits: Credits,
+}
+
+pub(super) async fn lines(
+    database: &Database,
+    account: Option<&AccountId>,
+    day: ChargeDay,
+) -> sqlx::Result<Vec<ExportLine>> {
+    let user = account.map(|account| &*account.0);
+    let span = [day.start, day.end];
+    let mut lines = Vec::new();
+    for payment in store::payments_between(database, user, span).await? {
+        let paid = Flow {
+            payment: &payment,
+            is_refund: false,
+            cents: payment.amount,
+            credits: payment.credits,
+        };
+        paid.add_to(&mut lines, day);
+    }
+    for subject in inbox::refunded_between(database, user, span).await? {
+        let Some(payment) = store::find_payment(database, &subject).await? else {
+            // The refund waits for it; so does its line.
+            continue;
+        };
+        let events = inbox::of_subject(database, &subject).await?;
+        let cents = |before: Millis| {
+            let events = events.iter().filter(|event| event.created_at < before);
+            let events: Vec<_> = events.cloned().collect();
+            cents_back(&events).min(payment.amount)
+        };
+        let credits = |cents| credits_back(payment.credits, cents, payment.amount);
+        let (before, after) = (cents(day.start), cents(day.end));
+        if after == before {
+            continue;
+        }
+        let back = Flow {
+            payment: &payment,
+            is_refund: true,
+            cents: before - after,
+            credits: credits(before).since(credits(after)),
+        };
+        back.add_to(&mut lines, day);
+    }
+    Ok(lines)
+}
+
+impl Flow<'_> {
+    /// Adds the line of the money, and one of the bonus if there are more credits than the money is worth.
+    fn add_to(&self, lines: &mut Vec<ExportLine>, day: ChargeDay) {
+        let Self {
+            payment,
+            is_refund,
+            cents,
+            credits,
+        } = *self;
+        let bought = match is_refund {
+            false => credits.min(worth(cents)),
+            true => credits.max(worth(cents)),
+        };
+        let (kind, is_recurring) = match payment.kind {
+            PaymentKind::Plan => ("Plan", true),
+            PaymentKind::TopUp => ("Top-up", false),
+            PaymentKind::AutoTopUp => ("Auto top-up", false),
+        };
+        let source = if is_refund { "refund" } else { "payment" };
+        let part = |category, what: &str, credits| ExportLine {
+            is_correction: is_refund && payment.paid_at < day.period.start,
+            is_recurring,
+            description: format!("{kind}{what}"),
+            credits,
+            sku: payment.kind.name().to_owned(),
+            tags: json!({ "payment_id": payment.id }),
+            ..ExportLine::new(day, &payment.user_id, category, source)
+        };
+        let refund = if is_refund { ", refunded" } else { "" };
+        lines.push(ExportLine {
+            billed: nano_usd(cents),
+            list: nano_usd(cents),
+            ..part(ChargeCategory::Purchase, refund, bought)
+        });
+        let bonus = credits.since(bought);
+        if bonus != Credits::ZERO {
+            let what = format!(", bonus{refund}");
+            lines.push(part(ChargeCategory::Credit, &what, bonus));
+        }
+    }
+}

@@ -136,7 +136,7 @@ pub(super) async fn redeem_voucher(
         Ok(redeemed) => {
             let done = format!(
                 "The voucher gave you {} credits.",
-                format::credits(&redeemed.credits)
+                format::credits(redeemed.credits)
             );
             Ok(user.go(MONEY.path, Flash::good(done)))
         }

@@ -24,7 +24,12 @@ use crate::request::JsonBody;
 struct RedeemRequest {
     /// The voucher's code. Case, spaces and hyphens do not matter.
     #[serde(default)]
-    #[schema(value_type = String, required = true, example = "01234-56789-ABCDE-FGHJK-MNPQR")]
+    #[schema(
+        value_type = String,
+        required = true,
+        pattern = "^([ -]*[0-9A-TV-Za-tv-z]){25}[ -]*$",
+        example = "01234-56789-ABCDE-FGHJK-MNPQR"
+    )]
     code: Value,
 }
 

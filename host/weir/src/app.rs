@@ -322,7 +322,12 @@ impl App {
         )?;
         let swarms = SwarmStore::new(database.clone(), sealing_keys.clone());
         let task_store = TaskStore::new(database.clone(), sealing_keys.clone());
-        let recorder = Recorder::start(database.clone(), sealing_keys.clone(), clock.clone());
+        let recorder = Recorder::start(
+            database.clone(),
+            sealing_keys.clone(),
+            clock.clone(),
+            ledger.boot_id(),
+        );
         Ok(Self(Arc::new(Shared {
             recorder,
             sessions,

@@ -177,6 +177,8 @@ fn projects_in_each_language_build_and_pass_their_checks() {
             let project = folder.path().join(&name);
             let done = |arguments: &[&str]| {
                 let mut command = weir(&project);
+                // Components with Python in them take long to compile where other tests run.
+                command.env("WEIR_PLUGINS__COMPILE__TIMEOUT_MS", "600000");
                 // Compilers and installers have their caches there.
                 if let Some(home) = std::env::var_os("HOME") {
                     command.env("HOME", home);

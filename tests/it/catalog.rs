@@ -265,7 +265,7 @@ async fn operators_see_models_providers_and_prices_and_what_is_left_out() {
 #[test]
 fn the_catalog_is_printed_while_no_gateway_runs() {
     let folder = crate::operate::folder("");
-    let printed = succeed(folder.path(), &["catalog"]);
+    let printed = succeed(folder.path(), &["catalog", "--offline"]);
     for part in [
         "MODEL",
         "demo",

@@ -61,11 +61,46 @@ fn what_check_refuses_serve_refuses_in_the_same_words() {
     ] {
         let folder = folder(&toml);
         std::fs::write(folder.path().join("pepper"), "short").expect("the folder can be written");
-        for command in ["check", "serve"] {
-            let complaint = fail(folder.path(), &[command]);
-            assert!(complaint.contains(part), "{command}: {complaint}");
+        // It listens before it reads secrets, at a port of its own.
+        let serve: &[&str] = match toml.starts_with("listen") {
+            true => &["serve"],
+            false => &["serve", "--listen", "127.0.0.1:0"],
+        };
+        for command in [&["check"], serve] {
+            let complaint = fail(folder.path(), command);
+            assert!(complaint.contains(part), "{command:?}: {complaint}");
         }
     }
+}
+
+/// What an operator has installed in the gateway that runs is not missing.
+#[test]
+fn check_asks_the_running_gateway_for_its_plugins() {
+    let folder = folder(&format!(
+        "default_catalog = false\n[providers.demo]\nadapter = \"demo\"\n\
+         [providers.p]\nadapter = \"acme\"\nbase_url = \"http://127.0.0.1:9\"\n{MODEL}"
+    ));
+    let folder = folder.path();
+    let _running = Running::start(folder);
+    let refused = fail(folder, &["check", "--strict"]);
+    assert!(
+        refused.contains("providers that are left out: 1"),
+        "{refused}"
+    );
+    std::fs::write(folder.join("acme.wasm"), guests::answering("aa")).expect("a file");
+    let install = [
+        "plugin",
+        "install",
+        "acme.wasm",
+        "--slot",
+        "acme",
+        "--activate",
+    ];
+    succeed(folder, &install);
+    let told = succeed(folder, &["check", "--strict"]);
+    let found = "provider p has its adapter acme from the running gateway";
+    assert!(told.contains(found) && !told.contains("left out"), "{told}");
+    assert!(told.contains("1 models can be served"), "{told}");
 }
 
 #[test]
@@ -219,7 +254,7 @@ fn first_line(folder: &Path, part: &str) -> String {
 #[test]
 fn a_database_that_is_down_is_said_to_refuse_connections() {
     let toml = format!(
-        "dev = true\ndatabase_url = \"postgres://weir@127.0.0.1:{}/weir\"\n",
+        "dev = true\nlisten = \"127.0.0.1:0\"\ndatabase_url = \"postgres://weir@127.0.0.1:{}/weir\"\n",
         free_port()
     );
     let folder = folder(&toml);

@@ -8,8 +8,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tests::gateway::share_compiled_plugins;
-use tests::{Client, guests, weir_program};
+use tests::gateway::{copy_compiled_plugins, share_compiled_plugins};
+use tests::{Client, Gateway, guests, weir_program};
 use weir::identity::api_key::RawKey;
 use weir_sandbox::Digest;
 
@@ -28,7 +28,7 @@ pub(crate) fn weir(folder: &Path) -> Command {
         command.env(format!("WEIR_STORES__{setting}"), "30000");
     }
     // Where compiled code is kept is no other test's business, nor the developer's.
-    for name in ["XDG_CACHE_HOME", "XDG_DATA_HOME"] {
+    for name in ["XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"] {
         command.env_remove(name);
     }
     command.env("HOME", folder).current_dir(folder);
@@ -76,7 +76,8 @@ impl Served {
             .expect("weir runs");
         let mut greeting = String::new();
         let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
-        while !greeting.contains("curl ") {
+        // The last that it prints.
+        while !greeting.contains("/console") {
             let read = stdout.read_line(&mut greeting).expect("text");
             let log = || std::fs::read_to_string(folder.path().join("log"));
             assert!(read > 0, "it ended: {greeting}{:?}", log());
@@ -232,6 +233,147 @@ fn a_gateway_serves_whether_its_greeting_is_read_or_not() {
     assert!(told.expect("kill runs").success());
     let ended = child.wait().expect("it can be waited for");
     assert!(ended.success(), "{}", log());
+}
+
+/// As behind `weir … | head`.
+#[test]
+fn a_command_whose_output_nobody_reads_ends_as_it_would() {
+    let folder = tempfile::tempdir().expect("a folder");
+    share_compiled_plugins(&folder.path().join(".weir"));
+    let closed = || {
+        let (unread, write) = std::io::pipe().expect("a pipe");
+        drop(unread);
+        write
+    };
+    for arguments in [
+        &["plugin", "wit"][..],
+        &["completions", "bash"],
+        &["key", "list", "--offline"],
+        &["check"],
+    ] {
+        let ran = weir(folder.path())
+            .args(arguments)
+            .stdout(closed())
+            .output();
+        let ran = ran.expect("weir runs");
+        assert!(ran.status.success(), "{arguments:?}: {ran:?}");
+        let told = text(&ran.stderr);
+        assert!(
+            !told.contains("panicked") && !told.contains("pipe"),
+            "{told}"
+        );
+        let ran = weir(folder.path())
+            .args(arguments)
+            .stderr(closed())
+            .output();
+        assert!(ran.expect("weir runs").status.success(), "{arguments:?}");
+    }
+    // What somebody would read, and cannot, is a failure.
+    let full = File::options()
+        .write(true)
+        .open("/dev/full")
+        .expect("Linux has it");
+    let ran = weir(folder.path())
+        .args(["plugin", "wit"])
+        .stdout(full)
+        .output();
+    let ran = ran.expect("weir runs");
+    assert!(!ran.status.success(), "{ran:?}");
+    assert!(text(&ran.stderr).contains("standard output"), "{ran:?}");
+}
+
+/// The port is bound before anything is compiled, and whoever asks there hears why they wait.
+#[tokio::test]
+async fn a_gateway_that_compiles_its_plugins_says_so_at_its_port() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let demo = Digest::of(&guests::bundled("demo"));
+    share_compiled_plugins(&folder.path().join(".weir"));
+    let plugins = folder.path().join(".weir/cache/plugins");
+    std::fs::remove_file(&plugins).expect("it is a link");
+    copy_compiled_plugins(&folder.path().join(".weir"), &demo);
+    let path = folder.path().join("log");
+    let mut child = weir(folder.path())
+        .args(["serve", "--listen", "127.0.0.1:0"])
+        .stdout(Stdio::null())
+        .stderr(File::create(&path).expect("a file"))
+        .spawn()
+        .expect("weir runs");
+    let log = || std::fs::read_to_string(&path).expect("it is there");
+    let address = tests::patiently(async {
+        loop {
+            if let Some((_, rest)) = log().split_once("address=")
+                && let Some((address, _)) = rest.split_once('\n')
+            {
+                break address.trim().parse().expect("an address");
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    let client = Client::new(address.await);
+    let mut waited = Vec::new();
+    tests::patiently(async {
+        loop {
+            let health = client.get("/health").await;
+            assert_eq!(health.status, 200, "{}", health.text());
+            let ready = client.get("/health/ready").await;
+            match ready.status.as_u16() {
+                200 => break,
+                _ => {
+                    assert!(ready.headers.contains_key("retry-after"));
+                    let error = ready.error(503, "NOT_READY");
+                    waited.push(error["message"].as_str().expect("a text").to_owned());
+                }
+            }
+        }
+    })
+    .await;
+    let told = waited.iter().find(|why| why.contains("It is compiling "));
+    assert!(told.is_some_and(|why| why.contains("once")), "{waited:?}");
+    assert!(log().contains("compiled demo: "), "{}", log());
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+}
+
+/// And who stops it then need not wait for the compiler.
+#[test]
+fn a_port_that_is_taken_is_told_of_at_once() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = run(folder.path(), &["serve", "--listen", &address]);
+    assert!(!output.status.success());
+    let told = text(&output.stderr);
+    assert!(told.contains(&format!("listening on {address}")), "{told}");
+    assert!(!told.contains("compiling"), "{told}");
+}
+
+#[tokio::test]
+async fn in_development_an_unknown_model_names_the_variable_that_would_bring_it() {
+    let served = Served::start(&[]);
+    let client = served.client();
+    let remedy = "Set the environment variable OPENAI_API_KEY and start weir again";
+    for path in ["/chat", "/v1/chat/completions", "/v1/messages"] {
+        let mut chat = tests::chat("gpt-5", "Hello");
+        chat["max_tokens"] = 10.into();
+        let answer = client.post(path, &chat).await.json();
+        let message = answer["error"]["message"].as_str().expect("a text");
+        assert!(message.contains(remedy), "{path}: {message}");
+        chat["model"] = "no-such-model".into();
+        let answer = client.post(path, &chat).await.json();
+        let message = answer["error"]["message"].as_str().expect("a text");
+        assert!(
+            !message.contains("environment variable"),
+            "{path}: {message}"
+        );
+    }
+    // Strangers are not told what a gateway lacks.
+    let gateway = Gateway::builder().settings("dev = false").start().await;
+    let answer = gateway
+        .client()
+        .post("/chat", &tests::chat("gpt-5", "Hello"))
+        .await;
+    let error = answer.error(400, "UNKNOWN_MODEL");
+    assert!(!error["message"].to_string().contains("OPENAI"), "{error}");
 }
 
 #[test]
@@ -623,6 +765,13 @@ fn variables_that_name_no_setting_are_ignored_and_a_slip_inside_a_table_is_not()
 #[test]
 fn the_local_issuer_prints_headers_in_development_mode_only() {
     let folder = tempfile::tempdir().expect("a folder");
+    // No gateway takes the token of an issuer that it does not know.
+    let nowhere = run(folder.path(), &["token", "web", "--user", "al"]);
+    let told = text(&nowhere.stderr);
+    assert!(told.contains("no gateway runs here"), "{told}");
+    assert!(!folder.path().join(".weir").exists());
+    let made = run(folder.path(), &["key", "list", "--offline"]);
+    assert!(made.status.success(), "{}", text(&made.stderr));
     let web = run(folder.path(), &["token", "web", "--user", "al", "--admin"]);
     assert!(web.status.success(), "{}", text(&web.stderr));
     let headers = text(&web.stdout);
@@ -674,7 +823,12 @@ fn operators_change_plans_and_credits_and_look_into_the_ledger() {
         assert!(output.status.success(), "{}", text(&output.stderr));
         text(&output.stdout)
     };
-    succeed(&["key", "create", "--user", "alice"]);
+    let nowhere = run(folder.path(), &["ledger", "verify"]);
+    assert!(
+        text(&nowhere.stderr).contains("there is no database"),
+        "{nowhere:?}"
+    );
+    succeed(&["key", "create", "--user", "alice", "--offline"]);
     let set = succeed(&["user", "set-plan", "--user", "alice", "--plan", "guru"]);
     assert_eq!(set, "alice is on the plan guru, with 10000 credits.\n");
     let added = succeed(&["user", "top-up", "--user", "alice", "--credits", "0.5"]);
@@ -867,6 +1021,8 @@ pub(crate) fn plugin(served: &Served, arguments: &[&str]) -> (String, String, bo
 fn a_swarm_runs_from_the_command_line_without_setup() {
     let served = Served::start(&[]);
     let url = served.url();
+    let printed = format!("weir swarm run --url {url} --template 'Content Pipeline'");
+    assert!(served.greeting.contains(&printed), "{}", served.greeting);
     let swarm = |arguments: &[&str]| {
         let arguments = [&["swarm"], arguments, &["--url", &url]].concat();
         let output = run(served.folder.path(), &arguments);

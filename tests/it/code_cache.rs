@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use tests::{guests, weir_program};
 use weir::plugins::bundled::Bundled;
+use weir::plugins::progress::CompileProgress;
 use weir::plugins::trust::Trust;
 use weir::plugins::{Loader, Plugins};
 use weir_sandbox::code_cache::{self, CodeCache};
@@ -32,7 +33,13 @@ async fn load(folder: &Path, key: [u8; 32], guests: &[Bundled]) {
         GuestLimits::default(),
     );
     let loader = loader.expect("the imports are linked");
-    let plugins = Plugins::load(loader, Trust::default(), guests).await;
+    let plugins = Plugins::load(
+        loader,
+        Trust::default(),
+        guests,
+        &CompileProgress::default(),
+    )
+    .await;
     let plugins = plugins.unwrap_or_else(|(name, error)| panic!("{name}: {error}"));
     assert_eq!(plugins.serving().len(), guests.len());
 }

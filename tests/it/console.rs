@@ -408,6 +408,138 @@ async fn in_production_the_cookie_is_for_tls_alone_and_forged_tokens_shut_their_
     assert_eq!(answer.headers["retry-after"], "900");
 }
 
+/// The code of a link to the console, as `weir console` gets it at a gateway's admin socket.
+async fn link_of(gateway: &Gateway) -> String {
+    let socket = gateway.data_dir().join("admin.sock");
+    let asked = tokio::process::Command::new("curl")
+        .args(["-s", "-X", "POST", "--unix-socket"])
+        .arg(socket)
+        .arg("http://localhost/local/console-link")
+        .output();
+    let answer = asked.await.expect("curl runs").stdout;
+    let link: serde_json::Value = serde_json::from_slice(&answer).expect("JSON");
+    let path = link["path"].as_str().expect("a path");
+    let (page, code) = path.split_once('#').expect("a fragment");
+    assert_eq!(page, "/console/sign-in");
+    code.to_owned()
+}
+
+const BY_LINK: &str = "/console/sign-in/link";
+
+/// Without any issuer, a link is the only way in; it holds on each node that shares the stores.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_signs_an_administrator_in_once_on_any_node() {
+    for redis in [None, Some(Redis::start())] {
+        let url = Postgres::shared().create_database().await;
+        let on_them = || {
+            let builder = Gateway::builder().postgres(&url);
+            match &redis {
+                Some(redis) => builder.redis(&redis.url()),
+                None => builder,
+            }
+        };
+        let first = on_them().start().await;
+        let second = on_them().sharing_secrets_of(&first).start().await;
+        let code = link_of(&first).await;
+        let mut admin = Browser::new(&second);
+        assert!(admin.page("/console/sign-in").await.contains(BY_LINK));
+        let answer = admin.post_bare(BY_LINK, &[("code", &code)]).await;
+        assert_eq!(location(&answer), "/console");
+        admin.page("/console/admin/users").await;
+        let html = admin.page("/console").await;
+        assert!(html.contains("administrator"), "{html}");
+
+        // Used, forged, or from another site.
+        let mut stranger = Browser::new(&first);
+        let forged = "A".repeat(code.len());
+        for code in [&*code, &forged, ""] {
+            let answer = stranger.post_bare(BY_LINK, &[("code", code)]).await;
+            assert_eq!(answer.status, 401, "{}", answer.text());
+            assert!(page(&answer).contains("weir console"));
+        }
+        stranger.origin = "https://evil.example".to_owned();
+        let fresh = link_of(&first).await;
+        let answer = stranger.post_bare(BY_LINK, &[("code", &fresh)]).await;
+        assert_eq!(answer.status, 403);
+        assert!(stranger.cookies.is_empty());
+
+        // Of many who use it at once, one is let in.
+        let uses = (0..5).map(|number| {
+            let node = if number % 2 == 0 { &first } else { &second };
+            let (mut browser, fresh) = (Browser::new(node), fresh.clone());
+            async move { browser.post_bare(BY_LINK, &[("code", &fresh)]).await.status }
+        });
+        let statuses = futures_util::future::join_all(uses).await;
+        let let_in = statuses.iter().filter(|status| **status == 303).count();
+        assert_eq!(let_in, 1, "{statuses:?}");
+
+        // Each node writes its own events behind; the first to sign in did so here.
+        let admin = second.admin("root").await;
+        let events = admin
+            .get("/admin/audit?kind=console.signed_in")
+            .await
+            .json();
+        let events = events["events"].as_array().expect("a list");
+        assert!(!events.is_empty());
+        for event in events {
+            let actor = event["actor"].as_str().expect("a text");
+            assert!(actor.starts_with("local:"), "{event}");
+            assert!(
+                event["user_id"]
+                    .as_str()
+                    .expect("a user")
+                    .starts_with("usr_")
+            );
+            assert_eq!(event["method"], "link");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_link_expires_and_its_administrator_can_be_shut_out() {
+    let clock = weir_storage::clock::ManualClock::at(tests::gateway::at("2026-01-31T12:00:00Z"));
+    let gateway = Gateway::builder().clock(&clock).start().await;
+    let code = link_of(&gateway).await;
+    clock.advance(std::time::Duration::from_secs(601));
+    let mut late = Browser::new(&gateway);
+    let answer = late.post_bare(BY_LINK, &[("code", &code)]).await;
+    assert_eq!(answer.status, 401);
+
+    let mut admin = Browser::new(&gateway);
+    let code = link_of(&gateway).await;
+    admin.post_bare(BY_LINK, &[("code", &code)]).await;
+    let html = admin.page("/console").await;
+    let (_, rest) = html.split_once("usr_").expect("their id");
+    let id: String = rest
+        .chars()
+        .take_while(char::is_ascii_alphanumeric)
+        .collect();
+    let root = gateway.admin("root").await;
+    let path = format!("/admin/users/usr_{id}/disable");
+    let answer = root.post(&path, &json!({})).await;
+    assert!(answer.status.is_success(), "{}", answer.text());
+    assert_eq!(admin.get("/console").await.status, 403);
+    let code = link_of(&gateway).await;
+    let answer = admin.post_bare(BY_LINK, &[("code", &code)]).await;
+    assert_eq!(answer.status, 403);
+}
+
+#[tokio::test]
+async fn signing_in_to_the_console_is_recorded() {
+    let gateway = Gateway::start().await;
+    let id = gateway.web_user_id("alice").await;
+    Browser::of(&gateway, "alice").await;
+    let admin = gateway.admin("root").await;
+    let events = admin
+        .get("/admin/audit?kind=console.signed_in")
+        .await
+        .json();
+    let event = &events["events"][0];
+    assert_eq!(event["user_id"], *id, "{events}");
+    assert_eq!(event["actor"], *format!("user:{id}"));
+    assert_eq!(event["method"], "web");
+}
+
 #[tokio::test]
 async fn pages_count_under_the_rates_of_the_api() {
     let gateway = Gateway::builder()
@@ -511,8 +643,8 @@ async fn a_key_made_there_works_within_its_limits_until_it_is_revoked_there() {
         assert!(html.contains("value=\"&#60;b&#62;laptop"), "{html}");
     }
     let answer = alice.post("/console/keys", &fields).await;
-    assert_eq!(answer.status, 201);
-    let html = page(&answer);
+    assert_eq!(location(&answer), "/console/keys/made");
+    let html = alice.page("/console/keys/made").await;
     let (_, rest) = html.split_once("id=\"key\">").expect("the key");
     let raw = rest.split('<').next().expect("the key").to_owned();
     for used in [
@@ -544,6 +676,12 @@ async fn a_key_made_there_works_within_its_limits_until_it_is_revoked_there() {
     );
     assert_eq!(key["budgets"][0]["window"], "day");
     let id = key["key_id"].as_str().expect("a text");
+    // Reloaded, the page shows no key and makes none.
+    let again = alice.get("/console/keys/made").await;
+    assert_eq!(location(&again), "/console/keys");
+    assert!(alice.page("/console/keys").await.contains("shown once"));
+    let keys = gateway.web("alice").get("/api-keys").await.json();
+    assert_eq!(keys["api_keys"].as_array().map(Vec::len), Some(1), "{keys}");
 
     let html = alice.page("/console/keys").await;
     assert!(

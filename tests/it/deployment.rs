@@ -112,6 +112,15 @@ async fn the_production_configuration_is_sound_once_its_secrets_are_there() {
     assert!(sound.status.success(), "{said}{complaint}");
     assert!(said.contains("The configuration is sound"), "{said}");
     assert!(said.contains("provider gemini is left out"), "{said}");
+    // Sound, and not all that there is: who would not know would look for it in vain.
+    for part in [
+        "`identity.web`",
+        "`weir console`",
+        "Swarms and tasks are off",
+        "`identity.outgoing`",
+    ] {
+        assert!(said.contains(part), "{part:?} is not in: {said}");
+    }
     let probed = run(path, &["--config", "production.toml", "check", "--probe"]);
     let said = text(&probed.stdout);
     assert!(
@@ -187,6 +196,10 @@ fn what_is_for_development_does_not_pass_for_production() {
     }
     assert!(!leftovers.contains("hush-hush"), "{leftovers}");
     assert!(!leftovers.contains("`dev`"), "{leftovers}");
+    let nothing = check("dev = false\n");
+    for part in ["no model can be served", "OPENAI_API_KEY is not set"] {
+        assert!(nothing.contains(part), "{part:?} is not in: {nothing}");
+    }
 
     fs::write(folder.path().join("key"), "sk_test_0123456789abcdef").expect("a file");
     fs::write(folder.path().join("hook"), "whsec_0123456789abcdef").expect("a file");

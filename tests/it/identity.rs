@@ -771,6 +771,59 @@ async fn administrators_see_and_clear_lockouts() {
     assert_eq!((out, cleared.as_deref()), (2, Some("local:0")));
 }
 
+/// Also of rows that are written late, since events that repeat are summed up.
+#[tokio::test]
+async fn security_events_are_listed_the_newest_first_by_the_time_of_each() {
+    let gateway = Gateway::start().await;
+    let admin = gateway.admin("root").await;
+    let alice = gateway.web_user_id("alice").await;
+    let list = async |query: &str| {
+        let list = admin.get(&format!("/admin/audit?{query}")).await.json();
+        let kinds = list["events"].as_array().expect("a list").iter();
+        let kind = |event: &Value| event["kind"].as_str().expect("a text").to_owned();
+        (
+            kinds.map(kind).collect::<Vec<_>>(),
+            list["next"].as_str().map(str::to_owned),
+        )
+    };
+    let fail = async || {
+        let answer = gateway
+            .stranger()
+            .with_key("inf_wrong")
+            .get("/models")
+            .await;
+        answer.error(401, "UNAUTHENTICATED");
+    };
+    fail().await;
+    let (kinds, _) = list("").await;
+    assert_eq!(kinds, ["authentication.failed"]);
+    // Summed up, and written after what happens next.
+    fail().await;
+    let failed_at = Millis::now();
+    while Millis::now() == failed_at {
+        tokio::task::yield_now().await;
+    }
+    let path = format!("/admin/users/{alice}/disable");
+    assert!(admin.post(&path, &json!({})).await.status.is_success());
+    let all = [
+        "user.disabled",
+        "authentication.failed",
+        "authentication.failed",
+    ];
+    assert_eq!(list("").await.0, all);
+    // In parts, each is there once.
+    let (mut seen, mut query) = (Vec::new(), "limit=1".to_owned());
+    loop {
+        let (kinds, next) = list(&query).await;
+        seen.extend(kinds);
+        match next {
+            Some(next) => query = format!("limit=1&before={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(seen, all);
+}
+
 /// Neither in the audit's table nor in time: one stranger or a thousand, the first is written and the rest summed up.
 #[tokio::test]
 async fn a_stranger_who_goes_on_leaves_a_row_of_each_kind() {

@@ -8,8 +8,8 @@ use serde_json::Value;
 use tests::{Client, Gateway};
 use weir::identity::dev_issuer::DevAudience;
 
-/// What people look at: pages, which are no part of the API.
-const PAGES: [&str; 1] = ["/dev/"];
+/// What is no part of the API: pages that people look at, and what the admin socket alone has.
+const PAGES: [&str; 2] = ["/dev/", "/local/"];
 
 /// Paths and the methods of each.
 type Routes = BTreeMap<String, BTreeSet<String>>;

@@ -293,17 +293,24 @@ fn users_and_keys_are_seen_to_with_a_gateway_and_without_one() {
         let owner = std::fs::metadata(folder).expect("a folder").uid();
         format!("local:{owner}")
     };
+    let database = |folder: &Path| format!("sqlite:{}/.weir/weir.db", folder.display());
     let beside = folder("dev = false\n");
     let _running = Running::start(beside.path());
     operate(
         beside.path(),
-        "sqlite:.weir/weir.db, by the gateway",
+        &format!("{}, by the gateway", database(beside.path())),
         &me(beside.path()),
     );
     let alone = folder("dev = false\n");
+    // Nobody's mistake makes a database.
+    let refused = fail(alone.path(), &["key", "create", "--user", "alice"]);
+    assert!(refused.contains(&database(alone.path())), "{refused}");
+    assert!(refused.contains("--offline"), "{refused}");
+    assert!(!alone.path().join(".weir/weir.db").exists());
+    succeed(alone.path(), &["key", "list", "--offline"]);
     operate(
         alone.path(),
-        "sqlite:.weir/weir.db; no gateway runs",
+        &format!("{}; no gateway runs", database(alone.path())),
         &me(alone.path()),
     );
 
@@ -394,6 +401,7 @@ fn a_gateway_takes_the_descriptors_that_it_needs_or_fewer_connections() {
 fn commands_beside_a_gateway_without_an_admin_socket_change_nothing_behind_its_back() {
     let folder = folder("dev = false\nadmin_socket = false\n");
     let folder = folder.path();
+    succeed(folder, &["key", "list", "--offline"]);
     let (_, id) = create_key(folder, "alice");
     let _running = Running::start(folder);
     let refused = fail(folder, &["key", "revoke", &id]);
@@ -410,7 +418,13 @@ fn a_plugin_is_installed_while_no_gateway_runs() {
     let demo = guests::with_custom_section(&guests::bundled("demo"), 6);
     let digest = Digest::of(&demo).to_string();
     std::fs::write(folder.join("demo.wasm"), demo).expect("the folder can be written");
-    let unsigned = fail(folder, &INSTALL);
+    let offline = [&INSTALL[..], &["--offline"]].concat();
+    let refused = fail(folder, &INSTALL);
+    let socket = folder.join(".weir/admin.sock");
+    assert!(refused.contains(&socket.display().to_string()), "{refused}");
+    assert!(refused.contains("--offline"), "{refused}");
+    assert!(!folder.join(".weir/weir.db").exists(), "nothing is made");
+    let unsigned = fail(folder, &offline);
     assert!(unsigned.contains("PLUGIN_UNSIGNED"), "{unsigned}");
 
     let key = succeed(folder, &["plugin", "keygen", "acme.pem"]);
@@ -442,8 +456,13 @@ fn a_plugin_is_installed_while_no_gateway_runs() {
         &["plugin", "verify", "demo.wasm", "--slot", "openai"],
     );
     assert!(another.contains("for the slot demo"), "{another}");
-    let installed = succeed(folder, &INSTALL);
-    assert!(installed.contains("signed by acme"), "{installed}");
+    let output = run(folder, &offline);
+    assert!(
+        text(&output.stdout).contains("signed by acme"),
+        "{output:?}"
+    );
+    let database = folder.join(".weir/weir.db").display().to_string();
+    assert!(complaint(&output).contains(&database), "{output:?}");
 
     let _running = Running::start(folder);
     let listed = succeed(folder, &["plugin", "list"]);
@@ -469,6 +488,135 @@ fn a_gateway_without_any_issuer_is_operated_through_its_admin_socket() {
     // As the kernel knows whoever ran the command: this test's own user.
     let me = format!("local:{}", metadata.uid());
     assert_eq!(events["events"][0]["actor"], *me, "{events}");
+}
+
+/// A project's folder has no gateway: a plugin that is installed from there goes to the one that its author runs.
+#[test]
+fn a_command_in_any_folder_finds_the_development_gateway_that_runs() {
+    let home = tempfile::tempdir().expect("a folder");
+    let project = home.path().join("project");
+    std::fs::create_dir(&project).expect("a folder");
+    let demo = guests::with_custom_section(&guests::bundled("demo"), 9);
+    std::fs::write(project.join("demo.wasm"), demo).expect("the folder can be written");
+    let in_project = |arguments: &[&str]| {
+        let mut command = weir(&project);
+        command.env("HOME", home.path()).args(arguments);
+        command.output().expect("weir runs")
+    };
+    let refused = in_project(&INSTALL);
+    assert!(!refused.status.success(), "{refused:?}");
+    assert!(
+        complaint(&refused).contains("no gateway runs here"),
+        "{refused:?}"
+    );
+
+    let gateway = home.path().join("gateway");
+    std::fs::create_dir(&gateway).expect("a folder");
+    share_compiled_plugins(&gateway.join(".weir"));
+    let mut serve = weir(&gateway);
+    serve.env("HOME", home.path());
+    let running = Running::of(serve.args(["serve", "--listen", "127.0.0.1:0"]));
+    let installed = in_project(&INSTALL);
+    assert!(installed.status.success(), "{installed:?}");
+    let data = gateway.join(".weir").display().to_string();
+    assert!(complaint(&installed).contains(&data), "{installed:?}");
+    let ran = in_project(&["swarm", "list"]);
+    assert!(ran.status.success(), "{ran:?}");
+    // What has a configuration of its own goes nowhere else.
+    std::fs::write(project.join("weir.toml"), "").expect("the folder can be written");
+    let refused = in_project(&INSTALL);
+    assert!(
+        complaint(&refused).contains("no gateway runs here"),
+        "{refused:?}"
+    );
+    std::fs::remove_file(project.join("weir.toml")).expect("it is there");
+    // One that has crashed leaves its link behind.
+    running.crash();
+    let refused = in_project(&INSTALL);
+    assert!(
+        complaint(&refused).contains("no gateway runs here"),
+        "{refused:?}"
+    );
+    assert!(!project.join(".weir").exists(), "nothing is made");
+}
+
+/// The key of a development gateway goes to that gateway, whoever listens where the configuration says.
+#[test]
+fn a_gateways_own_key_is_sent_to_no_other_port() {
+    let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    other.set_nonblocking(true).expect("a socket");
+    let address = other.local_addr().expect("an address");
+    let folder = folder(&format!("listen = \"{address}\"\n"));
+    let folder = folder.path();
+    let list = |more: &[&str]| run(folder, &[&["swarm", "list"], more].concat());
+    assert!(complaint(&list(&[])).contains("no gateway runs here"));
+    let running = Running::start(folder);
+    let listed = list(&[]);
+    assert!(listed.status.success(), "{listed:?}");
+    assert!(
+        list(&["--url", &format!("http://{}", running.address)])
+            .status
+            .success()
+    );
+    let refused = list(&["--url", &format!("http://{address}")]);
+    assert!(
+        complaint(&refused).contains("its key is not sent to"),
+        "{refused:?}"
+    );
+    let nobody = other.accept().expect_err("nobody has called");
+    assert_eq!(nobody.kind(), std::io::ErrorKind::WouldBlock);
+}
+
+#[test]
+fn a_link_to_the_console_is_printed_and_recorded_and_never_logged() {
+    let folder = folder("dev = false\ntrusted_proxies = []\n");
+    let folder = folder.path();
+    assert!(fail(folder, &["console"]).contains("no gateway runs here"));
+    let running = Running::start(folder);
+    let link = succeed(folder, &["console"]);
+    let (page, code) = link.trim().split_once('#').expect("a fragment");
+    assert_eq!(page, format!("http://{}/console/sign-in", running.address));
+    assert!(code.len() >= 43, "{code}");
+    let named = succeed(folder, &["console", "--url", "https://weir.example.com/"]);
+    assert!(
+        named.starts_with("https://weir.example.com/console/sign-in#"),
+        "{named}"
+    );
+    let me = std::fs::metadata(folder).expect("a folder").uid();
+    let by = format!("local:{me}");
+    let recorded = kinds(folder, &["--by", &by]);
+    assert!(
+        recorded.iter().all(|kind| kind == "console.link_created"),
+        "{recorded:?}"
+    );
+    // As a browser would send the page's form.
+    let signed_in = Command::new("curl")
+        .args([
+            "-s",
+            "-o",
+            "-",
+            "-D",
+            "-",
+            "-H",
+            "sec-fetch-site: same-origin",
+            "-d",
+        ])
+        .arg(format!("code={code}"))
+        .arg(format!("{page}/link"))
+        .output();
+    let answer = text(&signed_in.expect("curl runs").stdout);
+    assert!(
+        answer.contains("303 See Other") && answer.contains("__Host-weir-console="),
+        "{answer}"
+    );
+    let events = json(folder, &["audit", "--kind", "console.signed_in"]);
+    let event = &events["events"][0];
+    assert_eq!(
+        (&event["actor"], &event["method"]),
+        (&by.into(), &"link".into())
+    );
+    let log = running.stop();
+    assert!(!log.contains(code), "{log}");
 }
 
 #[test]

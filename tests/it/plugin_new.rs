@@ -60,6 +60,39 @@ fn a_project_has_its_own_name_and_all_that_it_needs() {
     }
 }
 
+/// What a project imports by its version is in the contract that it has beside it, and what a gateway writes there stays out of
+/// its history.
+#[test]
+fn a_project_names_the_contract_that_it_has() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut named = 0;
+    for lang in ["rust", "js", "python"] {
+        for kind in KINDS {
+            let name = format!("my-{lang}-{kind}");
+            made(folder.path(), &name, kind, lang);
+            let project = folder.path().join(&name);
+            let read = |file: &str| fs::read_to_string(project.join(file)).expect("a file");
+            let contract = read("wit/weir.wit");
+            let package = contract.strip_prefix("package weir:plugin@");
+            let (version, _) = package.and_then(|rest| rest.split_once(';')).expect("WIT");
+            let source = match lang {
+                "rust" => "src/lib.rs".to_owned(),
+                "js" => format!("{kind}.js"),
+                _ => format!("{kind}.py"),
+            };
+            for import in read(&source).split("weir:plugin/").skip(1) {
+                let import = import.split(['"', ' ', '\n']).next().expect("a name");
+                let (_, of) = import.split_once('@').unwrap_or((import, version));
+                assert_eq!(of, version, "{name}: {import}");
+                named += 1;
+            }
+            let ignored = read(".gitignore");
+            assert!(ignored.lines().any(|line| line == "/.weir"), "{ignored}");
+        }
+    }
+    assert!(named > 0, "a project in JavaScript imports by version");
+}
+
 #[test]
 fn a_project_is_made_only_where_there_is_none_and_by_a_sound_name() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -144,6 +177,8 @@ fn projects_in_each_language_build_and_pass_their_checks() {
             let project = folder.path().join(&name);
             let done = |arguments: &[&str]| {
                 let mut command = weir(&project);
+                // Components with Python in them take long to compile where other tests run.
+                command.env("WEIR_PLUGINS__COMPILE__TIMEOUT_MS", "600000");
                 // Compilers and installers have their caches there.
                 if let Some(home) = std::env::var_os("HOME") {
                     command.env("HOME", home);

@@ -184,7 +184,8 @@ async fn what_nobody_vouches_for_is_refused_on_every_node_and_changes_nothing() 
 }
 
 #[tokio::test]
-async fn development_mode_takes_unsigned_components_but_no_false_signatures() {
+async fn development_mode_takes_components_that_are_unsigned_or_a_strangers_but_no_false_signatures()
+ {
     let gateway = Gateway::builder()
         .guest("greeter", &guests::answering("aa"), None)
         .start()
@@ -192,9 +193,26 @@ async fn development_mode_takes_unsigned_components_but_no_false_signatures() {
     let admin = gateway.admin("olivia").await;
     let component = guests::answering("bb");
     let signature = signed(&key(), "greeter", "0.1.0", &component);
+    for (signature, code) in [
+        (
+            signed(&key(), "greeter", "0.1.0", b"other bytes"),
+            "PLUGIN_SIGNATURE_INVALID",
+        ),
+        (signature.replace("0.1.0", "0.1.1"), "PLUGIN_SIGNER_UNKNOWN"),
+        (
+            signed(&key(), "demo", "0.1.0", &component),
+            "PLUGIN_SIGNED_FOR_ANOTHER_SLOT",
+        ),
+    ] {
+        let answer = admin.put_signed(SLOT, &component, &signature).await;
+        answer.error(403, code);
+    }
+    // It vouches for nothing here: nobody is the publisher.
     let answer = admin.put_signed(SLOT, &component, &signature).await;
-    answer.error(403, "PLUGIN_SIGNER_UNKNOWN");
-    let answer = admin.put_component(SLOT, &component).await;
+    assert_eq!(answer.status, 201, "{}", answer.text());
+    assert_eq!(answer.json()["publisher"], serde_json::Value::Null);
+    let other = guests::answering("cc");
+    let answer = admin.put_component(SLOT, &other).await;
     assert_eq!(answer.status, 201, "{}", answer.text());
 }
 

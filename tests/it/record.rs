@@ -76,6 +76,42 @@ fn assert_nowhere_in(folder: &Path, word: &str) {
     }
 }
 
+/// Whoever has begun a recording finds in it what any node serves from then on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recording_has_begun_on_all_nodes_when_its_beginning_returns() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("recorded"));
+    let url = Postgres::shared().create_database().await;
+    let node = || {
+        let builder = Gateway::builder().postgres(&url);
+        builder.upstream("scripted", &upstream)
+    };
+    let first = node().start().await;
+    let second = node().sharing_secrets_of(&first).start().await;
+    let admin = first.admin("root").await;
+    let path = "/admin/recordings/openai";
+    for round in 1..=3 {
+        let body = json!({ "share": 1, "seconds": 600, "most_bytes": 1 << 20 });
+        let begun = admin.send(
+            Method::PUT,
+            path,
+            Some("application/json"),
+            body.to_string().into(),
+        );
+        let begun = begun.await;
+        assert_eq!(begun.status, 200, "{}", begun.text());
+        assert_eq!(begun.json()["nodes_missing"], 0, "{}", begun.text());
+        assert_eq!(second.chat("scripted", "hello").await.status, 200);
+        patiently(async {
+            while admin.get(path).await.json()["exchanges"] != 1 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        assert_eq!(admin.delete(path).await.status, 204, "round {round}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn traffic_is_recorded_sealed_and_played_to_another_version() {
     let upstream = Upstream::start().await;

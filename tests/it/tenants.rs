@@ -26,7 +26,7 @@ enum Kind {
 }
 
 /// Every endpoint that tenants may call. What is shown for each kind is below.
-const CASES: [(&str, Kind); 78] = [
+const CASES: [(&str, Kind); 80] = [
     ("POST /chat", Kind::Own),
     ("POST /code", Kind::Own),
     ("POST /v1/chat/completions", Kind::Own),
@@ -87,6 +87,7 @@ const CASES: [(&str, Kind); 78] = [
     ("GET /console/requests/{request_id}", Kind::BySession),
     ("GET /console/keys", Kind::BySession),
     ("POST /console/keys", Kind::BySession),
+    ("GET /console/keys/made", Kind::BySession),
     ("POST /console/keys/{key_id}/revoke", Kind::BySession),
     ("GET /console/money", Kind::BySession),
     ("POST /console/money/plan", Kind::BySession),
@@ -107,6 +108,7 @@ const CASES: [(&str, Kind); 78] = [
     ("GET /console/sign-in", Kind::Common),
     ("POST /console/sign-in", Kind::Common),
     ("POST /console/sign-in/development", Kind::Common),
+    ("POST /console/sign-in/link", Kind::Common),
     ("POST /console/sign-out", Kind::BySession),
     ("GET /console/{*path}", Kind::Common),
 ];
@@ -117,8 +119,8 @@ const OPERATORS: &str = "/admin/";
 /// What services' begin with, on a port that tenants do not reach.
 const SERVICES: &str = "/internal/";
 
-/// What is no tenant's: the above, and the pages of development mode, which has but one.
-const NOT_TENANTS: [&str; 4] = [OPERATORS, SERVICES, "/dev/", "/console/admin"];
+/// What is no tenant's: the above, what the admin socket alone has, and the pages of development mode, which has but one.
+const NOT_TENANTS: [&str; 5] = [OPERATORS, SERVICES, "/local/", "/dev/", "/console/admin"];
 
 /// Those of them that are at the executor's port: `swarms.rs` and `tasks.rs` show that they are closed.
 const EXECUTORS: [&str; 2] = ["/internal/agent/swarm", "/internal/agent/execute"];

@@ -22,6 +22,7 @@ use weir::config::Config;
 use weir::identity::dev_issuer::{DevAudience, DevIssuer, SERVICE_EMAIL};
 use weir::identity::store;
 use weir::plugins::bundled::{self, Bundled};
+use weir::plugins::progress::CompileProgress;
 use weir::server::settings::ListenAddress;
 use weir::server::{self, AdminSocket, Listeners};
 use weir::swarm::executor::Executor;
@@ -462,7 +463,8 @@ impl Builder {
         let config = self.config();
         // This process is no weir, but runs one to compile what is installed.
         let compiler = Compiler::with_program(weir_program(), config.plugins.compile.clone());
-        let app = App::start_with(config, &self.plugins, self.clock.clone(), compiler).await?;
+        let (clock, progress) = (self.clock.clone(), CompileProgress::default());
+        let app = App::start_with(config, &self.plugins, clock, compiler, &progress).await?;
         let key = patiently(async {
             loop {
                 let (database, now) = (&app.database, app.clock.now());

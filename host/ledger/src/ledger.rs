@@ -132,6 +132,11 @@ impl Ledger {
         &self.0.boot_id
     }
 
+    /// The runs of nodes that are live, this one's among them.
+    pub async fn live_runs(&self) -> sqlx::Result<Vec<BootId>> {
+        self.0.store.live_runs(self.now()).await
+    }
+
     /// Why nothing can be charged on this node, in words; `None` while it can.
     pub fn trouble(&self) -> Option<String> {
         if self.0.submit.is_closed() {

@@ -200,6 +200,16 @@ impl Store {
             .map(drop)
     }
 
+    /// The runs of nodes whose lease is valid.
+    pub async fn live_runs(&self, now: Millis) -> sqlx::Result<Vec<BootId>> {
+        let live = "SELECT boot_id FROM node_leases WHERE lease_until > $1";
+        let ids: Vec<String> = sqlx::query_scalar(live)
+            .bind(now.0)
+            .fetch_all(self.database.reader())
+            .await?;
+        Ok(ids.iter().filter_map(|id| BootId::of(id)).collect())
+    }
+
     /// Forgets leases that were over long ago.
     pub async fn forget_leases(&self, now: Millis) -> sqlx::Result<()> {
         sqlx::query("DELETE FROM node_leases WHERE lease_until < $1")

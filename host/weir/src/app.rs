@@ -3,8 +3,9 @@
 mod prepared;
 pub mod stores;
 
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -34,6 +35,7 @@ use crate::payments::{self, Payments};
 use crate::plugins::Plugins;
 use crate::plugins::bundled::Bundled;
 use crate::plugins::oversight::Oversight;
+use crate::plugins::progress::CompileProgress;
 use crate::plugins::slots::Stores;
 use crate::recordings::Recorder;
 use crate::server::tls::Tls;
@@ -136,6 +138,8 @@ pub struct Shared {
     pub draining: CancellationToken,
     /// The time of the start.
     pub started_at: Millis,
+    /// Where the public service listens, once it does.
+    pub serves_at: OnceLock<SocketAddr>,
     _serving: Option<FileLock>,
 }
 
@@ -189,9 +193,13 @@ impl Core {
 
 impl App {
     /// Opens the stores and loads the plugins. Reports what is left out of the catalog to the log.
-    pub async fn start(config: Config, bundled: &[Bundled]) -> anyhow::Result<Self> {
+    pub async fn start(
+        config: Config,
+        bundled: &[Bundled],
+        progress: &CompileProgress,
+    ) -> anyhow::Result<Self> {
         let compiler = Compiler::new(config.plugins.compile.clone());
-        Self::start_with(config, bundled, Clock::System, compiler).await
+        Self::start_with(config, bundled, Clock::System, compiler, progress).await
     }
 
     /// The same by another clock, and with a compiler that need not be this program.
@@ -200,13 +208,14 @@ impl App {
         bundled: &[Bundled],
         clock: Clock,
         compiler: Compiler,
+        progress: &CompileProgress,
     ) -> anyhow::Result<Self> {
         create_private_folder(&config.data_dir)?;
         let database_url = config.database_url();
         let serving = database::lock_for_serving(&database_url)?;
         // What is wrong with the configuration is said at once, whatever the stores do.
         let (prepared, database, cache) = tokio::try_join!(
-            Prepared::of(&config, bundled, &clock, compiler),
+            Prepared::of(&config, bundled, &clock, compiler, progress),
             Database::open_with(&database_url, config.stores.database()),
             Cache::open(config.redis_url.as_ref(), &clock, config.stores.cache()),
         )?;
@@ -322,7 +331,12 @@ impl App {
         )?;
         let swarms = SwarmStore::new(database.clone(), sealing_keys.clone());
         let task_store = TaskStore::new(database.clone(), sealing_keys.clone());
-        let recorder = Recorder::start(database.clone(), sealing_keys.clone(), clock.clone());
+        let recorder = Recorder::start(
+            database.clone(),
+            sealing_keys.clone(),
+            clock.clone(),
+            ledger.boot_id(),
+        );
         Ok(Self(Arc::new(Shared {
             recorder,
             sessions,
@@ -349,6 +363,7 @@ impl App {
             shutdown: CancellationToken::new(),
             draining: CancellationToken::new(),
             started_at: Millis::now(),
+            serves_at: OnceLock::new(),
             core: Core {
                 audit,
                 database,
@@ -408,6 +423,13 @@ fn report_left_out(catalog: &Catalog) {
 }
 
 impl Shared {
+    /// The URL of the public service as this machine reaches it; `None` before it listens, or if this is an executor alone.
+    pub fn url(&self) -> Option<String> {
+        let address = reachable(*self.serves_at.get()?);
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        Some(format!("{scheme}://{address}"))
+    }
+
     /// Where what operators change is written and announced.
     pub fn stores(&self) -> Stores<'_> {
         Stores {
@@ -415,6 +437,16 @@ impl Shared {
             cache: &self.cache,
         }
     }
+}
+
+/// The address at which this machine itself reaches a listener.
+pub fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address {
+        _ if !address.ip().is_unspecified() => address.ip(),
+        SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
+    SocketAddr::new(ip, address.port())
 }
 
 /// Puts the catalog together; the error lists everything that is wrong with it.

@@ -49,7 +49,7 @@ use crate::tools::settings::{
 };
 use weir_ledger::LedgerSettings;
 use weir_ledger::price::PriceFactors;
-use weir_storage::database::SqlDialect;
+use weir_storage::database::{self, SqlDialect};
 use weir_storage::sealing::SealingKeySettings;
 use weir_storage::secrets::{SecretSource, SecretUrl};
 
@@ -452,6 +452,7 @@ impl Config {
             filters: &self.filters,
             timeouts: &self.timeouts,
             price_factors: &self.price_factors,
+            tells_what_is_missing: self.is_dev(),
         }
     }
 
@@ -491,6 +492,21 @@ impl Config {
     /// The file of the sealing key that the gateway makes for itself where none is configured.
     pub fn own_sealing_key(&self) -> PathBuf {
         self.data_dir.join("keys/sealing")
+    }
+
+    /// The database's URL as people are shown it: its password masked, and the path of a file absolute.
+    pub fn shown_database(&self) -> String {
+        let url = self.database_url();
+        let file = database::file_of(&url).and_then(|file| std::path::absolute(file).ok());
+        file.map_or_else(
+            || url.to_string(),
+            |file| format!("sqlite:{}", file.display()),
+        )
+    }
+
+    /// Whether the database is there, as far as that can be told without asking a server.
+    pub fn has_database(&self) -> bool {
+        database::file_of(&self.database_url()).is_none_or(|file| file.exists())
     }
 
     /// The database's URL.

@@ -139,14 +139,19 @@ pub fn local(app: App) -> Router {
         .merge(recording_routes())
         .merge(remote_tool_routes())
         .merge(plugin_routes())
-        .merge(metrics_route());
+        .merge(metrics_route())
+        .route("/local/gateway", get(admin::gateway::get_gateway))
+        .route(
+            "/local/console-link",
+            post(admin::gateway::create_console_link),
+        );
     let name_database = middleware::from_fn_with_state(app.clone(), name_database);
     finish(routes, app).layer(name_database)
 }
 
 async fn name_database(State(app): State<App>, request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
-    if let Ok(url) = HeaderValue::try_from(app.config.database_url().to_string()) {
+    if let Ok(url) = HeaderValue::try_from(app.config.shown_database()) {
         response.headers_mut().insert(DATABASE, url);
     }
     response

@@ -25,7 +25,7 @@ use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{AnyPool, Executor, SqlSafeStr};
 
 pub use self::connections::{Connections, Snapshot, Transaction};
-pub use self::sqlite::{InUse, lock_for_serving, lock_for_working};
+pub use self::sqlite::{InUse, file_of, lock_for_serving, lock_for_working};
 pub use self::time::DatabaseClock;
 pub use self::write_turn::{Native, WriteTurn};
 use crate::secrets::SecretUrl;

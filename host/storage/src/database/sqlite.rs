@@ -239,7 +239,8 @@ fn lock(
     }
 }
 
-fn file_of(url: &SecretUrl) -> Option<PathBuf> {
+/// The file of a SQLite database; `None` if it is another database, or in memory.
+pub fn file_of(url: &SecretUrl) -> Option<PathBuf> {
     let url = url.expose();
     let path = url.strip_prefix("sqlite:")?.split('?').next()?;
     let path = path.strip_prefix("//").unwrap_or(path);

@@ -15,7 +15,7 @@ use crate::query::{ListQuery, cut};
 /// A security event.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct AuditItem {
-    /// Its number; later ones have higher ones.
+    /// Its number, in the order in which events were written. A row of repeated events is written up to ten minutes late.
     pub number: i64,
     /// When it happened first.
     pub at: String,
@@ -38,7 +38,7 @@ pub struct AuditItem {
 /// A part of all events.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct AuditList {
-    /// The newest first.
+    /// The newest first, by `at`.
     pub events: Vec<AuditItem>,
     /// The `before` of the next part; null if this is the last.
     pub next: Option<String>,

@@ -10,6 +10,7 @@
 //! A report is about a calendar month in UTC, whatever the billing cycles of accounts are: a charge counts on
 //! the day that it was settled.
 //!
+//! - [`gateway`]: what the admin socket alone tells and makes: where the gateway is reached, and links to the console.
 //! - [`user_usage`]: what a user has used, as [`crate::billing::history`] has it for themselves.
 //!
 //! **Invariant:** a report reads sums, never entries, and names no user.
@@ -18,6 +19,7 @@
 //! To add a figure, add it to [`report`], and what it is made of to [`store`].
 
 pub mod events;
+pub mod gateway;
 pub mod keys;
 pub mod lockouts;
 pub mod report;

@@ -24,6 +24,7 @@ use crate::mcp::remote::settings::{self as mcp_settings, McpServer};
 use crate::outgoing;
 use crate::payments::settings::PaymentSecrets;
 use crate::plugins::bundled::Bundled;
+use crate::plugins::progress::CompileProgress;
 use crate::plugins::{Loader, Plugins};
 use crate::server::tls::Tls;
 use crate::telemetry::export::Exporting;
@@ -66,6 +67,7 @@ impl Prepared {
         bundled: &[Bundled],
         clock: &Clock,
         compiler: Compiler,
+        progress: &CompileProgress,
     ) -> anyhow::Result<Self> {
         create_private_folder(&config.data_dir)?;
         let mut problems = Vec::new();
@@ -127,7 +129,7 @@ impl Prepared {
             );
         };
         Ok(Self {
-            plugins: load_plugins(config, bundled, compiler).await?,
+            plugins: load_plugins(config, bundled, compiler, progress).await?,
             key_peppers,
             sealing_keys,
             verifiers,
@@ -170,6 +172,7 @@ async fn load_plugins(
     config: &Config,
     bundled: &[Bundled],
     compiler: Compiler,
+    progress: &CompileProgress,
 ) -> anyhow::Result<Plugins> {
     let cache = Arc::new(CodeCache::new(
         config.data_dir.join("cache/plugins"),
@@ -186,7 +189,7 @@ async fn load_plugins(
     let limits = config.plugins.limits.clone();
     let loader = Loader::new(&engine, Some(cache.clone()), compiler, limits)?;
     let trust = config.trust();
-    let plugins = Plugins::load(loader, trust, bundled)
+    let plugins = Plugins::load(loader, trust, bundled, progress)
         .await
         .map_err(|(name, error)| anyhow!(error).context(format!("loading the plugin {name:?}")))?;
     cache.remove_unused(SystemTime::now());

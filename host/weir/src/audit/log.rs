@@ -1,4 +1,4 @@
-//! Reading what is kept, the newest first.
+//! Reading the events that are kept, the newest first by the time at which they happened.
 
 use sqlx::Row;
 use weir_storage::Database;
@@ -7,7 +7,7 @@ use weir_storage::clock::Millis;
 /// An event as it was kept.
 #[derive(Debug, Clone)]
 pub struct KeptEvent {
-    /// Its number; later ones have higher ones.
+    /// Its number, in the order in which events were written.
     pub number: i64,
     /// When it happened first.
     pub at: Millis,
@@ -47,17 +47,33 @@ pub async fn list(
     limit: u32,
 ) -> sqlx::Result<Vec<KeptEvent>> {
     let mut snapshot = database.snapshot().await?;
+    // Rows of repeated events are written up to ten minutes late, so that numbers are not in the order of time.
+    let before = match filter.before {
+        None => Some(i64::MAX),
+        Some(number) => {
+            sqlx::query_scalar(
+                "SELECT at FROM audit_events WHERE number <= $1 ORDER BY number DESC LIMIT 1",
+            )
+            .bind(number)
+            .fetch_optional(&mut *snapshot)
+            .await?
+        }
+    };
+    let Some(before) = before else {
+        return Ok(Vec::new());
+    };
     let rows = sqlx::query(
         "SELECT number, at, count, kind, actor, method, reason, user_id, key_id FROM audit_events \
-         WHERE number < $1 AND (CAST($2 AS TEXT) IS NULL OR kind = $2) \
+         WHERE at <= $6 AND (at < $6 OR number < $1) AND (CAST($2 AS TEXT) IS NULL OR kind = $2) \
          AND (CAST($3 AS TEXT) IS NULL OR user_id = $3) AND (CAST($4 AS TEXT) IS NULL OR actor = $4) \
-         ORDER BY number DESC LIMIT $5",
+         ORDER BY at DESC, number DESC LIMIT $5",
     )
     .bind(filter.before.unwrap_or(i64::MAX))
     .bind(filter.kind.as_deref())
     .bind(filter.user_id.as_deref())
     .bind(filter.actor.as_deref())
     .bind(i64::from(limit))
+    .bind(before)
     .fetch_all(&mut *snapshot)
     .await?;
     rows.iter()

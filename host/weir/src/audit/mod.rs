@@ -41,7 +41,7 @@ const GATHER: Duration = Duration::from_secs(1);
 pub enum AuditEvent {
     /// A request did not prove who sent it.
     AuthenticationFailed {
-        /// `api_key`, `web` or `service`.
+        /// `api_key`, `web`, `service` or `link`.
         method: &'static str,
         /// The reason, in a fixed vocabulary.
         reason: &'static str,
@@ -91,6 +91,15 @@ pub enum AuditEvent {
         /// The user's id.
         user_id: String,
     },
+    /// A person signed in to the console.
+    ConsoleSignedIn {
+        /// The user's id.
+        user_id: String,
+        /// `web`, `development` or `link`.
+        method: &'static str,
+    },
+    /// Somebody made a one-time link to the console.
+    ConsoleLinkCreated,
     /// A component was not taken into a slot.
     PluginRefused {
         /// The slot and the load step that it failed.
@@ -385,6 +394,11 @@ impl AuditEvent {
             Self::UserEnabled { user_id } => of("user.enabled", Some(user_id)),
             Self::AdminGranted { user_id } => of("user.admin_granted", Some(user_id)),
             Self::AdminRevoked { user_id } => of("user.admin_revoked", Some(user_id)),
+            Self::ConsoleSignedIn { user_id, method } => EventColumns {
+                method: Some(method),
+                ..of("console.signed_in", Some(user_id))
+            },
+            Self::ConsoleLinkCreated => of("console.link_created", None),
             Self::PluginRefused { reason } => EventColumns {
                 reason: Some(reason),
                 ..of("plugin.refused", None)

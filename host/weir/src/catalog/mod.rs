@@ -36,6 +36,7 @@ use crate::plugins::{Component, FilterComponent, Kind, Plugins};
 use weir_sandbox::ConfigureError;
 use weir_sandbox::adapter::bindings::adapter::{CredentialSlot, Description};
 use weir_sandbox::adapter::description;
+use weir_storage::secrets::SecretSource;
 
 /// The built-in providers and models.
 pub const DEFAULT: &str = include_str!("default.toml");
@@ -58,6 +59,8 @@ pub struct CatalogSettings<'a> {
     pub timeouts: &'a TimeoutSettings,
     /// What prices are multiplied with.
     pub price_factors: &'a PriceFactors,
+    /// Whether clients may know what a model lacks: in development mode, they are who can set it.
+    pub tells_what_is_missing: bool,
 }
 
 /// The models that can be served, by id.
@@ -73,6 +76,7 @@ pub struct Catalog {
     pub factors: PriceFactors,
     /// Providers that lack something, for the log.
     pub left_out: Vec<LeftOut>,
+    tells_what_is_missing: bool,
 }
 
 /// A provider that cannot be used.
@@ -240,12 +244,35 @@ impl Catalog {
             filters: settings.filters.to_vec(),
             factors: settings.price_factors.clone(),
             left_out,
+            tells_what_is_missing: settings.tells_what_is_missing,
         })
     }
 
     /// What requests go through before they are routed, in this order.
     pub fn filters(&self) -> &[FilterConfig] {
         &self.filters
+    }
+
+    /// How to bring in a model that is configured and lacks its providers' credentials, as a sentence for whoever may know that.
+    pub fn remedy(&self, id: &str) -> Option<String> {
+        let configured = self.configured.get(id);
+        let configured = configured.filter(|_| self.tells_what_is_missing)?;
+        let mut variables = configured.upstreams.iter().filter_map(|upstream| {
+            let left_out = self.left_out.iter();
+            let mut lacking = left_out.filter(|left_out| {
+                left_out.provider == upstream.provider
+                    && matches!(left_out.why, Missing::Credential(_))
+            });
+            let provider = self.providers.get(&lacking.next()?.provider)?;
+            match provider.credential.as_ref()? {
+                SecretSource::Env(variable) => Some(variable.as_str()),
+                SecretSource::File(_) => None,
+            }
+        });
+        let variable = variables.next()?;
+        Some(format!(
+            "Set the environment variable {variable} and start weir again to have it."
+        ))
     }
 
     /// The model with this id, if an adapter for it is there by now.

@@ -1,6 +1,6 @@
 //! `weir audit`: security events.
 
-use super::connection::{Needs, operate, path};
+use super::connection::{Needs, Offline, operate, path};
 use super::table::{TextTable, optional};
 use crate::admin::events::AuditList;
 use crate::config::Config;
@@ -25,6 +25,8 @@ pub(super) struct Arguments {
     /// Print the gateway's answer as JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    offline: Offline,
 }
 
 pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<()> {
@@ -35,11 +37,16 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
         ("limit", Some(arguments.limit.to_string())),
         ("before", arguments.before.map(|number| number.to_string())),
     ];
-    let operated = operate(&config, Needs::Stores, async |connection| {
-        let events = connection.get(&path(&["admin", "audit"], &query)).await?;
-        events.show(arguments.json, print);
-        Ok(())
-    });
+    let operated = operate(
+        &config,
+        Needs::Stores,
+        arguments.offline,
+        async |connection| {
+            let events = connection.get(&path(&["admin", "audit"], &query)).await?;
+            events.show(arguments.json, print);
+            Ok(())
+        },
+    );
     operated.await
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::connection::{Needs, operate, path};
+use super::connection::{Needs, Offline, operate, path};
 use super::table::TextTable;
 use crate::catalog::listing::{CatalogListing, ListedGap, ListedModel};
 use crate::config::Config;
@@ -12,14 +12,21 @@ pub(super) struct Arguments {
     /// Print all that is known, as JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    offline: Offline,
 }
 
 pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<()> {
-    let operated = operate(&config, Needs::Plugins, async |connection| {
-        let listing = connection.get(&path(&["admin", "catalog"], &[])).await?;
-        listing.show(arguments.json, print);
-        Ok(())
-    });
+    let operated = operate(
+        &config,
+        Needs::Plugins,
+        arguments.offline,
+        async |connection| {
+            let listing = connection.get(&path(&["admin", "catalog"], &[])).await?;
+            listing.show(arguments.json, print);
+            Ok(())
+        },
+    );
     operated.await
 }
 

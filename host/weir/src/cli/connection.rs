@@ -1,7 +1,11 @@
 //! The way from a command to a gateway: whom it asks, as whom, and what the answers say.
 //!
 //! A command of the machine that a gateway runs on goes through its admin socket, and needs no token: see
-//! [`operate`]. While none runs, the command works on the stores itself, by the same routes, called in this process. Those that services may use go to any gateway's port, with a service's token.
+//! [`operate`]. Commands that services may use go to any gateway's port, with a service's token.
+//!
+//! While no gateway runs, a command works on the stores itself, by the same routes, called in this process, but only if that
+//! is what its user means: commands about users, keys and what is recorded if the database is there, others with `--offline`.
+//! So a command in the wrong folder makes no gateway of its own.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -20,12 +24,14 @@ use tower_service::Service;
 use url::Url;
 
 use crate::admin::LocalPeer;
-use crate::app::{App, Core};
+use crate::admin::gateway::GatewayAddress;
+use crate::app::{App, Core, reachable};
 use crate::config::Config;
 use crate::error::ApiError;
 use crate::identity::dev_issuer::{DevAudience, SERVICE_EMAIL};
 use crate::outgoing::{self, Client};
 use crate::plugins::bundled;
+use crate::plugins::progress::CompileProgress;
 use crate::{router, server};
 use weir_storage::clock::Millis;
 use weir_storage::database::{self, InUse};
@@ -45,13 +51,32 @@ const GATEWAY_PATIENCE: Duration = Duration::from_secs(5);
 #[derive(clap::Args)]
 pub(super) struct Remote {
     /// A gateway elsewhere, by its public port or its port for other services. Default: the one that runs here, through
-    /// its admin socket or, while none runs, its database.
+    /// its admin socket.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
     /// A file with a service's token whose scope is plugins:write. Not needed at the admin socket, nor in development
     /// mode, whose own issuer mints one.
     #[arg(long, value_name = "FILE", env = "WEIR_TOKEN_FILE")]
     token_file: Option<PathBuf>,
+    #[command(flatten)]
+    offline: Offline,
+}
+
+/// Whether a command may do without a gateway.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(super) struct Offline {
+    /// While no gateway runs, work on the configuration's database without one, and make the database if there is none.
+    #[arg(long, global = true)]
+    offline: bool,
+}
+
+/// Commands that work on a gateway's users, keys and records.
+#[derive(clap::Args)]
+pub(super) struct Operated<C: clap::Subcommand> {
+    #[command(subcommand)]
+    pub(super) command: C,
+    #[command(flatten)]
+    pub(super) offline: Offline,
 }
 
 /// A successful answer.
@@ -127,7 +152,7 @@ impl Remote {
     /// shows with the first call.
     async fn connect(&self, config: &Config) -> anyhow::Result<Connection> {
         if self.url.is_none() && self.token_file.is_none() {
-            return Connection::open(config, Needs::Plugins).await;
+            return Connection::open(config, Needs::Plugins, self.offline).await;
         }
         let base = match &self.url {
             Some(url) => url.trim_end_matches('/').to_owned(),
@@ -171,15 +196,58 @@ impl Remote {
 pub(super) async fn operate(
     config: &Config,
     needs: Needs,
+    offline: Offline,
     command: impl AsyncFnOnce(&Connection) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    Connection::open(config, needs).await?.run(command).await
+    let connection = Connection::open(config, needs, offline).await?;
+    connection.run(command).await
+}
+
+/// Why a command does not work on the stores itself: [`InUse`] if a gateway has them, which may be starting.
+fn cannot_do_without(config: &Config, needs: Needs) -> anyhow::Error {
+    if config.has_database()
+        && let Err(error) = database::lock_for_working(&config.database_url())
+    {
+        return error;
+    }
+    let shown = config.shown_database();
+    let remedy = match needs {
+        Needs::Stores => format!("with --offline, this makes the database {shown} and works on it"),
+        Needs::Plugins => format!("with --offline, this works on {shown} without a gateway"),
+    };
+    anyhow!("{}; {remedy}", no_gateway(config))
+}
+
+/// Tells a command's user why it takes its time.
+pub(super) fn progress() -> CompileProgress {
+    CompileProgress::telling(|line| eprintln!("{line}"))
+}
+
+/// What to do if no gateway runs here.
+pub(super) fn no_gateway(config: &Config) -> anyhow::Error {
+    let shown = |path: &Path| std::path::absolute(path).unwrap_or(path.to_owned());
+    match config.admin_socket_path() {
+        Some(path) => anyhow!(
+            "no gateway runs here: nobody listens at {}; start it with `weir serve`, or go to its folder, or name its \
+             configuration with --config",
+            shown(&path).display()
+        ),
+        None => anyhow!(
+            "`admin_socket` is off in the gateway's configuration, and a command of this machine has no other way to it"
+        ),
+    }
 }
 
 impl Connection {
     /// The gateway that runs here or, while none does, what answers in its place.
-    async fn open(config: &Config, needs: Needs) -> anyhow::Result<Self> {
+    async fn open(config: &Config, needs: Needs, offline: Offline) -> anyhow::Result<Self> {
         let path = config.admin_socket_path();
+        let shown = config.shown_database();
+        let may_do_without = match needs {
+            _ if offline.offline => true,
+            Needs::Stores => config.has_database(),
+            Needs::Plugins => false,
+        };
         let until = Instant::now() + GATEWAY_PATIENCE;
         loop {
             if let Some(path) = &path
@@ -187,20 +255,23 @@ impl Connection {
             {
                 return Ok(connection);
             }
-            match InProcess::open(config, needs).await {
+            let opened = match may_do_without {
+                true => InProcess::open(config, needs).await,
+                false => Err(cannot_do_without(config, needs)),
+            };
+            match opened {
                 // A gateway that starts or stops, most likely.
                 Err(error) if error.is::<InUse>() && path.is_some() && Instant::now() < until => {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
                 Err(error) if error.is::<InUse>() => {
-                    let url = config.database_url();
                     bail!(match &path {
                         Some(path) => format!(
-                            "a gateway serves from {url}, and does not answer at {}: name its configuration with --config",
+                            "a gateway serves from {shown}, and does not answer at {}: name its configuration with --config",
                             path.display()
                         ),
                         None => format!(
-                            "a gateway serves from {url}, and its admin socket is off: set `admin_socket = true`, or \
+                            "a gateway serves from {shown}, and its admin socket is off: set `admin_socket = true`, or \
                              stop it first"
                         ),
                     });
@@ -208,11 +279,18 @@ impl Connection {
                 in_process => {
                     return Ok(Self {
                         way: Way::InProcess(in_process?),
-                        place: config.database_url().to_string(),
+                        place: shown,
                     });
                 }
             }
         }
+    }
+
+    /// The URL of the gateway's public service.
+    pub(super) async fn url(&self) -> anyhow::Result<String> {
+        let address: GatewayAnswer<GatewayAddress> = self.get("/local/gateway").await?;
+        let url = address.parsed.url;
+        url.context("the gateway that runs here is an executor alone: name the API with --url")
     }
 
     /// The gateway that runs here; `None` while none does.
@@ -391,7 +469,7 @@ impl InProcess {
             }
             Needs::Plugins => {
                 config.check_mode()?;
-                let app = App::start(config.clone(), &bundled::plugins()).await?;
+                let app = App::start(config.clone(), &bundled::plugins(), &progress()).await?;
                 Ok(Self {
                     routes: router::local(app.clone()),
                     running: Running::App(app),
@@ -491,12 +569,6 @@ pub(super) fn default_url(config: &Config) -> anyhow::Result<String> {
     let addresses = config.listen.resolve();
     let addresses = addresses.with_context(|| format!("`listen` is {}", config.listen))?;
     let address = addresses.first().copied();
-    let mut address = address.with_context(|| format!("{} is no address", config.listen))?;
-    if address.ip().is_unspecified() {
-        address.set_ip(match address.is_ipv4() {
-            true => std::net::Ipv4Addr::LOCALHOST.into(),
-            false => std::net::Ipv6Addr::LOCALHOST.into(),
-        });
-    }
-    Ok(format!("http://{address}"))
+    let address = address.with_context(|| format!("{} is no address", config.listen))?;
+    Ok(format!("http://{}", reachable(address)))
 }

@@ -1,6 +1,5 @@
 //! What the command line tells of itself: completions for shells, manual pages.
 
-use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
@@ -13,7 +12,7 @@ use super::Arguments;
 pub(super) fn completions(shell: Shell) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut shown(), "weir", &mut script);
-    std::io::stdout().write_all(&script)?;
+    print!("{}", String::from_utf8_lossy(&script));
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use anyhow::anyhow;
 use weir_ledger::Budget;
 
-use super::connection::{Connection, GatewayAnswer, Needs, operate, path};
+use super::connection::{Connection, GatewayAnswer, Needs, Operated, operate, path};
 use super::table::{TextTable, optional};
 use super::user::{budget, shown};
 use crate::admin::keys::{CreatedKey, KeyList, NewKey};
@@ -60,51 +60,57 @@ pub(super) enum Command {
     },
 }
 
-pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
-    let operated = operate(&config, Needs::Stores, async |connection| match command {
-        Command::Create {
-            user,
-            name,
-            budget,
-            model,
-            expires_in_days,
-        } => {
-            let new = NewKey {
-                user_id: user,
+pub(super) async fn run(config: Config, operated: Operated<Command>) -> anyhow::Result<()> {
+    let Operated { command, offline } = operated;
+    let operated = operate(
+        &config,
+        Needs::Stores,
+        offline,
+        async |connection| match command {
+            Command::Create {
+                user,
                 name,
-                budgets: Some(budget).filter(|budgets| !budgets.is_empty()),
-                budget_credits: None,
-                window: None,
-                models: Some(model).filter(|models| !models.is_empty()),
-                expires_in_days: Some(expires_in_days),
-            };
-            create(&config, connection, &new).await
-        }
-        Command::List {
-            user,
-            active,
-            limit,
-            after,
-            json,
-        } => {
-            let query = [
-                ("user_id", user),
-                ("active", active.then(|| "true".to_owned())),
-                ("limit", Some(limit.to_string())),
-                ("after", after),
-            ];
-            let keys = connection.get(&path(&["admin", "keys"], &query)).await?;
-            keys.show(json, print);
-            Ok(())
-        }
-        Command::Revoke { key } => {
-            connection
-                .delete(&path(&["admin", "keys", &key], &[]))
-                .await?;
-            println!("{key} is revoked.");
-            Ok(())
-        }
-    });
+                budget,
+                model,
+                expires_in_days,
+            } => {
+                let new = NewKey {
+                    user_id: user,
+                    name,
+                    budgets: Some(budget).filter(|budgets| !budgets.is_empty()),
+                    budget_credits: None,
+                    window: None,
+                    models: Some(model).filter(|models| !models.is_empty()),
+                    expires_in_days: Some(expires_in_days),
+                };
+                create(&config, connection, &new).await
+            }
+            Command::List {
+                user,
+                active,
+                limit,
+                after,
+                json,
+            } => {
+                let query = [
+                    ("user_id", user),
+                    ("active", active.then(|| "true".to_owned())),
+                    ("limit", Some(limit.to_string())),
+                    ("after", after),
+                ];
+                let keys = connection.get(&path(&["admin", "keys"], &query)).await?;
+                keys.show(json, print);
+                Ok(())
+            }
+            Command::Revoke { key } => {
+                connection
+                    .delete(&path(&["admin", "keys", &key], &[]))
+                    .await?;
+                println!("{key} is revoked.");
+                Ok(())
+            }
+        },
+    );
     operated.await
 }
 

@@ -51,6 +51,11 @@ pub(super) enum Command {
 }
 
 pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
+    ensure!(
+        config.has_database(),
+        "there is no database {}: go to the gateway's folder, or name its configuration with --config",
+        config.shown_database()
+    );
     let database = Database::open(&config.database_url()).await?;
     let done = match command {
         Command::Verify { all } => verify(&database, all).await,

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::connection::{Needs, operate, path};
+use super::connection::{Needs, Operated, operate, path};
 use super::table::TextTable;
 use crate::admin::lockouts::LockoutList;
 use crate::config::Config;
@@ -26,25 +26,31 @@ pub(super) enum Command {
     },
 }
 
-pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
-    let operated = operate(&config, Needs::Stores, async |connection| match command {
-        Command::List { limit, json } => {
-            let query = [("limit", Some(limit.to_string()))];
-            let lockouts = connection
-                .get(&path(&["admin", "lockouts"], &query))
-                .await?;
-            lockouts.show(json, print);
-            Ok(())
-        }
-        Command::Clear { address } => {
-            let address = address.to_string();
-            connection
-                .delete(&path(&["admin", "lockouts", &address], &[]))
-                .await?;
-            println!("{address} is let in again.");
-            Ok(())
-        }
-    });
+pub(super) async fn run(config: Config, operated: Operated<Command>) -> anyhow::Result<()> {
+    let Operated { command, offline } = operated;
+    let operated = operate(
+        &config,
+        Needs::Stores,
+        offline,
+        async |connection| match command {
+            Command::List { limit, json } => {
+                let query = [("limit", Some(limit.to_string()))];
+                let lockouts = connection
+                    .get(&path(&["admin", "lockouts"], &query))
+                    .await?;
+                lockouts.show(json, print);
+                Ok(())
+            }
+            Command::Clear { address } => {
+                let address = address.to_string();
+                connection
+                    .delete(&path(&["admin", "lockouts", &address], &[]))
+                    .await?;
+                println!("{address} is let in again.");
+                Ok(())
+            }
+        },
+    );
     operated.await
 }
 

@@ -4,7 +4,7 @@ use anyhow::{Context, anyhow};
 use http::Method;
 use serde_json::json;
 
-use super::connection::{GatewayAnswer, Needs, operate, path};
+use super::connection::{GatewayAnswer, Needs, Offline, operate, path};
 use super::table::TextTable;
 use crate::config::Config;
 use crate::mcp::remote::routes::PinnedToolList;
@@ -14,6 +14,8 @@ use crate::mcp::remote::store::PinnedTool;
 pub(super) struct Arguments {
     #[command(subcommand)]
     command: Command,
+    #[command(flatten)]
+    offline: Offline,
 }
 
 #[derive(clap::Subcommand)]
@@ -33,32 +35,38 @@ enum Command {
 }
 
 pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<()> {
-    let operated = operate(&config, Needs::Plugins, async |connection| {
-        let all: GatewayAnswer<PinnedToolList> = connection.get("/admin/mcp/tools").await?;
-        match arguments.command {
-            Command::List { json } => all.show(json, |all| print(&all.tools)),
-            Command::Approve { tool } => {
-                let (server, name) = tool.split_once('.').context("a tool is NAME.TOOL")?;
-                let is_it = |pinned: &&PinnedTool| pinned.server == server && pinned.tool == name;
-                let found = all.parsed.tools.iter().find(is_it);
-                let found = found.ok_or_else(|| anyhow!("no tool {tool} was ever seen"))?;
-                let (Some(digest), Some(definition)) =
-                    (&found.changed_digest, &found.changed_definition)
-                else {
-                    return Err(anyhow!("the tool {tool} has not changed"));
-                };
-                let path = path(&["admin", "mcp", "tools", server, name, "approve"], &[]);
-                let body = json!({ "digest": digest }).to_string();
-                let body = Some(("application/json", body.into()));
-                connection.send(Method::POST, &path, body).await?;
-                println!(
-                    "{tool} was\n  {}\nand is from now on\n  {definition}",
-                    found.definition
-                );
+    let operated = operate(
+        &config,
+        Needs::Plugins,
+        arguments.offline,
+        async |connection| {
+            let all: GatewayAnswer<PinnedToolList> = connection.get("/admin/mcp/tools").await?;
+            match arguments.command {
+                Command::List { json } => all.show(json, |all| print(&all.tools)),
+                Command::Approve { tool } => {
+                    let (server, name) = tool.split_once('.').context("a tool is NAME.TOOL")?;
+                    let is_it =
+                        |pinned: &&PinnedTool| pinned.server == server && pinned.tool == name;
+                    let found = all.parsed.tools.iter().find(is_it);
+                    let found = found.ok_or_else(|| anyhow!("no tool {tool} was ever seen"))?;
+                    let (Some(digest), Some(definition)) =
+                        (&found.changed_digest, &found.changed_definition)
+                    else {
+                        return Err(anyhow!("the tool {tool} has not changed"));
+                    };
+                    let path = path(&["admin", "mcp", "tools", server, name, "approve"], &[]);
+                    let body = json!({ "digest": digest }).to_string();
+                    let body = Some(("application/json", body.into()));
+                    connection.send(Method::POST, &path, body).await?;
+                    println!(
+                        "{tool} was\n  {}\nand is from now on\n  {definition}",
+                        found.definition
+                    );
+                }
             }
-        }
-        Ok(())
-    });
+            Ok(())
+        },
+    );
     operated.await
 }
 

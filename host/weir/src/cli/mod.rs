@@ -1,15 +1,13 @@
 //! The command line: one file per command.
 
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "commands answer on standard output and complain on standard error"
-)]
-
+#[macro_use]
+mod output;
 mod audit;
 mod catalog;
 mod check;
 mod connection;
+mod console;
+mod development;
 mod documents;
 mod egress;
 mod init;
@@ -25,6 +23,7 @@ mod swarm;
 mod table;
 mod token;
 mod user;
+mod user_folder;
 mod voucher;
 
 use std::path::PathBuf;
@@ -33,6 +32,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
+use self::connection::Operated;
 use crate::config::Config;
 use crate::telemetry;
 use weir_sandbox::compiler;
@@ -41,8 +41,9 @@ use weir_sandbox::compiler;
 const AFTER_HELP: &str = "Begin with `weir serve`, which prints a request that works.
 
 Commands about keys, users, security events and plugins reach the gateway that runs on the configuration's data folder \
-through its admin socket, and need no key or token. While none runs, they work on its database themselves. \
-WEIR_LOG filters the log, as in WEIR_LOG=debug.";
+through its admin socket, and need no key or token. In a folder without a configuration and without a gateway's data, they reach \
+the development gateway that you started last. While no gateway runs, those about keys, users and security events work on its \
+database themselves if it is there, and all of them do with --offline. WEIR_LOG filters the log, as in WEIR_LOG=debug.";
 
 /// weir: an inference gateway whose provider adapters are sandboxed WebAssembly components.
 #[derive(Parser)]
@@ -60,8 +61,7 @@ enum Command {
     /// Run the gateway. Without any configuration: development mode on 127.0.0.1:8080.
     Serve(serve::Arguments),
     /// Make, list and revoke users' API keys.
-    #[command(subcommand)]
-    Key(key::Command),
+    Key(Operated<key::Command>),
     /// Mint tokens of development mode's own issuer.
     #[command(subcommand)]
     Token(token::Command),
@@ -69,17 +69,18 @@ enum Command {
     #[command(subcommand)]
     Ledger(ledger::Command),
     /// List and change users: their plans, credits and rights.
-    #[command(subcommand)]
-    User(user::Command),
+    User(Operated<user::Command>),
     /// See what the payment processor has told, and have what could not be applied be tried again.
-    #[command(subcommand)]
-    Payments(payments::Command),
+    Payments(Operated<payments::Command>),
     /// Make, list and revoke vouchers: codes that users redeem for credits.
-    #[command(subcommand)]
-    Voucher(voucher::Command),
+    Voucher(Operated<voucher::Command>),
     /// See and lift lockouts of addresses that failed to prove themselves.
-    #[command(subcommand)]
-    Lockout(lockout::Command),
+    Lockout(Operated<lockout::Command>),
+    /// Print a one-time link that signs an administrator in to the console of the gateway that runs here.
+    ///
+    /// The link works once, for 10 minutes, on any node behind the same database and Redis. Making it and using it are
+    /// recorded, as done by local: and your uid.
+    Console(console::Arguments),
     /// List security events, the newest first: who did what to users and keys, who failed to prove themselves.
     Audit(audit::Arguments),
     /// Install, activate and look at plugins.
@@ -164,6 +165,10 @@ pub fn run() -> ExitCode {
     let outcome = runtime.block_on(async {
         let file = arguments.config;
         let config = Config::load(file.as_deref())?;
+        let config = match arguments.command.asks_gateway() {
+            true => development::follow_link(config, file.as_deref()),
+            false => config,
+        };
         match arguments.command {
             Command::Serve(arguments) => serve::run(config, file, arguments).await,
             Command::Catalog(arguments) => catalog::run(config, arguments).await,
@@ -174,6 +179,7 @@ pub fn run() -> ExitCode {
             Command::Payments(command) => payments::run(config, command).await,
             Command::Voucher(command) => voucher::run(config, command).await,
             Command::Lockout(command) => lockout::run(config, command).await,
+            Command::Console(arguments) => console::run(config, arguments).await,
             Command::Audit(arguments) => audit::run(config, arguments).await,
             Command::Ledger(command) => ledger::run(config, command).await,
             Command::Plugin(command) => plugin::run(config, command).await,
@@ -190,8 +196,37 @@ pub fn run() -> ExitCode {
     exit_code(outcome)
 }
 
+impl Command {
+    /// Whether it asks a gateway that may run on another folder's data.
+    fn asks_gateway(&self) -> bool {
+        match self {
+            Self::Key(_)
+            | Self::Token(_)
+            | Self::User(_)
+            | Self::Payments(_)
+            | Self::Voucher(_)
+            | Self::Lockout(_)
+            | Self::Console(_)
+            | Self::Audit(_)
+            | Self::Record(_)
+            | Self::Mcp(_)
+            | Self::Swarm(_)
+            | Self::Catalog(_) => true,
+            Self::Plugin(command) => command.asks_gateway(),
+            Self::Serve(_)
+            | Self::Ledger(_)
+            | Self::Egress(_)
+            | Self::Check(_)
+            | Self::Init(_)
+            | Self::Completions { .. }
+            | Self::Man { .. }
+            | Self::CompilePlugin { .. } => false,
+        }
+    }
+}
+
 fn exit_code(outcome: anyhow::Result<()>) -> ExitCode {
-    match outcome {
+    match outcome.and_then(|()| output::finish()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("weir: {error:#}");

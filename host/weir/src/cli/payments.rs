@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::connection::{GatewayAnswer, Needs, operate, path};
+use super::connection::{GatewayAnswer, Needs, Operated, operate, path};
 use super::table::{TextTable, optional};
 use crate::config::Config;
 use crate::payments::admin::{PaymentEventItem, PaymentEventList};
@@ -35,36 +35,42 @@ pub(super) enum Command {
     },
 }
 
-pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
-    let operated = operate(&config, Needs::Stores, async |connection| match command {
-        Command::Events {
-            state,
-            user,
-            limit,
-            before,
-            json,
-        } => {
-            let query = [
-                ("state", state),
-                ("user_id", user),
-                ("limit", Some(limit.to_string())),
-                ("before", before),
-            ];
-            let events = path(&["admin", "payments", "events"], &query);
-            connection.get(&events).await?.show(json, print);
-            Ok(())
-        }
-        Command::Retry { event } => {
-            let retry = path(&["admin", "payments", "events", &event, "retry"], &[]);
-            let retried: GatewayAnswer<PaymentEventItem> =
-                connection.post(&retry, &json!({})).await?;
-            println!(
-                "{} is to be applied: within a second while a gateway runs, else when one starts.",
-                retried.parsed.event_id
-            );
-            Ok(())
-        }
-    });
+pub(super) async fn run(config: Config, operated: Operated<Command>) -> anyhow::Result<()> {
+    let Operated { command, offline } = operated;
+    let operated = operate(
+        &config,
+        Needs::Stores,
+        offline,
+        async |connection| match command {
+            Command::Events {
+                state,
+                user,
+                limit,
+                before,
+                json,
+            } => {
+                let query = [
+                    ("state", state),
+                    ("user_id", user),
+                    ("limit", Some(limit.to_string())),
+                    ("before", before),
+                ];
+                let events = path(&["admin", "payments", "events"], &query);
+                connection.get(&events).await?.show(json, print);
+                Ok(())
+            }
+            Command::Retry { event } => {
+                let retry = path(&["admin", "payments", "events", &event, "retry"], &[]);
+                let retried: GatewayAnswer<PaymentEventItem> =
+                    connection.post(&retry, &json!({})).await?;
+                println!(
+                    "{} is to be applied: within a second while a gateway runs, else when one starts.",
+                    retried.parsed.event_id
+                );
+                Ok(())
+            }
+        },
+    );
     operated.await
 }
 

@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow, ensure};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde_json::{Value, json};
 
-use super::connection::{Connection, GatewayAnswer, Needs, operate, path};
+use super::connection::{Connection, GatewayAnswer, Needs, Offline, operate, path};
 use super::plugin::{Recording, slot_name, span};
 use super::table::TextTable;
 use crate::config::Config;
@@ -22,6 +22,8 @@ pub(super) struct Arguments {
     /// Print the gateway's answer as JSON.
     #[arg(long, global = true)]
     json: bool,
+    #[command(flatten)]
+    offline: Offline,
 }
 
 #[derive(clap::Subcommand)]
@@ -73,8 +75,12 @@ enum Command {
 }
 
 pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<()> {
-    let Arguments { command, json } = arguments;
-    let operated = operate(&config, Needs::Plugins, async |connection| {
+    let Arguments {
+        command,
+        json,
+        offline,
+    } = arguments;
+    let operated = operate(&config, Needs::Plugins, offline, async |connection| {
         match command {
             Command::Start {
                 slot,
@@ -86,6 +92,9 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
                 let begun: GatewayAnswer<RecordingItem> =
                     connection.put(&of_slot(&slot, &[]), &body).await?;
                 begun.show(json, |begun| print(std::slice::from_ref(begun)));
+                if let Some(missing @ 1..) = begun.parsed.nodes_missing {
+                    eprintln!("Nodes that do not record yet: {missing}; see `weir record show`.");
+                }
             }
             Command::Stop { slot } => {
                 let path = of_slot(&slot, &["stop"]);

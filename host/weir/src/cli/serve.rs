@@ -7,18 +7,21 @@ use std::time::Instant;
 
 use anyhow::Context;
 use figment::value::Dict;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use super::development;
 use crate::app::App;
 use crate::config::Config;
 use weir_ledger::{AccountId, Plan};
 
 use crate::admin::users;
 use crate::identity::{self, DEVELOPMENT_USER};
+use crate::plugins::progress::CompileProgress;
 use crate::plugins::{bundled, watch};
 use crate::server::settings::ListenAddress;
-use crate::server::{self, AdminSocket, Listeners, descriptors};
+use crate::server::{self, AdminSocket, Listeners, descriptors, starting};
 use crate::swarm;
 use crate::swarm::executor::Executor;
 
@@ -97,8 +100,24 @@ pub(super) async fn run(
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let hangup = signal(SignalKind::hangup())?;
-    let app = App::start(config, &bundled::plugins()).await?;
-    let (listeners, executor) = listen(&app, role).await?;
+    // Before anything that takes long: whoever has the port already is told of at once.
+    let bound = Bound::at(&config, role).await?;
+    if let Some(public) = &bound.public {
+        tracing::info!(address = %public.local_addr()?, "starting: the port answers 503 until all is loaded");
+    }
+    let progress = CompileProgress::telling(|line| tracing::info!("{line}"));
+    let plugins = bundled::plugins();
+    let start = App::start(config.clone(), &plugins, &progress);
+    let start = starting::answer_until(start, bound.public.as_ref(), &config, &progress);
+    let app = tokio::select! {
+        app = start => app?,
+        _ = interrupt.recv() => return stopped_early(),
+        _ = terminate.recv() => return stopped_early(),
+    };
+    let (listeners, executor) = bound.listen(&app, role).await?;
+    if app.config.is_dev() {
+        development::leave_link(&app.config);
+    }
     let address = match &listeners.public {
         Some(public) => Some(public.local_addr()?),
         None => None,
@@ -138,46 +157,64 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Binds the sockets of a role, and starts its executor.
-async fn listen(app: &App, role: Role) -> anyhow::Result<(Listeners, Option<Executor>)> {
-    let config = &app.config;
-    let bind = async |address: &Option<ListenAddress>| match address {
-        Some(address) => address.bind().await.map(Some),
-        None => Ok(None),
-    };
-    let is_api = role != Role::Executor;
-    let public = match is_api {
-        true => Some(config.listen.bind().await?),
-        false => None,
-    };
-    let mut internal = match is_api {
-        true => bind(&config.internal_listen).await?,
-        false => None,
-    };
-    let executors = match role {
-        Role::Api => None,
-        Role::All | Role::Executor => bind(&config.swarms.listen).await?,
-    };
-    for (listener, what) in [
-        (&internal, "listening for other services"),
-        (&executors, "the executor is listening for other services"),
-    ] {
-        if let Some(listener) = listener {
-            tracing::info!(address = %listener.local_addr()?, "{what}");
-        }
+/// What was begun is as after a crash, which a next start goes on from.
+fn stopped_early() -> anyhow::Result<()> {
+    tracing::info!("stopped before it was ready");
+    Ok(())
+}
+
+/// The sockets of a role, bound.
+struct Bound {
+    public: Option<TcpListener>,
+    internal: Option<TcpListener>,
+    executors: Option<TcpListener>,
+}
+
+impl Bound {
+    async fn at(config: &Config, role: Role) -> anyhow::Result<Self> {
+        let bind = async |address: Option<&ListenAddress>| match address {
+            Some(address) => address.bind().await.map(Some),
+            None => Ok(None),
+        };
+        let is_api = role != Role::Executor;
+        let executors = config.swarms.listen.as_ref();
+        Ok(Self {
+            public: bind(is_api.then_some(&config.listen)).await?,
+            internal: bind(config.internal_listen.as_ref().filter(|_| is_api)).await?,
+            executors: bind(executors.filter(|_| role != Role::Api)).await?,
+        })
     }
-    let executor = match role {
-        Role::Api => None,
-        Role::All | Role::Executor => swarm::start_executor(app, &mut internal).await?,
-    };
-    let admin = config.admin_socket_path();
-    let listeners = Listeners {
-        public,
-        internal,
-        executor: executors,
-        admin: admin.as_deref().map(AdminSocket::bind).transpose()?,
-    };
-    Ok((listeners, executor))
+
+    /// Binds the admin socket, too, and starts the role's executor.
+    async fn listen(
+        mut self,
+        app: &App,
+        role: Role,
+    ) -> anyhow::Result<(Listeners, Option<Executor>)> {
+        for (listener, what) in [
+            (&self.internal, "listening for other services"),
+            (
+                &self.executors,
+                "the executor is listening for other services",
+            ),
+        ] {
+            if let Some(listener) = listener {
+                tracing::info!(address = %listener.local_addr()?, "{what}");
+            }
+        }
+        let executor = match role {
+            Role::Api => None,
+            Role::All | Role::Executor => swarm::start_executor(app, &mut self.internal).await?,
+        };
+        let admin = app.config.admin_socket_path();
+        let listeners = Listeners {
+            public: self.public,
+            internal: self.internal,
+            executor: self.executors,
+            admin: admin.as_deref().map(AdminSocket::bind).transpose()?,
+        };
+        Ok((listeners, executor))
+    }
 }
 
 /// Reads the configuration again with each SIGHUP, and takes up what changes without a restart.
@@ -249,7 +286,7 @@ async fn greet(app: &App, address: SocketAddr) -> anyhow::Result<()> {
          curl http://{address}/v1/chat/completions -H 'Authorization: Bearer {key}' \
          -H 'Content-Type: application/json' \
          -d '{{\"model\":\"{model}\",\"messages\":[{{\"role\":\"user\",\"content\":\"Hello, weir!\"}}]}}'\n\n  \
-         weir swarm run --template 'Content Pipeline'\n\n  \
+         weir swarm run --url http://{address} --template 'Content Pipeline'\n\n  \
          http://{address}/console\n\n",
         key = key.expose(),
     ));

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, ensure};
 
+use super::connection::no_gateway;
 use crate::config::Config;
 use crate::identity::dev_issuer::{DevAudience, DevIssuer, LIFETIME_SECONDS, SERVICE_EMAIL};
 use crate::identity::store;
@@ -42,6 +43,8 @@ pub(super) enum Audience {
 }
 
 pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
+    // Of another folder's issuer, no gateway takes a token.
+    ensure!(config.has_database(), no_gateway(&config));
     let issuer = config.dev_issuer()?.context(
         "there is a local issuer in development mode only (`dev = true`); \
          elsewhere, tokens come from the issuers under `identity`",
@@ -99,7 +102,7 @@ async fn make_admin(config: &Config, user: &str, now: Millis) -> anyhow::Result<
     eprintln!(
         "{} is an administrator in {}.",
         user.id,
-        config.database_url()
+        config.shown_database()
     );
     Ok(())
 }

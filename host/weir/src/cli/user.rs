@@ -4,7 +4,7 @@ use anyhow::{Context, anyhow, bail};
 use serde_json::{Value, json};
 use weir_ledger::{Budget, Credits, Plan, Pool, Way, Window};
 
-use super::connection::{Connection, GatewayAnswer, Needs, operate, path};
+use super::connection::{Connection, GatewayAnswer, Needs, Operated, operate, path};
 use super::table::{TextTable, optional};
 use crate::admin::users::{
     BudgetChange, CreditAdjustment, CreditGift, PlanChange, SignedCredits, UserItem, UserList,
@@ -122,8 +122,9 @@ struct Users<'a> {
     connection: &'a Connection,
 }
 
-pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
-    let operated = operate(&config, Needs::Stores, async |connection| {
+pub(super) async fn run(config: Config, operated: Operated<Command>) -> anyhow::Result<()> {
+    let Operated { command, offline } = operated;
+    let operated = operate(&config, Needs::Stores, offline, async |connection| {
         let users = Users {
             config: &config,
             connection,

@@ -4,7 +4,7 @@ use anyhow::anyhow;
 use weir_ledger::Credits;
 use weir_storage::database::DatabaseClock;
 
-use super::connection::{Connection, GatewayAnswer, Needs, operate, path};
+use super::connection::{Connection, GatewayAnswer, Needs, Operated, operate, path};
 use super::table::TextTable;
 use crate::audit::Actor;
 use crate::config::Config;
@@ -52,51 +52,57 @@ pub(super) enum Command {
     },
 }
 
-pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
-    let operated = operate(&config, Needs::Stores, async |connection| match command {
-        Command::Create {
-            credits,
-            uses,
-            expires_in_days,
-            name,
-            json,
-        } => {
-            let request = VoucherRequest {
+pub(super) async fn run(config: Config, operated: Operated<Command>) -> anyhow::Result<()> {
+    let Operated { command, offline } = operated;
+    let operated = operate(
+        &config,
+        Needs::Stores,
+        offline,
+        async |connection| match command {
+            Command::Create {
                 credits,
                 uses,
                 expires_in_days,
                 name,
-            };
-            let created = create(&config, connection, request).await?;
-            if json {
-                println!("{}", serde_json::to_string_pretty(&created)?);
-                return Ok(());
+                json,
+            } => {
+                let request = VoucherRequest {
+                    credits,
+                    uses,
+                    expires_in_days,
+                    name,
+                };
+                let created = create(&config, connection, request).await?;
+                if json {
+                    println!("{}", serde_json::to_string_pretty(&created)?);
+                    return Ok(());
+                }
+                println!("{}", created.code);
+                eprintln!(
+                    "This is {}: {} credits for each of {} accounts, until {}. It is not shown again.",
+                    created.voucher_id, created.credits, created.uses, created.expires_at
+                );
+                Ok(())
             }
-            println!("{}", created.code);
-            eprintln!(
-                "This is {}: {} credits for each of {} accounts, until {}. It is not shown again.",
-                created.voucher_id, created.credits, created.uses, created.expires_at
-            );
-            Ok(())
-        }
-        Command::List {
-            limit,
-            before,
-            json,
-        } => {
-            let query = [("limit", Some(limit.to_string())), ("before", before)];
-            let vouchers = path(&["admin", "vouchers"], &query);
-            connection.get(&vouchers).await?.show(json, print);
-            Ok(())
-        }
-        Command::Revoke { voucher } => {
-            connection
-                .delete(&path(&["admin", "vouchers", &voucher], &[]))
-                .await?;
-            println!("{voucher} is revoked.");
-            Ok(())
-        }
-    });
+            Command::List {
+                limit,
+                before,
+                json,
+            } => {
+                let query = [("limit", Some(limit.to_string())), ("before", before)];
+                let vouchers = path(&["admin", "vouchers"], &query);
+                connection.get(&vouchers).await?.show(json, print);
+                Ok(())
+            }
+            Command::Revoke { voucher } => {
+                connection
+                    .delete(&path(&["admin", "vouchers", &voucher], &[]))
+                    .await?;
+                println!("{voucher} is revoked.");
+                Ok(())
+            }
+        },
+    );
     operated.await
 }
 

@@ -4,6 +4,7 @@ use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use http::{HeaderMap, StatusCode, header};
+use serde::{Deserialize, Serialize};
 use weir_ledger::{Credits, Window};
 use weir_storage::clock::Millis;
 
@@ -20,6 +21,9 @@ use crate::error::ApiError;
 use crate::identity::limits::KeyLimits;
 use crate::identity::routes::{make_key, own_keys};
 use crate::identity::{self, store::KeyItem};
+
+/// Where a new key is shown.
+const MADE: &str = "/console/keys/made";
 
 /// The form's fields, as the API calls what is wrong.
 const FIELDS: &[&str] = &[
@@ -83,10 +87,19 @@ pub(super) async fn show_keys(
     user.show(&page)
 }
 
-/// `POST /console/keys`: makes a key, and shows it this once.
+/// A key that was made, on its way to the page that shows it once: a page that is reloaded must not make another.
+#[derive(Serialize, Deserialize)]
+struct MadeKey {
+    name: String,
+    raw: String,
+    expires_at: i64,
+    /// One that it may use.
+    model: Option<String>,
+}
+
+/// `POST /console/keys`: makes a key, and sends the browser to the page that shows it.
 pub(super) async fn make_own_key(
     State(app): State<App>,
-    headers: HeaderMap,
     ConsoleForm { user, fields }: ConsoleForm,
 ) -> Result<Response, ApiError> {
     let asked = Asked {
@@ -103,24 +116,13 @@ pub(super) async fn make_own_key(
     };
     match made.await {
         Ok((key, expires_at)) => {
-            let frame = user.frame("Your new key", KEYS);
-            let host = headers
-                .get(header::HOST)
-                .and_then(|host| host.to_str().ok());
-            let base = snippets::base(&app, host);
-            let catalog = app.catalog.load();
-            let model = asked.models.first().cloned();
-            let model = model.or_else(|| catalog.models().next().map(|model| model.id.to_string()));
-            respond::page(
-                StatusCode::CREATED,
-                &KeyMade {
-                    frame,
-                    name: fields.filled("name").unwrap_or("Default").to_owned(),
-                    snippets: snippets::of(&base, key.expose(), &model.unwrap_or_default()),
-                    raw: key.expose().to_owned(),
-                    expires: When::of(expires_at, app.clock.now()),
-                },
-            )
+            let made = MadeKey {
+                name: fields.filled("name").unwrap_or("Default").to_owned(),
+                raw: key.expose().to_owned(),
+                expires_at: expires_at.0,
+                model: asked.models.into_iter().next(),
+            };
+            Ok(user.go_with(MADE, &made))
         }
         Err(error) if error.status().is_client_error() => {
             let page = page(&app, &user, asked, Refused::by(&error)).await?;
@@ -128,6 +130,33 @@ pub(super) async fn make_own_key(
         }
         Err(error) => Err(error),
     }
+}
+
+/// `GET /console/keys/made`: the key that was just made, this once.
+pub(super) async fn show_made_key(
+    State(app): State<App>,
+    headers: HeaderMap,
+    user: ConsoleUser,
+) -> Result<Response, ApiError> {
+    let shown = user.take_once(&headers, |made: MadeKey| {
+        let host = headers.get(header::HOST);
+        let base = snippets::base(&app, host.and_then(|host| host.to_str().ok()));
+        let catalog = app.catalog.load();
+        let any = || catalog.models().next().map(|model| model.id.to_string());
+        let model = made.model.or_else(any).unwrap_or_default();
+        let page = KeyMade {
+            frame: user.frame("Your new key", KEYS),
+            name: made.name,
+            snippets: snippets::of(&base, &made.raw, &model),
+            raw: made.raw,
+            expires: When::of(Millis(made.expires_at), app.clock.now()),
+        };
+        respond::page(StatusCode::OK, &page)
+    });
+    shown.unwrap_or_else(|| {
+        let what = "A new key is shown once. If you have not kept it, revoke it and make another.";
+        Ok(user.go(KEYS.path, Flash::bad(what)))
+    })
 }
 
 /// `POST /console/keys/{key_id}/revoke`

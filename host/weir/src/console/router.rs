@@ -25,6 +25,7 @@ pub fn routes() -> Router<App> {
             "/console/keys",
             get(keys::show_keys).post(keys::make_own_key),
         )
+        .route("/console/keys/made", get(keys::show_made_key))
         .route("/console/keys/{key_id}/revoke", post(keys::revoke_key))
         .route("/console/money", get(money::show_money))
         .route("/console/money/plan", post(money::buy_plan))
@@ -57,6 +58,7 @@ pub fn routes() -> Router<App> {
             "/console/sign-in/development",
             post(sign_in::sign_in_in_development),
         )
+        .route("/console/sign-in/link", post(sign_in::sign_in_by_link))
         .route("/console/sign-out", post(sign_in::sign_out))
         .merge(admin::router::routes())
         .route("/console/assets/{name}", get(assets::get_asset))

@@ -9,6 +9,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::frame::{Flash, Frame, Section, Viewer};
 use super::respond;
@@ -24,6 +26,7 @@ use weir_storage::sealing::Purpose;
 
 const SESSION: &str = "weir-console";
 const FLASH: &str = "weir-console-notice";
+const SHOWN_ONCE: &str = "weir-console-once";
 
 /// How long a notice waits for the next page.
 const FLASH_TTL: Duration = Duration::from_secs(60);
@@ -87,12 +90,38 @@ impl ConsoleUser {
     /// Sends the browser to a page, which says what was done.
     pub(super) fn go(&self, path: &str, flash: Flash) -> Response {
         let mut response = respond::see_other(path);
-        let plain = serde_json::to_vec(&flash).unwrap_or_default();
-        let token = self.session.form_token().as_bytes();
-        let keys = &self.app.sealing_keys;
-        let sealed = URL_SAFE_NO_PAD.encode(keys.seal(Purpose::CONSOLE_NOTICE, &[token], &plain));
-        set_cookie(&mut response, &self.app, FLASH, &sealed, FLASH_TTL);
+        self.leave(&mut response, FLASH, &flash);
         response
+    }
+
+    /// Sends the browser to a page that shows something once, which [`Self::take_once`] hands it.
+    pub(super) fn go_with(&self, path: &str, shown_once: &impl Serialize) -> Response {
+        let mut response = respond::see_other(path);
+        self.leave(&mut response, SHOWN_ONCE, shown_once);
+        response
+    }
+
+    /// Shows a page with what was left for it. `None` if that was shown already, or is more than [`FLASH_TTL`] old.
+    pub(super) fn take_once<T: DeserializeOwned>(
+        &self,
+        headers: &HeaderMap,
+        show: impl FnOnce(T) -> Result<Response, ApiError>,
+    ) -> Option<Result<Response, ApiError>> {
+        let sealed = cookie(headers, &name(&self.app, SHOWN_ONCE))?;
+        let left = open_left(sealed, SHOWN_ONCE, self.session.form_token(), &self.app)?;
+        Some(show(left).map(|mut response| {
+            set_cookie(&mut response, &self.app, SHOWN_ONCE, "", Duration::ZERO);
+            response
+        }))
+    }
+
+    /// Has the browser keep something, sealed, for the next page of this session.
+    fn leave(&self, response: &mut Response, cookie: &str, left: &impl Serialize) {
+        let plain = serde_json::to_vec(left).unwrap_or_default();
+        let fields: &[&[u8]] = &[self.session.form_token().as_bytes(), cookie.as_bytes()];
+        let keys = &self.app.sealing_keys;
+        let sealed = URL_SAFE_NO_PAD.encode(keys.seal(Purpose::CONSOLE_NOTICE, fields, &plain));
+        set_cookie(response, &self.app, cookie, &sealed, FLASH_TTL);
     }
 
     /// The same as a web user of the API.
@@ -146,7 +175,7 @@ impl FromRequestParts<App> for ConsoleUser {
         // For who reads the body: its room is shared out by account.
         parts.extensions.insert(AccountId(caller.user_id.clone()));
         let flash = cookie(&parts.headers, &name(app, FLASH));
-        let flash = flash.and_then(|sealed| open_flash(sealed, session.form_token(), app));
+        let flash = flash.and_then(|sealed| open_left(sealed, FLASH, session.form_token(), app));
         Ok(Self {
             is_admin: caller.proof == Proof::Web { admin: true },
             user_id: caller.user_id,
@@ -283,9 +312,15 @@ fn nobody(parts: &Parts) -> NotSignedIn {
     NotSignedIn::Nobody(Box::new(response))
 }
 
-fn open_flash(sealed: &str, form_token: &str, app: &App) -> Option<Flash> {
+/// What a session's page has left in a cookie for the next one.
+fn open_left<T: DeserializeOwned>(
+    sealed: &str,
+    cookie: &str,
+    form_token: &str,
+    app: &App,
+) -> Option<T> {
     let sealed = URL_SAFE_NO_PAD.decode(sealed).ok()?;
-    let fields: &[&[u8]] = &[form_token.as_bytes()];
+    let fields: &[&[u8]] = &[form_token.as_bytes(), cookie.as_bytes()];
     let keys = &app.sealing_keys;
     let plain = keys.unseal(Purpose::CONSOLE_NOTICE, fields, &sealed).ok()?;
     serde_json::from_slice(&plain).ok()

@@ -1,7 +1,8 @@
 //! Signing in and out.
 //!
 //! The web app signs its user in by a form that it posts here with the two tokens it has of them; they can be pasted, too. In
-//! development mode, a button does it.
+//! development mode, a button does it. An administrator may sign in by the code of a link that `weir console` has printed: the
+//! script takes it out of the URL's fragment and sends the form, and without a script it can be pasted.
 
 use askama::Template;
 use axum::extract::{Request, State};
@@ -48,16 +49,11 @@ pub(super) async fn sign_in(
         fields.text("identity_token"),
         fields.text("attestation_token"),
     );
+    let what =
+        "These tokens are no proof of who you are, or not any more. Ask the web app for new ones.";
     match WebSession::begin(&parts, &app, identity, attestation).await {
         Ok(session) => enter(&app, &parts.headers, &session, next),
-        Err(error) if error.status() == http::StatusCode::UNAUTHORIZED => {
-            let what = "These tokens are no proof of who you are, or not any more. Ask the web app for new ones.";
-            let error = ApiError::new(error.status(), error.code(), what);
-            let page = page(&app, next, Refused::by(&error));
-            let response = respond::page(error.status(), &page)?;
-            Ok(respond::told_already(response, error))
-        }
-        Err(error) => Err(error),
+        Err(error) => show_refused(&app, next, error, what),
     }
 }
 
@@ -72,6 +68,22 @@ pub(super) async fn sign_in_in_development(
     enter(&app, &parts.headers, &session, fields.text("next"))
 }
 
+/// `POST /console/sign-in/link`: as an administrator, by the code of a link that `weir console` has printed.
+pub(super) async fn sign_in_by_link(
+    State(app): State<App>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    form::require_own_page(request.headers())?;
+    let (parts, fields) = read(&app, request).await?;
+    let begun = WebSession::begin_by_link(&parts, &app, fields.text("code")).await;
+    let what = "This link is used, expired or none. `weir console` prints another one.";
+    let session = match begun {
+        Ok(session) => session,
+        Err(error) => return show_refused(&app, fields.text("next"), error, what),
+    };
+    enter(&app, &parts.headers, &session, fields.text("next"))
+}
+
 /// `POST /console/sign-out`
 pub(super) async fn sign_out(
     State(app): State<App>,
@@ -81,6 +93,16 @@ pub(super) async fn sign_out(
     let mut response = respond::see_other("/console/sign-in");
     session::forget(&mut response, &app);
     Ok(response)
+}
+
+/// Shows the page again with what is wrong, if the proof is what was refused.
+fn show_refused(app: &App, next: &str, error: ApiError, what: &str) -> Result<Response, ApiError> {
+    if error.status() != http::StatusCode::UNAUTHORIZED {
+        return Err(error);
+    }
+    let error = ApiError::new(error.status(), error.code(), what);
+    let response = respond::page(error.status(), &page(app, next, Refused::by(&error)))?;
+    Ok(respond::told_already(response, error))
 }
 
 fn page(app: &App, next: &str, refused: Refused) -> SignIn {

@@ -20,6 +20,7 @@
 
 pub mod api_key;
 pub mod client_address;
+pub mod console_link;
 pub mod dev_issuer;
 pub mod directory;
 mod fetch;
@@ -64,6 +65,7 @@ use weir_storage::cache::{
     Bucket, CacheError, Identify, Lookup, Rate, RateDecision, Record, RecordKey, Tombstone,
 };
 use weir_storage::clock::Millis;
+use weir_storage::expiring::ExpiringError;
 use weir_storage::ids::Hex;
 use weir_storage::secrets::Key;
 
@@ -630,6 +632,18 @@ fn locked_out(left: Duration) -> ApiError {
 
 fn store_failed(error: sqlx::Error) -> ApiError {
     ApiError::of_database(&error, "asked about a caller")
+}
+
+/// What is kept of sessions and links cannot be read or written now.
+fn sessions_failed(error: ExpiringError) -> ApiError {
+    match error {
+        ExpiringError::Cache(_) => {
+            ApiError::cache_unavailable("Whether you are signed in is not known now; try again.")
+        }
+        ExpiringError::Database(error) => {
+            ApiError::of_database(&error, "asked about a session of the console")
+        }
+    }
 }
 
 /// Revokes a user's key: from then on it is refused on every node, whatever they have cached.

@@ -1,7 +1,7 @@
 //! A web user who is signed in to the console: what their browser's cookie holds, and whom it names.
 //!
 //! It is begun by the two tokens of a web request, verified as for one, and is good for as long as the identity token and no
-//! longer than [`LONGEST`]. Nothing of it is stored until it is [ended](WebSession::end): the cookie is sealed, and every request
+//! longer than [`LONGEST`]. An administrator's may be begun by a one-time link, too: see [`console_link`]. Nothing of it is stored until it is [ended](WebSession::end): the cookie is sealed, and every request
 //! looks up its user anew, by the code and within the rates of the API's web users. So who is disabled, or no administrator any
 //! more, is so at once.
 //!
@@ -19,11 +19,14 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::dev_issuer::{DevAudience, DevIssuer};
-use super::{Caller, DEVELOPMENT_USER, Identification, store, store_failed};
+use super::{
+    Caller, DEVELOPMENT_USER, Identification, console_link, sessions_failed, store, store_failed,
+};
 use crate::app::App;
+use crate::audit::{Actor, AuditEvent};
 use crate::error::ApiError;
 use weir_storage::clock::Millis;
-use weir_storage::expiring::{ExpiringError, ExpiringValues};
+use weir_storage::expiring::ExpiringValues;
 use weir_storage::ids::Hex;
 use weir_storage::sealing::{KeyRing, Purpose};
 use weir_storage::secrets::random_bytes;
@@ -49,6 +52,8 @@ enum Who {
     Web { issuer: String, subject: String },
     /// The user whose key development mode prints.
     Development,
+    /// The administrator who made a one-time link at the admin socket.
+    Link { subject: String },
 }
 
 impl WebSession {
@@ -62,9 +67,10 @@ impl WebSession {
         let identification = Identification { parts, app };
         identification.admit_address().await?;
         let verified = identification.verify_web(identity, attestation).await?;
-        identification
+        let caller = identification
             .web_user(&verified.issuer, &verified.subject)
             .await?;
+        record_sign_in(app, &Actor::user(&caller.user_id), caller.user_id, "web");
         let who = Who::Web {
             issuer: verified.issuer,
             subject: verified.subject,
@@ -102,8 +108,35 @@ impl WebSession {
             }
         };
         let session = Self::of(who, Millis(i64::MAX), app);
+        let caller = session.caller(parts, app).await?.ok_or_else(none)?;
+        let by = Actor::user(&caller.user_id);
+        record_sign_in(app, &by, caller.user_id, "development");
+        Ok(session)
+    }
+
+    /// The session of an administrator that a code of [`console_link`] begins; the code is used up.
+    pub async fn begin_by_link(parts: &Parts, app: &App, code: &str) -> Result<Self, ApiError> {
+        let identification = Identification { parts, app };
+        identification.admit_address().await?;
+        let Some(by) = console_link::redeem(app, code).await? else {
+            return identification
+                .fail("link", "the link is unknown, used or expired")
+                .await;
+        };
+        let (database, now) = (&app.database, app.clock.now());
+        let subject = by.as_str().to_owned();
+        let user = store::find_or_create_web_user(database, console_link::ISSUER, &subject, now);
+        let user = user.await.map_err(store_failed)?;
+        if user.disabled_at.is_none() {
+            store::grant_admin(database, &user.id, now)
+                .await
+                .map_err(store_failed)?;
+        }
+        let session = Self::of(Who::Link { subject }, Millis(i64::MAX), app);
         let caller = session.caller(parts, app).await?;
-        caller.map(|_| session).ok_or_else(none)
+        let caller = caller.ok_or_else(ApiError::unauthenticated)?;
+        record_sign_in(app, &by, caller.user_id, "link");
+        Ok(session)
     }
 
     fn of(who: Who, until: Millis, app: &App) -> Self {
@@ -145,7 +178,7 @@ impl WebSession {
         // Where it has ended already, something stands there.
         let (ended, name) = (ended_sessions(app), self.name());
         let kept = ended.replace(&name, None, b"", until, app.clock.now());
-        kept.await.map(drop).map_err(not_known)
+        kept.await.map(drop).map_err(sessions_failed)
     }
 
     /// What it is known by once it has ended: no cookie can be made of that.
@@ -160,7 +193,7 @@ impl WebSession {
         let ended = ended_sessions(app)
             .find(&self.name(), app.clock.now())
             .await;
-        if ended.map_err(not_known)?.is_some() {
+        if ended.map_err(sessions_failed)?.is_some() {
             return Ok(None);
         }
         let identification = Identification { parts, app };
@@ -172,6 +205,11 @@ impl WebSession {
                 }
                 identification.admit_address().await?;
                 return identification.web_user(issuer, subject).await.map(Some);
+            }
+            Who::Link { subject } => {
+                identification.admit_address().await?;
+                let caller = identification.web_user(console_link::ISSUER, subject);
+                return caller.await.map(Some);
             }
             Who::Development if !has_development_users(app) => return Ok(None),
             Who::Development => {
@@ -186,19 +224,13 @@ impl WebSession {
     }
 }
 
-fn ended_sessions(app: &App) -> ExpiringValues {
-    ExpiringValues::new(app.database.clone(), app.cache.clone())
+fn record_sign_in(app: &App, by: &Actor, user_id: String, method: &'static str) {
+    let event = AuditEvent::ConsoleSignedIn { user_id, method };
+    app.audit.record_by(by, event);
 }
 
-fn not_known(error: ExpiringError) -> ApiError {
-    match error {
-        ExpiringError::Cache(_) => {
-            ApiError::cache_unavailable("Whether you are signed in is not known now; try again.")
-        }
-        ExpiringError::Database(error) => {
-            ApiError::of_database(&error, "asked whether a session has ended")
-        }
-    }
+fn ended_sessions(app: &App) -> ExpiringValues {
+    ExpiringValues::new(app.database.clone(), app.cache.clone())
 }
 
 /// Whether development mode's own issuer says who web users are.

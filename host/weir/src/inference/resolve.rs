@@ -150,7 +150,7 @@ pub fn estimated_input(catalog: &Catalog, call: &ChatCall) -> Result<u64, ApiErr
 }
 
 fn model<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Arc<Model>, ApiError> {
-    let unknown = || unknown_model(StatusCode::BAD_REQUEST, name).with_param("model");
+    let unknown = || unknown_model(catalog, StatusCode::BAD_REQUEST, name).with_param("model");
     catalog.model(name).ok_or_else(unknown)
 }
 
@@ -191,10 +191,18 @@ pub(super) fn narrow(model: &Model, wanted: Option<&str>) -> Result<Vec<usize>, 
 }
 
 /// What nobody serves.
-pub fn unknown_model(status: StatusCode, name: &str) -> ApiError {
+pub fn unknown_model(catalog: &Catalog, status: StatusCode, name: &str) -> ApiError {
+    let remedy = catalog.remedy(name);
     let name = printable(name, MAX_NAME_BYTES);
-    let message = format!("There is no model {name:?}; GET /models lists them.");
-    ApiError::new(status, "UNKNOWN_MODEL", message).with_detail("model", name)
+    let mut message = format!("There is no model {name:?}; GET /models lists them.");
+    if let Some(remedy) = &remedy {
+        message = format!("{message} {remedy}");
+    }
+    let error = ApiError::new(status, "UNKNOWN_MODEL", message).with_detail("model", name);
+    match remedy {
+        Some(remedy) => error.with_detail("remedy", remedy),
+        None => error,
+    }
 }
 
 fn first_message_with_image(request: &ChatRequest) -> Option<usize> {

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
+
 use super::Permissions;
 use super::routes::fits;
 use super::slot_name::{SLOT_NAMES, is_slot_name};
@@ -15,6 +17,7 @@ use super::slots::{Offer, SlotOperation};
 use crate::app::App;
 use weir_sandbox::Digest;
 use weir_sandbox::limits::COMPONENT_BYTES;
+use weir_sandbox::loading::Arrived;
 
 /// How often the folder is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -81,6 +84,16 @@ async fn take_up(app: &App, file: &Path) -> Result<(String, Digest), String> {
     if bytes.len() > COMPONENT_BYTES {
         return Err(format!("it has more than {COMPONENT_BYTES} bytes"));
     }
+    let bytes = Bytes::from(bytes);
+    let arrived = Arrived::new(bytes.clone()).await;
+    if !app.plugins.is_compiled(&arrived.digest) {
+        tracing::info!(
+            slot = &*slot,
+            bytes = bytes.len(),
+            "compiling {}",
+            file.display()
+        );
+    }
     let operation = SlotOperation {
         slot: slot.into_owned(),
         actor: ACTOR.to_owned(),
@@ -92,7 +105,7 @@ async fn take_up(app: &App, file: &Path) -> Result<(String, Digest), String> {
         change_publisher: true,
     };
     let offer = Offer {
-        bytes: bytes.into(),
+        bytes,
         signature: None,
         permissions,
     };

@@ -18,8 +18,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
-use tokio::time::MissedTickBehavior;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Interval, MissedTickBehavior};
+use weir_ledger::BootId;
 use weir_sandbox::adapter::bindings::adapter::{Header, Request};
 use weir_storage::Database;
 use weir_storage::clock::{Clock, Millis};
@@ -50,11 +51,15 @@ struct Inner {
     queue: mpsc::Sender<Kept>,
     left_out: AtomicU64,
     clock: Clock,
+    /// Rung when something is wanted here that was not before.
+    look_now: Arc<Notify>,
 }
 
 /// What is wanted of a slot.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
+    /// From when.
+    pub begun_at: Millis,
     /// Of all its exchanges, in parts of ten thousand.
     pub share: u16,
     /// Until when.
@@ -63,6 +68,13 @@ pub struct Wanted {
 
 /// The parts that a whole has.
 pub const WHOLE: u16 = 10_000;
+
+/// This run of a node, and the beginnings of the recordings that it has said to have taken up.
+struct Node {
+    boot_id: BootId,
+    look_now: Arc<Notify>,
+    taken_up: BTreeMap<String, Millis>,
+}
 
 struct Kept {
     slot: String,
@@ -79,19 +91,31 @@ pub struct Tape {
 }
 
 impl Recorder {
-    /// Follows what the database says is wanted, until the last clone is gone.
-    pub fn start(database: Database, keys: KeyRing, clock: Clock) -> Self {
+    /// Follows what the database says is wanted, until the last clone is gone, as this run of a node.
+    pub fn start(database: Database, keys: KeyRing, clock: Clock, boot_id: &BootId) -> Self {
         let (queue, kept) = mpsc::channel(QUEUE);
+        let look_now = Arc::new(Notify::new());
         let inner = Arc::new(Inner {
             is_on: AtomicBool::new(false),
             wanted: RwLock::default(),
             queue,
             left_out: AtomicU64::new(0),
             clock: clock.clone(),
+            look_now: look_now.clone(),
         });
         let store = store::RecordingStore::new(database, keys);
-        tokio::spawn(follow(Arc::downgrade(&inner), store, clock, kept));
+        let node = Node {
+            boot_id: boot_id.clone(),
+            look_now,
+            taken_up: BTreeMap::new(),
+        };
+        tokio::spawn(follow(Arc::downgrade(&inner), store, clock, kept, node));
         Self(inner)
+    }
+
+    /// Looks for what is wanted without waiting for the next time.
+    pub fn look_now(&self) {
+        self.0.look_now.notify_one();
     }
 
     /// What an exchange of this slot is to be recorded on, if it is.
@@ -170,6 +194,7 @@ async fn follow(
     store: store::RecordingStore,
     clock: Clock,
     mut kept: mpsc::Receiver<Kept>,
+    mut node: Node,
 ) {
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -180,12 +205,12 @@ async fn follow(
                 Some(Kept { slot, exchange }) => store.keep(&slot, &exchange, clock.now()).await.map(drop),
                 None => return,
             },
-            _ = ticks.tick() => {
+            _ = next_look(&mut ticks, &node.look_now) => {
                 let Some(inner) = recorder.upgrade() else {
                     return;
                 };
                 looks = looks.wrapping_add(1);
-                let looked = look(&inner, &store, &clock).await;
+                let looked = look(&inner, &store, &clock, &mut node).await;
                 match looks.is_multiple_of(LOOKS_PER_PRUNING) && looked.is_ok() {
                     true => store.prune(clock.now()).await,
                     false => looked,
@@ -201,10 +226,31 @@ async fn follow(
     }
 }
 
-async fn look(inner: &Inner, store: &store::RecordingStore, clock: &Clock) -> sqlx::Result<()> {
+async fn next_look(ticks: &mut Interval, look_now: &Notify) {
+    tokio::select! {
+        _ = ticks.tick() => {}
+        () = look_now.notified() => {}
+    }
+}
+
+async fn look(
+    inner: &Inner,
+    store: &store::RecordingStore,
+    clock: &Clock,
+    node: &mut Node,
+) -> sqlx::Result<()> {
     let wanted = store.wanted(clock.now()).await?;
     inner.is_on.store(!wanted.is_empty(), Ordering::Relaxed);
-    *inner.wanted.write().unwrap_or_else(PoisonError::into_inner) = wanted;
+    *inner.wanted.write().unwrap_or_else(PoisonError::into_inner) = wanted.clone();
+    node.taken_up.retain(|slot, _| wanted.contains_key(slot));
+    for (slot, Wanted { begun_at, .. }) in wanted {
+        if node.taken_up.get(&slot) != Some(&begun_at) {
+            store
+                .note_node(&slot, node.boot_id.as_str(), begun_at)
+                .await?;
+            node.taken_up.insert(slot, begun_at);
+        }
+    }
     let left_out = inner.left_out.swap(0, Ordering::Relaxed);
     if left_out > 0 {
         tracing::warn!(

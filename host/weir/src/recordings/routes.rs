@@ -6,7 +6,9 @@ use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 use utoipa::ToSchema;
+use weir_ledger::BootId;
 
 use super::WHOLE;
 use super::exchange::RecordedExchange;
@@ -23,6 +25,10 @@ use weir_storage::clock::Millis;
 
 /// A day: a recording is for looking into something.
 const MOST_SECONDS: u64 = 24 * 3_600;
+
+/// How long a beginning waits for the nodes to take it up, each of which looks once a second.
+const NODES_PATIENCE: Duration = Duration::from_secs(5);
+const LOOK_AT_NODES_EVERY: Duration = Duration::from_millis(50);
 
 /// A GiB.
 const MOST_BYTES: i64 = 1 << 30;
@@ -66,6 +72,9 @@ pub struct RecordingItem {
     pub exchanges: i64,
     /// Who asked for it.
     pub by: String,
+    /// Nodes that have not taken it up yet; null if it has ended.
+    #[serde(default)]
+    pub nodes_missing: Option<u64>,
 }
 
 /// All of them.
@@ -105,12 +114,11 @@ pub async fn list_recordings(
     State(app): State<App>,
     _: AdminCaller,
 ) -> Result<Json<RecordingList>, ApiError> {
-    let recordings = store(&app).list(None).await.map_err(failed)?;
-    let now = app.clock.now();
-    let recordings = recordings.iter().map(|recording| item(recording, now));
-    Ok(Json(RecordingList {
-        recordings: recordings.collect(),
-    }))
+    let mut recordings = Vec::new();
+    for recording in store(&app).list(None).await.map_err(failed)? {
+        recordings.push(item(&app, &recording).await?);
+    }
+    Ok(Json(RecordingList { recordings }))
 }
 
 /// `GET /admin/recordings/{slot}`: one of them.
@@ -131,6 +139,9 @@ pub async fn get_recording(
 }
 
 /// `PUT /admin/recordings/{slot}`: has exchanges of a slot's adapter be recorded. What was recorded of it before is forgotten.
+///
+/// Answers when all live nodes record, or after 5 s, with the number of those that do not: they have crashed, are of an earlier
+/// version, or do not reach the database.
 #[utoipa::path(
     put, path = "/admin/recordings/{slot}", tag = "plugins", security(("admin" = [])),
     params(("slot" = String, Path, description = "The slot's name.")),
@@ -196,7 +207,15 @@ pub async fn begin_recording(
         ));
     }
     note(&app, &actor, "recording.started", &recording.slot);
-    Ok(Json(item(&recording, now)))
+    app.recorder.look_now();
+    let until = Instant::now() + NODES_PATIENCE;
+    loop {
+        let item = item(&app, &recording).await?;
+        if item.nodes_missing.unwrap_or(0) == 0 || Instant::now() >= until {
+            return Ok(Json(item));
+        }
+        tokio::time::sleep(LOOK_AT_NODES_EVERY).await;
+    }
 }
 
 /// `POST /admin/recordings/{slot}/stop`: ends it now.
@@ -289,14 +308,19 @@ fn store(app: &App) -> RecordingStore {
 async fn find(app: &App, slot: &str) -> Result<RecordingItem, ApiError> {
     let found = store(app).find(slot).await.map_err(failed)?;
     let found = found.ok_or_else(|| unknown(slot))?;
-    Ok(item(&found, app.clock.now()))
+    item(app, &found).await
 }
 
-fn item(recording: &Recording, now: Millis) -> RecordingItem {
+async fn item(app: &App, recording: &Recording) -> Result<RecordingItem, ApiError> {
+    let is_under_way = app.clock.now() < recording.until_at;
+    let nodes_missing = match is_under_way {
+        true => Some(nodes_missing(app, recording).await.map_err(failed)?),
+        false => None,
+    };
     let forgotten_at = Millis(recording.until_at.0 + super::store::KEPT_FOR.as_millis() as i64);
-    RecordingItem {
+    Ok(RecordingItem {
         slot: recording.slot.clone(),
-        state: match now < recording.until_at {
+        state: match is_under_way {
             true => "recording".to_owned(),
             false => "ended".to_owned(),
         },
@@ -308,7 +332,18 @@ fn item(recording: &Recording, now: Millis) -> RecordingItem {
         kept_bytes: recording.kept_bytes,
         exchanges: recording.exchanges,
         by: recording.actor.clone(),
-    }
+        nodes_missing,
+    })
+}
+
+/// How many live nodes have not said that they record.
+async fn nodes_missing(app: &App, recording: &Recording) -> sqlx::Result<u64> {
+    let live = app.ledger.live_runs().await?;
+    let recording = store(app)
+        .nodes(&recording.slot, recording.begun_at)
+        .await?;
+    let is_missing = |run: &&BootId| !recording.iter().any(|node| node == run.as_str());
+    Ok(live.iter().filter(is_missing).count() as u64)
 }
 
 fn note(app: &App, actor: &Actor, kind: &'static str, slot: &str) {

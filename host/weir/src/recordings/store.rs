@@ -65,7 +65,7 @@ impl RecordingStore {
     /// What is wanted of each slot at this moment.
     pub async fn wanted(&self, now: Millis) -> sqlx::Result<BTreeMap<String, Wanted>> {
         let rows = sqlx::query(
-            "SELECT slot, share, until_at FROM recordings WHERE until_at > $1 AND kept_bytes < most_bytes",
+            "SELECT slot, begun_at, share, until_at FROM recordings WHERE until_at > $1 AND kept_bytes < most_bytes",
         )
         .bind(now.0)
         .fetch_all(self.database.reader())
@@ -73,6 +73,7 @@ impl RecordingStore {
         let wanted = rows.iter().map(|row| {
             let share: i64 = row.try_get("share")?;
             let wanted = Wanted {
+                begun_at: Millis(row.try_get("begun_at")?),
                 share: u16::try_from(share).unwrap_or_default(),
                 until: Millis(row.try_get("until_at")?),
             };
@@ -102,12 +103,39 @@ impl RecordingStore {
         if begun == 0 {
             return Ok(false);
         }
-        sqlx::query("DELETE FROM recorded_exchanges WHERE slot = $1")
+        for table in ["recorded_exchanges", "recording_nodes"] {
+            sqlx::query(AssertSqlSafe(format!(
+                "DELETE FROM {table} WHERE slot = $1"
+            )))
             .bind(&recording.slot)
             .execute(&mut transaction)
             .await?;
+        }
         transaction.commit().await?;
         Ok(true)
+    }
+
+    /// Notes that a run of a node records a slot from now on.
+    pub async fn note_node(&self, slot: &str, boot_id: &str, begun_at: Millis) -> sqlx::Result<()> {
+        sqlx::query(
+            "INSERT INTO recording_nodes (slot, boot_id, begun_at) VALUES ($1, $2, $3) \
+             ON CONFLICT (slot, boot_id) DO UPDATE SET begun_at = excluded.begun_at",
+        )
+        .bind(slot)
+        .bind(boot_id)
+        .bind(begun_at.0)
+        .execute(self.database.writer())
+        .await
+        .map(drop)
+    }
+
+    /// The runs of nodes that have taken up a recording.
+    pub async fn nodes(&self, slot: &str, begun_at: Millis) -> sqlx::Result<Vec<String>> {
+        sqlx::query_scalar("SELECT boot_id FROM recording_nodes WHERE slot = $1 AND begun_at = $2")
+            .bind(slot)
+            .bind(begun_at.0)
+            .fetch_all(self.database.reader())
+            .await
     }
 
     /// Ends one now. `false` if none is under way.
@@ -125,7 +153,7 @@ impl RecordingStore {
     pub async fn forget(&self, slot: &str) -> sqlx::Result<bool> {
         let mut transaction = self.database.begin().await?;
         let mut forgotten = 0;
-        for table in ["recorded_exchanges", "recordings"] {
+        for table in ["recorded_exchanges", "recording_nodes", "recordings"] {
             forgotten = sqlx::query(AssertSqlSafe(format!(
                 "DELETE FROM {table} WHERE slot = $1"
             )))

@@ -16,6 +16,7 @@ mod prefixed;
 mod proxy_header;
 mod seat;
 pub mod settings;
+pub mod starting;
 pub mod tls;
 mod write_window;
 
@@ -75,6 +76,8 @@ pub async fn serve(
     } = listeners;
     if let Some(Ok(address)) = public.as_ref().map(TcpListener::local_addr) {
         app.payments.serves_at(address);
+        // Whoever serves it twice does so at one address.
+        let _ = app.serves_at.set(address);
     }
     {
         let accept_from = async |listener: Option<TcpListener>,

@@ -80,6 +80,13 @@ impl Tls {
         self.config.clone().into()
     }
 
+    /// The same without HTTP/2.
+    pub(super) fn http1_acceptor(&self) -> TlsAcceptor {
+        let mut config = ServerConfig::clone(&self.config);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Arc::new(config).into()
+    }
+
     /// Takes up what the files become, for ever.
     pub(super) async fn follow(&self) {
         let mut known = Ok(self.taken);

@@ -1,13 +1,13 @@
 //! How a process becomes an executor.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::Ipv4Addr;
 
 use tokio::net::TcpListener;
 
 use super::executor::Executor;
 use super::model::ModelApi;
 use super::run::Workshop;
-use crate::app::App;
+use crate::app::{App, reachable};
 use crate::identity::service_token::ServiceTokenSource;
 use crate::outgoing;
 
@@ -59,14 +59,4 @@ pub fn executor_at(app: &App, url: &str, tokens: ServiceTokenSource) -> anyhow::
     let settings = app.config.swarms.executor();
     let wake = app.swarms.wake.clone();
     Ok(Executor::start(shop, settings, owner, wake))
-}
-
-/// How this machine itself reaches what listens at an address.
-fn reachable(address: SocketAddr) -> SocketAddr {
-    let ip = match address {
-        _ if !address.ip().is_unspecified() => address.ip(),
-        SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-        SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-    };
-    SocketAddr::new(ip, address.port())
 }

@@ -9,6 +9,7 @@ use figment::value::{Dict, Value};
 use url::{Host, Url};
 
 use crate::app::Prepared;
+use crate::catalog::{Catalog, LeftOut};
 use crate::config::Config;
 
 /// What is wrong; each sentence names the setting, and what to do. In `sources` is what was written.
@@ -105,6 +106,36 @@ pub(super) fn findings(config: &Config, prepared: &Prepared, sources: &Dict) -> 
         find(&setting, "is still the example's");
     }
     findings
+}
+
+/// That nothing can be served, and what would bring models.
+pub(super) fn no_models(catalog: &Catalog) -> String {
+    let missing = catalog.left_out.iter();
+    let missing: Vec<_> = missing
+        .map(|LeftOut { provider, why, .. }| format!("\n    provider {provider}: {why}"))
+        .collect();
+    format!(
+        "no model can be served: give a provider its credential, or configure `[providers]` and `[models]`{}",
+        missing.concat()
+    )
+}
+
+/// What a gateway on this configuration would not do, which its operator may mean; each sentence names the remedy.
+pub(super) fn limits(config: &Config) -> Vec<&'static str> {
+    let mut limits = Vec::new();
+    if config.identity.web.is_none() {
+        limits.push(
+            "Nobody can sign in to the console, as `identity.web` names no issuer of users' tokens: an administrator gets in \
+             with a one-time link of `weir console`, run on a node.",
+        );
+    }
+    if config.identity.outgoing.is_none() {
+        limits.push(
+            "Swarms and tasks are off, as executors have no token for the API: set `identity.outgoing`, from where they get \
+             one, and `identity.service`, by which the API accepts it.",
+        );
+    }
+    limits
 }
 
 /// Notes the settings that name hosts which nobody has.

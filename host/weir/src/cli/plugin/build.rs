@@ -141,6 +141,7 @@ impl<'a> Project<'a> {
         const PYTHON: &str = "Python comes with apt-get install python3 python3-venv";
         const COMMAND: &str = ".venv/bin/componentize-py";
         if !self.folder.join(COMMAND).exists() {
+            eprintln!("Installing componentize-py into .venv, once.");
             let mut python = Command::new("python3");
             self.run(python.args(["-m", "venv", ".venv"]), PYTHON)?;
             let mut pip = Command::new(".venv/bin/pip");
@@ -148,6 +149,7 @@ impl<'a> Project<'a> {
             self.run(pip.args(["-r", "requirements.txt"]), PYTHON)?;
         }
         let component = self.component();
+        eprintln!("Making the component, with Python in it: this takes 10 s and more.");
         let mut command = Command::new(COMMAND);
         command.args(["-d", "wit", "-w", self.world(), "componentize"]);
         command.args([self.kind.as_str(), "-o", &component]);

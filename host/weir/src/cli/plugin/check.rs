@@ -28,6 +28,10 @@ const USER_AGENT: [&str; 2] = [
     "\"user-agent\":\"weir\"",
 ];
 
+/// Characters of a line that are shown of a difference, and how many of them come before it.
+const SHOWN: usize = 200;
+const SHOWN_BEFORE: usize = 40;
+
 /// The load steps, in their order.
 const STEPS: [&str; 7] = [
     "size",
@@ -128,7 +132,7 @@ impl Given<'_> {
     }
 }
 
-/// The first line that differs between what is expected and what is there.
+/// The first line that differs between what is expected and what is there, from where it differs.
 fn difference(expected: &str, found: &str) -> Option<String> {
     if expected == found {
         return None;
@@ -139,17 +143,34 @@ fn difference(expected: &str, found: &str) -> Option<String> {
             (None, None) => break,
             (expected, found) if expected == found => {}
             (expected, found) => {
-                let shown = |line: Option<&str>| {
-                    line.map_or("none".to_owned(), |line| {
-                        line.chars().take(200).collect::<String>()
-                    })
+                let same = match (expected, found) {
+                    (Some(expected), Some(found)) => {
+                        let pairs = expected.chars().zip(found.chars());
+                        pairs
+                            .take_while(|(expected, found)| expected == found)
+                            .count()
+                    }
+                    _ => 0,
                 };
-                let (expected, found) = (shown(expected), shown(found));
+                let (expected, found) = (part(expected, same), part(found, same));
                 return Some(format!("line {number} is {found} instead of {expected}"));
             }
         }
     }
     Some("the lines end otherwise".to_owned())
+}
+
+/// A line's part that begins a little before so many characters.
+fn part(line: Option<&str>, same: usize) -> String {
+    let Some(line) = line else {
+        return "none".to_owned();
+    };
+    let from = same.saturating_sub(SHOWN_BEFORE);
+    let mut rest = line.chars().skip(from);
+    let shown: String = rest.by_ref().take(SHOWN).collect();
+    let before = if from > 0 { "…" } else { "" };
+    let behind = if rest.next().is_some() { "…" } else { "" };
+    format!("{before}{shown}{behind}")
 }
 
 /// The component that is meant.
@@ -264,4 +285,31 @@ fn read_for(step: &str) -> &'static str {
 fn options(told: &Told) -> Vec<(String, String)> {
     let options: BTreeMap<_, _> = told.options.iter().cloned().collect();
     options.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_far_into_a_long_line_is_shown() {
+        let line =
+            |limit: u32| format!("{{\"send\":\"{}\",\"limit\":{limit}}}\n", "x".repeat(1_000));
+        let shown = difference(&line(5), &line(6)).expect("they differ");
+        assert!(shown.starts_with("line 1 is …xxx"), "{shown}");
+        assert!(
+            shown.contains("\"limit\":6} instead of …") && shown.ends_with("\"limit\":5}"),
+            "{shown}"
+        );
+        assert!(shown.len() < 200, "{shown}");
+        assert_eq!(difference("a\nb\n", "a\nb\n"), None);
+        assert_eq!(
+            difference("a\nb", "a").as_deref(),
+            Some("line 2 is none instead of b")
+        );
+        assert_eq!(
+            difference("a", "a\n").as_deref(),
+            Some("the lines end otherwise")
+        );
+    }
 }

@@ -5,7 +5,7 @@
 //! compile, and is tried again and again.
 
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
@@ -21,6 +21,7 @@ use weir_storage::secrets::Key;
 
 use super::recording::Recording;
 use super::trial::Tried;
+use crate::cli::user_folder::user_folder;
 use crate::config::Config;
 use crate::inference::dialect::{self, Call, ChatCall};
 use crate::plugins::Loader;
@@ -30,6 +31,9 @@ use crate::recordings::exchange::RecordedRequest;
 
 /// The output limit of a request that has none; in the server it is the model's.
 const DEFAULT_OUTPUT_TOKENS: u32 = 1024;
+
+/// Bytes of a component that takes seconds to compile, such as one with a language's runtime in it.
+const SLOW_BYTES: usize = 1 << 20;
 
 /// Bytes of what guests write that are shown.
 const SHOWN_BYTES: usize = 64 << 10;
@@ -99,7 +103,11 @@ pub(super) async fn load(
     bytes: Vec<u8>,
 ) -> Result<Loaded, LoadError> {
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
+    let size = bytes.len();
     let arrived = Arrived::new(bytes.into()).await;
+    if size >= SLOW_BYTES && !loader.is_compiled(&arrived.digest) {
+        eprintln!("compiling {}, once: its code is kept", file.display());
+    }
     loader.load_arrived(&name, arrived).await
 }
 
@@ -197,16 +205,6 @@ fn code_cache() -> Option<Arc<CodeCache>> {
             None
         }
     }
-}
-
-/// weir's folder of a kind in the user's home, by the XDG base directories.
-fn user_folder(variable: &str, default: &str) -> Option<PathBuf> {
-    let set = std::env::var_os(variable).map(PathBuf::from);
-    let folder = set.filter(|folder| folder.is_absolute()).or_else(|| {
-        let home = PathBuf::from(std::env::var_os("HOME")?);
-        home.is_absolute().then(|| home.join(default))
-    })?;
-    Some(folder.join("weir"))
 }
 
 /// Shows what a guest writes, as long as it is not too much, and nothing that would drive a terminal.

@@ -107,6 +107,22 @@ pub(super) enum Command {
     Events(manage::Events),
 }
 
+impl Command {
+    /// Whether it asks a gateway.
+    pub(super) fn asks_gateway(&self) -> bool {
+        matches!(
+            self,
+            Self::Install(_)
+                | Self::List(_)
+                | Self::Show(_)
+                | Self::Activate(_)
+                | Self::Rollback(_)
+                | Self::Remove(_)
+                | Self::Events(_)
+        )
+    }
+}
+
 pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> {
     match command {
         Command::Try(arguments) => try_plugin::run(config, arguments).await,

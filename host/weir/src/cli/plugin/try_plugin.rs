@@ -14,6 +14,7 @@ use super::live::Live;
 use super::trial::{Cut, Outcome, Trial};
 use super::try_filter::{self, FilterTrial};
 use super::{event_lines, try_tool};
+use crate::cli::output;
 use crate::config::Config;
 use crate::inference::client;
 use crate::plugins::Component;
@@ -77,6 +78,9 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
         if let Err(error) = run_once(&config, &arguments).await {
             eprintln!("weir: {error:#}");
         }
+        if output::is_closed() {
+            return Ok(());
+        }
         eprintln!("Waiting for a change …");
         while arguments.state() == seen {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -90,7 +94,7 @@ async fn run_once(config: &Config, arguments: &Arguments) -> anyhow::Result<()> 
         .iter()
         .map(|file| given::read_recording(file))
         .collect::<anyhow::Result<Vec<_>>>()?;
-    let mut out = std::io::stdout();
+    let mut out = output::Stdout;
     let file = &arguments.component;
     let loader = given::loader(config)?;
     let loaded = given::load(&loader, file, given::read(file)?).await;

@@ -9,12 +9,13 @@ mod view;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use http::header::CONTENT_TYPE;
 use reqwest::{RequestBuilder, Response};
 use serde_json::{Value, json};
+use url::Url;
 
-use super::connection::{default_url, path, refusal};
+use super::connection::{Connection, default_url, no_gateway, path, refusal};
 use super::table::TextTable;
 use crate::config::Config;
 use crate::identity;
@@ -37,10 +38,11 @@ pub(super) struct Arguments {
 
 #[derive(clap::Args)]
 struct Gateway {
-    /// The gateway, by its public port. Default: where this configuration listens.
+    /// The gateway, by its public port. Default: the one that runs here; with --key-file, where this configuration listens.
     #[arg(long, value_name = "URL", global = true)]
     url: Option<String>,
-    /// A file with an API key of the user's. Default: in development mode, the key that `weir serve` prints.
+    /// A file with an API key of the user's. Default: in development mode, the key that `weir serve` prints, which is sent to
+    /// that gateway alone.
     #[arg(long, value_name = "FILE", env = "WEIR_API_KEY_FILE", global = true)]
     key_file: Option<PathBuf>,
 }
@@ -89,7 +91,7 @@ struct Caller {
 }
 
 pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<()> {
-    let caller = Caller::new(&config, arguments.gateway)?;
+    let caller = Caller::new(&config, arguments.gateway).await?;
     match arguments.command {
         Command::Run {
             file,
@@ -127,21 +129,16 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
 }
 
 impl Caller {
-    fn new(config: &Config, gateway: Gateway) -> anyhow::Result<Self> {
-        let base = match gateway.url {
-            Some(url) => url.trim_end_matches('/').to_owned(),
-            None => default_url(config)?,
-        };
-        let key = match gateway.key_file {
+    async fn new(config: &Config, gateway: Gateway) -> anyhow::Result<Self> {
+        let url = gateway.url.map(|url| url.trim_end_matches('/').to_owned());
+        let (base, key) = match gateway.key_file {
             Some(file) => {
                 let key = std::fs::read_to_string(&file)
                     .with_context(|| format!("reading {}", file.display()))?;
-                Secret::new(key.trim().to_owned())
+                let base = url.map_or_else(|| default_url(config), Ok)?;
+                (base, Secret::new(key.trim().to_owned()))
             }
-            None if config.is_dev() => {
-                let key = identity::own_development_key(&config.data_dir)?;
-                Secret::new(key.expose().to_owned())
-            }
+            None if config.is_dev() => own_gateway(config, url).await?,
             None => bail!("name a file with an API key of the user's with --key-file"),
         };
         Ok(Self {
@@ -206,6 +203,33 @@ impl Caller {
         };
         Ok(json!({ "swarm_id": name, "agents": template["agents"] }))
     }
+}
+
+/// The gateway that runs here, and the key of its development user, which nobody else is sent: another gateway may listen where the
+/// configuration says, or where the arguments do.
+async fn own_gateway(config: &Config, url: Option<String>) -> anyhow::Result<(String, Secret)> {
+    let running = Connection::running(config).await?;
+    let running = running.ok_or_else(|| no_gateway(config))?;
+    let own = running.url().await?;
+    if let Some(url) = url {
+        ensure!(
+            is_same_address(&url, &own),
+            "the gateway that runs here is at {own}, and its key is not sent to {url}: name a key for that with --key-file"
+        );
+    }
+    let key = identity::own_development_key(&config.data_dir)?;
+    Ok((own, Secret::new(key.expose().to_owned())))
+}
+
+/// Whether two URLs of this machine are those of one port.
+fn is_same_address(url: &str, own: &str) -> bool {
+    let (Ok(url), Ok(own)) = (Url::parse(url), Url::parse(own)) else {
+        return false;
+    };
+    let same_host = url.host_str() == own.host_str() || url.host_str() == Some("localhost");
+    same_host
+        && url.scheme() == own.scheme()
+        && url.port_or_known_default() == own.port_or_known_default()
 }
 
 fn read(file: &PathBuf) -> anyhow::Result<Value> {

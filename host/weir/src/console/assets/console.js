@@ -1,4 +1,4 @@
-// What pages do beyond forms and links: copying a text, and following a swarm.
+// What pages do beyond forms and links: copying a text, signing in by a link, and following a swarm.
 "use strict";
 
 document.addEventListener("click", (event) => {
@@ -15,6 +15,15 @@ document.addEventListener("click", (event) => {
 
 // Without a script there is nothing to press.
 for (const button of document.querySelectorAll("button[data-copy]")) button.hidden = false;
+
+// A link of `weir console` has its code in the fragment, which no server and no proxy is sent.
+const link = document.querySelector("[data-link]");
+if (link && location.hash.length > 1) {
+  link.open = true;
+  link.querySelector("#code").value = location.hash.slice(1);
+  history.replaceState(null, "", location.pathname + location.search);
+  link.querySelector("form").requestSubmit();
+}
 
 const followed = document.querySelector("[data-follow]");
 if (followed) {

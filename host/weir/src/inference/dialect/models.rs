@@ -96,9 +96,10 @@ pub async fn get_model(
 ) -> Result<Json<Value>, ApiError> {
     // What is not UTF-8 is no model's name either.
     let id = id.map_or(String::new(), |Path(id)| id);
-    match app.catalog.load().model(&id) {
+    let catalog = app.catalog.load();
+    match catalog.model(&id) {
         Some(model) if limits::may_use(caller.models(), &model.id) => Ok(Json(item(&app, model))),
-        _ => Err(unknown_model(StatusCode::NOT_FOUND, &id).with_param("model")),
+        _ => Err(unknown_model(&catalog, StatusCode::NOT_FOUND, &id).with_param("model")),
     }
 }
 

@@ -53,7 +53,7 @@ impl Loader {
     }
 
     /// Whether a component need not be compiled any more.
-    pub(super) fn is_compiled(&self, digest: &Digest) -> bool {
+    pub fn is_compiled(&self, digest: &Digest) -> bool {
         let cache = self.cache.as_ref();
         cache.is_some_and(|cache| cache.contains(self.engine(), digest))
     }

@@ -56,6 +56,7 @@ pub use self::serving::{InSlot, Serving};
 use self::wanted::{fetch, wanted};
 use super::bundled::Bundled;
 use super::counters::Counters;
+use super::progress::CompileProgress;
 use super::store::Wanted;
 use super::trust::{Trust, check_description};
 use super::{Component, FilterComponent, Kind, OperationError, Plugin, ToolComponent};
@@ -160,22 +161,32 @@ impl Plugins {
         loader: Loader,
         trust: Trust,
         bundled: &[Bundled],
+        progress: &CompileProgress,
     ) -> Result<Self, (String, LoadError)> {
+        let mut arrived = Vec::new();
+        for Bundled { name, bytes } in bundled {
+            let bytes = match bytes.clone() {
+                Cow::Borrowed(bytes) => Bytes::from_static(bytes),
+                Cow::Owned(bytes) => bytes.into(),
+            };
+            arrived.push((name.clone(), Arrived::new(bytes).await));
+        }
+        let is_new = |own: &Arrived| !loader.is_compiled(&own.digest);
+        progress.begin(arrived.iter().filter(|(_, own)| is_new(own)).count());
         // Each may be compiled by a child, with threads of its own.
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let turns = Arc::new(Semaphore::new(cores));
-        let loads: Vec<_> = bundled
-            .iter()
-            .map(|plugin| {
+        let loads: Vec<_> = arrived
+            .into_iter()
+            .map(|(name, own)| {
                 let (loader, turns) = (loader.clone(), turns.clone());
-                let Bundled { name, bytes } = plugin.clone();
+                let compiling = is_new(&own).then(|| progress.clone());
                 tokio::spawn(async move {
                     let _turn = turns.acquire().await;
-                    let bytes = match bytes {
-                        Cow::Borrowed(bytes) => Bytes::from_static(bytes),
-                        Cow::Owned(bytes) => bytes.into(),
-                    };
-                    let loaded = loader.load_own(&name, Arrived::new(bytes).await).await;
+                    let loaded = loader.load_own(&name, own).await;
+                    if let Some(progress) = compiling {
+                        progress.compiled(&name);
+                    }
                     loaded.map_err(|error| (name.into_owned(), error))
                 })
             })
@@ -250,6 +261,11 @@ impl Plugins {
     pub fn serving(&self) -> Arc<Serving> {
         let serving = self.0.serving.read();
         serving.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether a component need not be compiled any more.
+    pub(super) fn is_compiled(&self, digest: &Digest) -> bool {
+        self.0.loader.is_compiled(digest)
     }
 
     /// What the binary brings for a slot.

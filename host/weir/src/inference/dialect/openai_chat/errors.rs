@@ -123,11 +123,16 @@ fn message(error: &ApiError) -> Cow<'_, str> {
     let said = error.message();
     match error.code() {
         "UNKNOWN_MODEL" => match error.detail("model").and_then(Value::as_str) {
-            Some(model) => format!(
-                "The model `{model}` does not exist or you do not have access to it. GET /v1/models lists those \
-                 that do."
-            )
-            .into(),
+            Some(model) => {
+                let mut text = format!(
+                    "The model `{model}` does not exist or you do not have access to it. GET /v1/models lists those \
+                     that do."
+                );
+                if let Some(remedy) = error.detail("remedy").and_then(Value::as_str) {
+                    text = format!("{text} {remedy}");
+                }
+                text.into()
+            }
             None => said.into(),
         },
         "CONTEXT_LENGTH_EXCEEDED" if !names_the_limit(said) => {
@@ -143,10 +148,10 @@ fn message(error: &ApiError) -> Cow<'_, str> {
         )
         .into(),
         "UNSUPPORTED_PARAMETER" => match error.param() {
-            Some(param) => format!(
-                "Unsupported parameter: '{param}' is not supported with this model. {said}"
-            )
-            .into(),
+            Some(param) => {
+                format!("Unsupported parameter: '{param}' is not supported with this model. {said}")
+                    .into()
+            }
             None => said.into(),
         },
         _ => said.into(),

@@ -1,0 +1,48 @@
+//! `/local/gateway` and `/local/console-link`, at the admin socket alone.
+
+use axum::Json;
+use axum::extract::State;
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use super::AdminCaller;
+use crate::app::App;
+use crate::error::ApiError;
+use crate::identity::console_link;
+
+/// Where the gateway is reached.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct GatewayAddress {
+    /// The URL of its public service as this machine reaches it; null if it is an executor alone.
+    pub url: Option<String>,
+}
+
+/// A one-time link to the console.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ConsoleLink {
+    /// The link's path and its fragment, which holds the code.
+    pub path: String,
+    /// The URL of this gateway that the path belongs behind; null if it is an executor alone.
+    pub url: Option<String>,
+    /// The time from which on the link does not work, in ISO 8601.
+    pub expires_at: String,
+}
+
+/// `GET /local/gateway`: where the gateway is reached.
+pub async fn get_gateway(State(app): State<App>, _: AdminCaller) -> Json<GatewayAddress> {
+    Json(GatewayAddress { url: app.url() })
+}
+
+/// `POST /local/console-link`: makes a link that signs an administrator in to the console, once.
+pub async fn create_console_link(
+    State(app): State<App>,
+    AdminCaller { actor }: AdminCaller,
+) -> Result<(StatusCode, Json<ConsoleLink>), ApiError> {
+    let (code, expires_at) = console_link::create(&app, &actor).await?;
+    let link = ConsoleLink {
+        path: format!("/console/sign-in#{}", code.expose()),
+        url: app.url(),
+        expires_at: expires_at.iso(),
+    };
+    Ok((StatusCode::CREATED, Json(link)))
+}

@@ -1,0 +1,53 @@
+//! `weir console`: a one-time link to the console, for an administrator.
+
+use anyhow::{Context, ensure};
+use serde_json::json;
+use url::Url;
+
+use super::connection::{Connection, GatewayAnswer, no_gateway};
+use crate::admin::gateway::ConsoleLink;
+use crate::config::Config;
+
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// The gateway's URL as your browser reaches it, such as https://weir.example.com behind a proxy. Default: where the gateway
+    /// listens.
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    /// Print the gateway's answer as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<()> {
+    let url = arguments.url.as_deref().map(own_url).transpose()?;
+    let running = Connection::running(&config).await?;
+    let connection = running.ok_or_else(|| no_gateway(&config))?;
+    let made: GatewayAnswer<ConsoleLink> =
+        connection.post("/local/console-link", &json!({})).await?;
+    let base = url.or_else(|| made.parsed.url.clone());
+    let base =
+        base.context("the gateway that runs here is an executor alone: name the API with --url")?;
+    made.show(arguments.json, |link| println!("{base}{}", link.path));
+    if !arguments.json {
+        eprintln!(
+            "Open it in a browser: it signs in one administrator, once, until {}.",
+            made.parsed.expires_at
+        );
+        if base.starts_with("http://") && !config.is_dev() {
+            eprintln!(
+                "Browsers keep its cookie over HTTPS: behind a proxy that ends TLS, print the link with --url and its URL."
+            );
+        }
+    }
+    Ok(())
+}
+
+fn own_url(url: &str) -> anyhow::Result<String> {
+    let parsed = Url::parse(url).with_context(|| format!("--url: {url:?} is no URL"))?;
+    ensure!(
+        matches!(parsed.scheme(), "http" | "https") && parsed.path() == "/",
+        "--url takes a scheme, a host and a port, such as https://weir.example.com"
+    );
+    Ok(url.trim_end_matches('/').to_owned())
+}

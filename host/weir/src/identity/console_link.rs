@@ -1,0 +1,78 @@
+//! One-time links to the console, for administrators whom no issuer signs in.
+//!
+//! `weir console` asks for a link at the admin socket. The link holds a code of 32 random bytes, in the fragment of its URL, which
+//! browsers do not send and proxies do not log. The page behind it posts the code, and the code begins an administrator's
+//! session. Stores keep the SHA-256 of the code, so that any node behind shared stores redeems the link and nobody can read it
+//! there.
+//!
+//! **Invariant:** a code begins one session, within [`LIFETIME`], on whatever node.
+//! **Invariant:** a code is written to no log, no audit event and no store.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest, Sha256};
+
+use super::sessions_failed;
+use crate::app::App;
+use crate::audit::{Actor, AuditEvent};
+use crate::error::ApiError;
+use weir_storage::clock::Millis;
+use weir_storage::expiring::ExpiringValues;
+use weir_storage::ids::Hex;
+use weir_storage::secrets::{Secret, random_bytes};
+
+/// How long a link can be used.
+pub const LIFETIME: Duration = Duration::from_secs(10 * 60);
+
+/// What stands in the place of a code that was used.
+const USED: &[u8] = b"";
+
+/// The issuer, in the records of users, of administrators who sign in by a link. No token names it.
+pub(super) const ISSUER: &str = "urn:weir:admin-socket";
+
+/// Makes a code for whoever is at the admin socket. Returns it with the time at which it expires.
+pub async fn create(app: &App, by: &Actor) -> Result<(Secret, Millis), ApiError> {
+    let code = URL_SAFE_NO_PAD.encode(random_bytes::<32>());
+    let now = app.clock.now();
+    let expires_at = expiry(now);
+    let (links, name, by_whom) = (links(app), name(&code), by.as_str().as_bytes());
+    let kept = links.replace(&name, None, by_whom, expires_at, now);
+    if !kept.await.map_err(sessions_failed)? {
+        // Another code has the same digest.
+        return Err(ApiError::internal());
+    }
+    app.audit.record_by(by, AuditEvent::ConsoleLinkCreated);
+    Ok((Secret::new(code), expires_at))
+}
+
+/// Uses a code up. Returns who made it; `None` if it is unknown, used or expired.
+pub(super) async fn redeem(app: &App, code: &str) -> Result<Option<Actor>, ApiError> {
+    let (links, name, now) = (links(app), name(code), app.clock.now());
+    let Some(found) = links.find(&name, now).await.map_err(sessions_failed)? else {
+        return Ok(None);
+    };
+    let uid = std::str::from_utf8(&found.value).ok();
+    let uid = uid.and_then(|actor| actor.strip_prefix("local:")?.parse().ok());
+    let Some(uid) = uid else {
+        return Ok(None);
+    };
+    // Of two who found it, one puts this in its place.
+    let until = expiry(now);
+    let used = links.replace(&name, Some(found.version), USED, until, now);
+    let is_first = used.await.map_err(sessions_failed)?;
+    Ok(is_first.then(|| Actor::local(uid)))
+}
+
+fn expiry(now: Millis) -> Millis {
+    Millis(now.0 + LIFETIME.as_millis() as i64)
+}
+
+fn links(app: &App) -> ExpiringValues {
+    ExpiringValues::new(app.database.clone(), app.cache.clone())
+}
+
+fn name(code: &str) -> String {
+    format!("console-link:{}", Hex(&Sha256::digest(code)))
+}

@@ -1,0 +1,123 @@
+//! The public listener while the gateway starts, which takes long if plugins are compiled: it is bound at once, so that a port
+//! that is taken is told at once, and load balancers hear why they wait.
+//!
+//! `/health` answers, `/health/ready` and all else get 503 with the reason and `Retry-After`. Each connection ends with its
+//! response: the next one finds the gateway itself. With the PROXY protocol, connections wait until then.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, Request, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::json;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use weir_storage::ids;
+
+use super::tls::Tls;
+use crate::config::Config;
+use crate::context::REQUEST_ID;
+use crate::error::ApiError;
+use crate::plugins::progress::CompileProgress;
+
+/// Connections at once; more wait in the kernel's queue.
+const CONNECTIONS: usize = 64;
+
+/// How long a connection may take.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Answers at the public listener until a start is done, and returns what came of it.
+pub async fn answer_until<T>(
+    start: impl Future<Output = T>,
+    listener: Option<&TcpListener>,
+    config: &Config,
+    progress: &CompileProgress,
+) -> T {
+    let answering = async {
+        match listener {
+            Some(listener) if config.proxy_protocol.is_empty() => {
+                answer(listener, config, progress).await;
+            }
+            _ => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        done = start => done,
+        () = answering => unreachable!("it answers until it is dropped"),
+    }
+}
+
+async fn answer(listener: &TcpListener, config: &Config, progress: &CompileProgress) {
+    let tls = match config.tls.as_ref().map(Tls::read).transpose() {
+        Ok(tls) => tls,
+        // The start itself says what is wrong with it.
+        Err(_) => return std::future::pending().await,
+    };
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let place = places.clone().acquire_owned().await;
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let acceptor = tls.as_ref().map(Tls::http1_acceptor);
+        let progress = progress.clone();
+        tokio::spawn(async move {
+            let served = async {
+                match acceptor {
+                    None => serve(stream, progress).await,
+                    Some(acceptor) => {
+                        if let Ok(stream) = acceptor.accept(stream).await {
+                            serve(stream, progress).await;
+                        }
+                    }
+                }
+            };
+            let _ = tokio::time::timeout(CONNECTION_TIMEOUT, served).await;
+            drop(place);
+        });
+    }
+}
+
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    progress: CompileProgress,
+) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let response = respond(request.uri().path(), &progress);
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = served.await {
+        tracing::debug!(%error, "connection closed");
+    }
+}
+
+fn respond(path: &str, progress: &CompileProgress) -> Response {
+    if path == "/health" {
+        return axum::Json(json!({ "status": "ok" })).into_response();
+    }
+    let why = progress.sentence();
+    let why = why.unwrap_or_else(|| "It is loading plugins and opening its stores.".to_owned());
+    let error = ApiError::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "NOT_READY",
+        format!("The gateway is starting. {why}"),
+    )
+    .with_retry_after(Duration::from_secs(1));
+    let id = ids::request_id();
+    let mut response = error.render(error.status(), &error.body(&id));
+    if let Ok(id) = HeaderValue::try_from(id) {
+        response.headers_mut().insert(REQUEST_ID, id);
+    }
+    response
+}

@@ -24,6 +24,15 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(20)
 }
 
+/// A ledger with the users, on 1 January.
+async fn start(database: &Database) -> (Ledger, ManualClock) {
+    let clock = ManualClock::at(at("2026-01-01T00:00:00Z"));
+    create_users(database, USERS.into_iter(), at("2026-01-01T00:00:00Z").0).await;
+    let time = Clock::Manual(clock.clone());
+    let ledger = Ledger::start(database.clone(), time, LeaseSettings::default());
+    (ledger.await.expect("a ledger"), clock)
+}
+
 /// A settled request.
 async fn spend(ledger: &Ledger, user: &str, hold: &str, credits: i64) {
     let account = AccountId(user.to_owned());
@@ -104,11 +113,8 @@ async fn a_month(ledger: &Ledger, clock: &ManualClock, month: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn verification_goes_on_where_it_ended() {
     each_database(async |Stores { database, .. }| {
-        let clock = ManualClock::at(at("2026-01-01T00:00:00Z"));
-        create_users(database, USERS.into_iter(), at("2026-01-01T00:00:00Z").0).await;
+        let (ledger, clock) = start(database).await;
         let time = Clock::Manual(clock.clone());
-        let ledger = Ledger::start(database.clone(), time.clone(), LeaseSettings::default());
-        let ledger = ledger.await.expect("a ledger");
         a_month(&ledger, &clock, "2026-01").await;
         fold(database).await;
         let all = count(database, "SELECT CAST(COUNT(*) AS BIGINT) FROM entries").await;
@@ -148,11 +154,8 @@ async fn verification_goes_on_where_it_ended() {
 #[tokio::test(flavor = "multi_thread")]
 async fn archived_entries_leave_their_sum_and_nothing_is_done_twice() {
     each_database(async |Stores { database, .. }| {
-        let clock = ManualClock::at(at("2026-01-01T00:00:00Z"));
-        create_users(database, USERS.into_iter(), at("2026-01-01T00:00:00Z").0).await;
+        let (ledger, clock) = start(database).await;
         let time = Clock::Manual(clock.clone());
-        let ledger = Ledger::start(database.clone(), time.clone(), LeaseSettings::default());
-        let ledger = ledger.await.expect("a ledger");
         let bought = top_up(&ledger, "payment-1").await;
         for month in ["2026-01", "2026-02", "2026-03"] {
             a_month(&ledger, &clock, month).await;
@@ -232,11 +235,8 @@ async fn archived_entries_leave_their_sum_and_nothing_is_done_twice() {
 #[tokio::test(flavor = "multi_thread")]
 async fn budgets_without_a_window_are_recomputed_behind_an_archive() {
     each_database(async |Stores { database, .. }| {
-        let clock = ManualClock::at(at("2026-01-01T00:00:00Z"));
-        create_users(database, USERS.into_iter(), at("2026-01-01T00:00:00Z").0).await;
+        let (ledger, clock) = start(database).await;
         let time = Clock::Manual(clock.clone());
-        let ledger = Ledger::start(database.clone(), time.clone(), LeaseSettings::default());
-        let ledger = ledger.await.expect("a ledger");
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let bob = AccountId("bob".to_owned());
         let set = async |credits| {

@@ -23,6 +23,20 @@ async fn count(gateway: &Gateway, what: &'static str) -> i64 {
     counted.await.expect("an answer")
 }
 
+/// Puts the user on a paid plan for a month from now.
+async fn grant_month(gateway: &Gateway) {
+    let ledger = &gateway.app().ledger;
+    let plan = Action::Grant(Grant {
+        id: OperationId(ids::operator_action_id()),
+        plan: Plan::Guru,
+        period: Period::monthly(ledger.now(), ledger.now()),
+        credits: Credits::whole(1_000),
+    });
+    let soon = Instant::now() + Duration::from_secs(10);
+    let granted = ledger.submit(&AccountId(USER.into()), plan, soon).await;
+    granted.expect("a plan can be granted");
+}
+
 /// What a node does by itself, without a wait for when it does.
 async fn tidied(gateway: &Gateway) -> (usize, usize) {
     let ledger = &gateway.app().ledger;
@@ -48,16 +62,7 @@ async fn a_node_whose_clock_is_wrong_ends_nothing_of_the_others_and_is_not_ready
         keyed.post("/chat", &chat("scripted", "x")).await.status,
         200
     );
-    let ledger = &right.app().ledger;
-    let plan = Action::Grant(Grant {
-        id: OperationId(ids::operator_action_id()),
-        plan: Plan::Guru,
-        period: Period::monthly(ledger.now(), ledger.now()),
-        credits: Credits::whole(1_000),
-    });
-    let soon = Instant::now() + Duration::from_secs(10);
-    let granted = ledger.submit(&AccountId(USER.into()), plan, soon).await;
-    granted.expect("a plan can be granted");
+    grant_month(&right).await;
 
     for (off_ms, said) in [
         (40_000, "40 s ahead of the database's"),
@@ -106,18 +111,9 @@ async fn sweeps_pause_after_the_clock_has_jumped() {
     let upstream = Upstream::start().await;
     let configure = |builder: tests::gateway::Builder| builder.upstream("scripted", &upstream);
     on_each_database("2026-01-01T00:00:00Z", configure, async |gateway, clock| {
-        let ledger = &gateway.app().ledger;
         let gate = Gate::new();
         upstream.always(Reply::chat_stream(["so", " far"]).gate_before_piece(1, &gate));
-        let plan = Action::Grant(Grant {
-            id: OperationId(ids::operator_action_id()),
-            plan: Plan::Guru,
-            period: Period::monthly(ledger.now(), ledger.now()),
-            credits: Credits::whole(1_000),
-        });
-        let soon = Instant::now() + Duration::from_secs(10);
-        let granted = ledger.submit(&AccountId(USER.into()), plan, soon).await;
-        granted.expect("a plan can be granted");
+        grant_month(&gateway).await;
         let stream = begun(&gateway).await;
         assert_eq!(tidied(&gateway).await, (0, 0));
         let plans = "SELECT CAST(COUNT(*) AS BIGINT) FROM accounts WHERE plan = 'guru'";

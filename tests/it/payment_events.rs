@@ -272,6 +272,22 @@ fn table() -> Vec<Row> {
             ],
         ),
         row(
+            "an upgrade whose lines have their own prices, twice those of the settings",
+            |payer, span| {
+                let mut event = payer.switch_paid("e", NOW, "e", raise(span));
+                let lines = &mut event["data"]["object"]["lines"]["data"];
+                lines[0]["price"]["unit_amount"] = json!(2_000);
+                lines[1]["price"]["unit_amount"] = json!(10_000);
+                event
+            },
+            [
+                free(),
+                standing("pro", 19_500, 0, 0, false),
+                standing("pro", 64_500, 0, 0, false),
+                standing("guru", 6_000, 13_500, 0, false),
+            ],
+        ),
+        row(
             "an upgrade whose payment has failed",
             |payer, span| payer.switch_failed("e", NOW, raise(span)),
             unchanged(),

@@ -181,6 +181,15 @@ impl Turn<'_> {
             .await
     }
 
+    /// The same for what is done once under its id, however it is worked out the next time: by other prices in the settings, or
+    /// by lines that came later.
+    async fn submit_step(&self, action: Action) -> Result<(), LedgerError> {
+        match self.submit(action).await {
+            Ok(_) | Err(LedgerError::Refused(Refusal::Conflict)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     async fn link(&self, event: &PaymentEvent) -> Result<Applied, EffectError> {
         let Some(customer) = &event.customer else {
             return Ok(Applied::Ignored("it names no customer"));
@@ -274,7 +283,7 @@ impl Turn<'_> {
                     credits: late,
                     within: None,
                 };
-                self.submit(Action::TopUp(top_up)).await?;
+                self.submit_step(Action::TopUp(top_up)).await?;
                 outcome = format!("{outcome}; {late} credits for changes in an earlier period");
             }
             if invoice.has_more_lines == Some(true) {
@@ -462,14 +471,14 @@ impl Turn<'_> {
                     credits: giving.saturating_sub(given.given),
                     within: Some(upgrade.within),
                 };
-                self.submit(Action::TopUp(top_up)).await?;
+                self.submit_step(Action::TopUp(top_up)).await?;
             } else if self.is_in_period(upgrade.within).await? {
                 let refund = Refund {
                     id,
                     pool: Pool::Plan,
                     credits: given.given.saturating_sub(giving),
                 };
-                self.submit(Action::Refund(refund)).await?;
+                self.submit_step(Action::Refund(refund)).await?;
             }
             store::end_upgrade(database, subscription, upgrade.end).await?;
             given.given = giving;

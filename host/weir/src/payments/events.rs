@@ -197,6 +197,9 @@ pub struct InvoiceLine {
     pub is_proration: bool,
     /// In cents; below zero where something is given back.
     pub amount: i64,
+    /// The whole price that it is a part of, in cents, where the event has it: API version 2024-12-18.acacia does.
+    #[serde(default)]
+    pub price_cents: Option<i64>,
     /// What it is for.
     pub plan: PlanHint,
 }
@@ -453,6 +456,8 @@ struct RawItem {
 #[derive(Deserialize)]
 struct RawPrice {
     id: Id,
+    #[serde(default)]
+    unit_amount: Option<i64>,
     #[serde(default, deserialize_with = "or_default")]
     metadata: Metadata,
 }
@@ -714,7 +719,9 @@ impl RawLine {
             return None;
         }
         let mut hint = PlanHint::default();
+        let mut price_cents = None;
         if let Some(price) = self.price {
+            price_cents = price.unit_amount;
             hint.add(price);
         }
         hint.prices.extend(self.pricing.price_details.price);
@@ -724,6 +731,7 @@ impl RawLine {
             period: PaidPeriod::of(Some(self.period.start), Some(self.period.end))?,
             is_proration,
             amount: self.amount,
+            price_cents,
             plan: hint,
         })
     }

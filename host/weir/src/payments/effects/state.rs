@@ -108,13 +108,15 @@ impl PlansByPrice {
         plans
     }
 
-    /// The part of a plan's credits that so many cents of its price buy, below zero if they were given back. Rounded toward
-    /// zero to a micro-credit, so that a line and its reversal add up to nothing.
-    fn credits_for(&self, plan: Plan, cents: i64) -> i128 {
-        let price = self.cents.iter().find(|(sold, _)| *sold == plan);
-        price.map_or(0, |(_, price)| {
-            i128::from(cents) * i128::from(plan.monthly_credits().micro()) / i128::from(*price)
-        })
+    /// The part of a plan's micro-credits that a line's part of its price buys, below zero if it was given back. Rounded toward
+    /// zero, so that a line and its reversal add up to nothing. The price is the line's own, so that a change of the settings
+    /// changes nothing that was paid; if the event has none, it is that of the settings.
+    fn credits_for(&self, plan: Plan, line: &InvoiceLine) -> i128 {
+        let set = self.cents.iter().find(|(sold, _)| *sold == plan);
+        let price = line.price_cents.filter(|cents| *cents > 0);
+        let price = price.or(set.map(|(_, cents)| *cents));
+        let credits = i128::from(line.amount) * i128::from(plan.monthly_credits().micro());
+        price.map_or(0, |price| credits / i128::from(price))
     }
 
     /// The plan that is meant: by its price, which the portal changes, or else by name, which weir gave it at first.
@@ -318,7 +320,7 @@ impl Changes {
     fn add(&mut self, line: &InvoiceLine, plan: Plan, plans: &PlansByPrice) {
         let start = line.period.start;
         self.first = Some(self.first.map_or(start, |first| first.min(start)));
-        self.micro += plans.credits_for(plan, line.amount);
+        self.micro += plans.credits_for(plan, line);
         if line.amount > 0 {
             self.plan = self.plan.max(Some(plan));
         }
@@ -402,10 +404,7 @@ pub fn late_credits(invoice: &Invoice, paid_at: Millis, plans: &PlansByPrice) ->
     let late = lines(invoice, plans).filter(|(line, _)| {
         line.is_proration && !is_in_time(line, paid_at) && shows_all_lines(invoice)
     });
-    at_least_nothing(
-        late.map(|(line, plan)| plans.credits_for(plan, line.amount))
-            .sum(),
-    )
+    at_least_nothing(late.map(|(line, plan)| plans.credits_for(plan, line)).sum())
 }
 
 /// What the payment of an invoice gave: a period of a plan, or, where it was for a change within a period, the credits of its
@@ -424,7 +423,7 @@ pub fn plan_payment(invoice: &Invoice, plans: &PlansByPrice) -> Option<PlanPayme
     let (highest, _) = added.max_by_key(|(_, plan)| *plan)?;
     let credits = prorations
         .iter()
-        .map(|(line, plan)| plans.credits_for(*plan, line.amount));
+        .map(|(line, plan)| plans.credits_for(*plan, line));
     Some(PlanPayment {
         credits: at_least_nothing(credits.sum()),
         period: highest.period,

@@ -32,6 +32,7 @@ mod exfiltration;
 mod exports;
 mod fairness;
 mod faults;
+mod field_names;
 mod filter_samples;
 mod filters;
 mod hang_up;

@@ -76,6 +76,7 @@ mod sessions;
 mod splits;
 mod statements;
 mod stores;
+mod stream_plain;
 mod swarm_events;
 mod swarm_roles;
 mod swarm_store;

@@ -225,7 +225,7 @@ async fn a_hold_that_nobody_waits_for_does_not_stay() {
             if outcome.is_ok() {
                 let hold = HoldId(format!("h{number}"));
                 ledger
-                    .release(&alice(), hold, soon())
+                    .release(&alice(), hold, None, soon())
                     .await
                     .expect("it is open");
             } else {
@@ -329,7 +329,7 @@ async fn holds_of_a_node_that_went_away_are_settled_at_their_checkpoint() {
         );
         let void = HoldId("h001".to_owned());
         ledger
-            .release(&alice(), void, soon())
+            .release(&alice(), void, None, soon())
             .await
             .expect("it had expired");
         assert_eq!(
@@ -524,6 +524,7 @@ async fn what_a_hold_gives_back_its_parent_has() {
         };
         let release = |hold: &str| Action::Release {
             hold: HoldId(hold.to_owned()),
+            cost: None,
         };
         // The second child fits only once the first has ended.
         for (action, done) in [
@@ -785,7 +786,7 @@ async fn an_idempotency_key_gives_one_outcome() {
         };
         let release = async |request: &str| {
             let hold = HoldId(request.to_owned());
-            let released = submit(NOW, Action::Release { hold }).await;
+            let released = submit(NOW, Action::Release { hold, cost: None }).await;
             assert_eq!(released, Ok(Done::Released));
         };
         let taken = |taken| Err(Refusal::KeyTaken(taken));
@@ -896,7 +897,10 @@ async fn a_hold_that_has_ended_is_in_the_entries_alone() {
         };
         let ended = |state| Err(Refusal::Ended(state));
         let released = || Ok(Done::Released);
-        let release = |id: &str| Action::Release { hold: hold(id) };
+        let release = |id: &str| Action::Release {
+            hold: hold(id),
+            cost: None,
+        };
         let expire = |id: &str| Action::Expire { hold: hold(id) };
         let settle = |id: &str, credits| Action::Settle(settle(id, credits));
         let expired = || {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 use tests::stores::Postgres;
 use tests::upstream::Request;
-use tests::{Client, Gateway, Reply, Upstream, patiently};
+use tests::{Client, Gate, Gateway, Reply, Upstream, patiently};
 
 use crate::cli::{Served, run, text};
 use crate::mcp::{request, result};
@@ -31,6 +31,12 @@ struct State {
     call: Reply,
     /// What a list is answered instead.
     list: Option<Reply>,
+    /// The one session that it knows, if it keeps sessions.
+    session: &'static str,
+    /// Holds back that it does not know a session.
+    lost: Option<Gate>,
+    /// Holds back what it says of its revision.
+    gate: Option<Gate>,
 }
 
 fn tool(description: &str) -> Value {
@@ -55,8 +61,16 @@ impl State {
             &json!({ "jsonrpc": "2.0", "error": { "code": -32000, "message": "no" } }),
         );
         let is_modern = request.header("mcp-protocol-version") == Some("2026-07-28");
-        let has_session = request.header("mcp-session-id") == Some("s-1");
+        let session = request.header("mcp-session-id");
+        let has_session = session == Some(self.session);
         match asked["method"].as_str().unwrap_or_default() {
+            _ if !self.is_modern && session.is_some() && !has_session => match &self.lost {
+                Some(lost) => Reply::new(404).after_gate(lost),
+                None => Reply::new(404),
+            },
+            "server/discover" if self.gate.is_some() => {
+                refused.after_gate(self.gate.as_ref().expect("it is there"))
+            }
             "server/discover" if self.is_modern => {
                 assert_eq!(request.header("mcp-method"), Some("server/discover"));
                 answer(&json!({ "supportedVersions": ["2026-07-28"], "capabilities": {} }))
@@ -64,7 +78,7 @@ impl State {
             "initialize" if !self.is_modern => {
                 let version = asked["params"]["protocolVersion"].clone();
                 answer(&json!({ "protocolVersion": version, "capabilities": {}, "serverInfo": {} }))
-                    .header("mcp-session-id", "s-1")
+                    .header("mcp-session-id", self.session)
             }
             "notifications/initialized" if has_session => Reply::new(202),
             _ if is_modern != self.is_modern || (!is_modern && !has_session) => refused,
@@ -91,6 +105,9 @@ impl Server {
             tools: json!([tool("Searches."), { "name": "other", "inputSchema": { "type": "object" } }]),
             call: said("Found."),
             list: None,
+            session: "s-1",
+            lost: None,
+            gate: None,
         };
         let state = Arc::new(Mutex::new(state));
         let upstream = Upstream::start().await;
@@ -207,6 +224,54 @@ async fn a_server_that_goes_back_to_an_older_revision_is_spoken_to_as_it_wants()
     until_listed(&client, true).await;
     assert!(server.upstream.count() > asked);
     assert_eq!(call(&client).await["content"][0]["text"], "Found.");
+}
+
+#[tokio::test]
+async fn calls_that_lose_their_session_at_once_find_out_anew_together() {
+    const CALLS: usize = 8;
+    let server = Server::start().await;
+    server.is(|state| state.is_modern = false);
+    let gateway = started(&server.settings("")).await;
+    let client = gateway.client();
+    until_listed(&client, true).await;
+    let before = server.upstream.count();
+    let (lost, gate) = (Gate::new(), Gate::new());
+    server.is(|state| {
+        state.session = "s-2";
+        state.lost = Some(lost.clone());
+        state.gate = Some(gate.clone());
+    });
+    let calling = (0..CALLS).map(|_| {
+        let client = client.clone();
+        tokio::spawn(async move { call(&client).await })
+    });
+    let calling: Vec<_> = calling.collect();
+    let sent = |method: &str, session: Option<&str>| {
+        let requests = server.upstream.requests();
+        let is_it = |request: &&Request| {
+            request.json()["method"] == method && request.header("mcp-session-id") == session
+        };
+        requests[before..].iter().filter(is_it).count()
+    };
+    // All of them lose their session before any has another one.
+    patiently(async {
+        while sent("tools/call", Some("s-1")) < CALLS {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    lost.open();
+    gate.reached().await;
+    gate.open();
+    for answer in calling {
+        let answer = answer.await.expect("no panic");
+        assert_eq!(answer["content"][0]["text"], "Found.");
+    }
+    assert_eq!(
+        (sent("server/discover", None), sent("initialize", None)),
+        (1, 1)
+    );
+    assert_eq!(sent("tools/call", Some("s-2")), CALLS);
 }
 
 #[tokio::test]

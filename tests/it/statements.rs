@@ -32,7 +32,15 @@ async fn a_month(gateway: &Gateway, clock: &ManualClock) {
     };
     serve(app, formula).await;
     let unserved = hold(app, SMALL).await;
-    commit(app, USER, Action::Release { hold: unserved }).await;
+    commit(
+        app,
+        USER,
+        Action::Release {
+            hold: unserved,
+            cost: None,
+        },
+    )
+    .await;
     // More than the plan's credits.
     let dear = Served {
         credits: 505_000_000,

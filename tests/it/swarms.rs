@@ -210,6 +210,56 @@ async fn a_model_that_fails_stops_the_pipeline_and_what_is_done_stays() {
 }
 
 #[tokio::test]
+async fn an_answer_that_is_cut_or_empty_does_not_complete_an_agent() {
+    let said = |message: Value, finish: &str| Reply::chat_message(&message, finish);
+    let text = |text: &str| json!({ "role": "assistant", "content": text });
+    let refusal = json!({ "role": "assistant", "content": null, "refusal": "I can't help." });
+    let mut cut_call = text("I look.");
+    cut_call["tool_calls"] = json!([{ "id": "call_1", "type": "function",
+        "function": { "name": "http_get", "arguments": "{\"url\": \"http" } }]);
+    for (reply, output, error) in [
+        (said(text("Half of"), "length"), "Half of", "length: "),
+        (said(cut_call, "length"), "I look.", "length: "),
+        (
+            said(text("Half of"), "content_filter"),
+            "Half of",
+            "content_filter: ",
+        ),
+        (
+            said(refusal, "stop"),
+            "",
+            "refusal: the model declined: I can't help.",
+        ),
+        (said(text(""), "stop"), "", "empty: "),
+    ] {
+        let upstream = Upstream::start().await;
+        upstream.will(Reply::chat("First.")).will(reply);
+        let gateway = gateway(&upstream).await;
+        let agents = [agent("a"), agent("b"), agent("c")];
+        let record = run(&gateway.client(), &swarm(&agents)).await;
+        assert_eq!(record["status"], "partial", "{record}");
+        assert_eq!(record["agents_completed"], 1);
+        let cut = &record["agents"][1];
+        assert_eq!(cut["status"], "failed", "{cut}");
+        assert_eq!(
+            (&cut["output"], &record["content"]),
+            (&json!(output), &json!(output))
+        );
+        let why = cut["error"].as_str().expect("a reason");
+        assert!(why.starts_with(error), "{why}");
+        let of_swarm = record["error"].as_str().expect("a reason");
+        assert!(of_swarm.contains(why), "{of_swarm}");
+        assert_eq!(upstream.count(), 2, "no call of a tool was made: {record}");
+        assert!(
+            record["agents"]
+                .as_array()
+                .is_some_and(|agents| agents.len() == 2)
+        );
+        is_settled(&gateway).await;
+    }
+}
+
+#[tokio::test]
 async fn an_agent_that_only_calls_tools_ends_at_its_cap_with_what_it_said_last() {
     let upstream = Upstream::start().await;
     upstream

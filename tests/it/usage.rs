@@ -602,7 +602,15 @@ async fn a_request_is_listed_once_however_it_ended() {
         let told = |status: &str, credits, tokens| (status.to_owned(), credits, tokens);
         let released = hold(app, SMALL).await;
         assert_eq!(statuses().await, [], "it is open");
-        commit(app, USER, Action::Release { hold: released }).await;
+        commit(
+            app,
+            USER,
+            Action::Release {
+                hold: released,
+                cost: None,
+            },
+        )
+        .await;
         assert_eq!(statuses().await, [told("released", 0, 0)]);
         let expired = hold(app, SMALL).await;
         let used = RequestUsage {
@@ -646,6 +654,59 @@ async fn a_request_is_listed_once_however_it_ended() {
         );
         let by_model = json_of(&alice, "/usage/me?group=model").await;
         assert_eq!(by_model["usage"][0]["credits_used"], 1.5);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_failed_request_costs_is_reported_and_charged_to_nobody() {
+    each(async |gateway, _| {
+        let (app, alice) = (gateway.app(), gateway.client());
+        let cost = RequestUsage {
+            provider: "p".to_owned(),
+            counts: weir_ledger::UsageCounts {
+                provider_cost_nano_usd: 2_500_000,
+                ..Default::default()
+            },
+            attempts: 2,
+            estimated: true,
+            ..RequestUsage::default()
+        };
+        let hold = hold(app, SMALL).await;
+        let cost = Some(Box::new(cost));
+        commit(app, USER, Action::Release { hold, cost }).await;
+        let admin = gateway.admin("root").await;
+        for is_folded in [false, true] {
+            if is_folded {
+                fold(app).await;
+            }
+            let economics = admin.get("/admin/model-economics").await.json();
+            let row = &economics[0];
+            assert_eq!(
+                (&row["provider"], &row["provider_cost_usd"]),
+                (&json!("p"), &json!(0.0025)),
+                "{economics}"
+            );
+            assert_eq!(
+                (&row["total_requests"], &row["revenue_credits"]),
+                (&json!(0), &json!(0))
+            );
+            let page = json_of(&alice, "/usage/requests").await;
+            let request = &page["requests"][0];
+            assert_eq!(
+                (
+                    &request["status"],
+                    &request["credits"],
+                    &request["attempts"]
+                ),
+                (&json!("released"), &json!(0), &json!(2)),
+                "{request}"
+            );
+            let by_model = json_of(&alice, "/usage/me?group=model").await;
+            assert_eq!(by_model["usage"], json!([]));
+            forget(&gateway, USER).await;
+            assert_eq!(summary(&alice).await, NEW);
+        }
     })
     .await;
 }

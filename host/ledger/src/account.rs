@@ -141,7 +141,7 @@ pub struct Ended {
     pub posted: Pools,
     /// The part of the price that could not be paid: our loss.
     pub overrun: Credits,
-    /// What the request has used, if it was charged.
+    /// What the request has used, if it was charged; of one that was released, what a provider asks for it.
     pub usage: Option<RequestUsage>,
 }
 
@@ -150,7 +150,7 @@ pub struct Ended {
 pub enum EntryKind {
     /// The price of what a request used.
     Settlement,
-    /// Nothing was used; the balance is as it was.
+    /// Nothing was delivered; the balance is as it was. A provider may ask to be paid all the same.
     Release,
     /// The price of what a request had used by its last checkpoint.
     Expiry,
@@ -230,7 +230,7 @@ fn act(operation: &Operation, account: &mut Account) -> Outcome {
             claim,
         } => account.open(open, boot_id, claim.as_deref(), at),
         Action::Settle(settle) => account.settle_and_end(settle, at),
-        Action::Release { hold } => account.release(hold, at),
+        Action::Release { hold, cost } => account.release(hold, cost.as_deref(), at),
         Action::Expire { hold } => account.expire(hold, at),
         Action::Checkpoint(checkpoint) => account.checkpoint(checkpoint),
         Action::ResetPeriod => {
@@ -419,7 +419,8 @@ impl Account {
         }
     }
 
-    fn release(&mut self, id: &HoldId, at: Millis) -> Outcome {
+    fn release(&mut self, id: &HoldId, cost: Option<&RequestUsage>, at: Millis) -> Outcome {
+        let cost = cost.map(|cost| cost.clone().bounded());
         let Some(mut hold) = self.holds.remove(id) else {
             return match self.is_over(id) {
                 Refusal::Ended(HoldState::Released) => Ok(Done::Released),
@@ -431,11 +432,13 @@ impl Account {
             let lapsed = self.free(&hold, reserved);
             let entry = self.post(EntryKind::Release, Pools::default(), at, hold.period_start);
             entry.hold = Some(hold.open.clone());
+            entry.usage = UsageDelta::between(None, cost.as_ref()).map(UsageDelta::of_unpaid);
             self.post_lapse(lapsed, hold.period_start, at);
         } else {
-            hold = self.post_end(hold, EntryKind::LateRelease, Credits::ZERO, None, at);
+            let kind = EntryKind::LateRelease;
+            hold = self.post_end(hold, kind, Credits::ZERO, cost.as_ref(), at);
         }
-        self.end(hold, HoldState::Released, None);
+        self.end(hold, HoldState::Released, cost);
         Ok(Done::Released)
     }
 
@@ -855,7 +858,12 @@ impl Account {
         // A checkpoint was not reported yet.
         let is_first = kind == EntryKind::Expiry || kind == EntryKind::Settlement;
         let counted = hold.usage.as_ref().filter(|_| !is_first);
-        let usage = UsageDelta::between(counted, usage);
+        // A cost that nobody pays belongs to no request that was charged.
+        let is_unpaid = kind == EntryKind::LateRelease && usage.is_some();
+        let mut usage = UsageDelta::between(counted, usage);
+        if is_unpaid {
+            usage = usage.map(UsageDelta::of_unpaid);
+        }
         if let Some(budgets) = &mut self.budgets {
             let spent = delta.negated().total().micro();
             budgets.spend(hold.open.key_id.as_deref(), spent, at);
@@ -1064,6 +1072,12 @@ impl UsageDelta {
             attempts: change(|usage| i64::from(usage.attempts)),
             estimated: named.estimated,
         })
+    }
+
+    /// The same of a request that is not charged.
+    fn of_unpaid(mut self) -> Self {
+        self.requests -= 1;
+        self
     }
 }
 

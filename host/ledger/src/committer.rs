@@ -282,7 +282,10 @@ pub(crate) fn release_of(operation: Operation) -> Option<Operation> {
     Some(Operation {
         account: operation.account,
         at: operation.at,
-        action: Action::Release { hold: open.hold },
+        action: Action::Release {
+            hold: open.hold,
+            cost: None,
+        },
     })
 }
 
@@ -432,6 +435,7 @@ mod tests {
             at: Millis(0),
             action: Action::Release {
                 hold: HoldId(hold.to_string()),
+                cost: None,
             },
         }
     }

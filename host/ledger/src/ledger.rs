@@ -25,6 +25,7 @@ use crate::operation::{
 };
 use crate::settings::LeaseSettings;
 use crate::store::{Store, StoreError};
+use crate::usage::RequestUsage;
 
 /// Operations that wait for the committer; whoever brings more waits to hand them over.
 const QUEUE: usize = 4_096;
@@ -255,19 +256,22 @@ impl Ledger {
     }
 
     /// Ends a hold: nothing was delivered. If the deadline passes, releasing goes on.
+    ///
+    /// `cost` is what a provider asks for the request all the same, if anything. It is reported, and charged to nobody.
     pub async fn release(
         &self,
         account: &AccountId,
         hold: HoldId,
+        cost: Option<Box<RequestUsage>>,
         deadline: Instant,
     ) -> Result<(), LedgerError> {
-        let action = Action::Release { hold };
+        let action = Action::Release { hold, cost };
         self.submit(account, action, deadline).await.map(drop)
     }
 
     /// The same, for whoever can not wait.
     pub fn release_soon(&self, account: &AccountId, hold: HoldId) {
-        let operation = self.operation(account, Action::Release { hold });
+        let operation = self.operation(account, Action::Release { hold, cost: None });
         self.send_soon(Submitted::Operation(operation, None));
     }
 

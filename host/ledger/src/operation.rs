@@ -41,6 +41,8 @@ pub enum Action {
     Release {
         /// The hold, open or expired.
         hold: HoldId,
+        /// What served the request, and what a provider asks for it although nothing was delivered: a cost that nobody pays.
+        cost: Option<Box<RequestUsage>>,
     },
     /// End a hold whose node is gone: as much was used as its last checkpoint says.
     Expire {
@@ -437,7 +439,7 @@ impl Operation {
             Action::Open { open, .. } => (Some(&open.hold), open.parent.as_ref()),
             Action::Settle(Settle { hold, .. })
             | Action::Checkpoint(Checkpoint { hold, .. })
-            | Action::Release { hold }
+            | Action::Release { hold, .. }
             | Action::Expire { hold } => (Some(hold), None),
             _ => (None, None),
         };

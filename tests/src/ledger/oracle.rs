@@ -289,7 +289,7 @@ impl Oracle {
         let outcome = match &operation.action {
             Action::Open { open, .. } => Self::open(account, open, at),
             Action::Settle(settle) => Self::settle(account, settle, at),
-            Action::Release { hold } => Self::release(account, hold, at),
+            Action::Release { hold, .. } => Self::release(account, hold, at),
             Action::Expire { hold } => Self::expire(account, hold, at),
             Action::Checkpoint(checkpoint) => Self::checkpoint(account, checkpoint),
             Action::ResetPeriod => {
@@ -636,8 +636,12 @@ impl Generator {
             38..44 => self.open(account, Some(&taken)),
             44..46 => Action::Release {
                 hold: HoldId("none".to_owned()),
+                cost: None,
             },
-            46..58 => Action::Release { hold },
+            46..58 => Action::Release {
+                hold,
+                cost: self.random.percent(30).then(|| Box::new(self.usage())),
+            },
             58..66 => Action::Expire { hold },
             66..76 => Action::Checkpoint(Checkpoint {
                 hold,

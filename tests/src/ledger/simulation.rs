@@ -313,7 +313,8 @@ impl Simulation {
             }
             None => {
                 request.ended = true;
-                Action::Release { hold }
+                let cost = self.random.percent(30).then(|| Box::new(usage));
+                Action::Release { hold, cost }
             }
         };
         self.ask(node, account, action, Some(Rc::default()));
@@ -680,7 +681,7 @@ fn operation_hold(operation: &Operation) -> Option<&HoldId> {
     match &operation.action {
         Action::Open { open, .. } => Some(&open.hold),
         Action::Settle(settle) => Some(&settle.hold),
-        Action::Release { hold } => Some(hold),
+        Action::Release { hold, .. } => Some(hold),
         _ => None,
     }
 }

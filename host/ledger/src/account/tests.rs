@@ -101,7 +101,10 @@ fn run(account: &mut Account, action: Action) -> Outcome {
 }
 
 fn release(hold: &str) -> Action {
-    Action::Release { hold: id(hold) }
+    Action::Release {
+        hold: id(hold),
+        cost: None,
+    }
 }
 
 fn expire(hold: &str) -> Action {
@@ -360,6 +363,50 @@ fn a_late_release_gives_everything_back_top_up_first() {
     assert_eq!(run(&mut account, release("h")), Ok(Done::Released));
     assert_eq!(pools(&account), [3, 5, 0, 0]);
     check_sum(&account, 3, 5);
+}
+
+#[test]
+fn what_a_request_costs_that_nobody_pays_for_is_reported_without_a_request() {
+    let releasing = |hold: &str, cost: i64| Action::Release {
+        hold: id(hold),
+        cost: Some(Box::new(usage(cost))),
+    };
+    let mut account = account(9, 0);
+    run(&mut account, opening("h", 7, None)).ok();
+    assert_eq!(run(&mut account, releasing("h", 4)), Ok(Done::Released));
+    assert_eq!(run(&mut account, releasing("h", 4)), Ok(Done::Released));
+    assert_eq!(pools(&account), [9, 0, 0, 0]);
+    let [entry] = &account.journal.entries[..] else {
+        panic!("one entry: {:?}", account.journal.entries);
+    };
+    let reported = entry.usage.as_ref().expect("its cost");
+    assert_eq!(
+        (reported.requests, reported.counts),
+        (0, usage(4).counts),
+        "{reported:?}"
+    );
+
+    // The sums say the same after an expiry, at a checkpoint or at none.
+    for (hold, noted) in [("noted", Some(3)), ("unnoted", None)] {
+        run(&mut account, opening(hold, 7, None)).ok();
+        if let Some(noted) = noted {
+            run(&mut account, checkpoint(hold, noted)).ok();
+        }
+        run(&mut account, expire(hold)).ok();
+        assert_eq!(run(&mut account, releasing(hold, 4)), Ok(Done::Released));
+        let is_its_own = |entry: &&Entry| {
+            let of = entry.hold.as_ref();
+            of.is_some_and(|open| open.hold == id(hold))
+        };
+        let entries = account.journal.entries.iter().filter(is_its_own);
+        let (mut requests, mut counts) = (0, UsageCounts::default());
+        for usage in entries.filter_map(|entry| entry.usage.as_ref()) {
+            requests += usage.requests;
+            counts = counts.plus(usage.counts);
+        }
+        assert_eq!((requests, counts), (0, usage(4).counts), "{hold}");
+    }
+    assert_eq!(pools(&account), [9, 0, 0, 0]);
 }
 
 #[test]

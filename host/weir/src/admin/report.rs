@@ -128,7 +128,7 @@ pub struct ModelEconomics {
     pub total_input_tokens: i64,
     /// Tokens of output.
     pub total_output_tokens: i64,
-    /// The provider's price.
+    /// The provider's price, also of requests that failed without a charge while the provider was at work.
     pub provider_cost_usd: f64,
     /// The charges, in whole credits.
     pub revenue_credits: i64,

@@ -143,7 +143,7 @@ pub struct RequestItem {
     pub at: String,
     /// The model's id, as it was asked for.
     pub model: String,
-    /// The provider that answered; null if none did.
+    /// The provider that answered, or was at work when the request failed; null if none was.
     pub provider: Option<String>,
     /// `api_key`, `web` or `agent`.
     pub source: &'static str,
@@ -170,11 +170,11 @@ pub struct RequestItem {
     /// What was paid.
     #[schema(value_type = f64)]
     pub credits: Credits,
-    /// The component that served it; null where none did.
+    /// The component that served it, or was at work when it failed; null if none was.
     pub adapter_digest: Option<String>,
-    /// From the request to the end of its answer; null where nothing was delivered.
+    /// Milliseconds from the request to its end; null if no provider was at work.
     pub latency_ms: Option<i64>,
-    /// How often providers were asked for it; null where nothing was delivered.
+    /// How often providers were asked for it; null if none was at work.
     pub attempts: Option<i64>,
     /// Whether tokens are weir's own estimate, since the provider has not said.
     pub estimated: bool,

@@ -94,6 +94,10 @@ pub struct CandidateConfig {
     /// The price there. Default: the model's price.
     #[serde(default)]
     pub price: Option<PriceConfig>,
+    /// Whether weir may ask for a stream when the client wants the whole answer. If the request then times out, the client
+    /// gets the text that has arrived, and pays for it. Set it if the server reports usage in streams. Default: false.
+    #[serde(default)]
+    pub stream_plain: bool,
     /// Its share of the requests among the model's upstreams that have a weight: with 3 and 1, three in four. These are
     /// asked first, and then those without one, in order. A conversation stays with one of them.
     #[serde(default)]

@@ -153,6 +153,8 @@ pub struct Candidate {
     pub model: String,
     /// The price there, before the factors.
     pub price: Price,
+    /// Whether it may be asked for a stream where the client wants the whole answer: it reports usage in streams.
+    pub stream_plain: bool,
     /// Its share of the requests among those candidates that have one.
     pub weight: Option<NonZeroU32>,
 }
@@ -696,6 +698,7 @@ impl<E: Fn(&str) -> Option<String>> Builder<'_, E> {
                     upstream: upstream.clone(),
                     model,
                     price,
+                    stream_plain: candidate.stream_plain,
                     weight: candidate.weight,
                 });
             }

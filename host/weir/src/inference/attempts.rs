@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind, Request, Task};
+use weir_sandbox::adapter::bindings::chat::{ChatRequest, ExtraField};
 
 use super::admission::Place;
 use super::dialect::Attachment;
@@ -66,6 +67,10 @@ struct Attempts<'a> {
     ignored: &'a [String],
     body_bytes: usize,
     text_bytes: usize,
+    /// Whether the client wants the answer as it comes.
+    wants_stream: bool,
+    /// Whether upstreams may be asked for a stream although the client wants the whole answer.
+    may_be_streamed: bool,
     /// So many so far.
     made: u32,
 }
@@ -112,7 +117,13 @@ pub(super) async fn attempt_all(
         attempt: 0,
         deadline_ms: 0,
     };
+    let (wants_stream, may_be_streamed) = match &request.task {
+        Task::Chat(chat) => (chat.stream, may_be_streamed(chat)),
+        Task::Image(_) => (false, false),
+    };
     let mut attempts = Attempts {
+        wants_stream,
+        may_be_streamed,
         app,
         bounds,
         route,
@@ -168,7 +179,11 @@ impl Attempts<'_> {
             return Err(Unanswered::Declined(ExchangeError::NoAdapter));
         };
         match &mut self.request.task {
-            Task::Chat(chat) => chat.model.clone_from(&candidate.model),
+            Task::Chat(chat) => {
+                chat.model.clone_from(&candidate.model);
+                // The relay collects a stream for a client that wants the whole answer: if time runs out, its text is there.
+                chat.stream = self.wants_stream || candidate.stream_plain && self.may_be_streamed;
+            }
             Task::Image(image) => image.model.clone_from(&candidate.model),
         }
         let mut readable = reasoning::readable_by(&upstream.name, &self.request);
@@ -276,6 +291,12 @@ impl Attempts<'_> {
         let standing = self.app.routing.breakers.standing(&candidate.key);
         !matches!(standing, Standing::Open(_))
     }
+}
+
+/// Whether weir may stream the answer to itself: not one with log probabilities, images or recordings.
+fn may_be_streamed(chat: &ChatRequest) -> bool {
+    let has_logprobs = |(name, _): &ExtraField| name == "logprobs";
+    chat.modalities.is_empty() && !chat.extra.iter().any(has_logprobs)
 }
 
 /// What is left to do about a failed attempt: another one on the same upstream after a pause, or on the next one.

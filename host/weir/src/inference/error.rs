@@ -196,6 +196,14 @@ impl ExchangeError {
         }
     }
 
+    /// Whether the answer was cut off while the upstream may have been at work: it may ask to be paid for that.
+    pub fn is_cut_off(&self) -> bool {
+        matches!(
+            self,
+            Self::Abandoned | Self::TimedOut(_) | Self::BrokenOff | Self::ShuttingDown
+        )
+    }
+
     /// Whether the upstream was meant to be asked at all.
     pub fn was_attempted(&self) -> bool {
         !matches!(self, Self::NoPlace | Self::NoAdapter | Self::LeftAlone(_))

@@ -170,7 +170,7 @@ impl Exchange<'_> {
         }
         relay.ask();
         // Images begin to arrive when they are made, whatever the client wants.
-        let is_streamed = relay.is_stream() && matches!(self.request.task, Task::Chat(_));
+        let is_streamed = matches!(&self.request.task, Task::Chat(chat) if chat.stream);
         let patience = Patience {
             until: self
                 .first_token

@@ -9,15 +9,17 @@
 //! | the client hung up after the upstream was asked | what was reported until the drain ended, and at least an estimate of what was received |
 //! | a stream broke off after some of it was delivered | the same |
 //! | the task was torn down | the last checkpoint |
+//! | a plain answer was cut by the request's deadline, and is text as far as it came | the same |
 //! | anything else: nothing was delivered | nothing |
 //!
-//! Only who answered in the end is paid for. What another upstream asks for an attempt that was cut off is weir's own cost.
+//! Clients pay the upstream whose answer they get. If weir cuts off an attempt, or an answer fails midway, the provider still
+//! asks to be paid. weir books that as a cost without revenue, by estimate unless the upstream has reported its usage.
 //!
 //! With a price per image it is the images that were delivered, whole, and no more than were asked for. Where there is none
 //! of them, but a preview or words, it is one: nothing is made for nothing.
 //!
 //! An upstream's refusal, an adapter's failure and an answer that broke off before the client had any of it
-//! are of the last kind, whatever the provider asks for them.
+//! are of the last kind.
 //!
 //! **Invariant:** a hold that was opened ends: by [`Meter::settle`], by [`Meter::release`], or where the task was
 //! torn down by a panic, when the meter is dropped. Where the process ends first, by the ledger's sweep.
@@ -105,7 +107,7 @@ pub struct Meter {
     attempt: Option<Attempt>,
     /// How often upstreams were asked.
     attempts: u32,
-    /// What providers ask for attempts that were cut off, in nano-USD: a cost of the request that its client does not pay.
+    /// Nano-USD that providers ask for attempts which the client does not pay: a cost of the request.
     written_off_nano_usd: i64,
     started: Instant,
     /// A checkpoint is written when so much time has passed and anything has come. By time alone: a fast stream's would
@@ -210,18 +212,23 @@ impl Meter {
     }
 
     /// Adds what the attempt's provider asks for it to what the request costs weir, and to no bill: what it has reported
-    /// until it was cut off, or else an estimate.
+    /// until it was cut off, or else an estimate. A provider is taken to have made all images that were asked for.
     pub fn write_off(&mut self, sequence: &Sequence) {
-        let (_, charge) = self.price(sequence);
+        let (checked, mut charge) = self.price(sequence);
+        let price = self.attempt.as_ref().map(|attempt| &attempt.price);
+        if let Some(price @ Price::Image(_)) = price {
+            let (tokens, images) = (checked.tokens, self.metered.images);
+            charge = pricing::charge(price, &self.factors, &Billable { tokens, images });
+        }
         let cost = charge.provider_cost_nano_usd;
         self.written_off_nano_usd = self.written_off_nano_usd.saturating_add(cost);
     }
 
-    /// Looks at what has come so far: notes it for the case that this process does not come to settle, and says
-    /// whether it is too much.
-    pub fn follow(&mut self, sequence: &Sequence) -> Result<(), Spent> {
+    /// Says whether what has come so far is too much. If the client has it already (`is_delivered`), notes a checkpoint, which
+    /// is charged if this process does not come to settle.
+    pub fn follow(&mut self, sequence: &Sequence, is_delivered: bool) -> Result<(), Spent> {
         let bytes = sequence.received().bytes;
-        let has_more = bytes > self.checkpointed_bytes;
+        let has_more = is_delivered && bytes > self.checkpointed_bytes;
         if has_more && self.checkpointed_at.elapsed() >= self.checkpoint_every {
             self.checkpointed_bytes = bytes;
             self.checkpointed_at = Instant::now();
@@ -350,16 +357,17 @@ impl Meter {
         }
     }
 
-    /// Gives back what was held: nothing was delivered.
+    /// Gives back what was held: nothing was delivered. What was [written off](Self::write_off) is reported.
     pub async fn release(&mut self) {
         if self.state != State::Open {
             return;
         }
         self.state = State::Ended;
+        let cost = (self.written_off_nano_usd > 0).then(|| Box::new(self.unpaid()));
         let deadline = Instant::now() + RELEASE_TIMEOUT;
         let released = self
             .ledger
-            .release(&self.payer.account, self.hold.clone(), deadline);
+            .release(&self.payer.account, self.hold.clone(), cost, deadline);
         if let Err(error) = released.await {
             tracing::warn!(request_id = self.metered.request_id, %error, "releasing a hold");
         }
@@ -415,6 +423,15 @@ impl Meter {
             latency_ms: self.started.elapsed().as_millis() as u64,
             attempts: self.attempts,
             estimated: checked.estimated,
+        }
+    }
+
+    /// The usage of a request of which nothing was delivered: its cost, and no tokens.
+    fn unpaid(&self) -> RequestUsage {
+        let nothing = (CheckedUsage::default(), Charge::default());
+        RequestUsage {
+            estimated: true,
+            ..self.used(&Sequence::new(0), &nothing.0, &nothing.1)
         }
     }
 }

@@ -51,7 +51,7 @@ use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
 use self::dialect::{AnswerHead, ChatCall, Conversation, Dialect, ImageCall};
-use self::error::ExchangeError;
+use self::error::{ExchangeError, Phase};
 use self::filters::{AnswerScreen, Asker, Passed};
 use self::idempotency::{Instead, KeyedRequest};
 use self::meter::{Meter, Metered};
@@ -69,6 +69,7 @@ use crate::swarm::deltas::Teller;
 use weir_ledger::price::PriceFactors;
 use weir_ledger::{AccountId, LedgerError, Payer, Plan, Refusal};
 use weir_sandbox::adapter::bindings::adapter::Task;
+use weir_sandbox::adapter::bindings::chat::ResponseFormat;
 use weir_storage::ids;
 
 /// Who has a request served.
@@ -232,6 +233,10 @@ async fn begin(
         shutdown: app.shutdown.clone(),
         output_limit: resolved.output_limit,
         wants_image: matches!(resolved.task, Task::Image(_)),
+        wants_json: match &resolved.task {
+            Task::Chat(chat) => !matches!(chat.response_format, ResponseFormat::Text),
+            Task::Image(_) => false,
+        },
         context_window: resolved.model.context_window,
     };
     let metered = Metered {
@@ -315,6 +320,7 @@ async fn serve(
     };
     let outcome = match outcome {
         Err(ExchangeError::Spent) => relay.stop().await,
+        Err(ExchangeError::TimedOut(Phase::Total)) => relay.stop_at_deadline().await,
         outcome => outcome,
     };
     match outcome {

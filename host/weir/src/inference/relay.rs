@@ -63,6 +63,8 @@ pub struct Bounds {
     pub context_window: u32,
     /// Whether an answer without an image is none.
     pub wants_image: bool,
+    /// Whether the answer is to be JSON: a client cannot use a part of it.
+    pub wants_json: bool,
 }
 
 /// How an answer reaches the client that asked for it.
@@ -281,14 +283,13 @@ impl Relay {
     /// Whether a failed request is paid for: the client has some of the answer, or hung up while it was made.
     fn is_owed(&self, error: &ExchangeError) -> bool {
         let delivered = self.is_stream() && self.sequence.any_output();
-        let was_at_work = matches!(
-            error,
-            ExchangeError::Abandoned
-                | ExchangeError::TimedOut(_)
-                | ExchangeError::BrokenOff
-                | ExchangeError::ShuttingDown
-        );
-        delivered || was_at_work && self.is_hung_up() && (self.asked || self.sequence.any_output())
+        let was_at_work = error.is_cut_off() && (self.asked || self.sequence.any_output());
+        delivered || was_at_work && self.is_hung_up()
+    }
+
+    /// Whether the upstream may ask to be paid for a failed request: it has answered in part, or was cut off.
+    fn has_cost(&self, error: &ExchangeError) -> bool {
+        self.asked && (self.sequence.any_output() || error.is_cut_off())
     }
 
     /// Whether the client has been told anything: from then on there is no second attempt.
@@ -338,7 +339,8 @@ impl Relay {
             return Err(ExchangeError::Spent);
         }
         // One that has said why it ended needs no other end.
-        match self.meter.follow(&self.sequence) {
+        let is_delivered = self.is_stream() || self.teller.is_some();
+        match self.meter.follow(&self.sequence, is_delivered) {
             Err(Spent) if self.sequence.end().is_err() => Err(ExchangeError::Spent),
             _ => Ok(()),
         }
@@ -406,6 +408,20 @@ impl Relay {
         }
         let ends = self.sequence.cut(FinishReason::Length);
         self.take(ends).await
+    }
+
+    /// Ends a plain answer at the request's deadline. Text that has arrived ends as if it had reached its output limit; an
+    /// answer that is complete stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// The time-out, if the client cannot use what has arrived.
+    pub async fn stop_at_deadline(&mut self) -> Result<(), ExchangeError> {
+        match self.is_stream() {
+            false if self.sequence.end().is_ok() => self.end(),
+            false if !self.bounds.wants_json && self.sequence.is_usable_text() => self.stop().await,
+            _ => Err(ExchangeError::TimedOut(Phase::Total)),
+        }
     }
 
     /// Charges for the answer, then hands over the rest of it, or all of it.
@@ -531,6 +547,9 @@ impl Relay {
             let _ = self.settle(false).await;
             end_key(self.key.take()).await;
         } else {
+            if self.has_cost(&error) {
+                self.write_off();
+            }
             // Which frees its key, too.
             self.meter.release().await;
         }

@@ -41,6 +41,8 @@ pub struct Sequence {
     usage: Option<Usage>,
     received_bytes: u64,
     visible_bytes: u64,
+    /// Those of them that are text, or a refusal.
+    spoken_bytes: u64,
     any_output: bool,
     bytes_left: u64,
     image_bytes_left: u64,
@@ -85,6 +87,7 @@ impl Sequence {
             usage: None,
             received_bytes: 0,
             visible_bytes: 0,
+            spoken_bytes: 0,
             any_output: false,
             bytes_left: BYTES_FREE + BYTES_PER_TOKEN * u64::from(output_limit),
             image_bytes_left: IMAGE_BYTES,
@@ -114,9 +117,12 @@ impl Sequence {
             Event::Started(_) => return Err(OutOfOrder("a start after the first event")),
             Event::BlockStart(start) => self.begin(start)?,
             Event::Fragment(Fragment { index, text }) => {
-                self.kind_of(*index)?;
+                let kind = self.kind_of(*index)?;
                 self.receive(text);
                 self.visible_bytes += text.len() as u64;
+                if kind == Kind::Spoken {
+                    self.spoken_bytes += text.len() as u64;
+                }
             }
             Event::Signature(Fragment { index, .. }) => {
                 self.kind_of(*index)?;
@@ -178,6 +184,12 @@ impl Sequence {
         self.is_cut = true;
         let ends = self.open.iter().map(|(index, _)| Event::BlockEnd(*index));
         ends.chain([Event::Finish(reason)]).collect()
+    }
+
+    /// Whether a client can use what has arrived without the rest: there is text, and no incomplete tool call.
+    pub fn is_usable_text(&self) -> bool {
+        let is_call = |(_, kind): &(u32, Kind)| *kind == Kind::ToolCall;
+        self.spoken_bytes > 0 && !self.open.iter().any(is_call)
     }
 
     /// Whether anything came that a client would see.
@@ -437,6 +449,29 @@ mod tests {
         assert_eq!(ends, [end(1), Event::Finish(FinishReason::Length)]);
         assert!(ends.iter().all(|event| sequence.follow(event).is_ok()));
         assert!(sequence.end().is_ok() && !sequence.received().is_whole);
+    }
+
+    #[test]
+    fn text_is_usable_without_its_end_and_a_call_is_not() {
+        let text_block = [start(0, Block::Text), text(0, "so far")];
+        let refusal = [start(0, Block::Refusal), text(0, "I can't")];
+        let call = [start(1, tool()), text(1, "{")];
+        let thought = [start(0, Block::Reasoning), text(0, "hm")];
+        let before_call = [&text_block[..], &[end(0)], &call].concat();
+        let whole_call = [&before_call[..], &[end(1)]].concat();
+        for (events, expected) in [
+            (&text_block[..], true),
+            (&refusal, true),
+            (&whole_call, true),
+            (&before_call, false),
+            (&thought, false),
+            (&text_block[..1], false),
+            (&[], false),
+        ] {
+            let mut sequence = Sequence::new(100);
+            assert!(events.iter().all(|event| sequence.follow(event).is_ok()));
+            assert_eq!(sequence.is_usable_text(), expected, "{events:?}");
+        }
     }
 
     fn bytes(id: u32, count: usize) -> Event {

@@ -65,7 +65,7 @@ pub struct ModelLimits {
 }
 
 /// Token counts and where they came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CheckedUsage {
     /// The counts to show and to bill.
     pub tokens: TokenCounts,

@@ -315,6 +315,11 @@ impl Line {
         self.waker.wake();
     }
 
+    /// Whether it ends after the request under way on it.
+    pub(super) fn makes_way(&self) -> bool {
+        self.is_evicted.load(Ordering::Relaxed)
+    }
+
     fn is_idle(&self) -> bool {
         let is_evicted = self.is_evicted.load(Ordering::Relaxed);
         !is_evicted && self.idle_since.load(Ordering::Relaxed) != BUSY

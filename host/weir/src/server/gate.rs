@@ -6,6 +6,8 @@
 //!
 //! **Invariant:** hyper sees that end only when every request that it was given is answered and flushed.
 //! **Invariant:** every wait for a client ends: for a head, between requests, and at the end.
+//! **Invariant:** bytes that have arrived are read before a wait ends. On a busy machine a request can lie unread in the socket
+//! when its connection is chosen to make way for another one. weir answers it, and then closes the connection.
 
 use std::io;
 use std::pin::Pin;
@@ -197,11 +199,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for Gate<S> {
                     Poll::Pending
                 };
             }
-            if is_at_rest && this.framing == Framing::Head && this.poll_wait(context).is_ready() {
-                return Poll::Ready(Ok(()));
-            }
             let before = buffer.filled().len();
-            ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
+            match Pin::new(&mut this.stream).poll_read(context, buffer) {
+                Poll::Ready(read) => read?,
+                Poll::Pending => {
+                    let waits = is_at_rest && this.framing == Framing::Head;
+                    return match waits && this.poll_wait(context).is_ready() {
+                        true => Poll::Ready(Ok(())),
+                        false => Poll::Pending,
+                    };
+                }
+            }
             if buffer.filled().len() == before {
                 return Poll::Ready(Ok(()));
             }
@@ -321,4 +329,56 @@ fn written(error: &ApiError) -> Bytes {
          {retry_after}x-request-id: {request_id}\r\nconnection: close\r\n\r\n{body}"
     )
     .into()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::super::connections::Connections;
+    use super::*;
+
+    const REQUEST: &[u8] = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n";
+
+    /// A gate whose connection is chosen to make way, and its client's end.
+    fn evicted() -> (
+        Gate<tokio::io::DuplexStream>,
+        tokio::io::DuplexStream,
+        super::super::connections::Entry,
+    ) {
+        let hour = Duration::from_secs(3_600);
+        let connections = Arc::new(Connections::new(1, hour, &[]));
+        let entry = connections.enter(Ipv4Addr::LOCALHOST.into()).unwrap();
+        let waits = Waits {
+            head: hour,
+            idle: hour,
+        };
+        let (client, server) = tokio::io::duplex(1 << 10);
+        let line = entry.line().clone();
+        let gate = Gate::new(server, line, waits, BytesMut::new(), Instant::now() + hour);
+        assert!(connections.evict_one());
+        (gate, client, entry)
+    }
+
+    #[tokio::test]
+    async fn a_request_that_has_arrived_is_read_though_its_connection_makes_way() {
+        let (mut gate, mut client, entry) = evicted();
+        client.write_all(REQUEST).await.unwrap();
+        let mut read = vec![0; REQUEST.len()];
+        gate.read_exact(&mut read).await.unwrap();
+        assert_eq!(read, REQUEST);
+        // Answered, it makes way.
+        entry.line().end();
+        gate.flush().await.unwrap();
+        assert_eq!(gate.read(&mut read).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_connection_on_which_nothing_has_arrived_makes_way_at_once() {
+        let (mut gate, _client, _entry) = evicted();
+        assert_eq!(gate.read(&mut [0; 8]).await.unwrap(), 0);
+    }
 }

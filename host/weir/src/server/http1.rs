@@ -77,7 +77,7 @@ async fn answer(
     });
     let mut response = routes.call(request).await?;
     let is_read = bodies::is_read(line, expects_word).await;
-    if !is_read || is_shed || Instant::now() >= line.expires_at {
+    if !is_read || is_shed || line.makes_way() || Instant::now() >= line.expires_at {
         let close = HeaderValue::from_static("close");
         response.headers_mut().insert(header::CONNECTION, close);
     }

@@ -60,7 +60,8 @@ pub struct ModelCall<'a> {
 /// What a model has said.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelAnswer {
-    /// Its message, to be sent back as it is.
+    /// Its message, to be sent back as it is. An answer that is not whole says so in a field `finish_reason`: nobody goes on
+    /// from it.
     pub message: Value,
     /// The price.
     pub credits: Credits,
@@ -104,6 +105,7 @@ struct AnswerBody {
 #[derive(Deserialize)]
 struct Choice {
     message: Value,
+    finish_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -227,8 +229,16 @@ async fn read(mut response: Response) -> Result<Bytes, reqwest::Error> {
 
 fn answer(body: &[u8]) -> Option<ModelAnswer> {
     let AnswerBody { choices, usage } = serde_json::from_slice(body).ok()?;
+    let Choice {
+        mut message,
+        finish_reason,
+    } = choices.into_iter().next()?;
+    let is_cut = |reason: &String| matches!(&**reason, "length" | "content_filter");
+    if let (Some(reason), Some(fields)) = (finish_reason.filter(is_cut), message.as_object_mut()) {
+        fields.insert("finish_reason".to_owned(), reason.into());
+    }
     Some(ModelAnswer {
-        message: choices.into_iter().next()?.message,
+        message,
         credits: usage.credits,
         tokens_in: usage.prompt_tokens,
         tokens_out: usage.completion_tokens,
@@ -273,6 +283,23 @@ mod tests {
             (answer.credits.micro(), answer.tokens_in, answer.tokens_out),
             (123, 3, 2)
         );
+    }
+
+    #[test]
+    fn an_answer_that_is_not_whole_says_so() {
+        for (reason, kept) in [
+            ("stop", None),
+            ("tool_calls", None),
+            ("length", Some("length")),
+            ("content_filter", Some("content_filter")),
+        ] {
+            let body = format!(
+                r#"{{"choices":[{{"message":{{"content":"x"}},"finish_reason":"{reason}"}}],
+                "usage":{{"prompt_tokens":3,"completion_tokens":2,"credits":0}}}}"#
+            );
+            let answer = answer(body.as_bytes()).expect("it is an answer");
+            assert_eq!(answer.message["finish_reason"].as_str(), kept);
+        }
     }
 
     #[test]

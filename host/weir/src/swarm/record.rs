@@ -35,7 +35,8 @@ pub enum Status {
 pub enum AgentStatus {
     /// With an answer.
     Completed,
-    /// Not at all: its model could not be asked, or the swarm stopped meanwhile.
+    /// Without a complete answer: its model could not be asked, was cut by its output limit or declined, or the swarm stopped
+    /// meanwhile.
     Failed,
     /// It called tools to the last iteration. What it said last stands for its answer.
     MaxIterations,

@@ -418,7 +418,12 @@ impl<'a> Running<'a> {
     async fn release(&self, hold: HoldId) -> Result<(), LedgerError> {
         let account = AccountId(self.run.user_id.clone());
         let deadline = Instant::now() + LEDGER_TIMEOUT;
-        match self.shop.ledger.release(&account, hold, deadline).await {
+        match self
+            .shop
+            .ledger
+            .release(&account, hold, None, deadline)
+            .await
+        {
             Err(LedgerError::Refused(Refusal::Ended(_) | Refusal::UnknownHold)) => Ok(()),
             released => released,
         }

@@ -5,6 +5,9 @@
 //!
 //! **Invariant:** an error names the field and never repeats a value: it may be part of a prompt.
 //! **Invariant:** null is as absent wherever it stands, and a field that is given twice is refused.
+//! **Invariant:** a field whose name differs in case alone from one that weir or an adapter owns is refused. Servers in Go compare
+//! names without case and would read its value instead of the one that weir has priced. The rule does not look into free-form
+//! maps, schemas and arguments.
 //! **Invariant:** a value that is handed on unread nests at most [`MAX_RAW_DEPTH`] levels deep, so that whoever reads it
 //! can recurse.
 //! **Invariant:** every list has a bound, and so have the number of unknown fields and the length of their names; all of
@@ -20,7 +23,9 @@ use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
-use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 use serde_path_to_error::Segment;
@@ -49,6 +54,25 @@ const MAX_RAW_DEPTH: usize = 100;
 const MAX_URL_BYTES: usize = 8_192;
 /// What serde_json says of a number that no float can hold: to it, that is a matter of syntax.
 const OUT_OF_RANGE: &str = "number out of range";
+/// Fields of a body that adapters write themselves, price, or refuse unless an operator lets them through, whether or not the
+/// client's dialect declares them.
+const ADAPTERS_OWN: [&str; 15] = [
+    "fallbacks",
+    "inference_geo",
+    "input",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "max_tokens",
+    "messages",
+    "metadata",
+    "prediction",
+    "prompt_cache_retention",
+    "safety_identifier",
+    "service_tier",
+    "speed",
+    "user",
+    "web_search_options",
+];
 /// The longest id that a client may send back, e.g. of a tool call; vendors' have some dozen characters.
 pub(crate) const MAX_ID_CHARS: usize = 512;
 /// Items that all lists of a body may have together, unknown fields counted as such. Long conversations have some
@@ -111,7 +135,7 @@ macro_rules! object {
                                     }
                                     object.$field = map.next_value()?;
                                 })*
-                                _ => object.others.read(name, &mut map)?,
+                                _ => object.others.read(name, &[$($name),*], &mut map)?,
                             }
                         }
                         Ok(object)
@@ -291,6 +315,7 @@ impl Ignored {
     pub(crate) fn read<'de, A: MapAccess<'de>>(
         &self,
         _: Text<'de>,
+        _: &[&'static str],
         map: &mut A,
     ) -> Result<(), A::Error> {
         map.next_value::<Self>().map(drop)
@@ -328,9 +353,11 @@ pub(crate) struct Refused;
 impl Refused {
     pub(crate) fn read<'de, A: MapAccess<'de>>(
         &self,
-        _: Text<'de>,
+        name: Text<'de>,
+        own: &[&'static str],
         map: &mut A,
     ) -> Result<(), A::Error> {
+        refuse_other_case(name.as_str(), own, map)?;
         map.next_value::<Option<Unsupported>>().map(drop)
     }
 }
@@ -343,8 +370,10 @@ impl<'de, const MAX: usize> Extra<'de, MAX> {
     pub(crate) fn read<A: MapAccess<'de>>(
         &mut self,
         name: Text<'de>,
+        own: &[&'static str],
         map: &mut A,
     ) -> Result<(), A::Error> {
+        refuse_other_case(name.as_str(), own, map)?;
         if self
             .0
             .iter()
@@ -372,6 +401,53 @@ impl<'de, const MAX: usize> Extra<'de, MAX> {
             .into_iter()
             .map(|(name, value)| (name.into_string(), value.0.to_owned()))
             .collect()
+    }
+}
+
+/// Refuses an unknown field of an object whose name is that of one of its own fields, or of [`ADAPTERS_OWN`], but for its case.
+fn refuse_other_case<'de, A: MapAccess<'de>>(
+    name: &str,
+    own: &[&'static str],
+    map: &mut A,
+) -> Result<(), A::Error> {
+    // Own names are in lower case.
+    let is_plain = |byte: u8| byte.is_ascii() && !byte.is_ascii_uppercase();
+    if name.bytes().all(is_plain) {
+        return Ok(());
+    }
+    // A body has a model, and no other object has.
+    let of_adapters: &[&'static str] = match own.contains(&"model") {
+        true => &ADAPTERS_OWN,
+        false => &[],
+    };
+    let mut all = own.iter().chain(of_adapters);
+    match all.find(|own| name.chars().map(folded).eq(own.chars())) {
+        Some(own) => map.next_value_seed(OtherCase(own)),
+        None => Ok(()),
+    }
+}
+
+/// A character as Go's `encoding/json` compares names: by Unicode's simple case folding, in which two characters beyond
+/// ASCII are letters of ASCII (go.dev/src/encoding/json/fold.go, Go 1.21).
+fn folded(character: char) -> char {
+    match character {
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        other => other.to_ascii_lowercase(),
+    }
+}
+
+/// Takes the place of the value of a misspelt field: the error says how to write its name.
+struct OtherCase(&'static str);
+
+impl<'de> DeserializeSeed<'de> for OtherCase {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, _: D) -> Result<(), D::Error> {
+        Err(de::Error::custom(format_args!(
+            "must be written {}",
+            self.0
+        )))
     }
 }
 

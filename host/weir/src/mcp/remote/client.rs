@@ -1,13 +1,19 @@
 //! One server, asked: in the newest revision if it speaks that, else behind its `initialize`.
 //!
 //! All that it answers is a stranger's: it comes through the guard, within bounds, without the server's credential.
+//!
+//! **Invariant:** no lock is held while a server is asked. Calls that come while weir finds out how to speak to it share that one
+//! attempt and its outcome: a server that does not answer costs them one time-out together, not one after another.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, header};
 use rmcp::model::ProtocolVersion;
 use serde_json::{Value, json};
-use tokio::sync::Mutex;
 use weir_egress::{Guard, Kind, Request, Response};
 use weir_sandbox::printable;
 
@@ -24,7 +30,7 @@ const MAX_SHOWN_BYTES: usize = 200;
 const MAX_SESSION_BYTES: usize = 1 << 10;
 
 /// Why a server has no answer.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct NoAnswer {
     pub(super) why: String,
     /// Whether a rule of ours forbade it.
@@ -44,19 +50,34 @@ enum Era {
 
 /// A server and what is known of it.
 pub(super) struct McpClient {
-    pub(super) server: McpServer,
+    pub(super) server: Arc<McpServer>,
+    connection: Arc<Connection>,
+    /// What has been found out, or is being found out.
+    era: Mutex<Option<Discovery>>,
+}
+
+/// The one attempt to find out how a server is spoken to.
+type Discovery = Shared<BoxFuture<'static, Result<Era, NoAnswer>>>;
+
+/// What it takes to ask a server.
+struct Connection {
+    server: Arc<McpServer>,
     guard: Guard,
     blotter: Blotter,
-    era: Mutex<Option<Era>>,
 }
 
 impl McpClient {
     pub(super) fn new(server: McpServer, guard: Guard) -> Self {
         let secret = server.bare.iter().map(|secret| secret.expose());
+        let blotter = Blotter::new(secret);
+        let server = Arc::new(server);
         Self {
-            blotter: Blotter::new(secret),
+            connection: Arc::new(Connection {
+                server: server.clone(),
+                guard,
+                blotter,
+            }),
             server,
-            guard,
             era: Mutex::new(None),
         }
     }
@@ -66,7 +87,7 @@ impl McpClient {
         let listed = self.list_all().await;
         if listed.is_err() {
             // It may speak another revision by now.
-            *self.era.lock().await = None;
+            *self.known() = None;
         }
         listed
     }
@@ -98,8 +119,8 @@ impl McpClient {
     }
 
     async fn ask(&self, method: &str, params: Value) -> Result<Value, NoAnswer> {
-        let era = self.era().await?;
-        let asked = self.send(&era, method, params.clone()).await;
+        let (era, discovery) = self.era().await?;
+        let asked = self.connection.send(&era, method, params.clone()).await;
         match (asked, era) {
             // Its session is gone, and with it what was asked: nobody has looked at that.
             (
@@ -110,30 +131,56 @@ impl McpClient {
                     session: Some(_), ..
                 },
             ) => {
-                *self.era.lock().await = None;
-                let era = self.era().await?;
-                self.send(&era, method, params).await
+                self.forget(&discovery);
+                let (era, _) = self.era().await?;
+                self.connection.send(&era, method, params).await
             }
             (asked, _) => asked,
         }
     }
 
-    /// Finds out how it is spoken to, unless that is known.
-    async fn era(&self) -> Result<Era, NoAnswer> {
-        let mut known = self.era.lock().await;
-        if let Some(era) = &*known {
-            return Ok(era.clone());
+    /// How it is spoken to, and the attempt that has found that out.
+    async fn era(&self) -> Result<(Era, Discovery), NoAnswer> {
+        let discovery = {
+            let mut known = self.known();
+            let begin = || {
+                let connection = self.connection.clone();
+                async move { connection.discover().await }.boxed().shared()
+            };
+            known.get_or_insert_with(begin).clone()
+        };
+        let found = discovery.clone().await;
+        if found.is_err() {
+            self.forget(&discovery);
         }
+        Ok((found?, discovery))
+    }
+
+    /// Forgets what an attempt has found, unless a later one has taken its place.
+    fn forget(&self, discovery: &Discovery) {
+        let mut known = self.known();
+        if known.as_ref().is_some_and(|known| known.ptr_eq(discovery)) {
+            *known = None;
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Option<Discovery>> {
+        self.era.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Connection {
+    async fn discover(&self) -> Result<Era, NoAnswer> {
         let discovered = self.send(&Era::Modern, "server/discover", json!({})).await;
-        let era = match discovered {
+        match discovered {
             Ok(found) => {
                 let versions = found["supportedVersions"].as_array();
                 let newest = ProtocolVersion::V_2026_07_28;
                 let is_modern =
                     versions.is_some_and(|all| all.iter().any(|one| one == newest.as_str()));
                 match is_modern {
-                    true => Era::Modern,
-                    false => self.initialize().await?,
+                    true => Ok(Era::Modern),
+                    false => self.initialize().await,
                 }
             }
             // It has answered, and not as a server of that revision does.
@@ -141,11 +188,9 @@ impl McpClient {
                 status: Some(status),
                 is_blocked: false,
                 ..
-            }) if status < 500 => self.initialize().await?,
-            Err(error) => return Err(error),
-        };
-        *known = Some(era.clone());
-        Ok(era)
+            }) if status < 500 => self.initialize().await,
+            Err(error) => Err(error),
+        }
     }
 
     async fn initialize(&self) -> Result<Era, NoAnswer> {

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use weir_ledger::Credits;
 use weir_ledger::pricing::{self, Bound};
+use weir_sandbox::printable;
 
 use super::{Break, EXHAUSTED, Halt, Running, text_of};
 use crate::inference::usage::OUTPUT_SLACK_TOKENS;
@@ -21,6 +22,9 @@ const MAX_ANEW: usize = 3;
 
 /// How often an output limit is lowered before the rest of the budget counts as too little.
 const MAX_LOWERED: usize = 4;
+
+/// Bytes of a refusal that users are told.
+const MAX_REFUSAL_BYTES: usize = 300;
 
 /// What users are told of an answer that was charged, and is not there.
 const LOST: &str = "The model's answer was lost.";
@@ -96,6 +100,10 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
             }
             let calls = message["tool_calls"].as_array().cloned();
             let calls = calls.unwrap_or_default();
+            // Before its calls are made: the last one may be incomplete.
+            if let Some(why) = incomplete(&message, calls.is_empty()) {
+                return Ok(self.failed(why, iteration, None));
+            }
             if calls.is_empty() {
                 return Ok(AgentEnd {
                     status: AgentStatus::Completed,
@@ -323,6 +331,27 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
             worst.max().unwrap_or(Credits::ZERO)
         };
         lowered(limit, required, available, output_price)
+    }
+}
+
+/// Why a model's message is no complete answer, if it is none. Each reason begins with the word for it.
+fn incomplete(message: &Value, is_without_calls: bool) -> Option<String> {
+    let refusal = message["refusal"].as_str().unwrap_or_default();
+    match message["finish_reason"].as_str() {
+        Some("length") => Some(
+            "length: the model's answer was cut at its output limit. A higher `max_tokens`, or a larger budget, leaves room \
+             for all of it."
+                .to_owned(),
+        ),
+        Some("content_filter") => {
+            Some("content_filter: the model's provider held back the answer.".to_owned())
+        }
+        _ if !is_without_calls || !text_of(message).is_empty() => None,
+        _ if refusal.is_empty() => Some("empty: the model gave no answer.".to_owned()),
+        _ => Some(format!(
+            "refusal: the model declined: {}",
+            printable(refusal, MAX_REFUSAL_BYTES)
+        )),
     }
 }
 

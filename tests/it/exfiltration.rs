@@ -328,6 +328,7 @@ fn executor(
         .expect("development mode has some");
     let url = format!("http://{}", gateway.internal().address());
     let shop = Workshop {
+        database: app.database.clone(),
         tracer: gateway.app().tracer.clone(),
         store: app.swarms.store.clone(),
         ledger: app.ledger.clone(),

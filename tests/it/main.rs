@@ -41,6 +41,7 @@ mod http2;
 mod idempotency;
 mod identity;
 mod images;
+mod key_limits;
 mod keys;
 mod ledger;
 mod local_payments;

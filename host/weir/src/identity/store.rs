@@ -161,6 +161,17 @@ pub async fn find_key(database: &Database, id: &str) -> sqlx::Result<Option<Stor
     .transpose()
 }
 
+/// The models that a key may use, all if empty; `None` if the key was revoked, has expired, or is unknown.
+pub async fn models_of_working_key(
+    database: &Database,
+    key_id: &str,
+    now: Millis,
+) -> sqlx::Result<Option<Vec<String>>> {
+    let stored = find_key(database, key_id).await?;
+    let working = stored.filter(|stored| !stored.has_ended(now));
+    Ok(working.map(|stored| stored.models))
+}
+
 /// The models that a key may use; all if empty.
 pub(super) fn read_models(row: &AnyRow) -> sqlx::Result<Vec<String>> {
     let models: Option<String> = row.try_get("models")?;

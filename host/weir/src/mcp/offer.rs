@@ -6,10 +6,11 @@ use rmcp::model::{
 };
 use serde_json::Value;
 use tokio::time::Instant;
-use weir_ledger::AccountId;
+use weir_ledger::{AccountId, Credits};
 
 use super::message::{Refusal, Request, shown};
 use crate::app::App;
+use crate::billing::budgets;
 use crate::context::RequestContext;
 use crate::error::ApiError;
 use crate::identity::Caller;
@@ -20,6 +21,9 @@ const PAGE: usize = 100;
 
 /// For how long a client may go by a list that it has: an operator may change it at any moment.
 const LIST_TTL_MS: u64 = 60_000;
+
+/// Credits that a caller's budgets must have left.
+const LEAST: Credits = Credits::from_micro(1);
 
 /// How a call ends that comes to no result.
 pub(super) enum NotCalled {
@@ -74,6 +78,9 @@ pub(super) async fn call(
         return Err(NotCalled::Refused(refusal));
     }
     let account = AccountId(caller.user_id.clone());
+    require_budget(app, &account, caller)
+        .await
+        .map_err(NotCalled::Unserved)?;
     let turn = app.admission.enter(&account, caller.plan).await;
     let _turn = turn.map_err(NotCalled::Unserved)?;
     let arguments = Value::Object(params.arguments.unwrap_or_default());
@@ -94,6 +101,20 @@ pub(super) async fn call(
         result.result_type = None;
     }
     Ok(result)
+}
+
+/// Refuses a caller whose budgets are used up. A call of a tool costs no credits, so that nothing else would stop a key that
+/// may spend no more from calling tools for ever.
+async fn require_budget(app: &App, account: &AccountId, caller: &Caller) -> Result<(), ApiError> {
+    let account = app.ledger.find_account(account).await;
+    let account = account.map_err(|error| ApiError::of_database(&error, "about an account"))?;
+    let Some(account) = account else {
+        return Ok(());
+    };
+    let now = app.ledger.now();
+    account
+        .check_budgets(caller.key_id(), LEAST, now)
+        .map_err(|exceeded| budgets::exceeded(&exceeded, now))
 }
 
 fn told(outcome: Outcome) -> CallToolResult {

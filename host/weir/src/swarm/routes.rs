@@ -57,13 +57,7 @@ pub async fn create_swarm(
     body: JsonBody,
 ) -> Result<Response, ApiError> {
     let key = key.with_body(&body.bytes);
-    let payer = Payer {
-        user_id: &caller.user_id,
-        user_plan: caller.plan,
-        plan: caller.plan,
-        key_id: caller.key_id(),
-        models: caller.models(),
-    };
+    let payer = Payer::of(&caller);
     let (mut request, _) = read(&app, &body.bytes, Asker::User)?;
     request.trace_parent = context.trace_onward().map(|trace| trace.to_string());
     let claim = key.as_ref().map(|key| key.claim());

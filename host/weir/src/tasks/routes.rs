@@ -10,7 +10,6 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
-use weir_ledger::Plan;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 use weir_storage::secrets::Secret;
@@ -129,10 +128,11 @@ pub async fn create_task(
     caller: Caller,
     body: JsonBody,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let definition = read(&app, &caller.user_id, caller.plan, &body.bytes)?;
+    let definition = read(&app, &caller, &body.bytes)?;
     let now = app.ledger.now();
     let task = Task {
         id: ids::task_id(),
+        key_id: caller.key_id().map(str::to_owned),
         user_id: caller.user_id,
         next_fire_at: next_fire(&definition, now)?,
         definition,
@@ -222,7 +222,9 @@ pub async fn replace_task(
     body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
     let mut task = own(&app, &caller.user_id, &id).await?;
-    task.definition = read(&app, &caller.user_id, caller.plan, &body.bytes)?;
+    task.definition = read(&app, &caller, &body.bytes)?;
+    // The new definition is this key's doing, whoever defined the task before.
+    task.key_id = caller.key_id().map(str::to_owned);
     let now = app.ledger.now();
     (task.updated_at, task.next_fire_at) = (now, next_fire(&task.definition, now)?);
     let replaced = app.task_store.replace(&task).await;
@@ -445,7 +447,7 @@ pub async fn execute_task(
 }
 
 /// Reads a definition whose swarm could be asked for now, but for what it would cost.
-fn read(app: &App, user_id: &str, plan: Plan, body: &[u8]) -> Result<Definition, ApiError> {
+fn read(app: &App, caller: &Caller, body: &[u8]) -> Result<Definition, ApiError> {
     if body.len() > MAX_BYTES {
         return Err(ApiError::new(
             StatusCode::PAYLOAD_TOO_LARGE,
@@ -455,14 +457,7 @@ fn read(app: &App, user_id: &str, plan: Plan, body: &[u8]) -> Result<Definition,
     }
     let definition = Definition::read(body)?;
     let (request, _) = accept::read(app, &definition.swarm_body(), Asker::User)?;
-    let payer = Payer {
-        user_id,
-        user_plan: plan,
-        plan,
-        key_id: None,
-        models: &[],
-    };
-    accept::check(app, &payer, &request)?;
+    accept::check(app, &Payer::of(caller), &request)?;
     Ok(definition)
 }
 
@@ -507,6 +502,7 @@ fn outline(task: &Task) -> Value {
     let mut shown = json!(definition.swarm);
     shown["task_id"] = json!(task.id);
     shown["name"] = json!(definition.name);
+    shown["key_id"] = json!(task.key_id);
     shown["schedule"] = json!(definition.schedule);
     shown["paused"] = json!(definition.paused);
     shown["next_fire_at"] = json!(task.next_fire_at.map(Millis::iso));

@@ -141,6 +141,11 @@ pub enum KeyVerdict {
 }
 
 impl StoredKey {
+    /// Whether the key works for its user.
+    pub fn works(&self, now: Millis) -> bool {
+        !self.has_ended(now) && self.user_disabled_at.is_none()
+    }
+
     /// Whether the key was revoked or has expired.
     pub fn has_ended(&self, now: Millis) -> bool {
         self.disabled_at.is_some() || now >= self.expires_at

@@ -27,19 +27,40 @@ async fn kinds(gateway: &Gateway) -> Vec<Kind> {
     let app = gateway.app();
     let key = gateway.key().to_owned();
     let long_ago = Millis(app.clock.now().0 - 91 * 86_400_000);
-    let expired = store::create_key(&app.database, &app.key_peppers, "alice", "old", false, long_ago);
+    let expired = store::create_key(
+        &app.database,
+        &app.key_peppers,
+        "alice",
+        "old",
+        false,
+        long_ago,
+    );
     let expired = expired.await.expect("a key").expose().to_owned();
     let bob = gateway.web("bob");
     let made = bob.post("/api-keys", &json!({})).await.json();
     let revoked = made["api_key"].as_str().expect("a key").to_owned();
-    assert_eq!(gateway.stranger().with_key(&revoked).get("/models").await.status, 200);
+    assert_eq!(
+        gateway
+            .stranger()
+            .with_key(&revoked)
+            .get("/models")
+            .await
+            .status,
+        200
+    );
     let path = format!("/api-keys/{}", made["key_id"].as_str().expect("an id"));
     assert_eq!(bob.delete(&path).await.status, 204);
     let admin = gateway.admin("root").await;
     let mallory = gateway.web_user_id("mallory").await;
-    let made = gateway.web("mallory").post("/api-keys", &json!({})).await.json();
+    let made = gateway
+        .web("mallory")
+        .post("/api-keys", &json!({}))
+        .await
+        .json();
     let of_disabled = made["api_key"].as_str().expect("a key").to_owned();
-    let disabled = admin.post(&format!("/admin/users/{mallory}/disable"), &json!({})).await;
+    let disabled = admin
+        .post(&format!("/admin/users/{mallory}/disable"), &json!({}))
+        .await;
     assert!(disabled.status.is_success(), "{}", disabled.text());
     let service = |audience: DevAudience, scopes: &[&str]| {
         let token = gateway.issuer().service_token(
@@ -48,7 +69,9 @@ async fn kinds(gateway: &Gateway) -> Vec<Kind> {
             scopes,
             app.clock.now(),
         );
-        gateway.stranger().with_key(token.expect("a token").expose())
+        gateway
+            .stranger()
+            .with_key(token.expect("a token").expose())
     };
     let kind = |name, client, satisfies, refusal| Kind {
         name,
@@ -57,20 +80,32 @@ async fn kinds(gateway: &Gateway) -> Vec<Kind> {
         refusal,
     };
     let stranger = || gateway.stranger();
-    let jwt = gateway.issuer().web_tokens("bob", app.clock.now()).expect("tokens");
+    let jwt = gateway
+        .issuer()
+        .web_tokens("bob", app.clock.now())
+        .expect("tokens");
     vec![
         kind("stranger", stranger(), &[], None),
-        kind("key in X-Api-Key", stranger().with_header("x-api-key", &key), KEY, None),
+        kind(
+            "key in X-Api-Key",
+            stranger().with_header("x-api-key", &key),
+            KEY,
+            None,
+        ),
         kind("key as bearer token", stranger().with_key(&key), KEY, None),
         kind(
             "key beside another provider's key",
-            stranger().with_key(&key).with_header("x-api-key", "sk-ant-api03-another"),
+            stranger()
+                .with_key(&key)
+                .with_header("x-api-key", "sk-ant-api03-another"),
             KEY,
             None,
         ),
         kind(
             "key beside another provider's bearer token",
-            stranger().with_key("sk-another").with_header("x-api-key", &key),
+            stranger()
+                .with_key("sk-another")
+                .with_header("x-api-key", &key),
             KEY,
             None,
         ),
@@ -82,20 +117,44 @@ async fn kinds(gateway: &Gateway) -> Vec<Kind> {
         ),
         kind(
             "key beside one of a disabled user",
-            stranger().with_key(&key).with_header("x-api-key", &of_disabled),
+            stranger()
+                .with_key(&key)
+                .with_header("x-api-key", &of_disabled),
             KEY,
             None,
         ),
-        kind("expired key", stranger().with_key(&expired), KEY, Some((401, "UNAUTHENTICATED"))),
-        kind("revoked key", stranger().with_key(&revoked), KEY, Some((401, "UNAUTHENTICATED"))),
         kind(
-            "two keys that do not work",
-            stranger().with_key(&revoked).with_header("x-api-key", &expired),
+            "expired key",
+            stranger().with_key(&expired),
             KEY,
             Some((401, "UNAUTHENTICATED")),
         ),
-        kind("key of a disabled user", stranger().with_key(&of_disabled), KEY, Some((403, "USER_DISABLED"))),
-        kind("another provider's key", stranger().with_key("sk-another"), &[], None),
+        kind(
+            "revoked key",
+            stranger().with_key(&revoked),
+            KEY,
+            Some((401, "UNAUTHENTICATED")),
+        ),
+        kind(
+            "two keys that do not work",
+            stranger()
+                .with_key(&revoked)
+                .with_header("x-api-key", &expired),
+            KEY,
+            Some((401, "UNAUTHENTICATED")),
+        ),
+        kind(
+            "key of a disabled user",
+            stranger().with_key(&of_disabled),
+            KEY,
+            Some((403, "USER_DISABLED")),
+        ),
+        kind(
+            "another provider's key",
+            stranger().with_key("sk-another"),
+            &[],
+            None,
+        ),
         kind("web user", bob.clone(), WEB, None),
         kind(
             "web user beside another provider's key",
@@ -109,8 +168,18 @@ async fn kinds(gateway: &Gateway) -> Vec<Kind> {
             &[],
             None,
         ),
-        kind("web user who is disabled", gateway.web("mallory"), WEB, Some((403, "USER_DISABLED"))),
-        kind("administrator", admin, &["identityToken", "attestationToken", "admin"], None),
+        kind(
+            "web user who is disabled",
+            gateway.web("mallory"),
+            WEB,
+            Some((403, "USER_DISABLED")),
+        ),
+        kind(
+            "administrator",
+            admin,
+            &["identityToken", "attestationToken", "admin"],
+            None,
+        ),
         kind(
             "service of the API",
             service(DevAudience::Api, &["model:call", "plugins:write"]),
@@ -138,11 +207,17 @@ fn may_call(operation: &Value, path: &str, kind: &Kind, listener: &str) -> bool 
         return true;
     };
     let has = |scheme: &str| kind.satisfies.contains(&scheme);
-    let mut proofs = proofs.iter().map(|proof| proof.as_object().expect("schemes"));
+    let mut proofs = proofs
+        .iter()
+        .map(|proof| proof.as_object().expect("schemes"));
     proofs.any(|schemes| {
         let is_for_services = schemes.contains_key("serviceToken");
         let is_for_web = schemes.contains_key("identityToken");
-        let audience = if listener == "executor" { "executor" } else { "api" };
+        let audience = if listener == "executor" {
+            "executor"
+        } else {
+            "api"
+        };
         schemes.keys().all(|scheme| has(scheme))
             && (!is_for_services || has(audience))
             && (!is_for_web || !path.starts_with("/admin/") || has("admin"))
@@ -153,14 +228,25 @@ fn may_call(operation: &Value, path: &str, kind: &Kind, listener: &str) -> bool 
 async fn call(client: &Client, method: &str, path: &str, takes_body: bool) -> tests::Answer {
     let named: Vec<_> = path
         .split('/')
-        .map(|part| if part.starts_with('{') { "nothing" } else { part })
+        .map(|part| {
+            if part.starts_with('{') {
+                "nothing"
+            } else {
+                part
+            }
+        })
         .collect();
     let method = Method::from_bytes(method.as_bytes()).expect("a method");
     let (content_type, body) = match takes_body {
-        true => (Some("application/json"), Bytes::from_static(b"{\"no-such-field\":1}")),
+        true => (
+            Some("application/json"),
+            Bytes::from_static(b"{\"no-such-field\":1}"),
+        ),
         false => (None, Bytes::new()),
     };
-    client.send(method, &named.join("/"), content_type, body).await
+    client
+        .send(method, &named.join("/"), content_type, body)
+        .await
 }
 
 /// The code of weir's error in an answer, in whatever dialect.
@@ -176,13 +262,20 @@ fn code(answer: &tests::Answer) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_route_answers_every_kind_of_caller_as_the_document_says() {
     // Development mode would shut nobody out, and let web pages' functions be called by commands.
-    let gateway = Gateway::builder().swarms().settings("cors_origins = [\"http://app.example\"]").start().await;
+    let gateway = Gateway::builder()
+        .swarms()
+        .settings("cors_origins = [\"http://app.example\"]")
+        .start()
+        .await;
     gateway.set_plan("pro").await;
     let kinds = kinds(&gateway).await;
     let listeners = [
         ("public", gateway.stranger()),
         ("internal", gateway.internal()),
-        ("executor", gateway.executor_service(DevAudience::Executor, &[])),
+        (
+            "executor",
+            gateway.executor_service(DevAudience::Executor, &[]),
+        ),
     ];
     let mut checked = 0;
     for (listener, at) in &listeners {
@@ -196,19 +289,31 @@ async fn every_route_answers_every_kind_of_caller_as_the_document_says() {
                 let takes_body = operation["requestBody"].is_object();
                 for kind in &kinds {
                     let mut client = kind.client.at(at.address());
-                    let is_of_web_app = path.starts_with("/api/agent/") && !path.starts_with("/api/agent/tasks");
+                    let is_of_web_app =
+                        path.starts_with("/api/agent/") && !path.starts_with("/api/agent/tasks");
                     if is_of_web_app {
                         client = client.with_header("origin", "http://app.example");
                     }
                     let answer = call(&client, &method.to_uppercase(), path, takes_body).await;
-                    let what = format!("{listener}: {method} {path} by {}: {}", kind.name, answer.text());
+                    let what = format!(
+                        "{listener}: {method} {path} by {}: {}",
+                        kind.name,
+                        answer.text()
+                    );
                     let (status, code) = (answer.status.as_u16(), code(&answer));
                     let documented = operation["responses"].get(answer.status.as_str());
                     assert!(documented.is_some(), "{status} is not documented: {what}");
-                    let refused_for_want = ["UNAUTHENTICATED", "ATTESTATION_INVALID", "FORBIDDEN"].contains(&&*code);
+                    let refused_for_want =
+                        ["UNAUTHENTICATED", "ATTESTATION_INVALID", "FORBIDDEN"].contains(&&*code);
                     match (may_call(operation, path, kind, listener), kind.refusal) {
-                        (true, Some((status, code_of_kind))) if operation["security"].is_array() => {
-                            assert_eq!((status, code_of_kind), (answer.status.as_u16(), &*code), "{what}");
+                        (true, Some((status, code_of_kind)))
+                            if operation["security"].is_array() =>
+                        {
+                            assert_eq!(
+                                (status, code_of_kind),
+                                (answer.status.as_u16(), &*code),
+                                "{what}"
+                            );
                         }
                         (true, _) => {
                             assert!(!refused_for_want && code != "USER_DISABLED", "{what}");
@@ -216,7 +321,11 @@ async fn every_route_answers_every_kind_of_caller_as_the_document_says() {
                         }
                         (false, _) => {
                             assert!(UNPROVEN.contains(&status), "{what}");
-                            assert!(refused_for_want || ["USER_DISABLED", "MISSING_SCOPE"].contains(&&*code), "{what}");
+                            assert!(
+                                refused_for_want
+                                    || ["USER_DISABLED", "MISSING_SCOPE"].contains(&&*code),
+                                "{what}"
+                            );
                         }
                     }
                     checked += 1;
@@ -230,14 +339,23 @@ async fn every_route_answers_every_kind_of_caller_as_the_document_says() {
 /// What a client sends beside its key by mistake shuts nobody out; what proves nothing at all does.
 #[tokio::test]
 async fn a_valid_key_beside_another_proof_counts_as_no_failure() {
-    let gateway = Gateway::builder().settings("dev = false\ntrusted_proxies = []").start().await;
+    let gateway = Gateway::builder()
+        .settings("dev = false\ntrusted_proxies = []")
+        .start()
+        .await;
     let key = gateway.key();
     let strange = ["sk-ant-api03-another", "inf_mistyped"];
     for _ in 0..4 {
         for other in strange {
             for (in_key, bearer) in [(other, key), (key, other)] {
-                let client = gateway.stranger().with_key(bearer).with_header("x-api-key", in_key);
-                assert_eq!(client.post("/chat", &chat("demo", "Hello")).await.status, 200);
+                let client = gateway
+                    .stranger()
+                    .with_key(bearer)
+                    .with_header("x-api-key", in_key);
+                assert_eq!(
+                    client.post("/chat", &chat("demo", "Hello")).await.status,
+                    200
+                );
             }
         }
     }
@@ -251,8 +369,19 @@ async fn a_valid_key_beside_another_proof_counts_as_no_failure() {
         gateway.app().clock.now(),
     );
     let another = another.await.expect("a key");
-    assert_eq!(gateway.stranger().with_key(another.expose()).get("/models").await.status, 200);
-    let wrong = gateway.stranger().with_key("sk-one").with_header("x-api-key", "sk-two");
+    assert_eq!(
+        gateway
+            .stranger()
+            .with_key(another.expose())
+            .get("/models")
+            .await
+            .status,
+        200
+    );
+    let wrong = gateway
+        .stranger()
+        .with_key("sk-one")
+        .with_header("x-api-key", "sk-two");
     for _ in 0..10 {
         wrong.get("/models").await.error(401, "UNAUTHENTICATED");
     }
@@ -263,7 +392,11 @@ async fn a_valid_key_beside_another_proof_counts_as_no_failure() {
 #[tokio::test]
 async fn of_two_valid_keys_the_one_in_x_api_key_is_used() {
     let gateway = Gateway::start().await;
-    let bob = gateway.web("bob").post("/api-keys", &json!({})).await.json();
+    let bob = gateway
+        .web("bob")
+        .post("/api-keys", &json!({}))
+        .await
+        .json();
     let bob = bob["api_key"].as_str().expect("a key");
     let both = gateway.client().with_header("x-api-key", bob);
     assert_eq!(both.post("/chat", &chat("demo", "Hello")).await.status, 200);

@@ -109,9 +109,20 @@ async fn after_a_flush_each_node_looks_each_key_up_once_and_refuses_no_sound_one
     let nodes = [&first, &second];
     let mut keys = make_keys(&first).await;
     let revoked = keys.pop().expect("a key");
-    assert_eq!(use_all(&first, &keys, 1).await, BTreeMap::from([(200, keys.len())]));
+    assert_eq!(
+        use_all(&first, &keys, 1).await,
+        BTreeMap::from([(200, keys.len())])
+    );
     let owner = format!("usr_{}", (KEYS - 1) % USERS);
-    assert_eq!(first.stranger().with_key(revoked.expose()).get("/models").await.status, 200);
+    assert_eq!(
+        first
+            .stranger()
+            .with_key(revoked.expose())
+            .get("/models")
+            .await
+            .status,
+        200
+    );
     let by = Actor::local(0);
     let ended = identity::revoke(first.app(), &owner, revoked.id(), &by).await;
     ended.expect("the stores answer");
@@ -121,7 +132,10 @@ async fn after_a_flush_each_node_looks_each_key_up_once_and_refuses_no_sound_one
     let half = KEYS / 2;
     let (early, late) = tokio::join!(use_all(&first, &keys[half..], 1), async {
         redis.command("FLUSHALL");
-        tokio::join!(use_all(&first, &keys[..half], 2), use_all(&second, &keys, 1))
+        tokio::join!(
+            use_all(&first, &keys[..half], 2),
+            use_all(&second, &keys, 1)
+        )
     });
     let mut seen = early;
     for (status, count) in late.0.into_iter().chain(late.1) {
@@ -134,7 +148,11 @@ async fn after_a_flush_each_node_looks_each_key_up_once_and_refuses_no_sound_one
     for (node, before) in nodes.into_iter().zip(before) {
         let looked_up = lookups(node).await - before;
         assert!(looked_up <= KEYS, "{looked_up} look-ups of {KEYS} keys");
-        let answer = node.stranger().with_key(revoked.expose()).get("/models").await;
+        let answer = node
+            .stranger()
+            .with_key(revoked.expose())
+            .get("/models")
+            .await;
         answer.error(401, "UNAUTHENTICATED");
     }
     // The cache has them all again.
@@ -153,7 +171,10 @@ async fn a_flush_and_a_restart_begin_another_epoch() {
     let redis = Redis::start();
     let open = async || Cache::open(Some(&redis.url()), &Clock::System, MINUTE).await;
     let cache = open().await.expect("it answers");
-    let key = RecordKey { secret: "s", id: "id" };
+    let key = RecordKey {
+        secret: "s",
+        id: "id",
+    };
     let record = Record {
         user_id: "alice".to_owned(),
         rate: None,
@@ -170,7 +191,10 @@ async fn a_flush_and_a_restart_begin_another_epoch() {
     assert_eq!(look(&cache).await.epoch, before, "it lasts");
     let another = open().await.expect("it answers");
     assert_eq!(look(&another).await.epoch, before, "for all nodes");
-    cache.bury(Tombstone::Record("id"), MINUTE).await.expect("it answers");
+    cache
+        .bury(Tombstone::Record("id"), MINUTE)
+        .await
+        .expect("it answers");
     redis.command("FLUSHALL");
     let fill = async |since| cache.fill(key, &record, since, MINUTE).await;
     assert_eq!(fill(before).await, Ok(Filled::Outdated));
@@ -203,7 +227,11 @@ async fn a_flush_and_a_restart_begin_another_epoch() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_requests_with_one_unknown_key_one_looks_it_up() {
     let gateway = Gateway::start().await;
-    let made = gateway.web("bob").post("/api-keys", &json!({})).await.json();
+    let made = gateway
+        .web("bob")
+        .post("/api-keys", &json!({}))
+        .await
+        .json();
     let key = made["api_key"].as_str().expect("a key");
     let before = lookups(&gateway).await;
     let asking = (0..200).map(|_| async {

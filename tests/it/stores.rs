@@ -16,8 +16,8 @@ use weir::identity::api_key::KeyVerdict;
 use weir::identity::pepper::Peppers;
 use weir::identity::store;
 use weir_storage::cache::{
-    Absence, Bucket, CacheError, Cached, Filled, Identified, Identify, Lockout, LockoutPolicy, Lookup,
-    MAX_VALUE_BYTES, Rate, Record, RecordKey, Tombstone,
+    Absence, Bucket, CacheError, Cached, Filled, Identified, Identify, Lockout, LockoutPolicy,
+    Lookup, MAX_VALUE_BYTES, Rate, Record, RecordKey, Tombstone,
 };
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::secrets::{Key, SecretUrl};
@@ -92,7 +92,10 @@ async fn a_key_is_made_and_found_on_every_combination() {
         );
 
         let cached = record("älice", Some(60));
-        assert_eq!(fill(&stores.cache, second.id(), &cached, MINUTE).await, Filled::Kept);
+        assert_eq!(
+            fill(&stores.cache, second.id(), &cached, MINUTE).await,
+            Filled::Kept
+        );
         let identified = identify(&stores.cache, None, Some(second.id())).await;
         assert_eq!(identified.record, Lookup::Found(cached));
         assert_eq!(identified.user.expect("a rate").remaining, 59);
@@ -444,9 +447,8 @@ async fn lockouts_are_listed_and_cleared() {
 async fn a_users_tombstone_stands_on_all_of_their_records_and_on_nobody_elses() {
     each_cache(async |stores| {
         let cache = &stores.cache;
-        let fill = async |key: &str, user: &str| {
-            fill(cache, key, &record(user, Some(60)), MINUTE).await
-        };
+        let fill =
+            async |key: &str, user: &str| fill(cache, key, &record(user, Some(60)), MINUTE).await;
         let look = async |key: &str| identify(cache, None, Some(key)).await;
         for (key, user) in [("first", "alice"), ("other", "bob")] {
             assert_eq!(fill(key, user).await, Filled::Kept);

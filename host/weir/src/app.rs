@@ -294,12 +294,14 @@ impl App {
             oversight: oversight.clone(),
             guard,
             rules,
-            calls_at_once: config.plugins.tool_calls.get() as usize,
+            calls_at_once: config.plugins.tool_calls.get(),
+            calls_per_account: config.plugins.tool_calls_per_account(),
             clock: clock.clone(),
             webhook_key,
             page,
         });
-        let key_lookups = KeyLookups::new(database.clone(), clock.clone(), metrics.key_lookups.clone());
+        let key_lookups =
+            KeyLookups::new(database.clone(), clock.clone(), metrics.key_lookups.clone());
         let last_used = LastUsed::default();
         tokio::spawn(last_used.clone().write_behind(database.clone()));
         tokio::spawn(retention::prune_for_ever(

@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::{
-    Absence, Bucket, Cached, Epoch, Filled, Identified, Identify, Lockout, LockoutPolicy, Lookup, MAX_LOCKOUTS,
-    Rate, RateDecision, Record, RecordKey, Tombstone,
+    Absence, Bucket, Cached, Epoch, Filled, Identified, Identify, Lockout, LockoutPolicy, Lookup,
+    MAX_LOCKOUTS, Rate, RateDecision, Record, RecordKey, Tombstone,
 };
 use crate::clock::Clock;
 

@@ -27,8 +27,8 @@ use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Absence, Bucket, CacheError, Cached, Epoch, Filled, Identified, Identify, Lockout, LockoutPolicy, Lookup,
-    MAX_LOCKOUTS, Rate, RateDecision, Record, RecordKey, Tombstone,
+    Absence, Bucket, CacheError, Cached, Epoch, Filled, Identified, Identify, Lockout,
+    LockoutPolicy, Lookup, MAX_LOCKOUTS, Rate, RateDecision, Record, RecordKey, Tombstone,
 };
 use crate::ids;
 use crate::secrets::SecretUrl;
@@ -141,9 +141,15 @@ impl RedisCache {
             .arg(bucket_key(Bucket::User("")))
             .arg(tombstone_key(Tombstone::User("")))
             .arg(&*self.shared.server());
-        type Found = (u64, Option<Decided>, Option<Vec<u8>>, Option<Decided>, bool, u64);
-        let (blocked_ms, address, record, user, doubtful, epoch): Found =
-            self.run(&script).await?;
+        type Found = (
+            u64,
+            Option<Decided>,
+            Option<Vec<u8>>,
+            Option<Decided>,
+            bool,
+            u64,
+        );
+        let (blocked_ms, address, record, user, doubtful, epoch): Found = self.run(&script).await?;
         Ok(Identified {
             locked_out: (blocked_ms > 0).then(|| Duration::from_millis(blocked_ms)),
             address: Option::map(address, decision),
@@ -578,7 +584,8 @@ impl Shared {
 
     /// What the server calls itself that is connected to; empty while none is.
     fn server(&self) -> Arc<str> {
-        self.get().map_or_else(Arc::default, |numbered| numbered.server)
+        self.get()
+            .map_or_else(Arc::default, |numbered| numbered.server)
     }
 
     fn get(&self) -> Option<Numbered> {

@@ -125,8 +125,12 @@ impl KeyLookups {
         let found = copy.found.clone().await;
         // Who comes next looks again: a key that does not work now may be enabled, or be made.
         let works = |key: &Arc<StoredKey>| key.works(now);
-        if !found.as_ref().is_ok_and(|found| found.as_ref().is_some_and(works)) {
-            self.copies().forget(key_id, |known| Arc::ptr_eq(known, &copy));
+        if !found
+            .as_ref()
+            .is_ok_and(|found| found.as_ref().is_some_and(works))
+        {
+            self.copies()
+                .forget(key_id, |known| Arc::ptr_eq(known, &copy));
         }
         Looked { found, is_shared }
     }
@@ -157,7 +161,9 @@ impl KeyLookups {
         }
         // The sender is dropped only where its task ends with the process.
         let gone = |_| Err(Arc::new(sqlx::Error::WorkerCrashed));
-        receiver.map(move |found| found.unwrap_or_else(gone)).boxed()
+        receiver
+            .map(move |found| found.unwrap_or_else(gone))
+            .boxed()
     }
 
     fn copies(&self) -> MutexGuard<'_, Copies> {

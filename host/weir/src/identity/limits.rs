@@ -193,8 +193,7 @@ pub fn key_ended() -> ApiError {
 }
 
 /// What `KEY_ENDED` means, for people.
-pub const KEY_ENDED: &str =
-    "The API key that this was asked for with was revoked or has expired.";
+pub const KEY_ENDED: &str = "The API key that this was asked for with was revoked or has expired.";
 
 /// Refuses a model that a key may not use. Who may use which is the key's own business: it is no secret to who has it.
 pub fn require_model(allowed: &[String], model: &str) -> Result<(), ApiError> {

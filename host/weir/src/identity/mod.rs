@@ -65,7 +65,8 @@ use crate::context::RequestContext;
 use crate::error::ApiError;
 use weir_ledger::{AccountId, Payer, Plan, RequestSource};
 use weir_storage::cache::{
-    Bucket, CacheError, Epoch, Filled, Identify, Lookup, Rate, RateDecision, Record, RecordKey, Tombstone,
+    Bucket, CacheError, Epoch, Filled, Identify, Lookup, Rate, RateDecision, Record, RecordKey,
+    Tombstone,
 };
 use weir_storage::clock::Millis;
 use weir_storage::ids::Hex;
@@ -252,7 +253,11 @@ impl Identification<'_> {
     }
 
     /// Who the caller is by one proof. What proves nothing counts against its address, unless there are more proofs.
-    async fn by_proof(&self, credentials: Credentials<'_>, proofs: Proofs) -> Result<Caller, ApiError> {
+    async fn by_proof(
+        &self,
+        credentials: Credentials<'_>,
+        proofs: Proofs,
+    ) -> Result<Caller, ApiError> {
         let key = match credentials {
             Credentials::Key(text) => RawKey::parse(text),
             _ => None,
@@ -419,7 +424,10 @@ impl Identification<'_> {
             rate: Some(self.rate_of_plan(&stored.plan)),
             payload: serde_json::to_vec(&cached).unwrap_or_default(),
         };
-        let filled = self.app.cache.fill(asked.record_key, &record, epoch, KEY_TTL);
+        let filled = self
+            .app
+            .cache
+            .fill(asked.record_key, &record, epoch, KEY_TTL);
         match filled.await {
             Ok(filled) => Ok(Some(filled)),
             Err(error) => self.without_cache(error).map(|()| None),
@@ -657,7 +665,10 @@ impl<'a> Credentials<'a> {
 
 /// Whether a refusal says that a proof is none, so that another one is worth a look.
 fn proves_nothing(refusal: &ApiError) -> bool {
-    matches!(refusal.code(), "UNAUTHENTICATED" | "USER_DISABLED" | "LOCKED_OUT")
+    matches!(
+        refusal.code(),
+        "UNAUTHENTICATED" | "USER_DISABLED" | "LOCKED_OUT"
+    )
 }
 
 /// Whether a request may be another service's, where both users and services are let in: it has a bearer token that

@@ -7,7 +7,7 @@ use sqlx::any::AnyRow;
 
 use super::api_key::{LIFETIME_DAYS, RawKey, StoredKey};
 use super::pepper::{Pepper, Peppers};
-use weir_ledger::{Budgets, Credits, Standing};
+use weir_ledger::{Budgets, Credits, Plan, Standing};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::{Connections, SqlDialect, Transaction};
@@ -83,6 +83,12 @@ pub async fn find_user(database: &Database, user_id: &str) -> sqlx::Result<Optio
     row.map(|row| read_user(&row)).transpose()
 }
 
+/// The plan of a user, as it is now; the free one if there is no such user.
+pub async fn plan_of(database: &Database, user_id: &str) -> sqlx::Result<Plan> {
+    let user = find_user(database, user_id).await?;
+    Ok(user.map_or_else(Plan::default, |user| super::plan_named(&user.plan)))
+}
+
 fn read_user(row: &AnyRow) -> sqlx::Result<User> {
     let time = |column| Ok::<_, sqlx::Error>(row.try_get::<Option<i64>, _>(column)?.map(Millis));
     Ok(User {
@@ -141,7 +147,10 @@ pub async fn find_key(database: &Database, id: &str) -> sqlx::Result<Option<Stor
 }
 
 /// The records of keys, by id, of those that there are.
-pub async fn find_keys(database: &Database, ids: &[&str]) -> sqlx::Result<Vec<(String, StoredKey)>> {
+pub async fn find_keys(
+    database: &Database,
+    ids: &[&str],
+) -> sqlx::Result<Vec<(String, StoredKey)>> {
     let among = match database.dialect() {
         SqlDialect::Sqlite => "SELECT value FROM json_each($1)",
         SqlDialect::Postgres => "SELECT jsonb_array_elements_text(CAST($1 AS JSONB))",

@@ -14,6 +14,7 @@ use crate::billing::budgets;
 use crate::context::RequestContext;
 use crate::error::ApiError;
 use crate::identity::Caller;
+use crate::inference::admission;
 use crate::tools::{Call, Description, Effect, Outcome};
 
 /// Tools in one answer.
@@ -34,9 +35,14 @@ pub(super) enum NotCalled {
 }
 
 /// `tools/list`: a page of them, by name.
-pub(super) fn list(app: &App, request: &Request) -> Result<ListToolsResult, Refusal> {
+pub(super) fn list(
+    app: &App,
+    caller: &Caller,
+    request: &Request,
+) -> Result<ListToolsResult, Refusal> {
     let params: PaginatedRequestParams = request.params()?;
-    let mut tools = app.tools.alone();
+    let account = AccountId(caller.user_id.clone());
+    let mut tools = app.tools.alone(&account, caller.plan);
     tools.sort_by(|one, other| one.name.cmp(&other.name));
     if let Some(after) = params.cursor {
         // A cursor is the last name of the page before, which may have gone since.
@@ -72,30 +78,36 @@ pub(super) async fn call(
     request: &Request,
 ) -> Result<CallToolResult, NotCalled> {
     let params: CallToolRequestParams = request.params().map_err(NotCalled::Refused)?;
-    if !app.tools.is_alone(&params.name) {
+    let (account, plan) = (AccountId(caller.user_id.clone()), caller.plan);
+    if !app.tools.is_alone(&params.name, &account, plan) {
         let why = format!("Unknown tool: {}", shown(&params.name));
         let refusal = request.refuse(ErrorCode::INVALID_PARAMS, why);
         return Err(NotCalled::Refused(refusal));
     }
-    let account = AccountId(caller.user_id.clone());
     require_budget(app, &account, caller)
         .await
         .map_err(NotCalled::Unserved)?;
-    let turn = app.admission.enter(&account, caller.plan).await;
+    let turn = app.admission.enter(&account, plan).await;
     let _turn = turn.map_err(NotCalled::Unserved)?;
+    let tool_turn = app.tools.try_turn(&account).ok_or_else(|| {
+        let most = app.tools.calls_per_account();
+        let what = format!("No more than {most} calls of tools of an account are made at once.");
+        NotCalled::Unserved(admission::too_many_at_once(what))
+    })?;
     let arguments = Value::Object(params.arguments.unwrap_or_default());
     let call = Call {
         tool: params.name.into_owned(),
         arguments: arguments.to_string(),
+        // An agent of the caller's may name each of them.
+        integrations: app.tools.integrations_for(&account, plan),
         account,
+        plan,
         webhook_urls: Vec::new(),
-        // Agents of anybody's may name each of them.
-        integrations: app.tools.integrations(),
         credentials: Vec::new(),
         idempotency_key: format!("mcp-{}", context.id()),
         deadline: Instant::now() + app.config.timeouts.total(),
     };
-    let outcome = app.tools.call(call).await;
+    let outcome = app.tools.call_in_turn(call, tool_turn).await;
     let mut result = told(outcome);
     if !request.is_modern {
         result.result_type = None;

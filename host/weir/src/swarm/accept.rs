@@ -100,9 +100,20 @@ pub fn check(
 ) -> Result<Priced, ApiError> {
     let caps = caps(payer.user_plan, payer.plan)?;
     caps.check(request)?;
+    let account = AccountId(payer.user_id.to_owned());
     for (index, agent) in request.agents.iter().enumerate() {
         limits::require_model(payer.models, &agent.model)
             .map_err(|error| error.with_param(format!("agents[{index}].model")))?;
+        for (place, id) in agent.integrations.iter().enumerate() {
+            if app.tools.denies_integration(id, &account, payer.plan) {
+                let what = "The operator has not opened this integration to the user or the plan.";
+                return Err(
+                    ApiError::new(StatusCode::FORBIDDEN, "INTEGRATION_NOT_ALLOWED", what)
+                        .with_param(format!("agents[{index}].integrations[{place}]"))
+                        .with_no_retry(),
+                );
+            }
+        }
     }
     Ok(Priced {
         estimate: estimate(&app.catalog.load(), request)?,

@@ -119,7 +119,7 @@ struct Message {
     responses(
         (status = 201, body = TaskItem),
         (status = 400, description = "`INVALID_REQUEST`, `INVALID_MODEL`: `param` names the field that is wrong."),
-        (status = 403, description = "`PLAN_NOT_ELIGIBLE`: the plan has no swarms, or not so large ones."),
+        (status = 403, description = "`PLAN_NOT_ELIGIBLE`, `MODEL_NOT_ALLOWED`, `INTEGRATION_NOT_ALLOWED`: more than the plan, the key or the operator allows."),
         (status = 429, description = "`TASK_LIMIT_REACHED`: a user has at most 100 tasks."),
     ),
 )]
@@ -259,6 +259,7 @@ pub async fn delete_task(
     request_body = TriggerRequest,
     responses(
         (status = 202, description = "What was started.", body = Record),
+        (status = 403, description = "`KEY_ENDED`, `PLAN_NOT_ELIGIBLE`, `MODEL_NOT_ALLOWED`, `INTEGRATION_NOT_ALLOWED`: more than the plan, the key of the task or the operator allows."),
         (status = 404, description = "`NOT_FOUND`: you have no such task."),
         (status = 402, description = "`INSUFFICIENT_CREDITS`: too few credits for what it is expected to cost."),
         (status = 409, description = "`IDEMPOTENCY_ANSWER_NOT_KEPT`: what came of it is not kept any more."),
@@ -401,6 +402,7 @@ fn check_credential(
     request_body = Message,
     responses(
         (status = 202, description = "What was started.", body = Record),
+        (status = 403, description = "`KEY_ENDED`, `PLAN_NOT_ELIGIBLE`, `MODEL_NOT_ALLOWED`, `INTEGRATION_NOT_ALLOWED`: more than the plan, the key of the task or the operator allows."),
         (status = 404, description = "`UNKNOWN_TASK`: there is no such task."),
         (status = 402, description = "`INSUFFICIENT_CREDITS`: too few credits for what it is expected to cost."),
         (status = 409, description = "`IDEMPOTENCY_ANSWER_NOT_KEPT`: what came of it is not kept any more."),

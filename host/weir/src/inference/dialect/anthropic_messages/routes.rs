@@ -57,9 +57,7 @@ pub async fn count_tokens(
 ) -> Result<Json<Value>, ApiError> {
     // Reading takes as much as for a message.
     let customer = Customer::of(caller);
-    let turn = app
-        .admission
-        .enter(&customer.payer.account, customer.plan);
+    let turn = app.admission.enter(&customer.payer.account, customer.plan);
     let _turn = turn.await?;
     let call = read_uncounted(&body.bytes, &headers)?;
     let catalog = app.catalog.load();

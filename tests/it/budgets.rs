@@ -28,7 +28,7 @@ use crate::swarms::{agent, ended, swarm};
 const START: &str = "2026-03-04T05:30:00Z";
 
 /// A key of the user whose upstream is scripted, within these limits.
-async fn key(gateway: &Gateway, limits: Value) -> (String, Client) {
+pub(crate) async fn key(gateway: &Gateway, limits: Value) -> (String, Client) {
     let admin = gateway.admin("root").await;
     let mut new = json!({ "user_id": USER, "name": "limited" });
     for (name, value) in limits.as_object().expect("an object") {
@@ -68,7 +68,7 @@ async fn price(gateway: &Gateway) -> f64 {
 }
 
 /// A key as administrators see it.
-async fn shown(gateway: &Gateway, id: &str) -> Value {
+pub(crate) async fn shown(gateway: &Gateway, id: &str) -> Value {
     let keys = gateway.admin("root").await.get("/admin/keys").await.json();
     let mut keys = keys["keys"].as_array().expect("a list").iter();
     let key = keys.find(|key| key["key_id"] == id);

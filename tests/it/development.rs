@@ -19,6 +19,7 @@ async fn get(gateway: &Gateway, url: &str) -> Outcome {
         tool: "http_get".to_owned(),
         arguments: json!({ "url": url }).to_string(),
         account: AccountId("alice".to_owned()),
+        plan: weir_ledger::Plan::Pro,
         webhook_urls: Vec::new(),
         integrations: Vec::new(),
         credentials: Vec::new(),

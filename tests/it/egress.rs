@@ -737,6 +737,71 @@ async fn silence_of_a_resolver_or_a_server_ends_in_time() {
     assert_eq!((refusal.rule, refusal.sent), (Rule::Unreachable, false));
 }
 
+/// With the dot at its end, no search list of the machine makes another name of it.
+#[tokio::test]
+async fn names_are_looked_up_as_absolute_unless_the_operator_has_exempted_them() {
+    let asked = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let names = Arc::clone(&asked);
+    let guard = guard(Resolver::new(move |name| {
+        names.lock().expect("no panic").push(name);
+        async { Ok(Vec::new()) }
+    }));
+    let policy = Policy {
+        exemptions: vec!["page.svc.cluster:8080".parse().expect("an exemption")],
+        ..Policy::http()
+    };
+    for url in [
+        "https://api.example.com/",
+        "https://API.Example.com./",
+        "http://page.svc.cluster:8080/",
+    ] {
+        let refusal = refused(&guard, Request::new(Method::GET, url.to_owned()), &policy).await;
+        assert_eq!(refusal.rule, Rule::Unresolved, "{url}");
+    }
+    assert_eq!(
+        *asked.lock().expect("no panic"),
+        ["api.example.com.", "api.example.com.", "page.svc.cluster"]
+    );
+}
+
+/// What is excluded is so by its name, by a name below it, and by each of its addresses.
+#[tokio::test]
+async fn denied_hosts_are_excluded_from_those_that_are_listed() {
+    let guard = guard_where_all_is(PUBLIC);
+    let policy = Policy {
+        denied_hosts: [
+            "*.bank.example.com",
+            "bank.example.com",
+            "192.0.43.8",
+            "[2606:4700::1]",
+        ]
+        .map(|host| host.parse().expect("a host"))
+        .to_vec(),
+        ..policy(&[])
+    };
+    for url in [
+        "https://bank.example.com/",
+        "https://a.b.bank.example.com/",
+        "https://BANK.example.com./",
+        "https://192.0.43.8/",
+        "https://[2606:4700::1]/",
+    ] {
+        let refusal = refused(&guard, Request::new(Method::GET, url.to_owned()), &policy).await;
+        assert_eq!(
+            (refusal.rule, refusal.sent),
+            (Rule::HostDenied, false),
+            "{url}"
+        );
+    }
+    let address = Policy {
+        denied_hosts: vec![PUBLIC.to_string().parse().expect("an address")],
+        ..policy
+    };
+    let get = Request::new(Method::GET, "https://example.com/".to_owned());
+    let refusal = refused(&guard, get, &address).await;
+    assert_eq!((refusal.rule, refusal.sent), (Rule::HostDenied, false));
+}
+
 #[tokio::test]
 async fn the_systems_resolver_answers_and_its_answers_are_vetted() {
     let guard = guard(Resolver::system());

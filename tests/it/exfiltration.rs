@@ -47,9 +47,20 @@ fn hex(text: &str) -> String {
     })
 }
 
-/// All that shows that text was there: as it is, in hexadecimal digits, and in base64 behind any number of bytes.
+/// A text as HTML may write each of its characters.
+fn html(text: &str) -> [String; 2] {
+    let decimal = |byte| format!("&#{byte};");
+    let hexadecimal = |byte| format!("&#x{byte:x};");
+    [
+        text.bytes().map(decimal).collect(),
+        text.bytes().map(hexadecimal).collect(),
+    ]
+}
+
+/// All that shows that text was there: as it is, in hexadecimal digits, in HTML, and in base64 behind any number of bytes.
 fn traces(text: &str) -> Vec<String> {
     let mut traces = vec![text.to_owned(), hex(text), hex(text).to_uppercase()];
+    traces.extend(html(text));
     for before in 0..3 {
         let padded = ["x".repeat(before).as_bytes(), text.as_bytes()].concat();
         for engine in [STANDARD, URL_SAFE] {
@@ -93,6 +104,8 @@ fn echo(secret: &str) -> Reply {
         format!("Bearer {secret}"),
         percent(|byte| format!("%{byte:02X}")),
         percent(|byte| format!("%{byte:02x}")),
+        html(secret)[0].clone(),
+        html(secret)[1].clone(),
         in_json.replace('/', "\\/"),
         in_json,
         hex(secret),
@@ -303,7 +316,8 @@ fn executor(
 ) -> (Executor, Tools) {
     let app = gateway.app();
     let resolver = Resolver::new(move |name| {
-        asked.lock().expect("no panic").insert(name);
+        let name = name.strip_suffix('.').unwrap_or(&name);
+        asked.lock().expect("no panic").insert(name.to_owned());
         async { Ok(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]) }
     });
     let settings = Settings {
@@ -317,6 +331,7 @@ fn executor(
         guard: Guard::new(settings, resolver),
         rules: Rules::read(rules.tools(), |_| None).expect("they are sound"),
         calls_at_once: 4,
+        calls_per_account: 4,
         clock: app.clock.clone(),
         webhook_key: Some(Key::new([7; 32])),
         page: None,
@@ -328,6 +343,7 @@ fn executor(
         .expect("development mode has some");
     let url = format!("http://{}", gateway.internal().address());
     let shop = Workshop {
+        database: app.database.clone(),
         tracer: gateway.app().tracer.clone(),
         store: app.swarms.store.clone(),
         ledger: app.ledger.clone(),

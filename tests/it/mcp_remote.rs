@@ -286,6 +286,7 @@ async fn a_tool_that_changes_is_disabled_until_an_operator_approves() {
         tool: "docs__search".to_owned(),
         arguments: "{\"q\":\"x\"}".to_owned(),
         account: weir_ledger::AccountId(tests::gateway::USER.to_owned()),
+        plan: weir_ledger::Plan::Pro,
         webhook_urls: Vec::new(),
         integrations: Vec::new(),
         credentials: Vec::new(),

@@ -655,6 +655,7 @@ fn call(account: &AccountId) -> weir::tools::Call {
         tool: "teller".into(),
         arguments: "{}".into(),
         account: account.clone(),
+        plan: weir_ledger::Plan::Pro,
         webhook_urls: Vec::new(),
         integrations: Vec::new(),
         credentials: Vec::new(),

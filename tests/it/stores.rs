@@ -16,8 +16,8 @@ use weir::identity::api_key::KeyVerdict;
 use weir::identity::pepper::Peppers;
 use weir::identity::store;
 use weir_storage::cache::{
-    Absence, Bucket, CacheError, Cached, Identified, Identify, Lockout, LockoutPolicy, Lookup,
-    MAX_VALUE_BYTES, Rate, Record, RecordKey, Tombstone,
+    Absence, Bucket, CacheError, Cached, Filled, Identified, Identify, Lockout, LockoutPolicy,
+    Lookup, MAX_VALUE_BYTES, Rate, Record, RecordKey, Tombstone,
 };
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::secrets::{Key, SecretUrl};
@@ -59,6 +59,13 @@ async fn identify(cache: &Cache, address: Option<(&str, Rate)>, key: Option<&str
     cache.identify(&request).await.expect("the cache answers")
 }
 
+/// Keeps a record, as a reader does who has just looked.
+async fn fill(cache: &Cache, key: &str, record: &Record, ttl: Duration) -> Filled {
+    let since = identify(cache, None, None).await.epoch;
+    let filled = cache.fill(same(key), record, since, ttl).await;
+    filled.expect("the cache answers")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_is_made_and_found_on_every_combination() {
     each_combination(async |stores| {
@@ -85,12 +92,9 @@ async fn a_key_is_made_and_found_on_every_combination() {
         );
 
         let cached = record("älice", Some(60));
-        assert!(
-            stores
-                .cache
-                .fill(same(second.id()), &cached, MINUTE)
-                .await
-                .expect("an answer")
+        assert_eq!(
+            fill(&stores.cache, second.id(), &cached, MINUTE).await,
+            Filled::Kept
         );
         let identified = identify(&stores.cache, None, Some(second.id())).await;
         assert_eq!(identified.record, Lookup::Found(cached));
@@ -272,12 +276,8 @@ async fn what_is_refused_is_not_counted_elsewhere() {
     each_cache(async |stores| {
         let cache = &stores.cache;
         let from = Some(("192.0.2.1", rate(4)));
-        let fill = async |key: &str, record: &Record| cache.fill(same(key), record, MINUTE).await;
-        assert!(
-            fill("key", &record("alice", Some(2)))
-                .await
-                .expect("an answer")
-        );
+        let fill = async |key: &str, record: &Record| fill(cache, key, record, MINUTE).await;
+        assert_eq!(fill("key", &record("alice", Some(2))).await, Filled::Kept);
 
         let known = identify(cache, from, Some("key")).await;
         assert_eq!(known.address.expect("a rate").remaining, 3);
@@ -293,11 +293,7 @@ async fn what_is_refused_is_not_counted_elsewhere() {
         let unknown = identify(cache, from, Some("other")).await;
         assert!(!unknown.address.expect("a rate").allowed);
         assert_eq!((unknown.record, unknown.user), (Lookup::Missing, None));
-        assert!(
-            fill("second", &record("bob", Some(9)))
-                .await
-                .expect("an answer")
-        );
+        assert_eq!(fill("second", &record("bob", Some(9))).await, Filled::Kept);
         for left in [1, 0] {
             let known = identify(cache, from, Some("second")).await;
             assert_eq!(known.address.expect("a rate").remaining, left);
@@ -309,11 +305,7 @@ async fn what_is_refused_is_not_counted_elsewhere() {
         assert_eq!(elsewhere.user.expect("a rate").remaining, 6);
         assert_eq!(elsewhere.address, None);
 
-        assert!(
-            fill("free", &record("carol", None))
-                .await
-                .expect("an answer")
-        );
+        assert_eq!(fill("free", &record("carol", None)).await, Filled::Kept);
         let free = identify(cache, None, Some("free")).await;
         assert_eq!(
             (free.record, free.user),
@@ -379,10 +371,7 @@ async fn who_is_known_is_served_beside_strangers_from_the_same_address() {
     each_cache(async |stores| {
         let cache = &stores.cache;
         let from = Some(("192.0.2.1", rate(8)));
-        cache
-            .fill(same("key"), &record("alice", None), MINUTE)
-            .await
-            .expect("an answer");
+        fill(cache, "key", &record("alice", None), MINUTE).await;
         for left in (0..4).rev() {
             let stranger = identify(cache, from, Some("other")).await;
             assert_eq!(stranger.address.expect("a rate").remaining, left);
@@ -458,19 +447,19 @@ async fn lockouts_are_listed_and_cleared() {
 async fn a_users_tombstone_stands_on_all_of_their_records_and_on_nobody_elses() {
     each_cache(async |stores| {
         let cache = &stores.cache;
-        let fill = async |key: &str, user: &str| {
-            let filled = cache.fill(same(key), &record(user, Some(60)), MINUTE).await;
-            filled.expect("an answer")
-        };
+        let fill =
+            async |key: &str, user: &str| fill(cache, key, &record(user, Some(60)), MINUTE).await;
         let look = async |key: &str| identify(cache, None, Some(key)).await;
-        assert!(fill("first", "alice").await && fill("other", "bob").await);
+        for (key, user) in [("first", "alice"), ("other", "bob")] {
+            assert_eq!(fill(key, user).await, Filled::Kept);
+        }
         let buried = Tombstone::User("alice");
         cache.bury(buried, MINUTE).await.expect("an answer");
         let found = look("first").await;
         assert_eq!((found.record, found.user), (Lookup::Doubtful, None));
         // Whoever fills it now may have looked before.
-        assert!(fill("first", "alice").await && fill("second", "alice").await);
         for key in ["first", "second"] {
+            assert_eq!(fill(key, "alice").await, Filled::InDoubt);
             assert_eq!(look(key).await.record, Lookup::Doubtful);
         }
         for _ in 0..10 {
@@ -515,7 +504,7 @@ async fn a_buried_record_does_not_come_back() {
             let alice = record("alice", Some(60));
             let fill = || {
                 let (cache, key, alice) = (stores.cache.clone(), key.clone(), alice.clone());
-                tokio::spawn(async move { cache.fill(same(&key), &alice, MINUTE).await })
+                tokio::spawn(async move { fill(&cache, &key, &alice, MINUTE).await })
             };
             let mut fills: Vec<_> = (0..50).map(|_| fill()).collect();
             stores
@@ -529,7 +518,7 @@ async fn a_buried_record_does_not_come_back() {
                 Lookup::Revoked
             );
             for fill in fills {
-                fill.await.expect("no panic").expect("an answer");
+                fill.await.expect("no panic");
             }
             let found = identify(&stores.cache, None, Some(&key)).await;
             assert_eq!((found.record, found.user), (Lookup::Revoked, None));
@@ -544,12 +533,7 @@ async fn records_and_tombstones_expire() {
         let (cache, ttl) = (&stores.cache, Duration::from_secs(2));
         let alice = record("alice", None);
         let look = async || identify(cache, None, Some("key")).await.record;
-        assert!(
-            cache
-                .fill(same("key"), &alice, ttl)
-                .await
-                .expect("an answer")
-        );
+        assert_eq!(fill(cache, "key", &alice, ttl).await, Filled::Kept);
         assert_eq!(look().await, Lookup::Found(alice.clone()));
         stores.pass(ttl).await;
         assert_eq!(look().await, Lookup::Missing);
@@ -557,20 +541,10 @@ async fn records_and_tombstones_expire() {
             .bury(Tombstone::Record("key"), ttl)
             .await
             .expect("an answer");
-        assert!(
-            !cache
-                .fill(same("key"), &alice, ttl)
-                .await
-                .expect("an answer")
-        );
+        assert_eq!(fill(cache, "key", &alice, ttl).await, Filled::Refused);
         stores.pass(ttl).await;
         assert_eq!(look().await, Lookup::Missing);
-        assert!(
-            cache
-                .fill(same("key"), &alice, ttl)
-                .await
-                .expect("an answer")
-        );
+        assert_eq!(fill(cache, "key", &alice, ttl).await, Filled::Kept);
     })
     .await;
 }
@@ -932,7 +906,8 @@ async fn what_is_buried_is_buried_under_every_secret() {
         let cache = &stores.cache;
         let key = |secret| RecordKey { secret, id: "id" };
         let alice = record("alice", None);
-        let fill = async |secret| cache.fill(key(secret), &alice, MINUTE).await;
+        let since = identify(cache, None, None).await.epoch;
+        let fill = async |secret| cache.fill(key(secret), &alice, since, MINUTE).await;
         let look = async |secret| {
             let record = Some(key(secret));
             let request = Identify {
@@ -941,15 +916,15 @@ async fn what_is_buried_is_buried_under_every_secret() {
             };
             cache.identify(&request).await.expect("an answer").record
         };
-        assert_eq!(fill("old").await, Ok(true));
-        assert_eq!(fill("new").await, Ok(true));
+        assert_eq!(fill("old").await, Ok(Filled::Kept));
+        assert_eq!(fill("new").await, Ok(Filled::Kept));
         cache
             .bury(Tombstone::Record("id"), MINUTE)
             .await
             .expect("an answer");
         for secret in ["old", "new", "never seen"] {
             assert_eq!(look(secret).await, Lookup::Revoked);
-            assert_eq!(fill(secret).await, Ok(false));
+            assert_eq!(fill(secret).await, Ok(Filled::Refused));
         }
     })
     .await;

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use weir::config::Config;
 use weir::tools::rules::Rules;
 use weir::tools::{Call, CallStatus, Credential, Effect, Outcome};
-use weir_ledger::AccountId;
+use weir_ledger::{AccountId, Plan};
 use weir_sandbox::Digest;
 use weir_storage::secrets::Secret;
 
@@ -28,6 +28,7 @@ fn call(tool: &str, arguments: Value) -> Call {
         tool: tool.to_owned(),
         arguments: arguments.to_string(),
         account: AccountId(USER.to_owned()),
+        plan: Plan::Pro,
         webhook_urls: Vec::new(),
         integrations: Vec::new(),
         credentials: Vec::new(),
@@ -92,6 +93,180 @@ fn blocked(outcome: &Outcome) -> &str {
     assert_eq!(record.status, CallStatus::Blocked, "{outcome:?}");
     assert!(outcome.failed, "{outcome:?}");
     record.blocked_reason.as_deref().expect("a reason")
+}
+
+/// One account's calls leave room for another's; its own wait for one another, within their time.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_has_a_share_of_the_calls_at_once() {
+    let upstream = Upstream::start().await;
+    let gate = Gate::new();
+    let gated = gate.clone();
+    upstream.always_by(move |request| match request.path.as_str() {
+        "/slow" => Reply::new(200).body("slow").after_gate(&gated),
+        _ => Reply::new(200).body("fast"),
+    });
+    let limits = "[plugins]\nquarantine_traps = 0\ntool_calls = 3\ntool_calls_per_account = 2\n";
+    let gateway = reaching(&upstream, limits).start().await;
+    gateway.set_plan("pro").await;
+    let asked = |path: &str, account: &str| Call {
+        account: AccountId(account.to_owned()),
+        ..call(
+            "http_get",
+            json!({ "url": format!("{}{path}", upstream.base_url()) }),
+        )
+    };
+    let spawn = |call: Call| {
+        let tools = gateway.app().tools.clone();
+        tokio::spawn(async move { tools.call(call).await })
+    };
+    let slow = [spawn(asked("/slow", USER)), spawn(asked("/slow", USER))];
+    for _ in 0..2 {
+        upstream.next_request().await;
+    }
+    // Another account is served, with a third call of the first one's before it.
+    let waiting = spawn(asked("/fast", USER));
+    let of_bob = patiently(gateway.app().tools.call(asked("/fast", "bob"))).await;
+    assert_eq!(of_bob.content, "HTTP 200\n\nfast");
+    assert!(!waiting.is_finished());
+    let soon = Call {
+        deadline: Instant::now() + Duration::from_millis(50),
+        ..asked("/fast", USER)
+    };
+    let late = patiently(gateway.app().tools.call(soon)).await;
+    assert!(
+        late.failed && late.content.contains("TOO_MANY_AT_ONCE"),
+        "{late:?}"
+    );
+    // At `/mcp`, a client is told so at once.
+    let message = crate::mcp::request(
+        "tools/call",
+        json!({ "name": "http_get", "arguments": { "url": upstream.base_url() } }),
+    );
+    let refused = gateway.client().post("/mcp", &message).await;
+    refused.error(429, "TOO_MANY_AT_ONCE");
+    assert_eq!(upstream.count(), 3);
+    gate.open();
+    for call in slow {
+        assert_eq!(call.await.expect("no panic").content, "HTTP 200\n\nslow");
+    }
+    assert_eq!(waiting.await.expect("no panic").content, "HTTP 200\n\nfast");
+}
+
+/// An integration is for the plans and the users that its operator names: in swarms, in calls of agents, and at `/mcp`.
+#[tokio::test]
+async fn an_integration_serves_the_plans_and_users_that_it_names() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::new(200).body("items"));
+    let base = upstream.base_url();
+    let integration = |id: &str, whom: &str| {
+        format!("[integrations.{id}]\nbase_url = \"{base}/{id}\"\nprivate = true\n{whom}\n")
+    };
+    let tables = [
+        integration("open", ""),
+        integration("for-pro", "plans = [\"pro\"]"),
+        integration("for-bob", "users = [\"bob\"]"),
+        integration(
+            "for-guru-and-alice",
+            "plans = [\"guru\"]\nusers = [\"alice\"]",
+        ),
+    ];
+    let gateway = Gateway::builder()
+        .tables(&tables.concat())
+        .upstream("scripted", &upstream)
+        .swarms()
+        .start()
+        .await;
+    let tools = &gateway.app().tools;
+    let ids = ["open", "for-pro", "for-bob", "for-guru-and-alice"];
+    for (user, plan, allowed) in [
+        (
+            "alice",
+            Plan::Pro,
+            &["open", "for-pro", "for-guru-and-alice"][..],
+        ),
+        ("alice", Plan::Free, &["open", "for-guru-and-alice"]),
+        (
+            "bob",
+            Plan::Guru,
+            &["open", "for-bob", "for-guru-and-alice"],
+        ),
+        ("carol", Plan::Free, &["open"]),
+    ] {
+        let account = AccountId(user.to_owned());
+        let mut offered = tools.integrations_for(&account, plan);
+        offered.sort();
+        let mut expected: Vec<_> = allowed.iter().map(|id| (*id).to_owned()).collect();
+        expected.sort();
+        assert_eq!(offered, expected, "{user} on {plan}");
+        for id in ids {
+            let asked = Call {
+                account: account.clone(),
+                plan,
+                integrations: ids.map(str::to_owned).to_vec(),
+                ..call("api_call", json!({ "integration": id, "path": "/items" }))
+            };
+            let outcome = tools.call(asked).await;
+            match allowed.contains(&id) {
+                true => assert_eq!(
+                    outcome.content, "HTTP 200\n\nitems",
+                    "{user} on {plan}: {id}"
+                ),
+                false => assert!(blocked(&outcome).starts_with("policy:"), "{outcome:?}"),
+            }
+        }
+    }
+    // A swarm is refused by the field, and `/mcp` does not offer what is others'.
+    gateway.set_plan("guru").await;
+    let mut agent = crate::swarms::agent("one");
+    agent["integrations"] = json!(["open", "for-pro"]);
+    let refused = gateway
+        .client()
+        .post("/swarms", &crate::swarms::swarm(&[agent]))
+        .await;
+    let refused = refused.error(403, "INTEGRATION_NOT_ALLOWED");
+    assert_eq!(refused["param"], "agents[0].integrations[1]");
+    let arguments = json!({ "integration": "for-pro", "path": "/items" });
+    let message = crate::mcp::request(
+        "tools/call",
+        json!({ "name": "api_call", "arguments": arguments }),
+    );
+    let called = gateway.client().post("/mcp", &message).await.json();
+    assert_eq!(called["result"]["isError"], true, "{called}");
+    let served = upstream.count();
+    let arguments = json!({ "integration": "open", "path": "/items" });
+    let message = crate::mcp::request(
+        "tools/call",
+        json!({ "name": "api_call", "arguments": arguments }),
+    );
+    let called = gateway.client().post("/mcp", &message).await.json();
+    assert_eq!(called["result"]["isError"], false, "{called}");
+    assert_eq!(upstream.count(), served + 1);
+}
+
+#[tokio::test]
+async fn a_tool_that_may_reach_every_host_reaches_no_denied_one() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::new(200).body("x"));
+    let at = upstream.address();
+    let tables = format!(
+        "[tools.http_get]\nprivate = [\"{at}\", \"localhost:{}\"]\ndenied_hosts = [\"127.0.0.1\", \"*.example.com\"]\n",
+        at.port()
+    );
+    let gateway = Gateway::builder().tables(&tables).start().await;
+    // An address by itself, the address of a name, and a name.
+    for url in [
+        upstream.base_url(),
+        format!("http://localhost:{}/", at.port()),
+        "https://a.example.com/".to_owned(),
+    ] {
+        let outcome = run(&gateway, "http_get", json!({ "url": url })).await;
+        let why = blocked(&outcome);
+        assert!(
+            why.contains("the policy excludes this host"),
+            "{url}: {why}"
+        );
+    }
+    assert_eq!(upstream.count(), 0);
 }
 
 #[tokio::test]

@@ -304,6 +304,7 @@ impl<'a> Script<'a> {
 
 impl Outside for Script<'_> {
     async fn resolve(&self, name: &str, _deadline: Instant) -> Result<Vec<IpAddr>, Rule> {
+        let name = name.strip_suffix('.').unwrap_or(name);
         let answers = self.answers(name).ok_or(Rule::Unresolved)?;
         let addresses = answers.iter().map(|answer| answer.parse());
         // What is no address, such as one with a zone, leads nowhere public.

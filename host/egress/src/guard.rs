@@ -1,6 +1,6 @@
 //! The way of a request, stage by stage, redirects included: the one place where their order stands.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
@@ -139,13 +139,23 @@ impl Leg {
         let origin = &self.target.origin;
         let addresses = match &origin.host {
             Address::Ip(address) => vec![*address],
-            Address::Name(name) => outside
-                .resolve(name, bounds.deadline)
-                .await
-                .map_err(unsent)?,
+            Address::Name(name) => {
+                // With the dot, the name is what it says: no search list makes another one of it. A name that the operator
+                // has exempted may be one of a hosts file or a search list.
+                let name = match self.target.is_exempt {
+                    true => name.clone(),
+                    false => format!("{name}."),
+                };
+                let found = outside.resolve(&name, bounds.deadline).await;
+                found.map_err(unsent)?
+            }
         };
         if addresses.is_empty() {
             return Err(unsent(Rule::Unresolved));
+        }
+        let is_denied = |address: &IpAddr| policy.denies(&Address::Ip(*address));
+        if addresses.iter().any(is_denied) {
+            return Err(unsent(Rule::HostDenied));
         }
         // A literal address has been vetted with its URL.
         if !self.target.is_exempt && matches!(origin.host, Address::Name(_)) {

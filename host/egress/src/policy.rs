@@ -18,6 +18,8 @@ use crate::refusal::Rule;
 pub struct Policy {
     /// The hosts that may be asked.
     pub hosts: Vec<HostPattern>,
+    /// Of these, the hosts that may not; an address also if a name has it.
+    pub denied_hosts: Vec<HostPattern>,
     /// The methods that may be used.
     pub methods: Vec<Method>,
     /// What a path must begin with, segment by segment: `/v1` covers `/v1` and `/v1/x`, not `/v1x`.
@@ -46,6 +48,7 @@ impl Policy {
     pub fn http() -> Self {
         Self {
             hosts: vec![HostPattern::any()],
+            denied_hosts: Vec::new(),
             methods: METHODS.to_vec(),
             path_prefixes: vec!["/".into()],
             plain_http: true,
@@ -75,6 +78,9 @@ impl Policy {
         if !self.hosts.iter().any(|pattern| pattern.matches(host)) {
             return Err(Rule::HostNotListed);
         }
+        if self.denies(host) {
+            return Err(Rule::HostDenied);
+        }
         if !METHODS.contains(method) || !self.methods.contains(method) {
             return Err(Rule::MethodNotListed);
         }
@@ -85,6 +91,13 @@ impl Policy {
             Some(Err(rule)) => Err(rule),
             None => Err(Rule::PathNotListed),
         }
+    }
+
+    /// Whether a host is excluded.
+    pub(crate) fn denies(&self, host: &Address) -> bool {
+        self.denied_hosts
+            .iter()
+            .any(|pattern| pattern.matches(host))
     }
 
     /// Why an address may not be reached; none if it is public or exempt.

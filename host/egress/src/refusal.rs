@@ -126,6 +126,9 @@ pub enum Rule {
     /// A host that is not on the list.
     #[error("the policy does not list this host")]
     HostNotListed,
+    /// A host that the policy excludes.
+    #[error("the policy excludes this host")]
+    HostDenied,
     /// A method that is not on the list.
     #[error("the policy does not allow this method")]
     MethodNotListed,
@@ -210,6 +213,7 @@ impl Rule {
             Self::Name(_) => Stage::Host,
             Self::Literal(_) | Self::NameWanted => Stage::Ip,
             Self::HostNotListed
+            | Self::HostDenied
             | Self::MethodNotListed
             | Self::PathNotListed
             | Self::PathUnclear

@@ -20,6 +20,7 @@ use crate::catalog::listing::{CatalogListing, Difference};
 use crate::catalog::live::LiveCatalog;
 use crate::catalog::{self, Catalog, LeftOut, Missing, Problem};
 use crate::config::Config;
+use crate::identity::key_lookups::KeyLookups;
 use crate::identity::last_used::LastUsed;
 use crate::identity::pepper::Peppers;
 use crate::identity::service_token::ServiceTokenSource;
@@ -90,6 +91,8 @@ pub struct Shared {
     pub ledger: Ledger,
     /// The times of keys' last uses, to be written.
     pub last_used: LastUsed,
+    /// Who looks keys up in the database.
+    pub key_lookups: KeyLookups,
     /// The models that can be served at this moment.
     pub catalog: Arc<LiveCatalog>,
     /// The loaded adapters and tools.
@@ -300,11 +303,14 @@ impl App {
             oversight: oversight.clone(),
             guard,
             rules,
-            calls_at_once: config.plugins.tool_calls.get() as usize,
+            calls_at_once: config.plugins.tool_calls.get(),
+            calls_per_account: config.plugins.tool_calls_per_account(),
             clock: clock.clone(),
             webhook_key,
             page,
         });
+        let key_lookups =
+            KeyLookups::new(database.clone(), clock.clone(), metrics.key_lookups.clone());
         let last_used = LastUsed::default();
         tokio::spawn(last_used.clone().write_behind(database.clone()));
         tokio::spawn(retention::prune_for_ever(
@@ -348,6 +354,7 @@ impl App {
             verifiers,
             ledger,
             last_used,
+            key_lookups,
             oversight,
             tools,
             remotes,

@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::{
-    Absence, Bucket, Cached, Identified, Identify, Lockout, LockoutPolicy, Lookup, MAX_LOCKOUTS,
-    Rate, RateDecision, Record, RecordKey, Tombstone,
+    Absence, Bucket, Cached, Epoch, Filled, Identified, Identify, Lockout, LockoutPolicy, Lookup,
+    MAX_LOCKOUTS, Rate, RateDecision, Record, RecordKey, Tombstone,
 };
 use crate::clock::Clock;
 
@@ -32,6 +32,9 @@ const VALUES: usize = 4_096;
 
 /// What new keys share when a table is full.
 const SHARED_SLOTS: usize = 4_096;
+
+/// A process's cache loses nothing while the process lives.
+const EPOCH: Epoch = Epoch(1);
 
 /// How often a table is searched for what has expired, at most.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
@@ -111,6 +114,7 @@ impl MemoryCache {
                 address: None,
                 record: Lookup::Missing,
                 user: None,
+                epoch: EPOCH,
             };
             let record = request
                 .record
@@ -155,14 +159,29 @@ impl MemoryCache {
         })
     }
 
-    pub(super) fn fill(&self, key: RecordKey<'_>, record: &Record, ttl: Duration) -> bool {
+    pub(super) fn fill(
+        &self,
+        key: RecordKey<'_>,
+        record: &Record,
+        since: Epoch,
+        ttl: Duration,
+    ) -> Filled {
         self.with(|tables, now| {
-            if now < tables.fill_from_us || tables.is_buried(key.id, now) {
-                return false;
+            if since != EPOCH {
+                return Filled::Outdated;
             }
+            if now < tables.fill_from_us || tables.is_buried(key.id, now) {
+                return Filled::Refused;
+            }
+            let in_doubt = tables.user_tombstones.get(&record.user_id, Slots::Own, now);
+            let in_doubt = in_doubt.is_some();
             let (record, expires) = (record.clone(), now + micros(ttl));
             let records = &mut tables.records;
-            records.put(key.secret, Slots::Own, record, expires, now)
+            match records.put(key.secret, Slots::Own, record, expires, now) {
+                _ if in_doubt => Filled::InDoubt,
+                true => Filled::Kept,
+                false => Filled::NoRoom,
+            }
         })
     }
 
@@ -498,6 +517,10 @@ mod tests {
         }
     }
 
+    fn fill(cache: &MemoryCache, key: &str, ttl: Duration) -> Filled {
+        cache.fill(same(key), &record_of_alice(), EPOCH, ttl)
+    }
+
     #[test]
     fn a_flood_of_addresses_neither_frees_nor_grows() {
         let (cache, clock) = cache(100);
@@ -527,7 +550,7 @@ mod tests {
     fn a_flood_of_addresses_shuts_out_nobody_else() {
         let (cache, _) = cache(100);
         let record = record_of_alice();
-        assert!(cache.fill(same("key"), &record, MINUTE));
+        assert_eq!(fill(&cache, "key", MINUTE), Filled::Kept);
         let rate = Rate::per_minute(NonZeroU32::new(5).unwrap());
         for stranger in 0..60_000 {
             cache.count_failure(&format!("stranger {stranger}"), POLICY);
@@ -565,16 +588,15 @@ mod tests {
     #[test]
     fn with_more_tombstones_than_fit_nothing_is_kept() {
         let (cache, clock) = cache(10);
-        let record = record_of_alice();
-        assert!(cache.fill(same("live"), &record, 2 * MINUTE));
+        assert_eq!(fill(&cache, "live", 2 * MINUTE), Filled::Kept);
         for key in 0..20 {
             cache.bury(Tombstone::Record(&key.to_string()), MINUTE);
         }
         for key in 0..20 {
-            assert!(!cache.fill(same(&key.to_string()), &record, MINUTE));
+            assert_eq!(fill(&cache, &key.to_string(), MINUTE), Filled::Refused);
         }
         clock.advance(MINUTE);
-        assert!(cache.fill(same("live"), &record, MINUTE));
+        assert_eq!(fill(&cache, "live", MINUTE), Filled::Kept);
     }
 
     #[test]
@@ -601,8 +623,7 @@ mod tests {
     #[test]
     fn records_beyond_the_bound_are_not_kept() {
         let (cache, clock) = cache(10);
-        let record = record_of_alice();
-        let fill = |key: i32| cache.fill(same(&key.to_string()), &record, MINUTE);
+        let fill = |key: i32| fill(&cache, &key.to_string(), MINUTE) == Filled::Kept;
         assert_eq!((0..20).filter(|&key| fill(key)).count(), 10);
         clock.advance(MINUTE);
         assert!(fill(20));

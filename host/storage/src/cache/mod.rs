@@ -9,6 +9,9 @@
 //! **Invariant:** a record that was buried does not come back before its tombstone is gone: readers
 //! fill the cache only where none stands.
 //!
+//! **Invariant:** records are believed in the [`Epoch`] in which they were kept. A flush and a failover begin another one, since
+//! they may lose tombstones: a reader that looked before keeps nothing after.
+//!
 //! **Invariant:** what was computed before a value was dropped does not come back after: a reader keeps it
 //! only where nothing has changed since the reader looked.
 //!
@@ -24,6 +27,8 @@ pub mod redis;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use self::memory::MemoryCache;
 use self::redis::{RedisAnnouncements, RedisCache};
@@ -103,6 +108,27 @@ pub struct Record {
     pub payload: Vec<u8>,
 }
 
+/// How long the cache has kept all that it was told: since its start, its last flush, or its last failover. Later epochs are
+/// greater.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Epoch(pub(super) u64);
+
+/// What became of a record that was to be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Filled {
+    /// It is kept.
+    Kept,
+    /// It is kept below a user's tombstone, which makes it doubtful.
+    InDoubt,
+    /// It is not kept: a tombstone stands on its id, or so many stand that they did not fit.
+    Refused,
+    /// It is not kept: there is no room.
+    NoRoom,
+    /// It is not kept: its reader looked in an earlier epoch.
+    Outdated,
+}
+
 /// A request, to be identified.
 #[derive(Debug, Clone, Copy)]
 pub struct Identify<'a> {
@@ -148,6 +174,8 @@ pub struct Identified {
     pub record: Lookup,
     /// Whether the user is within their rate; `None` if they have none, or are not known.
     pub user: Option<RateDecision>,
+    /// When this was looked up.
+    pub epoch: Epoch,
 }
 
 /// An address that is shut out.
@@ -223,17 +251,18 @@ impl Cache {
         }
     }
 
-    /// Keeps a record in the place of what stands there, unless that is a tombstone. Returns whether it did. Below a user's
-    /// tombstone it is kept, and in doubt.
+    /// Keeps a record in the place of what stands there, unless that is a tombstone, or the epoch in which its reader looked
+    /// ([`Self::identify`]) is over.
     pub async fn fill(
         &self,
         key: RecordKey<'_>,
         record: &Record,
+        since: Epoch,
         ttl: Duration,
-    ) -> Result<bool, CacheError> {
+    ) -> Result<Filled, CacheError> {
         match self {
-            Self::Memory(memory) => Ok(memory.fill(key, record, ttl)),
-            Self::Redis(redis) => redis.fill(key, record, ttl).await,
+            Self::Memory(memory) => Ok(memory.fill(key, record, since, ttl)),
+            Self::Redis(redis) => redis.fill(key, record, since, ttl).await,
         }
     }
 

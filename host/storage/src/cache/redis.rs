@@ -7,6 +7,9 @@
 //! What must be atomic is a script, in `scripts/`. One Redis, not a cluster: a script finds the user's
 //! bucket in the record. Redis must not evict what has not expired (`maxmemory-policy noeviction`, or
 //! enough memory), or counts and lockouts are forgotten.
+//!
+//! Whoever connects compares the server's own id, which another server has after a failover and every server after a restart,
+//! with the one that began the epoch, and begins another one if they differ. After a flush, the next request does.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
@@ -24,8 +27,8 @@ use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Absence, Bucket, CacheError, Cached, Identified, Identify, Lockout, LockoutPolicy, Lookup,
-    MAX_LOCKOUTS, Rate, RateDecision, Record, RecordKey, Tombstone,
+    Absence, Bucket, CacheError, Cached, Epoch, Filled, Identified, Identify, Lockout,
+    LockoutPolicy, Lookup, MAX_LOCKOUTS, Rate, RateDecision, Record, RecordKey, Tombstone,
 };
 use crate::ids;
 use crate::secrets::SecretUrl;
@@ -65,6 +68,7 @@ struct Shared {
     broken: Notify,
     identify: Script,
     fill: Script,
+    look_at_epoch: Script,
     take: Script,
     count_failure: Script,
     lockouts: Script,
@@ -77,6 +81,8 @@ struct Shared {
 struct Numbered {
     number: u64,
     connection: MultiplexedConnection,
+    /// What the server calls itself.
+    server: Arc<str>,
 }
 
 impl RedisCache {
@@ -84,7 +90,7 @@ impl RedisCache {
         let shared =
             Shared::new(url, timeout).with_context(|| format!("opening the cache {url}"))?;
         let until = Instant::now() + START_TIMEOUT;
-        let connection = loop {
+        let (connection, server) = loop {
             match shared.connect().await {
                 Ok(connection) => break connection,
                 Err(error) if is_outage(&error) && Instant::now() < until => {
@@ -98,6 +104,7 @@ impl RedisCache {
         shared.set(Some(Numbered {
             number: 0,
             connection,
+            server,
         }));
         let shared = Arc::new(shared);
         let keeper = tokio::spawn(keep_connected(Arc::downgrade(&shared)));
@@ -130,10 +137,19 @@ impl RedisCache {
             )
             .arg(request.address.map_or(0, |(_, rate)| rate.per_minute.get()))
             .arg(request.address.map_or(0, |(_, rate)| rate.of_strangers()))
+            .key(epoch_key())
             .arg(bucket_key(Bucket::User("")))
-            .arg(tombstone_key(Tombstone::User("")));
-        let (blocked_ms, address, record, user, doubtful): (u64, _, Option<Vec<u8>>, _, bool) =
-            self.run(&script).await?;
+            .arg(tombstone_key(Tombstone::User("")))
+            .arg(&*self.shared.server());
+        type Found = (
+            u64,
+            Option<Decided>,
+            Option<Vec<u8>>,
+            Option<Decided>,
+            bool,
+            u64,
+        );
+        let (blocked_ms, address, record, user, doubtful, epoch): Found = self.run(&script).await?;
         Ok(Identified {
             locked_out: (blocked_ms > 0).then(|| Duration::from_millis(blocked_ms)),
             address: Option::map(address, decision),
@@ -144,6 +160,7 @@ impl RedisCache {
                 Some(packed) => Lookup::Found(unpack(&packed).ok_or(CacheError::Unexpected)?),
             },
             user: Option::map(user, decision),
+            epoch: Epoch(epoch),
         })
     }
 
@@ -151,15 +168,26 @@ impl RedisCache {
         &self,
         key: RecordKey<'_>,
         record: &Record,
+        since: Epoch,
         ttl: Duration,
-    ) -> Result<bool, CacheError> {
+    ) -> Result<Filled, CacheError> {
         let mut script = self.shared.fill.prepare_invoke();
         script
             .key(record_key(key))
             .key(tombstone_key(Tombstone::Record(key.id)))
+            .key(tombstone_key(Tombstone::User(&record.user_id)))
+            .key(epoch_key())
             .arg(pack(record))
-            .arg(millis(ttl));
-        self.run(&script).await
+            .arg(millis(ttl))
+            .arg(since.0);
+        let filled: u8 = self.run(&script).await?;
+        match filled {
+            0 => Ok(Filled::Refused),
+            1 => Ok(Filled::Kept),
+            2 => Ok(Filled::InDoubt),
+            3 => Ok(Filled::Outdated),
+            _ => Err(CacheError::Unexpected),
+        }
     }
 
     pub(super) async fn bury(
@@ -466,6 +494,7 @@ impl Shared {
             broken: Notify::new(),
             identify: script(include_str!("scripts/identify.lua")),
             fill: Script::new(include_str!("scripts/fill.lua")),
+            look_at_epoch: script(include_str!("scripts/look_at_epoch.lua")),
             take: script(include_str!("scripts/take.lua")),
             count_failure: script(include_str!("scripts/count_failure.lua")),
             lockouts: Script::new(include_str!("scripts/lockouts.lua")),
@@ -482,6 +511,7 @@ impl Shared {
         let Some(Numbered {
             number,
             mut connection,
+            ..
         }) = self.get()
         else {
             return Err(CacheError::Unavailable);
@@ -500,7 +530,7 @@ impl Shared {
     }
 
     /// Connects, and shows that it is one that can be written to: a replica would answer as well.
-    async fn connect(&self) -> RedisResult<MultiplexedConnection> {
+    async fn connect(&self) -> RedisResult<(MultiplexedConnection, Arc<str>)> {
         let config = AsyncConnectionConfig::new()
             .set_pipeline_buffer_size(SEND_QUEUE)
             // The time-outs are around whole calls, and there are no others.
@@ -518,7 +548,20 @@ impl Shared {
                 .arg(1_000)
                 .query_async::<()>(&mut connection)
                 .await?;
-            Ok(connection)
+            let info = redis::cmd("INFO")
+                .arg("server")
+                .query_async::<String>(&mut connection)
+                .await;
+            let info = match info {
+                Err(error) if is_outage(&error) => return Err(error),
+                // Not everybody may ask. Then a flush begins another epoch, and a failover does only if it loses the number.
+                info => info.unwrap_or_default(),
+            };
+            let mut look = self.look_at_epoch.prepare_invoke();
+            let server: Arc<str> = server_id(&info).into();
+            look.key(epoch_key()).arg(&*server);
+            look.invoke_async::<()>(&mut connection).await?;
+            Ok((connection, server))
         })
         .await
     }
@@ -537,6 +580,12 @@ impl Shared {
             tracing::error!(redis = %self.url, %error, "Redis does not answer");
             self.broken.notify_one();
         }
+    }
+
+    /// What the server calls itself that is connected to; empty while none is.
+    fn server(&self) -> Arc<str> {
+        self.get()
+            .map_or_else(Arc::default, |numbered| numbered.server)
     }
 
     fn get(&self) -> Option<Numbered> {
@@ -573,10 +622,14 @@ async fn keep_connected(shared: Weak<Shared>) {
             continue;
         }
         match shared.connect().await {
-            Ok(connection) => {
+            Ok((connection, server)) => {
                 number += 1;
                 last_failure.clear();
-                shared.set(Some(Numbered { number, connection }));
+                shared.set(Some(Numbered {
+                    number,
+                    connection,
+                    server,
+                }));
                 tracing::info!(redis = %shared.url, "Redis answers again");
             }
             Err(error) => {
@@ -590,6 +643,13 @@ async fn keep_connected(shared: Weak<Shared>) {
             }
         }
     }
+}
+
+/// What a server calls itself since its start, by its `INFO server`; empty if it does not say.
+fn server_id(info: &str) -> &str {
+    let mut lines = info.lines();
+    let id = lines.find_map(|line| line.strip_prefix("run_id:"));
+    id.unwrap_or_default().trim()
 }
 
 async fn in_time<T>(time: Duration, call: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
@@ -618,6 +678,11 @@ fn is_outage(error: &RedisError) -> bool {
 
 fn announcement_channel() -> String {
     format!("{NAMESPACE}changes")
+}
+
+/// The number of the epoch, and the server's own id.
+fn epoch_key() -> String {
+    format!("{NAMESPACE}epoch")
 }
 
 fn lockout_key(address: &str) -> String {
@@ -705,9 +770,10 @@ fn unpack(packed: &[u8]) -> Option<Record> {
     })
 }
 
-fn decision(
-    (allowed, limit, remaining, reset_us, retry_us): (u8, u32, u32, u64, u64),
-) -> RateDecision {
+/// A decision as scripts return it.
+type Decided = (u8, u32, u32, u64, u64);
+
+fn decision((allowed, limit, remaining, reset_us, retry_us): Decided) -> RateDecision {
     RateDecision {
         allowed: allowed == 1,
         limit,

@@ -141,13 +141,23 @@ pub enum KeyVerdict {
 }
 
 impl StoredKey {
+    /// Whether the key works for its user.
+    pub fn works(&self, now: Millis) -> bool {
+        !self.has_ended(now) && self.user_disabled_at.is_none()
+    }
+
+    /// Whether the key was revoked or has expired.
+    pub fn has_ended(&self, now: Millis) -> bool {
+        self.disabled_at.is_some() || now >= self.expires_at
+    }
+
     /// What a presented key is. Takes the same time whatever part of a forged one differs.
     pub fn judge(&self, key: &RawKey, peppers: &Peppers, now: Millis) -> KeyVerdict {
         let pepper = peppers.of_version(self.pepper_version);
         let is_same = |pepper: &Pepper| key.mac(&pepper.key).verify_slice(&self.hash).is_ok();
         if !pepper.is_some_and(is_same) {
             KeyVerdict::Forged
-        } else if self.disabled_at.is_some() || now >= self.expires_at {
+        } else if self.has_ended(now) {
             KeyVerdict::Ended
         } else if self.user_disabled_at.is_some() {
             KeyVerdict::UserDisabled

@@ -176,6 +176,25 @@ pub async fn expiry_of(
     expires_at.copied().ok_or_else(super::no_such_key)
 }
 
+/// The models that a key may use, all if empty, on behalf of what was defined with it earlier.
+///
+/// # Errors
+///
+/// 403 `KEY_ENDED` if the key was revoked or has expired, 503 if the database does not answer.
+pub async fn require_working_key(core: &Core, key_id: &str) -> Result<Vec<String>, ApiError> {
+    let now = core.clock.now();
+    let models = store::models_of_working_key(&core.database, key_id, now).await;
+    models.map_err(super::store_failed)?.ok_or_else(key_ended)
+}
+
+/// 403: the key that something was asked for with works no more.
+pub fn key_ended() -> ApiError {
+    ApiError::new(StatusCode::FORBIDDEN, "KEY_ENDED", KEY_ENDED).with_no_retry()
+}
+
+/// What `KEY_ENDED` means, for people.
+pub const KEY_ENDED: &str = "The API key that this was asked for with was revoked or has expired.";
+
 /// Refuses a model that a key may not use. Who may use which is the key's own business: it is no secret to who has it.
 pub fn require_model(allowed: &[String], model: &str) -> Result<(), ApiError> {
     if may_use(allowed, model) {

@@ -9,6 +9,9 @@
 //! The cache is asked first, in one round trip: is the key known, is the address shut out, is it within its rate, is
 //! the key's user within theirs. Where the cache does not answer, nobody is let in (`failure_policy`).
 //!
+//! A key that the cache does not know is looked up in the database, once for all requests that ask for it at that moment
+//! ([`key_lookups`]).
+//!
 //! A key that is used every few minutes is always known: its record is kept anew when half of its time is over. So a
 //! [lockout] of its address never reaches it.
 //!
@@ -27,6 +30,7 @@ mod fetch;
 pub mod gate;
 pub mod jwks;
 pub mod jwt;
+pub mod key_lookups;
 pub mod last_used;
 pub mod limits;
 pub mod lockout;
@@ -62,7 +66,8 @@ use crate::context::RequestContext;
 use crate::error::ApiError;
 use weir_ledger::{AccountId, Payer, Plan, RequestSource};
 use weir_storage::cache::{
-    Bucket, CacheError, Identify, Lookup, Rate, RateDecision, Record, RecordKey, Tombstone,
+    Bucket, CacheError, Epoch, Filled, Identify, Lookup, Rate, RateDecision, Record, RecordKey,
+    Tombstone,
 };
 use weir_storage::clock::Millis;
 use weir_storage::expiring::ExpiringError;
@@ -132,6 +137,9 @@ struct CachedKey {
     refresh_at: i64,
     /// The models that the key may use; all if empty. Records of versions that know of none are not believed.
     models: Vec<String>,
+    /// The cache's epoch in which it was read. In another one, the database is asked: a tombstone may have been lost.
+    #[serde(default)]
+    epoch: Epoch,
 }
 
 /// The proof that a request brings.
@@ -142,8 +150,24 @@ enum Credentials<'a> {
         identity: &'a str,
         attestation: &'a str,
     },
-    /// A bearer token without its attestation, or two keys that differ.
+    /// A bearer token without its attestation, or the reverse.
     Incomplete,
+}
+
+/// Whether a request brings more proofs than the one that is looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Proofs {
+    More,
+    Last,
+}
+
+/// A key that a request brings.
+struct AskedKey<'a> {
+    key: &'a RawKey,
+    record_key: RecordKey<'a>,
+    /// The cache's, as the key was looked for; `None` where the cache did not answer.
+    epoch: Option<Epoch>,
+    proofs: Proofs,
 }
 
 impl Caller {
@@ -220,7 +244,22 @@ struct Identification<'a> {
 
 impl Identification<'_> {
     async fn run(&self) -> Result<Caller, ApiError> {
-        let credentials = Credentials::of(&self.parts.headers);
+        let (first, second) = Credentials::of(&self.parts.headers);
+        let Some(second) = second else {
+            return self.by_proof(first, Proofs::Last).await;
+        };
+        match self.by_proof(first, Proofs::More).await {
+            Err(refusal) if proves_nothing(&refusal) => self.by_proof(second, Proofs::Last).await,
+            outcome => outcome,
+        }
+    }
+
+    /// Who the caller is by one proof. What proves nothing counts against its address, unless there are more proofs.
+    async fn by_proof(
+        &self,
+        credentials: Credentials<'_>,
+        proofs: Proofs,
+    ) -> Result<Caller, ApiError> {
         let key = match credentials {
             Credentials::Key(text) => RawKey::parse(text),
             _ => None,
@@ -245,7 +284,7 @@ impl Identification<'_> {
                 record: record_key,
             })
             .await;
-        let record = match known {
+        let (record, epoch) = match known {
             Ok(known) => {
                 if let Some(left) = known.locked_out {
                     return Err(locked_out(left));
@@ -254,11 +293,11 @@ impl Identification<'_> {
                 if let Lookup::Found(record) = &known.record {
                     self.within("caller", known.user, Some(&record.user_id))?;
                 }
-                known.record
+                (known.record, Some(known.epoch))
             }
             Err(error) => {
                 self.without_cache(error)?;
-                Lookup::Missing
+                (Lookup::Missing, None)
             }
         };
         match credentials {
@@ -269,35 +308,43 @@ impl Identification<'_> {
                 attestation,
             } => self.web(identity, attestation).await,
             Credentials::Key(_) => match (&key, record_key) {
-                (Some(key), Some(record_key)) => self.key(key, record_key, record).await,
+                (Some(key), Some(record_key)) => {
+                    let asked = AskedKey {
+                        key,
+                        record_key,
+                        epoch,
+                        proofs,
+                    };
+                    self.key(asked, record).await
+                }
                 _ => self.fail("api_key", "malformed").await,
             },
         }
     }
 
-    async fn key(
-        &self,
-        key: &RawKey,
-        record_key: RecordKey<'_>,
-        record: Lookup,
-    ) -> Result<Caller, ApiError> {
+    async fn key(&self, asked: AskedKey<'_>, record: Lookup) -> Result<Caller, ApiError> {
         let now = self.app.clock.now();
         let caller = |user_id, plan: &str, models| {
-            self.app.last_used.touch(key.id(), now);
+            self.app.last_used.touch(asked.key.id(), now);
             Caller {
                 user_id,
                 plan: plan_named(plan),
                 proof: Proof::ApiKey {
-                    hash: record_key.secret.to_owned(),
-                    id: key.id().to_owned(),
+                    hash: asked.record_key.secret.to_owned(),
+                    id: asked.key.id().to_owned(),
                     models,
                 },
             }
         };
-        // What does not parse is from another version: the database knows.
+        let may_be_shared = matches!(record, Lookup::Missing | Lookup::Found(_));
+        // The cache counts requests of those whom it knows.
+        let is_counted = matches!(record, Lookup::Found(_));
         let known = match record {
+            // What does not parse is from another version, what is of another epoch may have lost its tombstone: the
+            // database knows.
             Lookup::Found(record) => serde_json::from_slice::<CachedKey>(&record.payload)
                 .ok()
+                .filter(|cached| asked.epoch == Some(cached.epoch))
                 .map(|cached| (record.user_id, cached)),
             Lookup::Missing | Lookup::Revoked | Lookup::Doubtful => None,
         };
@@ -310,54 +357,82 @@ impl Identification<'_> {
                 return Ok(caller(user_id.clone(), &cached.plan, cached.models.clone()));
             }
         }
-        let stored = match (store::find_key(&self.app.database, key.id()).await, &known) {
-            (Ok(stored), _) => stored,
-            (Err(_), Some((user_id, cached))) => {
-                return Ok(caller(user_id.clone(), &cached.plan, cached.models.clone()));
+        let lookups = &self.app.key_lookups;
+        let mut looked = match asked.epoch {
+            Some(epoch) if may_be_shared => lookups.find(asked.key.id(), epoch, now).await,
+            _ => lookups.read_alone(asked.key.id()).await,
+        };
+        loop {
+            let stored = match (looked.found, &known) {
+                (Ok(Some(stored)), _) => stored,
+                (Ok(None), _) => return self.fail_key(&asked, "unknown").await,
+                (Err(_), Some((user_id, cached))) => {
+                    return Ok(caller(user_id.clone(), &cached.plan, cached.models.clone()));
+                }
+                (Err(error), None) => return Err(lookup_failed(&error)),
+            };
+            match stored.judge(asked.key, &self.app.key_peppers, now) {
+                KeyVerdict::Good => {}
+                KeyVerdict::Ended => return self.refuse("api_key", "expired or revoked"),
+                KeyVerdict::UserDisabled => return Err(self.user_is_disabled("api_key")),
+                KeyVerdict::Forged => return self.fail_key(&asked, "forged").await,
             }
-            (Err(error), None) => return Err(store_failed(error)),
-        };
-        let Some(stored) = stored else {
-            return self.fail("api_key", "unknown").await;
-        };
-        match stored.judge(key, &self.app.key_peppers, now) {
-            KeyVerdict::Good => {}
-            KeyVerdict::Ended => return self.refuse("api_key", "expired or revoked"),
-            KeyVerdict::UserDisabled => return Err(self.user_is_disabled("api_key")),
-            KeyVerdict::Forged => return self.fail("api_key", "forged").await,
+            let filled = self.remember_key(&asked, &stored, now).await?;
+            // Something has changed since another request's look-up began, and maybe before this request came.
+            let is_in_doubt = matches!(filled, Some(Filled::InDoubt | Filled::Refused));
+            if looked.is_shared && is_in_doubt {
+                looked = lookups.read_alone(asked.key.id()).await;
+                continue;
+            }
+            if filled.is_none() {
+                // It was moved to another pepper, or is kept nowhere: what was read is of no use to the next request.
+                lookups.forget(asked.key.id());
+            }
+            if !is_counted {
+                self.count(&stored.user_id, &stored.plan).await?;
+            }
+            let StoredKey {
+                user_id,
+                plan,
+                models,
+                ..
+            } = &*stored;
+            return Ok(caller(user_id.clone(), plan, models.clone()));
         }
-        self.remember_key(key, record_key, &stored, now).await?;
-        if known.is_none() {
-            self.count(&stored.user_id, &stored.plan).await?;
-        }
-        Ok(caller(stored.user_id, &stored.plan, stored.models))
     }
 
-    /// Keeps what the database says of a good key in the cache.
+    /// Keeps what the database says of a good key in the cache. Returns what became of it, where it was tried.
     async fn remember_key(
         &self,
-        key: &RawKey,
-        record_key: RecordKey<'_>,
+        asked: &AskedKey<'_>,
         stored: &StoredKey,
         now: Millis,
-    ) -> Result<(), ApiError> {
-        if !self.is_current(key, stored).await {
-            return Ok(());
+    ) -> Result<Option<Filled>, ApiError> {
+        let Some(epoch) = asked.epoch else {
+            return Ok(None);
+        };
+        if !self.is_current(asked.key, stored).await {
+            return Ok(None);
         }
         let cached = CachedKey {
             expires_at: stored.expires_at.0,
             plan: stored.plan.clone(),
             refresh_at: now.0 + KEY_TTL.as_millis() as i64 / 2,
             models: stored.models.clone(),
+            epoch,
         };
         let record = Record {
             user_id: stored.user_id.clone(),
             rate: Some(self.rate_of_plan(&stored.plan)),
             payload: serde_json::to_vec(&cached).unwrap_or_default(),
         };
-        match self.app.cache.fill(record_key, &record, KEY_TTL).await {
-            Ok(_) => Ok(()),
-            Err(error) => self.without_cache(error),
+        let filled = self
+            .app
+            .cache
+            .fill(asked.record_key, &record, epoch, KEY_TTL);
+        match filled.await {
+            Ok(filled) => Ok(Some(filled)),
+            Err(error) => self.without_cache(error).map(|()| None),
         }
     }
 
@@ -480,6 +555,14 @@ impl Identification<'_> {
         Err(ApiError::unauthenticated())
     }
 
+    /// The same of a key, unless the request brings another proof.
+    async fn fail_key<T>(&self, asked: &AskedKey<'_>, reason: &'static str) -> Result<T, ApiError> {
+        match asked.proofs {
+            Proofs::Last => self.fail("api_key", reason).await,
+            Proofs::More => Err(ApiError::unauthenticated()),
+        }
+    }
+
     /// Refuses what is genuine, and good no more.
     fn refuse<T>(&self, method: &'static str, reason: &'static str) -> Result<T, ApiError> {
         self.record_failure(method, reason);
@@ -549,22 +632,45 @@ fn both(
 }
 
 impl<'a> Credentials<'a> {
-    fn of(headers: &'a HeaderMap) -> Self {
+    /// The proof that a request brings, and the one to look at if that proves nothing: clients may send a key in `X-Api-Key`
+    /// beside another proof in `Authorization`, of which one is weir's and the other one another service's.
+    fn of(headers: &'a HeaderMap) -> (Self, Option<Self>) {
         let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or(""));
-        match (text("x-api-key"), bearer(headers), text(ATTESTATION)) {
-            (Some(key), Some(bearer), _) if key != bearer => Self::Incomplete,
-            (Some(key), _, _) => Self::Key(key),
-            (None, Some(identity), Some(attestation)) => Self::Web {
+        let attestation = text(ATTESTATION);
+        let in_authorization = match (bearer(headers), attestation) {
+            (Some(identity), Some(attestation)) => Self::Web {
                 identity,
                 attestation,
             },
             // A token in three parts is no key: its attestation is missing.
-            (None, Some(token), None) if token.contains('.') => Self::Incomplete,
-            (None, Some(key), None) => Self::Key(key),
-            (None, None, Some(_)) => Self::Incomplete,
-            (None, None, None) => Self::None,
+            (Some(token), None) if token.contains('.') => Self::Incomplete,
+            (Some(key), None) => Self::Key(key),
+            (None, Some(_)) => Self::Incomplete,
+            (None, None) => Self::None,
+        };
+        let (Some(key), bearer) = (text("x-api-key"), bearer(headers)) else {
+            return (in_authorization, None);
+        };
+        let is_key = |text: &str| RawKey::parse(text).is_some();
+        match bearer {
+            Some(bearer) if bearer != key => match (is_key(key), is_key(bearer)) {
+                (true, true) => (Self::Key(key), Some(Self::Key(bearer))),
+                (false, true) => (Self::Key(bearer), None),
+                (true, false) if attestation.is_some() => (Self::Key(key), Some(in_authorization)),
+                (true, false) => (Self::Key(key), None),
+                (false, false) => (in_authorization, None),
+            },
+            _ => (Self::Key(key), None),
         }
     }
+}
+
+/// Whether a refusal says that a proof is none, so that another one is worth a look.
+fn proves_nothing(refusal: &ApiError) -> bool {
+    matches!(
+        refusal.code(),
+        "UNAUTHENTICATED" | "USER_DISABLED" | "LOCKED_OUT"
+    )
 }
 
 /// Whether a request may be another service's, where both users and services are let in: it has a bearer token that
@@ -631,7 +737,11 @@ fn locked_out(left: Duration) -> ApiError {
 }
 
 fn store_failed(error: sqlx::Error) -> ApiError {
-    ApiError::of_database(&error, "asked about a caller")
+    lookup_failed(&error)
+}
+
+fn lookup_failed(error: &sqlx::Error) -> ApiError {
+    ApiError::of_database(error, "asked about a caller")
 }
 
 /// What is kept of sessions and links cannot be read or written now.

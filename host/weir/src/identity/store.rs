@@ -7,7 +7,7 @@ use sqlx::any::AnyRow;
 
 use super::api_key::{LIFETIME_DAYS, RawKey, StoredKey};
 use super::pepper::{Pepper, Peppers};
-use weir_ledger::{Budgets, Credits, Standing};
+use weir_ledger::{Budgets, Credits, Plan, Standing};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::database::{Connections, SqlDialect, Transaction};
@@ -83,6 +83,12 @@ pub async fn find_user(database: &Database, user_id: &str) -> sqlx::Result<Optio
     row.map(|row| read_user(&row)).transpose()
 }
 
+/// The plan of a user, as it is now; the free one if there is no such user.
+pub async fn plan_of(database: &Database, user_id: &str) -> sqlx::Result<Plan> {
+    let user = find_user(database, user_id).await?;
+    Ok(user.map_or_else(Plan::default, |user| super::plan_named(&user.plan)))
+}
+
 fn read_user(row: &AnyRow) -> sqlx::Result<User> {
     let time = |column| Ok::<_, sqlx::Error>(row.try_get::<Option<i64>, _>(column)?.map(Millis));
     Ok(User {
@@ -136,29 +142,57 @@ pub async fn revoke_admin(database: &Database, user_id: &str) -> sqlx::Result<bo
 
 /// The record of a key.
 pub async fn find_key(database: &Database, id: &str) -> sqlx::Result<Option<StoredKey>> {
-    let row = sqlx::query(
-        "SELECT k.user_id, k.hash, k.pepper_version, k.expires_at, k.disabled_at, k.models, u.plan, \
+    let found = find_keys(database, &[id]).await?;
+    Ok(found.into_iter().next().map(|(_, key)| key))
+}
+
+/// The records of keys, by id, of those that there are.
+pub async fn find_keys(
+    database: &Database,
+    ids: &[&str],
+) -> sqlx::Result<Vec<(String, StoredKey)>> {
+    let among = match database.dialect() {
+        SqlDialect::Sqlite => "SELECT value FROM json_each($1)",
+        SqlDialect::Postgres => "SELECT jsonb_array_elements_text(CAST($1 AS JSONB))",
+    };
+    let text = format!(
+        "SELECT k.id, k.user_id, k.hash, k.pepper_version, k.expires_at, k.disabled_at, k.models, u.plan, \
          u.disabled_at AS user_disabled_at FROM api_keys k \
-         JOIN users u ON u.id = k.user_id WHERE k.id = $1",
-    )
-    .bind(id)
-    .fetch_optional(database.reader())
-    .await?;
-    row.map(|row| {
-        Ok(StoredKey {
+         JOIN users u ON u.id = k.user_id WHERE k.id IN ({among})"
+    );
+    let rows = sqlx::query(sqlx::AssertSqlSafe(text))
+        .bind(serde_json::json!(ids).to_string())
+        .fetch_all(database.reader())
+        .await?;
+    let time = |row: &AnyRow, column| {
+        let time = row.try_get::<Option<i64>, _>(column)?;
+        Ok::<_, sqlx::Error>(time.map(Millis))
+    };
+    let read = |row: &AnyRow| {
+        let key = StoredKey {
             user_id: row.try_get("user_id")?,
             plan: row.try_get("plan")?,
             hash: row.try_get("hash")?,
             pepper_version: row.try_get("pepper_version")?,
             expires_at: Millis(row.try_get("expires_at")?),
-            disabled_at: row.try_get::<Option<i64>, _>("disabled_at")?.map(Millis),
-            user_disabled_at: row
-                .try_get::<Option<i64>, _>("user_disabled_at")?
-                .map(Millis),
-            models: read_models(&row)?,
-        })
-    })
-    .transpose()
+            disabled_at: time(row, "disabled_at")?,
+            user_disabled_at: time(row, "user_disabled_at")?,
+            models: read_models(row)?,
+        };
+        Ok((row.try_get("id")?, key))
+    };
+    rows.iter().map(read).collect()
+}
+
+/// The models that a key may use, all if empty; `None` if the key was revoked, has expired, or is unknown.
+pub async fn models_of_working_key(
+    database: &Database,
+    key_id: &str,
+    now: Millis,
+) -> sqlx::Result<Option<Vec<String>>> {
+    let stored = find_key(database, key_id).await?;
+    let working = stored.filter(|stored| !stored.has_ended(now));
+    Ok(working.map(|stored| stored.models))
 }
 
 /// The models that a key may use; all if empty.

@@ -356,7 +356,8 @@ fn overloaded() -> ApiError {
     .with_retry_after(Duration::from_secs(1))
 }
 
-fn too_many_at_once(message: String) -> ApiError {
+/// 429: an account has its share.
+pub fn too_many_at_once(message: String) -> ApiError {
     ApiError::new(StatusCode::TOO_MANY_REQUESTS, "TOO_MANY_AT_ONCE", message)
         .with_retry_after(Duration::from_secs(1))
 }

@@ -12,7 +12,7 @@ use crate::app::App;
 use crate::context::RequestContext;
 use crate::error::ApiError;
 use crate::identity::service::{Scope, ServiceCaller};
-use crate::identity::{self, Caller};
+use crate::identity::{self, Caller, limits};
 use crate::openapi::parameters::Idempotency;
 use crate::openapi::vendors::{
     AgentCompletionRequest, ChatCompletion, ChatCompletionRequest, ServerSentEvent,
@@ -127,7 +127,7 @@ pub async fn create_agent_completion(
     let mut call = dialect::read_own(&body.bytes)?;
     call.needs_tools = true;
     let mut key = key.with_body(&body.bytes);
-    let mut teller = None;
+    let (mut teller, mut models) = (None, Vec::new());
     let payer = match take_id(&mut call, "execution_id")? {
         Some(id) => {
             let step = take_step(&mut call)?;
@@ -135,6 +135,7 @@ pub async fn create_agent_completion(
             let deltas = &app.swarms.deltas;
             teller = step.and_then(|step| deltas.teller(&run.id, run.last_event, step));
             key = key.map(KeyedRequest::keeping_long_answers);
+            models = models_of(&app, &run).await?;
             payer_of(run)
         }
         None => take_payer(&mut call)?,
@@ -144,8 +145,6 @@ pub async fn create_agent_completion(
     // Only the body says whose turn it takes.
     let turn = app.admission.enter(&payer.account, plan).await?;
     let held = (turn, body.room);
-    // What a swarm may use was asked when it was taken.
-    let models = Vec::new();
     let customer = Customer {
         payer,
         plan,
@@ -194,6 +193,19 @@ async fn swarms_run(app: &App, id: &str, headers: &HeaderMap) -> Result<Run, Api
         .with_param(FENCE));
     }
     Ok(run)
+}
+
+/// The models that a swarm's calls may use: those of the key that the swarm was asked for with, as it is now. Filters may have
+/// a call served by another model than the one that was checked when the swarm was accepted.
+///
+/// Whether the key still works is the executor's to check, before each step: an answer that was charged is replayed anyway.
+async fn models_of(app: &App, run: &Run) -> Result<Vec<String>, ApiError> {
+    let Some(key_id) = &run.key_id else {
+        return Ok(Vec::new());
+    };
+    let key = identity::store::find_key(&app.database, key_id).await;
+    let key = key.map_err(|error| ApiError::of_database(&error, "about a swarm's key"))?;
+    key.map(|key| key.models).ok_or_else(limits::key_ended)
 }
 
 /// Who pays for a call of a swarm's.

@@ -6,13 +6,15 @@ use rmcp::model::{
 };
 use serde_json::Value;
 use tokio::time::Instant;
-use weir_ledger::AccountId;
+use weir_ledger::{AccountId, Credits};
 
 use super::message::{Refusal, Request, shown};
 use crate::app::App;
+use crate::billing::budgets;
 use crate::context::RequestContext;
 use crate::error::ApiError;
 use crate::identity::Caller;
+use crate::inference::admission;
 use crate::tools::{Call, Description, Effect, Outcome};
 
 /// Tools in one answer.
@@ -20,6 +22,9 @@ const PAGE: usize = 100;
 
 /// For how long a client may go by a list that it has: an operator may change it at any moment.
 const LIST_TTL_MS: u64 = 60_000;
+
+/// Credits that a caller's budgets must have left.
+const LEAST: Credits = Credits::from_micro(1);
 
 /// How a call ends that comes to no result.
 pub(super) enum NotCalled {
@@ -30,9 +35,14 @@ pub(super) enum NotCalled {
 }
 
 /// `tools/list`: a page of them, by name.
-pub(super) fn list(app: &App, request: &Request) -> Result<ListToolsResult, Refusal> {
+pub(super) fn list(
+    app: &App,
+    caller: &Caller,
+    request: &Request,
+) -> Result<ListToolsResult, Refusal> {
     let params: PaginatedRequestParams = request.params()?;
-    let mut tools = app.tools.alone();
+    let account = AccountId(caller.user_id.clone());
+    let mut tools = app.tools.alone(&account, caller.plan);
     tools.sort_by(|one, other| one.name.cmp(&other.name));
     if let Some(after) = params.cursor {
         // A cursor is the last name of the page before, which may have gone since.
@@ -68,32 +78,55 @@ pub(super) async fn call(
     request: &Request,
 ) -> Result<CallToolResult, NotCalled> {
     let params: CallToolRequestParams = request.params().map_err(NotCalled::Refused)?;
-    if !app.tools.is_alone(&params.name) {
+    let (account, plan) = (AccountId(caller.user_id.clone()), caller.plan);
+    if !app.tools.is_alone(&params.name, &account, plan) {
         let why = format!("Unknown tool: {}", shown(&params.name));
         let refusal = request.refuse(ErrorCode::INVALID_PARAMS, why);
         return Err(NotCalled::Refused(refusal));
     }
-    let account = AccountId(caller.user_id.clone());
-    let turn = app.admission.enter(&account, caller.plan).await;
+    require_budget(app, &account, caller)
+        .await
+        .map_err(NotCalled::Unserved)?;
+    let turn = app.admission.enter(&account, plan).await;
     let _turn = turn.map_err(NotCalled::Unserved)?;
+    let tool_turn = app.tools.try_turn(&account).ok_or_else(|| {
+        let most = app.tools.calls_per_account();
+        let what = format!("No more than {most} calls of tools of an account are made at once.");
+        NotCalled::Unserved(admission::too_many_at_once(what))
+    })?;
     let arguments = Value::Object(params.arguments.unwrap_or_default());
     let call = Call {
         tool: params.name.into_owned(),
         arguments: arguments.to_string(),
+        // An agent of the caller's may name each of them.
+        integrations: app.tools.integrations_for(&account, plan),
         account,
+        plan,
         webhook_urls: Vec::new(),
-        // Agents of anybody's may name each of them.
-        integrations: app.tools.integrations(),
         credentials: Vec::new(),
         idempotency_key: format!("mcp-{}", context.id()),
         deadline: Instant::now() + app.config.timeouts.total(),
     };
-    let outcome = app.tools.call(call).await;
+    let outcome = app.tools.call_in_turn(call, tool_turn).await;
     let mut result = told(outcome);
     if !request.is_modern {
         result.result_type = None;
     }
     Ok(result)
+}
+
+/// Refuses a caller whose budgets are used up. A call of a tool costs no credits, so that nothing else would stop a key that
+/// may spend no more from calling tools for ever.
+async fn require_budget(app: &App, account: &AccountId, caller: &Caller) -> Result<(), ApiError> {
+    let account = app.ledger.find_account(account).await;
+    let account = account.map_err(|error| ApiError::of_database(&error, "about an account"))?;
+    let Some(account) = account else {
+        return Ok(());
+    };
+    let now = app.ledger.now();
+    account
+        .check_budgets(caller.key_id(), LEAST, now)
+        .map_err(|exceeded| budgets::exceeded(&exceeded, now))
 }
 
 fn told(outcome: Outcome) -> CallToolResult {

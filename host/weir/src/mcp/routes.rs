@@ -58,6 +58,7 @@ impl FromRequestParts<App> for NoForeignPage {
         (status = 200, body = McpAnswer, description = "The answer to a request."),
         (status = 202, description = "A notification is taken."),
         (status = 403, description = "`PLAN_NOT_ELIGIBLE`, `ORIGIN_NOT_ALLOWED`: this plan has no tools, or a web page of elsewhere asks."),
+        (status = 429, description = "`BUDGET_EXCEEDED`, `TOO_MANY_AT_ONCE`: a budget has nothing left, or the account has its share of calls."),
         (status = 404, description = "`-32601`: there is no such method; in the protocol's words."),
     ),
 )]
@@ -97,7 +98,7 @@ async fn answer(
     request: &Request,
 ) -> Result<Value, NotCalled> {
     match (&*request.method, request.is_modern) {
-        ("tools/list", _) => offer::list(app, request)
+        ("tools/list", _) => offer::list(app, caller, request)
             .map(written)
             .map_err(NotCalled::Refused),
         ("tools/call", _) => offer::call(app, caller, context, request)

@@ -38,6 +38,8 @@ pub struct Metrics {
     registry: Registry,
     /// Of requests that are over.
     pub requests: Arc<RequestMetrics>,
+    /// API keys that were looked up in the database, since the cache did not know them.
+    pub key_lookups: Counter,
     requests_in_progress: Gauge,
     requests_queued: Gauge,
     store_up: Family<StoreLabels, Gauge>,
@@ -132,6 +134,12 @@ impl Metrics {
         breakers.register(&mut registry);
         exported.register(&mut registry);
         let requests = Arc::new(RequestMetrics::register(&mut registry));
+        let key_lookups = Counter::default();
+        registry.register(
+            "key_lookups",
+            "API keys that were looked up in the database",
+            key_lookups.clone(),
+        );
         let requests_in_progress = Gauge::default();
         registry.register(
             "requests_in_progress",
@@ -249,6 +257,7 @@ impl Metrics {
             mcp_calls,
             mcp_tools_changed,
             requests,
+            key_lookups,
             requests_in_progress,
             requests_queued,
             store_up,

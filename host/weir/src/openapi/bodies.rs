@@ -94,6 +94,9 @@ pub struct TaskItem {
     pub task_id: String,
     /// What its owner calls it.
     pub name: String,
+    /// The API key that it was last defined with, whose models, budgets and expiry hold for its runs; null if it was defined
+    /// in person.
+    pub key_id: Option<String>,
     /// When it is started by itself.
     pub schedule: Option<TaskSchedule>,
     /// Whether the schedule is not to fire.

@@ -25,6 +25,8 @@ pub struct PluginSettings {
     pub all_memory_mib: NonZeroU32,
     /// Calls of tools that are run at once; more wait, within their time. Default 64.
     pub tool_calls: NonZeroU32,
+    /// Of these, one account's: its agents' calls wait for one another, more at `/mcp` get 429. Default: a quarter of them.
+    pub tool_calls_per_account: Option<NonZeroU32>,
     /// Traps within a minute, on requests of at least two accounts, for which a plugin is taken out of service; 0 for
     /// never, whatever its faults. Default 5.
     pub quarantine_traps: u32,
@@ -51,6 +53,7 @@ impl Default for PluginSettings {
             compile: CompileLimits::default(),
             all_memory_mib: const { NonZeroU32::new(2_048).unwrap() },
             tool_calls: const { NonZeroU32::new(64).unwrap() },
+            tool_calls_per_account: None,
             quarantine_traps: 5,
             publishers: BTreeMap::new(),
             allow_unsigned: None,
@@ -59,6 +62,12 @@ impl Default for PluginSettings {
 }
 
 impl PluginSettings {
+    /// Calls of tools of one account at once.
+    pub fn tool_calls_per_account(&self) -> u32 {
+        let default = (self.tool_calls.get() / 4).max(1);
+        self.tool_calls_per_account.map_or(default, NonZeroU32::get)
+    }
+
     /// `all_memory_mib` in bytes.
     pub fn all_memory_bytes(&self) -> u64 {
         u64::from(self.all_memory_mib.get()) << 20

@@ -17,7 +17,7 @@ use crate::app::App;
 use crate::billing::budgets;
 use crate::catalog::Catalog;
 use crate::error::ApiError;
-use crate::identity::limits;
+use crate::identity::{Caller, limits};
 
 /// The model of agents that name none, where it is in the catalog and nothing else is configured.
 const DEFAULT_MODEL: &str = "claude-sonnet-4-5";
@@ -34,6 +34,19 @@ pub struct Payer<'a> {
     pub key_id: Option<&'a str>,
     /// The models that agents may use; all if empty.
     pub models: &'a [String],
+}
+
+impl<'a> Payer<'a> {
+    /// A caller, within the limits of their key.
+    pub fn of(caller: &'a Caller) -> Self {
+        Self {
+            user_id: &caller.user_id,
+            user_plan: caller.plan,
+            plan: caller.plan,
+            key_id: caller.key_id(),
+            models: caller.models(),
+        }
+    }
 }
 
 /// What a swarm needs, and may spend.
@@ -87,9 +100,20 @@ pub fn check(
 ) -> Result<Priced, ApiError> {
     let caps = caps(payer.user_plan, payer.plan)?;
     caps.check(request)?;
+    let account = AccountId(payer.user_id.to_owned());
     for (index, agent) in request.agents.iter().enumerate() {
         limits::require_model(payer.models, &agent.model)
             .map_err(|error| error.with_param(format!("agents[{index}].model")))?;
+        for (place, id) in agent.integrations.iter().enumerate() {
+            if app.tools.denies_integration(id, &account, payer.plan) {
+                let what = "The operator has not opened this integration to the user or the plan.";
+                return Err(
+                    ApiError::new(StatusCode::FORBIDDEN, "INTEGRATION_NOT_ALLOWED", what)
+                        .with_param(format!("agents[{index}].integrations[{place}]"))
+                        .with_no_retry(),
+                );
+            }
+        }
     }
     Ok(Priced {
         estimate: estimate(&app.catalog.load(), request)?,

@@ -44,7 +44,7 @@ pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-rep
         (status = 200, description = "Its events, where the client accepts those.", body = ServerSentEvent, content_type = "text/event-stream"),
         (status = 400, description = "`INVALID_REQUEST`, `INVALID_MODEL`: `param` names the field that is wrong."),
         (status = 402, description = "`INSUFFICIENT_CREDITS`: too few credits for what it is expected to cost."),
-        (status = 403, description = "`PLAN_NOT_ELIGIBLE`: the plan has no swarms, or not so large ones."),
+        (status = 403, description = "`PLAN_NOT_ELIGIBLE`, `MODEL_NOT_ALLOWED`, `INTEGRATION_NOT_ALLOWED`: more than the plan, the key or the operator allows."),
         (status = 409, description = "`IDEMPOTENCY_KEY_REUSED`, `IDEMPOTENCY_IN_PROGRESS`, `IDEMPOTENCY_ANSWER_NOT_KEPT`: the key of an earlier request."),
     ),
 )]
@@ -57,13 +57,7 @@ pub async fn create_swarm(
     body: JsonBody,
 ) -> Result<Response, ApiError> {
     let key = key.with_body(&body.bytes);
-    let payer = Payer {
-        user_id: &caller.user_id,
-        user_plan: caller.plan,
-        plan: caller.plan,
-        key_id: caller.key_id(),
-        models: caller.models(),
-    };
+    let payer = Payer::of(&caller);
     let (mut request, _) = read(&app, &body.bytes, Asker::User)?;
     request.trace_parent = context.trace_onward().map(|trace| trace.to_string());
     let claim = key.as_ref().map(|key| key.claim());
@@ -215,7 +209,7 @@ pub async fn stream_events(
         (status = 200, body = SwarmInFull),
         (status = 400, description = "`INVALID_REQUEST`, `INVALID_MODEL`: `param` names the field that is wrong."),
         (status = 402, description = "`INSUFFICIENT_CREDITS`: too few credits for what it is expected to cost."),
-        (status = 403, description = "`PLAN_NOT_ELIGIBLE`: the plan has no swarms, or not so large ones."),
+        (status = 403, description = "`PLAN_NOT_ELIGIBLE`, `MODEL_NOT_ALLOWED`, `INTEGRATION_NOT_ALLOWED`: more than the plan, the key or the operator allows."),
         (status = 409, description = "`IDEMPOTENCY_KEY_REUSED`, `IDEMPOTENCY_IN_PROGRESS`, `IDEMPOTENCY_ANSWER_NOT_KEPT`: the key of an earlier request."),
         (status = 404, description = "`UNKNOWN_USER`: there is no such user."),
     ),

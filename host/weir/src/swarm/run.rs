@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use weir_ledger::{
     AccountId, Credits, HoldId, KeptOpen, Ledger, LedgerError, Open, Refusal, RequestSource,
 };
+use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
@@ -29,6 +30,8 @@ use super::spans::RunTrace;
 use super::store::{Lease, LeaseError, Leased, Place, Run, Step, StepEnd, StoreError, SwarmStore};
 use super::{Changes, record_of};
 use crate::catalog::live::LiveCatalog;
+use crate::identity::limits::KEY_ENDED;
+use crate::identity::store::models_of_working_key;
 use crate::metrics::Metrics;
 use crate::tasks::credentials::TaskCredentials;
 use crate::telemetry::spans::Tracer;
@@ -48,6 +51,8 @@ const HOLD_MODEL: &str = "swarm";
 pub struct Workshop {
     /// Where swarms are kept.
     pub store: SwarmStore,
+    /// Where their keys are looked up.
+    pub database: Database,
     /// The accounts, and the time.
     pub ledger: Ledger,
     /// The models and their prices.
@@ -320,6 +325,12 @@ impl<'a> Running<'a> {
     /// Begins to note a step that is about to be taken, unless the run goes no further.
     pub async fn begin_step(&self) -> Result<Leased<'a>, Break> {
         let now = self.shop.ledger.now();
+        if let Some(key_id) = &self.run.key_id {
+            let models = models_of_working_key(&self.shop.database, key_id, now).await;
+            if models.map_err(LeaseError::from)?.is_none() {
+                return Err(stopped(format!("KEY_ENDED: {KEY_ENDED}")));
+            }
+        }
         let write = self.lease.begin(&self.shop.store, now).await?;
         if write.is_cancelled() {
             return Err(Break::Halt(Halt::Cancelled));

@@ -46,6 +46,7 @@ pub fn executor_at(app: &App, url: &str, tokens: ServiceTokenSource) -> anyhow::
     let http = outgoing::client(app.config.timeouts.connect())?;
     let shop = Workshop {
         store: app.swarms.store.clone(),
+        database: app.database.clone(),
         ledger: app.ledger.clone(),
         catalog: app.catalog.clone(),
         api: ModelApi::new(http, url, tokens),

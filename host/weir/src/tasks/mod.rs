@@ -7,6 +7,9 @@
 //! Executors look for schedules that are due ([`timer`]). The agents' tools may prove themselves by what their task keeps
 //! for them ([`credentials`]).
 //!
+//! A task keeps the API key that it was defined with: each start is refused if that key was revoked or has expired, and its
+//! swarm has the key's models and budgets.
+//!
 //! **Invariant:** a cause starts at most one run, however often and wherever it is seen.
 //! **Invariant:** a slot of a schedule is claimed by one node, in the transaction that moves the schedule on.
 //!

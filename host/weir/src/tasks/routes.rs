@@ -10,7 +10,6 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
-use weir_ledger::Plan;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 use weir_storage::secrets::Secret;
@@ -120,7 +119,7 @@ struct Message {
     responses(
         (status = 201, body = TaskItem),
         (status = 400, description = "`INVALID_REQUEST`, `INVALID_MODEL`: `param` names the field that is wrong."),
-        (status = 403, description = "`PLAN_NOT_ELIGIBLE`: the plan has no swarms, or not so large ones."),
+        (status = 403, description = "`PLAN_NOT_ELIGIBLE`, `MODEL_NOT_ALLOWED`, `INTEGRATION_NOT_ALLOWED`: more than the plan, the key or the operator allows."),
         (status = 429, description = "`TASK_LIMIT_REACHED`: a user has at most 100 tasks."),
     ),
 )]
@@ -129,10 +128,11 @@ pub async fn create_task(
     caller: Caller,
     body: JsonBody,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let definition = read(&app, &caller.user_id, caller.plan, &body.bytes)?;
+    let definition = read(&app, &caller, &body.bytes)?;
     let now = app.ledger.now();
     let task = Task {
         id: ids::task_id(),
+        key_id: caller.key_id().map(str::to_owned),
         user_id: caller.user_id,
         next_fire_at: next_fire(&definition, now)?,
         definition,
@@ -222,7 +222,9 @@ pub async fn replace_task(
     body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
     let mut task = own(&app, &caller.user_id, &id).await?;
-    task.definition = read(&app, &caller.user_id, caller.plan, &body.bytes)?;
+    task.definition = read(&app, &caller, &body.bytes)?;
+    // The new definition is this key's doing, whoever defined the task before.
+    task.key_id = caller.key_id().map(str::to_owned);
     let now = app.ledger.now();
     (task.updated_at, task.next_fire_at) = (now, next_fire(&task.definition, now)?);
     let replaced = app.task_store.replace(&task).await;
@@ -257,6 +259,7 @@ pub async fn delete_task(
     request_body = TriggerRequest,
     responses(
         (status = 202, description = "What was started.", body = Record),
+        (status = 403, description = "`KEY_ENDED`, `PLAN_NOT_ELIGIBLE`, `MODEL_NOT_ALLOWED`, `INTEGRATION_NOT_ALLOWED`: more than the plan, the key of the task or the operator allows."),
         (status = 404, description = "`NOT_FOUND`: you have no such task."),
         (status = 402, description = "`INSUFFICIENT_CREDITS`: too few credits for what it is expected to cost."),
         (status = 409, description = "`IDEMPOTENCY_ANSWER_NOT_KEPT`: what came of it is not kept any more."),
@@ -399,6 +402,7 @@ fn check_credential(
     request_body = Message,
     responses(
         (status = 202, description = "What was started.", body = Record),
+        (status = 403, description = "`KEY_ENDED`, `PLAN_NOT_ELIGIBLE`, `MODEL_NOT_ALLOWED`, `INTEGRATION_NOT_ALLOWED`: more than the plan, the key of the task or the operator allows."),
         (status = 404, description = "`UNKNOWN_TASK`: there is no such task."),
         (status = 402, description = "`INSUFFICIENT_CREDITS`: too few credits for what it is expected to cost."),
         (status = 409, description = "`IDEMPOTENCY_ANSWER_NOT_KEPT`: what came of it is not kept any more."),
@@ -445,7 +449,7 @@ pub async fn execute_task(
 }
 
 /// Reads a definition whose swarm could be asked for now, but for what it would cost.
-fn read(app: &App, user_id: &str, plan: Plan, body: &[u8]) -> Result<Definition, ApiError> {
+fn read(app: &App, caller: &Caller, body: &[u8]) -> Result<Definition, ApiError> {
     if body.len() > MAX_BYTES {
         return Err(ApiError::new(
             StatusCode::PAYLOAD_TOO_LARGE,
@@ -455,14 +459,7 @@ fn read(app: &App, user_id: &str, plan: Plan, body: &[u8]) -> Result<Definition,
     }
     let definition = Definition::read(body)?;
     let (request, _) = accept::read(app, &definition.swarm_body(), Asker::User)?;
-    let payer = Payer {
-        user_id,
-        user_plan: plan,
-        plan,
-        key_id: None,
-        models: &[],
-    };
-    accept::check(app, &payer, &request)?;
+    accept::check(app, &Payer::of(caller), &request)?;
     Ok(definition)
 }
 
@@ -507,6 +504,7 @@ fn outline(task: &Task) -> Value {
     let mut shown = json!(definition.swarm);
     shown["task_id"] = json!(task.id);
     shown["name"] = json!(definition.name);
+    shown["key_id"] = json!(task.key_id);
     shown["schedule"] = json!(definition.schedule);
     shown["paused"] = json!(definition.paused);
     shown["next_fire_at"] = json!(task.next_fire_at.map(Millis::iso));

@@ -7,7 +7,7 @@ use weir_ledger::Claim;
 use super::store::{Cause, Ended, Refusal, StoreError, Task};
 use crate::app::App;
 use crate::error::ApiError;
-use crate::identity;
+use crate::identity::{self, limits};
 use crate::swarm::accept::{self, Payer};
 use crate::swarm::request::Asker;
 use crate::swarm::store::Run;
@@ -43,17 +43,21 @@ pub async fn start(app: &App, task: &Task, cause: Cause<'_>) -> Result<(Run, boo
     asked
 }
 
-/// Asks for the task's swarm as its owner would.
+/// Asks for the task's swarm as its owner would, with the key that the task was defined with.
 async fn ask(app: &App, task: &Task, cause: &str) -> Result<(Run, bool), ApiError> {
     let plan = identity::users::require(app, &task.user_id).await?;
+    let models = match &task.key_id {
+        Some(key_id) => limits::require_working_key(app, key_id).await?,
+        None => Vec::new(),
+    };
     let (mut request, _) = accept::read(app, &task.definition.swarm_body(), Asker::User)?;
     request.task_id = Some(task.id.clone());
     let payer = Payer {
         user_id: &task.user_id,
         user_plan: plan,
         plan,
-        key_id: None,
-        models: &[],
+        key_id: task.key_id.as_deref(),
+        models: &models,
     };
     // No client's key has a line feed.
     let key = format!("task\n{}\n{cause}", task.id);

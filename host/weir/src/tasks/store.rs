@@ -48,6 +48,9 @@ pub struct Task {
     pub id: String,
     /// Its owner, who pays.
     pub user_id: String,
+    /// The id of the API key that it was last defined with, whose limits its starts have; `None` if its owner defined it in
+    /// person.
+    pub key_id: Option<String>,
     /// As its owner wrote it.
     pub definition: Definition,
     /// When its schedule fires next.
@@ -59,7 +62,7 @@ pub struct Task {
 }
 
 const TASK: &str =
-    "SELECT id, user_id, definition, next_fire_at, created_at, updated_at FROM tasks";
+    "SELECT id, user_id, key_id, definition, next_fire_at, created_at, updated_at FROM tasks";
 
 impl TaskStore {
     /// Tasks in a database, sealed under these keys.
@@ -86,8 +89,8 @@ impl TaskStore {
             return Ok(false);
         }
         sqlx::query(
-            "INSERT INTO tasks (id, user_id, definition, sealing_key, next_fire_at, created_at, updated_at) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7)",
+            "INSERT INTO tasks (id, user_id, definition, sealing_key, next_fire_at, created_at, updated_at, key_id) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
         )
         .bind(&*task.id)
         .bind(&*task.user_id)
@@ -96,21 +99,24 @@ impl TaskStore {
         .bind(task.next_fire_at.map(|at| at.0))
         .bind(task.created_at.0)
         .bind(task.updated_at.0)
+        .bind(task.key_id.as_deref())
         .execute(&mut transaction)
         .await?;
         transaction.commit().await?;
         Ok(true)
     }
 
-    /// Puts another definition in the place of a task's.
+    /// Replaces a task's definition, and the key that it was defined with.
     pub async fn replace(&self, task: &Task) -> sqlx::Result<()> {
         sqlx::query(
-            "UPDATE tasks SET definition = $1, sealing_key = $2, next_fire_at = $3, updated_at = $4 WHERE id = $5",
+            "UPDATE tasks SET definition = $1, sealing_key = $2, next_fire_at = $3, updated_at = $4, key_id = $5 \
+             WHERE id = $6",
         )
         .bind(self.seal(&task.id, "definition", &task.definition))
         .bind(self.key_id())
         .bind(task.next_fire_at.map(|at| at.0))
         .bind(task.updated_at.0)
+        .bind(task.key_id.as_deref())
         .bind(&*task.id)
         .execute(self.database.writer())
         .await
@@ -202,6 +208,7 @@ impl TaskStore {
         let sealed: Vec<u8> = row.try_get("definition")?;
         Ok(Task {
             user_id: row.try_get("user_id")?,
+            key_id: row.try_get("key_id")?,
             definition: self.open(&id, "definition", &sealed)?,
             next_fire_at: row.try_get::<Option<i64>, _>("next_fire_at")?.map(Millis),
             created_at: Millis(row.try_get("created_at")?),

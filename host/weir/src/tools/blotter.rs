@@ -6,7 +6,6 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
-use memchr::memchr3;
 use memchr::memmem::Finder;
 
 use crate::inference::redact::blot_out;
@@ -14,7 +13,7 @@ use crate::inference::redact::blot_out;
 /// Bytes of the shortest end of a cut body that is blotted out for being a secret's beginning.
 const LEAST_BEGINNING: usize = 6;
 
-/// Replaces each occurrence of a secret by asterisks: as it is, as URLs and JSON write it, whichever of its characters they
+/// Replaces each occurrence of a secret by asterisks: as it is, as URLs, JSON and HTML write it, whichever of its characters they
 /// escape, and in base64 and hexadecimal digits.
 #[derive(Default)]
 pub(crate) struct Blotter {
@@ -77,7 +76,8 @@ impl Blotter {
 fn blot_escaped(secret: &str, bytes: &mut [u8], are_cut: bool) {
     let first = secret.as_bytes()[0];
     let mut from = 0;
-    while let Some(at) = memchr3(first, b'%', b'\\', &bytes[from..]) {
+    let may_begin = |byte: &u8| *byte == first || matches!(byte, b'%' | b'\\' | b'&');
+    while let Some(at) = bytes[from..].iter().position(may_begin) {
         let begin = from + at;
         from = begin + 1;
         let end = match agreement(&bytes[begin..], secret) {
@@ -100,7 +100,7 @@ enum Agreement {
     None,
 }
 
-/// Whether bytes begin with a secret, each of its characters as it is, as `%XX` or as a JSON escape.
+/// Whether bytes begin with a secret, each of its characters as it is, as `%XX`, as a JSON escape or as a reference of HTML's.
 fn agreement(bytes: &[u8], secret: &str) -> Agreement {
     let mut rest = bytes;
     for (place, character) in secret.char_indices() {
@@ -118,6 +118,9 @@ fn after(bytes: &[u8], character: char) -> Option<&[u8]> {
     if let Some(rest) = after_json_escape(bytes, character) {
         return Some(rest);
     }
+    if let Some(rest) = after_html_reference(bytes, character) {
+        return Some(rest);
+    }
     let mut buffer = [0; 4];
     let encoded = character.encode_utf8(&mut buffer).as_bytes();
     encoded.iter().try_fold(bytes, |rest, &byte| match rest {
@@ -127,6 +130,68 @@ fn after(bytes: &[u8], character: char) -> Option<&[u8]> {
         _ => None,
     })
 }
+
+/// The same of a character reference of HTML's: `&#x41;`, `&#65;`, `&amp;`. Browsers read numbers without the semicolon, too.
+fn after_html_reference(bytes: &[u8], character: char) -> Option<&[u8]> {
+    let rest = bytes.strip_prefix(b"&")?;
+    if let Some(number) = rest.strip_prefix(b"#") {
+        let (digits, radix) = match number {
+            [b'x' | b'X', digits @ ..] => (digits, 16),
+            digits => (digits, 10),
+        };
+        let is_digit = |byte: &u8| char::from(*byte).is_digit(radix);
+        let length = digits.iter().take_while(|byte| is_digit(byte)).count();
+        let (digits, rest) = digits.split_at(length.min(MAX_REFERENCE_BYTES));
+        let digits = str::from_utf8(digits).ok()?;
+        let referred = u32::from_str_radix(digits, radix).ok()?;
+        let rest = rest.strip_prefix(b";").unwrap_or(rest);
+        return (referred == u32::from(character)).then_some(rest);
+    }
+    let (_, names) = REFERENCES.iter().find(|(own, _)| *own == character)?;
+    names.iter().find_map(|name| {
+        let rest = rest.strip_prefix(name.as_bytes())?;
+        rest.strip_prefix(b";")
+    })
+}
+
+/// Bytes of the longest reference: of a name, or of a number with many zeros before it.
+const MAX_REFERENCE_BYTES: usize = 24;
+
+/// The names that HTML has for visible ASCII characters (HTML Living Standard, 13.5 Named character references).
+const REFERENCES: [(char, &[&str]); 32] = [
+    ('!', &["excl"]),
+    ('"', &["quot", "QUOT"]),
+    ('#', &["num"]),
+    ('$', &["dollar"]),
+    ('%', &["percnt"]),
+    ('&', &["amp", "AMP"]),
+    ('\'', &["apos"]),
+    ('(', &["lpar"]),
+    (')', &["rpar"]),
+    ('*', &["ast", "midast"]),
+    ('+', &["plus"]),
+    (',', &["comma"]),
+    ('.', &["period"]),
+    ('/', &["sol"]),
+    (':', &["colon"]),
+    (';', &["semi"]),
+    ('<', &["lt", "LT"]),
+    ('=', &["equals"]),
+    ('>', &["gt", "GT"]),
+    ('?', &["quest"]),
+    ('@', &["commat"]),
+    ('[', &["lsqb", "lbrack"]),
+    ('\\', &["bsol"]),
+    (']', &["rsqb", "rbrack"]),
+    ('^', &["Hat"]),
+    ('_', &["lowbar", "UnderBar"]),
+    ('`', &["grave", "DiacriticalGrave"]),
+    ('{', &["lcub", "lbrace"]),
+    ('|', &["verbar", "vert", "VerticalLine"]),
+    ('}', &["rcub", "rbrace"]),
+    ('\u{a0}', &["nbsp", "NonBreakingSpace"]),
+    ('\n', &["NewLine"]),
+];
 
 fn after_json_escape(bytes: &[u8], character: char) -> Option<&[u8]> {
     let rest = bytes.strip_prefix(b"\\")?;
@@ -168,6 +233,7 @@ fn could_be_cut(bytes: &[u8]) -> bool {
         None => true,
         Some(b'%') => bytes.len() < 3,
         Some(b'\\') => bytes.len() < 6,
+        Some(b'&') => bytes.len() < MAX_REFERENCE_BYTES && !bytes.contains(&b';'),
         Some(first) => !first.is_ascii() && bytes.len() < 4,
     }
 }
@@ -221,6 +287,18 @@ mod tests {
             all_escaped(|character| format!("\\u{:04x}", u32::from(character))),
             all_escaped(|character| format!("\\u{:04X}", u32::from(character))),
             SECRET.replace('s', "\\u0073").replace('1', "%31"),
+            all_escaped(|character| format!("&#{};", u32::from(character))),
+            all_escaped(|character| format!("&#x{:x};", u32::from(character))),
+            all_escaped(|character| format!("&#X{:04X};", u32::from(character))),
+            all_escaped(|character| format!("&#00{}", u32::from(character))),
+            SECRET
+                .replace('"', "&quot;")
+                .replace('/', "&sol;")
+                .replace('+', "&plus;"),
+            SECRET
+                .replace('s', "&#115;")
+                .replace('-', "%2d")
+                .replace('"', "\\\""),
         ]);
         for text in &spellings {
             let before = format!("before {text} after");
@@ -242,6 +320,11 @@ mod tests {
             "sk-\"a/b\" ü+012345678_",
             "%",
             "\\",
+            "&",
+            "&#;",
+            "&#x",
+            "&amp;&#115;&nosuch;",
+            "&#99999999999999999999999999;",
         ] {
             assert_eq!(blotter.blot_text(other.to_owned()), other);
         }
@@ -273,6 +356,8 @@ mod tests {
             ("x sk-01234567%3", "x "),
             ("x sk-0123\\u003", "x "),
             ("x sk-01%", "x sk-01%"),
+            ("x sk-01234567&#x3", "x "),
+            ("x &#115;k-01234&#5", "x "),
         ] {
             let mut bytes = cut.as_bytes().to_vec();
             blotter.blot(&mut bytes, true);

@@ -16,16 +16,16 @@ pub mod page;
 pub mod routes;
 pub mod rules;
 pub mod settings;
+mod turns;
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::sync::Semaphore;
 use utoipa::ToSchema;
 pub use weir_egress::{Credential, Guard};
-use weir_ledger::AccountId;
+use weir_ledger::{AccountId, Plan};
 use weir_sandbox::tool::ToolError;
 use weir_sandbox::tool::bindings::tool::{CallContext, Failure, Integration};
 use weir_sandbox::{Digest, GuestError, printable};
@@ -38,6 +38,7 @@ use self::page::Page;
 use self::rules::{Rules, ToolRules};
 pub use self::settings::Effect;
 use self::settings::Targets;
+use self::turns::{AccountTurn, Turns};
 use crate::mcp::remote::{RemoteTool, Remotes};
 use crate::plugins::counters::Ended;
 use crate::plugins::oversight::{Noted, Oversight};
@@ -65,7 +66,7 @@ struct Shared {
     guard: Guard,
     /// A call goes by those of its begin.
     rules: RwLock<Arc<Rules>>,
-    turns: Semaphore,
+    turns: Turns,
     clock: Clock,
     webhook_key: Option<Key>,
     page: Option<Page>,
@@ -82,7 +83,9 @@ pub struct Parts {
     /// What operators allow.
     pub rules: Rules,
     /// Calls at once; more wait, within their time.
-    pub calls_at_once: usize,
+    pub calls_at_once: u32,
+    /// Of these, one account's; its agents' wait for one another.
+    pub calls_per_account: u32,
     /// What webhooks are dated by.
     pub clock: Clock,
     /// What accounts' webhook secrets are made from; without it, no webhook is sent.
@@ -115,6 +118,8 @@ pub struct Call {
     pub arguments: String,
     /// The account in whose name the agent works.
     pub account: AccountId,
+    /// The plan of that account.
+    pub plan: Plan,
     /// The agent's webhooks.
     pub webhook_urls: Vec<String>,
     /// The ids of the agent's integrations.
@@ -183,7 +188,7 @@ impl Tools {
             remotes: parts.remotes,
             guard: parts.guard,
             rules: RwLock::default(),
-            turns: Semaphore::new(parts.calls_at_once),
+            turns: Turns::new(parts.calls_at_once, parts.calls_per_account),
             clock: parts.clock,
             webhook_key: parts.webhook_key,
             page: parts.page,
@@ -230,29 +235,49 @@ impl Tools {
     }
 
     /// The tools that a call by itself can use, without an agent: not those that post to agents' webhooks, nor those that
-    /// reach integrations while there are none.
-    pub fn alone(&self) -> Vec<Description> {
+    /// reach integrations if the user may use none.
+    pub fn alone(&self, account: &AccountId, plan: Plan) -> Vec<Description> {
         let rules = self.rules();
-        let slots = rules.slots().filter(|slot| works_alone(&rules, slot));
+        let works = |slot: &&str| works_alone(&rules, slot, account, plan);
+        let slots = rules.slots().filter(works);
         let own = slots.filter_map(|slot| self.describe(slot));
         let remote = self.0.remotes.serving().into_iter().map(described);
         own.chain(remote).collect()
     }
 
     /// Whether one of this name is [among those](Self::alone).
-    pub fn is_alone(&self, name: &str) -> bool {
+    pub fn is_alone(&self, name: &str, account: &AccountId, plan: Plan) -> bool {
         match self.0.remotes.tool(name) {
             Some(tool) => tool.is_serving(),
             None => {
                 let serves = self.0.oversight.plugins.tool(name).is_some();
-                serves && works_alone(&self.rules(), name)
+                serves && works_alone(&self.rules(), name, account, plan)
             }
         }
     }
 
-    /// The ids of the integrations that operators have configured.
-    pub fn integrations(&self) -> Vec<String> {
-        self.rules().integrations().map(str::to_owned).collect()
+    /// The ids of the integrations that a user on a plan may use.
+    pub fn integrations_for(&self, account: &AccountId, plan: Plan) -> Vec<String> {
+        let rules = self.rules();
+        let ids = rules.integrations_for(account, plan);
+        ids.map(str::to_owned).collect()
+    }
+
+    /// Whether an integration is for other users and plans than these.
+    pub fn denies_integration(&self, id: &str, account: &AccountId, plan: Plan) -> bool {
+        let rules = self.rules();
+        let integration = rules.integration(id);
+        integration.is_some_and(|integration| !integration.serves(account, plan))
+    }
+
+    /// The right to call a tool at once; `None` if the account has its share of calls.
+    pub fn try_turn(&self, account: &AccountId) -> Option<AccountTurn> {
+        self.0.turns.try_take(account)
+    }
+
+    /// Calls of one account at once.
+    pub fn calls_per_account(&self) -> u32 {
+        self.0.turns.per_account()
     }
 
     /// The component that serves as a tool for an account.
@@ -294,8 +319,23 @@ impl Tools {
         effects.max().unwrap_or(Effect::Read)
     }
 
-    /// Calls a tool once. Dropped, it asks for nothing more.
+    /// Calls a tool once, when the account's other calls leave room for it. Dropped, it asks for nothing more.
     pub async fn call(&self, call: Call) -> Outcome {
+        let began = Instant::now();
+        let turn = self.0.turns.take(&call.account);
+        let Ok(turn) = tokio::time::timeout_at(call.deadline, turn).await else {
+            let why = format!(
+                "TOO_MANY_AT_ONCE: an account has at most {} calls of tools at once.",
+                self.calls_per_account()
+            );
+            return self.finish(&call, None, began, failed(why), &Trail::default());
+        };
+        self.call_in_turn(call, turn).await
+    }
+
+    /// The same in a turn that the caller has.
+    pub async fn call_in_turn(&self, call: Call, turn: AccountTurn) -> Outcome {
+        let _turn = turn;
         let began = Instant::now();
         if let Some(tool) = self.0.remotes.tool(&call.tool) {
             return self.call_remote(&tool, &call, began).await;
@@ -321,7 +361,7 @@ impl Tools {
         let outlet = Outlet::new(self.0.guard.clone(), scope);
         let trail = outlet.trail();
         let run = async {
-            let _turn = self.0.turns.acquire().await;
+            let _place = self.0.turns.place().await;
             let left = call
                 .deadline
                 .saturating_duration_since(tokio::time::Instant::now());
@@ -353,7 +393,7 @@ impl Tools {
     async fn call_remote(&self, tool: &RemoteTool, call: &Call, began: Instant) -> Outcome {
         let mut trail = Trail::at(tool.url());
         let run = async {
-            let _turn = self.0.turns.acquire().await;
+            let _place = self.0.turns.place().await;
             self.0.remotes.call(tool, &call.arguments).await
         };
         let told = match call.arguments.len() > MAX_ARGUMENTS_BYTES {
@@ -392,7 +432,12 @@ impl Tools {
             ))
         })?;
         let integrations: Vec<_> = match rules.to {
-            Targets::Integrations => narrow(&all, &arguments, &call.integrations)?,
+            Targets::Integrations => {
+                let (account, plan) = (&call.account, call.plan);
+                let mut ids = call.integrations.clone();
+                ids.retain(|id| !self.denies_integration(id, account, plan));
+                narrow(&all, &arguments, &ids)?
+            }
             Targets::Hosts | Targets::Webhooks => Vec::new(),
         }
         .into_iter()
@@ -503,10 +548,10 @@ fn described(tool: RemoteTool) -> Description {
 }
 
 /// Whether a call of the tool works without an agent.
-fn works_alone(rules: &Rules, name: &str) -> bool {
+fn works_alone(rules: &Rules, name: &str, account: &AccountId, plan: Plan) -> bool {
     rules.tool(name).is_some_and(|tool| match tool.to {
         Targets::Hosts => true,
-        Targets::Integrations => rules.integrations().next().is_some(),
+        Targets::Integrations => rules.integrations_for(account, plan).next().is_some(),
         Targets::Webhooks => false,
     })
 }

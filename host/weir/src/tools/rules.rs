@@ -7,6 +7,7 @@ use http::Method;
 use http::header::{self, HeaderName};
 use url::Url;
 use weir_egress::{Credential, Exemption, HostPattern, Origin, Policy};
+use weir_ledger::{AccountId, Plan};
 use weir_storage::secrets::Secret;
 
 use super::page::Page;
@@ -64,6 +65,16 @@ pub(super) struct Integration {
     pub(super) policy: Policy,
     pub(super) effect: Effect,
     pub(super) credential: Option<String>,
+    plans: Vec<Plan>,
+    users: Vec<String>,
+}
+
+impl Integration {
+    /// Whether a user on a plan may use it.
+    pub(super) fn serves(&self, account: &AccountId, plan: Plan) -> bool {
+        let serves_all = self.plans.is_empty() && self.users.is_empty();
+        serves_all || self.plans.contains(&plan) || self.users.contains(&account.0)
+    }
 }
 
 /// A credential of the operator's, or why it is missing.
@@ -147,9 +158,15 @@ impl Rules {
         self.integrations.get(id)
     }
 
-    /// The ids of all of them.
-    pub(super) fn integrations(&self) -> impl Iterator<Item = &str> {
-        self.integrations.keys().map(String::as_str)
+    /// The ids of those that a user on a plan may use.
+    pub(super) fn integrations_for(
+        &self,
+        account: &AccountId,
+        plan: Plan,
+    ) -> impl Iterator<Item = &str> {
+        let served = self.integrations.values();
+        let served = served.filter(move |own| own.serves(account, plan));
+        served.map(|own| own.id.as_str())
     }
 
     /// The worst that any integration may bring about.
@@ -202,6 +219,7 @@ fn read_tool(settings: &ToolSettings) -> Result<ToolRules, String> {
             // What is asked for is on a list of the agent's or the operator's already.
             Targets::Integrations | Targets::Webhooks => base.hosts,
         },
+        denied_hosts: settings.denied_hosts.clone(),
         methods: match settings.to {
             Targets::Hosts => methods(&settings.methods),
             Targets::Integrations | Targets::Webhooks => base.methods,
@@ -279,6 +297,8 @@ fn read_integration(id: &str, settings: &IntegrationSettings) -> Result<Integrat
         policy,
         effect: settings.effect.unwrap_or(effect),
         credential: settings.credential.clone(),
+        plans: settings.plans.clone(),
+        users: settings.users.clone(),
     })
 }
 

@@ -6,6 +6,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use http::Method;
 use serde::{Deserialize, Serialize};
 use weir_egress::{Exemption, HostPattern};
+use weir_ledger::Plan;
 use weir_storage::secrets::SecretSource;
 
 /// The settings of all tools.
@@ -29,6 +30,9 @@ pub struct ToolSettings {
     /// Hosts that it may call: `api.example.com`, `*.example.com` (all below it), an address, or `*` for every public one.
     /// Default: none.
     pub hosts: Vec<HostPattern>,
+    /// Of these, hosts that it may not call, in the same form. An address is excluded by whichever name it is asked for.
+    /// Default: none.
+    pub denied_hosts: Vec<HostPattern>,
     /// Methods that it may use. Default `["GET"]`.
     pub methods: Vec<MethodName>,
     /// What paths must begin with, segment by segment. Default `["/"]`.
@@ -62,6 +66,7 @@ impl Default for ToolSettings {
         Self {
             to: Targets::Hosts,
             hosts: Vec::new(),
+            denied_hosts: Vec::new(),
             methods: vec![MethodName(Method::GET)],
             paths: vec!["/".to_owned()],
             plain_http: false,
@@ -126,6 +131,12 @@ pub struct IntegrationSettings {
     /// Whether its host may have an address that is not public. Default `false`.
     #[serde(default)]
     pub private: bool,
+    /// The plans whose users may use it. Default: with `users`, none; else all.
+    #[serde(default)]
+    pub plans: Vec<Plan>,
+    /// The ids of the users who may use it, whatever their plan. Default: with `plans`, none; else all.
+    #[serde(default)]
+    pub users: Vec<String>,
 }
 
 /// What proves to a server who calls, and where it may be sent: `[credentials.NAME]`.

@@ -1,8 +1,10 @@
--- KEYS: the address's lockout and bucket, the record and its tombstone; empty where nothing is asked for.
+-- KEYS: the address's lockout and bucket, the record and its tombstone, each empty where nothing is asked for; the epoch.
 -- ARGV: the address's requests per minute, how many of them at once are for those who are not known, what a user's
 -- bucket and a user's tombstone begin with.
 -- Returns: milliseconds shut out, the address's decision, the record (empty if it is buried), the user's decision, 1 if
--- the user's tombstone stands.
+-- the user's tombstone stands, the number of the epoch.
+
+local epoch_number = tonumber(string.match(epoch(KEYS[5], ARGV[5]), '^%d+'))
 
 local record, user_id, limit, doubtful = false, nil, nil, 0
 if KEYS[3] ~= '' then
@@ -23,7 +25,7 @@ if KEYS[1] ~= '' and not user_id then
   local blocked = redis.call('PTTL', KEYS[1])
   if blocked > 0 then
     redis.call('INCR', KEYS[1])
-    return { blocked, false, false, false, 0 }
+    return { blocked, false, false, false, 0, epoch_number }
   end
 end
 
@@ -33,7 +35,7 @@ if KEYS[2] ~= '' then
   local most = user_id and ARGV[1] or ARGV[2]
   address, address_arrival = decide(KEYS[2], tonumber(ARGV[1]), tonumber(most), now)
   if not address_arrival then
-    return { 0, address, false, false, 0 }
+    return { 0, address, false, false, 0, epoch_number }
   end
 end
 
@@ -43,11 +45,11 @@ if user_id and doubtful == 0 and limit ~= '0' then
   local arrival
   user, arrival = decide(bucket, tonumber(limit), tonumber(limit), now)
   if not arrival then
-    return { 0, address, record, user, 0 }
+    return { 0, address, record, user, 0, epoch_number }
   end
   count(bucket, arrival, now)
 end
 if address_arrival then
   count(KEYS[2], address_arrival, now)
 end
-return { 0, address, record, user, doubtful }
+return { 0, address, record, user, doubtful, epoch_number }

@@ -6,6 +6,16 @@ local function now_us()
   return time[1] * 1000000 + time[2]
 end
 
+-- The epoch, which begins with this call if a flush has taken the one before. Epochs are numbered by the time of their begin.
+local function epoch(key, server)
+  local known = redis.call('GET', key)
+  if not known then
+    known = string.format('%.0f', now_us()) .. ' ' .. server
+    redis.call('SET', key, known)
+  end
+  return known
+end
+
 local function decide(key, limit, most, now)
   local interval = math.ceil(60000000 / limit)
   local burst = interval * most

@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use weir_ledger::{AccountId, Credits};
+use weir_ledger::{AccountId, Credits, Plan};
 use weir_sandbox::printable;
 
 use super::Break;
 use super::agent::AgentLoop;
+use crate::identity::store::plan_of;
 use crate::swarm::store::{LeaseError, NewStep, Place, StepEnd};
 use crate::tools::{Call, CallRecord, CallStatus, Effect, Outcome};
 
@@ -67,7 +68,15 @@ impl AgentLoop<'_, '_> {
             }
             None => Ok(Vec::new()),
         };
+        let plan = match self.agent.integrations.is_empty() {
+            // Nothing else asks.
+            true => Plan::default(),
+            false => plan_of(&self.running.shop.database, &run.user_id)
+                .await
+                .map_err(LeaseError::from)?,
+        };
         let call = Call {
+            plan,
             tool: name.to_owned(),
             arguments: arguments.to_owned(),
             account: AccountId(run.user_id.clone()),

@@ -13,7 +13,7 @@ use crate::error::ApiError;
 use crate::identity::Caller;
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::routes::Vacancy;
-use crate::inference::{resolve, routes};
+use crate::inference::{Customer, resolve, routes};
 use crate::openapi::parameters::Idempotency;
 use crate::openapi::vendors::{
     CountTokensRequest, MessagesAnswer, MessagesRequest, ServerSentEvent, TokenCount,
@@ -56,9 +56,12 @@ pub async fn count_tokens(
     body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
     // Reading takes as much as for a message.
-    let (plan, payer) = (caller.plan, caller.payer());
-    let _turn = app.admission.enter(&payer.account, plan).await?;
+    let customer = Customer::of(caller);
+    let turn = app.admission.enter(&customer.payer.account, customer.plan);
+    let _turn = turn.await?;
     let call = read_uncounted(&body.bytes, &headers)?;
-    let tokens = resolve::estimated_input(&app.catalog.load(), &call)?;
+    let catalog = app.catalog.load();
+    customer.require(&catalog, &call.request.model)?;
+    let tokens = resolve::estimated_input(&catalog, &call)?;
     Ok(Json(json!({ "input_tokens": tokens })))
 }

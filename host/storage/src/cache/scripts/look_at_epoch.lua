@@ -1,0 +1,8 @@
+-- KEYS: the epoch. ARGV: the server's own id. Begins another epoch where another server began the one that stands.
+
+local known = epoch(KEYS[1], ARGV[1])
+local number, server = string.match(known, '^(%d+) ?(.*)$')
+if server ~= ARGV[1] then
+  local next = math.max(now_us(), tonumber(number) + 1)
+  redis.call('SET', KEYS[1], string.format('%.0f', next) .. ' ' .. ARGV[1])
+end

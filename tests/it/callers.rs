@@ -1,0 +1,409 @@
+//! Every route by every kind of caller gets what the document of the API says: whose proofs it takes, and how it refuses others.
+
+use bytes::Bytes;
+use http::Method;
+use serde_json::{Value, json};
+use tests::{Client, Gateway, chat};
+use weir::identity::dev_issuer::DevAudience;
+use weir::identity::store;
+use weir_storage::clock::Millis;
+
+/// A kind of caller, and the schemes of the document that it satisfies.
+struct Kind {
+    name: &'static str,
+    /// How it changes a client.
+    client: Client,
+    satisfies: &'static [&'static str],
+    /// How it is refused if its proof is of a scheme that the operation takes.
+    refusal: Option<(u16, &'static str)>,
+}
+
+/// What a request could be refused with for want of a proof.
+const UNPROVEN: [u16; 3] = [401, 403, 404];
+
+async fn kinds(gateway: &Gateway) -> Vec<Kind> {
+    const KEY: &[&str] = &["apiKey", "bearerKey"];
+    const WEB: &[&str] = &["identityToken", "attestationToken"];
+    let app = gateway.app();
+    let key = gateway.key().to_owned();
+    let long_ago = Millis(app.clock.now().0 - 91 * 86_400_000);
+    let expired = store::create_key(
+        &app.database,
+        &app.key_peppers,
+        "alice",
+        "old",
+        false,
+        long_ago,
+    );
+    let expired = expired.await.expect("a key").expose().to_owned();
+    let bob = gateway.web("bob");
+    let made = bob.post("/api-keys", &json!({})).await.json();
+    let revoked = made["api_key"].as_str().expect("a key").to_owned();
+    assert_eq!(
+        gateway
+            .stranger()
+            .with_key(&revoked)
+            .get("/models")
+            .await
+            .status,
+        200
+    );
+    let path = format!("/api-keys/{}", made["key_id"].as_str().expect("an id"));
+    assert_eq!(bob.delete(&path).await.status, 204);
+    let admin = gateway.admin("root").await;
+    let mallory = gateway.web_user_id("mallory").await;
+    let made = gateway
+        .web("mallory")
+        .post("/api-keys", &json!({}))
+        .await
+        .json();
+    let of_disabled = made["api_key"].as_str().expect("a key").to_owned();
+    let disabled = admin
+        .post(&format!("/admin/users/{mallory}/disable"), &json!({}))
+        .await;
+    assert!(disabled.status.is_success(), "{}", disabled.text());
+    let service = |audience: DevAudience, scopes: &[&str]| {
+        let token = gateway.issuer().service_token(
+            audience,
+            weir::identity::dev_issuer::SERVICE_EMAIL,
+            scopes,
+            app.clock.now(),
+        );
+        gateway
+            .stranger()
+            .with_key(token.expect("a token").expose())
+    };
+    let kind = |name, client, satisfies, refusal| Kind {
+        name,
+        client,
+        satisfies,
+        refusal,
+    };
+    let stranger = || gateway.stranger();
+    let jwt = gateway
+        .issuer()
+        .web_tokens("bob", app.clock.now())
+        .expect("tokens");
+    vec![
+        kind("stranger", stranger(), &[], None),
+        kind(
+            "key in X-Api-Key",
+            stranger().with_header("x-api-key", &key),
+            KEY,
+            None,
+        ),
+        kind("key as bearer token", stranger().with_key(&key), KEY, None),
+        kind(
+            "key beside another provider's key",
+            stranger()
+                .with_key(&key)
+                .with_header("x-api-key", "sk-ant-api03-another"),
+            KEY,
+            None,
+        ),
+        kind(
+            "key beside another provider's bearer token",
+            stranger()
+                .with_key("sk-another")
+                .with_header("x-api-key", &key),
+            KEY,
+            None,
+        ),
+        kind(
+            "key beside a revoked one",
+            stranger().with_key(&key).with_header("x-api-key", &revoked),
+            KEY,
+            None,
+        ),
+        kind(
+            "key beside one of a disabled user",
+            stranger()
+                .with_key(&key)
+                .with_header("x-api-key", &of_disabled),
+            KEY,
+            None,
+        ),
+        kind(
+            "expired key",
+            stranger().with_key(&expired),
+            KEY,
+            Some((401, "UNAUTHENTICATED")),
+        ),
+        kind(
+            "revoked key",
+            stranger().with_key(&revoked),
+            KEY,
+            Some((401, "UNAUTHENTICATED")),
+        ),
+        kind(
+            "two keys that do not work",
+            stranger()
+                .with_key(&revoked)
+                .with_header("x-api-key", &expired),
+            KEY,
+            Some((401, "UNAUTHENTICATED")),
+        ),
+        kind(
+            "key of a disabled user",
+            stranger().with_key(&of_disabled),
+            KEY,
+            Some((403, "USER_DISABLED")),
+        ),
+        kind(
+            "another provider's key",
+            stranger().with_key("sk-another"),
+            &[],
+            None,
+        ),
+        kind("web user", bob.clone(), WEB, None),
+        kind(
+            "web user beside another provider's key",
+            bob.clone().with_header("x-api-key", "sk-ant-api03-another"),
+            WEB,
+            None,
+        ),
+        kind(
+            "web user without an attestation",
+            stranger().with_key(jwt.identity.expose()),
+            &[],
+            None,
+        ),
+        kind(
+            "web user who is disabled",
+            gateway.web("mallory"),
+            WEB,
+            Some((403, "USER_DISABLED")),
+        ),
+        kind(
+            "administrator",
+            admin,
+            &["identityToken", "attestationToken", "admin"],
+            None,
+        ),
+        kind(
+            "service of the API",
+            service(DevAudience::Api, &["model:call", "plugins:write"]),
+            &["serviceToken", "api"],
+            None,
+        ),
+        kind(
+            "service without a scope",
+            service(DevAudience::Api, &[]),
+            &["serviceToken", "api"],
+            Some((403, "MISSING_SCOPE")),
+        ),
+        kind(
+            "service of the executor",
+            service(DevAudience::Executor, &["swarm:run"]),
+            &["serviceToken", "executor"],
+            None,
+        ),
+    ]
+}
+
+/// Whether a caller has a proof that an operation takes.
+fn may_call(operation: &Value, path: &str, kind: &Kind, listener: &str) -> bool {
+    let Some(proofs) = operation["security"].as_array() else {
+        return true;
+    };
+    let has = |scheme: &str| kind.satisfies.contains(&scheme);
+    let mut proofs = proofs
+        .iter()
+        .map(|proof| proof.as_object().expect("schemes"));
+    proofs.any(|schemes| {
+        let is_for_services = schemes.contains_key("serviceToken");
+        let is_for_web = schemes.contains_key("identityToken");
+        let audience = if listener == "executor" {
+            "executor"
+        } else {
+            "api"
+        };
+        schemes.keys().all(|scheme| has(scheme))
+            && (!is_for_services || has(audience))
+            && (!is_for_web || !path.starts_with("/admin/") || has("admin"))
+    })
+}
+
+/// Sends nothing but the proof, and a body that is wrong if one is taken, so that nobody changes anything.
+async fn call(client: &Client, method: &str, path: &str, takes_body: bool) -> tests::Answer {
+    let named: Vec<_> = path
+        .split('/')
+        .map(|part| {
+            if part.starts_with('{') {
+                "nothing"
+            } else {
+                part
+            }
+        })
+        .collect();
+    let method = Method::from_bytes(method.as_bytes()).expect("a method");
+    let (content_type, body) = match takes_body {
+        true => (
+            Some("application/json"),
+            Bytes::from_static(b"{\"no-such-field\":1}"),
+        ),
+        false => (None, Bytes::new()),
+    };
+    client
+        .send(method, &named.join("/"), content_type, body)
+        .await
+}
+
+/// The code of weir's error in an answer, in whatever dialect.
+fn code(answer: &tests::Answer) -> String {
+    let Ok(body) = serde_json::from_slice::<Value>(&answer.body) else {
+        return String::new();
+    };
+    let error = &body["error"];
+    let code = error.get("weir_code").or(error.get("code"));
+    code.and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_route_answers_every_kind_of_caller_as_the_document_says() {
+    // Development mode would shut nobody out, and let web pages' functions be called by commands.
+    let gateway = Gateway::builder()
+        .swarms()
+        .settings("cors_origins = [\"http://app.example\"]")
+        .start()
+        .await;
+    gateway.set_plan("pro").await;
+    let kinds = kinds(&gateway).await;
+    let listeners = [
+        ("public", gateway.stranger()),
+        ("internal", gateway.internal()),
+        (
+            "executor",
+            gateway.executor_service(DevAudience::Executor, &[]),
+        ),
+    ];
+    let mut checked = 0;
+    for (listener, at) in &listeners {
+        let document = at.get("/openapi.json").await.json();
+        for (path, item) in document["paths"].as_object().expect("paths") {
+            for (method, operation) in item.as_object().expect("operations") {
+                // They end when a client does, or are another proof's.
+                if operation["security"][0].get("paymentSignature").is_some() {
+                    continue;
+                }
+                let takes_body = operation["requestBody"].is_object();
+                for kind in &kinds {
+                    let mut client = kind.client.at(at.address());
+                    let is_of_web_app =
+                        path.starts_with("/api/agent/") && !path.starts_with("/api/agent/tasks");
+                    if is_of_web_app {
+                        client = client.with_header("origin", "http://app.example");
+                    }
+                    let answer = call(&client, &method.to_uppercase(), path, takes_body).await;
+                    let what = format!(
+                        "{listener}: {method} {path} by {}: {}",
+                        kind.name,
+                        answer.text()
+                    );
+                    let (status, code) = (answer.status.as_u16(), code(&answer));
+                    let documented = operation["responses"].get(answer.status.as_str());
+                    assert!(documented.is_some(), "{status} is not documented: {what}");
+                    let refused_for_want =
+                        ["UNAUTHENTICATED", "ATTESTATION_INVALID", "FORBIDDEN"].contains(&&*code);
+                    match (may_call(operation, path, kind, listener), kind.refusal) {
+                        (true, Some((status, code_of_kind)))
+                            if operation["security"].is_array() =>
+                        {
+                            assert_eq!(
+                                (status, code_of_kind),
+                                (answer.status.as_u16(), &*code),
+                                "{what}"
+                            );
+                        }
+                        (true, _) => {
+                            assert!(!refused_for_want && code != "USER_DISABLED", "{what}");
+                            assert_ne!(status, 500, "{what}");
+                        }
+                        (false, _) => {
+                            assert!(UNPROVEN.contains(&status), "{what}");
+                            assert!(
+                                refused_for_want
+                                    || ["USER_DISABLED", "MISSING_SCOPE"].contains(&&*code),
+                                "{what}"
+                            );
+                        }
+                    }
+                    checked += 1;
+                }
+            }
+        }
+    }
+    assert!(checked > 1_500, "{checked}");
+}
+
+/// What a client sends beside its key by mistake shuts nobody out; what proves nothing at all does.
+#[tokio::test]
+async fn a_valid_key_beside_another_proof_counts_as_no_failure() {
+    let gateway = Gateway::builder()
+        .settings("dev = false\ntrusted_proxies = []")
+        .start()
+        .await;
+    let key = gateway.key();
+    let strange = ["sk-ant-api03-another", "inf_mistyped"];
+    for _ in 0..4 {
+        for other in strange {
+            for (in_key, bearer) in [(other, key), (key, other)] {
+                let client = gateway
+                    .stranger()
+                    .with_key(bearer)
+                    .with_header("x-api-key", in_key);
+                assert_eq!(
+                    client.post("/chat", &chat("demo", "Hello")).await.status,
+                    200
+                );
+            }
+        }
+    }
+    // 16 of them, and the address is not shut out: a key that the cache does not know yet works from there.
+    let another = store::create_key(
+        &gateway.app().database,
+        &gateway.app().key_peppers,
+        "bob",
+        "new",
+        false,
+        gateway.app().clock.now(),
+    );
+    let another = another.await.expect("a key");
+    assert_eq!(
+        gateway
+            .stranger()
+            .with_key(another.expose())
+            .get("/models")
+            .await
+            .status,
+        200
+    );
+    let wrong = gateway
+        .stranger()
+        .with_key("sk-one")
+        .with_header("x-api-key", "sk-two");
+    for _ in 0..10 {
+        wrong.get("/models").await.error(401, "UNAUTHENTICATED");
+    }
+    wrong.get("/models").await.error(429, "LOCKED_OUT");
+}
+
+/// Of two keys that work, the one in `X-Api-Key` pays.
+#[tokio::test]
+async fn of_two_valid_keys_the_one_in_x_api_key_is_used() {
+    let gateway = Gateway::start().await;
+    let bob = gateway
+        .web("bob")
+        .post("/api-keys", &json!({}))
+        .await
+        .json();
+    let bob = bob["api_key"].as_str().expect("a key");
+    let both = gateway.client().with_header("x-api-key", bob);
+    assert_eq!(both.post("/chat", &chat("demo", "Hello")).await.status, 200);
+    let asked = async |client: &Client| {
+        let list = client.get("/usage/requests").await.json();
+        list["requests"].as_array().expect("a list").len()
+    };
+    assert_eq!(asked(&gateway.stranger().with_key(bob)).await, 1);
+    assert_eq!(asked(&gateway.client()).await, 0);
+}

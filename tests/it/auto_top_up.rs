@@ -6,11 +6,14 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tests::client::patiently;
 use tests::gateway::Builder;
+use tests::ledger::{Served, commit, serve};
 use tests::processor::Processor;
 use tests::stores::Postgres;
+use tests::upstream::Gate;
 use tests::{Client, Gateway, Reply, chat};
+use weir::identity::store::{disable_user, enable_user};
 use weir::payments::stripe::MAX_TRIES;
-use weir_ledger::AccountId;
+use weir_ledger::{AccountId, Action, Credits, OperationId, Pool, Refund, TopUp};
 
 use crate::payments::each;
 use crate::tasks::put;
@@ -79,7 +82,7 @@ async fn what_a_user_wants_is_checked_and_kept() {
     each(async |_, gateway, _| {
         let alice = gateway.web("alice");
         let unset = json!({
-            "enabled": false, "tier": "small", "threshold": 500, "charges_left_today": 3, "cooldown_until": null,
+            "enabled": false, "tier": "small", "threshold": 100, "charges_left_today": 3, "cooldown_until": null,
             "last_charge": null,
         });
         assert_eq!(alice.get(PATH).await.json(), unset);
@@ -136,7 +139,7 @@ async fn credits_are_bought_once_however_many_requests_on_however_many_nodes_cro
         customer(&first, "alice").await;
         let nodes: Vec<_> = std::iter::once(&first).chain(&second).collect();
         let clients: Vec<_> = nodes.iter().map(|node| node.web("alice")).collect();
-        let set = wish(&clients[0], json!({ "enabled": true })).await;
+        let set = wish(&clients[0], json!({ "enabled": true, "threshold": 500 })).await;
         assert_eq!(set["last_charge"], Value::Null);
         // Each of them is the one that leaves fewer than 500 of 500, if it is the first.
         let requests = (0..20).map(|number| {
@@ -237,6 +240,127 @@ async fn a_charge_whose_answers_were_all_lost_is_found_again_and_not_made_twice(
         assert_eq!(bought(&gateway, "alice").await, 5_000);
         let intents = processor.intents();
         assert_eq!(intents.len(), 1, "{intents:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_default_threshold_is_a_fifth_of_the_plan_and_at_most_five_hundred() {
+    each(async |_, gateway, _| {
+        let admin = gateway.admin("root").await;
+        for (user, plan, threshold) in [
+            ("alice", "free", 100),
+            ("bob", "guru", 500),
+            ("carol", "pro", 500),
+        ] {
+            let client = customer(&gateway, user).await;
+            if plan != "free" {
+                let path = format!("/admin/users/{}/plan", gateway.web_user_id(user).await);
+                let set = admin.post(&path, &json!({ "plan": plan })).await;
+                assert_eq!(set.status, 200, "{}", set.text());
+            }
+            let shown = client.get(PATH).await.json();
+            assert_eq!(
+                (&shown["enabled"], &shown["threshold"]),
+                (&json!(false), &json!(threshold)),
+                "{plan}"
+            );
+            // Whoever names a tier has not turned it on.
+            let set = wish(&client, json!({ "tier": "medium" })).await;
+            assert_eq!(
+                (&set["enabled"], &set["threshold"]),
+                (&json!(false), &json!(threshold)),
+                "{plan}"
+            );
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nothing_is_charged_while_an_account_owes_or_its_user_is_disabled() {
+    each(async |processor, gateway, _| {
+        processor.set_methods(CARD, None);
+        let app = gateway.app();
+        let charged = |user: &str| {
+            let customer = format!("cus_{user}");
+            let of_user = |intent: &Value| intent["customer"] == *customer;
+            processor.intents().iter().any(of_user)
+        };
+        let alice = customer(&gateway, "alice").await;
+        let alice_id = gateway.web_user_id("alice").await;
+        // The plan's credits are there before anything is owed: later ones would pay for it.
+        commit(app, &alice_id, Action::ResetPeriod).await;
+        let refund = Action::Refund(Refund {
+            id: OperationId("refund:1".to_owned()),
+            pool: Pool::TopUp,
+            credits: Credits::whole(100),
+        });
+        commit(app, &alice_id, refund).await;
+        wish(&alice, json!({ "enabled": true, "threshold": 1_000 })).await;
+
+        let bob = customer(&gateway, "bob").await;
+        let bob_id = gateway.web_user_id("bob").await;
+        wish(&bob, json!({ "enabled": true })).await;
+        let disabled = disable_user(&app.database, &bob_id, app.ledger.now()).await;
+        assert!(disabled.expect("the database answers"));
+        let spent = Served {
+            user: &bob_id,
+            model: "small",
+            provider: "p",
+            credits: 450_000_000,
+            cost: 1,
+        };
+        serve(app, spent).await;
+        look_again(&gateway, "carol").await;
+        assert!(!charged("alice") && !charged("bob"));
+
+        let paid = Action::TopUp(TopUp {
+            id: OperationId("topup:1".to_owned()),
+            credits: Credits::whole(100),
+            within: None,
+        });
+        commit(app, &alice_id, paid).await;
+        until_outcome(&alice, "succeeded").await;
+        look_again(&gateway, "dave").await;
+        assert!(!charged("bob"));
+        let enabled = enable_user(&app.database, &bob_id).await;
+        assert!(enabled.expect("the database answers"));
+        // The tokens of before may be known as those of a disabled user.
+        patiently(async {
+            while !charged("bob") {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_charge_that_takes_long_holds_up_no_other() {
+    each(async |processor, gateway, _| {
+        processor.set_methods(CARD, None);
+        let gate = Gate::new();
+        let held = gate.clone();
+        processor.will_do_but(move |reply| reply.after_gate(&held));
+        let alice = customer(&gateway, "alice").await;
+        wish(&alice, json!({ "enabled": true, "threshold": 1_000 })).await;
+        gate.reached().await;
+        // Several others, each once, and one after the other for each.
+        let others = ["bob", "carol", "dave", "erin", "frank"];
+        join_all(others.map(async |user| {
+            let client = customer(&gateway, user).await;
+            wish(&client, json!({ "enabled": true, "threshold": 5_000 })).await;
+            until_outcome(&client, "succeeded").await;
+            assert_eq!(bought(&gateway, user).await, 5_000, "{user}");
+        }))
+        .await;
+        assert_eq!(bought(&gateway, "alice").await, 0);
+        gate.open();
+        until_outcome(&alice, "succeeded").await;
+        assert_eq!(bought(&gateway, "alice").await, 5_000);
+        assert_eq!(processor.intents().len(), 1 + others.len());
     })
     .await;
 }

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use tests::client::patiently;
 use tests::gateway::{USER, on_each_database};
 use tests::ledger::{Served, create_users, hold, serve, settle};
 use tests::payments::{Payer, Processor, Span};
 use tests::{Answer, Client, Gateway, Reply, Upstream, chat};
-use weir_ledger::AccountId;
-use weir_storage::clock::ManualClock;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use weir_ledger::{AccountId, plans};
+use weir_storage::clock::{ManualClock, Millis};
 
 const START: &str = "2026-01-30T12:00:00Z";
 
@@ -494,4 +497,77 @@ async fn a_month_adds_up_to_the_payments_and_to_the_ledgers_credits() {
         assert!(own.iter().all(|row| row["BillingAccountId"] == USER));
     })
     .await;
+}
+
+/// Whoever keeps the file must see that it is not whole: the connection ends in the middle of the body.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_export_that_the_database_breaks_off_does_not_look_complete() {
+    each(async |gateway, _| {
+        let app = gateway.app();
+        serve(app, SERVED).await;
+        let [first, _] = plans::days_of_month("2026-01").expect("a month");
+        for day in 0..20 {
+            // A source that nobody knows cannot be read.
+            let source = if day == 19 { "fax" } else { "web" };
+            sqlx::query(
+                "INSERT INTO usage_daily (account_id, period_start, day, model, provider, source, key_hash, requests, \
+                 tokens_input, tokens_cache_read, tokens_cache_write, tokens_output, images, credits, overrun, provider_cost) \
+                 VALUES ($1, 0, $2, 'small', 'p', $3, '', 1, 1, 0, 0, 1, 0, 1, 0, 1)",
+            )
+            .bind(USER)
+            .bind(Millis(first.0 + day * 86_400_000).0)
+            .bind(source)
+            .execute(app.database.writer())
+            .await
+            .expect("a row can be written");
+        }
+        let mut stream = TcpStream::connect(gateway.address())
+            .await
+            .expect("it listens");
+        let request = format!(
+            "GET /usage/export?period=2026-01 HTTP/1.1\r\nhost: localhost\r\nx-api-key: {}\r\n\r\n",
+            gateway.key()
+        );
+        stream
+            .write_all(request.as_bytes())
+            .await
+            .expect("it reads");
+        let mut answer = Vec::new();
+        // The end may be a reset, too.
+        let _ = patiently(stream.read_to_end(&mut answer)).await;
+        let answer = String::from_utf8(answer).expect("UTF-8");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        // As much as was under way when the database failed need not arrive.
+        assert!(answer.contains("2026-01-02T00:00:00Z"), "{answer}");
+        assert!(!answer.contains("2026-01-30T00:00:00Z"), "{answer}");
+        assert!(!answer.ends_with("\r\n0\r\n\r\n"), "it looks complete");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn exports_are_few_at_once_for_an_account_and_for_a_node() {
+    let gateway = Gateway::start().await;
+    let exports = &gateway.app().exports;
+    let begin = |account: &str| {
+        let begun = exports.begin(account);
+        begun.unwrap_or_else(|error| panic!("{error:?}"))
+    };
+    let client = gateway.client();
+    for path in ["/usage/requests", "/billing/transactions", "/usage/export"] {
+        let mine = [begin(USER), begin(USER)];
+        let refused = csv(&client, path).await;
+        assert!(refused.headers.contains_key("retry-after"));
+        refused.error(429, "TOO_MANY_AT_ONCE");
+        let listed = client.get("/usage/requests").await;
+        assert_eq!(listed.status, 200, "{}", listed.text());
+        drop(mine);
+        assert_eq!(csv(&client, path).await.status, 200, "{path}");
+        let others: Vec<_> = (0..16).map(|number| begin(&number.to_string())).collect();
+        let refused = csv(&client, path).await;
+        assert!(refused.headers.contains_key("retry-after"));
+        refused.error(503, "OVERLOADED");
+        drop(others);
+        assert_eq!(csv(&client, path).await.status, 200, "{path}");
+    }
 }

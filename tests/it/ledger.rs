@@ -263,9 +263,10 @@ async fn orphan(database: &Database, boot_id: &str, hold: &str, checkpoint: i64)
     assert_eq!(outcomes, Ok(vec![Ok(Done::Opened), Ok(Done::Checkpointed)]));
 }
 
-/// Once, whoever finds them and however often.
+/// A sweep touches no account of the free plan: its period begins with its next operation. A paid plan that nobody renews
+/// ends by itself, once, whoever finds it and however often.
 #[tokio::test(flavor = "multi_thread")]
-async fn periods_that_are_due_begin_by_themselves() {
+async fn a_free_period_begins_on_first_use_and_a_paid_plan_ends_by_itself() {
     each_database(async |stores| {
         let database = &stores.database;
         create_users(database, ["alice", "bob"].into_iter(), NOW.0).await;
@@ -276,23 +277,93 @@ async fn periods_that_are_due_begin_by_themselves() {
             ledger.await.expect("a ledger")
         };
         let (ledger, other) = (start().await, start().await);
-        for user in ["alice", "bob"] {
-            let user = AccountId(user.to_owned());
-            let begun = ledger.submit(&user, Action::ResetPeriod, soon()).await;
-            begun.expect("a first period");
-        }
+        let begun = ledger.submit(&alice(), Action::ResetPeriod, soon()).await;
+        begun.expect("a first period");
+        let paid = weir_ledger::Grant {
+            id: OperationId("sub_bob:1".to_owned()),
+            plan: Plan::Guru,
+            period: weir_ledger::Period::monthly(NOW, NOW),
+            credits: Plan::Guru.monthly_credits(),
+        };
+        let bob = AccountId("bob".to_owned());
+        let granted = ledger.submit(&bob, Action::Grant(paid), soon()).await;
+        granted.expect("a plan");
         assert_eq!(ledger.begin_due_periods().await.expect("an answer"), 0);
+        let grants = async || -> i64 {
+            let grants = "SELECT CAST(COUNT(*) AS BIGINT) FROM entries WHERE kind = 'grant'";
+            let grants = sqlx::query_scalar(grants).fetch_one(database.reader());
+            grants.await.expect("a number")
+        };
+        let before = grants().await;
         clock.set(NOW.plus_days(40));
         let (first, second) = tokio::join!(ledger.begin_due_periods(), other.begin_due_periods());
         let found = first.expect("an answer") + second.expect("an answer");
-        assert!((2..=4).contains(&found), "{found}");
+        assert!((1..=2).contains(&found), "{found}");
         assert_eq!(other.begin_due_periods().await.expect("an answer"), 0);
-        let grants: i64 =
-            sqlx::query_scalar("SELECT CAST(COUNT(*) AS BIGINT) FROM entries WHERE kind = 'grant'")
-                .fetch_one(database.reader())
-                .await
-                .expect("a number");
-        assert_eq!(grants, 4, "two periods of two accounts");
+        assert_eq!(grants().await, before + 1, "bob's");
+        let shown = other.find_account(&alice()).await.expect("an answer");
+        let shown = shown.expect("an account");
+        assert_eq!((shown.period_number, shown.balance.plan.micro()), (2, FREE));
+        assert_eq!(grants().await, before + 1, "nothing of alice's is written");
+        let begun = other.submit(&alice(), Action::ResetPeriod, soon()).await;
+        begun.expect("an operation");
+        assert_eq!(grants().await, before + 2);
+        is_sound(database).await;
+    })
+    .await;
+}
+
+/// An expired hold is kept for a day, in which its node may settle it late. After that, the expiry stands.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_hold_is_deleted_after_a_day_and_its_charge_stands() {
+    each_database(async |stores| {
+        let database = &stores.database;
+        create_users(database, ["alice"].into_iter(), NOW.0).await;
+        let store = Store::new(database.clone());
+        let submit = async |at: Millis, action: Action| {
+            let operation = Operation {
+                account: alice(),
+                at,
+                action,
+            };
+            let outcomes = store.commit(&[operation]).await.expect("an answer");
+            outcomes.into_iter().next().expect("an outcome")
+        };
+        let late = Millis(NOW.0 + 60_000);
+        for (name, expired) in [("old", NOW), ("young", late)] {
+            let open = Action::Open {
+                open: open(name, 100),
+                boot_id: boot("gone"),
+                claim: None,
+            };
+            assert_eq!(submit(NOW, open).await, Ok(Done::Opened));
+            let checkpoint = Action::Checkpoint(Checkpoint {
+                hold: HoldId(name.to_owned()),
+                credits: Credits::from_micro(7),
+                usage: RequestUsage {
+                    provider: "p".to_owned(),
+                    ..RequestUsage::default()
+                },
+            });
+            assert_eq!(submit(NOW, checkpoint).await, Ok(Done::Checkpointed));
+            let hold = HoldId(name.to_owned());
+            let outcome = submit(expired, Action::Expire { hold }).await;
+            assert!(outcome.is_ok(), "{outcome:?}");
+        }
+        let day = NOW.plus_days(1);
+        store.forget_expired_holds(day).await.expect("an answer");
+        assert_eq!(count(database, "holds").await, 2, "a day is not over");
+        let forgotten = store.forget_expired_holds(Millis(day.0 + 1)).await;
+        forgotten.expect("an answer");
+        assert_eq!(count(database, "holds").await, 1);
+        let refused = submit(day, Action::Settle(settle("old", 9))).await;
+        assert_eq!(refused, Err(Refusal::Ended(HoldState::Expired)));
+        let settled = submit(day, Action::Settle(settle("young", 9))).await;
+        assert!(settled.is_ok(), "{settled:?}");
+        let account = store.find_account(&alice()).await.expect("an answer");
+        let left = account.expect("an account").balance.plan.micro();
+        assert_eq!(left, FREE - 7 - 9);
+        is_sound(database).await;
     })
     .await;
 }

@@ -70,6 +70,7 @@ mod plugin_trust;
 mod plugin_try;
 mod plugins;
 mod proxy_protocol;
+mod queries;
 mod record;
 mod retries;
 mod routing;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
+use sqlx::AssertSqlSafe;
 use tests::client::patiently;
 use tests::gateway::{Builder, USER, at, on_each_database};
 use tests::ledger::random::Random;
@@ -17,6 +18,7 @@ use weir_egress::webhook;
 use weir_ledger::verify::Extent;
 use weir_ledger::{AccountId, Action, Credits};
 use weir_storage::clock::{ManualClock, Millis};
+use weir_storage::database::SqlDialect;
 use weir_storage::secrets::Secret;
 
 use crate::cli::{run, text};
@@ -1166,6 +1168,196 @@ async fn what_cannot_be_applied_is_tried_again_and_holds_up_nothing() {
             })
             .await;
         }
+    })
+    .await;
+}
+
+/// Has the database refuse a user's turn, as it may for any reason.
+async fn refuse_turns_of(gateway: &Gateway, user: &str) {
+    let database = &gateway.app().database;
+    let statements = match database.dialect() {
+        SqlDialect::Sqlite => vec![format!(
+            "CREATE TRIGGER broken BEFORE INSERT ON payment_turns WHEN NEW.user_id = '{user}' \
+             BEGIN SELECT RAISE(ABORT, 'on purpose'); END"
+        )],
+        SqlDialect::Postgres => vec![
+            "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS \
+             'BEGIN RAISE EXCEPTION ''on purpose''; END'"
+                .to_owned(),
+            format!(
+                "CREATE TRIGGER broken BEFORE INSERT ON payment_turns FOR EACH ROW \
+                 WHEN (NEW.user_id = '{user}') EXECUTE FUNCTION fail()"
+            ),
+        ],
+    };
+    for statement in statements {
+        let done = sqlx::query(AssertSqlSafe(statement)).execute(database.writer());
+        done.await.expect("a trigger can be made");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_of_the_database_drops_no_other_event_that_is_being_applied() {
+    each(NOW, async |gateway, processor, clock| {
+        let app = gateway.app();
+        // The first one in any order.
+        refuse_turns_of(&gateway, "a0").await;
+        let mut events = Vec::new();
+        for number in 0..24 {
+            let payer = payer(&gateway, &format!("a{number}")).await;
+            // Somebody else has every turn for a second, so that all events are due at one moment.
+            let taken = sqlx::query(
+                "INSERT INTO payment_turns (user_id, holder, until) SELECT CAST($1 AS TEXT), 'gone', $2 WHERE $1 <> 'a0'",
+            );
+            let until = app.ledger.now().0 + 1_000;
+            let taken = taken.bind(payer.0.clone()).bind(until);
+            taken
+                .execute(app.database.writer())
+                .await
+                .expect("the database answers");
+            let event = payer.payment_is("succeeded", "1", NOW, "p", "small");
+            processor.hand_in(&event).await;
+            events.push((payer, event));
+        }
+        clock.advance(Duration::from_secs(1));
+        for (payer, event) in &events[1..] {
+            until_state(&processor, event, "applied").await;
+            assert_eq!(payer.standing(app).await.topup, 5_000);
+        }
+        let (state, why) = processor.state_of(&events[0].1).await;
+        assert_eq!(state, "failed");
+        assert!(why.starts_with("the database: "), "{why}");
+        let mended = match app.database.dialect() {
+            SqlDialect::Sqlite => "DROP TRIGGER broken",
+            SqlDialect::Postgres => "DROP TRIGGER broken ON payment_turns",
+        };
+        let mended = sqlx::query(mended).execute(app.database.writer());
+        mended.await.expect("the trigger is there");
+        clock.advance(Duration::from_secs(3_600));
+        until_state(&processor, &events[0].1, "applied").await;
+        assert_eq!(events[0].0.standing(app).await.topup, 5_000);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_event_goes_before_all_retries() {
+    const RETRIES: i64 = 4_000;
+    each(NOW, async |gateway, processor, clock| {
+        let app = gateway.app();
+        let payer = payer(&gateway, "nora").await;
+        let stuck = payer.refunded("w", NOW, "p", 500);
+        processor.tell(&stuck).await;
+        let copied = sqlx::query(
+            "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < $1) \
+             INSERT INTO payment_events (id, type, created_at, received_at, content, customer_id, subject, state, attempts, \
+             next_attempt_at) SELECT 'evt_stuck_' || CAST(n AS TEXT), type, created_at, received_at, \
+             REPLACE(content, 'nora', 'nobody'), 'cus_' || CAST(n AS TEXT), subject, 'waiting', 1, $2 \
+             FROM payment_events, numbers WHERE subject = $3",
+        );
+        let due = app.ledger.now().0 + 10_000;
+        let copied = copied.bind(RETRIES).bind(due).bind(payer.payment("p"));
+        let copied = copied.execute(app.database.writer()).await;
+        assert_eq!(copied.expect("copies").rows_affected(), RETRIES as u64);
+        clock.advance(Duration::from_secs(10));
+        // They have begun, and this one comes behind them.
+        let again = async || -> i64 {
+            let again = "SELECT CAST(COUNT(*) AS BIGINT) FROM payment_events WHERE id LIKE 'evt_stuck_%' AND attempts > 1";
+            let again = sqlx::query_scalar(again).fetch_one(app.database.reader());
+            again.await.expect("the database answers")
+        };
+        patiently(async {
+            while again().await == 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
+        let new = payer.payment_is("succeeded", "new", NOW, "q", "small");
+        processor.hand_in(&new).await;
+        until_state(&processor, &new, "applied").await;
+        let again = again().await;
+        assert!(again < RETRIES, "all {again} retries came first");
+        assert_eq!(payer.standing(app).await.topup, 5_000);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_event_that_nothing_can_be_done_about_has_failed_after_three_days() {
+    each(NOW, async |gateway, processor, clock| {
+        let payer = payer(&gateway, "omar").await;
+        let waiting = payer.refunded("w", NOW, "p", 500);
+        let id = waiting["id"].as_str().expect("an id").to_owned();
+        processor.tell(&payer.customer_created(NOW)).await;
+        processor.tell(&waiting).await;
+        let attempts = async || -> i64 {
+            let attempts = sqlx::query_scalar("SELECT attempts FROM payment_events WHERE id = $1")
+                .bind(&*id)
+                .fetch_one(gateway.app().database.reader());
+            attempts.await.expect("the database answers")
+        };
+        let tried_after = async |hours: u64| {
+            let before = attempts().await;
+            clock.advance(Duration::from_secs(hours * 3_600));
+            patiently(async {
+                while attempts().await == before {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            })
+            .await;
+        };
+        // Tokens are good for an hour.
+        let shown = async || {
+            let admin = gateway.admin("root").await;
+            let shown = admin.get("/admin/payments/events").await.json();
+            let events = shown["events"].as_array().expect("a list").clone();
+            let of_id = |event: &Value| event["event_id"] == *id;
+            events.into_iter().find(of_id).expect("it is kept")
+        };
+        let given_up = async || {
+            let metrics = gateway.stranger().get("/metrics").await.text();
+            let name = "weir_payment_events_total{outcome=\"given_up\"} ";
+            let line = metrics.lines().find_map(|line| line.strip_prefix(name));
+            line.map_or(0, |count| count.parse().expect("a number"))
+        };
+        tried_after(71).await;
+        let event = shown().await;
+        assert_eq!(event["state"], "waiting");
+        assert_ne!(event["next_attempt_at"], Value::Null);
+        assert_eq!(given_up().await, 0);
+        tried_after(2).await;
+        let event = shown().await;
+        assert_eq!(
+            (&event["state"], &event["next_attempt_at"], &event["error"]),
+            (
+                &json!("failed"),
+                &Value::Null,
+                &json!("the payment is not known yet")
+            )
+        );
+        assert_eq!(given_up().await, 1);
+
+        // An operator may want it tried again, for as long.
+        let retry = format!("/admin/payments/events/{id}/retry");
+        let admin = gateway.admin("root").await;
+        assert_eq!(admin.post(&retry, &json!({})).await.status, 200);
+        until_state(&processor, &waiting, "waiting").await;
+        patiently(async {
+            while attempts().await == 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
+        assert_ne!(shown().await["next_attempt_at"], Value::Null);
+        tried_after(73).await;
+        assert_eq!(shown().await["next_attempt_at"], Value::Null);
+        assert_eq!(given_up().await, 2);
+        // What it waited for comes after all.
+        processor
+            .tell(&payer.payment_is("succeeded", "s", NOW, "p", "small"))
+            .await;
+        until_state(&processor, &waiting, "applied").await;
+        assert_eq!(payer.standing(gateway.app()).await.topup, 0);
     })
     .await;
 }

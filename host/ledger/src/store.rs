@@ -25,6 +25,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 
 use weir_storage::Database;
 use weir_storage::clock::Millis;
+use weir_storage::database::SqlDialect;
 
 pub use self::fold::Fold;
 use self::rows::{ACCOUNTS, Row, Unreadable, list, read_account};
@@ -37,6 +38,12 @@ use crate::usage::{UsageSums, to_date};
 
 /// How long the lease of a run that is over is kept, for those who look into what happened.
 const LEASE_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How long an expired hold is kept, for its node may have more to say of it: a day.
+const EXPIRED_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Expired holds that are deleted in one transaction, in which their accounts are locked.
+const EXPIRED_FORGOTTEN: i64 = 100;
 
 /// Idempotency keys that are deleted by one statement.
 const FORGOTTEN: i64 = 1_000;
@@ -239,14 +246,58 @@ impl Store {
         Ok(())
     }
 
-    /// Accounts whose next period is due, at most so many.
-    pub async fn find_due_accounts(&self, now: Millis, limit: u32) -> sqlx::Result<Vec<AccountId>> {
+    /// Deletes holds that expired more than a day ago, some at a time. What their nodes say later changes nothing: the
+    /// entry of the expiry stands.
+    pub async fn forget_expired_holds(&self, now: Millis) -> sqlx::Result<()> {
+        let before = now.0 - EXPIRED_KEPT.as_millis() as i64;
+        for _ in 0..MOST_ROUNDS {
+            let mut transaction = self.database.begin().await?;
+            let rows = sqlx::query(
+                "SELECT id, account_id FROM holds WHERE expired_at < $1 ORDER BY expired_at LIMIT $2",
+            )
+            .bind(before)
+            .bind(EXPIRED_FORGOTTEN)
+            .fetch_all(&mut transaction)
+            .await?;
+            let old = read_orphans(&rows)?;
+            if self.database.dialect() == SqlDialect::Postgres {
+                // A batch that settles one of them late has locked its account, and must find what it has read.
+                let accounts: BTreeSet<_> = old.iter().map(|old| &*old.account.0).collect();
+                sqlx::query(
+                    "SELECT id FROM accounts WHERE id IN \
+                     (SELECT jsonb_array_elements_text(CAST($1 AS JSONB))) ORDER BY id FOR UPDATE",
+                )
+                .bind(rows::json(&accounts))
+                .fetch_all(&mut transaction)
+                .await?;
+            }
+            for old in &old {
+                sqlx::query("DELETE FROM holds WHERE id = $1 AND expired_at < $2")
+                    .bind(&old.hold.0)
+                    .bind(before)
+                    .execute(&mut transaction)
+                    .await?;
+            }
+            transaction.commit().await?;
+            if old.len() < EXPIRED_FORGOTTEN as usize {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Accounts whose paid plan is over, at most so many. A period of the free plan begins with its account's next
+    /// operation, so that no sweep touches every account.
+    pub async fn find_lapsed_accounts(
+        &self,
+        now: Millis,
+        limit: u32,
+    ) -> sqlx::Result<Vec<AccountId>> {
         // Paid plans have a grace, in which their next period may still be paid for.
         let of_paid_plans = Millis(now.0 - GRACE_DAYS * 86_400_000);
         let ids: Vec<String> = sqlx::query_scalar(
-            "SELECT id FROM accounts WHERE period_end <= $1 \
-             AND (plan = 'free' OR cancelled_at IS NOT NULL OR period_end <= $2) \
-             ORDER BY period_end LIMIT $3",
+            "SELECT id FROM accounts WHERE plan <> 'free' AND period_end <= $1 \
+             AND (cancelled_at IS NOT NULL OR period_end <= $2) ORDER BY period_end LIMIT $3",
         )
         .bind(now.0)
         .bind(of_paid_plans.0)
@@ -258,10 +309,14 @@ impl Store {
 
     /// Open holds that no run's valid lease covers, at most so many.
     pub async fn find_orphans(&self, now: Millis, limit: u32) -> sqlx::Result<Vec<Orphan>> {
+        // Each run that has open holds is found by one step in the index: only the holds of runs without a lease are read.
         let rows = sqlx::query(
-            "SELECT id, account_id FROM holds WHERE expired_at IS NULL AND NOT EXISTS \
-             (SELECT 1 FROM node_leases WHERE node_leases.boot_id = holds.boot_id AND lease_until > $1) \
-             ORDER BY id LIMIT $2",
+            "WITH RECURSIVE runs (boot_id) AS (SELECT MIN(boot_id) FROM holds WHERE expired_at IS NULL UNION ALL \
+             SELECT (SELECT MIN(h.boot_id) FROM holds h WHERE h.expired_at IS NULL AND h.boot_id > runs.boot_id) \
+             FROM runs WHERE runs.boot_id IS NOT NULL) \
+             SELECT h.id, h.account_id FROM runs JOIN holds h ON h.boot_id = runs.boot_id \
+             WHERE h.expired_at IS NULL AND NOT EXISTS \
+             (SELECT 1 FROM node_leases l WHERE l.boot_id = runs.boot_id AND l.lease_until > $1) LIMIT $2",
         )
         .bind(now.0)
         .bind(i64::from(limit))
@@ -519,7 +574,8 @@ fn period_usage() -> String {
         "SELECT {account}, accounts.created_at, model, {sums}, \
          CAST(CASE WHEN accounts.plan_held = 0 THEN 0 ELSE \
          (SELECT COALESCE(SUM(holds.plan_reserved), 0) FROM holds WHERE holds.account_id = accounts.id \
-         AND holds.period_number < accounts.period_number) END AS BIGINT) AS plan_held_before \
+         AND holds.expired_at IS NULL AND holds.period_number < accounts.period_number) END AS BIGINT) \
+         AS plan_held_before \
          FROM accounts LEFT JOIN {usage} ON account_id = accounts.id \
          WHERE accounts.id = $1 GROUP BY accounts.id, model"
     )

@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 
 pub use self::prepared::Prepared;
 use crate::audit::{Audit, retention};
+use crate::billing::csv::Exports;
 use crate::catalog::filters::check_filters;
 use crate::catalog::listing::{CatalogListing, Difference};
 use crate::catalog::live::LiveCatalog;
@@ -78,6 +79,8 @@ pub struct Core {
     pub audit: Audit,
     /// The clock, which tests set.
     pub clock: Clock,
+    /// The tables under way as CSV.
+    pub exports: Exports,
 }
 
 /// The fields behind [`App`], beside those of its [`Core`].
@@ -184,6 +187,7 @@ impl Core {
             database,
             cache: cache?,
             clock,
+            exports: Exports::default(),
         })
     }
 
@@ -376,6 +380,7 @@ impl App {
                 database,
                 cache,
                 clock,
+                exports: Exports::default(),
             },
             config,
             catalog,

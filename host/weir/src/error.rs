@@ -98,6 +98,19 @@ impl ApiError {
         .with_retry_after(Duration::from_secs(1))
     }
 
+    /// 503: there is too much to do at once.
+    pub fn overloaded() -> Self {
+        let message = "Too many requests are being served; try again shortly.";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "OVERLOADED", message)
+            .with_retry_after(Duration::from_secs(1))
+    }
+
+    /// 429: the caller has too much under way at once.
+    pub fn too_many_at_once(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "TOO_MANY_AT_ONCE", message)
+            .with_retry_after(Duration::from_secs(1))
+    }
+
     /// 503: the cache does not answer, and with it nothing is known of limits and revocations.
     pub fn cache_unavailable(message: &'static str) -> Self {
         let code = "CACHE_UNAVAILABLE";

@@ -1,5 +1,5 @@
 //! What a node does for the ledger by itself: it keeps its lease, ends what nodes that went away have left open,
-//! begins periods that are due, folds entries, and forgets what is old.
+//! ends paid plans that nobody has renewed, folds entries, and forgets what is old.
 //!
 //! Sweeps pause for 10 minutes if the database's clock jumps by more than 5 s: by a wrong time they would end the holds of all
 //! nodes and the paid plans of all accounts.
@@ -79,14 +79,14 @@ impl Ledger {
         }
     }
 
-    /// Begins the periods that are due of accounts that nobody uses, and returns how many there were.
+    /// Ends the paid plans that nobody has renewed: begins a period of the free plan for each. Returns how many there were.
     pub async fn begin_due_periods(&self) -> sqlx::Result<usize> {
         let mut begun = 0;
         loop {
             let Some(now) = self.0.time.ask_if_steady().await? else {
                 return Ok(begun);
             };
-            let due = self.0.store.find_due_accounts(now, SWEPT).await?;
+            let due = self.0.store.find_lapsed_accounts(now, SWEPT).await?;
             let deadline = Instant::now() + SWEEP_TIMEOUT;
             let found = due.len();
             let resets = due.into_iter().map(|account| async move {
@@ -105,12 +105,13 @@ impl Ledger {
         }
     }
 
-    /// Forgets leases and idempotency keys that have been kept for long enough.
+    /// Forgets leases, idempotency keys and expired holds that have been kept for long enough.
     pub async fn forget_old(&self) -> sqlx::Result<()> {
         let Some(now) = self.0.time.ask_if_steady().await? else {
             return Ok(());
         };
         self.0.store.forget_leases(now).await?;
+        self.0.store.forget_expired_holds(now).await?;
         self.0.store.forget_keys(now).await
     }
 
@@ -165,10 +166,10 @@ impl Ledger {
             }
             if rounds.is_multiple_of(RENEWALS_PER_TIDYING) {
                 if let Err(error) = self.begin_due_periods().await {
-                    tracing::warn!(%error, "beginning the periods that are due");
+                    tracing::warn!(%error, "ending paid plans that nobody has renewed");
                 }
                 if let Err(error) = self.forget_old().await {
-                    tracing::warn!(%error, "forgetting old leases and idempotency keys");
+                    tracing::warn!(%error, "forgetting old leases, expired holds and idempotency keys");
                 }
             }
         }

@@ -67,7 +67,7 @@ pub async fn list_user_requests(
     query: ListQuery,
 ) -> Result<Response, ApiError> {
     let asked = asked(&core, user_id).await?;
-    asked.requests(&headers, query).await
+    asked.requests(&core.exports, &headers, query).await
 }
 
 /// `GET /admin/usage/export`: what a month has cost all users, and the operator, for other tools.
@@ -89,7 +89,7 @@ pub async fn export_usage(
         account: None,
         now: core.clock.now(),
     };
-    export.answer(query)
+    export.answer(&core.exports, query).await
 }
 
 /// `GET /admin/users/{user_id}/usage/requests/{request_id}`: one of them.
@@ -136,7 +136,7 @@ pub async fn list_user_transactions(
     query: ListQuery,
 ) -> Result<Response, ApiError> {
     let asked = asked(&core, user_id).await?;
-    asked.transactions(&headers, query).await
+    asked.transactions(&core.exports, &headers, query).await
 }
 
 async fn asked(core: &Core, user_id: String) -> Result<Asked<'_>, ApiError> {

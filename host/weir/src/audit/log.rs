@@ -1,6 +1,6 @@
 //! Reading the events that are kept, the newest first by the time at which they happened.
 
-use sqlx::Row;
+use sqlx::{AssertSqlSafe, Row};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
@@ -62,20 +62,33 @@ pub async fn list(
     let Some(before) = before else {
         return Ok(Vec::new());
     };
-    let rows = sqlx::query(
+    // A condition that may be absent would use no index. Each parameter appears in either case.
+    let sql = format!(
         "SELECT number, at, count, kind, actor, method, reason, user_id, key_id FROM audit_events \
-         WHERE at <= $6 AND (at < $6 OR number < $1) AND (CAST($2 AS TEXT) IS NULL OR kind = $2) \
-         AND (CAST($3 AS TEXT) IS NULL OR user_id = $3) AND (CAST($4 AS TEXT) IS NULL OR actor = $4) \
+         WHERE at <= $6 AND (at < $6 OR number < $1) AND {} AND {} AND {} \
          ORDER BY at DESC, number DESC LIMIT $5",
-    )
-    .bind(filter.before.unwrap_or(i64::MAX))
-    .bind(filter.kind.as_deref())
-    .bind(filter.user_id.as_deref())
-    .bind(filter.actor.as_deref())
-    .bind(i64::from(limit))
-    .bind(before)
-    .fetch_all(&mut *snapshot)
-    .await?;
+        match filter.kind {
+            Some(_) => "kind = $2",
+            None => "CAST($2 AS TEXT) IS NULL",
+        },
+        match filter.user_id {
+            Some(_) => "user_id = $3",
+            None => "CAST($3 AS TEXT) IS NULL",
+        },
+        match filter.actor {
+            Some(_) => "actor = $4",
+            None => "CAST($4 AS TEXT) IS NULL",
+        }
+    );
+    let rows = sqlx::query(AssertSqlSafe(sql))
+        .bind(filter.before.unwrap_or(i64::MAX))
+        .bind(filter.kind.as_deref())
+        .bind(filter.user_id.as_deref())
+        .bind(filter.actor.as_deref())
+        .bind(i64::from(limit))
+        .bind(before)
+        .fetch_all(&mut *snapshot)
+        .await?;
     rows.iter()
         .map(|row| {
             Ok(KeptEvent {

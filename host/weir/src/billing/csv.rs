@@ -1,11 +1,74 @@
 //! Tables as CSV (RFC 4180), written as they are read.
+//!
+//! **Invariant:** all exports of a node together read through one connection of the database at a time: one reads a piece,
+//! then another one's turn comes. A client that takes its time holds no turn.
+//! **Invariant:** what is complete ends as such. If the database fails midway, the connection is aborted.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt as _, stream};
 use http::{HeaderMap, header};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+
+use crate::error::ApiError;
+use crate::shares::{Share, Shares};
+
+/// Exports of a node that are under way at once; each waits for its turn to read.
+const MAX_EXPORTS: usize = 16;
+
+/// The same of one account, so that nobody has all places.
+const MAX_EXPORTS_OF_ACCOUNT: u32 = 2;
+
+/// The exports of a node. Cheap to clone.
+#[derive(Clone)]
+pub struct Exports {
+    places: Arc<Semaphore>,
+    by_account: Arc<Shares>,
+    /// Whoever has it may read.
+    turn: Arc<Mutex<()>>,
+}
+
+/// A place among the exports of a node. Given back when dropped.
+pub struct ExportPlace {
+    turn: Arc<Mutex<()>>,
+    _place: OwnedSemaphorePermit,
+    _share: Share,
+}
+
+impl Default for Exports {
+    fn default() -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(MAX_EXPORTS)),
+            by_account: Arc::default(),
+            turn: Arc::default(),
+        }
+    }
+}
+
+impl Exports {
+    /// Takes a place for an export of an account's.
+    ///
+    /// # Errors
+    ///
+    /// 429 `TOO_MANY_AT_ONCE` if the account has too many under way, 503 `OVERLOADED` if the node has.
+    pub fn begin(&self, account: &str) -> Result<ExportPlace, ApiError> {
+        let share = self.by_account.take_one(account, MAX_EXPORTS_OF_ACCOUNT);
+        let share = share.ok_or_else(|| {
+            ApiError::too_many_at_once(format!(
+                "{MAX_EXPORTS_OF_ACCOUNT} exports of this account are under way; try again when one has ended."
+            ))
+        })?;
+        let place = self.places.clone().try_acquire_owned();
+        Ok(ExportPlace {
+            turn: self.turn.clone(),
+            _place: place.map_err(|_| ApiError::overloaded())?,
+            _share: share,
+        })
+    }
+}
 
 /// Whether a client wants CSV rather than JSON.
 pub fn is_wanted(headers: &HeaderMap) -> bool {
@@ -16,18 +79,46 @@ pub fn is_wanted(headers: &HeaderMap) -> bool {
         .any(|accept| accept.contains("text/csv"))
 }
 
-/// A table as a file to be saved, in pieces of whole lines as they come.
-pub fn attachment(
+/// A table as a file to be saved, in pieces of whole lines as they are read. The place is given back with the last one, or
+/// when the client is gone.
+///
+/// # Errors
+///
+/// The database's, of the first piece.
+pub async fn attachment(
+    place: ExportPlace,
     file: &str,
     headings: impl Into<String>,
-    lines: impl Stream<Item = sqlx::Result<String>> + Send + 'static,
-) -> Response {
-    let headings = stream::iter([Ok(headings.into())]);
-    let lines = lines.inspect(|lines| {
-        if let Err(error) = lines {
+    pieces: impl Stream<Item = sqlx::Result<String>> + Send + 'static,
+) -> Result<Response, ApiError> {
+    let begun = (Box::pin(pieces), place);
+    let pieces = stream::unfold(begun, async |(mut pieces, place)| {
+        let piece = {
+            let _turn = place.turn.lock().await;
+            pieces.next().await?
+        };
+        if let Err(error) = &piece {
             tracing::error!(%error, "reading a table");
         }
+        Some((piece, (pieces, place)))
     });
+    let mut pieces = Box::pin(pieces);
+    // What fails at once has an answer that says so.
+    let first = match pieces.next().await {
+        Some(Err(error)) => return Err(ApiError::of_database(&error, "reading a table")),
+        Some(Ok(first)) => first,
+        None => String::new(),
+    };
+    let first = stream::iter([Ok(headings.into()), Ok(first)]);
+    Ok(file_of(file, Body::from_stream(first.chain(pieces))))
+}
+
+/// A table that was read already as a file to be saved.
+pub fn whole(file: &str, headings: &str, lines: &str) -> Response {
+    file_of(file, Body::from([headings, lines].concat()))
+}
+
+fn file_of(file: &str, body: Body) -> Response {
     let headers = [
         (header::CONTENT_TYPE, "text/csv; charset=utf-8".to_owned()),
         (
@@ -35,7 +126,7 @@ pub fn attachment(
             format!("attachment; filename=\"{file}\""),
         ),
     ];
-    (headers, Body::from_stream(headings.chain(lines))).into_response()
+    (headers, body).into_response()
 }
 
 /// Adds a line.
@@ -71,7 +162,42 @@ pub fn cell(lines: &mut String, text: &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::body::to_bytes;
+    use futures_util::future::join_all;
+
     use super::*;
+
+    #[tokio::test]
+    async fn one_export_reads_at_a_time_and_a_client_that_waits_keeps_no_turn() {
+        static READING: AtomicUsize = AtomicUsize::new(0);
+        let exports = Exports::default();
+        let export = async |account: &str| {
+            let pieces = stream::iter(0..3).then(async |piece| {
+                assert_eq!(READING.fetch_add(1, Ordering::SeqCst), 0);
+                tokio::task::yield_now().await;
+                assert_eq!(READING.fetch_sub(1, Ordering::SeqCst), 1);
+                Ok(format!("{piece}\r\n"))
+            });
+            let place = exports.begin(account)?;
+            attachment(place, "x.csv", "n\r\n", pieces).await
+        };
+        // Its first piece is read, and then nobody asks for more.
+        let unread = export("slow").await;
+        let all = ["a", "a", "b", "c"].map(async |account| {
+            let response = export(account).await?;
+            Ok::<_, ApiError>(to_bytes(response.into_body(), 100).await)
+        });
+        for body in join_all(all).await {
+            let body = body.map(|body| body.map(|body| body == *b"n\r\n0\r\n1\r\n2\r\n"));
+            assert!(matches!(body, Ok(Ok(true))));
+        }
+        drop(unread);
+        let broken = stream::iter([Err(sqlx::Error::RowNotFound)]);
+        let broken = async { attachment(exports.begin("a")?, "x.csv", "n\r\n", broken).await };
+        assert!(broken.await.is_err_and(|error| error.code() == "INTERNAL"));
+    }
 
     #[test]
     fn no_cell_is_a_formula_and_every_text_comes_back_whole() {

@@ -28,7 +28,7 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 
 use self::line::{COLUMNS, ChargeDay, ExportLine};
-use super::csv;
+use super::csv::{self, Exports};
 use crate::error::ApiError;
 use crate::query::ListQuery;
 
@@ -49,8 +49,12 @@ impl Export {
     ///
     /// # Errors
     ///
-    /// 400 with the parameter that is wrong.
-    pub fn answer(self, mut query: ListQuery) -> Result<Response, ApiError> {
+    /// 400 with the parameter that is wrong; 429 or 503 if there are too many exports; the database's, of the first day.
+    pub async fn answer(
+        self,
+        exports: &Exports,
+        mut query: ListQuery,
+    ) -> Result<Response, ApiError> {
         match query.text("format")?.as_deref() {
             None | Some("focus") => {}
             Some(_) => return Err(ApiError::invalid_request("format", "It is focus.")),
@@ -64,6 +68,8 @@ impl Export {
             let what = "A period is a month as YYYY-MM, such as 2026-01.";
             ApiError::invalid_request("period", what)
         })?;
+        let of = self.account.as_ref().map_or("*", |account| &account.0);
+        let place = exports.begin(of)?;
         let month = plans::day(period.start);
         let file = format!("usage-{}.csv", &month[.."YYYY-MM".len()]);
         let mut headings = String::new();
@@ -78,7 +84,7 @@ impl Export {
                 Ok(Some((lines, (export, Millis(day.0 + DAY_MS)))))
             },
         );
-        Ok(csv::attachment(&file, headings, days))
+        csv::attachment(place, &file, headings, days).await
     }
 
     fn columns(&self) -> &'static [&'static str] {

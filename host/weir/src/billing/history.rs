@@ -22,7 +22,7 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
-use super::csv;
+use super::csv::{self, ExportPlace, Exports};
 use crate::error::ApiError;
 use crate::identity::api_key::RawKey;
 use crate::identity::directory::{self, KeyName};
@@ -216,11 +216,7 @@ impl Asked<'_> {
             let cells = item.part.cells().into_iter();
             csv::line(&mut lines, cells.chain(figures.iter().map(String::as_str)));
         }
-        Ok(csv::attachment(
-            "usage.csv",
-            headings,
-            stream::iter([Ok(lines)]),
-        ))
+        Ok(csv::whole("usage.csv", &headings, &lines))
     }
 
     /// What was used from day `from` to day `to`, by `group`.
@@ -280,6 +276,7 @@ impl Asked<'_> {
     /// The requests that have ended: a part of them as JSON, or all of them as CSV.
     pub async fn requests(
         &self,
+        exports: &Exports,
         headers: &HeaderMap,
         mut query: ListQuery,
     ) -> Result<Response, ApiError> {
@@ -288,8 +285,8 @@ impl Asked<'_> {
         }
         let filter = self.filter(&mut query).await?;
         query.finish()?;
-        let page = self.page(&filter, READ_AT_ONCE).await.map_err(failed)?;
-        Ok(self.all_requests(filter, page))
+        let place = exports.begin(&self.account.0)?;
+        self.all_requests(place, filter).await
     }
 
     /// A part of the requests that have ended.
@@ -355,36 +352,34 @@ impl Asked<'_> {
     }
 
     /// All of the requests, as they are read.
-    fn all_requests(&self, filter: RequestFilter, first: Page) -> Response {
+    async fn all_requests(
+        &self,
+        place: ExportPlace,
+        filter: RequestFilter,
+    ) -> Result<Response, ApiError> {
         let (database, account, now) = (self.database.clone(), self.account.clone(), self.now);
-        let begun = (filter, Some(first));
-        let lines = stream::try_unfold(begun, move |(mut filter, page)| {
+        let lines = stream::try_unfold(Some(filter), move |filter| {
             let (database, account) = (database.clone(), account.clone());
             async move {
-                let Some((requests, next, _)) = page else {
+                let Some(mut filter) = filter else {
                     return Ok(None);
                 };
-                let mut lines = String::new();
-                for request in requests {
-                    let cells = request.cells();
-                    csv::line(&mut lines, cells.iter().map(String::as_str));
-                }
                 let asked = Asked {
                     database: &database,
                     account,
                     now,
                 };
-                let next = match next {
-                    None => None,
-                    before => {
-                        filter.before = before;
-                        Some(asked.page(&filter, READ_AT_ONCE).await?)
-                    }
-                };
-                Ok(Some((lines, (filter, next))))
+                let (requests, next, _) = asked.page(&filter, READ_AT_ONCE).await?;
+                let mut lines = String::new();
+                for request in requests {
+                    let cells = request.cells();
+                    csv::line(&mut lines, cells.iter().map(String::as_str));
+                }
+                filter.before = next;
+                Ok(Some((lines, next.map(|_| filter))))
             }
         });
-        csv::attachment("requests.csv", REQUEST_HEADINGS, lines)
+        csv::attachment(place, "requests.csv", REQUEST_HEADINGS, lines).await
     }
 
     /// The request of an id; 404 where it is not the account's, has not ended or is archived.

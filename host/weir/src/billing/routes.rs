@@ -60,7 +60,7 @@ pub async fn export_usage(
         account: Some(AccountId(caller.user_id)),
         now: app.ledger.now(),
     };
-    export.answer(query)
+    export.answer(&app.exports, query).await
 }
 
 /// `GET /usage/requests`: the caller's requests that have ended, the last one first, as JSON or CSV.
@@ -82,7 +82,8 @@ pub async fn list_requests(
     headers: HeaderMap,
     query: ListQuery,
 ) -> Result<Response, ApiError> {
-    asked(&app, caller).requests(&headers, query).await
+    let asked = asked(&app, caller);
+    asked.requests(&app.exports, &headers, query).await
 }
 
 /// `GET /usage/requests/{request_id}`: one of them.
@@ -121,7 +122,8 @@ pub async fn list_transactions(
     headers: HeaderMap,
     query: ListQuery,
 ) -> Result<Response, ApiError> {
-    asked(&app, caller).transactions(&headers, query).await
+    let asked = asked(&app, caller);
+    asked.transactions(&app.exports, &headers, query).await
 }
 
 fn asked(app: &App, caller: Caller) -> Asked<'_> {

@@ -18,7 +18,7 @@ use weir_ledger::store::statement::{
 };
 use weir_ledger::{AccountId, Credits, RequestSource, Store};
 
-use super::csv;
+use super::csv::{self, ExportPlace, Exports};
 use super::history::{Asked, DAY_MS, check_span, failed, moment};
 use crate::error::ApiError;
 use crate::query::ListQuery;
@@ -92,6 +92,7 @@ impl Asked<'_> {
     /// The account's statement, as the headers want it: in parts as JSON, or all of it as CSV.
     pub async fn transactions(
         &self,
+        exports: &Exports,
         headers: &HeaderMap,
         mut query: ListQuery,
     ) -> Result<Response, ApiError> {
@@ -100,8 +101,8 @@ impl Asked<'_> {
         }
         let reader = self.reader(&mut query)?;
         query.finish()?;
-        let page = reader.read().await.map_err(failed)?;
-        Ok(whole(reader, page))
+        let place = exports.begin(&self.account.0)?;
+        whole(place, reader).await
     }
 
     /// A part of the account's statement.
@@ -168,22 +169,20 @@ impl StatementReader {
 }
 
 /// All of a statement, as it is read.
-fn whole(reader: StatementReader, first: StatementPage) -> Response {
-    let begun = stream::try_unfold((reader, Some(first)), async |(mut reader, page)| {
-        let Some(page) = page else {
+async fn whole(place: ExportPlace, reader: StatementReader) -> Result<Response, ApiError> {
+    let lines = stream::try_unfold(Some(reader), async |reader| {
+        let Some(mut reader) = reader else {
             return Ok::<_, sqlx::Error>(None);
         };
+        let page = reader.read().await?;
         let mut lines = String::new();
         for line in page.lines {
             csv_line(&mut lines, &item(line));
         }
-        let next = match page.next {
-            Some(place) => Some(reader.read_before(place).await?),
-            None => None,
-        };
-        Ok(Some((lines, (reader, next))))
+        reader.filter.before = page.next;
+        Ok(Some((lines, page.next.map(|_| reader))))
     });
-    csv::attachment("transactions.csv", CSV_HEADINGS, begun)
+    csv::attachment(place, "transactions.csv", CSV_HEADINGS, lines).await
 }
 
 /// Adds a line to a statement in CSV.

@@ -68,19 +68,32 @@ pub async fn list_users(
     limit: u32,
 ) -> sqlx::Result<Vec<UserRecord>> {
     let mut snapshot = database.snapshot().await?;
+    // A condition that may be for nothing has no index. The parameters are there in any case.
     let sql = format!(
-        "{USER} WHERE id > $1 AND (CAST($2 AS TEXT) IS NULL OR subject = $2) \
-         AND (CAST($3 AS TEXT) IS NULL OR plan = $3) \
-         AND (CAST($4 AS BIGINT) IS NULL OR (CASE WHEN admin_since IS NULL THEN 0 ELSE 1 END) = $4) \
-         AND (CAST($5 AS BIGINT) IS NULL OR (CASE WHEN disabled_at IS NULL THEN 0 ELSE 1 END) = $5) \
-         ORDER BY id LIMIT $6"
+        "{USER} WHERE id > $1 AND {} AND {} AND {} AND {} ORDER BY id LIMIT $4",
+        match filter.subject {
+            Some(_) => "subject = $2",
+            None => "CAST($2 AS TEXT) IS NULL",
+        },
+        match filter.plan {
+            Some(_) => "plan = $3",
+            None => "CAST($3 AS TEXT) IS NULL",
+        },
+        match filter.admin {
+            Some(true) => "admin_since IS NOT NULL",
+            Some(false) => "admin_since IS NULL",
+            None => "TRUE",
+        },
+        match filter.disabled {
+            Some(true) => "disabled_at IS NOT NULL",
+            Some(false) => "disabled_at IS NULL",
+            None => "TRUE",
+        }
     );
     let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
         .bind(filter.after.as_deref().unwrap_or_default())
         .bind(filter.subject.as_deref())
         .bind(filter.plan.as_deref())
-        .bind(filter.admin.map(i64::from))
-        .bind(filter.disabled.map(i64::from))
         .bind(i64::from(limit))
         .fetch_all(&mut *snapshot)
         .await?;
@@ -118,23 +131,43 @@ pub async fn list_keys(
     now: Millis,
 ) -> sqlx::Result<Vec<(String, KeyItem)>> {
     let mut snapshot = database.snapshot().await?;
-    let rows = sqlx::query(
+    // PostgreSQL has an index for a comparison with values, and none for one with a query.
+    let place = match filter.after.as_deref() {
+        None => (String::new(), 0, String::new()),
+        Some(after) => {
+            let text = "SELECT user_id, created_at, id FROM api_keys WHERE id = $1";
+            let place = sqlx::query_as(text).bind(after);
+            match place.fetch_optional(&mut *snapshot).await? {
+                Some(place) => place,
+                None => return Ok(Vec::new()),
+            }
+        }
+    };
+    // A condition that may be for nothing has no index either. The parameters are there in any case.
+    let sql = format!(
         "SELECT id, user_id, name, prefix, created_at, last_used_at, expires_at, disabled_at, models, \
          (SELECT budgets FROM accounts WHERE accounts.id = api_keys.user_id) AS budgets FROM api_keys \
-         WHERE (CAST($1 AS TEXT) IS NULL OR user_id = $1) \
-         AND (CAST($2 AS BIGINT) IS NULL \
-            OR (CASE WHEN disabled_at IS NULL AND expires_at > $3 THEN 1 ELSE 0 END) = $2) \
-         AND (CAST($4 AS TEXT) IS NULL OR (user_id, created_at, id) > \
-            (SELECT user_id, created_at, id FROM api_keys WHERE id = $4)) \
-         ORDER BY user_id, created_at, id LIMIT $5",
-    )
-    .bind(filter.user_id.as_deref())
-    .bind(filter.active.map(i64::from))
-    .bind(now.0)
-    .bind(filter.after.as_deref())
-    .bind(i64::from(limit))
-    .fetch_all(&mut *snapshot)
-    .await?;
+         WHERE {} AND {} AND (user_id, created_at, id) > ($3, $4, $5) ORDER BY user_id, created_at, id LIMIT $6",
+        match filter.user_id {
+            Some(_) => "user_id = $1",
+            None => "CAST($1 AS TEXT) IS NULL",
+        },
+        match filter.active {
+            Some(true) => "disabled_at IS NULL AND expires_at > $2",
+            Some(false) => "(disabled_at IS NOT NULL OR expires_at <= $2)",
+            None => "CAST($2 AS BIGINT) IS NOT NULL",
+        }
+    );
+    let (user_id, created_at, id) = place;
+    let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+        .bind(filter.user_id.as_deref())
+        .bind(now.0)
+        .bind(user_id)
+        .bind(created_at)
+        .bind(id)
+        .bind(i64::from(limit))
+        .fetch_all(&mut *snapshot)
+        .await?;
     rows.iter()
         .map(|row| Ok((row.try_get("user_id")?, read_item(row)?)))
         .collect()

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use http::StatusCode;
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use weir_ledger::{AccountId, Plan};
@@ -173,7 +172,7 @@ impl Admission {
         let most = self.limits.requests_per_account.of(plan);
         let share = self.account_turns.take_one(&account.0, most);
         let share = share.ok_or_else(|| {
-            too_many_at_once(format!(
+            ApiError::too_many_at_once(format!(
                 "No more than {most} requests are served at once on the plan {plan}."
             ))
         })?;
@@ -189,7 +188,7 @@ impl Admission {
         }
         let place = InQueue::take(&self.queued);
         if place.number >= self.limits.queued_requests {
-            return Err(overloaded());
+            return Err(ApiError::overloaded());
         }
         self.in_time(self.turns.clone().acquire_owned()).await
     }
@@ -245,7 +244,7 @@ impl Admission {
         let is_full = self.turns.available_permits() == 0
             && self.queued.load(Ordering::Relaxed) >= self.limits.queued_requests;
         match is_full {
-            true => Err(overloaded()),
+            true => Err(ApiError::overloaded()),
             false => Ok(()),
         }
     }
@@ -257,7 +256,7 @@ impl Admission {
         let timeout = Duration::from_millis(self.limits.queue_timeout_ms);
         match tokio::time::timeout(timeout, permit).await {
             Ok(Ok(permit)) => Ok(permit),
-            Ok(Err(_)) | Err(_) => Err(overloaded()),
+            Ok(Err(_)) | Err(_) => Err(ApiError::overloaded()),
         }
     }
 }
@@ -294,7 +293,7 @@ impl BodyRoom<'_> {
             .as_mut()
             .is_some_and(|share| !share.take(more, of_account))
         {
-            return Err(too_many_at_once(format!(
+            return Err(ApiError::too_many_at_once(format!(
                 "No more than {} MiB of an account's requests are taken at once.",
                 of_account / 1024
             )));
@@ -345,19 +344,4 @@ impl Drop for InQueue<'_> {
     fn drop(&mut self) {
         self.queued.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-fn overloaded() -> ApiError {
-    ApiError::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "OVERLOADED",
-        "Too many requests are being served; try again shortly.",
-    )
-    .with_retry_after(Duration::from_secs(1))
-}
-
-/// 429: an account has its share.
-pub fn too_many_at_once(message: String) -> ApiError {
-    ApiError::new(StatusCode::TOO_MANY_REQUESTS, "TOO_MANY_AT_ONCE", message)
-        .with_retry_after(Duration::from_secs(1))
 }

@@ -92,7 +92,7 @@ pub(super) async fn call(
     let tool_turn = app.tools.try_turn(&account).ok_or_else(|| {
         let most = app.tools.calls_per_account();
         let what = format!("No more than {most} calls of tools of an account are made at once.");
-        NotCalled::Unserved(admission::too_many_at_once(what))
+        NotCalled::Unserved(ApiError::too_many_at_once(what))
     })?;
     let arguments = Value::Object(params.arguments.unwrap_or_default());
     let call = Call {

@@ -102,7 +102,7 @@ struct StatusLabels {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OutcomeLabels {
-    /// `applied`, `ignored`, `waiting` or `failed`.
+    /// `applied`, `ignored`, `waiting`, `failed`, or `given_up` after 72 hours of retries.
     outcome: &'static str,
 }
 

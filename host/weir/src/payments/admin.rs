@@ -24,7 +24,7 @@ pub struct PaymentEventItem {
     /// What has happened, such as `invoice.paid`.
     #[serde(rename = "type")]
     pub name: String,
-    /// `waiting`, `failed`, `applied` or `ignored`.
+    /// `waiting`, `failed`, `applied` or `ignored`. A `failed` event is retried at `next_attempt_at`, for 72 hours.
     pub state: String,
     /// The user whom it is about; null while that is not known.
     pub user_id: Option<String>,
@@ -38,7 +38,7 @@ pub struct PaymentEventItem {
     pub received_at: String,
     /// How often it was tried in vain.
     pub attempts: i64,
-    /// When it is tried next; null if there is nothing more to do.
+    /// When it is tried next; null if there is nothing more to do, or if it was retried for 72 hours.
     pub next_attempt_at: Option<String>,
     /// Why it was in vain.
     pub error: Option<String>,

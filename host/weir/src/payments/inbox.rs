@@ -1,29 +1,29 @@
 //! The processor's events: kept before they are acknowledged, then applied, each once, however often and wherever they
 //! come.
 //!
-//! Every node looks for events that are due. Of one user's, one is applied at a time, by the node that has the user's
-//! turn, which is a lease. What cannot be applied is tried again after a pause that grows from a second to an hour, and holds
-//! up no other event: neither another user's nor the same one's.
+//! Every node looks for events that are due, new ones first, and applies up to 16 at once. Of one user's events, one is
+//! applied at a time, by the node that has the user's turn, which is a lease. An event that fails is retried after a pause
+//! that grows from a second to an hour. An error of one event, of the database too, holds up no other event. After 72 hours
+//! an event is `failed` and no longer retried, unless an operator asks for it.
 //!
 //! **Invariant:** an event is acknowledged when it is kept, and not before.
 //! **Invariant:** a turn ends later than everything that is done in it.
 
 pub mod store;
 
-use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use futures_util::{StreamExt, stream};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 use weir_ledger::AccountId;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
-use self::store::{EventState, KeptEvent, Trouble};
+use self::store::{DueEvents, EventState, KeptEvent, Trouble};
 use super::arrivals::wait_for;
 use super::effects::store as effects_store;
 use super::effects::{self, Applied, EffectError, Turn};
 use super::events::{About, PaymentEvent};
+use super::keyed_tasks::KeyedTasks;
 use super::spans;
 use crate::app::App;
 use crate::context::RequestContext;
@@ -37,11 +37,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The same while another node has the turn of a user whose event is due.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Events that are read at once.
-const AT_ONCE: i64 = 256;
-
-/// Users whose events are applied at once.
-const USERS_AT_ONCE: usize = 8;
+/// Places that retries leave free, so that a new event need not wait for a retry to time out.
+const KEPT_FOR_NEW: usize = 4;
 
 /// How long applying an event may take.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(20);
@@ -52,6 +49,9 @@ const TURN: Duration = Duration::from_secs(30);
 /// The first pause before an event is tried again, and the longest, in milliseconds.
 const PAUSE_MS: i64 = 1_000;
 const LONGEST_PAUSE_MS: i64 = 3_600_000;
+
+/// How long an event is retried, in milliseconds: 72 hours.
+const GIVEN_UP_AFTER_MS: i64 = 72 * 3_600_000;
 
 /// Characters of an error that is kept.
 const ERROR_CHARACTERS: usize = 500;
@@ -87,57 +87,64 @@ pub async fn receive(
 
 /// Applies events that are due, for as long as it is polled. It may be dropped at any moment, as a crash may come at any.
 pub async fn run(app: &App) {
+    let mut under_way = KeyedTasks::default();
     loop {
-        let pause = match look(app).await {
-            Ok(pause) => pause,
-            Err(error) => {
-                tracing::warn!(%error, "looking for events of payments");
-                LOOK_EVERY
-            }
-        };
-        app.payments.arrivals.wait_for_more(pause).await;
+        if let Err(error) = start_due(app, &mut under_way).await {
+            tracing::warn!(%error, "looking for events of payments");
+        }
+        tokio::select! {
+            () = under_way.ended() => {}
+            () = app.payments.arrivals.wait_for_more(LOOK_EVERY) => {}
+        }
     }
 }
 
-/// Applies what is due, and returns after what time to look again.
-async fn look(app: &App) -> sqlx::Result<Duration> {
-    let due = store::due(&app.database, app.ledger.now(), AT_ONCE).await?;
-    let is_full = due.len() as i64 == AT_ONCE;
-    let mut by_user: BTreeMap<String, Vec<KeptEvent>> = BTreeMap::new();
-    for event in due {
-        let whose = event.user_id.as_ref().or(event.customer.as_ref());
-        let whose = whose.or(event.subject.as_ref()).unwrap_or(&event.id);
-        by_user.entry(whose.clone()).or_default().push(event);
-    }
-    let tried = stream::iter(by_user.into_values()).map(async |events| {
-        let mut is_free = true;
-        for event in events {
-            is_free &= attempt(app, event).await?;
-        }
-        Ok::<_, sqlx::Error>(is_free)
-    });
-    let mut tried = tried.buffer_unordered(USERS_AT_ONCE);
-    let mut pause = if is_full { Duration::ZERO } else { LOOK_EVERY };
-    while let Some(is_free) = tried.next().await {
-        if !is_free? {
-            pause = LOOK_AGAIN;
+/// Begins to apply what is due, new events before retries, as far as there are places.
+async fn start_due(app: &App, under_way: &mut KeyedTasks) -> sqlx::Result<()> {
+    for (which, kept_free) in [(DueEvents::New, 0), (DueEvents::Retries, KEPT_FOR_NEW)] {
+        loop {
+            let free = under_way.free().saturating_sub(kept_free);
+            if free == 0 {
+                break;
+            }
+            // Each look leaves out those whose events are under way, so that one user's backlog hides nobody else's.
+            let now = app.ledger.now();
+            let due = store::due(&app.database, which, now, under_way.keys(), free).await?;
+            let mut has_started = false;
+            for event in due {
+                let (app, whose) = (app.clone(), event.whose().to_owned());
+                has_started |= under_way.start(&whose, async move { handle(&app, &event).await });
+            }
+            if !has_started {
+                break;
+            }
         }
     }
-    Ok(pause)
+    Ok(())
+}
+
+/// Tries to apply an event that is due. An error is this event's alone.
+async fn handle(app: &App, kept: &KeptEvent) {
+    let error = match attempt(app, kept).await {
+        Ok(true) => return,
+        // Another node applies an event of the same user.
+        Ok(false) => return sleep(LOOK_AGAIN).await,
+        Err(error) => error,
+    };
+    let why = format!("the database: {error}");
+    if let Err(error) = put_off(app, kept, None, EventState::Failed, &why).await {
+        tracing::warn!(event = kept.id, %error, "an event of payments cannot be put off");
+        // It is due still.
+        sleep(LOOK_EVERY).await;
+    }
 }
 
 /// Tries to apply an event that is due. Returns whether the turn of its user was free.
-async fn attempt(app: &App, kept: KeptEvent) -> sqlx::Result<bool> {
+async fn attempt(app: &App, kept: &KeptEvent) -> sqlx::Result<bool> {
     let database = &app.database;
     let Some(event) = &kept.event else {
-        put_off(
-            app,
-            &kept,
-            None,
-            EventState::Failed,
-            "this version of weir cannot read it",
-        )
-        .await?;
+        let why = "this version of weir cannot read it";
+        put_off(app, kept, None, EventState::Failed, why).await?;
         return Ok(true);
     };
     let user_id = match &kept.user_id {
@@ -146,7 +153,7 @@ async fn attempt(app: &App, kept: KeptEvent) -> sqlx::Result<bool> {
     };
     let Some(user_id) = user_id else {
         let why = "it is not known whom it is about";
-        put_off(app, &kept, None, EventState::Waiting, why).await?;
+        put_off(app, kept, None, EventState::Waiting, why).await?;
         // Whoever has linked them meanwhile may have found nothing that waits.
         if find_user(database, event).await?.is_some() {
             store::wake(database, &kept.id, app.ledger.now()).await?;
@@ -161,15 +168,26 @@ async fn attempt(app: &App, kept: KeptEvent) -> sqlx::Result<bool> {
     if !store::take_turn(database, &user_id, holder, now, until).await? {
         return Ok(false);
     }
-    // Another node may have applied it since it was read.
-    let current = store::find(database, &kept.id).await?;
-    let is_open = current.is_some_and(|current| current.applied_at.is_none());
-    let outcome = match is_open {
-        true => apply(app, &kept, event, &user_id, ends).await,
-        false => Ok(()),
-    };
-    store::give_back_turn(database, &user_id, holder).await?;
+    let outcome = apply_if_open(app, kept, event, &user_id, ends).await;
+    if let Err(error) = store::give_back_turn(database, &user_id, holder).await {
+        tracing::warn!(user = user_id, %error, "a turn ends by itself only");
+    }
     outcome.map(|()| true)
+}
+
+/// Applies an event, unless another node has since it was read.
+async fn apply_if_open(
+    app: &App,
+    kept: &KeptEvent,
+    event: &PaymentEvent,
+    user_id: &str,
+    ends: Instant,
+) -> sqlx::Result<()> {
+    let current = store::find(&app.database, &kept.id).await?;
+    match current.is_some_and(|current| current.applied_at.is_none()) {
+        true => apply(app, kept, event, user_id, ends).await,
+        false => Ok(()),
+    }
 }
 
 async fn apply(
@@ -215,6 +233,7 @@ async fn apply(
     put_off(app, kept, Some(user_id), state, &why).await
 }
 
+/// Has an event be retried after a pause, or no more after 72 hours.
 async fn put_off(
     app: &App,
     kept: &KeptEvent,
@@ -222,25 +241,45 @@ async fn put_off(
     state: EventState,
     why: &str,
 ) -> sqlx::Result<()> {
-    if state == EventState::Failed {
-        tracing::warn!(
-            event = kept.id,
-            kind = kept.name,
-            user = user_id,
-            attempts = kept.attempts + 1,
-            error = why,
-            "an event of payments cannot be applied"
-        );
-    }
+    let now = app.ledger.now();
+    let is_given_up = now.0 - kept.tried_since.0 >= GIVEN_UP_AFTER_MS;
+    let state = if is_given_up {
+        EventState::Failed
+    } else {
+        state
+    };
+    let attempts = kept.attempts + 1;
     let error: String = why.chars().take(ERROR_CHARACTERS).collect();
     let trouble = Trouble {
         state,
         error: &error,
-        attempts: kept.attempts + 1,
-        next_attempt_at: Millis(app.ledger.now().0 + pause_ms(kept.attempts)),
+        attempts,
+        next_attempt_at: (!is_given_up).then(|| Millis(now.0 + pause_ms(kept.attempts))),
     };
-    store::put_off(&app.database, &kept.id, user_id, &trouble).await?;
-    app.metrics.payment_event(state.name());
+    let is_open = store::put_off(&app.database, &kept.id, user_id, &trouble).await?;
+    if is_open && is_given_up {
+        tracing::error!(
+            event = kept.id,
+            kind = kept.name,
+            user = user_id,
+            attempts,
+            error = why,
+            "an event of payments could not be applied for 72 hours and is no longer retried; `weir payments retry` retries it"
+        );
+    } else if is_open && state == EventState::Failed {
+        tracing::warn!(
+            event = kept.id,
+            kind = kept.name,
+            user = user_id,
+            attempts,
+            error = why,
+            "an event of payments cannot be applied"
+        );
+    }
+    app.metrics.payment_event(match is_given_up {
+        true => "given_up",
+        false => state.name(),
+    });
     app.payments.arrivals.tell_tried(&kept.id);
     Ok(())
 }

@@ -15,6 +15,7 @@ pub mod checkout;
 pub mod effects;
 pub mod events;
 pub mod inbox;
+mod keyed_tasks;
 pub mod local;
 pub mod notices;
 pub mod offers;

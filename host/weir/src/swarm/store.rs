@@ -464,7 +464,8 @@ impl SwarmStore {
 
     /// Forgets runs that have ended before a moment, some of them; returns how many.
     pub async fn forget(&self, ended_before: Millis) -> sqlx::Result<u64> {
-        const OLD: &str = "SELECT id FROM swarm_runs WHERE ended_at < $1 ORDER BY id LIMIT 100";
+        const OLD: &str =
+            "SELECT id FROM swarm_runs WHERE ended_at < $1 ORDER BY ended_at, id LIMIT 100";
         let mut transaction = self.database.begin().await?;
         for (table, column) in [
             ("swarm_events", "run_id"),

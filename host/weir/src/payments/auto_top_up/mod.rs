@@ -5,6 +5,9 @@
 //! is gone before it is known what became of a charge, another one asks the processor for it, and only then once more under
 //! the same key.
 //!
+//! An account that owes, or whose user is disabled, is never charged: a charge begins only for one that may be, as of the
+//! transaction that writes it down, and a charge that was taken over asks again.
+//!
 //! **Invariant:** of one user, at most [`MOST_A_DAY`] charges are begun within 24 hours, none for [`COOLDOWN`] after one that
 //! failed, and never one while another is open: a unique index says so, and the row of the user's wish is locked meanwhile.
 //! **Invariant:** a charge is written down before the processor is asked, and its credits are in the ledger before it is
@@ -18,12 +21,13 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::time::{Instant, MissedTickBehavior, interval};
-use weir_ledger::{AccountId, Action, Credits, LedgerError, OperationId, Refusal, TopUp};
+use weir_ledger::{AccountId, Action, Credits, LedgerError, OperationId, Plan, Refusal, TopUp};
 use weir_storage::clock::Millis;
 
-use self::store::{Claimed, Ended, cool_down, end_charge};
+use self::store::{Claimed, Ended, FoundCharge, cool_down, end_charge};
 use super::effects::store::{Payment, PaymentKind};
 use super::effects::{COOLDOWN, note_payment};
+use super::keyed_tasks::KeyedTasks;
 use super::notices::{self, Notice, NoticeKind};
 use super::offers::{CURRENCY, Item, Offer};
 use super::terms::{CardCharge, PaymentIntent, PaymentStatus, ProcessorError};
@@ -33,8 +37,11 @@ use crate::billing;
 /// Charges of a user that are begun within 24 hours.
 pub const MOST_A_DAY: i64 = 3;
 
-/// What few credits are, unless the user says so.
-pub const DEFAULT_THRESHOLD: Credits = Credits::whole(500);
+/// The most that the default threshold is.
+const MAX_DEFAULT_THRESHOLD: Credits = Credits::whole(500);
+
+/// The part of a plan's monthly credits that the default threshold is, as a divisor.
+const DEFAULT_THRESHOLD_PART: i64 = 5;
 
 /// How late a user may be told that an account has become low.
 const TELL_WITHIN: Duration = Duration::from_secs(24 * 3_600);
@@ -62,39 +69,71 @@ const GIVEN_UP: Duration = Duration::from_secs(48 * 3_600);
 /// How long is waited until credits are in the ledger.
 const CREDIT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Has credits bought for as long as it is polled. It may be dropped at any moment, as a crash may come at any.
+/// The threshold of users who have named none: a fifth of their plan's monthly credits, and at most 500.
+pub fn default_threshold(plan: Plan) -> Credits {
+    let part = plan.monthly_credits().micro() / DEFAULT_THRESHOLD_PART;
+    Credits::from_micro(part).min(MAX_DEFAULT_THRESHOLD)
+}
+
+/// Has credits bought for as long as it is polled: for several users at once, and one charge of a user's at a time. It may
+/// be dropped at any moment, as a crash may come at any.
 pub async fn run(app: &App) {
+    let mut under_way = KeyedTasks::default();
     let mut ticks = interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        ticks.tick().await;
-        if let Err(error) = look(app).await {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = under_way.ended() => continue,
+        }
+        if let Err(error) = look(app, &mut under_way).await {
             tracing::warn!(%error, "looking for accounts that are low");
         }
     }
 }
 
-async fn look(app: &App) -> sqlx::Result<()> {
+async fn look(app: &App, under_way: &mut KeyedTasks) -> sqlx::Result<()> {
     let now = app.ledger.now();
     let low = store::find_low(&app.database, now).await?;
     // Of these, too: what is bought for them makes them low no more.
     tell_who_is_low(app, now).await?;
-    for user_id in low {
-        let boot_id = app.ledger.boot_id();
-        let begun = store::begin(&app.database, &user_id, boot_id, now, after(now, CLAIM)).await?;
-        if let Some(charge) = begun {
-            conclude(app, &charge, now).await?;
-        }
-    }
     for charge in store::find_open(&app.database, now).await? {
-        let until = after(now, CLAIM);
-        if let Some(charge) =
-            store::claim(&app.database, &charge, app.ledger.boot_id(), until).await?
-        {
-            conclude(app, &charge, now).await?;
-        }
+        let app = app.clone();
+        under_way.start(&charge.user_id.clone(), async move {
+            if let Err(error) = take_over(&app, &charge).await {
+                tracing::warn!(user = charge.user_id, %error, "a charge is taken over later");
+            }
+        });
+    }
+    for user_id in low {
+        let app = app.clone();
+        under_way.start(&user_id.clone(), async move {
+            if let Err(error) = buy(&app, &user_id).await {
+                tracing::warn!(user = user_id, %error, "credits are bought later");
+            }
+        });
     }
     Ok(())
+}
+
+/// Begins a charge for a user whose account is low, and has it come to an end.
+async fn buy(app: &App, user_id: &str) -> sqlx::Result<()> {
+    let (now, boot_id) = (app.ledger.now(), app.ledger.boot_id());
+    let begun = store::begin(&app.database, user_id, boot_id, now, after(now, CLAIM)).await?;
+    match begun {
+        Some(charge) => conclude(app, &charge, now).await,
+        None => Ok(()),
+    }
+}
+
+/// Has a charge come to an end that nobody is at.
+async fn take_over(app: &App, charge: &FoundCharge) -> sqlx::Result<()> {
+    let (now, boot_id) = (app.ledger.now(), app.ledger.boot_id());
+    let claimed = store::claim(&app.database, charge, boot_id, after(now, CLAIM)).await?;
+    match claimed {
+        Some(charge) => conclude(app, &charge, now).await,
+        None => Ok(()),
+    }
 }
 
 /// Once for each time that an account has become low.
@@ -150,6 +189,11 @@ async fn ask(
         }
         if age >= KEY_KEPT {
             return Err(ProcessorError::unavailable("the charge is not known yet"));
+        }
+        let may_be_charged = store::may_be_charged(&app.database, &charge.user_id).await;
+        if !may_be_charged.unwrap_or(false) {
+            let why = "the account owes, or its user is disabled, or the database does not say";
+            return Err(ProcessorError::unavailable(why));
         }
     }
     let asked = CardCharge {

@@ -6,10 +6,10 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::ToSchema;
-use weir_ledger::{AccountId, Action, Credits, LedgerError, Refusal};
+use weir_ledger::{AccountId, Action, Credits, LedgerError, Plan, Refusal};
 
 use super::store::{self, Past, Wish};
-use super::{CREDIT_TIMEOUT, DEFAULT_THRESHOLD, MOST_A_DAY};
+use super::{CREDIT_TIMEOUT, MOST_A_DAY, default_threshold};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::identity::WebCaller;
@@ -26,12 +26,12 @@ const MAX_THRESHOLD: Credits = Credits::whole(1_000_000);
 #[serde(deny_unknown_fields)]
 #[schema(as = AutoTopUpRequest)]
 pub struct WishRequest {
-    /// Whether credits are bought.
+    /// Whether credits are bought. At first, they are not.
     pub enabled: Option<bool>,
     /// Which ones.
     #[schema(value_type = Option<schemas::Tier>)]
     pub tier: Option<String>,
-    /// Below how many credits they are.
+    /// Below how many credits they are. At first, a fifth of the plan's monthly credits, at most 500.
     #[schema(value_type = Option<f64>, exclusive_minimum = 0, maximum = 1_000_000, multiple_of = 0.000001)]
     pub threshold: Option<Credits>,
 }
@@ -112,10 +112,11 @@ pub async fn change(app: &App, user_id: &str, request: WishRequest) -> Result<Au
         })?,
         None => before.as_ref().map_or(Tier::Small, |wish| wish.tier),
     };
-    let threshold = request
-        .threshold
-        .or(before.as_ref().map(|wish| wish.threshold))
-        .unwrap_or(DEFAULT_THRESHOLD);
+    let named = request.threshold;
+    let threshold = match named.or(before.as_ref().map(|wish| wish.threshold)) {
+        Some(threshold) => threshold,
+        None => find_default_threshold(app, user_id).await?,
+    };
     if threshold <= Credits::ZERO || threshold > MAX_THRESHOLD {
         return Err(ApiError::invalid_request(
             "threshold",
@@ -164,6 +165,18 @@ pub async fn change(app: &App, user_id: &str, request: WishRequest) -> Result<Au
     show(app, user_id).await
 }
 
+/// By the plan that the user is on.
+async fn find_default_threshold(app: &App, user_id: &str) -> Result<Credits, ApiError> {
+    let account = app
+        .ledger
+        .find_account(&AccountId(user_id.to_owned()))
+        .await;
+    let account =
+        account.map_err(|error| ApiError::of_database(&error, "asked for a user's plan"))?;
+    let plan = account.map_or(Plan::Free, |account| account.plan);
+    Ok(default_threshold(plan))
+}
+
 async fn find_wish(app: &App, user_id: &str) -> Result<Option<Wish>, ApiError> {
     store::find_wish(&app.database, user_id)
         .await
@@ -177,12 +190,15 @@ pub async fn show(app: &App, user_id: &str) -> Result<AutoTopUp, ApiError> {
     let (last, counted) = store::find_past(&app.database, user_id, now)
         .await
         .map_err(|error| ApiError::of_database(&error, "asked for charges"))?;
-    let wish = find_wish(app, user_id).await?.unwrap_or(Wish {
-        enabled: false,
-        tier: Tier::Small,
-        threshold: DEFAULT_THRESHOLD,
-        cooldown_until: None,
-    });
+    let wish = match find_wish(app, user_id).await? {
+        Some(wish) => wish,
+        None => Wish {
+            enabled: false,
+            tier: Tier::Small,
+            threshold: find_default_threshold(app, user_id).await?,
+            cooldown_until: None,
+        },
+    };
     let cooldown_until = wish.cooldown_until.filter(|until| *until > now);
     Ok(AutoTopUp {
         enabled: wish.enabled,

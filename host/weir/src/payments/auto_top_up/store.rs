@@ -46,8 +46,9 @@ pub(super) struct Low {
 
 /// An open charge, as it was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct FoundCharge {
     id: String,
+    pub user_id: String,
     boot_id: String,
     claimed_until: Millis,
 }
@@ -148,7 +149,7 @@ pub(super) async fn find_past(
         })
     };
     let last = row.as_ref().map(read).transpose()?;
-    let counted = sqlx::query_scalar(sqlx::AssertSqlSafe(format!("SELECT {COUNTED}")))
+    let counted = sqlx::query_scalar(sqlx::AssertSqlSafe(format!("SELECT {}", counted("$1"))))
         .bind(user_id)
         .bind(now.0 - DAY_MS)
         .fetch_one(database.reader())
@@ -156,20 +157,44 @@ pub(super) async fn find_past(
     Ok((last, counted))
 }
 
-/// Charges of the user `$1` since `$2`. What was never made does not count.
-const COUNTED: &str = "(SELECT CAST(COUNT(*) AS BIGINT) FROM auto_top_up_charges WHERE user_id = $1 \
-     AND created_at > $2 AND (outcome IS NULL OR outcome <> 'abandoned'))";
+/// Charges of a user since `$2`. What was never made does not count.
+fn counted(user: &str) -> String {
+    format!(
+        "(SELECT CAST(COUNT(*) AS BIGINT) FROM auto_top_up_charges WHERE user_id = {user} \
+         AND created_at > $2 AND (outcome IS NULL OR outcome <> 'abandoned'))"
+    )
+}
 
-/// Users whose account is low and who may want credits bought; some of them.
+/// Of an account `a` and its user `u`: the account owes nothing, and the user is not disabled.
+const MAY_BE_CHARGED: &str = "a.owed = 0 AND u.disabled_at IS NULL";
+
+/// Of an account `a` at the moment `$1`: it is low, and no new period of the free plan is due, whose credits it would have
+/// with its next request.
+const IS_LOW: &str = "a.low_since IS NOT NULL AND (a.plan <> 'free' OR a.period_end > $1)";
+
+/// Whether an account owes nothing, and its user is not disabled.
+pub(super) async fn may_be_charged(database: &Database, user_id: &str) -> sqlx::Result<bool> {
+    let text = format!(
+        "SELECT CAST(COUNT(*) AS BIGINT) FROM accounts a JOIN users u ON u.id = a.id \
+         WHERE a.id = $1 AND {MAY_BE_CHARGED}"
+    );
+    let found: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(text))
+        .bind(user_id)
+        .fetch_one(database.reader())
+        .await?;
+    Ok(found == 1)
+}
+
+/// Users whose account is low and may be charged, and who may want credits bought; some of them.
 pub(super) async fn find_low(database: &Database, now: Millis) -> sqlx::Result<Vec<String>> {
-    sqlx::query_scalar(
-        "SELECT a.id FROM accounts a JOIN auto_top_ups t ON t.user_id = a.id \
-         WHERE a.low_since IS NOT NULL AND t.enabled_at IS NOT NULL \
+    sqlx::query_scalar(sqlx::AssertSqlSafe(format!(
+        "SELECT a.id FROM accounts a JOIN auto_top_ups t ON t.user_id = a.id JOIN users u ON u.id = a.id \
+         WHERE {IS_LOW} AND {MAY_BE_CHARGED} AND t.enabled_at IS NOT NULL \
          AND (t.cooldown_until IS NULL OR t.cooldown_until <= $1) \
          AND NOT EXISTS (SELECT 1 FROM auto_top_up_charges c WHERE c.user_id = a.id AND c.ended_at IS NULL) \
          AND (SELECT COUNT(*) FROM auto_top_up_charges c WHERE c.user_id = a.id AND c.created_at > $2 \
-         AND (c.outcome IS NULL OR c.outcome <> 'abandoned')) < $3 ORDER BY a.low_since LIMIT $4",
-    )
+         AND (c.outcome IS NULL OR c.outcome <> 'abandoned')) < $3 ORDER BY a.low_since LIMIT $4"
+    )))
     .bind(now.0)
     .bind(now.0 - DAY_MS)
     .bind(MOST_A_DAY)
@@ -219,22 +244,25 @@ pub(super) async fn begin(
             .await?;
     }
     let id = ids::charge_id();
-    let begun = sqlx::query(sqlx::AssertSqlSafe(format!(
+    // As of this transaction: what was found low may owe by now, or be disabled.
+    let text = format!(
         "INSERT INTO auto_top_up_charges (id, user_id, tier, created_at, boot_id, claimed_until, attempts) \
-         SELECT $3, t.user_id, t.tier, $4, $7, $5, 1 FROM auto_top_ups t JOIN accounts a ON a.id = t.user_id \
-         JOIN payment_customers p ON p.user_id = t.user_id \
-         WHERE t.user_id = $1 AND t.enabled_at IS NOT NULL AND a.low_since IS NOT NULL \
-         AND (t.cooldown_until IS NULL OR t.cooldown_until <= $4) AND {COUNTED} < $6 ON CONFLICT DO NOTHING"
-    )))
-    .bind(user_id)
-    .bind(now.0 - DAY_MS)
-    .bind(&*id)
-    .bind(now.0)
-    .bind(until.0)
-    .bind(MOST_A_DAY)
-    .bind(boot_id.as_str())
-    .execute(&mut transaction)
-    .await?;
+         SELECT $3, t.user_id, t.tier, $1, $7, $5, 1 FROM auto_top_ups t JOIN accounts a ON a.id = t.user_id \
+         JOIN users u ON u.id = t.user_id JOIN payment_customers p ON p.user_id = t.user_id \
+         WHERE t.user_id = $4 AND t.enabled_at IS NOT NULL AND {IS_LOW} AND {MAY_BE_CHARGED} \
+         AND (t.cooldown_until IS NULL OR t.cooldown_until <= $1) AND {} < $6 ON CONFLICT DO NOTHING",
+        counted("$4")
+    );
+    let begun = sqlx::query(sqlx::AssertSqlSafe(text))
+        .bind(now.0)
+        .bind(now.0 - DAY_MS)
+        .bind(&*id)
+        .bind(user_id)
+        .bind(until.0)
+        .bind(MOST_A_DAY)
+        .bind(boot_id.as_str())
+        .execute(&mut transaction)
+        .await?;
     if begun.rows_affected() != 1 {
         return Ok(None);
     }
@@ -244,9 +272,9 @@ pub(super) async fn begin(
 }
 
 /// Charges that nobody is at, some of them.
-pub(super) async fn find_open(database: &Database, now: Millis) -> sqlx::Result<Vec<Found>> {
+pub(super) async fn find_open(database: &Database, now: Millis) -> sqlx::Result<Vec<FoundCharge>> {
     let rows = sqlx::query(
-        "SELECT id, boot_id, claimed_until FROM auto_top_up_charges c WHERE ended_at IS NULL AND (claimed_until <= $1 \
+        "SELECT id, user_id, boot_id, claimed_until FROM auto_top_up_charges c WHERE ended_at IS NULL AND (claimed_until <= $1 \
          OR NOT EXISTS (SELECT 1 FROM node_leases l WHERE l.boot_id = c.boot_id AND l.lease_until > $1)) \
          ORDER BY claimed_until LIMIT $2",
     )
@@ -255,8 +283,9 @@ pub(super) async fn find_open(database: &Database, now: Millis) -> sqlx::Result<
     .fetch_all(database.reader())
     .await?;
     let read = |row: &AnyRow| {
-        Ok(Found {
+        Ok(FoundCharge {
             id: row.try_get("id")?,
+            user_id: row.try_get("user_id")?,
             boot_id: row.try_get("boot_id")?,
             claimed_until: Millis(row.try_get("claimed_until")?),
         })
@@ -267,7 +296,7 @@ pub(super) async fn find_open(database: &Database, now: Millis) -> sqlx::Result<
 /// Takes such a charge; `None` if another node has, or it is over.
 pub(super) async fn claim(
     database: &Database,
-    found: &Found,
+    found: &FoundCharge,
     boot_id: &BootId,
     until: Millis,
 ) -> sqlx::Result<Option<Claimed>> {
@@ -381,4 +410,61 @@ fn read_tier(row: &AnyRow) -> sqlx::Result<Tier> {
     let name: String = row.try_get("tier")?;
     name.parse()
         .map_err(|error: super::super::offers::UnknownTier| sqlx::Error::Decode(error.into()))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use sqlx::Executor as _;
+    use weir_storage::secrets::SecretUrl;
+
+    use super::*;
+
+    const NOW: Millis = Millis(1_000_000_000_000);
+
+    #[tokio::test]
+    async fn no_charge_begins_for_an_account_that_owes_or_a_user_who_is_disabled() {
+        let url = SecretUrl::new("sqlite::memory:");
+        let database = Database::open(&url).await.unwrap();
+        let run = async |text: &'static str| database.writer().execute(text).await.unwrap();
+        for text in [
+            "INSERT INTO users (id, created_at) VALUES ('u', 0)",
+            "INSERT INTO accounts (id, created_at, plan, period_start, period_end, period_number, plan_credits, \
+             top_up_credits, plan_held, top_up_held, entries, low_below, low_since) \
+             VALUES ('u', 0, 'free', 0, 2000000000000, 1, 0, 0, 0, 0, 0, 5, 1)",
+            "INSERT INTO payment_customers (user_id, customer_id, linked_at) VALUES ('u', 'cus_u', 0)",
+            "INSERT INTO auto_top_ups (user_id, enabled_at, tier, threshold, changed_at) VALUES ('u', 0, 'small', 5, 0)",
+        ] {
+            run(text).await;
+        }
+        let boot_id = BootId::of("boot").unwrap();
+        let begun = async || {
+            begin(&database, "u", &boot_id, NOW, NOW)
+                .await
+                .unwrap()
+                .is_some()
+        };
+        let found = async || !find_low(&database, NOW).await.unwrap().is_empty();
+        for (spoilt, mended) in [
+            (
+                "UPDATE accounts SET owed = 1",
+                "UPDATE accounts SET owed = 0",
+            ),
+            (
+                "UPDATE users SET disabled_at = 1",
+                "UPDATE users SET disabled_at = NULL",
+            ),
+            (
+                "UPDATE accounts SET period_end = 1",
+                "UPDATE accounts SET period_end = 2000000000000",
+            ),
+        ] {
+            run(spoilt).await;
+            assert!(!found().await && !begun().await, "{spoilt}");
+            run(mended).await;
+            assert!(found().await, "{mended}");
+        }
+        assert!(begun().await);
+        assert!(!found().await && !begun().await, "one is open");
+    }
 }

@@ -4,6 +4,7 @@ use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
+use weir_storage::database::SqlDialect;
 
 use super::super::effects::store::of_user;
 use super::super::events::{About, PaymentEvent};
@@ -39,6 +40,17 @@ pub struct KeptEvent {
     pub applied_at: Option<Millis>,
     /// What it came to.
     pub outcome: Option<String>,
+    /// When it came, or when an operator last asked for a retry: from then on, it is retried for a limited time.
+    pub tried_since: Millis,
+}
+
+/// Which of the events that are due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DueEvents {
+    /// Those that were not tried yet.
+    New,
+    /// Those that were.
+    Retries,
 }
 
 /// How an event is.
@@ -46,7 +58,7 @@ pub struct KeptEvent {
 pub enum EventState {
     /// It is to be applied, or it is not known yet whom it is about, or what.
     Waiting,
-    /// It could not be applied, and is tried again.
+    /// It could not be applied. It is retried, or was for as long as events are.
     Failed,
     /// It is applied.
     Applied,
@@ -73,8 +85,16 @@ pub struct Trouble<'a> {
     pub error: &'a str,
     /// How often it was tried.
     pub attempts: i64,
-    /// When to try again.
-    pub next_attempt_at: Millis,
+    /// When to try again; `None` if that was done for long enough.
+    pub next_attempt_at: Option<Millis>,
+}
+
+impl KeptEvent {
+    /// The user whom it is about, or as much as is known of them. Events of the same are applied one by one.
+    pub fn whose(&self) -> &str {
+        let known = self.user_id.as_ref().or(self.customer.as_ref());
+        known.or(self.subject.as_ref()).unwrap_or(&self.id)
+    }
 }
 
 impl EventState {
@@ -131,12 +151,32 @@ pub async fn keep(
     Ok(kept.rows_affected() == 1)
 }
 
-/// The events that are due, those that wait for longest first: so many at most.
-pub async fn due(database: &Database, now: Millis, limit: i64) -> sqlx::Result<Vec<KeptEvent>> {
-    let text = "SELECT * FROM payment_events WHERE next_attempt_at <= $1 ORDER BY next_attempt_at, id LIMIT $2";
-    let rows = sqlx::query(text)
+/// The events that are due, those that wait for longest first, without those of `under_way`, which are
+/// [`KeptEvent::whose`]: so many at most.
+pub async fn due<'a>(
+    database: &Database,
+    which: DueEvents,
+    now: Millis,
+    under_way: impl Iterator<Item = &'a str>,
+    limit: usize,
+) -> sqlx::Result<Vec<KeptEvent>> {
+    let condition = match which {
+        DueEvents::New => "attempts = 0",
+        DueEvents::Retries => "attempts > 0",
+    };
+    let keys = match database.dialect() {
+        SqlDialect::Sqlite => "SELECT value FROM json_each($2)",
+        SqlDialect::Postgres => "SELECT jsonb_array_elements_text(CAST($2 AS JSONB))",
+    };
+    let text = format!(
+        "SELECT * FROM payment_events WHERE {condition} AND next_attempt_at <= $1 \
+         AND COALESCE(user_id, customer_id, subject, id) NOT IN ({keys}) ORDER BY next_attempt_at, id LIMIT $3"
+    );
+    let under_way: Vec<_> = under_way.collect();
+    let rows = sqlx::query(AssertSqlSafe(text))
         .bind(now.0)
-        .bind(limit)
+        .bind(serde_json::Value::from(under_way).to_string())
+        .bind(i64::try_from(limit).unwrap_or(i64::MAX))
         .fetch_all(database.reader())
         .await?;
     rows.iter().map(read).collect()
@@ -172,8 +212,12 @@ pub async fn list(
     filter: &EventFilter,
     limit: u32,
 ) -> sqlx::Result<Vec<KeptEvent>> {
-    let mut text = "SELECT * FROM payment_events WHERE ($1 = '' OR state = $1)".to_owned();
+    let mut text = "SELECT * FROM payment_events WHERE".to_owned();
     // A condition that may be for nothing has no index.
+    text.push_str(match filter.state {
+        Some(_) => " state = $1",
+        None => " $1 = ''",
+    });
     text.push_str(match filter.user_id {
         Some(_) => " AND user_id = $2",
         None => " AND $2 = ''",
@@ -195,9 +239,11 @@ pub async fn list(
     rows.iter().map(read).collect()
 }
 
-/// How many events are not applied, by state.
+/// How many events wait or are retried, by state.
 pub async fn count_open(database: &Database) -> sqlx::Result<Vec<(&'static str, i64)>> {
-    let text = "SELECT state, CAST(COUNT(*) AS BIGINT) FROM payment_events WHERE next_attempt_at IS NOT NULL GROUP BY state";
+    // By state, or SQLite reads all events in the order of their states.
+    let text = "SELECT state, CAST(COUNT(*) AS BIGINT) FROM payment_events \
+                WHERE state IN ('waiting', 'failed') AND next_attempt_at IS NOT NULL GROUP BY state";
     let counted: Vec<(String, i64)> = sqlx::query_as(text).fetch_all(database.reader()).await?;
     let open = [EventState::Waiting, EventState::Failed].map(EventState::name);
     let count = |state: &str| counted.iter().find(|(name, _)| name == state);
@@ -229,26 +275,26 @@ pub async fn end(
     .map(drop)
 }
 
-/// Notes that an event is to be tried again, unless it is applied by now.
+/// Notes that an event is to be tried again, or no more, unless it is applied by now. Returns whether it is not.
 pub async fn put_off(
     database: &Database,
     id: &str,
     user_id: Option<&str>,
     trouble: &Trouble<'_>,
-) -> sqlx::Result<()> {
-    sqlx::query(
+) -> sqlx::Result<bool> {
+    let noted = sqlx::query(
         "UPDATE payment_events SET state = $1, last_error = $2, attempts = $3, next_attempt_at = $4, \
          user_id = COALESCE(user_id, $5) WHERE id = $6 AND applied_at IS NULL",
     )
     .bind(trouble.state.name())
     .bind(trouble.error)
     .bind(trouble.attempts)
-    .bind(trouble.next_attempt_at.0)
+    .bind(trouble.next_attempt_at.map(|at| at.0))
     .bind(user_id)
     .bind(id)
     .execute(database.writer())
-    .await
-    .map(drop)
+    .await?;
+    Ok(noted.rows_affected() == 1)
 }
 
 /// The payments of which money went back from the first of these moments on, and before the second: a user's, or all.
@@ -309,8 +355,8 @@ async fn wake_where(
 /// Has an event be applied once more, or at last, from now on. One of an unknown type has nothing to apply. Returns whether
 /// there is such an event.
 pub async fn retry(database: &Database, id: &str, now: Millis) -> sqlx::Result<bool> {
-    let text = "UPDATE payment_events SET state = 'waiting', next_attempt_at = $1, applied_at = NULL, attempts = 0 \
-                WHERE id = $2 AND subject IS NOT NULL";
+    let text = "UPDATE payment_events SET state = 'waiting', next_attempt_at = $1, retried_at = $1, applied_at = NULL, \
+                attempts = 0 WHERE id = $2 AND subject IS NOT NULL";
     let retried = sqlx::query(text)
         .bind(now.0)
         .bind(id)
@@ -358,12 +404,14 @@ fn read(row: &AnyRow) -> sqlx::Result<KeptEvent> {
     };
     let content: String = row.try_get("content")?;
     let state: String = row.try_get("state")?;
+    let received_at = Millis(row.try_get("received_at")?);
     Ok(KeptEvent {
+        tried_since: moment("retried_at")?.unwrap_or(received_at),
+        received_at,
         event: serde_json::from_str(&content).ok(),
         id: row.try_get("id")?,
         name: row.try_get("type")?,
         created_at: Millis(row.try_get("created_at")?),
-        received_at: Millis(row.try_get("received_at")?),
         user_id: row.try_get("user_id")?,
         customer: row.try_get("customer_id")?,
         subject: row.try_get("subject")?,

@@ -133,7 +133,7 @@ pub async fn list_keys(
     let mut snapshot = database.snapshot().await?;
     // PostgreSQL has an index for a comparison with values, and none for one with a query.
     let place = match filter.after.as_deref() {
-        None => (String::new(), 0, String::new()),
+        None => (String::new(), 0_i64, String::new()),
         Some(after) => {
             let text = "SELECT user_id, created_at, id FROM api_keys WHERE id = $1";
             let place = sqlx::query_as(text).bind(after);

@@ -14,7 +14,6 @@ use crate::billing::budgets;
 use crate::context::RequestContext;
 use crate::error::ApiError;
 use crate::identity::Caller;
-use crate::inference::admission;
 use crate::tools::{Call, Description, Effect, Outcome};
 
 /// Tools in one answer.

@@ -76,6 +76,8 @@ mod splits;
 mod statements;
 mod stores;
 mod swarm_events;
+mod swarm_handovers;
+mod swarm_limits;
 mod swarm_roles;
 mod swarm_store;
 mod swarm_terminal;

@@ -113,8 +113,9 @@ async fn run(
         .await;
     }
     gate.open();
-    let events = client.follow(Method::GET, &format!("/swarms/{id}/events"), &Value::Null);
-    events.await.try_rest().await;
+    let events = format!("/swarms/{id}/events");
+    let events = client.follow(Method::GET, &events, &Value::Null).await;
+    events.try_rest().await;
     executor.stop().await;
     if let Some(ballast) = ballast {
         let account = AccountId(USER.to_owned());

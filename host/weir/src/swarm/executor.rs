@@ -208,7 +208,7 @@ async fn work(
     let may_stop = async {
         stopping.cancelled().await;
         // The run goes on meanwhile, until the call of a tool that is under way has its result.
-        calling.lock().await;
+        drop(calling.lock().await);
     };
     tokio::select! {
         worked = until(&ends, run::work(&shop, &lease, &calling)) => match worked {

@@ -735,8 +735,9 @@ pub const TURNS_STATEMENT: &str = "WITH RECURSIVE open_users (user_id) AS ( \
      FROM open_users WHERE open_users.user_id IS NOT NULL) \
      SELECT open_users.user_id FROM open_users \
      LEFT JOIN swarm_users ON swarm_users.user_id = open_users.user_id \
-     WHERE EXISTS (SELECT 1 FROM swarm_runs AS waiting WHERE waiting.ended_at IS NULL \
-     AND waiting.user_id = open_users.user_id AND waiting.lease_until <= $1) \
+     WHERE (SELECT waiting.id FROM swarm_runs AS waiting WHERE waiting.ended_at IS NULL \
+     AND waiting.user_id = open_users.user_id AND waiting.lease_until <= $1 \
+     ORDER BY waiting.lease_until, waiting.id LIMIT 1) IS NOT NULL \
      ORDER BY (SELECT COUNT(*) FROM swarm_runs AS running WHERE running.ended_at IS NULL \
      AND running.user_id = open_users.user_id AND running.lease_until > $1), \
      COALESCE(swarm_users.last_begun_at, 0), \
@@ -747,15 +748,22 @@ pub const TURNS_STATEMENT: &str = "WITH RECURSIVE open_users (user_id) AS ( \
 /// The run of a user that is next: of those whose lease has lapsed, else of those that are queued, the oldest; parameters:
 /// the user, and the moment.
 pub fn oldest_statement(dialect: SqlDialect) -> String {
-    let skip = match dialect {
-        SqlDialect::Sqlite => "",
-        SqlDialect::Postgres => " FOR UPDATE SKIP LOCKED",
-    };
     // Ids are ordered by time. An index of all of the user's runs has another order, so that no planner prefers it.
-    format!(
-        "SELECT id FROM swarm_runs WHERE user_id = $1 AND ended_at IS NULL AND lease_until <= $2 \
-         ORDER BY lease_until = 0, id LIMIT 1{skip}"
-    )
+    let oldest = |limit| {
+        format!(
+            "SELECT id FROM swarm_runs WHERE user_id = $1 AND ended_at IS NULL AND lease_until <= $2 \
+             ORDER BY lease_until = 0, id LIMIT {limit}"
+        )
+    };
+    match dialect {
+        SqlDialect::Sqlite => oldest(1),
+        // PostgreSQL reads the index alone for the inner statement, and locks one row of few.
+        SqlDialect::Postgres => format!(
+            "SELECT id FROM swarm_runs WHERE id IN ({}) AND ended_at IS NULL AND lease_until <= $2 \
+             ORDER BY lease_until = 0, id LIMIT 1 FOR UPDATE SKIP LOCKED",
+            oldest(TURNS)
+        ),
+    }
 }
 
 /// Parameter: how many at most.

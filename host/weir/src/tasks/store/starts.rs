@@ -358,7 +358,7 @@ impl TaskStore {
 const MOVE_ON: &str = "UPDATE tasks SET next_fire_at = $1 WHERE id = $2 AND next_fire_at = $3";
 
 /// Parameters: the moment, and how many at most.
-pub const FORGET_STATEMENT: &str = "DELETE FROM task_starts WHERE (task_id, cause) IN ( \
+const FORGET_STATEMENT: &str = "DELETE FROM task_starts WHERE (task_id, cause) IN ( \
      SELECT task_id, cause FROM task_starts AS old WHERE started_at < $1 \
      AND (execution_id IS NOT NULL OR refusal IS NOT NULL) \
      AND EXISTS (SELECT 1 FROM task_starts AS others WHERE others.task_id = old.task_id \

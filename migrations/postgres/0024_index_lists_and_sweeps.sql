@@ -29,7 +29,3 @@ CREATE INDEX audit_events_by_user ON audit_events (user_id, at, number) WHERE us
 CREATE INDEX audit_events_by_actor ON audit_events (actor, at, number) WHERE actor IS NOT NULL;
 
 CREATE INDEX plugin_events_by_time ON plugin_events (at);
-
-CREATE INDEX task_starts_by_age ON task_starts (started_at);
-
-CREATE INDEX swarm_runs_ended ON swarm_runs (ended_at, id) WHERE ended_at IS NOT NULL;

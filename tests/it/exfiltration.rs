@@ -350,7 +350,7 @@ fn executor(
         catalog: app.catalog.clone(),
         api: ModelApi::new(http, &url, tokens),
         tools: tools.clone(),
-        changes: app.swarms.changes.clone(),
+        deltas: app.swarms.deltas.clone(),
         metrics: app.metrics.clone(),
         credentials: app.task_credentials.clone(),
     };

@@ -82,6 +82,8 @@ mod statements;
 mod stores;
 mod stream_plain;
 mod swarm_events;
+mod swarm_handovers;
+mod swarm_limits;
 mod swarm_roles;
 mod swarm_store;
 mod swarm_terminal;

@@ -30,6 +30,7 @@ fn request() -> SwarmRequest {
     let defaults = Defaults {
         model: None,
         tool: &|_| None,
+        integration: &|_| true,
     };
     let read = read(body.to_string().as_bytes(), Asker::User, defaults);
     read.expect("it is sound").0
@@ -147,7 +148,7 @@ async fn an_executor_whose_lease_is_over_writes_nothing() {
         let outcome = Outcome::default();
         write.tell("swarm_done", &json!({})).await.expect("written");
         write
-            .end_run(Status::Failed, &outcome)
+            .end_run(Status::Failed, &outcome, None)
             .await
             .expect("written");
         write.commit().await.expect("the database answers");
@@ -199,7 +200,7 @@ async fn users_take_turns_where_there_are_fewer_turns_than_users() {
             let mut write = lease.begin(&store, now).await.expect("a lease");
             write.begin_agent(0).await.expect("written");
             let outcome = Outcome::default();
-            let ended = write.end_run(Status::Failed, &outcome).await;
+            let ended = write.end_run(Status::Failed, &outcome, None).await;
             ended.expect("written");
             write.commit().await.expect("the database answers");
             let run = store.find(&lease.run_id).await.expect("an answer");

@@ -219,6 +219,12 @@ async fn a_call_whose_executor_is_gone_is_made_again_only_where_that_is_safe() {
         let expected = if asked == 1 { "not known" } else { "second" };
         assert!(told.contains(expected), "{effect}: {told}");
         assert_eq!(upstream.count(), 2, "the model is asked once a step");
+        // Of a call whose outcome is unknown, the log does not say that it succeeded.
+        let call = &record["agents"][0]["tool_calls"][0];
+        let status = if asked == 1 { "blocked" } else { "success" };
+        assert_eq!(call["status"], status, "{effect}");
+        let reason = call["blocked_reason"].as_str().unwrap_or_default();
+        assert_eq!(reason.starts_with("outcome unknown"), asked == 1, "{call}");
         heir.stop().await;
     }
 }

@@ -7,10 +7,11 @@ use futures_util::future::join_all;
 use http::Method;
 use serde_json::{Value, json};
 use tests::client::patiently;
-use tests::gateway::{Builder, on_each_database};
+use tests::gateway::{Builder, at, on_each_database};
 use tests::{Answer, Client, Gateway, Reply, Upstream};
 use weir::identity::dev_issuer::DevAudience;
 use weir::identity::lockout::LOCKOUT;
+use weir_storage::clock::ManualClock;
 
 pub(crate) const TASKS: &str = "/api/agent/tasks";
 pub(crate) const TRIGGER: &str = "/api/agent/trigger-execution";
@@ -201,7 +202,7 @@ async fn a_task_is_refused_as_its_swarm_would_be() {
 async fn a_message_starts_a_task_once_however_often_it_comes() {
     let upstream = Upstream::start().await;
     upstream.always(Reply::chat("Seen."));
-    on_each_database(BEGINNING, runs_swarms(&upstream), async |gateway, _| {
+    on_each_database(BEGINNING, runs_swarms(&upstream), async |gateway, clock| {
         gateway.set_plan("pro").await;
         let client = gateway.client();
         let before = upstream.count();
@@ -220,6 +221,7 @@ async fn a_message_starts_a_task_once_however_often_it_comes() {
             })
             .collect();
         assert!(executions.iter().all(|execution| *execution == executions[0]), "{executions:?}");
+        clock.advance(Duration::from_secs(60));
         let keyed = service.clone().with_header("idempotency-key", "m-2");
         let by_header = json!({ "task_id": id, "trigger_type": "schedule" });
         assert_ne!(keyed.post(EXECUTE, &by_header).await.json()["execution_id"], executions[0]);
@@ -342,7 +344,9 @@ async fn a_start_that_is_refused_is_shown_and_its_message_may_come_again() {
 async fn a_web_user_starts_their_own_task_once_for_each_key() {
     let upstream = Upstream::start().await;
     upstream.always(Reply::chat("Seen."));
-    let gateway = runs_swarms(&upstream)(Gateway::builder()).start().await;
+    let clock = ManualClock::at(at(BEGINNING));
+    let builder = runs_swarms(&upstream)(Gateway::builder()).clock(&clock);
+    let gateway = builder.start().await;
     let wanda = web_user(&gateway, "wanda").await;
     let mut paused = definition("t");
     paused["paused"] = json!(true);
@@ -363,6 +367,7 @@ async fn a_web_user_starts_their_own_task_once_for_each_key() {
     assert_eq!(again.headers["idempotency-replayed"], "true");
     assert_eq!(first.json()["task_id"], json!(id));
     for _ in 0..2 {
+        clock.advance(Duration::from_secs(60));
         assert_eq!(wanda.post(TRIGGER, &asked).await.status, 202);
     }
     let task = until(&wanda, &id, |runs| {
@@ -378,8 +383,7 @@ async fn a_web_user_starts_their_own_task_once_for_each_key() {
 
 #[tokio::test]
 async fn the_gate_refuses_in_its_order_each_stage_for_itself() {
-    let clock = tests::gateway::at(BEGINNING);
-    let clock = weir_storage::clock::ManualClock::at(clock);
+    let clock = ManualClock::at(at(BEGINNING));
     let gateway = Gateway::builder()
         .clock(&clock)
         .settings("cors_origins = [\"https://app.example\"]")

@@ -67,6 +67,7 @@ const CASES: [(&str, Kind); 80] = [
     ("GET /swarms/templates", Kind::Common),
     ("GET /swarms/{execution_id}", Kind::OwnById),
     ("DELETE /swarms/{execution_id}", Kind::OwnById),
+    ("POST /swarms/{execution_id}/cancel", Kind::OwnById),
     ("GET /swarms/{execution_id}/events", Kind::OwnById),
     ("POST /mcp", Kind::Own),
     ("POST /api/agent/tasks", Kind::Own),

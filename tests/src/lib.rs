@@ -8,6 +8,7 @@ pub mod client;
 pub mod collector;
 pub mod gateway;
 pub mod guests;
+pub mod handovers;
 pub mod http2;
 pub mod issuer;
 pub mod ledger;

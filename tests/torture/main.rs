@@ -206,6 +206,11 @@ const ROWS: [(&str, &str); 41] = [
         "200 swarms of 10 users on 4 executors: while all wait, each user's share is within 20 % of even",
     ),
     (
+        "X9",
+        "1,000 handovers of swarms with a model call under way, on each database: each swarm costs no more than its budget, \
+         and no less than without a handover",
+    ),
+    (
         "SOAK",
         "half an hour at 70 % of what can be served, with swaps, keys, hang-ups, swarms and payments: nothing fails or is left \
          behind, and memory stays",
@@ -268,6 +273,7 @@ fn main() -> ExitCode {
             "X3" => swarms::races::run(),
             "X4" => swarms::outages::run(),
             "X6" => swarms::turns::run(),
+            "X9" => swarms::handovers::run(),
             "SOAK" => soak::run(),
             "SPEED" => speed::run(),
             _ => {

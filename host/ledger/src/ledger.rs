@@ -24,6 +24,7 @@ use crate::operation::{
     AccountId, Action, BootId, Checkpoint, Claim, Done, HoldId, Open, Operation, Refusal, Settle,
 };
 use crate::settings::LeaseSettings;
+use crate::store::history::KeyedRequest;
 use crate::store::{Store, StoreError};
 use crate::usage::RequestUsage;
 
@@ -344,6 +345,11 @@ impl Ledger {
             account.begin_due_period(self.0.time.now());
             account
         }))
+    }
+
+    /// What has become of the request that claimed an idempotency key.
+    pub async fn find_keyed(&self, account: &AccountId, key: &str) -> sqlx::Result<KeyedRequest> {
+        self.0.store.find_keyed(account, key).await
     }
 
     /// Waits until everything that was asked for is done, and gives the lease up. Callers must be gone.

@@ -221,7 +221,11 @@ fn swarm_routes() -> Router<App> {
         .route("/swarms/templates", get(swarm::routes::list_templates))
         .route(
             "/swarms/{execution_id}",
-            get(swarm::routes::get_swarm).delete(swarm::routes::cancel_swarm),
+            get(swarm::routes::get_swarm).delete(swarm::routes::delete_swarm),
+        )
+        .route(
+            "/swarms/{execution_id}/cancel",
+            post(swarm::routes::cancel_swarm),
         )
         .route(
             "/swarms/{execution_id}/events",
@@ -338,6 +342,11 @@ where
             delete(admin::lockouts::clear_lockout),
         )
         .route("/admin/audit", get(admin::events::list_events))
+        .route("/admin/swarms", get(swarm::admin::list_swarms))
+        .route(
+            "/admin/swarms/{execution_id}/cancel",
+            post(swarm::admin::cancel_swarm),
+        )
 }
 
 /// What operators reach, administrators and other services, on either port.

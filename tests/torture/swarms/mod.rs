@@ -1,5 +1,6 @@
 //! What the rows about swarms share: where swarms run, and what must have become of each in the end.
 
+pub(crate) mod handovers;
 pub(crate) mod kills;
 pub(crate) mod outages;
 mod outside;

@@ -104,6 +104,7 @@ async fn accept(store: &SwarmStore) {
     let defaults = Defaults {
         model: None,
         tool: &tool,
+        integration: &|_| true,
     };
     let body = swarm("race").to_string();
     let (request, _) = read(body.as_bytes(), Asker::User, defaults).expect("it is sound");

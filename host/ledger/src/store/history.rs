@@ -144,6 +144,17 @@ pub struct EndedRequest {
     pub estimated: bool,
 }
 
+/// What has become of the request that claimed an idempotency key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyedRequest {
+    /// No request has, or its hold was released, which frees the key.
+    Unclaimed,
+    /// Its hold is open.
+    Open,
+    /// It has ended, and was charged; of 0 even.
+    Ended(Box<EndedRequest>),
+}
+
 impl UsageGroup {
     fn columns(self) -> &'static str {
         match self {
@@ -321,6 +332,30 @@ impl Store {
             .fetch_optional(self.database.reader())
             .await?;
         row.as_ref().map(read_request).transpose()
+    }
+
+    /// What has become of the request that claimed this idempotency key of an account.
+    pub async fn find_keyed(&self, id: &AccountId, key: &str) -> sqlx::Result<KeyedRequest> {
+        let row = sqlx::query(
+            "SELECT hold_id, CAST((SELECT COUNT(*) FROM holds WHERE holds.id = keys.hold_id \
+             AND holds.expired_at IS NULL) AS BIGINT) FROM idempotency_keys AS keys \
+             WHERE keys.account_id = $1 AND keys.key = $2",
+        )
+        .bind(&id.0)
+        .bind(key)
+        .fetch_optional(self.database.reader())
+        .await?;
+        let Some(row) = row else {
+            return Ok(KeyedRequest::Unclaimed);
+        };
+        if row.try_get::<i64, _>(1)? > 0 {
+            return Ok(KeyedRequest::Open);
+        }
+        let ended = self.find_request(id, &HoldId(row.try_get(0)?)).await?;
+        let charged = ended.filter(|ended| ended.state != HoldState::Released);
+        Ok(charged.map_or(KeyedRequest::Unclaimed, |ended| {
+            KeyedRequest::Ended(Box::new(ended))
+        }))
     }
 
     /// The first place of an account's entries that is after this moment, or thereabouts; of those that are not folded, the

@@ -155,6 +155,13 @@ pub enum AuditEvent {
         /// The event's id.
         event_id: String,
     },
+    /// An operator has cancelled a user's swarm.
+    SwarmCancelled {
+        /// Whose it is.
+        user_id: String,
+        /// The swarm's id.
+        execution_id: String,
+    },
     /// An administrator has exchanges of a slot recorded, or no longer, or has fetched or forgotten them.
     Recorded {
         /// `recording.started` and so on.
@@ -437,6 +444,13 @@ impl AuditEvent {
             Self::PaymentEventRetried { event_id } => EventColumns {
                 reason: Some(event_id),
                 ..of("payment_event.retried", None)
+            },
+            Self::SwarmCancelled {
+                user_id,
+                execution_id,
+            } => EventColumns {
+                reason: Some(execution_id),
+                ..of("swarm.cancelled", Some(user_id))
             },
             Self::Recorded { kind, reason } | Self::RemoteTool { kind, reason } => EventColumns {
                 reason: Some(reason),

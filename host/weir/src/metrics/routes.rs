@@ -37,7 +37,7 @@ pub(crate) async fn text(app: &App) -> Result<String, ApiError> {
             ("database", app.database.is_reachable().await),
             ("cache", app.cache.ping().await.is_ok()),
         ],
-        swarms: swarms.unwrap_or_default(),
+        swarms: swarms.map(Vec::from).unwrap_or_default(),
         payment_events: payment_events.unwrap_or_default(),
     });
     app.metrics.canaries(app.plugins.canary_shares());

@@ -47,6 +47,7 @@ pub(super) const LINKS: [Link; 34] = [
     link(("create_swarm", "202"), "get_swarm", SWARM),
     link(("create_swarm", "202"), "stream_events", SWARM),
     link(("create_swarm", "202"), "cancel_swarm", SWARM),
+    link(("create_swarm", "202"), "delete_swarm", SWARM),
     link(
         ("list_swarms", "200"),
         "get_swarm",

@@ -138,7 +138,10 @@ pub async fn serve(
         }
         // What it gives up, another one goes on with; its calls of this API end by themselves.
         if let Some(executor) = executor {
-            executor.stop().await;
+            tokio::select! {
+                () = executor.stop() => {}
+                () = app.shutdown.cancelled() => executor.kill(),
+            }
         }
         // The listeners close here.
     }

@@ -9,10 +9,10 @@ use weir_ledger::{AccountId, Claim, Credits, Plan};
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
-use super::estimate::estimate;
+use super::estimate::{estimate, least_first_call};
 use super::plan::caps;
 use super::request::{self, AgentTool, Asker, Defaults};
-use super::store::{Accepted, MAX_OPEN, NewRun, Run, StoreError};
+use super::store::{Accepted, MAX_KEPT_BYTES, MAX_OPEN, NewRun, Run, StoreError};
 use crate::app::App;
 use crate::billing::budgets;
 use crate::catalog::Catalog;
@@ -53,6 +53,8 @@ impl<'a> Payer<'a> {
 pub struct Priced {
     /// The price of one call of each agent, at its worst.
     estimate: Credits,
+    /// The least price of the first call: without it, the swarm ends before it begins.
+    first_call: Credits,
     /// The most that it may spend.
     budget: Credits,
 }
@@ -77,7 +79,13 @@ pub fn read(
             parameters: tool.input_schema,
         })
     };
-    request::read(body, asker, Defaults { model, tool: &tool })
+    let integration = |id: &str| app.tools.has_integration(id);
+    let defaults = Defaults {
+        model,
+        tool: &tool,
+        integration: &integration,
+    };
+    request::read(body, asker, defaults)
 }
 
 fn default_model<'a>(catalog: &'a Catalog, configured: Option<&'a str>) -> Option<&'a str> {
@@ -115,10 +123,34 @@ pub fn check(
             }
         }
     }
+    let catalog = app.catalog.load();
     Ok(Priced {
-        estimate: estimate(&app.catalog.load(), request)?,
+        estimate: estimate(&catalog, request)?,
+        first_call: least_first_call(&catalog, request)?,
         budget: caps.budget(request),
     })
+}
+
+/// The run that an earlier request with this key has asked for.
+///
+/// # Errors
+///
+/// 409 if that request was another one.
+pub async fn find_repeat(
+    app: &App,
+    user_id: &str,
+    key: Option<&Claim>,
+) -> Result<Option<Run>, ApiError> {
+    let Some(claim) = key else {
+        return Ok(None);
+    };
+    let store = &app.swarms.store;
+    let repeat = store.find_repeat(user_id, &claim.key, &claim.request_digest);
+    match repeat.await.map_err(failed)? {
+        Some(Accepted::Same(id)) => store.find(&id).await.map_err(failed),
+        Some(_) => Err(reused()),
+        None => Ok(None),
+    }
 }
 
 /// Keeps a swarm to be run. Returns whether an earlier request with its key has done so.
@@ -128,7 +160,11 @@ pub async fn accept(
     request: &request::SwarmRequest,
     key: Option<&Claim>,
 ) -> Result<(Run, bool), ApiError> {
-    let Priced { estimate, budget } = check(app, payer, request)?;
+    let Priced {
+        estimate,
+        first_call,
+        budget,
+    } = check(app, payer, request)?;
     if app.swarms.is_closed() {
         return Err(ApiError::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -139,6 +175,9 @@ pub async fn accept(
     let account = AccountId(payer.user_id.to_owned());
     let account = app.ledger.find_account(&account).await;
     let account = account.map_err(|error| failed(error.into()))?;
+    if budget < first_call {
+        return Err(insufficient(first_call, budget).with_param("max_total_credits"));
+    }
     // What the budget does not allow is not asked for: it ends the swarm when it is spent.
     let required = estimate.min(budget);
     let now = app.ledger.now();
@@ -150,16 +189,7 @@ pub async fn accept(
     let available = account.map(|account| account.available().total());
     let available = available.unwrap_or_default();
     if available < required {
-        return Err(ApiError::new(
-            StatusCode::PAYMENT_REQUIRED,
-            "INSUFFICIENT_CREDITS",
-            format!(
-                "The swarm may cost {required} credits at least, and {available} are available."
-            ),
-        )
-        .with_no_retry()
-        .with_detail("required_credits", required.to_json())
-        .with_detail("available_credits", available.to_json()));
+        return Err(insufficient(required, available));
     }
     let id = ids::swarm_id();
     let seconds = i64::from(app.config.swarms.deadline_seconds.get());
@@ -178,13 +208,16 @@ pub async fn accept(
     let (id, is_repeat) = match accepted {
         Accepted::New => (id, false),
         Accepted::Same(first) => (first, true),
-        Accepted::Conflict => {
+        Accepted::Conflict => return Err(reused()),
+        Accepted::Full => {
             return Err(ApiError::new(
-                StatusCode::CONFLICT,
-                "IDEMPOTENCY_KEY_REUSED",
-                "This idempotency key was used for another swarm; use a new one for each.",
+                StatusCode::TOO_MANY_REQUESTS,
+                "SWARM_DATA_LIMIT_REACHED",
+                format!(
+                    "With these agents, your swarms would have more than {MAX_KEPT_BYTES} bytes of data; delete some that are over."
+                ),
             )
-            .with_param("Idempotency-Key")
+            .with_param("agents")
             .with_no_retry());
         }
         Accepted::TooMany => {
@@ -199,6 +232,27 @@ pub async fn accept(
     app.swarms.wake.notify_one();
     let run = store.find(&id).await.map_err(failed)?;
     Ok((run.ok_or_else(unknown)?, is_repeat))
+}
+
+fn insufficient(required: Credits, available: Credits) -> ApiError {
+    ApiError::new(
+        StatusCode::PAYMENT_REQUIRED,
+        "INSUFFICIENT_CREDITS",
+        format!("The swarm needs at least {required} credits, and {available} are available."),
+    )
+    .with_no_retry()
+    .with_detail("required_credits", required.to_json())
+    .with_detail("available_credits", available.to_json())
+}
+
+fn reused() -> ApiError {
+    ApiError::new(
+        StatusCode::CONFLICT,
+        "IDEMPOTENCY_KEY_REUSED",
+        "This idempotency key was used for another swarm; use a new one for each.",
+    )
+    .with_param("Idempotency-Key")
+    .with_no_retry()
 }
 
 /// 404: there is no such swarm, or it is another's.

@@ -4,6 +4,8 @@
 //! here, piece by piece. Nothing of that is kept: it is for showing, and who comes late, reads slowly, or listens at another
 //! node than the one that serves the call, has less of it. The output of an agent's end is what counts.
 //!
+//! The same channels wake those who wait for something to be written of a run ([`Deltas::watch`]): its own, and nobody else.
+//!
 //! **Invariant:** what nobody listens to costs nothing: the model is then asked for a whole answer.
 
 use std::collections::HashMap;
@@ -13,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::broadcast::{Receiver, Sender};
+use tokio::sync::watch;
 use weir_sandbox::adapter::bindings::chat::{Block, Event};
 
 /// Pieces that wait for a listener to read them. Of more, the first are lost to it.
@@ -48,6 +51,12 @@ pub struct Listener {
     _channel: Arc<Channel>,
 }
 
+/// Wakes when something was written of a run, by this process. What another process writes, its owner looks for itself.
+pub struct Watch {
+    written: watch::Receiver<()>,
+    _channel: Arc<Channel>,
+}
+
 /// Tells what a model says in one call.
 pub struct Teller {
     channel: Arc<Channel>,
@@ -64,27 +73,50 @@ pub struct Teller {
 struct Channel {
     run_id: String,
     pieces: Sender<Delta>,
+    written: watch::Sender<()>,
     all: Deltas,
 }
 
 impl Deltas {
     /// Listens to a run from now on.
     pub fn listen(&self, run_id: &str) -> Listener {
-        let mut channels = self.lock();
-        let known = channels.get(run_id).and_then(Weak::upgrade);
-        let channel = known.unwrap_or_else(|| {
-            let channel = Arc::new(Channel {
-                run_id: run_id.to_owned(),
-                pieces: Sender::new(WAITING),
-                all: self.clone(),
-            });
-            channels.insert(run_id.to_owned(), Arc::downgrade(&channel));
-            channel
-        });
+        let channel = self.channel(run_id);
         Listener {
             heard: channel.pieces.subscribe(),
             _channel: channel,
         }
+    }
+
+    /// Waits for what is written of a run from now on.
+    pub fn watch(&self, run_id: &str) -> Watch {
+        let channel = self.channel(run_id);
+        Watch {
+            written: channel.written.subscribe(),
+            _channel: channel,
+        }
+    }
+
+    /// Something was written of a run.
+    pub fn tell_written(&self, run_id: &str) {
+        let channel = self.lock().get(run_id).and_then(Weak::upgrade);
+        if let Some(channel) = channel {
+            channel.written.send_replace(());
+        }
+    }
+
+    fn channel(&self, run_id: &str) -> Arc<Channel> {
+        let mut channels = self.lock();
+        let known = channels.get(run_id).and_then(Weak::upgrade);
+        known.unwrap_or_else(|| {
+            let channel = Arc::new(Channel {
+                run_id: run_id.to_owned(),
+                pieces: Sender::new(WAITING),
+                written: watch::Sender::new(()),
+                all: self.clone(),
+            });
+            channels.insert(run_id.to_owned(), Arc::downgrade(&channel));
+            channel
+        })
     }
 
     /// Who tells of a call in a run whose last event has this number; `None` where nobody listens.
@@ -111,6 +143,21 @@ impl Drop for Channel {
         let is_gone = |channel: &Weak<Self>| channel.strong_count() == 0;
         if channels.get(&self.run_id).is_some_and(is_gone) {
             channels.remove(&self.run_id);
+        }
+    }
+}
+
+impl Watch {
+    /// Takes all that was written so far as seen.
+    pub fn mark_seen(&mut self) {
+        self.written.mark_unchanged();
+    }
+
+    /// Waits until something is written.
+    pub async fn written(&mut self) {
+        if self.written.changed().await.is_err() {
+            // Its own share of the channel keeps that open.
+            std::future::pending().await
         }
     }
 }
@@ -189,6 +236,22 @@ mod tests {
             number: 0,
             iteration: 1,
         }
+    }
+
+    #[tokio::test]
+    async fn what_is_written_of_a_run_wakes_its_own_watchers_alone() {
+        use futures_util::FutureExt;
+
+        let deltas = Deltas::default();
+        let (mut own, mut others) = (deltas.watch("run"), deltas.watch("other"));
+        deltas.tell_written("run");
+        assert!(own.written().now_or_never().is_some());
+        assert!(own.written().now_or_never().is_none(), "it was told once");
+        assert!(others.written().now_or_never().is_none());
+        // A watcher alone has no model asked for a stream.
+        assert!(deltas.teller("run", 1, step()).is_none());
+        drop((own, others));
+        assert!(deltas.lock().is_empty());
     }
 
     #[test]

@@ -3,11 +3,15 @@
 use weir_ledger::Credits;
 use weir_ledger::pricing::{self, Bound};
 
+use super::order::order;
 use super::request::{Agent, SwarmRequest, invalid_model};
 use crate::catalog::Catalog;
 use crate::error::ApiError;
 use crate::inference::usage::{ModelLimits, OUTPUT_SLACK_TOKENS, RequestSize};
 use http::StatusCode;
+
+/// Tokens below which an answer is not worth its price.
+pub(super) const LEAST_TOKENS: u32 = 256;
 
 /// The price of one call of each agent's model at its worst; what goes before is not counted.
 ///
@@ -20,11 +24,46 @@ pub(super) fn estimate(catalog: &Catalog, request: &SwarmRequest) -> Result<Cred
     prices.sum()
 }
 
+/// The least price at which the first call can be made: with the smallest output limit that is worth its price.
+///
+/// # Errors
+///
+/// As of [`estimate`].
+pub(super) fn least_first_call(
+    catalog: &Catalog,
+    request: &SwarmRequest,
+) -> Result<Credits, ApiError> {
+    // A circle fails the swarm before any call.
+    let first = order(&request.agents)
+        .ok()
+        .and_then(|order| order.first().copied());
+    let index = first.unwrap_or(0);
+    let agent = &request.agents[index];
+    price_of_call(
+        catalog,
+        request,
+        index,
+        agent,
+        agent.max_tokens.min(LEAST_TOKENS),
+    )
+}
+
 fn one_call(
     catalog: &Catalog,
     request: &SwarmRequest,
     index: usize,
     agent: &Agent,
+) -> Result<Credits, ApiError> {
+    price_of_call(catalog, request, index, agent, agent.max_tokens)
+}
+
+/// The price of a call with this output limit, at its worst.
+fn price_of_call(
+    catalog: &Catalog,
+    request: &SwarmRequest,
+    index: usize,
+    agent: &Agent,
+    output_limit: u32,
 ) -> Result<Credits, ApiError> {
     let model = catalog.model(&agent.model);
     let model = model.ok_or_else(|| invalid_model(index, &agent.model))?;
@@ -58,11 +97,11 @@ fn one_call(
     let limits = ModelLimits {
         context_window: model.context_window.into(),
         max_image_tokens: model.max_image_tokens.into(),
-        output_limit: agent.max_tokens.into(),
+        output_limit: output_limit.into(),
     };
     let bound = Bound {
         input_tokens: size.max_input_tokens(&limits),
-        output_tokens: u64::from(agent.max_tokens) + OUTPUT_SLACK_TOKENS,
+        output_tokens: u64::from(output_limit) + OUTPUT_SLACK_TOKENS,
         images: 0,
     };
     let prices = model.candidates.iter().map(|candidate| &candidate.price);

@@ -18,6 +18,7 @@ use weir_storage::clock::Millis;
 use super::run::{self, Workshop};
 use super::settings::ExecutorSettings;
 use super::store::{Lease, LeaseError, StoreError};
+use super::unpriced;
 
 /// How often runs are looked for that nobody has told of.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -28,8 +29,11 @@ const AFTER_FAILURE: Duration = Duration::from_secs(2);
 /// How often runs are forgotten that are old.
 const FORGET_EVERY: Duration = Duration::from_secs(600);
 
-/// How long it may take to give leases up.
-const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+/// How often the prices are looked for of model calls that outlived their runs.
+const PRICE_EVERY: Duration = Duration::from_secs(5);
+
+/// How long it may take to finish the tools' calls that are under way, and to give leases up.
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An executor at work. Dropped without [`stop`](Self::stop), it goes on. Cheap to clone.
 #[derive(Clone)]
@@ -73,7 +77,11 @@ impl Executor {
         };
         let killed = executor.killed.clone();
         let looking = async move {
-            tokio::join!(looking.take_up(), looking.forget_old());
+            tokio::join!(
+                looking.take_up(),
+                looking.forget_old(),
+                looking.price_late_calls()
+            );
         };
         executor
             .tasks
@@ -81,7 +89,8 @@ impl Executor {
         executor
     }
 
-    /// Takes up nothing more, and gives up what it works on: another executor may go on at once.
+    /// Takes up nothing more, finishes the tools' calls that are under way, and gives up what it works on: another executor
+    /// may go on at once.
     pub async fn stop(&self) {
         self.stopping.cancel();
         self.tasks.close();
@@ -147,6 +156,21 @@ impl Looking {
         }
     }
 
+    async fn price_late_calls(&self) {
+        let mut ticks = interval(PRICE_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = self.stopping.cancelled() => return,
+            }
+            let priced = unpriced::price_all(&self.shop.store, &self.shop.ledger);
+            if let Err(error) = priced.await {
+                tracing::warn!(%error, "pricing model calls of swarms that are over");
+            }
+        }
+    }
+
     async fn forget_old(&self) {
         let mut ticks = interval(FORGET_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -180,8 +204,14 @@ async fn work(
     stopping: CancellationToken,
 ) {
     let ends = Mutex::new(ends);
+    let calling = tokio::sync::Mutex::new(());
+    let may_stop = async {
+        stopping.cancelled().await;
+        // The run goes on meanwhile, until the call of a tool that is under way has its result.
+        drop(calling.lock().await);
+    };
     tokio::select! {
-        worked = until(&ends, run::work(&shop, &lease)) => match worked {
+        worked = until(&ends, run::work(&shop, &lease, &calling)) => match worked {
             Some(Ok(())) => {}
             Some(Err(LeaseError::Lost)) => {
                 tracing::warn!(run = lease.run_id, "another executor has the swarm by now");
@@ -192,7 +222,7 @@ async fn work(
             None => lost(&lease),
         },
         () = keep(&shop, lease_for, &lease, &ends) => lost(&lease),
-        () = stopping.cancelled() => {
+        () = may_stop => {
             if let Err(error) = shop.store.give_up(&lease).await {
                 tracing::warn!(run = lease.run_id, %error, "giving up the lease of a swarm; it lapses by itself");
             }

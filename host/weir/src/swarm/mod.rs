@@ -5,8 +5,10 @@
 //! [`order`], each told what went before ([`prompt`]), and calls their models through the API ([`model`]), where each call is
 //! charged like any other. Clients follow by events ([`stream`]), and hear what models say as it comes ([`deltas`]).
 //!
-//! What a swarm may spend is held as one hold, on which its model calls draw; an executor that goes on with a run opens one
-//! of its own, for what is left, and the ledger ends that of the one before.
+//! What a swarm may spend is held as one hold, on which its model calls draw. An executor that takes a run over first asks
+//! for the price of the model call that was under way, if one was; then it releases the hold of the executor before, and
+//! opens one of its own for what is left of the budget. So what a run has reserved and spent never exceeds its budget.
+//! A call that is still under way when its run ends is charged later: [`unpriced`] adds its price to the run then.
 //!
 //! **Invariant:** each agent's result is committed once, and each step of it.
 //! **Invariant:** a model's call is charged once, whoever asks for it again.
@@ -20,6 +22,7 @@
 //! | tell clients something else | where it happens, in [`run`] |
 
 pub mod accept;
+pub mod admin;
 pub mod deltas;
 mod estimate;
 pub mod executor;
@@ -37,11 +40,12 @@ mod start;
 pub mod store;
 pub mod stream;
 pub mod templates;
+mod unpriced;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use self::deltas::Deltas;
 use self::record::Record;
@@ -54,17 +58,10 @@ pub struct Swarms {
     pub store: SwarmStore,
     /// Rung when a run is asked for.
     pub wake: Arc<Notify>,
-    /// Rung when clients are told something.
-    pub changes: Changes,
-    /// What models say in them, as it comes.
+    /// What models say in them, as it comes; and who waits for something to be written of them.
     pub deltas: Deltas,
     is_closed: AtomicBool,
 }
-
-/// Tells who waits in this process that something was written for clients. Those of another process look by themselves.
-/// Cheap to clone.
-#[derive(Debug, Clone)]
-pub struct Changes(watch::Sender<()>);
 
 impl Swarms {
     /// Swarms in a store.
@@ -72,7 +69,6 @@ impl Swarms {
         Self {
             store,
             wake: Arc::default(),
-            changes: Changes(watch::Sender::new(())),
             deltas: Deltas::default(),
             is_closed: AtomicBool::new(false),
         }
@@ -86,18 +82,6 @@ impl Swarms {
     /// Whether none is taken.
     pub fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Relaxed)
-    }
-}
-
-impl Changes {
-    /// Something was written.
-    pub fn tell(&self) {
-        self.0.send_replace(());
-    }
-
-    /// To wait for the next time.
-    pub fn subscribe(&self) -> watch::Receiver<()> {
-        self.0.subscribe()
     }
 }
 

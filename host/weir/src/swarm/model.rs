@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, StatusCode};
 use reqwest::Response;
 use serde::Deserialize;
@@ -21,13 +21,6 @@ use crate::telemetry::propagation::TraceContext;
 
 /// The header of a call's fence.
 pub const FENCE: &str = "x-weir-fence";
-
-/// How long an API is asked again that does not answer, or has no room.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// The pauses between two tries.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// How soon a call is asked for again that is under way.
 const JOIN_EVERY: Duration = Duration::from_millis(200);
@@ -90,6 +83,13 @@ pub enum CallError {
         /// Its price.
         charged: Credits,
     },
+    /// It is refused for now: ask again, under the same key. In words for the swarm's user.
+    Later {
+        /// Why.
+        why: String,
+        /// How long the API says to wait.
+        after: Option<Duration>,
+    },
     /// It is refused, or has failed, for good. In words for the swarm's user.
     Failed(String),
     /// The deadline has passed.
@@ -134,8 +134,13 @@ enum Verdict {
     End(CallError),
     /// It is under way: ask again soon, for as long as it takes.
     Join,
-    /// There is no answer yet: ask again, for a while.
-    Again(String),
+}
+
+fn later(why: impl Into<String>) -> Verdict {
+    Verdict::End(CallError::Later {
+        why: why.into(),
+        after: None,
+    })
 }
 
 impl ModelApi {
@@ -148,29 +153,16 @@ impl ModelApi {
         }
     }
 
-    /// Asks a model, and asks again where that is safe.
+    /// Asks a model, and waits for its answer where the call is under way already.
     pub async fn call(&self, call: &ModelCall<'_>) -> Result<ModelAnswer, CallError> {
-        let patience = Instant::now() + PATIENCE;
-        let mut pause = FIRST_PAUSE;
         loop {
-            let verdict = match timeout_at(call.deadline, self.ask(call)).await {
+            match timeout_at(call.deadline, self.ask(call)).await {
                 Err(_) => return Err(CallError::Late),
                 Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(verdict)) => verdict,
-            };
-            let next = match verdict {
-                Verdict::End(error) => return Err(error),
-                Verdict::Join => Instant::now() + JOIN_EVERY,
-                Verdict::Again(why) if Instant::now() + pause > patience => {
-                    return Err(CallError::Failed(why));
-                }
-                Verdict::Again(why) => {
-                    tracing::debug!(why, "asking the API again");
-                    let next = Instant::now() + pause;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                    next
-                }
-            };
+                Ok(Err(Verdict::End(error))) => return Err(error),
+                Ok(Err(Verdict::Join)) => {}
+            }
+            let next = Instant::now() + JOIN_EVERY;
             if next > call.deadline {
                 return Err(CallError::Late);
             }
@@ -181,7 +173,7 @@ impl ModelApi {
     async fn ask(&self, call: &ModelCall<'_>) -> Result<ModelAnswer, Verdict> {
         let token = self.tokens.token().await.map_err(|error| {
             tracing::warn!(%error, "an executor has no token for the API");
-            Verdict::Again("The executor has no token for the API.".to_owned())
+            later("The executor has no token for the API.")
         })?;
         let mut headers = HeaderMap::new();
         if let Some(trace) = call.trace {
@@ -199,10 +191,11 @@ impl ModelApi {
         let unreachable = |error| {
             let error = outgoing::root_cause(error);
             tracing::warn!(error, "an executor does not reach the API");
-            Verdict::Again("The API could not be reached.".to_owned())
+            later("The API could not be reached.")
         };
         let response = request.send().await.map_err(unreachable)?;
         let status = response.status();
+        let after = retry_after(response.headers());
         let body = read(response).await.map_err(unreachable)?;
         match status == StatusCode::OK {
             true => answer(&body).ok_or_else(|| {
@@ -210,7 +203,7 @@ impl ModelApi {
                     "The model's answer is not what an answer looks like.".to_owned(),
                 ))
             }),
-            false => Err(judge(status, &body)),
+            false => Err(judge(status, after, &body)),
         }
     }
 }
@@ -245,9 +238,15 @@ fn answer(body: &[u8]) -> Option<ModelAnswer> {
     })
 }
 
-fn judge(status: StatusCode, body: &[u8]) -> Verdict {
+/// The seconds of a `Retry-After`.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?;
+    seconds.parse().ok().map(Duration::from_secs)
+}
+
+fn judge(status: StatusCode, after: Option<Duration>, body: &[u8]) -> Verdict {
     let Ok(ErrorBody { error }) = serde_json::from_slice(body) else {
-        return Verdict::Again(format!("The API answered with {status}."));
+        return later(format!("The API answered with {status}."));
     };
     match &*error.code {
         "IDEMPOTENCY_IN_PROGRESS" => Verdict::Join,
@@ -260,11 +259,23 @@ fn judge(status: StatusCode, body: &[u8]) -> Verdict {
         }),
         "SWARM_HOLD_ENDED" => Verdict::End(CallError::NoHold),
         "SWARM_FENCED" => Verdict::End(CallError::Fenced),
-        // Nothing was asked yet, or the settlement is still on its way: the key tells.
-        "OVERLOADED" | "TOO_MANY_AT_ONCE" | "LEDGER_UNAVAILABLE" | "STORE_UNAVAILABLE"
-        | "CACHE_UNAVAILABLE" | "SETTLEMENT_DELAYED" | "SHUTTING_DOWN" | "UNAUTHENTICATED" => {
-            Verdict::Again(error.message)
-        }
+        // Busy or unavailable. Nothing was charged, or the charge is on its way: the key tells which.
+        "OVERLOADED"
+        | "TOO_MANY_AT_ONCE"
+        | "RATE_LIMITED"
+        | "LEDGER_BUSY"
+        | "LEDGER_UNAVAILABLE"
+        | "STORE_UNAVAILABLE"
+        | "CACHE_UNAVAILABLE"
+        | "SETTLEMENT_DELAYED"
+        | "SHUTTING_DOWN"
+        | "UPSTREAM_BUSY"
+        | "UPSTREAM_UNAVAILABLE"
+        | "ADAPTER_UNAVAILABLE"
+        | "UNAUTHENTICATED" => Verdict::End(CallError::Later {
+            why: error.message,
+            after,
+        }),
         _ => Verdict::End(CallError::Failed(error.message)),
     }
 }
@@ -308,14 +319,16 @@ mod tests {
             let body = format!(
                 r#"{{"error":{{"code":"{code}","message":"m","required_credits":2.5,"available_credits":1}}}}"#
             );
-            match judge(StatusCode::BAD_REQUEST, body.as_bytes()) {
+            match judge(StatusCode::BAD_REQUEST, None, body.as_bytes()) {
+                Verdict::End(CallError::Later { why, .. }) => format!("later: {why}"),
                 Verdict::End(error) => format!("{error:?}"),
                 Verdict::Join => "join".to_owned(),
-                Verdict::Again(why) => format!("again: {why}"),
             }
         };
         assert_eq!(verdict("IDEMPOTENCY_IN_PROGRESS"), "join");
-        assert_eq!(verdict("OVERLOADED"), "again: m");
+        for code in ["OVERLOADED", "UPSTREAM_UNAVAILABLE", "LEDGER_BUSY"] {
+            assert_eq!(verdict(code), "later: m");
+        }
         assert_eq!(verdict("SWARM_FENCED"), "Fenced");
         assert_eq!(verdict("UPSTREAM_ERROR"), "Failed(\"m\")");
         assert_eq!(

@@ -99,6 +99,7 @@ mod tests {
         let defaults = Defaults {
             model: Some("m"),
             tool: &|_| None,
+            integration: &|_| true,
         };
         let read = read(body.to_string().as_bytes(), Asker::User, defaults);
         read.unwrap().0

@@ -59,6 +59,25 @@ pub struct SwarmRequest {
     /// The place in a trace that it was asked for at, as `traceparent` has it: what comes of it belongs there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_parent: Option<String>,
+    /// Whether a task keeps its definition.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub from_task: bool,
+}
+
+impl SwarmRequest {
+    /// Its agents' names, models and order: enough to show a run that is over.
+    pub fn outline(&self) -> Self {
+        let mut outline = self.clone();
+        outline.context = None;
+        for agent in &mut outline.agents {
+            agent.system_prompt.clear();
+            agent.task_prompt.clear();
+            agent.tools.clear();
+            agent.integrations.clear();
+            agent.webhook_urls.clear();
+        }
+        outline
+    }
 }
 
 /// An agent of a swarm.
@@ -124,6 +143,8 @@ pub struct Defaults<'a> {
     pub model: Option<&'a str>,
     /// The tool of a name, if there is one. Some are given to agents that name none.
     pub tool: &'a dyn Fn(&str) -> Option<AgentTool>,
+    /// Whether an operator has configured the integration of an id.
+    pub integration: &'a dyn Fn(&str) -> bool,
 }
 
 /// A swarm, as a user asks for it.
@@ -250,6 +271,7 @@ pub fn read(
             .transpose()?
             .filter(|context| !context.is_empty()),
         trace_parent: None,
+        from_task: false,
     };
     Ok((request, named))
 }
@@ -282,6 +304,12 @@ fn agent(body: BodyAgent, path: &str, defaults: Defaults<'_>) -> Result<Agent, A
     let tools = tools(body.tools.as_deref(), defaults.tool, &at("tools"))?;
     let integrations = body.integrations.unwrap_or_default();
     names(&integrations, &at("integrations"))?;
+    for (index, id) in integrations.iter().enumerate() {
+        if !(defaults.integration)(id) {
+            let what = format!("There is no integration {:?}.", shown(id));
+            return Err(invalid(format!("{}[{index}]", at("integrations")), what));
+        }
+    }
     let webhook_urls = body.webhook_urls.unwrap_or_default();
     webhooks(&webhook_urls, &at("webhook_urls"))?;
     Ok(Agent {
@@ -484,6 +512,7 @@ mod tests {
         let defaults = Defaults {
             model: Some("mid"),
             tool: &|name| tools.iter().find(|tool| tool.name == name).cloned(),
+            integration: &|id| id == "crm",
         };
         read(body.to_string().as_bytes(), asker, defaults)
     }

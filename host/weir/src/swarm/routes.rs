@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 
-use super::accept::{Payer, accept, failed, read, unknown};
+use super::accept::{Payer, accept, failed, find_repeat, read, unknown};
 use super::order::order;
 use super::record::{AgentResult, Record};
 use super::request::Asker;
@@ -43,9 +43,10 @@ pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-rep
         (status = 202, description = "It will run.", body = Record),
         (status = 200, description = "Its events, where the client accepts those.", body = ServerSentEvent, content_type = "text/event-stream"),
         (status = 400, description = "`INVALID_REQUEST`, `INVALID_MODEL`: `param` names the field that is wrong."),
-        (status = 402, description = "`INSUFFICIENT_CREDITS`: too few credits for what it is expected to cost."),
+        (status = 402, description = "`INSUFFICIENT_CREDITS`: too few credits for what it is expected to cost, or a budget below the least price of its first call."),
         (status = 403, description = "`PLAN_NOT_ELIGIBLE`, `MODEL_NOT_ALLOWED`, `INTEGRATION_NOT_ALLOWED`: more than the plan, the key or the operator allows."),
         (status = 409, description = "`IDEMPOTENCY_KEY_REUSED`, `IDEMPOTENCY_IN_PROGRESS`, `IDEMPOTENCY_ANSWER_NOT_KEPT`: the key of an earlier request."),
+        (status = 429, description = "`TOO_MANY_SWARMS`: 100 swarms of the user are open. `SWARM_DATA_LIMIT_REACHED`: the user's swarms have 1 GiB of data; delete some."),
     ),
 )]
 pub async fn create_swarm(
@@ -58,10 +59,17 @@ pub async fn create_swarm(
 ) -> Result<Response, ApiError> {
     let key = key.with_body(&body.bytes);
     let payer = Payer::of(&caller);
-    let (mut request, _) = read(&app, &body.bytes, Asker::User)?;
-    request.trace_parent = context.trace_onward().map(|trace| trace.to_string());
     let claim = key.as_ref().map(|key| key.claim());
-    let (run, is_repeat) = accept(&app, &payer, &request, claim).await?;
+    // First of all: a repeat is answered whatever has become of tools, models, plan and credits since.
+    let repeat = find_repeat(&app, payer.user_id, claim).await?;
+    let (run, is_repeat) = match repeat {
+        Some(run) => (run, true),
+        None => {
+            let (mut request, _) = read(&app, &body.bytes, Asker::User)?;
+            request.trace_parent = context.trace_onward().map(|trace| trace.to_string());
+            accept(&app, &payer, &request, claim).await?
+        }
+    };
     let mut response = if wants_events(&headers) {
         stream::events(app, run.id, 0)
     } else {
@@ -138,12 +146,12 @@ pub async fn get_swarm(
     Ok(Json(in_full(&app, &run).await?))
 }
 
-/// `DELETE /swarms/{execution_id}`: has one of the caller's end before its next step.
+/// `POST /swarms/{execution_id}/cancel`: cancels one of the caller's before its next step. One that is over stays as it is.
 #[utoipa::path(
-    delete, path = "/swarms/{execution_id}", tag = "swarms", security(("user" = [])),
+    post, path = "/swarms/{execution_id}/cancel", tag = "swarms", security(("user" = [])),
     params(("execution_id" = String, Path, description = "The swarm's id.")),
     responses(
-        (status = 204, description = "It ends before its next step."),
+        (status = 204, description = "It ends before its next step, or is over."),
         (status = 404, description = "`NOT_FOUND`: you have no such swarm."),
     ),
 )]
@@ -153,6 +161,30 @@ pub async fn cancel_swarm(
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     cancel(&app, &caller, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `DELETE /swarms/{execution_id}`: cancels one of the caller's that is not over, and deletes one that is.
+#[utoipa::path(
+    delete, path = "/swarms/{execution_id}", tag = "swarms", security(("user" = [])),
+    params(("execution_id" = String, Path, description = "The swarm's id.")),
+    responses(
+        (status = 204, description = "It ends before its next step; or, if it was over, it is deleted."),
+        (status = 404, description = "`NOT_FOUND`: you have no such swarm."),
+    ),
+)]
+pub async fn delete_swarm(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    let run = own(&app, &caller, &id).await?;
+    let store = &app.swarms.store;
+    let done = match run.status.is_over() {
+        true => store.delete(&run.id).await.map(drop),
+        false => store.request_cancel(&run.id, app.ledger.now()).await,
+    };
+    done.map_err(|error| failed(error.into()))?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -208,9 +240,10 @@ pub async fn stream_events(
     responses(
         (status = 200, body = SwarmInFull),
         (status = 400, description = "`INVALID_REQUEST`, `INVALID_MODEL`: `param` names the field that is wrong."),
-        (status = 402, description = "`INSUFFICIENT_CREDITS`: too few credits for what it is expected to cost."),
+        (status = 402, description = "`INSUFFICIENT_CREDITS`: too few credits for what it is expected to cost, or a budget below the least price of its first call."),
         (status = 403, description = "`PLAN_NOT_ELIGIBLE`, `MODEL_NOT_ALLOWED`, `INTEGRATION_NOT_ALLOWED`: more than the plan, the key or the operator allows."),
         (status = 409, description = "`IDEMPOTENCY_KEY_REUSED`, `IDEMPOTENCY_IN_PROGRESS`, `IDEMPOTENCY_ANSWER_NOT_KEPT`: the key of an earlier request."),
+        (status = 429, description = "`TOO_MANY_SWARMS`: 100 swarms of the user are open. `SWARM_DATA_LIMIT_REACHED`: the user's swarms have 1 GiB of data; delete some."),
         (status = 404, description = "`UNKNOWN_USER`: there is no such user."),
     ),
 )]
@@ -238,8 +271,11 @@ pub async fn run_swarm(
     };
     let key = key.with_body(&body.bytes);
     let claim = key.as_ref().map(|key| key.claim());
-    let (run, _) = accept(&app, &payer, &request, claim).await?;
-    let mut changes = app.swarms.changes.subscribe();
+    let run = match find_repeat(&app, payer.user_id, claim).await? {
+        Some(run) => run,
+        None => accept(&app, &payer, &request, claim).await?.0,
+    };
+    let mut changes = app.swarms.deltas.watch(&run.id);
     loop {
         let run = app.swarms.store.find(&run.id).await.map_err(failed)?;
         let run = run.ok_or_else(unknown)?;
@@ -247,7 +283,7 @@ pub async fn run_swarm(
             return Ok(Json(in_full(&app, &run).await?));
         }
         tokio::select! {
-            _ = changes.changed() => {}
+            () = changes.written() => {}
             () = tokio::time::sleep(LOOK_EVERY) => {}
             () = app.draining.cancelled() => {
                 return Err(ApiError::new(

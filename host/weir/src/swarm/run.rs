@@ -4,12 +4,14 @@
 //! not. What was intended and has no result is asked for again under the same key.
 
 mod agent;
+mod journal;
 mod tool_step;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 use weir_ledger::{
     AccountId, Credits, HoldId, KeptOpen, Ledger, LedgerError, Open, Refusal, RequestSource,
@@ -19,19 +21,20 @@ use weir_storage::clock::Millis;
 use weir_storage::ids;
 
 use self::agent::{AgentEnd, AgentLoop};
+use self::journal::Entry;
+use super::deltas::Deltas;
 use super::model::ModelApi;
 use super::order::order;
 use super::prompt::{Injected, system_prompt};
 use super::record::{
     AgentResult, AgentStatus, CONTENT_CHARS, Outcome, Status, cut, seconds_between, status_of,
 };
+use super::record_of;
 use super::request::{Agent, SwarmRequest};
 use super::spans::RunTrace;
-use super::store::{Lease, LeaseError, Leased, Place, Run, Step, StepEnd, StoreError, SwarmStore};
-use super::{Changes, record_of};
+use super::store::{Lease, LeaseError, Place, Run, Step, StepEnd, StoreError, SwarmStore};
+use super::unpriced::{self, CallState};
 use crate::catalog::live::LiveCatalog;
-use crate::identity::limits::KEY_ENDED;
-use crate::identity::store::models_of_working_key;
 use crate::metrics::Metrics;
 use crate::tasks::credentials::TaskCredentials;
 use crate::telemetry::spans::Tracer;
@@ -42,6 +45,9 @@ const MAX_RECOVERIES: i64 = 5;
 
 /// How long the ledger may take.
 const LEDGER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The pause before the ledger is asked again.
+const LEDGER_PAUSE: Duration = Duration::from_millis(500);
 
 /// What the holds of swarms name as their model.
 const HOLD_MODEL: &str = "swarm";
@@ -63,8 +69,8 @@ pub struct Workshop {
     pub tools: Tools,
     /// What they may prove themselves with, where a task has it.
     pub credentials: TaskCredentials,
-    /// Who waits for something to be told.
-    pub changes: Changes,
+    /// Who waits for something to be written.
+    pub deltas: Deltas,
     /// Figures for Prometheus.
     pub metrics: Arc<Metrics>,
     /// Who records what is done.
@@ -85,6 +91,8 @@ pub struct Running<'a> {
     pub spent: Credits,
     /// Where it is recorded.
     pub trace: RunTrace,
+    /// Held while a tool is called, from the intent to the result: an executor that stops waits for it.
+    calling: &'a Mutex<()>,
     hold: Option<ParentHold>,
 }
 
@@ -135,12 +143,13 @@ impl From<StoreError> for Break {
     }
 }
 
-/// Works on a run until it is over.
+/// Works on a run until it is over. While it calls a tool, it holds `calling`: dropped without that, it leaves no call of a
+/// tool with an unknown outcome.
 ///
 /// # Errors
 ///
 /// Where the lease or the store is lost: whoever takes the run up next goes on where this has stopped.
-pub async fn work(shop: &Workshop, lease: &Lease) -> Result<(), LeaseError> {
+pub async fn work(shop: &Workshop, lease: &Lease, calling: &Mutex<()>) -> Result<(), LeaseError> {
     let run = shop.store.find(&lease.run_id).await?;
     // What is known of it is that of this claim: its hold is nobody else's by now.
     let run = run.filter(|run| run.fence == lease.fence);
@@ -155,6 +164,7 @@ pub async fn work(shop: &Workshop, lease: &Lease) -> Result<(), LeaseError> {
         steps: shop.store.steps(&run.id).await?,
         spent: run.credits,
         run,
+        calling,
         hold: None,
     };
     let request = match request {
@@ -163,7 +173,7 @@ pub async fn work(shop: &Workshop, lease: &Lease) -> Result<(), LeaseError> {
         Err(error @ StoreError::Unreadable(_)) => {
             tracing::error!(run = running.run.id, %error, "a swarm cannot be read");
             let why = "What was asked for cannot be read any more.".to_owned();
-            return running.end(&[], Some(Halt::Stopped(why))).await;
+            return running.end(None, &[], Some(Halt::Stopped(why))).await;
         }
         Err(error) => return Err(error.into()),
     };
@@ -173,10 +183,10 @@ pub async fn work(shop: &Workshop, lease: &Lease) -> Result<(), LeaseError> {
         Err(Break::Halt(halt)) => Some(halt),
         Err(Break::Leave(error)) => return Err(error),
     };
-    running.end(&results, halt).await
+    running.end(Some(&request), &results, halt).await
 }
 
-impl<'a> Running<'a> {
+impl Running<'_> {
     async fn go_through(
         &mut self,
         request: &SwarmRequest,
@@ -224,25 +234,27 @@ impl<'a> Running<'a> {
         injected: Injected<'_>,
         started_at: Option<Millis>,
     ) -> Result<AgentResult, Break> {
-        self.look().await?;
-        if self.remaining() <= Credits::ZERO {
-            return Err(exhausted());
-        }
-        self.ensure_hold().await?;
         let place = number as i64;
         let started_at = match started_at {
+            // A model call of it may be under way: nothing is reserved anew before that one is priced.
             Some(started_at) => started_at,
             None => {
+                self.look().await?;
+                if self.remaining() <= Credits::ZERO {
+                    return Err(exhausted());
+                }
+                self.ensure_hold().await?;
                 let now = self.shop.ledger.now();
-                let mut write = self.lease.begin(&self.shop.store, now).await?;
-                write.begin_agent(place).await?;
-                let start = json!({
+                let told = json!({
                     "execution_id": self.run.id, "agent": agent.name, "number": number,
                     "agents_total": self.run.agents_total, "model": agent.model,
                 });
-                write.tell("agent_start", &start).await?;
-                write.commit().await?;
-                self.shop.changes.tell();
+                let told = &told;
+                self.write(&Entry::BeginAgent {
+                    number: place,
+                    told,
+                })
+                .await?;
                 now
             }
         };
@@ -269,8 +281,6 @@ impl<'a> Running<'a> {
             tool_calls: own.iter().filter_map(|step| call_of(step)).collect(),
             error,
         };
-        let mut write = self.lease.begin(&self.shop.store, now).await?;
-        write.end_agent(place, &result).await?;
         let mut told = json!(result);
         told["execution_id"] = json!(self.run.id);
         told["agent"] = told["name"].take();
@@ -279,11 +289,14 @@ impl<'a> Running<'a> {
         if let Some(fields) = told.as_object_mut() {
             fields.remove("name");
         }
-        write.tell("agent_done", &told).await?;
-        write.commit().await?;
+        let ended = Entry::EndAgent {
+            number: place,
+            result: &result,
+            told: &told,
+        };
+        self.write(&ended).await?;
         self.trace
             .end_agent(place, &agent.model, started_at, &result);
-        self.shop.changes.tell();
         match halt {
             Some(Halt::Cancelled) => Err(Break::Halt(Halt::Cancelled)),
             _ => Ok(result),
@@ -322,47 +335,50 @@ impl<'a> Running<'a> {
         Instant::now() + Duration::from_millis(left.max(0) as u64)
     }
 
-    /// Begins to note a step that is about to be taken, unless the run goes no further.
-    pub async fn begin_step(&self) -> Result<Leased<'a>, Break> {
-        let now = self.shop.ledger.now();
-        if let Some(key_id) = &self.run.key_id {
-            let models = models_of_working_key(&self.shop.database, key_id, now).await;
-            if models.map_err(LeaseError::from)?.is_none() {
-                return Err(stopped(format!("KEY_ENDED: {KEY_ENDED}")));
-            }
-        }
-        let write = self.lease.begin(&self.shop.store, now).await?;
-        if write.is_cancelled() {
-            return Err(Break::Halt(Halt::Cancelled));
-        }
-        if now >= self.run.deadline {
-            return Err(stopped("It took too long.".to_owned()));
-        }
-        Ok(write)
-    }
-
     /// Whether the run goes on, where nothing is to be noted.
     pub async fn look(&self) -> Result<(), Break> {
-        self.begin_step().await.map(drop)
+        self.write(&Entry::Look).await
     }
 
     /// Reserves what may still be spent, for model calls to draw on; as much of it as is there.
+    ///
+    /// No model call may be under way: what it has reserved belongs to the same budget.
     pub async fn ensure_hold(&mut self) -> Result<(), Break> {
         if self.hold.is_some() {
             return Ok(());
         }
-        let account = AccountId(self.run.user_id.clone());
-        let ledger = &self.shop.ledger;
-        // What the claim before has reserved is for this run, and may be all that its user has.
-        if let Some(before) = self.run.parent_hold.take() {
-            self.release(before).await.map_err(LeaseError::Ledger)?;
+        loop {
+            // What the claim before has reserved is for this run, and may be all that its user has.
+            if let Some(before) = self.run.parent_hold.clone() {
+                while let Err(error) = self.release(before.clone()).await {
+                    self.wait_for_ledger(error).await?;
+                }
+                self.run.parent_hold = None;
+            }
+            match self.open_hold().await? {
+                Ok(hold) => {
+                    self.run.parent_hold = None;
+                    self.hold = Some(hold);
+                    return Ok(());
+                }
+                // Whether it is open is not known: it is released, and another one opened.
+                Err(error) => self.wait_for_ledger(error).await?,
+            }
         }
+    }
+
+    async fn open_hold(&mut self) -> Result<Result<ParentHold, LedgerError>, Break> {
+        let account = AccountId(self.run.user_id.clone());
+        let id = HoldId(ids::hold_id());
+        // Named before it is opened: if this executor is gone in between, the next one releases it.
+        self.write(&Entry::ParentHold(&id)).await?;
+        self.run.parent_hold = Some(id.clone());
+        let ledger = &self.shop.ledger;
+        let kept = ledger.keep_open(&id);
         let wanted = self.remaining();
         let mut amount = wanted;
         // What is available may change between two tries.
         for _ in 0..4 {
-            let id = HoldId(ids::hold_id());
-            let kept = ledger.keep_open(&id);
             let open = Open {
                 hold: id.clone(),
                 amount,
@@ -373,21 +389,15 @@ impl<'a> Running<'a> {
                 key_id: self.run.key_id.clone(),
                 model: HOLD_MODEL.to_owned(),
             };
-            match ledger
-                .open(&account, open, Instant::now() + LEDGER_TIMEOUT)
-                .await
-            {
+            let opened = ledger.open(&account, open, Instant::now() + LEDGER_TIMEOUT);
+            match opened.await {
                 Ok(()) => {
-                    self.hold = Some(ParentHold {
+                    return Ok(Ok(ParentHold {
                         ledger: ledger.clone(),
-                        account: account.clone(),
-                        id: Some(id.clone()),
+                        account,
+                        id: Some(id),
                         _kept: kept,
-                    });
-                    let mut write = self.lease.begin(&self.shop.store, ledger.now()).await?;
-                    write.set_parent_hold(&id).await?;
-                    write.commit().await?;
-                    return Ok(());
+                    }));
                 }
                 Err(LedgerError::Refused(Refusal::Insufficient { available, .. })) => {
                     amount = available.min(wanted);
@@ -402,12 +412,24 @@ impl<'a> Running<'a> {
                         return Err(stopped(why.to_owned()));
                     }
                 }
-                Err(error) => return Err(LeaseError::Ledger(error).into()),
+                Err(error) => return Ok(Err(error)),
             }
         }
         Err(stopped(
             "INSUFFICIENT_CREDITS: no credits are left.".to_owned(),
         ))
+    }
+
+    /// Waits a moment if the ledger is away, unless the run goes no further.
+    async fn wait_for_ledger(&self, error: LedgerError) -> Result<(), Break> {
+        match error {
+            LedgerError::Late | LedgerError::Unavailable => {
+                tracing::warn!(run = self.run.id, %error, "a swarm waits for the ledger");
+                tokio::time::sleep(LEDGER_PAUSE).await;
+                self.look().await
+            }
+            error => Err(LeaseError::Ledger(error).into()),
+        }
     }
 
     /// The hold has ended without this executor: it was away for too long.
@@ -440,8 +462,44 @@ impl<'a> Running<'a> {
         }
     }
 
-    async fn end(&mut self, results: &[AgentResult], halt: Option<Halt>) -> Result<(), LeaseError> {
+    /// Adds what the ledger knows of model calls that were begun and whose answers nobody waits for any more.
+    async fn price_calls(&mut self) -> Result<(), Break> {
+        let calls = self.shop.store.unpriced_of(&self.run.id).await;
+        for call in calls.map_err(LeaseError::from)? {
+            let state = unpriced::find(&self.shop.ledger, &call).await;
+            let CallState::Charged(price) = state.map_err(LeaseError::from)? else {
+                continue;
+            };
+            let end = StepEnd {
+                place: call.place,
+                state: "failed",
+                output: &Value::Null,
+                credits: price.credits,
+                tokens_in: price.tokens_in,
+                tokens_out: price.tokens_out,
+            };
+            self.write(&Entry::EndStep {
+                end: &end,
+                told: None,
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    async fn end(
+        &mut self,
+        request: Option<&SwarmRequest>,
+        results: &[AgentResult],
+        halt: Option<Halt>,
+    ) -> Result<(), LeaseError> {
         self.release_hold().await;
+        match self.price_calls().await {
+            Ok(()) => {}
+            Err(Break::Leave(LeaseError::Lost)) => return Err(LeaseError::Lost),
+            // They are priced later.
+            Err(error) => tracing::warn!(run = self.run.id, ?error, "pricing a swarm's calls"),
+        }
         let (status, error) = match halt {
             None => (status_of(results, false), None),
             Some(Halt::Stopped(why)) => (status_of(results, true), Some(why)),
@@ -455,17 +513,23 @@ impl<'a> Running<'a> {
         let run = self.shop.store.find(&self.run.id).await?;
         let run = run.ok_or(LeaseError::Lost)?;
         let mut record = record_of(&run);
-        record.status = status;
         record.content.clone_from(&outcome.content);
-        record.error.clone_from(&outcome.error);
-        let now = self.shop.ledger.now();
-        let mut write = self.lease.begin(&self.shop.store, now).await?;
-        write.tell("swarm_done", &record).await?;
-        write.end_run(status, &outcome).await?;
-        write.commit().await?;
+        let ended = Entry::EndRun {
+            status,
+            outcome: &outcome,
+            record: &record,
+            request,
+        };
+        match self.write(&ended).await {
+            Ok(()) => {}
+            Err(Break::Leave(LeaseError::Lost)) if self.has_ended().await? => {}
+            Err(Break::Leave(error)) => return Err(error),
+            Err(Break::Halt(_)) => return Err(LeaseError::Lost),
+        }
+        let ended = self.shop.store.find(&self.run.id).await?;
+        let status = ended.map_or(status, |run| run.status);
         self.shop.metrics.swarm_end(status.name());
         self.trace.end_run(&run, status);
-        self.shop.changes.tell();
         Ok(())
     }
 }

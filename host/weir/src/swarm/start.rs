@@ -52,7 +52,7 @@ pub fn executor_at(app: &App, url: &str, tokens: ServiceTokenSource) -> anyhow::
         api: ModelApi::new(http, url, tokens),
         tools: app.tools.clone(),
         credentials: app.task_credentials.clone(),
-        changes: app.swarms.changes.clone(),
+        deltas: app.swarms.deltas.clone(),
         metrics: app.metrics.clone(),
         tracer: app.tracer.clone(),
     };

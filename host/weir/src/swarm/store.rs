@@ -8,6 +8,7 @@
 //! **Invariant:** what people and models wrote is sealed, each as the field of the run that it is.
 
 mod leased;
+pub mod outline;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -16,7 +17,7 @@ use sqlx::any::AnyRow;
 use weir_ledger::{Credits, HoldId};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
-use weir_storage::database::SqlDialect;
+use weir_storage::database::{SqlDialect, Transaction};
 use weir_storage::ids::Hex;
 use weir_storage::sealing::{KeyRing, Purpose};
 
@@ -27,8 +28,17 @@ use super::request::SwarmRequest;
 /// Runs of one user that are not over.
 pub const MAX_OPEN: i64 = 100;
 
+/// Sealed bytes of one user's runs that are kept.
+pub const MAX_KEPT_BYTES: i64 = 1 << 30;
+
 /// Events that are read in one go.
 const EVENTS: i64 = 100;
+
+/// Users whose runs a claim tries, one after another, if other executors are faster.
+const TURNS: i64 = 8;
+
+/// Runs that [`SwarmStore::forget`] deletes, and model calls that [`SwarmStore::unpriced`] returns, in one go.
+const AT_ONCE: i64 = 100;
 
 /// Where swarms are kept. Cheap to clone.
 #[derive(Clone)]
@@ -79,6 +89,21 @@ pub enum Accepted {
     Conflict,
     /// The user has [`MAX_OPEN`] that are not over.
     TooMany,
+    /// With this run, the user's runs would have more than [`MAX_KEPT_BYTES`].
+    Full,
+}
+
+/// A model call of a run that is over, whose price was not known at the end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnpricedCall {
+    /// The run.
+    pub run_id: String,
+    /// Who pays.
+    pub user_id: String,
+    /// Which step.
+    pub place: Place,
+    /// The key of the call.
+    pub idempotency_key: String,
 }
 
 /// A run as it is stored.
@@ -190,19 +215,13 @@ impl SwarmStore {
                 .await?;
         }
         if let Some((key, digest)) = run.key {
-            let known = sqlx::query(
-                "SELECT id, request_digest FROM swarm_runs WHERE user_id = $1 AND client_key = $2",
-            )
-            .bind(run.user_id)
-            .bind(key)
-            .fetch_optional(&mut transaction)
-            .await?;
+            let known = sqlx::query(BY_KEY)
+                .bind(run.user_id)
+                .bind(key)
+                .fetch_optional(&mut transaction)
+                .await?;
             if let Some(known) = known {
-                let first: Vec<u8> = known.try_get("request_digest")?;
-                return Ok(match first == digest {
-                    true => Accepted::Same(known.try_get("id")?),
-                    false => Accepted::Conflict,
-                });
+                return repeat(&known, &digest);
             }
         }
         let open: i64 = sqlx::query_scalar(
@@ -214,17 +233,27 @@ impl SwarmStore {
         if open >= MAX_OPEN {
             return Ok(Accepted::TooMany);
         }
+        let request = self.seal(run.id, "request", run.request);
+        let bytes = request.len() as i64;
+        let kept: Option<i64> =
+            sqlx::query_scalar("SELECT kept_bytes FROM swarm_users WHERE user_id = $1")
+                .bind(run.user_id)
+                .fetch_optional(&mut transaction)
+                .await?;
+        if kept.unwrap_or(0) + bytes > MAX_KEPT_BYTES {
+            return Ok(Accepted::Full);
+        }
         sqlx::query(
             "INSERT INTO swarm_runs (id, user_id, swarm_id, task_id, request, budget, status, client_key, \
              request_digest, fence, recoveries, lease_until, last_event, agents_total, agents_completed, credits, \
-             tokens_in, tokens_out, created_at, deadline, key_id) \
-             VALUES ($1, $2, $3, $4, $5, $6, 'queued', $7, $8, 0, 0, 0, 0, $9, 0, 0, 0, 0, $10, $11, $12)",
+             tokens_in, tokens_out, created_at, deadline, key_id, bytes) \
+             VALUES ($1, $2, $3, $4, $5, $6, 'queued', $7, $8, 0, 0, 0, 0, $9, 0, 0, 0, 0, $10, $11, $12, $13)",
         )
         .bind(run.id)
         .bind(run.user_id)
         .bind(&*run.request.swarm_id)
         .bind(run.request.task_id.as_deref())
-        .bind(self.seal(run.id, "request", run.request))
+        .bind(request)
         .bind(run.budget.micro())
         .bind(run.key.map(|(key, _)| key))
         .bind(run.key.map(|(_, digest)| digest.to_vec()))
@@ -232,70 +261,85 @@ impl SwarmStore {
         .bind(run.at.0)
         .bind(run.deadline.0)
         .bind(run.key_id)
+        .bind(bytes)
         .execute(&mut transaction)
         .await?;
+        count_bytes(&mut transaction, run.user_id, bytes).await?;
         transaction.commit().await?;
         Ok(Accepted::New)
     }
 
-    /// Takes up a run that waits, or whose lease is over: of whoever has the fewest that run now, and of those whoever has
-    /// waited longest for one to begin, the one that was asked for first. `None` where there is none.
+    /// What an earlier request with this key has come to: [`Accepted::Same`] or [`Accepted::Conflict`].
+    pub async fn find_repeat(
+        &self,
+        user_id: &str,
+        key: &str,
+        digest: &[u8; 32],
+    ) -> Result<Option<Accepted>, StoreError> {
+        let known = sqlx::query(BY_KEY)
+            .bind(user_id)
+            .bind(key)
+            .fetch_optional(self.database.reader())
+            .await?;
+        known.map(|known| repeat(&known, digest)).transpose()
+    }
+
+    /// Claims a run that is queued, or whose lease has lapsed; `None` if there is none. The user with the fewest running runs
+    /// is first, then the one whose runs have waited longest for one to begin.
+    ///
+    /// The cost grows with the number of users who have open runs, never with what they have run before: each user has at
+    /// most [`MAX_OPEN`] open ones, and nothing else is read.
     pub async fn claim(
         &self,
         owner: &str,
         now: Millis,
         until: Millis,
     ) -> Result<Option<Lease>, StoreError> {
-        // Mostly there is none, and nobody who writes is to wait for that.
-        let waiting: Option<i64> = sqlx::query_scalar(
-            "SELECT CAST(1 AS BIGINT) FROM swarm_runs WHERE ended_at IS NULL AND lease_until <= $1 LIMIT 1",
-        )
-        .bind(now.0)
-        .fetch_optional(self.database.reader())
-        .await?;
-        if waiting.is_none() {
+        // Outside a transaction: mostly nothing waits, and writers must not queue behind that.
+        let users: Vec<String> = sqlx::query_scalar(TURNS_STATEMENT)
+            .bind(now.0)
+            .bind(TURNS)
+            .fetch_all(self.database.reader())
+            .await?;
+        if users.is_empty() {
             return Ok(None);
         }
         let mut transaction = self.database.begin().await?;
-        let skip = match self.database.dialect() {
-            SqlDialect::Sqlite => "",
-            SqlDialect::Postgres => " FOR UPDATE SKIP LOCKED",
-        };
-        let candidate = format!(
-            "SELECT id, status FROM swarm_runs WHERE ended_at IS NULL AND lease_until <= $1 \
-             ORDER BY (SELECT COUNT(*) FROM swarm_runs AS others WHERE others.user_id = swarm_runs.user_id \
-             AND others.ended_at IS NULL AND others.lease_until > $1), \
-             (SELECT COALESCE(MAX(started_at), 0) FROM swarm_agents WHERE number = 0 AND run_id = \
-             (SELECT MAX(begun.id) FROM swarm_runs AS begun WHERE begun.user_id = swarm_runs.user_id \
-             AND begun.fence > 0)), created_at, id LIMIT 1{skip}"
-        );
-        let candidate = sqlx::query(sqlx::AssertSqlSafe(candidate))
-            .bind(now.0)
-            .fetch_optional(&mut transaction)
-            .await?;
-        let Some(candidate) = candidate else {
-            // A row that another one has just taken may be locked: it is free at once, for whoever looks next.
-            transaction.commit().await?;
-            return Ok(None);
-        };
-        let id: String = candidate.try_get("id")?;
-        let was_running = candidate.try_get::<String, _>("status")? == Status::Running.name();
-        sqlx::query(
-            "UPDATE swarm_runs SET status = 'running', fence = fence + 1, recoveries = recoveries + $1, \
-             lease_owner = $2, lease_until = $3 WHERE id = $4",
-        )
-        .bind(i64::from(was_running))
-        .bind(owner)
-        .bind(until.0)
-        .bind(&*id)
-        .execute(&mut transaction)
-        .await?;
-        let fence: i64 = sqlx::query_scalar("SELECT fence FROM swarm_runs WHERE id = $1")
+        let oldest = oldest_statement(self.database.dialect());
+        for user_id in users {
+            let run = sqlx::query(sqlx::AssertSqlSafe(oldest.clone()))
+                .bind(&*user_id)
+                .bind(now.0)
+                .fetch_optional(&mut transaction)
+                .await?;
+            // If another executor has just claimed it, the next user has a turn.
+            let Some(run) = run else { continue };
+            let id: String = run.try_get("id")?;
+            let claimed = sqlx::query(
+                "UPDATE swarm_runs SET fence = fence + 1, \
+                 recoveries = recoveries + CASE WHEN status = 'running' THEN 1 ELSE 0 END, status = 'running', \
+                 lease_owner = $1, lease_until = $2 WHERE id = $3 RETURNING fence",
+            )
+            .bind(owner)
+            .bind(until.0)
             .bind(&*id)
             .fetch_one(&mut transaction)
             .await?;
-        transaction.commit().await?;
-        Ok(Some(Lease { run_id: id, fence }))
+            let fence: i64 = claimed.try_get("fence")?;
+            if fence == 1 {
+                sqlx::query(
+                    "INSERT INTO swarm_users (user_id, last_begun_at, kept_bytes) VALUES ($1, $2, 0) \
+                     ON CONFLICT (user_id) DO UPDATE SET last_begun_at = excluded.last_begun_at",
+                )
+                .bind(&*user_id)
+                .bind(now.0)
+                .execute(&mut transaction)
+                .await?;
+            }
+            transaction.commit().await?;
+            return Ok(Some(Lease { run_id: id, fence }));
+        }
+        Ok(None)
     }
 
     /// Makes a lease longer. Returns whether it still was one.
@@ -438,53 +482,119 @@ impl SwarmStore {
 
     /// Notes that a run's user wants it to end. Whether it is over already, its executor sees.
     pub async fn request_cancel(&self, run_id: &str, now: Millis) -> sqlx::Result<()> {
-        sqlx::query(
-            "UPDATE swarm_runs SET cancel_requested_at = $1 WHERE id = $2 AND cancel_requested_at IS NULL \
-             AND ended_at IS NULL",
+        let requested = outline::request_cancel(&self.database, run_id, now);
+        requested.await.map(drop)
+    }
+
+    /// How many runs are not over, by status: those without a lease are queued.
+    pub async fn count_open(&self) -> sqlx::Result<[(&'static str, i64); 2]> {
+        let (queued, running): (i64, i64) = sqlx::query_as(
+            "SELECT CAST(COALESCE(SUM(CASE WHEN lease_until = 0 THEN 1 ELSE 0 END), 0) AS BIGINT), \
+             CAST(COALESCE(SUM(CASE WHEN lease_until = 0 THEN 0 ELSE 1 END), 0) AS BIGINT) \
+             FROM swarm_runs WHERE ended_at IS NULL",
         )
-        .bind(now.0)
-        .bind(run_id)
-        .execute(self.database.writer())
-        .await
-        .map(drop)
+        .fetch_one(self.database.reader())
+        .await?;
+        Ok([
+            (Status::Queued.name(), queued),
+            (Status::Running.name(), running),
+        ])
     }
 
-    /// How many runs are not over, by status.
-    pub async fn count_open(&self) -> sqlx::Result<Vec<(&'static str, i64)>> {
-        let text = "SELECT status, CAST(COUNT(*) AS BIGINT) FROM swarm_runs WHERE ended_at IS NULL GROUP BY status";
-        let counted: Vec<(String, i64)> = sqlx::query_as(text)
-            .fetch_all(self.database.reader())
-            .await?;
-        let open = [Status::Queued, Status::Running].map(Status::name);
-        let count = |status: &str| counted.iter().find(|(name, _)| name == status);
-        Ok(open
-            .map(|status| (status, count(status).map_or(0, |(_, runs)| *runs)))
-            .into())
-    }
-
-    /// Forgets runs that have ended before a moment, some of them; returns how many.
+    /// Deletes runs that ended before a moment, at most [`AT_ONCE`], each in a transaction of its own. Returns how many.
     pub async fn forget(&self, ended_before: Millis) -> sqlx::Result<u64> {
-        const OLD: &str =
-            "SELECT id FROM swarm_runs WHERE ended_at < $1 ORDER BY ended_at, id LIMIT 100";
-        let mut transaction = self.database.begin().await?;
-        for (table, column) in [
-            ("swarm_events", "run_id"),
-            ("swarm_steps", "run_id"),
-            ("swarm_agents", "run_id"),
-        ] {
-            let text = format!("DELETE FROM {table} WHERE {column} IN ({OLD})");
-            sqlx::query(sqlx::AssertSqlSafe(text))
-                .bind(ended_before.0)
-                .execute(&mut transaction)
-                .await?;
+        let old: Vec<String> = sqlx::query_scalar(
+            "SELECT id FROM swarm_runs WHERE ended_at < $1 ORDER BY ended_at, id LIMIT $2",
+        )
+        .bind(ended_before.0)
+        .bind(AT_ONCE)
+        .fetch_all(self.database.reader())
+        .await?;
+        let mut forgotten = 0;
+        for id in &old {
+            forgotten += u64::from(self.delete(id).await?);
         }
-        let text = format!("DELETE FROM swarm_runs WHERE id IN ({OLD})");
-        let forgotten = sqlx::query(sqlx::AssertSqlSafe(text))
-            .bind(ended_before.0)
+        Ok(forgotten)
+    }
+
+    /// Deletes a run that is over, with all that is kept of it. Returns whether there was one.
+    pub async fn delete(&self, run_id: &str) -> sqlx::Result<bool> {
+        let mut transaction = self.database.begin().await?;
+        let run = sqlx::query(
+            "SELECT user_id, bytes FROM swarm_runs WHERE id = $1 AND ended_at IS NOT NULL",
+        )
+        .bind(run_id)
+        .fetch_optional(&mut transaction)
+        .await?;
+        let Some(run) = run else {
+            return Ok(false);
+        };
+        for text in [
+            "DELETE FROM swarm_events WHERE run_id = $1",
+            "DELETE FROM swarm_steps WHERE run_id = $1",
+            "DELETE FROM swarm_agents WHERE run_id = $1",
+        ] {
+            let delete = sqlx::query(text).bind(run_id);
+            delete.execute(&mut transaction).await?;
+        }
+        let deleted = sqlx::query("DELETE FROM swarm_runs WHERE id = $1")
+            .bind(run_id)
             .execute(&mut transaction)
             .await?;
+        if deleted.rows_affected() == 0 {
+            // Another node was faster.
+            return Ok(false);
+        }
+        let (user_id, bytes): (String, i64) = (run.try_get("user_id")?, run.try_get("bytes")?);
+        count_bytes(&mut transaction, &user_id, -bytes).await?;
         transaction.commit().await?;
-        Ok(forgotten.rows_affected())
+        Ok(true)
+    }
+
+    /// Model calls of runs that are over, whose price was not known at the end; some of them.
+    pub async fn unpriced(&self) -> sqlx::Result<Vec<UnpricedCall>> {
+        let rows = sqlx::query(UNPRICED_STATEMENT)
+            .bind(AT_ONCE)
+            .fetch_all(self.database.reader())
+            .await?;
+        rows.iter().map(read_unpriced).collect()
+    }
+
+    /// Model calls of a run that were begun, and whose price is not known.
+    pub async fn unpriced_of(&self, run_id: &str) -> sqlx::Result<Vec<UnpricedCall>> {
+        let rows = sqlx::query(UNPRICED_OF_STATEMENT)
+            .bind(run_id)
+            .fetch_all(self.database.reader())
+            .await?;
+        rows.iter().map(read_unpriced).collect()
+    }
+
+    /// Adds the price of such a call to its run, once.
+    pub async fn price(
+        &self,
+        call: &UnpricedCall,
+        price: CallPrice,
+        now: Millis,
+    ) -> sqlx::Result<()> {
+        let mut transaction = self.database.begin().await?;
+        let priced = sqlx::query(
+            "UPDATE swarm_steps SET state = 'failed', credits = $1, tokens_in = $2, tokens_out = $3, ended_at = $4 \
+             WHERE run_id = $5 AND agent = $6 AND iteration = $7 AND ordinal = 0 AND state = 'intended'",
+        )
+        .bind(price.credits.micro())
+        .bind(price.tokens_in)
+        .bind(price.tokens_out)
+        .bind(now.0)
+        .bind(&*call.run_id)
+        .bind(call.place.agent)
+        .bind(call.place.iteration)
+        .execute(&mut transaction)
+        .await?;
+        if priced.rows_affected() == 0 {
+            return Ok(());
+        }
+        add_price(&mut transaction, &call.run_id, price).await?;
+        transaction.commit().await
     }
 
     fn read_run(&self, row: &AnyRow) -> Result<Run, StoreError> {
@@ -604,6 +714,126 @@ impl Place {
         } = self;
         format!("step {agent}.{iteration}.{ordinal}")
     }
+}
+
+/// What a call has cost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CallPrice {
+    /// What was charged.
+    pub credits: Credits,
+    /// Tokens of input.
+    pub tokens_in: i64,
+    /// Tokens of output.
+    pub tokens_out: i64,
+}
+
+/// The users whose turn it is, in their order; parameters: the moment, and how many at most. It steps from one user who
+/// has open runs to the next by an index, so that no run that is over is read.
+pub const TURNS_STATEMENT: &str = "WITH RECURSIVE open_users (user_id) AS ( \
+     SELECT MIN(user_id) FROM swarm_runs WHERE ended_at IS NULL UNION ALL \
+     SELECT (SELECT MIN(user_id) FROM swarm_runs WHERE ended_at IS NULL AND user_id > open_users.user_id) \
+     FROM open_users WHERE open_users.user_id IS NOT NULL) \
+     SELECT open_users.user_id FROM open_users \
+     LEFT JOIN swarm_users ON swarm_users.user_id = open_users.user_id \
+     WHERE (SELECT waiting.id FROM swarm_runs AS waiting WHERE waiting.ended_at IS NULL \
+     AND waiting.user_id = open_users.user_id AND waiting.lease_until <= $1 \
+     ORDER BY waiting.lease_until, waiting.id LIMIT 1) IS NOT NULL \
+     ORDER BY (SELECT COUNT(*) FROM swarm_runs AS running WHERE running.ended_at IS NULL \
+     AND running.user_id = open_users.user_id AND running.lease_until > $1), \
+     COALESCE(swarm_users.last_begun_at, 0), \
+     (SELECT waiting.id FROM swarm_runs AS waiting WHERE waiting.ended_at IS NULL \
+     AND waiting.user_id = open_users.user_id AND waiting.lease_until <= $1 \
+     ORDER BY waiting.lease_until, waiting.id LIMIT 1) LIMIT $2";
+
+/// The run of a user that is next: of those whose lease has lapsed, else of those that are queued, the oldest; parameters:
+/// the user, and the moment.
+pub fn oldest_statement(dialect: SqlDialect) -> String {
+    // Ids are ordered by time. An index of all of the user's runs has another order, so that no planner prefers it.
+    let oldest = |limit| {
+        format!(
+            "SELECT id FROM swarm_runs WHERE user_id = $1 AND ended_at IS NULL AND lease_until <= $2 \
+             ORDER BY lease_until = 0, id LIMIT {limit}"
+        )
+    };
+    match dialect {
+        SqlDialect::Sqlite => oldest(1),
+        // PostgreSQL reads the index alone for the inner statement, and locks one row of few.
+        SqlDialect::Postgres => format!(
+            "SELECT id FROM swarm_runs WHERE id IN ({}) AND ended_at IS NULL AND lease_until <= $2 \
+             ORDER BY lease_until = 0, id LIMIT 1 FOR UPDATE SKIP LOCKED",
+            oldest(TURNS)
+        ),
+    }
+}
+
+/// Parameter: how many at most.
+pub const UNPRICED_STATEMENT: &str = "SELECT steps.run_id, steps.agent, steps.iteration, steps.idempotency_key, runs.user_id \
+     FROM swarm_steps AS steps JOIN swarm_runs AS runs ON runs.id = steps.run_id \
+     WHERE steps.state = 'intended' AND steps.ordinal = 0 AND runs.ended_at IS NOT NULL LIMIT $1";
+
+/// Parameter: the run.
+const UNPRICED_OF_STATEMENT: &str = "SELECT steps.run_id, steps.agent, steps.iteration, steps.idempotency_key, runs.user_id \
+     FROM swarm_steps AS steps JOIN swarm_runs AS runs ON runs.id = steps.run_id \
+     WHERE steps.run_id = $1 AND steps.state = 'intended' AND steps.ordinal = 0";
+
+fn read_unpriced(row: &AnyRow) -> sqlx::Result<UnpricedCall> {
+    Ok(UnpricedCall {
+        run_id: row.try_get("run_id")?,
+        user_id: row.try_get("user_id")?,
+        place: Place {
+            agent: row.try_get("agent")?,
+            iteration: row.try_get("iteration")?,
+            ordinal: 0,
+        },
+        idempotency_key: row.try_get("idempotency_key")?,
+    })
+}
+
+const BY_KEY: &str =
+    "SELECT id, request_digest FROM swarm_runs WHERE user_id = $1 AND client_key = $2";
+
+/// What a request comes to whose key has asked for this run already.
+fn repeat(known: &AnyRow, digest: &[u8; 32]) -> Result<Accepted, StoreError> {
+    let first: Vec<u8> = known.try_get("request_digest")?;
+    Ok(match first == digest {
+        true => Accepted::Same(known.try_get("id")?),
+        false => Accepted::Conflict,
+    })
+}
+
+/// Counts what is kept of a user's runs: so many bytes more, or below zero fewer.
+async fn count_bytes(transaction: &mut Transaction, user_id: &str, bytes: i64) -> sqlx::Result<()> {
+    // Runs that a node of an earlier release has ended may have counted less than they have.
+    sqlx::query(
+        "INSERT INTO swarm_users (user_id, last_begun_at, kept_bytes) VALUES ($1, 0, $2) \
+         ON CONFLICT (user_id) DO UPDATE SET kept_bytes = CASE WHEN swarm_users.kept_bytes + $3 > 0 \
+         THEN swarm_users.kept_bytes + $3 ELSE 0 END",
+    )
+    .bind(user_id)
+    .bind(bytes.max(0))
+    .bind(bytes)
+    .execute(transaction)
+    .await
+    .map(drop)
+}
+
+/// Adds what a call has cost to what its run has cost.
+async fn add_price(
+    transaction: &mut Transaction,
+    run_id: &str,
+    price: CallPrice,
+) -> sqlx::Result<()> {
+    sqlx::query(
+        "UPDATE swarm_runs SET credits = credits + $1, tokens_in = tokens_in + $2, tokens_out = tokens_out + $3 \
+         WHERE id = $4",
+    )
+    .bind(price.credits.micro())
+    .bind(price.tokens_in)
+    .bind(price.tokens_out)
+    .bind(run_id)
+    .execute(transaction)
+    .await
+    .map(drop)
 }
 
 fn credits(row: &AnyRow, column: &str) -> sqlx::Result<Credits> {

@@ -14,10 +14,9 @@ use std::time::Duration;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue};
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::deltas::{Delta, Listener};
+use super::deltas::{Delta, Listener, Watch};
 use super::store::Event;
 use crate::app::App;
 
@@ -42,7 +41,7 @@ struct Following {
     waiting: VecDeque<Event>,
     /// A piece of text that has its place behind events which are not read yet.
     early: Option<Delta>,
-    changes: watch::Receiver<()>,
+    changes: Watch,
     listener: Listener,
     /// When events are looked for next.
     look_at: Instant,
@@ -52,7 +51,7 @@ struct Following {
 /// The events of a run behind the one of this number, until its last one, as they come.
 pub fn events(app: App, run_id: String, after: i64) -> Response {
     let following = Following {
-        changes: app.swarms.changes.subscribe(),
+        changes: app.swarms.deltas.watch(&run_id),
         listener: app.swarms.deltas.listen(&run_id),
         app,
         run_id,
@@ -94,7 +93,7 @@ impl Following {
                 return None;
             }
             if Instant::now() >= self.look_at {
-                self.changes.mark_unchanged();
+                self.changes.mark_seen();
                 if !self.look().await {
                     return None;
                 }
@@ -104,7 +103,7 @@ impl Following {
                 self.look_at = Instant::now() + LOOK_EVERY;
             }
             tokio::select! {
-                _ = self.changes.changed() => self.look_at = Instant::now(),
+                () = self.changes.written() => self.look_at = Instant::now(),
                 delta = self.listener.next(), if self.early.is_none() => {
                     if delta.after > self.after {
                         self.look_at = Instant::now();

@@ -105,7 +105,7 @@ struct Message {
     /// The task's id.
     task_id: String,
     /// Why it is started.
-    #[schema(value_type = String, pattern = "^(schedule|queue|manual)$")]
+    #[schema(value_type = String, pattern = "^(manual|schedule|event)$")]
     trigger_type: Trigger,
     /// The message's id; unless set, the `Idempotency-Key` is.
     #[schema(min_length = 1, max_length = 255)]
@@ -263,6 +263,7 @@ pub async fn delete_task(
         (status = 404, description = "`NOT_FOUND`: you have no such task."),
         (status = 402, description = "`INSUFFICIENT_CREDITS`: too few credits for what it is expected to cost."),
         (status = 409, description = "`IDEMPOTENCY_ANSWER_NOT_KEPT`: what came of it is not kept any more."),
+        (status = 429, description = "`TASK_STARTED_TOO_SOON`: a task starts at most once a minute."),
     ),
 )]
 pub async fn trigger_execution(
@@ -406,6 +407,7 @@ fn check_credential(
         (status = 404, description = "`UNKNOWN_TASK`: there is no such task."),
         (status = 402, description = "`INSUFFICIENT_CREDITS`: too few credits for what it is expected to cost."),
         (status = 409, description = "`IDEMPOTENCY_ANSWER_NOT_KEPT`: what came of it is not kept any more."),
+        (status = 429, description = "`TASK_STARTED_TOO_SOON`: a task starts at most once a minute."),
     ),
 )]
 pub async fn execute_task(

@@ -1,16 +1,22 @@
 //! Starting a task: its swarm is asked for in its owner's name, once for each cause.
 
+use std::time::Duration;
+
 use http::StatusCode;
 use sha2::{Digest, Sha256};
 use weir_ledger::Claim;
+use weir_storage::clock::Millis;
 
-use super::store::{Cause, Ended, Refusal, StoreError, Task};
+use super::store::{Cause, Ended, MINUTE_MS, Refusal, StoreError, Task};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::identity::{self, limits};
 use crate::swarm::accept::{self, Payer};
 use crate::swarm::request::Asker;
 use crate::swarm::store::Run;
+
+/// The code of a start that comes too soon after another one. Nothing is kept of it.
+pub const TOO_SOON: &str = "TASK_STARTED_TOO_SOON";
 
 /// Starts a task, unless its cause has started it already; whether it has is returned, too. What comes of it is kept, so that
 /// the owner sees it, but for what is only so for now.
@@ -27,7 +33,24 @@ pub async fn start(app: &App, task: &Task, cause: Cause<'_>) -> Result<(Run, boo
             .with_no_retry()
         });
     }
-    let asked = ask(app, task, cause.id).await;
+    // No client's key has a line feed.
+    let key = format!("task\n{}\n{}", task.id, cause.id);
+    let claim = Claim {
+        request_digest: Sha256::digest(&key).into(),
+        key,
+    };
+    let asked = match accept::find_repeat(app, &task.user_id, Some(&claim)).await? {
+        // Its node was gone before it could note it.
+        Some(run) => Ok((run, true)),
+        None => {
+            let now = app.ledger.now();
+            let is_first = app.task_store.claim_minute(&task.id, cause.id, now).await;
+            if !is_first.map_err(|error| failed(error.into()))? {
+                return Err(too_soon(now));
+            }
+            ask(app, task, &claim).await
+        }
+    };
     let ended = match &asked {
         Ok((run, _)) => Ended::Started(&run.id),
         Err(error) if error.status().is_server_error() => return asked,
@@ -44,7 +67,7 @@ pub async fn start(app: &App, task: &Task, cause: Cause<'_>) -> Result<(Run, boo
 }
 
 /// Asks for the task's swarm as its owner would, with the key that the task was defined with.
-async fn ask(app: &App, task: &Task, cause: &str) -> Result<(Run, bool), ApiError> {
+async fn ask(app: &App, task: &Task, claim: &Claim) -> Result<(Run, bool), ApiError> {
     let plan = identity::users::require(app, &task.user_id).await?;
     let models = match &task.key_id {
         Some(key_id) => limits::require_working_key(app, key_id).await?,
@@ -52,6 +75,7 @@ async fn ask(app: &App, task: &Task, cause: &str) -> Result<(Run, bool), ApiErro
     };
     let (mut request, _) = accept::read(app, &task.definition.swarm_body(), Asker::User)?;
     request.task_id = Some(task.id.clone());
+    request.from_task = true;
     let payer = Payer {
         user_id: &task.user_id,
         user_plan: plan,
@@ -59,13 +83,19 @@ async fn ask(app: &App, task: &Task, cause: &str) -> Result<(Run, bool), ApiErro
         key_id: task.key_id.as_deref(),
         models: &models,
     };
-    // No client's key has a line feed.
-    let key = format!("task\n{}\n{cause}", task.id);
-    let claim = Claim {
-        request_digest: Sha256::digest(&key).into(),
-        key,
-    };
-    accept::accept(app, &payer, &request, Some(&claim)).await
+    accept::accept(app, &payer, &request, Some(claim)).await
+}
+
+/// 429: the task was started in this minute already, for another cause.
+fn too_soon(now: Millis) -> ApiError {
+    let left = MINUTE_MS - now.0.rem_euclid(MINUTE_MS);
+    ApiError::new(
+        StatusCode::TOO_MANY_REQUESTS,
+        TOO_SOON,
+        "A task starts at most once a minute.",
+    )
+    .with_param("task_id")
+    .with_retry_after(Duration::from_millis(left.unsigned_abs()))
 }
 
 /// What a client is told of a store that fails.

@@ -14,7 +14,7 @@ use weir_storage::clock::Millis;
 use weir_storage::database::SqlDialect;
 use weir_storage::sealing::{KeyRing, Purpose};
 
-pub use self::starts::{Cause, Due, Ended, NewFire, OpenStart, Refusal, Start, Trigger};
+pub use self::starts::{Cause, Due, Ended, MINUTE_MS, NewFire, OpenStart, Refusal, Start, Trigger};
 use super::definition::Definition;
 
 /// Tasks of one user.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use weir_storage::clock::Millis;
 
-use super::start::start;
+use super::start::{TOO_SOON, start};
 use super::store::{Cause, Due, Ended, NewFire, OpenStart, Refusal, StoreError, Trigger};
 use crate::app::App;
 
@@ -122,7 +122,7 @@ async fn conclude(app: &App, open: &OpenStart, now: Millis) -> Result<(), StoreE
                 "a schedule has fired"
             );
         }
-        Err(error) if !error.status().is_server_error() => {
+        Err(error) if !error.status().is_server_error() && error.code() != TOO_SOON => {
             tracing::info!(
                 task = task.id,
                 code = error.code(),
@@ -151,9 +151,8 @@ async fn conclude(app: &App, open: &OpenStart, now: Millis) -> Result<(), StoreE
 
 async fn tidy(app: &App) -> Result<(), StoreError> {
     let keep_ms = app.config.swarms.executor().keep.as_millis() as i64;
-    app.task_store
-        .forget_starts(Millis(app.ledger.now().0 - keep_ms))
-        .await?;
+    let before = Millis(app.ledger.now().0 - keep_ms);
+    while app.task_store.forget_starts(before).await? > 0 {}
     app.task_store.seal_anew().await?;
     Ok(app.task_credentials.seal_anew().await?)
 }

@@ -3,6 +3,7 @@
 //! **Invariant:** what a model, a tool or a stranger wrote never drives the terminal: see [`terminal`].
 
 mod follow;
+mod operator;
 mod terminal;
 mod view;
 
@@ -41,6 +42,9 @@ struct Gateway {
     /// The gateway, by its public port. Default: the one that runs here; with --key-file, where this configuration listens.
     #[arg(long, value_name = "URL", global = true)]
     url: Option<String>,
+    /// As an operator, over all users' swarms: through the gateway's admin socket, without a key. For list and cancel.
+    #[arg(long, global = true, conflicts_with_all = ["url", "key_file"])]
+    operator: bool,
     /// A file with an API key of the user's. Default: in development mode, the key that `weir serve` prints, which is sent to
     /// that gateway alone.
     #[arg(long, value_name = "FILE", env = "WEIR_API_KEY_FILE", global = true)]
@@ -69,6 +73,15 @@ enum Command {
         /// How many, at most 1000.
         #[arg(long, default_value_t = 20)]
         limit: u32,
+        /// Go on before the swarm of this id.
+        #[arg(long, value_name = "ID")]
+        before: Option<String>,
+        /// Only this user's, as an operator.
+        #[arg(long, value_name = "ID")]
+        user: Option<String>,
+        /// Only those that are queued or running, as an operator.
+        #[arg(long)]
+        open: bool,
     },
     /// Print one with the results of its agents, as JSON.
     Show {
@@ -82,6 +95,12 @@ enum Command {
         #[arg(value_name = "ID")]
         id: String,
     },
+    /// Delete one that is over, with all that is kept of it.
+    Delete {
+        /// Its id.
+        #[arg(value_name = "ID")]
+        id: String,
+    },
 }
 
 struct Caller {
@@ -91,6 +110,9 @@ struct Caller {
 }
 
 pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<()> {
+    if arguments.gateway.operator {
+        return operator::run(&config, arguments.command).await;
+    }
     let caller = Caller::new(&config, arguments.gateway).await?;
     match arguments.command {
         Command::Run {
@@ -108,10 +130,21 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
             }
             follow::run(&caller, &swarm).await
         }
-        Command::List { limit } => {
-            let query = [("limit", Some(limit.to_string()))];
+        Command::List {
+            limit,
+            before,
+            user,
+            open,
+        } => {
+            if user.is_some() || open {
+                bail!("--user and --open are for operators: add --operator");
+            }
+            let query = [("limit", Some(limit.to_string())), ("before", before)];
             let list = caller.get(&path(&["swarms"], &query)).await?;
             print_list(&list);
+            if let Some(next) = list["next"].as_str() {
+                eprintln!("There are more: --before {}", terminal::line(next));
+            }
             Ok(())
         }
         Command::Show { id } => {
@@ -120,9 +153,25 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
             Ok(())
         }
         Command::Cancel { id } => {
-            let url = format!("{}{}", caller.base, path(&["swarms", &id], &[]));
-            caller.send(caller.http.delete(url)).await?;
+            let cancel = path(&["swarms", &id, "cancel"], &[]);
+            let url = format!("{}{cancel}", caller.base);
+            caller.send(caller.http.post(url)).await?;
             eprintln!("It ends before its next step.");
+            Ok(())
+        }
+        Command::Delete { id } => {
+            let swarm = path(&["swarms", &id], &[]);
+            let shown = caller.get(&swarm).await?;
+            if ["queued", "running"]
+                .iter()
+                .any(|open| shown["status"] == *open)
+            {
+                bail!("it is not over; cancel it first: weir swarm cancel {id}");
+            }
+            caller
+                .send(caller.http.delete(format!("{}{swarm}", caller.base)))
+                .await?;
+            eprintln!("It is deleted.");
             Ok(())
         }
     }

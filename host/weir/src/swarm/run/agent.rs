@@ -1,21 +1,23 @@
 //! One agent: its model is called until it gives an answer.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use tokio::time::{Instant, sleep};
 use weir_ledger::Credits;
 use weir_ledger::pricing::{self, Bound};
 use weir_sandbox::printable;
 
+use super::journal::Entry;
 use super::{Break, EXHAUSTED, Halt, Running, text_of};
 use crate::inference::usage::OUTPUT_SLACK_TOKENS;
 use crate::swarm::deltas::ModelStep;
+use crate::swarm::estimate::LEAST_TOKENS;
 use crate::swarm::model::{CallError, ModelAnswer, ModelCall};
 use crate::swarm::record::AgentStatus;
 use crate::swarm::request::Agent;
 use crate::swarm::store::{LeaseError, NewStep, Place, Step, StepEnd};
-
-/// Tokens below which an answer is not worth its price.
-const LEAST_TOKENS: u32 = 256;
 
 /// How often a call is made anew whose answer was lost and not charged.
 const MAX_ANEW: usize = 3;
@@ -25,6 +27,9 @@ const MAX_LOWERED: usize = 4;
 
 /// Bytes of a refusal that users are told.
 const MAX_REFUSAL_BYTES: usize = 300;
+/// The pauses before a model is asked again that was busy or unavailable.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// What users are told of an answer that was charged, and is not there.
 const LOST: &str = "The model's answer was lost.";
@@ -188,6 +193,7 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
             }
         }
         let (mut lowered, mut anew) = (0, 0);
+        let mut pause = FIRST_PAUSE;
         loop {
             let body = self.body(iteration, limit);
             if !is_noted {
@@ -225,6 +231,19 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
                 }
                 Err(CallError::NoHold) => self.running.replace_hold().await?,
                 Err(CallError::Fenced) => return Err(Break::Leave(LeaseError::Lost).into()),
+                Err(CallError::Later { why, after }) => {
+                    let wait = pause.max(after.unwrap_or_default());
+                    if Instant::now() + wait > self.running.deadline() {
+                        return Err(Ended::Failed(why));
+                    }
+                    tracing::debug!(run = self.running.run.id, why, "asking the API again");
+                    sleep(wait).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    self.running.look().await?;
+                    // What is noted is what is asked for again.
+                    is_noted = true;
+                    continue;
+                }
                 Err(CallError::Failed(why)) => return Err(Ended::Failed(why)),
                 Err(CallError::Late) => {
                     return Err(Ended::Failed("The swarm took too long.".to_owned()));
@@ -265,7 +284,6 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
         limit: u32,
         body: &Value,
     ) -> Result<(), Break> {
-        let mut write = self.running.begin_step().await?;
         let step = NewStep {
             place,
             input_hash: Sha256::digest(body.to_string()).into(),
@@ -274,11 +292,10 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
             output_limit: Some(limit),
             component_digest: None,
         };
-        write.intend(&step).await?;
-        Ok(write.commit().await?)
+        self.running.write(&Entry::Intend(&step)).await
     }
 
-    async fn done(&mut self, place: Place, answer: ModelAnswer) -> Result<Value, LeaseError> {
+    async fn done(&mut self, place: Place, answer: ModelAnswer) -> Result<Value, Break> {
         let end = StepEnd {
             place,
             state: "done",
@@ -291,7 +308,7 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
         Ok(answer.message)
     }
 
-    async fn lost(&mut self, place: Place, charged: Credits) -> Result<(), LeaseError> {
+    async fn lost(&mut self, place: Place, charged: Credits) -> Result<(), Break> {
         let end = StepEnd {
             place,
             state: "failed",
@@ -303,15 +320,10 @@ impl<'l, 'r> AgentLoop<'l, 'r> {
         self.end(&end).await
     }
 
-    async fn end(&mut self, end: &StepEnd<'_, Value>) -> Result<(), LeaseError> {
-        let shop = self.running.shop;
-        let mut write = self
-            .running
-            .lease
-            .begin(&shop.store, shop.ledger.now())
+    async fn end(&mut self, end: &StepEnd<'_, Value>) -> Result<(), Break> {
+        self.running
+            .write(&Entry::EndStep { end, told: None })
             .await?;
-        write.end_step(end).await?;
-        write.commit().await?;
         self.running.ended(end);
         Ok(())
     }
@@ -364,12 +376,6 @@ enum Ended {
 impl From<Break> for Ended {
     fn from(stop: Break) -> Self {
         Self::Break(stop)
-    }
-}
-
-impl From<LeaseError> for Ended {
-    fn from(error: LeaseError) -> Self {
-        Self::Break(error.into())
     }
 }
 

@@ -7,6 +7,7 @@ use weir_sandbox::printable;
 
 use super::Break;
 use super::agent::AgentLoop;
+use super::journal::Entry;
 use crate::identity::store::plan_of;
 use crate::swarm::store::{LeaseError, NewStep, Place, StepEnd};
 use crate::tools::{Call, CallRecord, CallStatus, Effect, Outcome};
@@ -20,6 +21,9 @@ const MAX_NAME_BYTES: usize = 64;
 /// What a model is told of a call that was begun by an executor which is gone.
 const UNCERTAIN: &str = "Error: the call was made, and its outcome is not known: it may have had its effect. It is not made \
                          again by itself. Find out before you repeat it.";
+
+/// What the log says of the same.
+const NOT_REPEATED: &str = "outcome unknown: the executor that made the call is gone, and an unsafe call is not made again";
 
 impl AgentLoop<'_, '_> {
     /// What the model is told of a call that it asks for: now, or when the step was taken.
@@ -50,6 +54,25 @@ impl AgentLoop<'_, '_> {
             return Ok(output["content"].as_str().unwrap_or_default().to_owned());
         }
         let arguments = function["arguments"].as_str().unwrap_or_default();
+        // Before the call is noted: if they cannot be read, it has not begun.
+        let run = &self.running.run;
+        let credentials = match &run.task_id {
+            Some(task_id) => {
+                let credentials = &self.running.shop.credentials;
+                credentials.of(&run.user_id, task_id).await
+            }
+            None => Ok(Vec::new()),
+        };
+        let credentials = credentials.map_err(LeaseError::from)?;
+        let plan = match self.agent.integrations.is_empty() {
+            // Nothing else asks.
+            true => Plan::default(),
+            false => plan_of(&self.running.shop.database, &run.user_id)
+                .await
+                .map_err(LeaseError::from)?,
+        };
+        let calling = self.running.calling;
+        let _calling = calling.lock().await;
         let key = match known {
             Some(step) if step.effect == Some(word(Effect::Unsafe)) => {
                 return self.uncertain(place, name).await;
@@ -61,20 +84,6 @@ impl AgentLoop<'_, '_> {
             None => self.intend_call(place, name, asked, arguments).await?,
         };
         let run = &self.running.run;
-        let credentials = match &run.task_id {
-            Some(task_id) => {
-                let credentials = &self.running.shop.credentials;
-                credentials.of(&run.user_id, task_id).await
-            }
-            None => Ok(Vec::new()),
-        };
-        let plan = match self.agent.integrations.is_empty() {
-            // Nothing else asks.
-            true => Plan::default(),
-            false => plan_of(&self.running.shop.database, &run.user_id)
-                .await
-                .map_err(LeaseError::from)?,
-        };
         let call = Call {
             plan,
             tool: name.to_owned(),
@@ -82,7 +91,7 @@ impl AgentLoop<'_, '_> {
             account: AccountId(run.user_id.clone()),
             webhook_urls: self.agent.webhook_urls.clone(),
             integrations: self.agent.integrations.clone(),
-            credentials: credentials.map_err(LeaseError::from)?,
+            credentials,
             idempotency_key: key,
             deadline: self.running.deadline(),
         };
@@ -140,9 +149,7 @@ impl AgentLoop<'_, '_> {
             output_limit: None,
             component_digest: digest.as_deref(),
         };
-        let mut write = self.running.begin_step().await?;
-        write.intend(&step).await?;
-        write.commit().await?;
+        self.running.write(&Entry::Intend(&step)).await?;
         Ok(key)
     }
 
@@ -150,11 +157,12 @@ impl AgentLoop<'_, '_> {
     async fn uncertain(&mut self, place: Place, name: &str) -> Result<String, Break> {
         let record = CallRecord {
             tool: name.to_owned(),
-            status: CallStatus::Success,
+            // What is refused is the repeat: of the call itself, nobody knows whether it succeeded.
+            status: CallStatus::Blocked,
             url: String::new(),
             response_status: None,
             latency_ms: 0.0,
-            blocked_reason: None,
+            blocked_reason: Some(NOT_REPEATED.to_owned()),
             digest: None,
         };
         self.end_call(place, "uncertain", UNCERTAIN.to_owned(), record)
@@ -168,7 +176,6 @@ impl AgentLoop<'_, '_> {
         content: String,
         record: CallRecord,
     ) -> Result<String, Break> {
-        let shop = self.running.shop;
         let end = StepEnd {
             place,
             state,
@@ -181,13 +188,12 @@ impl AgentLoop<'_, '_> {
         told["execution_id"] = json!(self.running.run.id);
         told["agent"] = json!(self.agent.name);
         told["number"] = json!(self.place);
-        let lease = self.running.lease;
-        let mut write = lease.begin(&shop.store, shop.ledger.now()).await?;
-        write.end_step(&end).await?;
-        write.tell("tool_call", &told).await?;
-        write.commit().await?;
+        let ended = Entry::EndStep {
+            end: &end,
+            told: Some(&told),
+        };
+        self.running.write(&ended).await?;
         self.running.ended(&end);
-        shop.changes.tell();
         Ok(content)
     }
 }

@@ -4,10 +4,11 @@ use serde::Serialize;
 use sqlx::Row;
 use weir_ledger::{Credits, HoldId, LedgerError};
 use weir_storage::clock::Millis;
-use weir_storage::database::Transaction;
+use weir_storage::database::{Transaction, is_outage};
 
-use super::{Place, StoreError, SwarmStore};
+use super::{CallPrice, Place, StoreError, SwarmStore, add_price, count_bytes};
 use crate::swarm::record::{AgentResult, AgentStatus, Outcome, Status};
+use crate::swarm::request::SwarmRequest;
 
 /// The right to work on a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +39,17 @@ impl From<sqlx::Error> for LeaseError {
     }
 }
 
+impl LeaseError {
+    /// Whether the same write may succeed soon: the database is away, and the lease is not known to be lost.
+    pub fn is_outage(&self) -> bool {
+        matches!(self, Self::Store(StoreError::Database(error)) if is_outage(error))
+    }
+}
+
 /// A transaction of whoever has the lease. Dropped without a commit, it writes nothing.
+///
+/// The outcome of a commit may be unknown. So each write changes nothing if it is made again, and says whether it was new:
+/// an event is told with a new one only.
 pub struct Leased<'a> {
     store: &'a SwarmStore,
     run_id: &'a str,
@@ -46,6 +57,9 @@ pub struct Leased<'a> {
     last_event: i64,
     is_cancelled: bool,
     now: Millis,
+    user_id: String,
+    /// Sealed bytes that it adds.
+    bytes: i64,
 }
 
 /// A step that is about to be taken.
@@ -91,7 +105,7 @@ impl Lease {
         // A write, so that PostgreSQL locks the row: a claim waits, or is seen.
         let run = sqlx::query(
             "UPDATE swarm_runs SET lease_until = lease_until WHERE id = $1 AND fence = $2 AND lease_until > $3 \
-             AND ended_at IS NULL RETURNING last_event, cancel_requested_at",
+             AND ended_at IS NULL RETURNING user_id, last_event, cancel_requested_at",
         )
         .bind(&*self.run_id)
         .bind(self.fence)
@@ -107,6 +121,8 @@ impl Lease {
             last_event: run.try_get("last_event")?,
             is_cancelled: cancelled_at.is_some(),
             now,
+            user_id: run.try_get("user_id")?,
+            bytes: 0,
         })
     }
 }
@@ -115,14 +131,14 @@ impl Leased<'_> {
     /// Tells clients something.
     pub async fn tell(&mut self, name: &str, data: &impl Serialize) -> Result<(), LeaseError> {
         self.last_event += 1;
-        let field = format!("event {}", self.last_event);
+        let sealed = self.seal(&format!("event {}", self.last_event), data);
         sqlx::query(
             "INSERT INTO swarm_events (run_id, number, name, data) VALUES ($1, $2, $3, $4)",
         )
         .bind(self.run_id)
         .bind(self.last_event)
         .bind(name)
-        .bind(self.store.seal(self.run_id, &field, data))
+        .bind(sealed)
         .execute(&mut self.transaction)
         .await?;
         sqlx::query("UPDATE swarm_runs SET last_event = $1 WHERE id = $2")
@@ -148,15 +164,17 @@ impl Leased<'_> {
         Ok(())
     }
 
-    /// An agent begins.
-    pub async fn begin_agent(&mut self, number: i64) -> Result<(), LeaseError> {
-        sqlx::query("INSERT INTO swarm_agents (run_id, number, started_at) VALUES ($1, $2, $3)")
-            .bind(self.run_id)
-            .bind(number)
-            .bind(self.now.0)
-            .execute(&mut self.transaction)
-            .await?;
-        Ok(())
+    /// An agent begins. Returns whether that is new.
+    pub async fn begin_agent(&mut self, number: i64) -> Result<bool, LeaseError> {
+        let begun = sqlx::query(
+            "INSERT INTO swarm_agents (run_id, number, started_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+        )
+        .bind(self.run_id)
+        .bind(number)
+        .bind(self.now.0)
+        .execute(&mut self.transaction)
+        .await?;
+        Ok(begun.rows_affected() == 1)
     }
 
     /// A step is about to be taken; or once more, another way.
@@ -167,7 +185,7 @@ impl Leased<'_> {
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'intended', 0, 0, 0, $9, $10) \
              ON CONFLICT (run_id, agent, iteration, ordinal) DO UPDATE SET input_hash = excluded.input_hash, \
              idempotency_key = excluded.idempotency_key, output_limit = excluded.output_limit, \
-             intended_at = excluded.intended_at",
+             intended_at = excluded.intended_at WHERE swarm_steps.state = 'intended'",
         )
         .bind(self.run_id)
         .bind(step.place.agent)
@@ -184,12 +202,17 @@ impl Leased<'_> {
         Ok(())
     }
 
-    /// A step is taken. What it has cost counts, and whoever took the run up did not do so in vain.
-    pub async fn end_step<T: Serialize>(&mut self, end: &StepEnd<'_, T>) -> Result<(), LeaseError> {
-        let sealed = self.store.seal(self.run_id, &end.place.field(), end.output);
-        sqlx::query(
+    /// A step is taken. Its cost counts, and the run has got further since it was claimed. Returns whether that is new.
+    pub async fn end_step<T: Serialize>(
+        &mut self,
+        end: &StepEnd<'_, T>,
+    ) -> Result<bool, LeaseError> {
+        let sealed = self.seal(&end.place.field(), end.output);
+        let bytes = sealed.len() as i64;
+        let ended = sqlx::query(
             "UPDATE swarm_steps SET state = $1, output = $2, credits = $3, tokens_in = $4, tokens_out = $5, \
-             ended_at = $6 WHERE run_id = $7 AND agent = $8 AND iteration = $9 AND ordinal = $10",
+             ended_at = $6 WHERE run_id = $7 AND agent = $8 AND iteration = $9 AND ordinal = $10 \
+             AND state = 'intended'",
         )
         .bind(end.state)
         .bind(sealed)
@@ -203,26 +226,34 @@ impl Leased<'_> {
         .bind(end.place.ordinal)
         .execute(&mut self.transaction)
         .await?;
-        sqlx::query(
-            "UPDATE swarm_runs SET recoveries = 0, credits = credits + $1, tokens_in = tokens_in + $2, \
-             tokens_out = tokens_out + $3 WHERE id = $4",
-        )
-        .bind(end.credits.micro())
-        .bind(end.tokens_in)
-        .bind(end.tokens_out)
-        .bind(self.run_id)
-        .execute(&mut self.transaction)
-        .await?;
-        Ok(())
+        if ended.rows_affected() == 0 {
+            self.bytes -= bytes;
+            return Ok(false);
+        }
+        let price = CallPrice {
+            credits: end.credits,
+            tokens_in: end.tokens_in,
+            tokens_out: end.tokens_out,
+        };
+        add_price(&mut self.transaction, self.run_id, price).await?;
+        sqlx::query("UPDATE swarm_runs SET recoveries = 0 WHERE id = $1 AND recoveries > 0")
+            .bind(self.run_id)
+            .execute(&mut self.transaction)
+            .await?;
+        Ok(true)
     }
 
-    /// An agent has ended.
-    pub async fn end_agent(&mut self, number: i64, result: &AgentResult) -> Result<(), LeaseError> {
-        let sealed = self
-            .store
-            .seal(self.run_id, &format!("agent {number}"), result);
-        sqlx::query(
-            "UPDATE swarm_agents SET ended_at = $1, result = $2 WHERE run_id = $3 AND number = $4",
+    /// An agent has ended. Returns whether that is new.
+    pub async fn end_agent(
+        &mut self,
+        number: i64,
+        result: &AgentResult,
+    ) -> Result<bool, LeaseError> {
+        let sealed = self.seal(&format!("agent {number}"), result);
+        let bytes = sealed.len() as i64;
+        let ended = sqlx::query(
+            "UPDATE swarm_agents SET ended_at = $1, result = $2 WHERE run_id = $3 AND number = $4 \
+             AND ended_at IS NULL",
         )
         .bind(self.now.0)
         .bind(sealed)
@@ -230,6 +261,10 @@ impl Leased<'_> {
         .bind(number)
         .execute(&mut self.transaction)
         .await?;
+        if ended.rows_affected() == 0 {
+            self.bytes -= bytes;
+            return Ok(false);
+        }
         if result.status == AgentStatus::Completed {
             sqlx::query(
                 "UPDATE swarm_runs SET agents_completed = agents_completed + 1 WHERE id = $1",
@@ -238,12 +273,32 @@ impl Leased<'_> {
             .execute(&mut self.transaction)
             .await?;
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// The run is over.
-    pub async fn end_run(&mut self, status: Status, outcome: &Outcome) -> Result<(), LeaseError> {
-        let sealed = self.store.seal(self.run_id, "outcome", outcome);
+    /// The run is over. A run of a task keeps the outline of its request alone: the task has the definition.
+    pub async fn end_run(
+        &mut self,
+        status: Status,
+        outcome: &Outcome,
+        request: Option<&SwarmRequest>,
+    ) -> Result<(), LeaseError> {
+        let sealed = self.seal("outcome", outcome);
+        if let Some(request) = request.filter(|request| request.from_task) {
+            let before: i64 = sqlx::query_scalar(
+                "SELECT CAST(LENGTH(request) AS BIGINT) FROM swarm_runs WHERE id = $1",
+            )
+            .bind(self.run_id)
+            .fetch_one(&mut self.transaction)
+            .await?;
+            let outline = self.seal("request", &request.outline());
+            self.bytes -= before;
+            sqlx::query("UPDATE swarm_runs SET request = $1 WHERE id = $2")
+                .bind(outline)
+                .bind(self.run_id)
+                .execute(&mut self.transaction)
+                .await?;
+        }
         sqlx::query(
             "UPDATE swarm_runs SET status = $1, outcome = $2, ended_at = $3, lease_until = 0 WHERE id = $4",
         )
@@ -256,8 +311,22 @@ impl Leased<'_> {
         Ok(())
     }
 
+    fn seal(&mut self, field: &str, value: &impl Serialize) -> Vec<u8> {
+        let sealed = self.store.seal(self.run_id, field, value);
+        self.bytes += sealed.len() as i64;
+        sealed
+    }
+
     /// Makes all of it last.
-    pub async fn commit(self) -> Result<(), LeaseError> {
+    pub async fn commit(mut self) -> Result<(), LeaseError> {
+        if self.bytes != 0 {
+            sqlx::query("UPDATE swarm_runs SET bytes = bytes + $1 WHERE id = $2")
+                .bind(self.bytes)
+                .bind(self.run_id)
+                .execute(&mut self.transaction)
+                .await?;
+            count_bytes(&mut self.transaction, &self.user_id, self.bytes).await?;
+        }
         self.transaction.commit().await?;
         Ok(())
     }

@@ -11,6 +11,12 @@ use super::{StoreError, TaskStore};
 /// Schedules, or starts, that are looked at in one go.
 const AT_ONCE: i64 = 50;
 
+/// Starts that are deleted in one statement.
+const FORGOTTEN_AT_ONCE: i64 = 1_000;
+
+/// Milliseconds of a minute.
+pub const MINUTE_MS: i64 = 60_000;
+
 /// What brings a start about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -19,7 +25,8 @@ pub enum Trigger {
     Manual,
     /// A schedule: the task's own, or one that a queue keeps.
     Schedule,
-    /// Something happened elsewhere.
+    /// Something happened elsewhere. The API's document called it `queue` once.
+    #[serde(alias = "queue")]
     Event,
 }
 
@@ -251,6 +258,25 @@ impl TaskStore {
         Ok(())
     }
 
+    /// Takes the present minute for a start of a task. Returns whether no other cause has it: a task starts once a minute.
+    pub async fn claim_minute(
+        &self,
+        task_id: &str,
+        cause: &str,
+        now: Millis,
+    ) -> sqlx::Result<bool> {
+        let claimed = sqlx::query(
+            "UPDATE tasks SET start_minute = $1, start_cause = $2 WHERE id = $3 \
+             AND (start_minute IS NULL OR start_minute <> $1 OR start_cause = $2)",
+        )
+        .bind(now.0.div_euclid(MINUTE_MS))
+        .bind(cause)
+        .bind(task_id)
+        .execute(self.database.writer())
+        .await?;
+        Ok(claimed.rows_affected() == 1)
+    }
+
     /// The start that a cause has brought about, if there is one.
     pub async fn find_start(
         &self,
@@ -295,17 +321,14 @@ impl TaskStore {
         rows.iter().map(|row| self.read_start(row)).collect()
     }
 
-    /// Forgets starts of before a moment, but for the last one of each task.
-    pub async fn forget_starts(&self, before: Millis) -> Result<(), StoreError> {
-        sqlx::query(
-            "DELETE FROM task_starts WHERE started_at < $1 AND (execution_id IS NOT NULL OR refusal IS NOT NULL) \
-             AND EXISTS (SELECT 1 FROM task_starts AS others WHERE others.task_id = task_starts.task_id \
-             AND others.started_at > task_starts.started_at)",
-        )
-        .bind(before.0)
-        .execute(self.database.writer())
-        .await?;
-        Ok(())
+    /// Deletes starts of before a moment, but for the last one of each task; at most [`FORGOTTEN_AT_ONCE`]. Returns how many.
+    pub async fn forget_starts(&self, before: Millis) -> Result<u64, StoreError> {
+        let forgotten = sqlx::query(FORGET_STATEMENT)
+            .bind(before.0)
+            .bind(FORGOTTEN_AT_ONCE)
+            .execute(self.database.writer())
+            .await?;
+        Ok(forgotten.rows_affected())
     }
 
     fn read_start(&self, row: &AnyRow) -> Result<Start, StoreError> {
@@ -333,3 +356,10 @@ impl TaskStore {
 
 /// Only from where it was found: of several nodes, one does.
 const MOVE_ON: &str = "UPDATE tasks SET next_fire_at = $1 WHERE id = $2 AND next_fire_at = $3";
+
+/// Parameters: the moment, and how many at most.
+const FORGET_STATEMENT: &str = "DELETE FROM task_starts WHERE (task_id, cause) IN ( \
+     SELECT task_id, cause FROM task_starts AS old WHERE started_at < $1 \
+     AND (execution_id IS NOT NULL OR refusal IS NOT NULL) \
+     AND EXISTS (SELECT 1 FROM task_starts AS others WHERE others.task_id = old.task_id \
+     AND others.started_at > old.started_at) LIMIT $2)";

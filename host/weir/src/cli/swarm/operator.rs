@@ -1,0 +1,67 @@
+//! `weir swarm --operator`: all users' swarms, through the admin socket.
+
+use anyhow::bail;
+use serde_json::json;
+
+use super::{Command, terminal};
+use crate::cli::connection::{GatewayAnswer, Needs, operate, path};
+use crate::cli::table::{TextTable, optional};
+use crate::config::Config;
+use crate::swarm::admin::{SwarmOutline, SwarmOutlineList};
+
+pub(super) async fn run(config: &Config, command: Command) -> anyhow::Result<()> {
+    let operated = operate(config, Needs::Stores, async |connection| match command {
+        Command::List {
+            limit,
+            before,
+            user,
+            open,
+        } => {
+            let query = [
+                ("limit", Some(limit.to_string())),
+                ("before", before),
+                ("user_id", user),
+                ("open", open.then(|| "true".to_owned())),
+            ];
+            let swarms = path(&["admin", "swarms"], &query);
+            connection.get(&swarms).await?.show(false, print);
+            Ok(())
+        }
+        Command::Cancel { id } => {
+            let cancel = path(&["admin", "swarms", &id, "cancel"], &[]);
+            let cancelled: GatewayAnswer<SwarmOutline> =
+                connection.post(&cancel, &json!({})).await?;
+            println!(
+                "{} of {} ends before its next step.",
+                cancelled.parsed.execution_id, cancelled.parsed.user_id
+            );
+            Ok(())
+        }
+        Command::Run { .. } | Command::Show { .. } | Command::Delete { .. } => {
+            bail!("--operator is for list and cancel: an operator does not see what users wrote")
+        }
+    });
+    operated.await
+}
+
+fn print(SwarmOutlineList { swarms, next }: &SwarmOutlineList) {
+    let mut table = TextTable::new(&[
+        "ID", "USER", "SWARM", "STATUS", "AGENTS", "CREDITS", "CREATED", "ENDED",
+    ]);
+    for swarm in swarms {
+        table.row([
+            swarm.execution_id.clone(),
+            swarm.user_id.clone(),
+            terminal::line(&swarm.swarm_id),
+            swarm.status.clone(),
+            format!("{}/{}", swarm.agents_completed, swarm.agents_total),
+            swarm.total_credits.to_string(),
+            swarm.created_at.clone(),
+            optional(&swarm.ended_at),
+        ]);
+    }
+    table.print();
+    if let Some(next) = next {
+        eprintln!("There are more: --before {next}");
+    }
+}

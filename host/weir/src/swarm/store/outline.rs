@@ -1,0 +1,120 @@
+//! Runs as operators see them: whose they are and how far, but nothing that a person or a model wrote.
+
+use sqlx::Row;
+use sqlx::any::AnyRow;
+use weir_ledger::Credits;
+use weir_storage::Database;
+use weir_storage::clock::Millis;
+
+/// A run without what is sealed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunOutline {
+    /// Its id.
+    pub id: String,
+    /// Who pays.
+    pub user_id: String,
+    /// As whoever asked names the pipeline.
+    pub swarm_id: String,
+    /// The task that it is run for.
+    pub task_id: Option<String>,
+    /// The status's name.
+    pub status: String,
+    /// How many agents have completed.
+    pub agents_completed: i64,
+    /// How many there are.
+    pub agents_total: i64,
+    /// What it has cost so far.
+    pub credits: Credits,
+    /// When it was asked for.
+    pub created_at: Millis,
+    /// When its end was requested.
+    pub cancel_requested_at: Option<Millis>,
+    /// When it ended.
+    pub ended_at: Option<Millis>,
+}
+
+/// Which runs are listed.
+#[derive(Debug, Clone, Default)]
+pub struct RunFilter {
+    /// Of this user.
+    pub user_id: Option<String>,
+    /// Only those that are not over.
+    pub open: bool,
+    /// Those that were asked for before this one.
+    pub before: Option<String>,
+}
+
+const OUTLINE: &str = "SELECT id, user_id, swarm_id, task_id, status, agents_completed, agents_total, credits, created_at, \
+     cancel_requested_at, ended_at FROM swarm_runs";
+
+/// All users' runs, the last one first.
+pub async fn list(
+    database: &Database,
+    filter: &RunFilter,
+    limit: u32,
+) -> sqlx::Result<Vec<RunOutline>> {
+    let text = list_statement(filter);
+    // Ids are ordered by time, and hold digits and letters up to f.
+    let mut query = sqlx::query(sqlx::AssertSqlSafe(text))
+        .bind(filter.before.as_deref().unwrap_or("g"))
+        .bind(i64::from(limit));
+    if let Some(user_id) = &filter.user_id {
+        query = query.bind(&**user_id);
+    }
+    let rows = query.fetch_all(database.reader()).await?;
+    rows.iter().map(read).collect()
+}
+
+/// A run, if there is one of this id.
+pub async fn find(database: &Database, id: &str) -> sqlx::Result<Option<RunOutline>> {
+    let row = sqlx::query(sqlx::AssertSqlSafe(format!("{OUTLINE} WHERE id = $1")))
+        .bind(id)
+        .fetch_optional(database.reader())
+        .await?;
+    row.as_ref().map(read).transpose()
+}
+
+/// Notes that a run is to end. Returns whether that is new: it is not over, and nobody has requested it before.
+pub async fn request_cancel(database: &Database, run_id: &str, now: Millis) -> sqlx::Result<bool> {
+    let requested = sqlx::query(
+        "UPDATE swarm_runs SET cancel_requested_at = $1 WHERE id = $2 AND cancel_requested_at IS NULL \
+         AND ended_at IS NULL",
+    )
+    .bind(now.0)
+    .bind(run_id)
+    .execute(database.writer())
+    .await?;
+    Ok(requested.rows_affected() == 1)
+}
+
+/// Parameters: the id before which the page is, how many at most, and the user, if the filter names one.
+pub fn list_statement(filter: &RunFilter) -> String {
+    let open = if filter.open {
+        " AND ended_at IS NULL"
+    } else {
+        ""
+    };
+    let user = match filter.user_id {
+        Some(_) => " AND user_id = $3",
+        None => "",
+    };
+    format!("{OUTLINE} WHERE id < $1{open}{user} ORDER BY id DESC LIMIT $2")
+}
+
+fn read(row: &AnyRow) -> sqlx::Result<RunOutline> {
+    let moment =
+        |column| -> sqlx::Result<_> { Ok(row.try_get::<Option<i64>, _>(column)?.map(Millis)) };
+    Ok(RunOutline {
+        id: row.try_get("id")?,
+        user_id: row.try_get("user_id")?,
+        swarm_id: row.try_get("swarm_id")?,
+        task_id: row.try_get("task_id")?,
+        status: row.try_get("status")?,
+        agents_completed: row.try_get("agents_completed")?,
+        agents_total: row.try_get("agents_total")?,
+        credits: row.try_get("credits").map(Credits::from_micro)?,
+        created_at: Millis(row.try_get("created_at")?),
+        cancel_requested_at: moment("cancel_requested_at")?,
+        ended_at: moment("ended_at")?,
+    })
+}

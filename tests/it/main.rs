@@ -34,6 +34,7 @@ mod fairness;
 mod faults;
 mod filter_samples;
 mod filters;
+mod guest_time;
 mod hang_up;
 mod health;
 mod hostile;

@@ -96,6 +96,11 @@ pub enum AuditEvent {
         /// The slot and the load step that it failed.
         reason: String,
     },
+    /// An operator has set what a slot may serve with, and what becomes of it in quarantine.
+    PluginPolicySet {
+        /// The slot and its policy.
+        reason: String,
+    },
     /// A user was put on a plan.
     PlanSet {
         /// The user's id.
@@ -368,6 +373,10 @@ impl AuditEvent {
             Self::UserEnabled { user_id } => of("user.enabled", Some(user_id)),
             Self::AdminGranted { user_id } => of("user.admin_granted", Some(user_id)),
             Self::AdminRevoked { user_id } => of("user.admin_revoked", Some(user_id)),
+            Self::PluginPolicySet { reason } => EventColumns {
+                reason: Some(reason),
+                ..of("plugin.policy_set", None)
+            },
             Self::PluginRefused { reason } => EventColumns {
                 reason: Some(reason),
                 ..of("plugin.refused", None)

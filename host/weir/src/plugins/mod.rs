@@ -23,6 +23,7 @@ pub mod counters;
 mod error;
 pub mod items;
 pub mod oversight;
+pub mod policy;
 pub mod routes;
 pub mod settings;
 pub mod signature;

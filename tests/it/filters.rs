@@ -5,10 +5,12 @@
 
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tests::gateway::Builder;
-use tests::{Answer, Gateway, Reply, Upstream, chat, chunks, guests};
+use tests::{Answer, Gate, Gateway, Reply, Upstream, chat, chunks, guests, patiently};
 use weir::config::Config;
+use weir_sandbox::Digest;
 
 const FILTER: &str = "[[filters]]\nslot = \"meddling\"\n";
 
@@ -153,6 +155,45 @@ async fn what_is_kept_of_a_session_is_what_the_client_was_told() {
     gateway.client().post("/chat", &request).await;
     let body = upstream.requests().last().expect("two").json();
     assert_eq!(body["messages"][1]["content"], "QUIET", "{body}");
+}
+
+/// What a session keeps of a request is what its filters have let through.
+#[tokio::test]
+async fn a_session_keeps_what_filters_have_made_of_the_clients_messages() {
+    let upstream = Upstream::start().await;
+    let gateway = gateway(&upstream).await;
+    let mut request = chat("scripted", "meddle upper");
+    request["session_id"] = "s-1".into();
+    upstream.will(Reply::chat("one"));
+    assert_eq!(
+        gateway.client().post("/chat", &request).await.content(),
+        "ONE"
+    );
+    let rewritten = asked(&upstream);
+    assert_ne!(rewritten, "meddle upper");
+    request["messages"][0]["content"] = "and then?".into();
+    upstream.will(Reply::chat("two"));
+    gateway.client().post("/chat", &request).await;
+    let body = upstream.requests().last().expect("two").json();
+    assert_eq!(body["messages"][0]["content"], *rewritten, "{body}");
+    assert_eq!(body["messages"][2]["content"], "and then?", "{body}");
+    assert_eq!(body["messages"].as_array().map(Vec::len), Some(3), "{body}");
+
+    // So does what an answer of another dialect goes on with by its id.
+    let body = json!({ "model": "scripted", "input": "meddle upper" });
+    upstream.will(Reply::chat("one"));
+    let first = gateway.client().post("/v1/responses", &body).await;
+    assert_eq!(first.status, 200, "{}", first.text());
+    let body = json!({
+        "model": "scripted",
+        "input": "and then?",
+        "previous_response_id": first.json()["id"],
+    });
+    upstream.will(Reply::chat("two"));
+    gateway.client().post("/v1/responses", &body).await;
+    let body = upstream.requests().last().expect("four").json();
+    assert_eq!(body["messages"][0]["content"], *rewritten, "{body}");
+    assert_eq!(body["messages"].as_array().map(Vec::len), Some(3), "{body}");
 }
 
 #[tokio::test]
@@ -411,6 +452,101 @@ async fn a_filter_that_may_fail_is_gone_on_without() {
     assert!(events.join("\n").contains("FILTER_FAILED"), "{events:?}");
 }
 
+/// What a filter that guards goes back to may let pass what this one stops: a slot of one that must not fail refuses.
+#[tokio::test]
+async fn a_guard_in_quarantine_does_not_bring_back_what_was_there_before() {
+    for (on_failure, refuses) in [("refuse", true), ("allow", false)] {
+        let upstream = Upstream::start().await;
+        upstream.always(Reply::chat("served"));
+        let gateway = Gateway::builder()
+            .plugin("meddling", guests::meddling())
+            .upstream("scripted", &upstream)
+            .tables(&format!(
+                "[plugins]\nquarantine_traps = 5\n{FILTER}on_failure = {on_failure:?}\n"
+            ))
+            .start()
+            .await;
+        let admin = gateway.admin("olivia").await;
+        let slot = "/admin/plugins/meddling";
+        let newer = guests::with_custom_section(guests::meddling(), 1);
+        let installed = admin
+            .put_component(&format!("{slot}?activate=true"), &newer)
+            .await;
+        assert_eq!(installed.status, 201, "{}", installed.text());
+        let clients = [gateway.client(), gateway.web("bob")];
+        for number in 0..5 {
+            let request = chat("scripted", "meddle trap");
+            clients[number % 2].post("/chat", &request).await;
+        }
+        patiently(async {
+            while admin.get(slot).await.json()["active"] == Digest::of(&newer).to_string() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        let shown = admin.get(slot).await.json();
+        let answer = gateway.chat("scripted", "hello").await;
+        if refuses {
+            assert_eq!(shown["active"], Value::Null);
+            answer.error(503, "FILTER_UNAVAILABLE");
+            // An operator decides.
+            let body = json!({ "digest": Digest::of(guests::meddling()).to_string() });
+            let activated = admin.post(&format!("{slot}/activate"), &body).await;
+            assert_eq!(activated.status, 200, "{}", activated.text());
+            assert_eq!(gateway.chat("scripted", "hello").await.content(), "served");
+        } else {
+            let before = Digest::of(guests::meddling()).to_string();
+            assert_eq!(shown["active"], *before);
+            assert_eq!(answer.content(), "served");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_filter_does_is_counted_and_compared() {
+    let upstream = Upstream::start().await;
+    let gateway = gateway(&upstream).await;
+    let admin = gateway.admin("olivia").await;
+    let canary = guests::with_custom_section(guests::meddling(), 1);
+    let slot = "/admin/plugins/meddling";
+    let installed = admin.put_component(slot, &canary).await;
+    assert_eq!(installed.status, 201, "{}", installed.text());
+    let body = json!({ "digest": Digest::of(&canary).to_string(), "share": 0.5 });
+    let activated = admin.post(&format!("{slot}/activate"), &body).await;
+    assert_eq!(activated.status, 200, "{}", activated.text());
+
+    gateway.chat("scripted", "meddle refuse").await;
+    for word in ["pass", "upper", "answer-again", "answer-pass"] {
+        upstream.will(Reply::chat("quiet"));
+        gateway.chat("scripted", &format!("meddle {word}")).await;
+    }
+    streamed(&gateway, &upstream, "answer-stop", &["a", "b"]).await;
+    gateway.app().tasks.close();
+    patiently(gateway.app().tasks.wait()).await;
+
+    // One account is on one side.
+    let metrics = gateway.stranger().get("/metrics").await.text();
+    for (effect, count) in [("refused", 1), ("changed", 2), ("stopped", 1)] {
+        let figure = format!("effect=\"{effect}\"}} {count}");
+        let lines = metrics.lines();
+        let mut lines = lines.filter(|line| line.starts_with("weir_filter_effects_total{"));
+        assert!(lines.any(|line| line.ends_with(&figure)), "{metrics}");
+    }
+    let compared = admin.get(slot).await.json()["canary"]["comparison"].clone();
+    for (measure, share) in [("refusals", 1.0), ("changes", 2.0), ("stops", 1.0)] {
+        let compared = compared.as_array().expect("a list");
+        let compared = compared.iter().find(|of| of["measure"] == measure);
+        let compared = compared.unwrap_or_else(|| panic!("{measure}"));
+        let side = ["active", "canary"].into_iter();
+        let side = side.map(|side| &compared[side]);
+        let side = side.max_by_key(|side| side["requests"].as_i64());
+        let side = side.expect("two");
+        assert_eq!(side["requests"], 6, "{compared}");
+        let value = side["value"].as_f64().expect("a number");
+        assert!((value - share / 6.0).abs() < 1e-9, "{compared}");
+    }
+}
+
 #[tokio::test]
 async fn a_filter_that_is_not_there_lets_nothing_pass_until_it_is_installed() {
     let upstream = Upstream::start().await;
@@ -484,6 +620,54 @@ async fn filters_are_taken_up_without_a_restart() {
     config.filters[0].options = vec![("loudness".to_owned(), "1".to_owned())];
     let refused = gateway.app().take_up(config).await;
     assert!(refused.is_err_and(|error| format!("{error:#}").contains("filters[0]")));
+    assert_eq!(gateway.chat("scripted", "meddle refuse").await.status, 400);
+}
+
+/// Filters that come with SIGHUP have guests of their own for each request, as those of the start.
+#[tokio::test]
+async fn filters_that_are_taken_up_have_room_for_their_guests_or_are_refused() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("x"));
+    let gateway = Gateway::builder()
+        .plugin("meddling", guests::meddling())
+        .upstream("scripted", &upstream)
+        .tables(
+            "[plugins]\ntool_calls = 1\n[limits]\nconcurrent_requests = 20\nrequests_per_upstream = 20\n\
+             requests_per_slot = 20\nrequests_per_account = { free = 20, guru = 20, pro = 20 }\n",
+        )
+        .start()
+        .await;
+    let mut config = gateway.app().config.clone();
+    let filters = |number: usize| {
+        let config = Config::from_toml(&FILTER.repeat(number)).expect("it fits");
+        config.filters
+    };
+    config.filters = filters(5);
+    gateway
+        .app()
+        .take_up(config.clone())
+        .await
+        .expect("it fits");
+    // All at once, each watched by five filters until its answer is there.
+    let gate = Gate::new();
+    upstream.always(Reply::chat("x").after_gate(&gate));
+    let client = gateway.client();
+    let request = chat("scripted", "meddle answer-pass");
+    let all = join_all((0..20).map(|_| client.post("/chat", &request)));
+    let opened = async {
+        for _ in 0..20 {
+            upstream.next_request().await;
+        }
+        gate.open();
+    };
+    let (answers, ()) = tokio::join!(all, opened);
+    for answer in answers {
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    config.filters = filters(1_000);
+    let refused = gateway.app().take_up(config).await;
+    let said = format!("{:#}", refused.err().expect("there is no room"));
+    assert!(said.contains("filters: there is no room"), "{said}");
     assert_eq!(gateway.chat("scripted", "meddle refuse").await.status, 400);
 }
 

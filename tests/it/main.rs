@@ -36,6 +36,7 @@ mod faults;
 mod field_names;
 mod filter_samples;
 mod filters;
+mod guest_time;
 mod hang_up;
 mod health;
 mod hostile;

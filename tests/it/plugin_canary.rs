@@ -645,6 +645,8 @@ async fn a_filters_canary_screens_its_accounts_alone() {
     assert_eq!(answer.status, 200, "{}", answer.text());
     greetings(&clients(&gateway, 20)).await;
     let compared = admin.get(slot).await.json()["canary"]["comparison"].clone();
+    // What a filter refuses, changes and stops is compared, too.
+    assert_eq!(compared[3]["measure"], "refusals", "{compared}");
     let requests = |side: &str| compared[2][side]["requests"].as_u64().expect("a number");
     assert_eq!(requests("active") + requests("canary"), 20, "{compared}");
     assert!((2..=18).contains(&requests("canary")), "{compared}");

@@ -300,6 +300,30 @@ async fn a_publishers_signature_goes_along_and_holds_for_what_it_was_made_for() 
     ));
     assert_eq!(succeeded(&push(folder, &signed, &[])), by_digest);
 
+    // A tag that is a version is the signed one: guests' is 0.1.0.
+    let (right, wrong) = (
+        registry.reference("signed:v0.1.0"),
+        registry.reference("signed:0.2.0"),
+    );
+    succeeded(&push(folder, &right, &[]));
+    succeeded(&install(&served, &right, &[]));
+    let said = complaint(&push(folder, &wrong, &[]));
+    assert!(
+        said.contains("the tag 0.2.0 names another version than the signature, which is for 0.1.0"),
+        "{said}"
+    );
+    let relabelled = Upstream::start().await;
+    let component = guests::answering("bb");
+    let mut manifest = manifest_of(&component);
+    let line = text(&fs::read(folder.join("plugin.wasm.sig")).expect("it is there"));
+    manifest["annotations"] = json!({ "dev.weir.signature": line.trim() });
+    has(&relabelled, &manifest, &component);
+    let said = refused(folder, &at(&relabelled).replace("/x:1", "/x:0.2.0"));
+    assert!(
+        said.contains("the tag 0.2.0 names another version"),
+        "{said}"
+    );
+
     // What is there already is not told apart: another file needs another signature.
     put(folder, "plugin.wasm", &guests::answering("cc"));
     let said = complaint(&push(folder, &signed, &[]));

@@ -483,6 +483,175 @@ async fn five_traps_in_a_minute_on_requests_of_two_accounts_bring_back_what_serv
     assert_eq!(greeting(&gateway).await, "ok");
 }
 
+async fn set_policy(admin: &Client, slot: &str, policy: &Value) -> Answer {
+    let path = format!("/admin/plugins/{slot}/policy");
+    let body = policy.to_string().into();
+    admin
+        .send(Method::PUT, &path, Some("application/json"), body)
+        .await
+}
+
+/// Has the slot's component be put into quarantine.
+async fn trap_five_times(gateway: &Gateway) {
+    let clients = [gateway.client(), gateway.web("bob")];
+    for number in 0..5 {
+        trap(&clients[number % 2]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_slot_may_refuse_instead_of_going_back() {
+    let gateway = greeter().tables(FIVE_TRAPS).start().await;
+    let admin = gateway.admin("olivia").await;
+    let culprit = failing_greeter(&admin).await;
+    let policy = json!({ "on_quarantine": "refuse" });
+    let answer = set_policy(&admin, "greeter", &policy).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(answer.json()["on_quarantine"], "refuse");
+    trap_five_times(&gateway).await;
+    patiently(async {
+        while gateway.chat("greeter", "hello").await.status != 503 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let shown = slot(&admin, "greeter").await;
+    assert_eq!(shown["active"], Value::Null, "{shown}");
+    assert_eq!(plugin(&shown, &culprit)["state"], "quarantined");
+    let listed = admin.get("/admin/plugins/greeter/events").await.json();
+    let detail = "5 traps within a minute; the slot refuses until a component is activated";
+    assert_eq!(listed["events"][0]["kind"], "quarantined");
+    assert_eq!(listed["events"][0]["detail"], detail);
+    // It goes back when an operator says so.
+    let back = roll_back(&admin, "greeter").await;
+    assert_eq!(back.status, 200, "{}", back.text());
+    assert_eq!(greeting(&gateway).await, "bb");
+}
+
+#[tokio::test]
+async fn a_slot_goes_to_no_version_below_its_least() {
+    let gateway = greeter().tables(FIVE_TRAPS).start().await;
+    let admin = gateway.admin("olivia").await;
+    let old = swap(&admin, "greeter", &guests::answering_as("bb", "0.3.0")).await;
+    let new = swap(&admin, "greeter", &guests::answering_as("cc", "0.4.0")).await;
+    let least = |version: &str| json!({ "least_version": version });
+    let refused = set_policy(&admin, "greeter", &least("0.5.0")).await;
+    let error = refused.error(409, "PLUGIN_BELOW_LEAST_VERSION");
+    assert_eq!(error["param"], "least_version");
+    let set = set_policy(&admin, "greeter", &least("0.4.0")).await;
+    assert_eq!(set.status, 200, "{}", set.text());
+    assert_eq!(set.json()["least_version"], "0.4.0");
+    // Neither what served before nor what the binary brings, of 0.1.0, is gone back to.
+    assert_eq!(set.json()["previous"], Value::Null);
+    let refused = roll_back(&admin, "greeter").await;
+    refused.error(409, "NOTHING_TO_ROLL_BACK_TO");
+    let refused = activate(&admin, "greeter", &old).await;
+    refused.error(409, "PLUGIN_BELOW_LEAST_VERSION");
+    let body = json!({ "digest": old, "share": 0.5 });
+    let refused = admin.post("/admin/plugins/greeter/activate", &body).await;
+    refused.error(409, "PLUGIN_BELOW_LEAST_VERSION");
+    assert_eq!(slot(&admin, "greeter").await["active"], *new);
+    assert_eq!(greeting(&gateway).await, "cc");
+    let refused = set_policy(&admin, "greeter", &least("four")).await;
+    assert_eq!(
+        refused.error(400, "INVALID_REQUEST")["param"],
+        "least_version"
+    );
+    let refused = set_policy(&admin, "nowhere", &least("0.1.0")).await;
+    refused.error(404, "UNKNOWN_SLOT");
+    // Without one, all is as before.
+    assert_eq!(set_policy(&admin, "greeter", &json!({})).await.status, 200);
+    assert_eq!(roll_back(&admin, "greeter").await.status, 200);
+    assert_eq!(greeting(&gateway).await, "bb");
+}
+
+#[tokio::test]
+async fn a_rollback_takes_back_only_what_is_expected() {
+    let gateway = greeter().start().await;
+    let admin = gateway.admin("olivia").await;
+    let first = swap(&admin, "greeter", &guests::answering("bb")).await;
+    let second = swap(&admin, "greeter", &guests::answering("cc")).await;
+    let back = async |from: &str| {
+        let path = "/admin/plugins/greeter/rollback";
+        admin.post(path, &json!({ "from": from })).await
+    };
+    let error = back(&first).await.error(409, "PLUGIN_CHANGED");
+    let message = error["message"].as_str().expect("a text");
+    assert!(message.contains(&second), "{message}");
+    assert_eq!(greeting(&gateway).await, "cc");
+    assert_eq!(
+        back("nothing").await.error(400, "INVALID_REQUEST")["param"],
+        "from"
+    );
+    // Two operators who look at the same fault take back one component.
+    let both = tokio::join!(back(&second), back(&second));
+    let mut statuses = [both.0.status.as_u16(), both.1.status.as_u16()];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 409]);
+    assert_eq!(greeting(&gateway).await, "bb");
+    // Of a canary, it is the canary that is taken back.
+    let body = json!({ "digest": second, "share": 0.5 });
+    let begun = admin.post("/admin/plugins/greeter/activate", &body).await;
+    assert_eq!(begun.status, 200, "{}", begun.text());
+    back(&first).await.error(409, "PLUGIN_CHANGED");
+    assert_eq!(back(&second).await.status, 200);
+    assert_eq!(slot(&admin, "greeter").await["canary"], Value::Null);
+    assert_eq!(greeting(&gateway).await, "bb");
+}
+
+/// A database that is restored from a backup, or fails over to a copy that is behind, has fewer changes than its nodes have
+/// seen, or others.
+#[tokio::test]
+async fn nodes_follow_a_database_that_is_set_back() {
+    for url in [None, Some(Postgres::shared().create_database().await)] {
+        let builder = greeter();
+        let gateway = match &url {
+            Some(url) => builder.postgres(url).start().await,
+            None => builder.start().await,
+        };
+        let admin = gateway.admin("olivia").await;
+        let [bb, cc] = ["bb", "cc"].map(guests::answering);
+        swap(&admin, "greeter", &bb).await;
+        for _ in 0..3 {
+            swap(&admin, "greeter", &cc).await;
+            swap(&admin, "greeter", &bb).await;
+        }
+        swap(&admin, "greeter", &cc).await;
+        assert_eq!(greeting(&gateway).await, "cc");
+        let database = gateway.app().database.clone();
+        let set = async |statement: &'static str, digest: &[u8]| {
+            let mut query = sqlx::query(statement);
+            if statement.contains("$1") {
+                query = query.bind(Digest::of(digest).to_string());
+            }
+            query
+                .execute(database.writer())
+                .await
+                .expect("the database");
+        };
+        // As it was a few changes ago.
+        set("UPDATE slots SET active_digest = $1", &bb).await;
+        set("UPDATE plugin_generation SET number = number - 5", &bb).await;
+        set(
+            "DELETE FROM plugin_events WHERE number > (SELECT number FROM plugin_generation)",
+            &bb,
+        )
+        .await;
+        until_greeted_with(&gateway, "bb").await;
+        // And changed as often, by others.
+        set("UPDATE slots SET active_digest = $1", &cc).await;
+        set(
+            "UPDATE plugin_events SET at = at + 1 WHERE number = (SELECT number FROM plugin_generation)",
+            &cc,
+        )
+        .await;
+        until_greeted_with(&gateway, "cc").await;
+        // Changes go on from there.
+        swap(&admin, "greeter", &bb).await;
+        assert_eq!(greeting(&gateway).await, "bb");
+    }
+}
+
 #[tokio::test]
 async fn one_account_alone_takes_no_component_from_the_others() {
     let gateway = greeter().tables(FIVE_TRAPS).start().await;
@@ -708,7 +877,7 @@ async fn a_swap_on_one_node_serves_on_the_others_and_one_that_was_down_catches_u
     };
     let rolled_back = app
         .plugins
-        .roll_back(app.stores(), &operation, async |_| Ok(()));
+        .roll_back(app.stores(), &operation, None, async |_| Ok(()));
     let rolled_back = rolled_back.await.expect("the database answers");
     assert_eq!(rolled_back, Digest::of(&guests::answering("cc")));
     for node in [&second, &third] {

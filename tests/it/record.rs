@@ -286,7 +286,8 @@ async fn it_ends_with_its_time_and_with_its_bytes_and_is_forgotten_a_week_later(
             gateway.app().sealing_keys.clone(),
         );
         let kept = store.exchanges("openai", "").await.expect("an answer");
-        let first = kept[0].exchange.clone().expect("it opens");
+        let first = kept[0].exchange.as_ref().expect("it opens");
+        let first = serde_json::to_vec(first).expect("JSON");
         assert!(
             !store
                 .keep("openai", &first, gateway.app().clock.now())
@@ -294,13 +295,22 @@ async fn it_ends_with_its_time_and_with_its_bytes_and_is_forgotten_a_week_later(
                 .expect("an answer")
         );
 
-        let small = json!({ "share": 1.0, "seconds": 60, "most_bytes": 4_000 });
+        // One that does not fit is skipped, and smaller ones are kept.
+        let small = json!({ "share": 1.0, "seconds": 60, "most_bytes": 16_000 });
         begin(&admin, &small).await;
         assert_eq!(
             exchanges(&admin).await,
             0,
             "what was recorded before is forgotten"
         );
+        let now = gateway.app().clock.now();
+        let keep = async |bytes: usize| {
+            let kept = store.keep("openai", &vec![b' '; bytes], now).await;
+            kept.expect("an answer")
+        };
+        assert!(!keep(17_000).await, "it does not fit");
+        assert_eq!(shown(&admin).await["state"], "recording");
+        assert!(keep(8_000).await, "a smaller one does");
         patiently(async {
             while shown(&admin).await["state"] == "recording" {
                 client.post("/chat", &chat("scripted", "full")).await;
@@ -311,7 +321,7 @@ async fn it_ends_with_its_time_and_with_its_bytes_and_is_forgotten_a_week_later(
         assert!(
             full["kept_bytes"]
                 .as_i64()
-                .is_some_and(|bytes| (1..=4_000).contains(&bytes)),
+                .is_some_and(|bytes| (8_000..=16_000).contains(&bytes)),
             "{full}"
         );
 
@@ -332,6 +342,31 @@ async fn it_ends_with_its_time_and_with_its_bytes_and_is_forgotten_a_week_later(
         );
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exchange_is_as_large_as_its_request_and_its_answer() {
+    let upstream = Upstream::start().await;
+    upstream.always(Reply::chat("fine"));
+    let gateway = Gateway::with_upstream(&upstream).await;
+    let (admin, client) = (gateway.admin("olivia").await, gateway.client());
+    let all = json!({ "share": 1.0, "seconds": 600, "most_bytes": 64 << 20 });
+    begin(&admin, &all).await;
+    until_recorded(&client, async || exchanges(&admin).await).await;
+    // What is written has each quotation mark twice as long.
+    for large in ["x".repeat(1_100_000), "\"".repeat(600_000)] {
+        let answer = client.post("/chat", &chat("scripted", &large)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    let before = exchanges(&admin).await;
+    patiently(async {
+        while exchanges(&admin).await == before {
+            client.post("/chat", &chat("scripted", "small")).await;
+        }
+    })
+    .await;
+    let kept = shown(&admin).await["kept_bytes"].as_i64();
+    assert!(kept.is_some_and(|bytes| bytes < 1 << 20), "{kept:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

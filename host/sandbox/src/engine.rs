@@ -1,8 +1,9 @@
 //! The Wasm engine: how guests are compiled, allocated, interrupted and linked.
 //!
 //! **Invariant:** a guest that never returns costs its neighbours at most a tick at a time: epochs make it yield
-//! every 10 ms, and past the ticks of a call that run at full speed (one, and one for each 256 KiB that it was handed) it
-//! waits for a turn before each. All guests that are that far take a fifth of the machine together, one after another, however many they are.
+//! every 10 ms, and past the time of a call at full speed (10 ms of processor time, and 40 ns for each byte that it was handed) it
+//! waits for a turn before each. All guests that are that far take a fifth of the machine together, however many they are: one
+//! guest a component, and the components in turn.
 //! **Invariant:** WASI is linked with an empty context: clocks and randomness, no environment,
 //! arguments, files or sockets. It goes through the *async* linker; the synchronous one blocks the
 //! runtime and panics when a guest merely prints.
@@ -37,6 +38,8 @@ pub struct Engine {
     pub(crate) slow_lane: Arc<SlowLane>,
     pub(crate) memory: Arc<MemoryBudget>,
     pub(crate) listener: Option<Listener>,
+    /// Guests that the pool has room for; none where guests are allocated on demand.
+    pooled_guests: Option<u32>,
     _ticker: Arc<Ticker>,
 }
 
@@ -55,12 +58,14 @@ impl Engine {
     /// Address space is reserved for all guests, and memory used by none. Where the kernel refuses that much address
     /// space, guests are allocated one by one instead, which costs some 10 µs each.
     pub fn start(room: Room) -> anyhow::Result<Self> {
-        let wasm = match wasmtime::Engine::new(&config(Some(room.guests + SPARE_INSTANCES))) {
-            Ok(engine) => engine,
+        let pooled = config(Some(room.guests.saturating_add(SPARE_INSTANCES)));
+        let (wasm, pooled_guests) = match wasmtime::Engine::new(&pooled) {
+            Ok(engine) => (engine, Some(room.guests)),
             Err(error) => {
                 tracing::warn!(%error, "no pooled memory for plugins; allocating on demand");
-                wasmtime::Engine::new(&config(None))
-                    .map_err(|error| anyhow!("starting the Wasm engine: {error:#}"))?
+                let engine = wasmtime::Engine::new(&config(None))
+                    .map_err(|error| anyhow!("starting the Wasm engine: {error:#}"))?;
+                (engine, None)
             }
         };
         Ok(Self {
@@ -68,8 +73,14 @@ impl Engine {
             slow_lane: Arc::new(SlowLane::new()),
             memory: Arc::new(MemoryBudget::new(room.memory_bytes)),
             listener: None,
+            pooled_guests,
             wasm,
         })
+    }
+
+    /// Whether so many guests have room at once, as far as address space goes. It is reserved once, at the start.
+    pub fn has_room_for(&self, guests: u32) -> bool {
+        self.pooled_guests.is_none_or(|pooled| guests <= pooled)
     }
 
     /// The same engine, whose guests' standard output and error are heard as they are written.

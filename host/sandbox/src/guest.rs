@@ -1,10 +1,11 @@
 //! One guest: what the host keeps for it, every call into it bounded, every way it can fail a type.
 //!
 //! **Invariant:** a call ends within its wall-clock limit whatever the guest does. Epochs stop one that
-//! computes, the clock stops one that is parked in a host call.
+//! computes, the clock stops one that is parked in a host call. The limit is lengthened by the time that the guest waits for
+//! other components' guests, a thread or memory. That time has a limit of its own ([`MOST_WAITING`]), and is not the guest's fault.
 //! **Invariant:** after an error from here the guest is never called again; dropping it frees all.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -16,16 +17,16 @@ use wasmtime_wasi::p2::DynPollable;
 use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 use wasmtime_wasi_io::bindings::wasi::io::poll;
 
+use crate::guest_clock::{GuestClock, Pace};
 use crate::guest_log::GuestLog;
 use crate::last_words::{LastWords, Listener};
-use crate::limits::{Allowance, BYTES_PER_TICK, GuestLimits, Refused};
+use crate::limits::{Allowance, GuestLimits, Refused};
 use crate::memory_budget::MemoryBudget;
 use crate::printable::printable;
-use crate::slow_lane::SlowLane;
+use crate::slow_lane::Lane;
 
-/// How many ticks one call into a guest may run at full speed, beside those for what it is handed. A translation takes
-/// 20 µs, so that a call that is still running after these has no good reason to.
-const TICKS_AT_FULL_SPEED: u64 = 1;
+/// How long one call may wait for others: their turns, a thread or memory.
+const MOST_WAITING: Duration = Duration::from_secs(30);
 
 /// Why a guest was given up. Each is the plugin's fault, but for the last.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -48,7 +49,8 @@ pub enum GuestError {
     /// What it returned cannot be read: a bad pointer, text that is not UTF-8.
     #[error("the plugin returned nonsense: {0}")]
     Nonsense(String),
-    /// No room for another guest, or for what this one needs: others have all the memory that guests may have.
+    /// No room for another guest, or for what this one needs: others have all the memory that guests may have, or all the turns
+    /// of guests that compute for long.
     #[error("no room for another plugin instance")]
     NoRoom,
 }
@@ -60,6 +62,8 @@ pub(crate) enum Stopped {
     CpuBudget,
     #[error("the time of a call used up")]
     CallTimeout,
+    #[error("kept waiting for too long")]
+    KeptWaiting,
 }
 
 /// What the host keeps for one guest.
@@ -71,12 +75,9 @@ pub struct Guest<H> {
     last_words: Option<LastWords>,
     listener: Option<Listener>,
     pub(crate) allowance: Allowance,
-    ticks_left: u64,
-    /// Ticks of the call that may still run at full speed.
-    full_speed_left: u64,
-    slow_lane: Arc<SlowLane>,
-    /// Bytes handed over that have not lengthened the processor time yet.
-    bytes_handed: usize,
+    clock: GuestClock,
+    /// Where it waits for its turns if it computes for long.
+    lane: Lane,
     handles: usize,
     pub(crate) log: GuestLog,
     /// What its world's imports need.
@@ -87,34 +88,24 @@ impl<H> Guest<H> {
     pub(crate) fn new(
         plugin: &Arc<str>,
         limits: &GuestLimits,
-        slow_lane: &Arc<SlowLane>,
+        lane: &Lane,
         memory: &Arc<MemoryBudget>,
         listener: Option<&Listener>,
         host: H,
     ) -> Self {
+        let clock = GuestClock::new(limits.cpu_time());
         Self {
             wasi: None,
             table: None,
             last_words: None,
             listener: listener.cloned(),
-            allowance: Allowance::new(limits.memory_bytes.get(), memory),
-            ticks_left: limits.cpu_ticks(),
-            full_speed_left: 0,
-            slow_lane: slow_lane.clone(),
-            bytes_handed: 0,
+            allowance: Allowance::new(limits.memory_bytes.get(), memory, clock.clone()),
+            clock,
+            lane: lane.clone(),
             handles: limits.handles.get(),
             log: GuestLog::new(plugin.clone(), limits),
             host,
         }
-    }
-
-    /// A call into the guest begins, with so many bytes: they lengthen its processor time.
-    fn enter(&mut self, handed_bytes: usize) {
-        self.bytes_handed += handed_bytes;
-        let granted = (self.bytes_handed / BYTES_PER_TICK) as u64;
-        self.bytes_handed %= BYTES_PER_TICK;
-        self.ticks_left += granted;
-        self.full_speed_left = TICKS_AT_FULL_SPEED + granted;
     }
 
     /// Says in the log why it was given up, with what it has to say itself.
@@ -129,23 +120,21 @@ impl<H> Guest<H> {
 
     /// Runs when the epoch has moved on while the guest was running.
     pub(crate) fn tick(&mut self) -> wasmtime::Result<UpdateDeadline> {
-        // The last tick of the budget ends it; one more would be beyond.
-        self.ticks_left = self.ticks_left.saturating_sub(1);
-        if self.ticks_left == 0 {
+        let pace = self.clock.pace();
+        if pace == Pace::Ended {
             return Err(Stopped::CpuBudget.into());
         }
-        if let Some(left) = self.full_speed_left.checked_sub(1) {
-            self.full_speed_left = left;
-            return Ok(UpdateDeadline::YieldCustom(
-                1,
-                Box::pin(tokio::task::yield_now()),
-            ));
-        }
-        let slow_lane = self.slow_lane.clone();
-        Ok(UpdateDeadline::YieldCustom(
-            1,
-            Box::pin(async move { slow_lane.turn().await }),
-        ))
+        let (clock, lane) = (self.clock.clone(), self.lane.clone());
+        let pause = async move {
+            match pace {
+                Pace::Slow => lane.turn(&clock).await,
+                Pace::FullSpeed | Pace::Ended => {
+                    let _waiting = clock.wait();
+                    tokio::task::yield_now().await;
+                }
+            }
+        };
+        Ok(UpdateDeadline::YieldCustom(1, Box::pin(pause)))
     }
 
     /// What `wasi:io/poll` works on, and how many a list of it may have.
@@ -230,22 +219,38 @@ pub(crate) async fn enter<H: 'static, T>(
     call: impl AsyncFnOnce(&mut Store<Guest<H>>) -> wasmtime::Result<T>,
 ) -> Result<T, GuestError> {
     let began = Instant::now();
-    // Time since the last call was spent outside the guest and must not count against it.
+    let clock = store.data().clock.clone();
+    if !clock.begin_call(handed_bytes) {
+        let error = GuestError::CpuBudget;
+        store.data().report(&error);
+        return Err(error);
+    }
+    // Epochs since the last call were spent outside the guest.
     store.set_epoch_deadline(1);
-    store.data_mut().enter(handed_bytes);
     let outcome = {
         let mut call = pin!(call(store));
-        // Most calls are over in microseconds: only one that is not is worth a timer.
-        match std::future::poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await {
-            Poll::Ready(outcome) => outcome,
-            Poll::Pending => {
-                // It has run for a tick by now.
-                let left = timeout.saturating_sub(began.elapsed());
-                match tokio::time::timeout(left, call).await {
-                    Ok(outcome) => outcome,
-                    Err(_) => Err(Stopped::CallTimeout.into()),
-                }
+        let mut run = async |until: Option<Instant>| {
+            let slices = poll_fn(|context| clock.slice(|| call.as_mut().poll(context)));
+            match until {
+                // Most calls are over in microseconds: only one that is not is worth a timer.
+                None => poll_once(slices).await,
+                Some(until) => tokio::time::timeout_at(until.into(), slices).await.ok(),
             }
+        };
+        let mut until = None;
+        loop {
+            if let Some(outcome) = run(until).await {
+                break outcome;
+            }
+            let waited = clock.waited();
+            if waited > MOST_WAITING {
+                break Err(Stopped::KeptWaiting.into());
+            }
+            let deadline = began + timeout + waited;
+            if deadline <= Instant::now() {
+                break Err(Stopped::CallTimeout.into());
+            }
+            until = Some(deadline);
         }
     };
     outcome.map_err(|error| {
@@ -256,10 +261,21 @@ pub(crate) async fn enter<H: 'static, T>(
     })
 }
 
+/// What comes of work that is looked at once, if it is done.
+async fn poll_once<T>(work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    poll_fn(|context| match work.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
 fn explain(error: &wasmtime::Error, refused: Option<Refused>) -> GuestError {
     match error.downcast_ref() {
         Some(Stopped::CpuBudget) => return GuestError::CpuBudget,
         Some(Stopped::CallTimeout) => return GuestError::CallTimeout,
+        Some(Stopped::KeptWaiting) => return GuestError::NoRoom,
         None => {}
     }
     if error.is::<PoolConcurrencyLimitError>() {
@@ -288,42 +304,5 @@ fn explain(error: &wasmtime::Error, refused: Option<Refused>) -> GuestError {
             GuestError::TooMuchData
         }
         None => GuestError::Nonsense(printable(&error.to_string(), 200)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Whether a tick lets the guest go on at once, rather than wait for its turn.
-    async fn is_at_full_speed(guest: &mut Guest<()>) -> bool {
-        let Ok(UpdateDeadline::YieldCustom(_, mut turn)) = guest.tick() else {
-            panic!("its time is not up");
-        };
-        // A turn takes many times as long as it takes to look ten times.
-        for _ in 0..10 {
-            let looked = std::future::poll_fn(|context| Poll::Ready(turn.as_mut().poll(context)));
-            if looked.await.is_ready() {
-                return true;
-            }
-            tokio::task::yield_now().await;
-        }
-        false
-    }
-
-    #[tokio::test]
-    async fn a_call_runs_at_full_speed_as_long_as_what_it_was_handed_takes() {
-        let budget = Arc::new(MemoryBudget::new(0));
-        let slow_lane = Arc::new(SlowLane::new());
-        let limits = GuestLimits::default();
-        let mut guest = Guest::new(&"some".into(), &limits, &slow_lane, &budget, None, ());
-        for (handed_bytes, ticks) in [(0, 1), (BYTES_PER_TICK, 2), (0, 1), (9 << 20, 37)] {
-            guest.enter(handed_bytes);
-            let mut at_full_speed = 0;
-            while is_at_full_speed(&mut guest).await {
-                at_full_speed += 1;
-            }
-            assert_eq!(at_full_speed, ticks, "{handed_bytes} bytes");
-        }
     }
 }

@@ -28,6 +28,7 @@ mod digest;
 pub mod engine;
 pub mod filter;
 pub mod guest;
+mod guest_clock;
 mod guest_log;
 mod last_words;
 pub mod limits;

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use wasmtime::ResourceLimiterAsync;
 use wasmtime_wasi::async_trait;
 
+use crate::guest_clock::GuestClock;
 use crate::memory_budget::MemoryBudget;
 
 /// The period of the epoch clock: how long a guest can run before the host gets a say.
@@ -22,11 +23,6 @@ pub const COMPONENT_BYTES: usize = 32 << 20;
 /// Bytes that the pool has for one memory, whatever the limits say.
 pub const MAX_MEMORY_BYTES: u64 = 256 << 20;
 
-/// Bytes of a request or of an upstream's answer for which a guest gets another tick of processor time, at full speed:
-/// 40 ns a byte, several times what translating takes. A fixed budget would cut the longest answers: 128,000 tokens in
-/// as many chunks take more than 300 ms.
-pub(crate) const BYTES_PER_TICK: usize = 256 << 10;
-
 /// Bounds on one guest. Configured under `plugins.limits`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -34,10 +30,11 @@ pub struct GuestLimits {
     /// Bytes of linear memory and tables together. Images and documents of a request are not among them: they stay with
     /// the host.
     pub memory_bytes: NonZeroU64,
-    /// Milliseconds of processor time, counted in ticks of 10 ms inside guest calls only; lengthened by a
-    /// tick for each 256 KiB of the request and of an upstream's answer.
+    /// Milliseconds of processor time that the guest's thread uses inside guest calls; lengthened by 40 ns for each byte of the
+    /// request and of an upstream's answer, and by 10 µs for each call at least. Default 250.
     pub cpu_ms: NonZeroU64,
-    /// Milliseconds that a single call may take by the clock, waiting included.
+    /// Milliseconds that a single call may take by the clock, host calls included. Time in which the guest waits for
+    /// other components' guests, a thread or memory does not count. Default 5,000.
     pub call_timeout_ms: NonZeroU64,
     /// Bytes that one call may hand from the guest to the host, as the host would store them.
     pub call_bytes: NonZeroUsize,
@@ -81,9 +78,8 @@ impl GuestLimits {
         }
     }
 
-    pub(crate) fn cpu_ticks(&self) -> u64 {
-        // The first tick may come as soon as a guest runs, and must not be its end.
-        self.cpu_ms.get().div_ceil(TICK.as_millis() as u64).max(2)
+    pub(crate) fn cpu_time(&self) -> Duration {
+        Duration::from_millis(self.cpu_ms.get())
     }
 
     pub(crate) fn call_timeout(&self) -> Duration {
@@ -93,12 +89,13 @@ impl GuestLimits {
 
 /// Adds up all memories and tables of a store. `wasmtime::StoreLimits` bounds each apart, so that a
 /// guest with a hundred memories would get a hundred times the limit.
-#[derive(Debug)]
 pub(crate) struct Allowance {
     limit_bytes: u64,
     used_bytes: u64,
     /// What all guests may have together; this one's part of it goes back on drop.
     budget: Arc<MemoryBudget>,
+    /// What is told of the time in which it waits for memory.
+    clock: GuestClock,
     /// What it was refused last, if it ever was: a guest traps soon after, and this says why.
     pub(crate) refused: Option<Refused>,
 }
@@ -113,11 +110,12 @@ pub(crate) enum Refused {
 }
 
 impl Allowance {
-    pub(crate) fn new(limit_bytes: u64, budget: &Arc<MemoryBudget>) -> Self {
+    pub(crate) fn new(limit_bytes: u64, budget: &Arc<MemoryBudget>, clock: GuestClock) -> Self {
         Self {
             limit_bytes,
             used_bytes: 0,
             budget: budget.clone(),
+            clock,
             refused: None,
         }
     }
@@ -133,12 +131,20 @@ impl Allowance {
             self.refused = Some(Refused::OwnLimit);
             return false;
         }
-        if !self.budget.take(more).await {
+        if !self.take(more).await {
             self.refused = Some(Refused::Budget);
             return false;
         }
         self.used_bytes += more;
         true
+    }
+
+    async fn take(&self, bytes: u64) -> bool {
+        if self.budget.try_take(bytes) {
+            return true;
+        }
+        let _waiting = self.clock.wait();
+        self.budget.take(bytes).await
     }
 }
 
@@ -177,7 +183,7 @@ mod tests {
     #[tokio::test]
     async fn memories_and_tables_draw_on_one_allowance() {
         let budget = Arc::new(MemoryBudget::new(2_000));
-        let mut allowance = Allowance::new(1_000, &budget);
+        let mut allowance = allowance(&budget);
         assert!(grew(allowance.memory_growing(0, 400, None).await));
         assert!(grew(allowance.memory_growing(0, 400, None).await));
         assert!(grew(allowance.table_growing(0, 25, None).await));
@@ -189,8 +195,8 @@ mod tests {
     #[tokio::test]
     async fn all_allowances_draw_on_one_budget_and_give_back_what_they_had() {
         let budget = Arc::new(MemoryBudget::new(1_000));
-        let mut first = Allowance::new(1_000, &budget);
-        let mut second = Allowance::new(1_000, &budget);
+        let mut first = allowance(&budget);
+        let mut second = allowance(&budget);
         assert!(grew(first.memory_growing(0, 600, None).await));
         assert!(!grew(second.memory_growing(0, 600, None).await));
         assert_eq!(second.refused, Some(Refused::Budget));
@@ -201,6 +207,10 @@ mod tests {
             drop(first);
         });
         assert!(grew(growing));
+    }
+
+    fn allowance(budget: &Arc<MemoryBudget>) -> Allowance {
+        Allowance::new(1_000, budget, GuestClock::new(Duration::ZERO))
     }
 
     fn grew(outcome: wasmtime::Result<bool>) -> bool {

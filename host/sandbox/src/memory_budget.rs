@@ -55,7 +55,8 @@ impl MemoryBudget {
         }
     }
 
-    fn try_take(&self, bytes: u64) -> bool {
+    /// Takes so many bytes if they are there. Returns whether they were.
+    pub(crate) fn try_take(&self, bytes: u64) -> bool {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         match left.checked_sub(bytes) {
             Some(rest) => {

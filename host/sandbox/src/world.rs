@@ -12,6 +12,7 @@ use crate::engine::Engine;
 use crate::guest::{self, Guest, GuestError};
 use crate::limits::GuestLimits;
 use crate::load_error::LoadError;
+use crate::slow_lane::Lane;
 
 /// A kind of plugin: a world of the contract, with the bindings that wasmtime generates for it.
 pub trait World: Sized + Send + Sync + 'static {
@@ -96,6 +97,7 @@ pub struct Program<W: World> {
     component: W::Prepared,
     limits: GuestLimits,
     engine: Engine,
+    lane: Lane,
 }
 
 impl<W: World> Program<W> {
@@ -114,6 +116,7 @@ impl<W: World> Program<W> {
             component,
             limits: limits.clone(),
             engine: engine.clone(),
+            lane: Lane::new(&engine.slow_lane),
         }
     }
 
@@ -135,15 +138,12 @@ impl<W: World> Program<W> {
     /// Makes a fresh instance for one piece of work.
     pub(crate) async fn start(&self, host: W::Host) -> Result<Instance<W>, GuestError> {
         let Engine {
-            slow_lane,
-            memory,
-            listener,
-            ..
+            memory, listener, ..
         } = &self.engine;
         let guest = Guest::new(
             &self.name,
             &self.limits,
-            slow_lane,
+            &self.lane,
             memory,
             listener.as_ref(),
             host,

@@ -401,6 +401,17 @@ impl App {
             let problems = problems.join("\n  ");
             anyhow!("the settings of {what} do not fit:\n  {problems}")
         };
+        let in_use = Config {
+            filters: config.filters.clone(),
+            ..self.config.clone()
+        };
+        if !self.plugins.has_room_for(prepared::needed_guests(&in_use)) {
+            let filters = config.filters.len();
+            anyhow::bail!(
+                "filters: there is no room for the guests of {filters} of them beside \
+                 limits.concurrent_requests; restart the gateway to make some"
+            );
+        }
         let rules = Rules::read(config.tools(), environment);
         let rules = rules.map_err(|problems| unfit("tools", problems))?;
         let mcp_servers = mcp_settings::read(&config.mcp, environment);

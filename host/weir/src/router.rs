@@ -396,6 +396,10 @@ fn plugin_routes() -> Router<App> {
             post(plugins::routes::activate_plugin),
         )
         .route(
+            "/admin/plugins/{slot}/policy",
+            put(plugins::routes::set_slot_policy),
+        )
+        .route(
             "/admin/plugins/{slot}/rollback",
             post(plugins::routes::roll_back_plugin),
         )

@@ -167,6 +167,30 @@ fn webhook_key(config: &Config) -> anyhow::Result<Option<Key>> {
     }
 }
 
+/// Filters that have room when they come with SIGHUP, whatever the configuration has at the start.
+const ROOM_FOR_FILTERS: u32 = 8;
+
+/// Guests that room is reserved for beyond what the configuration needs, at most: each takes 8 GiB of 128 TiB of address space.
+const RESERVED_GUESTS: u32 = 8_000;
+
+/// Guests that a configuration may need at once: each request has one of its adapter's and one of each filter's.
+pub(super) fn needed_guests(config: &Config) -> u32 {
+    let filters = u32::try_from(config.filters.len()).unwrap_or(u32::MAX);
+    guests_with(config, filters)
+}
+
+fn guests_with(config: &Config, filters: u32) -> u32 {
+    let requests = config.limits.admission.concurrent_requests.get();
+    let of_requests = requests.saturating_mul(filters.saturating_add(1));
+    of_requests.saturating_add(config.plugins.tool_calls.get())
+}
+
+/// Guests that address space is reserved for. It cannot grow while guests run, and what is not used costs nothing.
+fn reserved_guests(config: &Config) -> u32 {
+    let with_more_filters = guests_with(config, ROOM_FOR_FILTERS);
+    needed_guests(config).max(with_more_filters.min(RESERVED_GUESTS))
+}
+
 /// Loads the plugins that the binary brings, compiled code from the data folder where it is there.
 async fn load_plugins(
     config: &Config,
@@ -178,12 +202,8 @@ async fn load_plugins(
         config.data_dir.join("cache/plugins"),
         Key::load_or_create(&config.data_dir.join("keys/plugin-cache"))?,
     ));
-    let requests = config.limits.admission.concurrent_requests.get();
-    // A request has a guest of its adapter's, and one of each filter's.
-    let filters = u32::try_from(config.filters.len()).unwrap_or(u32::MAX);
-    let of_requests = requests.saturating_mul(filters.saturating_add(1));
     let engine = Engine::start(Room {
-        guests: of_requests.saturating_add(config.plugins.tool_calls.get()),
+        guests: reserved_guests(config),
         memory_bytes: config.plugins.all_memory_bytes(),
     })?;
     let limits = config.plugins.limits.clone();

@@ -105,6 +105,11 @@ pub enum AuditEvent {
         /// The slot and the load step that it failed.
         reason: String,
     },
+    /// An operator has set what a slot may serve with, and what becomes of it in quarantine.
+    PluginPolicySet {
+        /// The slot and its policy.
+        reason: String,
+    },
     /// A user was put on a plan.
     PlanSet {
         /// The user's id.
@@ -406,6 +411,10 @@ impl AuditEvent {
                 ..of("console.signed_in", Some(user_id))
             },
             Self::ConsoleLinkCreated => of("console.link_created", None),
+            Self::PluginPolicySet { reason } => EventColumns {
+                reason: Some(reason),
+                ..of("plugin.policy_set", None)
+            },
             Self::PluginRefused { reason } => EventColumns {
                 reason: Some(reason),
                 ..of("plugin.refused", None)

@@ -266,7 +266,10 @@ impl Attempts<'_> {
         spans::end_attempt(relay.context(), outcome.as_ref().err(), first_token);
         let noted = Noted {
             ended,
-            took: started.elapsed(),
+            effects: None,
+            is_guard: false,
+            // A client that is slow to read is no doing of the component's.
+            took: started.elapsed().saturating_sub(relay.kept_waiting()),
             first_token,
             sampler: chosen.sampler.as_ref(),
         };

@@ -75,8 +75,13 @@ impl Exchange<'_> {
         let mut tape = self.recorder.tape(slot);
         let outcome = self.run_steps(relay, tape.as_mut()).await;
         if let Some(tape) = tape {
-            self.recorder
-                .keep(tape, slot, self.request, self.attachments);
+            self.recorder.keep(
+                tape,
+                slot,
+                self.request,
+                self.request_bytes,
+                self.attachments,
+            );
         }
         outcome.map_err(|error| match error {
             ExchangeError::Failure(mut failure) => {

@@ -33,7 +33,7 @@ use crate::catalog::{Catalog, Model};
 use crate::context::RequestContext;
 use crate::error::ApiError;
 use crate::plugins::canary::samples::Sampler;
-use crate::plugins::counters::Ended;
+use crate::plugins::counters::{Ended, FilterEffects};
 use crate::plugins::oversight::{Noted, Oversight};
 use crate::plugins::slots::Chosen;
 use crate::plugins::{FilterComponent, Plugin};
@@ -236,7 +236,7 @@ impl<'a> Screening<'a> {
                     }
                 }
             };
-            let mut watch = Watch::new(self.app, chosen, self.asker.account);
+            let mut watch = Watch::new(self.app, chosen, filter.on_failure, self.asker.account);
             let begun = Instant::now();
             let screened = watch
                 .component
@@ -244,8 +244,16 @@ impl<'a> Screening<'a> {
                 .await;
             watch.took += begun.elapsed();
             let judged = match screened {
-                Ok(Ok(verdict)) => self.take(&mut request, &watch.component, verdict),
-                Ok(Err(refusal)) => return Err(refused(slot, refusal)),
+                Ok(Ok(verdict)) => {
+                    let is_change = verdict.change.is_some();
+                    let taken = self.take(&mut request, &watch.component, verdict);
+                    watch.effects.changed = is_change && taken.is_ok();
+                    taken
+                }
+                Ok(Err(refusal)) => {
+                    watch.effects.refused = true;
+                    return Err(refused(slot, refusal));
+                }
                 Err(error) => Err(error.into()),
             };
             match judged {
@@ -431,18 +439,27 @@ struct Watch {
     sampler: Option<Sampler>,
     oversight: Oversight,
     account: AccountId,
+    is_guard: bool,
     took: Duration,
+    effects: FilterEffects,
     ended: Ended,
 }
 
 impl Watch {
-    fn new(app: &App, chosen: Chosen<FilterComponent>, account: &AccountId) -> Self {
+    fn new(
+        app: &App,
+        chosen: Chosen<FilterComponent>,
+        on_failure: OnFailure,
+        account: &AccountId,
+    ) -> Self {
         Self {
             component: chosen.component,
             sampler: chosen.sampler,
             oversight: app.oversight.clone(),
             account: account.clone(),
+            is_guard: on_failure == OnFailure::Refuse,
             took: Duration::ZERO,
+            effects: FilterEffects::default(),
             ended: Ended::Well,
         }
     }
@@ -478,6 +495,8 @@ impl Drop for Watch {
         let noted = Noted {
             ended: self.ended,
             took: self.took,
+            effects: Some(self.effects),
+            is_guard: self.is_guard,
             first_token: None,
             sampler: self.sampler.as_ref(),
         };
@@ -562,6 +581,8 @@ impl AnswerScreen {
                 made, is_stopped, ..
             } = look;
             watcher.watch.took += begun.elapsed();
+            watcher.watch.effects.changed |= watcher.has_changed && !is_stopped;
+            watcher.watch.effects.stopped |= is_stopped;
             match outcome {
                 Ok(()) => events = made,
                 Err(fault) => {

@@ -125,7 +125,7 @@ pub async fn chat(
     let id = ids::answer_id();
     let conversation = call.conversation(&id);
     let session = Turn::begin(&app.sessions, &customer.payer.account, &mut call, &id).await?;
-    let asked = Asked {
+    let mut asked = Asked {
         id,
         stream: call.request.stream,
         dialect: call.dialect.clone(),
@@ -140,6 +140,9 @@ pub async fn chat(
     let catalog = app.catalog.load();
     let asker = customer.asker(&context);
     let (call, passed) = filters::screen_chat(app, &catalog, asker, call).await?;
+    if let Some(session) = &mut asked.session {
+        session.ask(&call);
+    }
     customer.require(&catalog, &call.request.model)?;
     let resolved = resolve::resolve(&catalog, call, context.wanted_provider())?;
     let factors = catalog.factors.clone();

@@ -91,6 +91,8 @@ pub struct Relay {
     hung_up_at: Option<Instant>,
     /// When the first of the attempt's answer came, where it is streamed.
     streamed_at: Option<Instant>,
+    /// How long the attempt has waited for the client to read.
+    kept_waiting: Duration,
     bounds: Bounds,
     stopping: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     timer: Timer,
@@ -187,6 +189,7 @@ impl Relay {
             client,
             hung_up_at: None,
             streamed_at: None,
+            kept_waiting: Duration::ZERO,
             bounds,
             stopping: None,
             timer: Timer::default(),
@@ -308,6 +311,11 @@ impl Relay {
         self.streamed_at
     }
 
+    /// How long the attempt has waited for the client to read.
+    pub fn kept_waiting(&self) -> Duration {
+        self.kept_waiting
+    }
+
     /// Whether any of the answer has come.
     pub fn any_output(&self) -> bool {
         self.sequence.any_output()
@@ -319,6 +327,7 @@ impl Relay {
         self.media = MediaPieces::default();
         self.ignored.clear();
         self.streamed_at = None;
+        self.kept_waiting = Duration::ZERO;
         self.asked = false;
         if let Some(teller) = &mut self.teller {
             teller.restart();
@@ -716,10 +725,11 @@ impl Relay {
             Err(mpsc::error::TrySendError::Closed(_)) => false,
             // The client is slower than the upstream.
             Err(mpsc::error::TrySendError::Full(piece)) => {
+                let since = Instant::now();
                 let sending = pieces.send(piece);
-                self.within(Duration::MAX, Phase::Total, sending)
-                    .await?
-                    .is_ok()
+                let sent = self.within(Duration::MAX, Phase::Total, sending).await;
+                self.kept_waiting += since.elapsed();
+                sent?.is_ok()
             }
         };
         if !sent && self.hung_up_at.is_none() {

@@ -26,7 +26,7 @@ use prometheus_client::registry::{Registry, Unit};
 use self::requests::RequestMetrics;
 use crate::inference::routing::breaker::Breakers;
 use crate::plugins::component::Plugin;
-use crate::plugins::counters::Ended;
+use crate::plugins::counters::{Ended, FilterEffects};
 use crate::telemetry::export::ExportFigures;
 use weir_ledger::LedgerMetrics;
 
@@ -51,6 +51,8 @@ pub struct Metrics {
     plugin_exchanges: Family<ExchangeLabels, Counter>,
     plugin_latency: Family<PluginLabels, Histogram, fn() -> Histogram>,
     plugin_quarantines: Family<PluginLabels, Counter>,
+    /// What filters did, by slot, digest and effect.
+    filter_effects: Family<FilterLabels, Counter>,
     ledger_open_holds: Gauge,
     plugin_quarantines_withheld: Family<PluginLabels, Counter>,
     plugin_canary_share: Family<PluginLabels, Gauge<f64, AtomicU64>>,
@@ -124,6 +126,14 @@ struct ExchangeLabels {
     digest: String,
     /// `ok`, `error`, `fault` or `trap`.
     outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FilterLabels {
+    slot: String,
+    digest: String,
+    /// `refused`, `changed` or `stopped`.
+    effect: &'static str,
 }
 
 impl Metrics {
@@ -210,6 +220,12 @@ impl Metrics {
             Unit::Seconds,
             plugin_latency.clone(),
         );
+        let filter_effects = Family::default();
+        registry.register(
+            "filter_effects",
+            "Requests that a filter refused or changed, or whose answer it changed or stopped",
+            filter_effects.clone(),
+        );
         let plugin_quarantines = Family::default();
         registry.register(
             "plugin_quarantines",
@@ -269,6 +285,7 @@ impl Metrics {
             plugin_exchanges,
             plugin_latency,
             plugin_quarantines,
+            filter_effects,
             ledger_open_holds,
             plugin_quarantines_withheld,
             plugin_canary_share,
@@ -383,6 +400,25 @@ impl Metrics {
             outcome,
         };
         self.plugin_exchanges.get_or_create(&exchanges).inc();
+    }
+
+    /// Counts what a filter did to a request and its answer.
+    pub fn filter_effects(&self, plugin: &Plugin, effects: FilterEffects) {
+        let PluginLabels { slot, digest } = labels(plugin);
+        for (effect, has) in [
+            ("refused", effects.refused),
+            ("changed", effects.changed),
+            ("stopped", effects.stopped),
+        ] {
+            let labels = FilterLabels {
+                slot: slot.clone(),
+                digest: digest.clone(),
+                effect,
+            };
+            // A filter that has done nothing yet is at zero, and not missing.
+            let counter = self.filter_effects.get_or_create(&labels);
+            counter.inc_by(has.into());
+        }
     }
 
     /// All figures in the text format of OpenMetrics.

@@ -45,6 +45,17 @@ pub enum Ended {
     InTrap,
 }
 
+/// What a filter did to a request and its answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FilterEffects {
+    /// It refused the request.
+    pub refused: bool,
+    /// It changed the request, or the answer.
+    pub changed: bool,
+    /// It ended the answer.
+    pub stopped: bool,
+}
+
 /// What speaks against a component, on requests of at least two accounts within a minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Suspicion {

@@ -1,7 +1,7 @@
 //! Why an operator's change was not made.
 
 use semver::Version;
-use weir_sandbox::LoadError;
+use weir_sandbox::{Digest, LoadError};
 
 use super::trust::TrustError;
 
@@ -57,6 +57,17 @@ pub enum OperationError {
     /// The slot serves with nothing that a canary could be compared with.
     #[error("the slot serves with nothing that a canary could be compared with")]
     NothingBeside,
+    /// The slot serves with no version as low as that.
+    #[error("the slot serves with no version below {least}, and the component is {version}")]
+    BelowLeast {
+        /// The slot's least version.
+        least: Version,
+        /// What the component is.
+        version: String,
+    },
+    /// The slot serves with another component by now than the operator expects.
+    #[error("the slot serves with {}", .0.map_or_else(|| "nothing".to_owned(), |digest| digest.to_string()))]
+    NotExpected(Option<Digest>),
     /// The slot has nothing to go back to.
     #[error("there is nothing to go back to")]
     NothingBefore,

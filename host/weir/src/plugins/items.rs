@@ -25,6 +25,13 @@ pub struct SlotItem {
     pub previous: Option<String>,
     /// What serves a share of the accounts.
     pub canary: Option<CanaryItem>,
+    /// The lowest version that it serves with, if any is too low.
+    #[serde(default)]
+    pub least_version: Option<String>,
+    /// What becomes of it if its component is put into quarantine: `roll_back` or `refuse`; null for the default, which is `refuse`
+    /// for a filter whose failure refuses requests, and otherwise `roll_back`.
+    #[serde(default)]
+    pub on_quarantine: Option<String>,
     /// What could serve.
     pub plugins: Vec<PluginItem>,
 }
@@ -40,7 +47,7 @@ pub struct CanaryItem {
     pub since: String,
     /// When it is promoted at the earliest; null where an operator does that.
     pub promote_at: Option<String>,
-    /// Whether there are enough requests and accounts on both sides for it to be promoted.
+    /// Whether it is certain by every measure that it does no harm, so that it may be promoted.
     pub enough: bool,
     /// Whether the node that answers serves with it.
     pub served: bool,
@@ -53,14 +60,15 @@ pub struct CanaryItem {
 /// How a canary compares by one measure.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct ComparedItem {
-    /// `traps`, `faults` (traps among them), `errors` (by whomever's fault), each a share of requests; `first_token` and
-    /// `latency` in microseconds, `tokens`, and `credits` in micro-credits, each a geometric mean.
+    /// `traps`, `faults` (traps among them), `errors` (also the client's and the upstream's); of a filter `refusals`, `changes` and
+    /// `stops`: each a share of requests. `first_token` and `latency` in microseconds, `tokens`, and `credits` in micro-credits: each
+    /// a geometric mean.
     pub measure: String,
     /// Of what serves the others.
     pub active: SideItem,
     /// Of the canary.
     pub canary: SideItem,
-    /// `too_few` requests or accounts to say anything, `alike` as far as is certain, or `worse`.
+    /// `too_few` requests or accounts to say anything, `alike` for certain, `worse` for certain, or `open`: neither is certain.
     pub judgement: String,
 }
 
@@ -71,7 +79,7 @@ pub struct SideItem {
     pub requests: i64,
     /// Groups of accounts that they are of, 16 at most.
     pub groups: usize,
-    /// The value, each group counting alike; null without a request.
+    /// The mean over groups, without the lowest and the highest fifth of them; null without a request.
     pub value: Option<f64>,
 }
 
@@ -177,6 +185,11 @@ impl SlotItem {
             serving: digest(slot.serving),
             previous: digest(slot.previous),
             canary: slot.canary.map(canary_item),
+            least_version: slot.policy.least_version.map(|least| least.to_string()),
+            on_quarantine: slot
+                .policy
+                .on_quarantine
+                .map(|policy| policy.as_str().to_owned()),
             plugins: slot.candidates.into_iter().map(plugin_item).collect(),
         }
     }
@@ -184,16 +197,19 @@ impl SlotItem {
 
 fn canary_item(canary: CanaryOverview) -> CanaryItem {
     let after_ms = canary.promote_after.map(|after| after.as_millis() as i64);
+    // Of a tool or a filter, there are neither first tokens nor charges, and nothing but a filter refuses.
+    let measured = canary.findings.iter();
+    let measured = measured.filter(|finding| finding.active.requests + finding.canary.requests > 0);
     let promote_at = after_ms.map(|ms| Millis(canary.since.0.saturating_add(ms)));
     CanaryItem {
         digest: canary.digest.to_string(),
         share: canary.share.fraction(),
         since: canary.since.iso(),
         promote_at: promote_at.map(|at| at.iso()),
-        enough: canary.is_enough(),
+        enough: canary.is_harmless(),
         served: canary.is_served,
         not_loaded: canary.not_loaded,
-        comparison: canary.findings.iter().map(compared_item).collect(),
+        comparison: measured.map(compared_item).collect(),
     }
 }
 

@@ -23,6 +23,7 @@ pub mod counters;
 mod error;
 pub mod items;
 pub mod oversight;
+pub mod policy;
 pub mod progress;
 pub mod routes;
 pub mod settings;

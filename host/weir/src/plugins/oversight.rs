@@ -10,7 +10,7 @@ use weir_storage::{Cache, Database};
 
 use super::canary::samples::Sampler;
 use super::component::Plugin;
-use super::counters::Ended;
+use super::counters::{Ended, FilterEffects};
 use super::slots::{Plugins, Stores};
 use super::store::Quarantined;
 use crate::metrics::Metrics;
@@ -40,6 +40,10 @@ pub struct Noted<'a> {
     pub ended: Ended,
     /// How long it took.
     pub took: Duration,
+    /// What it did to the request and its answer, where it is a filter.
+    pub effects: Option<FilterEffects>,
+    /// Whether the requests of its slot are refused without it, so that what it should stop must not pass.
+    pub is_guard: bool,
     /// How long it took until the first of the answer, where that was streamed.
     pub first_token: Option<Duration>,
     /// Where it counts, if its slot has a canary.
@@ -52,6 +56,8 @@ impl Oversight {
         let Noted {
             ended,
             took,
+            effects,
+            is_guard,
             first_token,
             sampler,
         } = exchange;
@@ -59,6 +65,12 @@ impl Oversight {
         counters.exchange(ended, took);
         if let Some(sampler) = sampler {
             sampler.exchange(ended, took, first_token);
+            if let Some(effects) = effects {
+                sampler.effects(effects);
+            }
+        }
+        if let Some(effects) = effects {
+            self.metrics.filter_effects(plugin, effects);
         }
         self.metrics.exchange(plugin, ended, took, first_token);
         let suspicion = counters.suspect(ended, account, self.max_traps, Instant::now());
@@ -72,9 +84,13 @@ impl Oversight {
                 cache: &this.cache,
             };
             let now = this.clock.now();
-            let outcome = this.plugins.quarantine(stores, &plugin, suspicion, now);
+            let outcome = this
+                .plugins
+                .quarantine(stores, &plugin, suspicion, is_guard, now);
             match outcome.await {
-                Some(Quarantined::Instead(_)) => this.metrics.quarantine(&plugin),
+                Some(Quarantined::Instead(_) | Quarantined::Refuses) => {
+                    this.metrics.quarantine(&plugin);
+                }
                 Some(Quarantined::LastSound { .. }) => this.metrics.quarantine_withheld(&plugin),
                 None => {}
             }

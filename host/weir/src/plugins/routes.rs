@@ -8,12 +8,14 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{FromRequestParts, Path, Query, State};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
+use semver::Version;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::Plugin;
 use super::canary::{CanaryShare, CanaryTerms};
 use super::items::{EventItem, EventList, InstalledItem, SlotItem, SlotList};
+use super::policy::{OnQuarantine, SlotPolicy};
 use super::signature::Signature;
 use super::slot_name::{SLOT_NAMES, is_slot_name};
 use super::slots::{Offer, SlotOperation};
@@ -106,6 +108,29 @@ pub(crate) struct Activation {
     pub(crate) change_publisher: bool,
 }
 
+/// The body of a rollback.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Rollback {
+    /// The digest of the canary or the active component that is to be taken back. If the slot serves with another one by then, the
+    /// rollback is refused. Default: whatever it is.
+    #[schema(pattern = "^(sha256:)?[0-9a-f]{64}$")]
+    pub(crate) from: Option<String>,
+}
+
+/// The body of a slot's policy. What is left out is back to its default.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PolicyBody {
+    /// The lowest version that the slot serves with, by Semantic Versioning. Default: any.
+    #[serde(default)]
+    pub(crate) least_version: Option<String>,
+    /// What becomes of the slot if its component is put into quarantine. Default: `refuse` for a filter whose failure refuses
+    /// requests, and otherwise `roll_back`.
+    #[serde(default)]
+    pub(crate) on_quarantine: Option<OnQuarantine>,
+}
+
 /// `GET /admin/plugins`: all slots, what serves in each, what else could, and what each has done.
 #[utoipa::path(
     get, path = "/admin/plugins", tag = "plugins", security(("operator" = [])),
@@ -147,7 +172,7 @@ pub async fn get_slot(
     responses(
         (status = 200, description = "It was there.", body = InstalledItem),
         (status = 201, description = "It is installed.", body = InstalledItem),
-        (status = 409, description = "`PLUGIN_DOWNGRADE`, `PLUGIN_OTHER_PUBLISHER`, `PLUGIN_IN_USE`, `PLUGIN_ACTIVE`, `NOTHING_TO_COMPARE_WITH`, `NOTHING_TO_ROLL_BACK_TO`, `PLUGIN_DOES_NOT_FIT`: it does not fit what the slot is, or has."),
+        (status = 409, description = "`PLUGIN_DOWNGRADE`, `PLUGIN_OTHER_PUBLISHER`, `PLUGIN_IN_USE`, `PLUGIN_ACTIVE`, `PLUGIN_BELOW_LEAST_VERSION`, `PLUGIN_CHANGED`, `NOTHING_TO_COMPARE_WITH`, `NOTHING_TO_ROLL_BACK_TO`, `PLUGIN_DOES_NOT_FIT`: it does not fit what the slot is, or has."),
         (status = 422, description = "`PLUGIN_REFUSED`: the component fails a load step."),
         (status = 503, description = "`PLUGIN_NOT_CHECKED`: components cannot be checked at present."),
     ),
@@ -228,7 +253,7 @@ pub async fn install_plugin(
     responses(
         (status = 200, body = SlotItem),
         (status = 404, description = "`UNKNOWN_SLOT`, `UNKNOWN_PLUGIN`: there is no such slot, or no such component in it."),
-        (status = 409, description = "`PLUGIN_DOWNGRADE`, `PLUGIN_OTHER_PUBLISHER`, `PLUGIN_IN_USE`, `PLUGIN_ACTIVE`, `NOTHING_TO_COMPARE_WITH`, `NOTHING_TO_ROLL_BACK_TO`, `PLUGIN_DOES_NOT_FIT`: it does not fit what the slot is, or has."),
+        (status = 409, description = "`PLUGIN_DOWNGRADE`, `PLUGIN_OTHER_PUBLISHER`, `PLUGIN_IN_USE`, `PLUGIN_ACTIVE`, `PLUGIN_BELOW_LEAST_VERSION`, `PLUGIN_CHANGED`, `NOTHING_TO_COMPARE_WITH`, `NOTHING_TO_ROLL_BACK_TO`, `PLUGIN_DOES_NOT_FIT`: it does not fit what the slot is, or has."),
         (status = 422, description = "`PLUGIN_REFUSED`: the component fails a load step."),
         (status = 503, description = "`PLUGIN_NOT_CHECKED`: components cannot be checked at present."),
     ),
@@ -306,10 +331,11 @@ fn read_terms(activation: &Activation) -> Result<Option<CanaryTerms>, ApiError> 
 #[utoipa::path(
     post, path = "/admin/plugins/{slot}/rollback", tag = "plugins", security(("operator" = [])),
     params(("slot" = String, Path, description = "The slot's name.")),
+    request_body = Option<Rollback>,
     responses(
         (status = 200, body = SlotItem),
         (status = 404, description = "`UNKNOWN_SLOT`, `UNKNOWN_PLUGIN`: there is no such slot, or no such component in it."),
-        (status = 409, description = "`PLUGIN_DOWNGRADE`, `PLUGIN_OTHER_PUBLISHER`, `PLUGIN_IN_USE`, `PLUGIN_ACTIVE`, `NOTHING_TO_COMPARE_WITH`, `NOTHING_TO_ROLL_BACK_TO`, `PLUGIN_DOES_NOT_FIT`: it does not fit what the slot is, or has."),
+        (status = 409, description = "`PLUGIN_DOWNGRADE`, `PLUGIN_OTHER_PUBLISHER`, `PLUGIN_IN_USE`, `PLUGIN_ACTIVE`, `PLUGIN_BELOW_LEAST_VERSION`, `PLUGIN_CHANGED`, `NOTHING_TO_COMPARE_WITH`, `NOTHING_TO_ROLL_BACK_TO`, `PLUGIN_DOES_NOT_FIT`: it does not fit what the slot is, or has."),
         (status = 422, description = "`PLUGIN_REFUSED`: the component fails a load step."),
         (status = 503, description = "`PLUGIN_NOT_CHECKED`: components cannot be checked at present."),
     ),
@@ -318,12 +344,88 @@ pub async fn roll_back_plugin(
     State(app): State<App>,
     Operator(actor): Operator,
     Path(slot): Path<String>,
+    body: JsonBody,
 ) -> Result<Json<SlotItem>, ApiError> {
-    let operation = operation(&app, slot, actor);
-    let fits = async |component: &Plugin| fits(&app, &operation, component).await;
+    let rollback = match body.bytes.is_empty() {
+        true => Rollback::default(),
+        false => serde_json::from_slice(&body.bytes).map_err(|_| {
+            ApiError::invalid_request(
+                "from",
+                "The body is an object with `from`, a digest, or empty.",
+            )
+        })?,
+    };
+    let slot = take_back(&app, Operator(actor), slot, rollback.from.as_deref()).await?;
+    Ok(Json(slot))
+}
+
+/// Ends a slot's canary, or has the slot serve with what it served with before, if it still serves with what is expected. Returns
+/// the slot as it is then.
+pub(crate) async fn take_back(
+    app: &App,
+    Operator(actor): Operator,
+    slot: String,
+    from: Option<&str>,
+) -> Result<SlotItem, ApiError> {
+    let from = from.map(|from| parse_digest_of("from", from)).transpose()?;
+    let operation = operation(app, slot, actor);
+    let fits = async |component: &Plugin| fits(app, &operation, component).await;
     app.plugins
-        .roll_back(app.stores(), &operation, fits)
+        .roll_back(app.stores(), &operation, from, fits)
         .await?;
+    find(app, &operation.slot).await
+}
+
+/// `PUT /admin/plugins/{slot}/policy`: sets what a slot may serve with, and what becomes of it in quarantine.
+#[utoipa::path(
+    put, path = "/admin/plugins/{slot}/policy", tag = "plugins", security(("operator" = [])),
+    operation_id = "set_slot_policy",
+    params(("slot" = String, Path, description = "The slot's name.")),
+    request_body = PolicyBody,
+    responses(
+        (status = 200, body = SlotItem),
+        (status = 404, description = "`UNKNOWN_SLOT`: there is no such slot."),
+        (status = 409, description = "`PLUGIN_BELOW_LEAST_VERSION`: the slot serves with a lower version."),
+    ),
+)]
+pub async fn set_slot_policy(
+    State(app): State<App>,
+    Operator(actor): Operator,
+    Path(slot): Path<String>,
+    body: JsonBody,
+) -> Result<Json<SlotItem>, ApiError> {
+    let body: PolicyBody = serde_json::from_slice(&body.bytes).map_err(|_| {
+        ApiError::invalid_request(
+            "on_quarantine",
+            "The body is an object with `least_version`, a text, and `on_quarantine`, `roll_back` or `refuse`; each may be null.",
+        )
+    })?;
+    let least_version = body.least_version.as_deref().map(Version::parse);
+    let least_version = least_version.transpose().map_err(|_| {
+        ApiError::invalid_request(
+            "least_version",
+            "A version is by Semantic Versioning, such as 1.4.0.",
+        )
+    })?;
+    let policy = SlotPolicy {
+        least_version,
+        on_quarantine: body.on_quarantine,
+    };
+    let operation = operation(&app, slot, actor.clone());
+    app.plugins
+        .set_policy(app.stores(), &operation, &policy)
+        .await?;
+    let least = policy
+        .least_version
+        .map_or("any".to_owned(), |least| least.to_string());
+    let on_quarantine = policy.on_quarantine.map_or("default", OnQuarantine::as_str);
+    let set = AuditEvent::PluginPolicySet {
+        reason: format!(
+            "{}: least version {least}, on quarantine {on_quarantine}",
+            operation.slot
+        ),
+    };
+    app.audit.record_by(&actor, set);
     Ok(Json(find(&app, &operation.slot).await?))
 }
 
@@ -337,7 +439,7 @@ pub async fn roll_back_plugin(
     responses(
         (status = 204, description = "It is forgotten."),
         (status = 404, description = "`UNKNOWN_SLOT`, `UNKNOWN_PLUGIN`: there is no such slot, or no such component in it."),
-        (status = 409, description = "`PLUGIN_DOWNGRADE`, `PLUGIN_OTHER_PUBLISHER`, `PLUGIN_IN_USE`, `PLUGIN_ACTIVE`, `NOTHING_TO_COMPARE_WITH`, `NOTHING_TO_ROLL_BACK_TO`, `PLUGIN_DOES_NOT_FIT`: it does not fit what the slot is, or has."),
+        (status = 409, description = "`PLUGIN_DOWNGRADE`, `PLUGIN_OTHER_PUBLISHER`, `PLUGIN_IN_USE`, `PLUGIN_ACTIVE`, `PLUGIN_BELOW_LEAST_VERSION`, `PLUGIN_CHANGED`, `NOTHING_TO_COMPARE_WITH`, `NOTHING_TO_ROLL_BACK_TO`, `PLUGIN_DOES_NOT_FIT`: it does not fit what the slot is, or has."),
     ),
 )]
 pub async fn remove_plugin(
@@ -493,10 +595,14 @@ fn check_slot(slot: &str) -> Result<(), ApiError> {
 }
 
 fn parse_digest(text: &str) -> Result<Digest, ApiError> {
+    parse_digest_of("digest", text)
+}
+
+fn parse_digest_of(field: &str, text: &str) -> Result<Digest, ApiError> {
     let digits = text.strip_prefix("sha256:").unwrap_or(text);
     digits.parse().map_err(|_| {
         ApiError::invalid_request(
-            "digest",
+            field,
             "A digest is the component's SHA-256 as 64 hexadecimal digits.",
         )
     })
@@ -587,6 +693,18 @@ impl From<OperationError> for ApiError {
                 "The slot serves with nothing that a canary could be compared with; activate the component for all, without a share.",
             )
             .with_param("share"),
+            OperationError::BelowLeast { .. } => Self::new(
+                S::CONFLICT,
+                "PLUGIN_BELOW_LEAST_VERSION",
+                format!("The version is too low: {error}. To allow it, lower the slot's least_version."),
+            )
+            .with_param("least_version"),
+            OperationError::NotExpected(_) => Self::new(
+                S::CONFLICT,
+                "PLUGIN_CHANGED",
+                format!("Nothing was rolled back: by now, {error}."),
+            )
+            .with_param("from"),
             OperationError::NothingBefore => Self::new(
                 S::CONFLICT,
                 "NOTHING_TO_ROLL_BACK_TO",

@@ -34,7 +34,7 @@ use crate::inference::dialect::Attachment;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LOOKS_PER_PRUNING: u32 = 60;
 
-/// Bytes of an exchange; a larger one is left out.
+/// Bytes of an exchange, as JSON, request and answers together; a larger one is left out.
 const EXCHANGE_BYTES: usize = 1 << 20;
 
 /// Exchanges that wait to be written.
@@ -78,7 +78,8 @@ struct Node {
 
 struct Kept {
     slot: String,
-    exchange: RecordedExchange,
+    /// A [`RecordedExchange`], as JSON.
+    content: Vec<u8>,
 }
 
 /// An exchange that is recorded as it goes.
@@ -132,22 +133,39 @@ impl Recorder {
         (drawn < u64::from(wanted.share)).then(Tape::default)
     }
 
-    /// Has an exchange that has ended be written, unless it was cut off or is too large.
-    pub fn keep(&self, tape: Tape, slot: &str, request: &Request, attachments: &[Attachment]) {
+    /// Has an exchange that has ended be written, unless it was cut off or is too large. `request_bytes` is the size of the
+    /// client's request, without attachments.
+    pub fn keep(
+        &self,
+        tape: Tape,
+        slot: &str,
+        request: &Request,
+        request_bytes: usize,
+        attachments: &[Attachment],
+    ) {
         if tape.is_open || tape.answers.is_empty() {
             return;
         }
         let attached: usize = attachments.iter().map(|attached| attached.data.len()).sum();
-        if tape.bytes + attached > EXCHANGE_BYTES {
+        // Before anything is copied. What is written is larger, and is measured below.
+        if tape.bytes + request_bytes + attached > EXCHANGE_BYTES {
             self.leave_out();
             return;
         }
+        let exchange = RecordedExchange {
+            request: RecordedRequest::of(request, attachments),
+            answers: tape.answers,
+        };
+        let content = match serde_json::to_vec(&exchange) {
+            Ok(content) if content.len() <= EXCHANGE_BYTES => content,
+            _ => {
+                self.leave_out();
+                return;
+            }
+        };
         let kept = Kept {
             slot: slot.to_owned(),
-            exchange: RecordedExchange {
-                request: RecordedRequest::of(request, attachments),
-                answers: tape.answers,
-            },
+            content,
         };
         if self.0.queue.try_send(kept).is_err() {
             self.leave_out();
@@ -163,6 +181,8 @@ impl Tape {
     /// An upstream has begun to answer.
     pub fn head(&mut self, status: u16, headers: &[Header]) {
         self.is_open = true;
+        let headers_bytes = headers.iter().map(|(name, value)| name.len() + value.len());
+        self.bytes = self.bytes.saturating_add(headers_bytes.sum());
         self.answers.push(RecordedAnswer {
             status,
             headers: headers.to_vec(),
@@ -202,7 +222,7 @@ async fn follow(
     loop {
         let done = tokio::select! {
             kept = kept.recv() => match kept {
-                Some(Kept { slot, exchange }) => store.keep(&slot, &exchange, clock.now()).await.map(drop),
+                Some(Kept { slot, content }) => store.keep(&slot, &content, clock.now()).await.map(drop),
                 None => return,
             },
             _ = next_look(&mut ticks, &node.look_now) => {

@@ -14,6 +14,9 @@ use super::exchange::RecordedExchange;
 /// How long what was recorded is kept once the recording has ended.
 pub const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3_600);
 
+/// A recording with less room than this is full.
+const FULL_BELOW_BYTES: i64 = 4 << 10;
+
 /// Exchanges that are read at once: each has a MiB and a half at most.
 pub const PAGE: i64 = 8;
 
@@ -180,20 +183,14 @@ impl RecordingStore {
         Ok(())
     }
 
-    /// Keeps an exchange, if that is wanted still and there is room for it. Returns whether it was kept.
-    pub async fn keep(
-        &self,
-        slot: &str,
-        exchange: &RecordedExchange,
-        now: Millis,
-    ) -> sqlx::Result<bool> {
+    /// Keeps an exchange, as JSON, if the recording is under way and has room for it. Returns whether it was kept. One that does
+    /// not fit is skipped: the recording goes on for smaller ones, until hardly any room is left.
+    pub async fn keep(&self, slot: &str, content: &[u8], now: Millis) -> sqlx::Result<bool> {
         let id = ids::recorded_exchange_id();
-        let content =
-            serde_json::to_vec(exchange).map_err(|error| sqlx::Error::Encode(error.into()))?;
         let sealed = self.keys.seal(
             Purpose::RECORDING,
             &[slot.as_bytes(), id.as_bytes()],
-            &content,
+            content,
         );
         let bytes = sealed.len() as i64;
         let mut transaction = self.database.begin().await?;
@@ -209,12 +206,14 @@ impl RecordingStore {
         .rows_affected()
             > 0;
         if !has_room {
-            // It is full: a smaller one might fit, and would only be the odd one out.
-            sqlx::query("UPDATE recordings SET until_at = $2 WHERE slot = $1 AND until_at > $2")
-                .bind(slot)
-                .bind(now.0)
-                .execute(&mut transaction)
-                .await?;
+            sqlx::query(
+                "UPDATE recordings SET until_at = $2 WHERE slot = $1 AND until_at > $2 AND most_bytes - kept_bytes < $3",
+            )
+            .bind(slot)
+            .bind(now.0)
+            .bind(FULL_BELOW_BYTES)
+            .execute(&mut transaction)
+            .await?;
             transaction.commit().await?;
             return Ok(false);
         }

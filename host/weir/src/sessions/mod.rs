@@ -87,6 +87,10 @@ pub struct Turn {
     /// The session as this turn found it.
     before: Option<Held>,
     asked: Vec<Said>,
+    /// The request's own messages, which are its last ones.
+    own: usize,
+    /// All of its messages, before filters.
+    all: usize,
     answer: Recorder,
 }
 
@@ -194,8 +198,7 @@ impl Turn {
         let id = serde_json::from_str::<String>(&json).map_err(|_| malformed())?;
         let key = SessionKey::new(account.clone(), id)?;
         let before = sessions.find(&key).await.map_err(unavailable)?;
-        let now = sessions.clock.now();
-        let asked = Said::of_call(call, usize::MAX, now);
+        let own = call.request.messages.len();
         if let Some(held) = &before {
             held.conversation.precede(call);
         }
@@ -203,9 +206,21 @@ impl Turn {
             sessions: sessions.clone(),
             key,
             before,
-            asked,
+            asked: Vec::new(),
+            own,
+            all: call.request.messages.len(),
             answer: Recorder::default(),
         }))
+    }
+
+    /// Notes the request's own messages, as filters have left them: the session keeps nothing else of the request.
+    ///
+    /// If a filter has removed messages, the oldest of the request's own count as removed: no message is kept twice.
+    pub fn ask(&mut self, call: &ChatCall) {
+        let removed = self.all.saturating_sub(call.request.messages.len());
+        let own = self.own.saturating_sub(removed);
+        let now = self.sessions.clock.now();
+        self.asked.extend(Said::of_call(call, own, now));
     }
 
     /// Goes on with an earlier answer, in a session of the next answer's own.
@@ -227,11 +242,11 @@ impl Turn {
         let leading_origins = std::mem::replace(&mut call.origins, origins);
         resolve_references(sessions, account, call, &chain.references).await?;
         // Most conversations are sent whole each time, and little of one is kept.
-        let most = if chain.is_kept { MAX_MESSAGES } else { 0 };
-        let mut asked = Said::of_call(call, most, sessions.clock.now());
+        let own = call.request.messages.len().min(MAX_MESSAGES);
+        let mut asked = Vec::new();
         if let Some(held) = held {
             held.conversation.precede(call);
-            asked.splice(0..0, held.conversation.into_said());
+            asked = held.conversation.into_said();
         }
         call.request.messages.splice(0..0, leading);
         call.origins.splice(0..0, leading_origins);
@@ -244,6 +259,8 @@ impl Turn {
             key: SessionKey::new(account.clone(), id)?,
             before: None,
             asked,
+            own,
+            all: call.request.messages.len(),
             answer: Recorder::default(),
         }))
     }

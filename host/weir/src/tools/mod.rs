@@ -377,6 +377,8 @@ impl Tools {
         let plugin = Plugin::Tool(tool.clone());
         let noted = Noted {
             ended,
+            effects: None,
+            is_guard: false,
             took: began.elapsed(),
             first_token: None,
             sampler: chosen.sampler.as_ref(),

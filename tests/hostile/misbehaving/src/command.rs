@@ -44,6 +44,8 @@ pub(crate) enum Behaviour {
 pub(crate) enum Fault {
     /// Computes for ever.
     Spin,
+    /// Computes for so many turns of a loop, and goes on.
+    Compute { turns: u64 },
     /// Copies so many bytes of memory back and forth for ever: one instruction that no epoch
     /// interrupts.
     Copy {

@@ -14,7 +14,8 @@ const PAGE_BYTES: usize = 64 << 10;
 /// Does what the fault says. Most never return.
 pub(crate) fn commit(fault: &Fault) {
     match fault {
-        Fault::Spin => spin(),
+        Fault::Spin => spin(u64::MAX),
+        Fault::Compute { turns } => spin(*turns),
         Fault::Copy { bytes } => copy(*bytes),
         Fault::Grow => grow(),
         Fault::Recurse { log } => {
@@ -47,9 +48,9 @@ pub(crate) fn keep(bytes: usize) {
     black_box(vec![1_u8; bytes].leak());
 }
 
-fn spin() {
+fn spin(turns: u64) {
     let mut turn = 0_u64;
-    while black_box(turn) != u64::MAX {
+    while black_box(turn) != turns {
         turn += 1;
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use jiff::SignedDuration;
+use semver::Version;
 
 use super::given::{read_component, slot_name};
 use super::registry;
@@ -97,14 +98,16 @@ pub(in crate::cli) struct Activate {
     named: Named,
     /// Have it serve a share of the accounts only, such as 5%, as the slot's canary.
     ///
-    /// Its figures are compared with those of what serves the others. It ends by itself where it is worse: where it traps, is
-    /// at fault or fails more often, is slower, or reports another number of tokens. `weir plugin show` has the figures,
-    /// `weir plugin rollback` ends it, and activating it without a share has it serve all.
+    /// Its figures are compared with those of what serves the others. It ends by itself if it is worse for certain: if it traps or
+    /// is at fault more often, is slower, reports another number of tokens, or, of a filter, refuses, changes or stops another
+    /// share of requests. `weir plugin show` has the figures, `weir plugin rollback` ends it, and activating it without a share
+    /// has it serve all.
     #[arg(long, value_name = "PERCENT", value_parser = share)]
     share: Option<CanaryShare>,
     /// Have the canary serve all by itself once it has done well for so long, such as 90s, 30m or 2h.
     ///
-    /// It waits for enough to go by, too: 100 requests and two groups of accounts on both sides.
+    /// It waits until it is certain that the canary does no harm, too: for 100 requests and six groups of accounts on both sides
+    /// at least.
     #[arg(long, value_name = "SPAN", value_parser = span, requires = "share")]
     promote_after: Option<Duration>,
     #[command(flatten)]
@@ -116,6 +119,35 @@ pub(in crate::cli) struct Show {
     /// The slot.
     #[arg(value_parser = slot_name)]
     slot: String,
+    #[command(flatten)]
+    gateway: Gateway,
+}
+
+#[derive(clap::Args)]
+pub(in crate::cli) struct Rollback {
+    /// The slot.
+    #[arg(value_parser = slot_name)]
+    slot: String,
+    /// Take back this component and no other: the canary's or the active one's digest, or the beginning of it. If the slot serves
+    /// with another one by then, the gateway refuses the rollback.
+    #[arg(long, value_name = "DIGEST")]
+    from: Option<String>,
+    #[command(flatten)]
+    gateway: Gateway,
+}
+
+#[derive(clap::Args)]
+pub(in crate::cli) struct Policy {
+    /// The slot.
+    #[arg(value_parser = slot_name)]
+    slot: String,
+    /// The lowest version that the slot serves with, such as 1.4.0. Default: any.
+    #[arg(long, value_name = "VERSION")]
+    least_version: Option<Version>,
+    /// What becomes of the slot if its component is put into quarantine: `roll_back` or `refuse`. Default: `refuse` for a filter
+    /// whose failure refuses requests, and otherwise `roll_back`.
+    #[arg(long, value_name = "POLICY", value_parser = ["roll_back", "refuse"])]
+    on_quarantine: Option<String>,
     #[command(flatten)]
     gateway: Gateway,
 }
@@ -289,17 +321,38 @@ pub(super) async fn activate(config: &Config, activate: Activate) -> anyhow::Res
         .await
 }
 
-pub(super) async fn roll_back(config: &Config, show: Show) -> anyhow::Result<()> {
-    let remote = &show.gateway.remote;
+pub(super) async fn roll_back(config: &Config, rollback: Rollback) -> anyhow::Result<()> {
+    let remote = &rollback.gateway.remote;
     remote
         .operate(config, async |connection| {
+            let body = match &rollback.from {
+                Some(from) => {
+                    let digest = find_digest(connection, &rollback.slot, from).await?;
+                    serde_json::json!({ "from": digest })
+                }
+                None => serde_json::json!({}),
+            };
             let slot: GatewayAnswer<SlotItem> = connection
-                .post(
-                    &(slot_path(&show.slot) + "/rollback"),
-                    &serde_json::json!({}),
-                )
+                .post(&(slot_path(&rollback.slot) + "/rollback"), &body)
                 .await?;
-            slot.show(show.gateway.json, print_slot);
+            slot.show(rollback.gateway.json, print_slot);
+            Ok(())
+        })
+        .await
+}
+
+pub(super) async fn set_policy(config: &Config, policy: Policy) -> anyhow::Result<()> {
+    let remote = &policy.gateway.remote;
+    remote
+        .operate(config, async |connection| {
+            let body = serde_json::json!({
+                "least_version": policy.least_version.as_ref().map(Version::to_string),
+                "on_quarantine": policy.on_quarantine,
+            });
+            let slot: GatewayAnswer<SlotItem> = connection
+                .put(&(slot_path(&policy.slot) + "/policy"), &body)
+                .await?;
+            slot.show(policy.gateway.json, print_slot);
             Ok(())
         })
         .await
@@ -359,27 +412,26 @@ pub(super) async fn events(config: &Config, events: Events) -> anyhow::Result<()
 
 /// The whole digest that the arguments name the beginning of.
 async fn find(connection: &Connection, named: &Named) -> anyhow::Result<String> {
-    let digits = named
-        .digest
-        .strip_prefix("sha256:")
-        .unwrap_or(&named.digest);
+    find_digest(connection, &named.slot, &named.digest).await
+}
+
+/// The whole digest of a component in a slot that begins like this.
+async fn find_digest(connection: &Connection, slot: &str, digest: &str) -> anyhow::Result<String> {
+    let digits = digest.strip_prefix("sha256:").unwrap_or(digest);
     let digits = digits.to_ascii_lowercase();
     ensure!(
         digits.len() >= LEAST_DIGITS && digits.bytes().all(|digit| digit.is_ascii_hexdigit()),
         "a digest is named by at least {LEAST_DIGITS} hexadecimal digits"
     );
-    let slot: GatewayAnswer<SlotItem> = connection.get(&slot_path(&named.slot)).await?;
-    let plugins = slot.parsed.plugins.into_iter().map(|plugin| plugin.digest);
+    let found: GatewayAnswer<SlotItem> = connection.get(&slot_path(slot)).await?;
+    let plugins = found.parsed.plugins.into_iter().map(|plugin| plugin.digest);
     let mut found: Vec<_> = plugins
         .filter(|digest| digest.starts_with(&digits))
         .collect();
     match (found.pop(), found.is_empty()) {
         (Some(digest), true) => Ok(digest),
         (Some(_), false) => bail!("more than one digest begins with {digits}; give more of it"),
-        (None, _) => bail!(
-            "the slot {} has nothing whose digest begins with {digits}",
-            named.slot
-        ),
+        (None, _) => bail!("the slot {slot} has nothing whose digest begins with {digits}"),
     }
 }
 
@@ -471,8 +523,8 @@ fn print_canary(canary: &CanaryItem) {
     match (&canary.promote_at, canary.enough) {
         (Some(at), true) => println!("It is promoted at {at} unless it is found worse."),
         (Some(at), false) => println!(
-            "It is promoted at {at} or later, when there are {LEAST_REQUESTS} requests and {LEAST_GROUPS} groups of accounts \
-             on both sides, unless it is found worse."
+            "It is promoted at {at} or later, when it is certain that it does no harm, which takes {LEAST_REQUESTS} requests \
+             and {LEAST_GROUPS} groups of accounts on both sides at least."
         ),
         (None, _) => println!(
             "It serves that share until it is found worse, activated for all, or rolled back."

@@ -100,7 +100,11 @@ pub(super) enum Command {
     /// is promoted if it is that one.
     Activate(manage::Activate),
     /// End a slot's canary; or, without one, have the slot serve with what it served with before.
-    Rollback(manage::Show),
+    Rollback(manage::Rollback),
+    /// Set the lowest version that a slot serves with, and what becomes of it if its component is put into quarantine.
+    ///
+    /// What is left out is back to its default.
+    Policy(manage::Policy),
     /// Remove a component that its slot does not serve with.
     Remove(manage::Named),
     /// List what has happened to slots, the newest first: what, when, by whom.
@@ -142,7 +146,8 @@ pub(super) async fn run(config: Config, command: Command) -> anyhow::Result<()> 
         Command::List(gateway) => manage::list(&config, gateway).await,
         Command::Show(show) => manage::show(&config, show).await,
         Command::Activate(activate) => manage::activate(&config, activate).await,
-        Command::Rollback(show) => manage::roll_back(&config, show).await,
+        Command::Rollback(rollback) => manage::roll_back(&config, rollback).await,
+        Command::Policy(policy) => manage::set_policy(&config, policy).await,
         Command::Remove(named) => manage::remove(&config, named).await,
         Command::Events(events) => manage::events(&config, events).await,
     }

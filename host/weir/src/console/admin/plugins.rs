@@ -110,10 +110,12 @@ pub(super) async fn activate(
 pub(super) async fn roll_back(
     State(app): State<App>,
     Path(name): Path<String>,
-    AdminForm { admin, .. }: AdminForm,
+    AdminForm { admin, fields }: AdminForm,
 ) -> Result<Response, ApiError> {
     let path = path_of(&name);
-    let back = routes::roll_back_plugin(State(app), admin.caller().into(), Path(name)).await;
+    // What the page shows: another operator may have acted since.
+    let from = fields.filled("from");
+    let back = routes::take_back(&app, admin.caller().into(), name, from).await;
     let done = "The slot serves with what it served with before.";
     admin.done(&path, back, done)
 }

@@ -11,29 +11,40 @@
 //! be it for certain, is no reason to take a component back.
 //!
 //! Requests of one account are like each other, and a canary has few accounts: that its users write longer prompts is
-//! nothing that it has done. So accounts are in [groups](super::samples::GROUPS) that count alike, however many requests each
-//! has sent. The variance of a side is that of requests *and* that between groups, which is estimated over both sides
-//! (the method of moments for random effects; DerSimonian, Laird 1986, without weights) and raised where there are few of
-//! them. Where all of a side is in one group, nothing is said at all.
+//! nothing that it has done. And an account may mean harm: it can send garbage to have a canary look bad, or outliers so that
+//! nothing is ever certain. So accounts are in [groups](super::samples::GROUPS) that count alike, however many requests each has
+//! sent, and each side is summed up robustly: by the mean of its groups' means without the lowest and the highest fifth of them, and
+//! by their Winsorized variance (Yuen, *The two-sample trimmed t for unequal population variances*, 1974). The sides' variances are not
+//! pooled. One account is in one group, on one side: it can move neither by more than another group's value, and cannot widen the
+//! interval. With fewer than [`LEAST_GROUPS`] groups on a side, nothing is said.
+//!
+//! A canary ends where harm is certain. It is promoted where it is certain, of every measure, that there is no
+//! [harm](Bar::harm): where the whole interval is below that. While neither is certain, it goes on.
 
 use std::fmt;
 
-use super::samples::VALUES_PER_E;
+use super::samples::{Moments, VALUES_PER_E};
 use super::{Measure, Samples};
 
 /// Requests on each side before anything is said of a measure.
 pub const LEAST_REQUESTS: i64 = 100;
 
-/// Groups of accounts on each side, likewise.
-pub const LEAST_GROUPS: usize = 2;
+/// Groups of accounts on each side, likewise: fewer cannot outvote one.
+pub const LEAST_GROUPS: usize = 6;
 
-/// How probable it is for a canary that is no worse to be found worse by one measure, ever. Over all seven of them that is
-/// less than one in a hundred.
+/// How probable it is for a canary that is no worse to be found worse by one measure, ever. Over the nine of them that can end a
+/// canary that is less than one in a hundred.
 const FALSE_ALARMS: f64 = 0.001;
+
+/// How probable it is for a canary whose harm is at the bound to be found without harm by one measure, ever.
+const FALSE_PROMOTIONS: f64 = 0.05;
+
+/// The part of groups that is left out at each end.
+const TRIMMED: f64 = 0.2;
 
 /// What the variance between groups is raised by where it is estimated of few: by so many parts of itself, divided by how
 /// many groups there are to spare.
-const FEW_GROUPS: f64 = 8.0;
+const FEW_GROUPS: f64 = 12.0;
 
 /// How one measure of a canary compares.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -64,9 +75,11 @@ pub struct Estimate {
 pub enum Judgement {
     /// Nothing: there are too few requests, or accounts.
     TooFew,
-    /// No difference that matters is certain.
+    /// Neither harm nor that there is none is certain.
+    Open,
+    /// The canary does no harm, for certain.
     Alike,
-    /// The canary is worse.
+    /// The canary is worse, for certain.
     Worse,
 }
 
@@ -75,6 +88,7 @@ impl Judgement {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::TooFew => "too_few",
+            Self::Open => "open",
             Self::Alike => "alike",
             Self::Worse => "worse",
         }
@@ -95,23 +109,27 @@ pub fn compare(active: &Samples, canary: &Samples) -> [Finding; Measure::ALL.len
     })
 }
 
-/// Whether there is enough for a canary to be promoted: of the requests themselves, whatever else is known of each.
-pub fn is_enough(findings: &[Finding]) -> bool {
-    let mut findings = findings.iter();
-    findings
-        .any(|finding| finding.measure == Measure::Errors && finding.judgement != Judgement::TooFew)
+/// Whether it is certain that a canary does no harm, by every measure that enough of the others' requests have.
+pub fn is_harmless(findings: &[Finding]) -> bool {
+    let is_measured =
+        |finding: &&Finding| finding.measure == Measure::Faults || finding.active.is_enough();
+    let mut measured = findings.iter().filter(is_measured);
+    measured.all(|finding| finding.judgement == Judgement::Alike)
 }
 
-/// What speaks most against a canary, if anything does.
+/// What speaks most against a canary, if anything does that ends one.
 pub fn worst(findings: &[Finding]) -> Option<&Finding> {
     let mut findings = findings.iter();
-    findings.find(|finding| finding.judgement == Judgement::Worse)
+    findings
+        .find(|finding| finding.judgement == Judgement::Worse && finding.measure != Measure::Errors)
 }
 
 /// What matters of a measure.
 struct Bar {
-    /// The smallest difference that does.
+    /// The smallest difference that ends a canary, where it is certain.
     least: f64,
+    /// The bound of harm: a canary is promoted only where it is certain that the difference is less.
+    harm: f64,
     /// The standard deviation of the mixture: the difference that is found soonest.
     mixture: f64,
     /// Whether less is as bad as more.
@@ -121,20 +139,36 @@ struct Bar {
 impl Measure {
     fn bar(self) -> Bar {
         match self {
-            // A percentage point.
-            Self::Traps | Self::Faults | Self::Errors => Bar {
+            // Percentage points.
+            Self::Traps | Self::Faults => Bar {
                 least: 0.01,
+                harm: 0.02,
                 mixture: 0.05,
                 is_two_sided: false,
             },
+            Self::Errors => Bar {
+                least: 0.01,
+                harm: 0.05,
+                mixture: 0.05,
+                is_two_sided: false,
+            },
+            // A filter that lets pass what it should not is as bad as one that refuses everybody.
+            Self::Refusals | Self::Changes | Self::Stops => Bar {
+                least: 0.05,
+                harm: 0.1,
+                mixture: 0.1,
+                is_two_sided: true,
+            },
             Self::FirstToken | Self::Latency => Bar {
                 least: 1.1_f64.ln(),
+                harm: 1.5_f64.ln(),
                 mixture: 1.3_f64.ln(),
                 is_two_sided: false,
             },
             // Who reports too little has weir pay for the rest.
             Self::Tokens | Self::Charge => Bar {
                 least: 1.1_f64.ln(),
+                harm: 1.5_f64.ln(),
                 mixture: 1.3_f64.ln(),
                 is_two_sided: true,
             },
@@ -142,53 +176,62 @@ impl Measure {
     }
 }
 
+impl Estimate {
+    fn is_enough(&self) -> bool {
+        self.requests >= LEAST_REQUESTS && self.groups >= LEAST_GROUPS
+    }
+}
+
 /// One side of a comparison, by one measure.
 struct Side {
     requests: i64,
     /// Groups with a request.
-    groups: f64,
-    /// The mean of the groups' means.
+    groups: usize,
+    /// The trimmed mean of the groups' means.
     mean: f64,
-    /// How far the groups' means are from it: the sum of the squares.
-    spread: f64,
-    /// The variance of a group's mean that requests bring about, on average over the groups.
-    noise: f64,
+    /// The variance of that.
+    variance: f64,
 }
 
 impl Side {
     fn of(samples: &Samples, measure: Measure) -> Self {
-        let scale = match measure.is_share() {
-            true => 1.0,
-            false => VALUES_PER_E,
-        };
-        let filled = || samples.groups(measure).filter(|group| group.count > 0);
-        let groups = filled().count() as f64;
-        let requests = filled().map(|group| group.count).sum::<i64>();
-        let means = || filled().map(move |group| group.sum as f64 / group.count as f64 / scale);
-        let mean = means().sum::<f64>() / groups;
-        let spread = means().map(|of_group| (of_group - mean).powi(2)).sum();
-        let of_a_request = if measure.is_share() {
-            // As if there had been one of each kind more: that nothing happened yet is not certainty.
-            let happened = filled().map(|group| group.sum).sum::<i64>();
-            let share = (happened + 1) as f64 / (requests + 2) as f64;
-            share * (1.0 - share)
-        } else {
-            let within: f64 = filled()
-                .map(|group| group.squares as f64 - (group.sum as f64).powi(2) / group.count as f64)
-                .sum();
-            // No group differs from itself: it is groups less than requests.
-            within.max(0.0) / (requests as f64 - groups).max(1.0) / scale.powi(2)
-        };
-        let noise = filled()
-            .map(|group| of_a_request / group.count as f64)
-            .sum::<f64>()
-            / groups;
+        let filled: Vec<_> = samples
+            .groups(measure)
+            .filter(|group| group.count > 0)
+            .collect();
+        let requests = filled.iter().map(|group| group.count).sum();
+        let groups = filled.len();
+        if groups < LEAST_GROUPS {
+            // For people alone.
+            let means: f64 = filled.iter().map(|group| mean_of(group, measure)).sum();
+            let mean = means / groups as f64;
+            return Self {
+                requests,
+                groups,
+                mean,
+                variance: f64::INFINITY,
+            };
+        }
+        let trimmed = ((groups as f64 * TRIMMED) as usize).max(1);
+        let mut means: Vec<_> = filled.iter().map(|group| mean_of(group, measure)).collect();
+        means.sort_by(f64::total_cmp);
+        let kept = &means[trimmed..groups - trimmed];
+        let to_spare = (kept.len() - 1) as f64;
+        let mean = kept.iter().sum::<f64>() / kept.len() as f64;
+        // Each that is left out counts as the nearest that is not.
+        let (lowest, highest) = (kept[0], kept[kept.len() - 1]);
+        let pulled: Vec<_> = means.iter().map(|of| of.clamp(lowest, highest)).collect();
+        let pulled_mean = pulled.iter().sum::<f64>() / groups as f64;
+        let spread: f64 = pulled.iter().map(|of| (of - pulled_mean).powi(2)).sum();
+        let between = spread / (kept.len() as f64 * to_spare);
+        // Of what requests alone bring about: no less than that is believed, however alike a few groups happen to be.
+        let within = noise(&filled, measure, mean) / kept.len() as f64;
+        let excess = (between - within).max(0.0);
         Self {
             requests,
             groups,
             mean,
-            spread,
-            noise,
+            variance: within + excess * (1.0 + FEW_GROUPS / to_spare),
         }
     }
 
@@ -199,18 +242,47 @@ impl Side {
         };
         Estimate {
             requests: self.requests,
-            groups: self.groups as usize,
+            groups: self.groups,
             value,
         }
     }
+}
 
-    fn is_enough(&self) -> bool {
-        self.requests >= LEAST_REQUESTS && self.groups >= LEAST_GROUPS as f64
+fn scale(measure: Measure) -> f64 {
+    match measure.is_share() {
+        true => 1.0,
+        false => VALUES_PER_E,
     }
 }
 
+fn mean_of(group: &Moments, measure: Measure) -> f64 {
+    group.sum as f64 / group.count as f64 / scale(measure)
+}
+
+/// The variance of a group's mean that its requests bring about: the median over the groups.
+fn noise(groups: &[Moments], measure: Measure, mean: f64) -> f64 {
+    let of_group = |group: &Moments| {
+        let (count, sum) = (group.count as f64, group.sum as f64);
+        let of_a_request = if measure.is_share() {
+            // As if there had been one of each kind more on the side: that nothing happened yet is not certainty.
+            let requests: i64 = groups.iter().map(|group| group.count).sum();
+            let requests = requests as f64;
+            let share = (mean * requests + 1.0) / (requests + 2.0);
+            share * (1.0 - share)
+        } else {
+            let within = group.squares as f64 - sum.powi(2) / count;
+            within.max(0.0) / (count - 1.0).max(1.0) / scale(measure).powi(2)
+        };
+        of_a_request / count
+    };
+    let mut of_groups: Vec<_> = groups.iter().map(of_group).collect();
+    of_groups.sort_by(f64::total_cmp);
+    of_groups[of_groups.len() / 2]
+}
+
 fn judge(measure: Measure, active: &Side, canary: &Side) -> Judgement {
-    if !active.is_enough() || !canary.is_enough() {
+    let sides = [active, canary].map(|side| side.estimate(measure));
+    if !sides.iter().all(Estimate::is_enough) {
         return Judgement::TooFew;
     }
     let bar = measure.bar();
@@ -219,36 +291,24 @@ fn judge(measure: Measure, active: &Side, canary: &Side) -> Judgement {
         true => difference.abs(),
         false => difference,
     };
-    let half_width = half_width(variance(active, canary), bar.mixture.powi(2));
-    match beyond - half_width > bar.least {
-        true => Judgement::Worse,
-        false => Judgement::Alike,
+    let variance = active.variance + canary.variance;
+    let mixture = bar.mixture.powi(2);
+    if beyond - half_width(variance, mixture, FALSE_ALARMS) > bar.least {
+        Judgement::Worse
+    } else if beyond + half_width(variance, mixture, FALSE_PROMOTIONS) < bar.harm {
+        Judgement::Alike
+    } else {
+        Judgement::Open
     }
 }
 
-/// The variance of the difference between two sides.
-fn variance(active: &Side, canary: &Side) -> f64 {
-    let sides = [active, canary];
-    let to_spare: f64 = sides.iter().map(|side| side.groups - 1.0).sum();
-    // What the groups' means differ by beyond what requests bring about.
-    let excess: f64 = sides
-        .iter()
-        .map(|side| side.spread - (side.groups - 1.0) * side.noise)
-        .sum();
-    let between = (excess / to_spare).max(0.0) * (1.0 + FEW_GROUPS / to_spare);
-    sides
-        .iter()
-        .map(|side| (side.noise + between) / side.groups)
-        .sum()
-}
-
-fn half_width(variance: f64, mixture: f64) -> f64 {
+fn half_width(variance: f64, mixture: f64, alpha: f64) -> f64 {
     // Where nothing ever differs, no difference is chance.
     if variance <= 0.0 {
         return 0.0;
     }
     let both = variance + mixture;
-    let surprise = (both / variance).ln() + 2.0 * (1.0 / FALSE_ALARMS).ln();
+    let surprise = (both / variance).ln() + 2.0 * (1.0 / alpha).ln();
     (variance * both / mixture * surprise).sqrt()
 }
 
@@ -260,11 +320,15 @@ impl fmt::Display for Finding {
             let what = match self.measure {
                 Measure::Traps => "it traps",
                 Measure::Faults => "it is at fault",
+                Measure::Refusals => "it refuses requests",
+                Measure::Changes => "it changes requests or answers",
+                Measure::Stops => "it stops answers",
                 _ => "requests fail",
             };
+            let often = if here < there { "less" } else { "more" };
             write!(
                 formatter,
-                "{what} more often: {} of requests against {}",
+                "{what} {often} often: {} of requests against {}",
                 in_words(self.measure, here),
                 in_words(self.measure, there)
             )?;
@@ -303,10 +367,10 @@ pub fn in_words(measure: Measure, value: f64) -> String {
         return "-".to_owned();
     }
     match measure {
-        Measure::Traps | Measure::Faults | Measure::Errors => format!("{:.2} %", 100.0 * value),
+        _ if measure.is_share() => format!("{:.2} %", 100.0 * value),
         Measure::FirstToken | Measure::Latency => format!("{:.1} ms", value / 1e3),
         Measure::Tokens => format!("{value:.1}"),
-        Measure::Charge => format!("{:.6}", value / 1e6),
+        _ => format!("{:.6}", value / 1e6),
     }
 }
 

@@ -11,7 +11,7 @@ use weir_ledger::{Credits, TokenCounts};
 use weir_sandbox::Digest;
 
 use super::Lot;
-use crate::plugins::counters::Ended;
+use crate::plugins::counters::{Ended, FilterEffects};
 
 /// Groups of accounts.
 pub const GROUPS: usize = 16;
@@ -23,11 +23,18 @@ pub enum Measure {
     Traps,
     /// Requests that failed by the component's own fault, traps among them.
     Faults,
-    /// Requests that failed, by whomever's fault: what the upstream declines may be the component's doing.
+    /// Requests that failed, also by the client's or the upstream's fault. They never end a canary, since clients can bring them
+    /// about; but what an upstream declines may be the component's doing, so that too many keep it from being promoted.
     Errors,
+    /// Requests that a filter refused.
+    Refusals,
+    /// Requests that a filter changed, or whose answer it changed.
+    Changes,
+    /// Requests whose answer a filter ended.
+    Stops,
     /// How long it took until the first of a streamed answer, in microseconds.
     FirstToken,
-    /// How long a request took that went well, in microseconds.
+    /// How long a request took that went well, in microseconds, without the time in which the client was slow to read.
     Latency,
     /// Tokens that were charged for a request, in and out.
     Tokens,
@@ -68,10 +75,13 @@ pub struct Sampler {
 
 impl Measure {
     /// All of them, what says most first.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::Traps,
         Self::Faults,
         Self::Errors,
+        Self::Refusals,
+        Self::Changes,
+        Self::Stops,
         Self::FirstToken,
         Self::Latency,
         Self::Tokens,
@@ -84,6 +94,9 @@ impl Measure {
             Self::Traps => "traps",
             Self::Faults => "faults",
             Self::Errors => "errors",
+            Self::Refusals => "refusals",
+            Self::Changes => "changes",
+            Self::Stops => "stops",
             Self::FirstToken => "first_token",
             Self::Latency => "latency",
             Self::Tokens => "tokens",
@@ -100,7 +113,10 @@ impl Measure {
 
     /// Whether it is a share of requests; otherwise it is an amount.
     pub fn is_share(self) -> bool {
-        matches!(self, Self::Traps | Self::Faults | Self::Errors)
+        !matches!(
+            self,
+            Self::FirstToken | Self::Latency | Self::Tokens | Self::Charge
+        )
     }
 
     /// The amount whose value, on average, is this.
@@ -229,6 +245,14 @@ impl Sampler {
         if ended == Ended::Well {
             samples.amounted(self.group, Measure::Latency, micros(took));
         }
+    }
+
+    /// Samples what a filter did to a request and its answer.
+    pub fn effects(&self, effects: FilterEffects) {
+        let mut samples = self.tally.lock();
+        samples.happened(self.group, Measure::Refusals, effects.refused);
+        samples.happened(self.group, Measure::Changes, effects.changed);
+        samples.happened(self.group, Measure::Stops, effects.stopped);
     }
 
     /// Samples what was charged for a request.

@@ -17,7 +17,7 @@ use super::operate::{ITSELF, Stores};
 use super::serving::Canary;
 use super::{NotLoaded, Plugins};
 use crate::metrics::{CanaryEnd, Metrics};
-use crate::plugins::canary::compare::{compare, is_enough, worst};
+use crate::plugins::canary::compare::{compare, is_harmless, worst};
 use crate::plugins::canary::samples::Sampler;
 use crate::plugins::canary::{CanaryShare, Finding, span};
 use crate::plugins::store::{self, CanaryRow, Change, Wanted};
@@ -45,9 +45,9 @@ pub(in crate::plugins) struct CanaryOverview {
 }
 
 impl CanaryOverview {
-    /// Whether enough is known of it to promote it.
-    pub(in crate::plugins) fn is_enough(&self) -> bool {
-        is_enough(&self.findings)
+    /// Whether it is certain that it does no harm.
+    pub(in crate::plugins) fn is_harmless(&self) -> bool {
+        is_harmless(&self.findings)
     }
 }
 
@@ -125,7 +125,7 @@ impl Plugins {
             if let Err(error) = &brought {
                 tracing::warn!(slot, %error, "bringing a canary into service");
                 // The next look sees to it.
-                synced.generation = None;
+                synced.state = None;
             }
             brought
         }))
@@ -136,7 +136,7 @@ impl Plugins {
         let row = wanted.canary(slot);
         let number = row.map(|row| row.number);
         let mut synced = self.lock_synced();
-        if !synced.claim_canary(slot, wanted.generation, number) {
+        if !synced.claim_canary(slot, wanted.moment(), number) {
             return None;
         }
         let serving = self.canary_in(slot).map(|canary| canary.number);
@@ -230,7 +230,7 @@ impl Plugins {
                 has_ended.then_some(CanaryEnd::RolledBack)
             } else if let Some(after) = canary.promote_after
                 && is_over(after, canary.since, now)
-                && is_enough(&findings)
+                && is_harmless(&findings)
             {
                 let why = format!("it was not worse for {}", span(after));
                 let bundled = self.bundled_digest(&slot);

@@ -14,11 +14,11 @@ use weir_storage::clock::Clock;
 use weir_storage::{Cache, Database};
 
 use super::operate::Stores;
-use super::wanted::{fetch, wanted};
+use super::wanted::fetch;
 use super::{Inner, Loader, NotLoaded, Plugins, Target, digest_of};
 use crate::metrics::Metrics;
 use crate::plugins::OperationError;
-use crate::plugins::store::{self, Wanted};
+use crate::plugins::store::{self, StoreState, Wanted};
 
 /// How often a node looks for changes that nobody has told it of.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -52,18 +52,22 @@ impl Plugins {
 
     /// Has every slot serve with what the database says, as far as that is at hand; tasks see to the rest.
     async fn look(&self, database: &Database) -> sqlx::Result<Vec<JoinHandle<sqlx::Result<()>>>> {
-        let generation = store::generation(database).await?;
-        if self.lock_synced().is_at(generation) {
+        let state = store::state(database).await?;
+        if self.lock_synced().is_at(state) {
             return Ok(Vec::new());
         }
-        let wanted = Arc::new(wanted(database).await?);
+        let mut wanted = self.wanted(database).await?;
+        if self.is_set_back(wanted.state) {
+            wanted.era = self.begin_era();
+        }
+        let wanted = Arc::new(wanted);
         let slots: BTreeSet<&str> = self.slots(&wanted).collect();
         let mut tasks = Vec::new();
         for &slot in &slots {
             match self.change_of(slot, &wanted) {
                 // Whoever still loads what an earlier look wanted is too late.
                 None => {
-                    self.lock_synced().claim(slot, wanted.generation);
+                    self.lock_synced().claim(slot, wanted.moment());
                 }
                 Some(target) if self.is_at_hand(slot, target) => {
                     self.bring(database, slot, target, &wanted).await?;
@@ -83,19 +87,38 @@ impl Plugins {
             synced.canaries_failed.retain(|slot, (number, _)| {
                 wanted.canary(slot).map(|canary| canary.number) == Some(*number)
             });
-            synced.generation.replace(wanted.generation).is_none()
+            synced.state.replace(wanted.state).is_none()
         };
         self.prepare(database, &wanted, first);
         Ok(tasks)
     }
 
+    /// Whether the database was set back since all slots were last looked at.
+    fn is_set_back(&self, now: StoreState) -> bool {
+        let earlier = self.lock_synced().state;
+        earlier.is_some_and(|earlier| now.is_set_back_from(earlier))
+    }
+
+    /// What this node knows of the database is over: it was set back. A canary's number may be another canary's by now.
+    fn begin_era(&self) -> u64 {
+        tracing::warn!("the database was set back: slots follow it from its earlier state on");
+        let mut synced = self.lock_synced();
+        synced.era += 1;
+        synced.canaries_failed.clear();
+        synced.failed.clear();
+        for (slot, _) in self.canaries() {
+            self.change_slot(&slot, |in_slot| in_slot.canary = None);
+        }
+        synced.era
+    }
+
     /// The same for one slot, whatever there is to do about others, and to the end.
     async fn sync_slot(&self, database: &Database, slot: &str) -> sqlx::Result<()> {
-        let wanted = wanted(database).await?;
+        let wanted = self.wanted(database).await?;
         match self.change_of(slot, &wanted) {
             Some(target) => self.bring(database, slot, target, &wanted).await?,
             None => {
-                self.lock_synced().claim(slot, wanted.generation);
+                self.lock_synced().claim(slot, wanted.moment());
             }
         }
         match self.canary_to_bring(slot, &wanted) {
@@ -154,7 +177,7 @@ impl Plugins {
             let mut synced = plugins.lock_synced();
             synced.being_brought.remove(&key);
             // It may be wanted again by now, or could not be read: the next look sees to it.
-            synced.generation = None;
+            synced.state = None;
             brought
         }))
     }
@@ -172,14 +195,14 @@ impl Plugins {
                 slot,
                 "the slot refuses requests: nothing sound is left to serve with"
             );
-            self.swap(slot, None, wanted.generation);
+            self.swap(slot, None, wanted.moment());
             return Ok(());
         };
         let key = (slot.to_owned(), target);
         match self.find(database, slot, target).await {
             Ok(component) => {
                 tracing::info!(slot, digest = %target, "the slot serves with another component");
-                self.swap(slot, Some(component), wanted.generation);
+                self.swap(slot, Some(component), wanted.moment());
                 // Nor is anything else waited for that the slot was to serve with.
                 let mut synced = self.lock_synced();
                 synced.failed.retain(|(failed, _), _| failed != slot);
@@ -199,7 +222,7 @@ impl Plugins {
                 let serving = self.serving_in(slot).map(|plugin| plugin.digest());
                 // What the binary brings has not served here: it was there before the database was looked at.
                 if is_first || serving.is_none_or(|serving| wanted.is_quarantined(slot, serving)) {
-                    self.swap(slot, None, wanted.generation);
+                    self.swap(slot, None, wanted.moment());
                 }
             }
         }
@@ -228,7 +251,7 @@ impl Plugins {
         };
         if at_the_start {
             new.retain(|(slot, digest)| {
-                wanted.previous(slot, self.bundled_digest(slot)) == Some(*digest)
+                wanted.previous(slot, self.of_binary(slot)) == Some(*digest)
             });
         }
         for (slot, digest) in new {

@@ -15,9 +15,13 @@
 //! **Invariant:** a change of one slot waits for no other's: what has to be compiled first is compiled while nothing is
 //! locked, by a task of that change alone.
 //!
+//! A database may be set back: restored from a backup, or failed over to a copy that was behind. Nodes find that by the number of its
+//! last change, and follow it all the same: what they knew of later changes belongs to another era.
+//!
 //! A component that fails too often on one node, for more than one account, goes into quarantine: its slot goes back to
 //! what served before, or else to what the binary brings. Only an operator who activates it brings it back. Where neither
-//! is sound, it goes on: a slot that refuses everybody would serve whoever has it fail.
+//! is sound, it goes on: a slot that refuses everybody would serve whoever has it fail. A slot of a filter that guards refuses
+//! requests instead of going back, and so does one whose [policy](super::policy) says so.
 //!
 //! A slot may have a [canary](super::canary) beside what serves: a second component for a share of the accounts, which ends or
 //! serves all by what its figures say. Whatever changes what serves the others ends it. It is never what a slot goes back to,
@@ -56,8 +60,9 @@ pub use self::serving::{InSlot, Serving};
 use self::wanted::{fetch, wanted};
 use super::bundled::Bundled;
 use super::counters::Counters;
+use super::policy::OfBinary;
 use super::progress::CompileProgress;
-use super::store::Wanted;
+use super::store::{Moment, StoreState, Wanted};
 use super::trust::{Trust, check_description};
 use super::{Component, FilterComponent, Kind, OperationError, Plugin, ToolComponent};
 
@@ -94,9 +99,12 @@ enum Target {
 /// What this node has made of the database.
 #[derive(Default)]
 struct Synced {
-    generation: Option<i64>,
-    /// The generation that each slot is of: a slow look must not undo what a quick one has done since.
-    slots: BTreeMap<String, i64>,
+    /// How far the database was when all slots were last looked at.
+    state: Option<StoreState>,
+    /// How often the database was found set back.
+    era: u64,
+    /// The moment that each slot is of: a slow look must not undo what a quick one has done since.
+    slots: BTreeMap<String, Moment>,
     /// Slots that have a row: operators see to them.
     operated: BTreeSet<String>,
     /// Components that were loaded in order to be activated.
@@ -107,8 +115,8 @@ struct Synced {
     being_brought: BTreeSet<(String, Target)>,
     /// Those that do not load here.
     failed: BTreeMap<(String, Digest), NotLoaded>,
-    /// The number of each slot's canary, and the generation that it is of.
-    canaries: BTreeMap<String, (i64, Option<i64>)>,
+    /// The number of each slot's canary, and the moment that it is of.
+    canaries: BTreeMap<String, (Moment, Option<i64>)>,
     /// Those that tasks are bringing into service, by number.
     canaries_brought: BTreeSet<i64>,
     /// Those that do not load here, by slot, with their number.
@@ -122,20 +130,20 @@ struct NotLoaded {
 }
 
 impl Synced {
-    /// Notes that a slot is of a generation, unless it is of a later one.
-    fn claim(&mut self, slot: &str, generation: i64) -> bool {
-        let of = self.slots.entry(slot.to_owned()).or_insert(generation);
-        let is_latest = *of <= generation;
-        *of = generation.max(*of);
+    /// Notes that a slot is of a moment, unless it is of a later one.
+    fn claim(&mut self, slot: &str, moment: Moment) -> bool {
+        let of = self.slots.entry(slot.to_owned()).or_insert(moment);
+        let is_latest = *of <= moment;
+        *of = moment.max(*of);
         is_latest
     }
 
-    /// Notes a slot's canary, unless what is known of it is of a later generation.
-    fn claim_canary(&mut self, slot: &str, generation: i64, number: Option<i64>) -> bool {
+    /// Notes a slot's canary, unless what is known of it is of a later moment.
+    fn claim_canary(&mut self, slot: &str, moment: Moment, number: Option<i64>) -> bool {
         let known = self.canaries.entry(slot.to_owned()).or_default();
-        let is_latest = known.0 <= generation;
+        let is_latest = known.0 <= moment;
         if is_latest {
-            *known = (generation, number);
+            *known = (moment, number);
         }
         is_latest
     }
@@ -146,12 +154,12 @@ impl Synced {
         known.is_some_and(|(_, wanted)| *wanted == Some(number))
     }
 
-    /// Whether nothing is left to do at a generation.
-    fn is_at(&self, generation: i64) -> bool {
+    /// Whether nothing is left to do at a state of the database.
+    fn is_at(&self, state: StoreState) -> bool {
         let now = Instant::now();
         let canaries = self.canaries_failed.values().map(|(_, failed)| failed);
         let mut failed = self.failed.values().chain(canaries);
-        self.generation == Some(generation) && failed.all(|failed| failed.again > now)
+        self.state == Some(state) && failed.all(|failed| failed.again > now)
     }
 }
 
@@ -218,6 +226,11 @@ impl Plugins {
             preparing: Semaphore::new(1),
             counters: Mutex::new(counters),
         })))
+    }
+
+    /// Whether so many guests have room at once.
+    pub fn has_room_for(&self, guests: u32) -> bool {
+        self.0.loader.engine().has_room_for(guests)
     }
 
     /// The adapter that a slot serves with, but for a canary's accounts; `None` where it refuses, is for something else, or
@@ -302,6 +315,13 @@ impl Plugins {
         bundled.or_else(|| wanted.kinds.get(slot).copied())
     }
 
+    fn of_binary(&self, slot: &str) -> Option<OfBinary<'_>> {
+        self.bundled(slot).map(|component| OfBinary {
+            digest: component.digest(),
+            version: component.version(),
+        })
+    }
+
     fn bundled_digest(&self, slot: &str) -> Option<Digest> {
         self.bundled(slot).map(|component| component.digest())
     }
@@ -325,7 +345,7 @@ impl Plugins {
             return Ok(component);
         }
         let Some(fetched) = fetch(database, slot, digest, &self.0.trust).await? else {
-            let wanted = wanted(database).await?;
+            let wanted = self.wanted(database).await?;
             let is_known = self.slots(&wanted).any(|known| known == slot);
             return Err(match is_known {
                 true => OperationError::UnknownPlugin,
@@ -365,6 +385,14 @@ impl Plugins {
         loaded.counting(counters)
     }
 
+    /// What all slots are to serve with.
+    async fn wanted(&self, database: &Database) -> sqlx::Result<Wanted> {
+        // As of before the read: what is read while the database is set back belongs to the era before.
+        let era = self.lock_synced().era;
+        let wanted = wanted(database).await?;
+        Ok(Wanted { era, ..wanted })
+    }
+
     fn lock_counters(&self) -> MutexGuard<'_, AllCounters> {
         let counters = self.0.counters.lock();
         counters.unwrap_or_else(PoisonError::into_inner)
@@ -375,9 +403,9 @@ impl Plugins {
         synced.unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn swap(&self, slot: &str, component: Option<Plugin>, generation: i64) {
+    fn swap(&self, slot: &str, component: Option<Plugin>, moment: Moment) {
         let mut synced = self.lock_synced();
-        if synced.claim(slot, generation) {
+        if synced.claim(slot, moment) {
             self.change_slot(slot, |in_slot| in_slot.activate(component));
         }
     }

@@ -7,9 +7,10 @@ use weir_storage::clock::Millis;
 use weir_storage::{Cache, Database};
 
 use super::Plugins;
-use super::wanted::{read_signature, wanted};
+use super::wanted::read_signature;
 use crate::plugins::canary::CanaryTerms;
 use crate::plugins::counters::Suspicion;
+use crate::plugins::policy::SlotPolicy;
 use crate::plugins::signature::Signature;
 use crate::plugins::store::{self, Candidate, Change, NewPlugin, Quarantined};
 use crate::plugins::trust::{Signed, check_description};
@@ -89,7 +90,7 @@ impl Plugins {
         let signed = self.vouched_for(slot, arrived.digest, offer.signature)?;
         let plugin = self.admit(self.load_arrived(slot, arrived).await?);
         check_description(signed.as_ref(), &plugin)?;
-        if let Some(kind) = self.kind_of(slot, &wanted(database).await?) {
+        if let Some(kind) = self.kind_of(slot, &self.wanted(database).await?) {
             check_kind(kind, plugin.kind())?;
         }
         let is_another = plugin.name() != slot && self.serving().contains_key(plugin.name());
@@ -164,11 +165,13 @@ impl Plugins {
         let (slot, change) = (&*operation.slot, operation.change());
         let component = self.find(database, slot, digest).await?;
         fits(&component).await.map_err(OperationError::DoesNotFit)?;
+        let version = component.version().to_owned();
         let _ready = self.make_ready(slot, component);
         let bundled = self.bundled_digest(slot);
         let signed = self.signed(database, slot, digest).await?;
         let candidate = Candidate {
             digest,
+            version: &version,
             signed: signed.as_ref(),
         };
         match terms {
@@ -182,17 +185,18 @@ impl Plugins {
         Ok(())
     }
 
-    /// Has a slot serve with what it served with before, or ends its canary, if it has one. Returns what serves. `fits` is as in
-    /// [`Self::activate`].
+    /// Has a slot serve with what it served with before, or ends its canary, if it has one. Returns what serves. With `from`, only
+    /// if that is what would be taken back. `fits` is as in [`Self::activate`].
     pub async fn roll_back(
         &self,
         Stores { database, cache }: Stores<'_>,
         operation: &SlotOperation,
+        from: Option<Digest>,
         fits: impl AsyncFnOnce(&Plugin) -> Result<(), String>,
     ) -> Result<Digest, OperationError> {
         let slot = &*operation.slot;
-        let bundled = self.bundled_digest(slot);
-        let wanted = wanted(database).await?;
+        let bundled = self.of_binary(slot);
+        let wanted = self.wanted(database).await?;
         let target = match wanted.canary(slot) {
             Some(_) => None,
             None => wanted.previous(slot, bundled),
@@ -206,9 +210,22 @@ impl Plugins {
             }
             None => None,
         };
-        let digest = store::roll_back(database, operation.change(), bundled).await?;
+        let digest = store::roll_back(database, operation.change(), bundled, from).await?;
         self.after_change(database, cache, slot).await;
         Ok(digest)
+    }
+
+    /// Sets what a slot may serve with, and what becomes of it in quarantine.
+    pub async fn set_policy(
+        &self,
+        Stores { database, cache }: Stores<'_>,
+        operation: &SlotOperation,
+        policy: &SlotPolicy,
+    ) -> Result<(), OperationError> {
+        let bundled = self.of_binary(&operation.slot);
+        store::set_policy(database, operation.change(), policy, bundled).await?;
+        self.after_change(database, cache, &operation.slot).await;
+        Ok(())
     }
 
     /// Forgets a component that its slot does not serve with.
@@ -249,23 +266,25 @@ impl Plugins {
     }
 
     /// Takes a component out of service that has failed too often, unless nothing else is sound. `None` if it is out of
-    /// service by now, or nothing could be written: then it goes on serving, and its next failures try again.
+    /// service by now, or nothing could be written: then it goes on serving, and its next failures try again. Of a slot that guards,
+    /// requests are refused then, rather than served with what was there before.
     pub async fn quarantine(
         &self,
         Stores { database, cache }: Stores<'_>,
         culprit: &Plugin,
         suspicion: Suspicion,
+        is_guard: bool,
         at: Millis,
     ) -> Option<Quarantined> {
         let (slot, digest) = (&**culprit.slot(), culprit.digest());
-        let bundled = self.bundled_digest(slot);
+        let bundled = self.of_binary(slot);
         let change = Change {
             slot,
             actor: ITSELF,
             at,
         };
         let detail = suspicion.to_string();
-        let outcome = store::quarantine(database, change, digest, bundled, &detail).await;
+        let outcome = store::quarantine(database, change, digest, bundled, is_guard, &detail).await;
         let outcome = outcome.unwrap_or_else(|error| {
             tracing::error!(slot, %error, "putting a plugin into quarantine");
             None
@@ -274,6 +293,11 @@ impl Plugins {
             Some(Quarantined::Instead(instead)) => {
                 tracing::error!(slot, %digest, %instead, "a plugin is in quarantine: {suspicion}");
             }
+            Some(Quarantined::Refuses) => tracing::error!(
+                slot,
+                %digest,
+                "a plugin is in quarantine, and its slot refuses requests until a component is activated: {suspicion}"
+            ),
             Some(Quarantined::LastSound { is_news: true }) => tracing::error!(
                 slot,
                 %digest,

@@ -7,9 +7,9 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 
 use super::canary::CanaryOverview;
-use super::wanted::wanted;
 use super::{Plugins, digest_of};
 use crate::plugins::counters::Counts;
+use crate::plugins::policy::SlotPolicy;
 use crate::plugins::{Kind, store};
 
 /// A slot as operators see it.
@@ -23,6 +23,7 @@ pub(in crate::plugins) struct Overview {
     /// What it would go back to.
     pub previous: Option<Digest>,
     pub canary: Option<CanaryOverview>,
+    pub policy: SlotPolicy,
     pub candidates: Vec<SlotCandidate>,
 }
 
@@ -63,7 +64,7 @@ impl Plugins {
         &self,
         database: &Database,
     ) -> sqlx::Result<Vec<Overview>> {
-        let wanted = wanted(database).await?;
+        let wanted = self.wanted(database).await?;
         let mut counts = store::counts(database).await?;
         // What this node has not written yet. A look must not write: one that is given up would lose it.
         for ((slot, digest), counters) in self.lock_counters().iter() {
@@ -80,7 +81,8 @@ impl Plugins {
                 kind: self.kind_of(slot, &wanted).unwrap_or(Kind::Adapter),
                 active: wanted.active(slot, bundled),
                 serving: serving.get(slot).and_then(digest_of),
-                previous: wanted.previous(slot, bundled),
+                previous: wanted.previous(slot, self.of_binary(slot)),
+                policy: wanted.policy(slot),
                 canary: None,
                 candidates: Vec::new(),
             });

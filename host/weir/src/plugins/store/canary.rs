@@ -23,11 +23,12 @@ use crate::plugins::{OperationError, Permissions};
 pub(in crate::plugins) async fn start_canary(
     database: &Database,
     change: Change<'_>,
-    Candidate { digest, signed }: Candidate<'_>,
+    candidate: Candidate<'_>,
     terms: CanaryTerms,
     bundled: Option<Digest>,
     permissions: Permissions,
 ) -> Result<(), OperationError> {
+    let Candidate { digest, signed, .. } = candidate;
     let mut transaction = database.begin().await?;
     let mut number = raise_generation(&mut transaction).await?;
     let before = find_slot(&mut transaction, change.slot).await?;
@@ -35,16 +36,17 @@ pub(in crate::plugins) async fn start_canary(
         return Err(OperationError::UnknownSlot);
     }
     let before = before.unwrap_or_default();
+    candidate.check_least(&before)?;
     let is_bundled = bundled == Some(digest);
     if !is_bundled && !is_installed(&mut transaction, change.slot, digest).await? {
         return Err(OperationError::UnknownPlugin);
     }
-    let active = match (before.active, bundled) {
-        (Some(active), _) => Some(active),
-        (None, Some(own)) if is_quarantined(&mut transaction, change.slot, own).await? => None,
-        (None, bundled) => bundled,
-    };
+    let active = before.active.or(bundled);
     let active = active.ok_or(OperationError::NothingBeside)?;
+    // The slot refuses.
+    if is_quarantined(&mut transaction, change.slot, active).await? {
+        return Err(OperationError::NothingBeside);
+    }
     if active == digest {
         return Err(OperationError::IsActive);
     }

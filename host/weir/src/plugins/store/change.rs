@@ -6,6 +6,7 @@ use weir_storage::clock::Millis;
 use weir_storage::database::Transaction;
 
 use super::row::{SLOT_COLUMNS, SlotRow, read_slot};
+use crate::plugins::OperationError;
 use crate::plugins::trust::Voucher;
 
 /// Who changes which slot, and when.
@@ -20,7 +21,23 @@ pub(in crate::plugins) struct Change<'a> {
 #[derive(Clone, Copy)]
 pub(in crate::plugins) struct Candidate<'a> {
     pub digest: Digest,
+    pub version: &'a str,
     pub signed: Option<&'a Voucher>,
+}
+
+impl Candidate<'_> {
+    /// Refuses it where its slot serves with no version as low as this.
+    pub(super) fn check_least(&self, slot: &SlotRow) -> Result<(), OperationError> {
+        match &slot.policy.least_version {
+            Some(least) if slot.policy.is_too_low(self.version) => {
+                Err(OperationError::BelowLeast {
+                    least: least.clone(),
+                    version: self.version.to_owned(),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// What an event says beside who, where and when.

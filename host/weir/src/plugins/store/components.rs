@@ -281,6 +281,7 @@ pub(in crate::plugins) async fn remove(
     }
     sqlx::query(
         "DELETE FROM slots WHERE slot = $1 AND active_digest IS NULL \
+         AND least_version IS NULL AND on_quarantine IS NULL \
          AND NOT EXISTS (SELECT 1 FROM plugins WHERE plugins.slot = $1)",
     )
     .bind(change.slot)

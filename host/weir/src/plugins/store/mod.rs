@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** a change is one transaction that raises the generation, which it thereby locks, and leaves
 //! one event of the generation's number: changes happen one after another, on however many nodes. One that ends a canary, too,
-//! raises it once for each.
+//! raises it once for each. A change of a slot's policy is an event of the audit's instead.
 
 mod canary;
 mod change;
@@ -21,5 +21,5 @@ pub(super) use self::counts::{add_counts, counts};
 pub(super) use self::events::events;
 pub(super) use self::row::CanaryRow;
 pub use self::slots::Quarantined;
-pub(super) use self::slots::{activate, quarantine, roll_back};
-pub(super) use self::wanted::{Wanted, generation, wanted};
+pub(super) use self::slots::{activate, quarantine, roll_back, set_policy};
+pub(super) use self::wanted::{Moment, StoreState, Wanted, state, wanted};

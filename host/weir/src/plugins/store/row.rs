@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use semver::Version;
 use sqlx::Row;
 use sqlx::any::AnyRow;
 use weir_sandbox::Digest;
@@ -9,10 +10,11 @@ use weir_storage::clock::Millis;
 
 use crate::plugins::Kind;
 use crate::plugins::canary::CanaryShare;
+use crate::plugins::policy::{OfBinary, OnQuarantine, SlotPolicy};
 
 /// What [`read_slot`] reads.
 pub(super) const SLOT_COLUMNS: &str = "slot, active_digest, previous_digest, canary_digest, canary_number, \
-     canary_share, canary_since, canary_promote_after_ms";
+     canary_share, canary_since, canary_promote_after_ms, least_version, on_quarantine";
 
 /// A row of `slots`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -20,6 +22,7 @@ pub(in crate::plugins) struct SlotRow {
     pub active: Option<Digest>,
     pub previous: Option<Digest>,
     pub canary: Option<CanaryRow>,
+    pub policy: SlotPolicy,
 }
 
 /// A slot's canary.
@@ -34,8 +37,12 @@ pub(in crate::plugins) struct CanaryRow {
 }
 
 impl SlotRow {
-    /// What the slot could go back to, the first that is sound. Not its canary, of which that is not known yet.
-    pub(super) fn candidates(&self, bundled: Option<Digest>) -> impl Iterator<Item = Digest> {
+    /// What the slot could go back to, the first that is sound and not too old. Not its canary, of which that is not known yet.
+    pub(super) fn candidates(
+        &self,
+        bundled: Option<OfBinary<'_>>,
+    ) -> impl Iterator<Item = Digest> + use<> {
+        let bundled = bundled.map(|bundled| bundled.digest);
         let current = self.active.or(bundled);
         let candidates = [self.previous, bundled].into_iter().flatten();
         let canary = self.canary.map(|canary| canary.digest);
@@ -52,6 +59,17 @@ pub(super) fn read_slot(row: &AnyRow) -> sqlx::Result<SlotRow> {
         active: optional_digest(row, "active_digest")?,
         previous: optional_digest(row, "previous_digest")?,
         canary,
+        policy: read_policy(row)?,
+    })
+}
+
+fn read_policy(row: &AnyRow) -> sqlx::Result<SlotPolicy> {
+    let least: Option<&str> = row.try_get("least_version")?;
+    let least = least.map(Version::parse).transpose();
+    let on_quarantine: Option<&str> = row.try_get("on_quarantine")?;
+    Ok(SlotPolicy {
+        least_version: least.map_err(|error| sqlx::Error::Decode(error.into()))?,
+        on_quarantine: on_quarantine.and_then(OnQuarantine::parse),
     })
 }
 

@@ -1,5 +1,6 @@
 //! What slots serve with: activated, rolled back, put into quarantine.
 
+use semver::Version;
 use weir_sandbox::Digest;
 use weir_storage::Database;
 use weir_storage::database::Transaction;
@@ -10,6 +11,7 @@ use super::change::{
 };
 use super::quarantines::{end_quarantine, is_quarantined};
 use super::row::SlotRow;
+use crate::plugins::policy::{OfBinary, OnQuarantine, SlotPolicy};
 use crate::plugins::succession::check_succession;
 use crate::plugins::{OperationError, Permissions};
 
@@ -20,13 +22,15 @@ const WITHHELD_EVERY_MS: i64 = 3_600_000;
 pub(in crate::plugins) async fn activate(
     database: &Database,
     change: Change<'_>,
-    Candidate {
-        digest: wanted,
-        signed,
-    }: Candidate<'_>,
+    candidate: Candidate<'_>,
     bundled: Option<Digest>,
     permissions: Permissions,
 ) -> Result<(), OperationError> {
+    let Candidate {
+        digest: wanted,
+        signed,
+        ..
+    } = candidate;
     let mut transaction = database.begin().await?;
     let mut number = raise_generation(&mut transaction).await?;
     let before = find_slot(&mut transaction, change.slot).await?;
@@ -34,6 +38,7 @@ pub(in crate::plugins) async fn activate(
         return Err(OperationError::UnknownSlot);
     }
     let before = before.unwrap_or_default();
+    candidate.check_least(&before)?;
     // What the binary brings is not named, so that an upgrade brings another.
     let active = (Some(wanted) != bundled).then_some(wanted);
     if active.is_some() && !is_installed(&mut transaction, change.slot, wanted).await? {
@@ -75,12 +80,15 @@ pub(in crate::plugins) async fn activate(
 }
 
 /// Has a slot serve with what it served with before, or else with what the binary brings. Returns its digest. Where the slot
-/// has a canary, it is that which is taken back, and what serves the others serves all.
+/// has a canary, it is that which is taken back, and what serves the others serves all. With `from`, only if that is still what
+/// would be taken back: of two operators who look at the same fault, the second does not take back what the first has brought.
 pub(in crate::plugins) async fn roll_back(
     database: &Database,
     change: Change<'_>,
-    bundled: Option<Digest>,
+    of_binary: Option<OfBinary<'_>>,
+    from: Option<Digest>,
 ) -> Result<Digest, OperationError> {
+    let bundled = of_binary.map(|bundled| bundled.digest);
     let mut transaction = database.begin().await?;
     let number = raise_generation(&mut transaction).await?;
     let before = match find_slot(&mut transaction, change.slot).await? {
@@ -89,6 +97,10 @@ pub(in crate::plugins) async fn roll_back(
         None => return Err(OperationError::UnknownSlot),
     };
     let active = before.active.or(bundled);
+    let taken_back = before.canary.map(|canary| canary.digest).or(active);
+    if from.is_some() && from != taken_back {
+        return Err(OperationError::NotExpected(taken_back));
+    }
     if let (Some(canary), Some(active)) = (before.canary, active) {
         canary::end(
             &mut transaction,
@@ -101,7 +113,7 @@ pub(in crate::plugins) async fn roll_back(
         transaction.commit().await?;
         return Ok(active);
     }
-    let target = last_good(&mut transaction, change.slot, &before, bundled)
+    let target = last_good(&mut transaction, change.slot, &before, of_binary)
         .await?
         .ok_or(OperationError::NothingBefore)?;
     write_slot(
@@ -127,6 +139,8 @@ pub(in crate::plugins) async fn roll_back(
 pub enum Quarantined {
     /// This one serves instead.
     Instead(Digest),
+    /// Its slot refuses requests until an operator activates a component.
+    Refuses,
     /// It goes on: its slot has nothing else that is sound, and would refuse everybody.
     LastSound {
         /// Whether that was not written within the last hour.
@@ -140,9 +154,11 @@ pub(in crate::plugins) async fn quarantine(
     database: &Database,
     change: Change<'_>,
     culprit: Digest,
-    bundled: Option<Digest>,
+    of_binary: Option<OfBinary<'_>>,
+    is_guard: bool,
     detail: &str,
 ) -> sqlx::Result<Option<Quarantined>> {
+    let bundled = of_binary.map(|bundled| bundled.digest);
     let mut transaction = database.begin().await?;
     let mut number = raise_generation(&mut transaction).await?;
     let before = find_slot(&mut transaction, change.slot)
@@ -156,9 +172,15 @@ pub(in crate::plugins) async fn quarantine(
     let target = match is_canary && !is_active {
         // Its slot goes on with what serves the others.
         true => before.active.or(bundled),
-        false => last_good(&mut transaction, change.slot, &before, bundled).await?,
+        false => last_good(&mut transaction, change.slot, &before, of_binary).await?,
     };
-    if is_active && target.is_none() {
+    let refuses = is_active
+        && match before.policy.on_quarantine {
+            Some(policy) => policy == OnQuarantine::Refuse,
+            // What a guard goes back to may let pass what this one stops.
+            None => is_guard && target.is_some(),
+        };
+    if is_active && target.is_none() && !refuses {
         return withhold(transaction, number, change, culprit, detail).await;
     }
     let newly = sqlx::query(
@@ -171,9 +193,9 @@ pub(in crate::plugins) async fn quarantine(
     .execute(&mut transaction)
     .await?
     .rows_affected();
-    let Some(target) = target.filter(|_| (is_active || is_canary) && newly > 0) else {
+    if !(is_active || is_canary) || newly == 0 {
         return Ok(None);
-    };
+    }
     if let Some(canary) = before.canary {
         let why = match is_canary {
             true => format!("it is put into quarantine: {detail}"),
@@ -182,19 +204,30 @@ pub(in crate::plugins) async fn quarantine(
         canary::end(&mut transaction, number, change, canary, &why).await?;
         number = raise_generation(&mut transaction).await?;
     }
-    if is_active {
+    let outcome = match target {
+        Some(target) if !refuses => Quarantined::Instead(target),
+        _ => Quarantined::Refuses,
+    };
+    // A slot that refuses keeps its active component, which is in quarantine.
+    if let (Quarantined::Instead(target), true) = (outcome, is_active) {
         let active = Some(target).filter(|target| Some(*target) != bundled);
         write_slot(&mut transaction, change, active, None).await?;
     }
+    let detail = match outcome {
+        Quarantined::Refuses => {
+            format!("{detail}; the slot refuses until a component is activated")
+        }
+        _ => detail.to_owned(),
+    };
     let event = Event {
         kind: "quarantined",
         digest: Some(culprit),
         previous: None,
-        detail: Some(detail),
+        detail: Some(&detail),
     };
     write_event(&mut transaction, number, change, event).await?;
     transaction.commit().await?;
-    Ok(Some(Quarantined::Instead(target)))
+    Ok(Some(outcome))
 }
 
 /// Writes that a component goes on since nothing else is sound, unless that was written a short while ago: whoever brings
@@ -235,12 +268,73 @@ async fn last_good(
     transaction: &mut Transaction,
     slot: &str,
     before: &SlotRow,
-    bundled: Option<Digest>,
+    bundled: Option<OfBinary<'_>>,
 ) -> sqlx::Result<Option<Digest>> {
     for candidate in before.candidates(bundled) {
-        if !is_quarantined(transaction, slot, candidate).await? {
+        let version = version_of(transaction, slot, candidate, bundled).await?;
+        // One that is installed no more does not load, which is found where it is tried.
+        let is_too_low = before.policy.is_too_low(&version.unwrap_or_default());
+        if !is_too_low && !is_quarantined(transaction, slot, candidate).await? {
             return Ok(Some(candidate));
         }
     }
     Ok(None)
+}
+
+/// The version of a component in a slot; `None` if it is not there.
+async fn version_of(
+    transaction: &mut Transaction,
+    slot: &str,
+    digest: Digest,
+    bundled: Option<OfBinary<'_>>,
+) -> sqlx::Result<Option<String>> {
+    if let Some(bundled) = bundled.filter(|bundled| bundled.digest == digest) {
+        return Ok(Some(bundled.version.to_owned()));
+    }
+    sqlx::query_scalar("SELECT version FROM plugins WHERE slot = $1 AND digest = $2")
+        .bind(slot)
+        .bind(digest.to_string())
+        .fetch_optional(&mut *transaction)
+        .await
+}
+
+/// Sets what a slot may serve with, and what becomes of it in quarantine. What it serves with already is no exception.
+pub(in crate::plugins) async fn set_policy(
+    database: &Database,
+    change: Change<'_>,
+    policy: &SlotPolicy,
+    of_binary: Option<OfBinary<'_>>,
+) -> Result<(), OperationError> {
+    let mut transaction = database.begin().await?;
+    raise_generation(&mut transaction).await?;
+    let before = find_slot(&mut transaction, change.slot).await?;
+    if before.is_none() && of_binary.is_none() {
+        return Err(OperationError::UnknownSlot);
+    }
+    let before = before.unwrap_or_default();
+    let active = before.active.or(of_binary.map(|bundled| bundled.digest));
+    let canary = before.canary.map(|canary| canary.digest);
+    for digest in [active, canary].into_iter().flatten() {
+        let version = version_of(&mut transaction, change.slot, digest, of_binary).await?;
+        let version = version.unwrap_or_default();
+        if let Some(least) = &policy.least_version
+            && policy.is_too_low(&version)
+        {
+            let least = least.clone();
+            return Err(OperationError::BelowLeast { least, version });
+        }
+    }
+    sqlx::query(
+        "INSERT INTO slots (slot, changed_at, least_version, on_quarantine) VALUES ($1, $2, $3, $4) \
+         ON CONFLICT (slot) DO UPDATE SET changed_at = excluded.changed_at, \
+         least_version = excluded.least_version, on_quarantine = excluded.on_quarantine",
+    )
+    .bind(change.slot)
+    .bind(change.at.0)
+    .bind(policy.least_version.as_ref().map(Version::to_string))
+    .bind(policy.on_quarantine.map(OnQuarantine::as_str))
+    .execute(&mut transaction)
+    .await?;
+    transaction.commit().await?;
+    Ok(())
 }

@@ -2,41 +2,104 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row};
 use weir_sandbox::Digest;
 use weir_storage::Database;
 
 use super::row::{CanaryRow, SLOT_COLUMNS, SlotRow, digest, kind, read_slot};
 use crate::plugins::Kind;
+use crate::plugins::policy::{OfBinary, SlotPolicy};
+
+/// How far the changes of slots have come: the number of the last one, and the moment of its event. The number alone does not tell
+/// a database that was restored from a backup, or has failed over to a copy that was behind, and was then changed as often.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::plugins) struct StoreState {
+    pub generation: i64,
+    pub at: Option<i64>,
+}
+
+impl StoreState {
+    /// Whether a node that has seen `earlier` knows by this that the database was set back: the same number has another event, or
+    /// the number is less.
+    pub(in crate::plugins) fn is_set_back_from(self, earlier: Self) -> bool {
+        let is_other = self.generation == earlier.generation && self.at != earlier.at;
+        self.generation < earlier.generation || is_other
+    }
+
+    fn read(row: &AnyRow) -> sqlx::Result<Self> {
+        Ok(Self {
+            generation: row.try_get("number")?,
+            at: row.try_get("at")?,
+        })
+    }
+}
+
+const STATE: &str = "SELECT g.number AS number, e.at AS at FROM plugin_generation g \
+     LEFT JOIN plugin_events e ON e.number = g.number";
 
 /// What all nodes are to serve with.
 #[derive(Debug, Default)]
 pub(in crate::plugins) struct Wanted {
-    pub generation: i64,
+    pub state: StoreState,
+    /// The number of times that this node has found the database set back.
+    pub era: u64,
     pub slots: BTreeMap<String, SlotRow>,
     pub quarantined: BTreeSet<(String, Digest)>,
     /// What is installed, by slot and digest.
     pub installed: BTreeSet<(String, Digest)>,
+    /// And of which version.
+    pub versions: BTreeMap<(String, Digest), String>,
     /// What the slots are for that something is installed in.
     pub kinds: BTreeMap<String, Kind>,
 }
 
+/// What a node knows by, of which of two things that it has read the later one is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::plugins) struct Moment {
+    /// Generations count within an era.
+    pub era: u64,
+    pub generation: i64,
+}
+
 impl Wanted {
-    /// The digest that a slot is to serve with, where the binary brings this one.
+    /// The digest that a slot is to serve with, where the binary brings this one. A slot whose component is in quarantine refuses.
     pub(in crate::plugins) fn active(&self, slot: &str, bundled: Option<Digest>) -> Option<Digest> {
         let active = self.slots.get(slot).and_then(|row| row.active);
-        active.or(bundled.filter(|bundled| !self.is_quarantined(slot, *bundled)))
+        let active = active.or(bundled);
+        active.filter(|active| !self.is_quarantined(slot, *active))
     }
 
     /// What a rollback of it goes back to, as [`super::roll_back`] finds it.
     pub(in crate::plugins) fn previous(
         &self,
         slot: &str,
-        bundled: Option<Digest>,
+        bundled: Option<OfBinary<'_>>,
     ) -> Option<Digest> {
         let row = self.slots.get(slot)?;
-        row.candidates(bundled)
-            .find(|candidate| !self.is_quarantined(slot, *candidate))
+        row.candidates(bundled).find(|candidate| {
+            let key = (slot.to_owned(), *candidate);
+            let version = match bundled {
+                Some(bundled) if bundled.digest == *candidate => Some(bundled.version),
+                _ => self.versions.get(&key).map(String::as_str),
+            };
+            let is_too_low = row.policy.is_too_low(version.unwrap_or_default());
+            !is_too_low && !self.is_quarantined(slot, *candidate)
+        })
+    }
+
+    /// What operators have set for a slot.
+    pub(in crate::plugins) fn policy(&self, slot: &str) -> SlotPolicy {
+        let row = self.slots.get(slot);
+        row.map(|row| row.policy.clone()).unwrap_or_default()
+    }
+
+    /// When it was so, for this node.
+    pub(in crate::plugins) fn moment(&self) -> Moment {
+        Moment {
+            era: self.era,
+            generation: self.state.generation,
+        }
     }
 
     /// The canary of a slot.
@@ -50,21 +113,18 @@ impl Wanted {
     }
 }
 
-/// The number of the last change.
-pub(in crate::plugins) async fn generation(database: &Database) -> sqlx::Result<i64> {
-    sqlx::query_scalar("SELECT number FROM plugin_generation")
-        .fetch_one(database.reader())
-        .await
+/// How far the changes have come.
+pub(in crate::plugins) async fn state(database: &Database) -> sqlx::Result<StoreState> {
+    let row = sqlx::query(STATE).fetch_one(database.reader()).await?;
+    StoreState::read(&row)
 }
 
 /// What nodes are to serve with, all of it as of one moment.
 pub(in crate::plugins) async fn wanted(database: &Database) -> sqlx::Result<Wanted> {
     let mut snapshot = database.snapshot().await?;
-    let generation = sqlx::query_scalar("SELECT number FROM plugin_generation")
-        .fetch_one(&mut *snapshot)
-        .await?;
+    let state = sqlx::query(STATE).fetch_one(&mut *snapshot).await?;
     let mut wanted = Wanted {
-        generation,
+        state: StoreState::read(&state)?,
         ..Wanted::default()
     };
     let slots = sqlx::query(AssertSqlSafe(format!("SELECT {SLOT_COLUMNS} FROM slots")))
@@ -73,22 +133,22 @@ pub(in crate::plugins) async fn wanted(database: &Database) -> sqlx::Result<Want
     for row in &slots {
         wanted.slots.insert(row.try_get("slot")?, read_slot(row)?);
     }
-    for (table, pairs) in [
-        ("plugin_quarantines", &mut wanted.quarantined),
-        ("plugins", &mut wanted.installed),
-    ] {
-        let rows = sqlx::query(AssertSqlSafe(format!("SELECT slot, digest FROM {table}")))
-            .fetch_all(&mut *snapshot)
-            .await?;
-        for row in &rows {
-            pairs.insert((row.try_get("slot")?, digest(row, "digest")?));
-        }
-    }
-    let kinds = sqlx::query("SELECT DISTINCT slot, kind FROM plugins")
+    let quarantined = sqlx::query("SELECT slot, digest FROM plugin_quarantines")
         .fetch_all(&mut *snapshot)
         .await?;
-    for row in &kinds {
-        wanted.kinds.insert(row.try_get("slot")?, kind(row)?);
+    for row in &quarantined {
+        let key = (row.try_get("slot")?, digest(row, "digest")?);
+        wanted.quarantined.insert(key);
+    }
+    let plugins = sqlx::query("SELECT slot, digest, kind, version FROM plugins")
+        .fetch_all(&mut *snapshot)
+        .await?;
+    for row in &plugins {
+        let slot: String = row.try_get("slot")?;
+        wanted.kinds.insert(slot.clone(), kind(row)?);
+        let key = (slot, digest(row, "digest")?);
+        wanted.versions.insert(key.clone(), row.try_get("version")?);
+        wanted.installed.insert(key);
     }
     Ok(wanted)
 }

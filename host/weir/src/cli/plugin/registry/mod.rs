@@ -6,6 +6,8 @@
 //! and no credential of another host's.
 //!
 //! **Invariant:** nothing that is pulled is handed on before it has the digest that it was asked by.
+//! **Invariant:** a tag that is a version names the version that the publisher has signed: a registry cannot pass an old version off as
+//! a new one.
 //! **Invariant:** a gateway never asks a registry: who runs the command does, with their own credentials.
 
 mod artifact;
@@ -55,6 +57,9 @@ async fn pull_from(reference: &Reference, plain_http: bool) -> anyhow::Result<Pu
         );
     }
     let artifact = Pullable::read(&manifest)?;
+    if let Some(signature) = &artifact.signature {
+        reference.check_version(&signature.version)?;
+    }
     let received = Arc::new(AtomicUsize::new(0));
     let words = Words {
         moving: "Pulling",

@@ -57,6 +57,7 @@ pub(in crate::cli::plugin) async fn push(config: &Config, push: Push) -> anyhow:
             "the signature is not for {}, and would be refused: sign it anew, or name another with --signature",
             push.component.display()
         );
+        push.to.check_version(&signature.version)?;
     }
     let described = Pushable::of(
         &component,

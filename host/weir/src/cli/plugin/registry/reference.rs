@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
+use semver::Version;
 use url::{Host, Url};
 use weir_sandbox::Digest;
 
@@ -93,6 +94,21 @@ impl Reference {
     pub(super) fn wanted(&self) -> anyhow::Result<String> {
         let digest = self.digest.map(|digest| format!("sha256:{digest}"));
         digest.or_else(|| self.tag.clone()).context(FORM)
+    }
+
+    /// Refuses a signed version that is not the one that the tag names. Tags that are no version, such as `latest`, say nothing.
+    pub(super) fn check_version(&self, signed: &Version) -> anyhow::Result<()> {
+        let Some(tag) = &self.tag else {
+            return Ok(());
+        };
+        // Tags have no plus sign; other tools write an underscore in its place.
+        let text = tag.strip_prefix('v').unwrap_or(tag).replace('_', "+");
+        let named = Version::parse(&text);
+        ensure!(
+            named.as_ref().is_ok_and(|named| named == signed) || named.is_err(),
+            "the tag {tag} names another version than the signature, which is for {signed}"
+        );
+        Ok(())
     }
 
     /// The same, of this digest.
@@ -221,6 +237,25 @@ mod tests {
         }
         let pinned = format!("oci://a.example/x:1@{DIGEST}");
         assert!(Reference::parse_target(&pinned).is_err());
+    }
+
+    #[test]
+    fn a_tag_that_is_a_version_is_the_signed_one() {
+        let signed = Version::parse("1.2.3+a.4").expect("a version");
+        for (tag, is_right) in [
+            ("1.2.3_a.4", true),
+            ("v1.2.3_a.4", true),
+            ("latest", true),
+            ("1", true),
+            ("1.2.3", false),
+            ("v1.2.4_a.4", false),
+            ("1.2.3-rc.1", false),
+        ] {
+            let reference = Reference::parse(&format!("oci://a.example/x:{tag}")).expect(tag);
+            assert_eq!(reference.check_version(&signed).is_ok(), is_right, "{tag}");
+        }
+        let by_digest = Reference::parse(&format!("oci://a.example/x@{DIGEST}")).expect("one");
+        assert!(by_digest.check_version(&signed).is_ok());
     }
 
     #[test]

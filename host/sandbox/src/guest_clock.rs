@@ -1,0 +1,248 @@
+//! A guest's time: the processor time that it has used, and the time that it has waited for others.
+//!
+//! A guest pays for the processor time of the thread that runs it, never for the time by the wall clock: on a busy machine, a
+//! thread can be off the processor for longer than its guest's whole budget.
+//!
+//! To read a thread's processor time is a system call: 0.2 to 1 µs, against 2 µs for a whole call into a guest. So a slice (one
+//! poll of a call) that is over within [`SHORT`] by the wall clock is charged by the wall clock, which is nearly free and wrong by
+//! [`SHORT`] at most. A longer slice is charged by the thread's clock, from the thread's last reading on. That reading is at most
+//! [`READING_LASTS`] older than the slice: the processor time of another guest in that span is the largest error.
+
+use std::cell::Cell;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// How long a slice may take by the wall clock to be charged by it.
+const SHORT: Duration = Duration::from_micros(100);
+
+/// For how long a thread's reading of its processor time is used for slices that begin.
+const READING_LASTS: Duration = Duration::from_micros(500);
+
+/// Processor time that a guest gets for each byte that it is handed, several times what translating takes. A fixed budget would cut
+/// the longest answers.
+const PER_BYTE: Duration = Duration::from_nanos(40);
+
+/// Bytes that each call counts for at least: an upstream chooses how small its pieces are, and each costs a call.
+const LEAST_BYTES: u32 = 250;
+
+/// Processor time that a call has at full speed, beside that for what it is handed. A translation takes 20 µs: a call that is still
+/// running after this has no good reason to.
+const AT_FULL_SPEED: Duration = Duration::from_millis(10);
+
+/// A guest's clock. Shared with what the guest waits for.
+#[derive(Clone)]
+pub(crate) struct GuestClock(Arc<Mutex<Times>>);
+
+struct Times {
+    /// Processor time that the guest has for all its calls.
+    budget: Duration,
+    /// Processor time of all finished slices.
+    used: Duration,
+    /// Processor time that the guest may have used before it leaves full speed.
+    full_speed: Duration,
+    slice: Option<Slice>,
+    /// How long the call has waited for others.
+    waited: Duration,
+    waiting_since: Option<Instant>,
+}
+
+/// What a guest may do that has just run for a tick.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// Go on at once.
+    FullSpeed,
+    /// Go on when it is its turn.
+    Slow,
+    /// It has used up its processor time.
+    Ended,
+}
+
+impl GuestClock {
+    /// The clock of a guest with so much processor time.
+    pub(crate) fn new(budget: Duration) -> Self {
+        Self(Arc::new(Mutex::new(Times {
+            budget,
+            used: Duration::ZERO,
+            full_speed: Duration::ZERO,
+            slice: None,
+            waited: Duration::ZERO,
+            waiting_since: None,
+        })))
+    }
+
+    /// A call begins that hands over so many bytes: they lengthen the processor time. Returns whether any is left.
+    pub(crate) fn begin_call(&self, handed_bytes: usize) -> bool {
+        let bytes = u32::try_from(handed_bytes).unwrap_or(u32::MAX);
+        let mut times = self.lock();
+        let granted = PER_BYTE * bytes.max(LEAST_BYTES);
+        times.budget += granted;
+        times.full_speed = times.used + AT_FULL_SPEED + granted;
+        times.waited = Duration::ZERO;
+        times.used < times.budget
+    }
+
+    /// Charges one poll of a call.
+    pub(crate) fn slice<T>(&self, poll: impl FnOnce() -> T) -> T {
+        let slice = Slice::begin();
+        self.lock().slice = Some(slice);
+        let polled = poll();
+        let mut times = self.lock();
+        times.slice = None;
+        times.used += slice.used();
+        polled
+    }
+
+    /// What the guest may do after a tick within a slice.
+    pub(crate) fn pace(&self) -> Pace {
+        let times = self.lock();
+        let running = times.slice.map_or(Duration::ZERO, |slice| slice.used());
+        let used = times.used + running;
+        if used >= times.budget {
+            Pace::Ended
+        } else if used < times.full_speed {
+            Pace::FullSpeed
+        } else {
+            Pace::Slow
+        }
+    }
+
+    /// Time from now on is spent waiting for others, until what is returned is dropped.
+    pub(crate) fn wait(&self) -> Waiting {
+        self.lock().waiting_since = Some(Instant::now());
+        Waiting(self.clone())
+    }
+
+    /// How long the call has waited for others, until now.
+    pub(crate) fn waited(&self) -> Duration {
+        let times = self.lock();
+        let waiting = times.waiting_since.map(|since| since.elapsed());
+        times.waited + waiting.unwrap_or_default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Times> {
+        // Sums alone: no panic leaves them half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A time in which a guest waits for others.
+pub(crate) struct Waiting(GuestClock);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut times = self.0.lock();
+        if let Some(since) = times.waiting_since.take() {
+            times.waited += since.elapsed();
+        }
+    }
+}
+
+/// A span in which one thread runs a guest.
+#[derive(Clone, Copy)]
+struct Slice {
+    began: Instant,
+    /// The thread's processor time as of its last reading before.
+    reading: Duration,
+}
+
+thread_local! {
+    /// When this thread last read its processor time, and what it was.
+    static READING: Cell<Option<(Instant, Duration)>> = const { Cell::new(None) };
+}
+
+impl Slice {
+    fn begin() -> Self {
+        let began = Instant::now();
+        let last = READING.get();
+        let last = last.filter(|(at, _)| began.duration_since(*at) < READING_LASTS);
+        let reading = last.map_or_else(|| read(began), |(_, reading)| reading);
+        Self { began, reading }
+    }
+
+    /// The processor time until now. On the thread that it began on.
+    fn used(&self) -> Duration {
+        let now = Instant::now();
+        let by_the_wall = now.duration_since(self.began);
+        if by_the_wall <= SHORT {
+            return by_the_wall;
+        }
+        read(now).saturating_sub(self.reading).min(by_the_wall)
+    }
+}
+
+fn read(now: Instant) -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    // A processor time is never negative.
+    let reading = Duration::try_from(time).unwrap_or_default();
+    READING.set(Some((now, reading)));
+    reading
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Computes for so long, as the thread's own clock has it.
+    fn compute(time: Duration) {
+        let begun = read(Instant::now());
+        while read(Instant::now()) - begun < time {}
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_uses_no_processor_time() {
+        let clock = GuestClock::new(Duration::from_millis(100));
+        assert!(clock.begin_call(0));
+        clock.slice(|| {
+            std::thread::sleep(Duration::from_millis(200));
+            assert_eq!(clock.pace(), Pace::FullSpeed);
+        });
+        assert!(clock.begin_call(0));
+    }
+
+    #[test]
+    fn a_call_runs_at_full_speed_as_long_as_what_it_was_handed_takes() {
+        let clock = GuestClock::new(Duration::from_millis(100));
+        // For 1 MB, 40 ms more.
+        for (handed_bytes, time_ms) in [(0, 10), (1_000_000, 50)] {
+            assert!(clock.begin_call(handed_bytes));
+            clock.slice(|| {
+                compute(Duration::from_millis(time_ms - 5));
+                assert_eq!(clock.pace(), Pace::FullSpeed, "{handed_bytes}");
+                compute(Duration::from_millis(6));
+                assert_eq!(clock.pace(), Pace::Slow, "{handed_bytes}");
+            });
+        }
+    }
+
+    #[test]
+    fn all_calls_draw_on_one_budget_however_short_each_is() {
+        let clock = GuestClock::new(Duration::from_millis(20));
+        let mut calls = 0;
+        while clock.begin_call(0) {
+            clock.slice(|| compute(Duration::from_micros(50)));
+            calls += 1;
+            assert!(calls < 2_000, "it never ends");
+        }
+        // Each adds 10 µs to the budget, and takes 50.
+        assert!(calls >= 100, "{calls}");
+        clock.slice(|| assert_eq!(clock.pace(), Pace::Ended));
+    }
+
+    #[tokio::test]
+    async fn waiting_for_others_is_counted_apart_and_for_one_call() {
+        let clock = GuestClock::new(Duration::from_millis(20));
+        clock.begin_call(0);
+        let waiting = clock.wait();
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        assert!(clock.waited() >= Duration::from_millis(30));
+        drop(waiting);
+        let waited = clock.waited();
+        assert!(waited >= Duration::from_millis(30));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        assert_eq!(clock.waited(), waited);
+        clock.begin_call(0);
+        assert_eq!(clock.waited(), Duration::ZERO);
+    }
+}

@@ -632,7 +632,7 @@ async fn filters_that_are_taken_up_have_room_for_their_guests_or_are_refused() {
         .plugin("meddling", guests::meddling())
         .upstream("scripted", &upstream)
         .tables(
-            "[plugins]\ntool_calls = 1\n[limits]\nconcurrent_requests = 20\nrequests_per_upstream = 20\n\
+            "[plugins]\nquarantine_traps = 0\ntool_calls = 1\n[limits]\nconcurrent_requests = 20\nrequests_per_upstream = 20\n\
              requests_per_slot = 20\nrequests_per_account = { free = 20, guru = 20, pro = 20 }\n",
         )
         .start()

@@ -123,7 +123,7 @@ async fn a_component_whose_guests_loop_keeps_no_other_component_waiting() {
             &sandbox,
             "looping",
             guests::misbehaving(),
-            &within(60_000, 60_000),
+            &within(600_000, 600_000),
         )
         .await,
     );
@@ -131,13 +131,13 @@ async fn a_component_whose_guests_loop_keeps_no_other_component_waiting() {
         &sandbox,
         "sound",
         guests::misbehaving(),
-        &within(1_000, 250),
+        &within(3_000, 500),
     )
     .await;
     // It is past its time at full speed: it needs some turns.
     let turns = turns_within(&sound, Duration::from_millis(40)).await;
     let mut loops = JoinSet::new();
-    for _ in 0..60 {
+    for _ in 0..90 {
         let looping = looping.clone();
         loops.spawn(async move { compute(&looping, u64::MAX - 1).await });
     }
@@ -147,7 +147,7 @@ async fn a_component_whose_guests_loop_keeps_no_other_component_waiting() {
     assert!(loops.try_join_next().is_none(), "they loop still");
 }
 
-/// A call may take a second, and waits longer for the turns of other components' guests.
+/// A call may take three seconds, and waits longer for the turns of other components' guests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_for_other_components_guests_does_not_count() {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -156,23 +156,23 @@ async fn a_wait_for_other_components_guests_does_not_count() {
         &sandbox,
         "sound",
         guests::misbehaving(),
-        &within(1_000, 250),
+        &within(3_000, 500),
     )
     .await;
     let turns = turns_within(&sound, Duration::from_millis(40)).await;
     let mut loops = JoinSet::new();
-    for number in 0..12 * cores {
+    for number in 0..30 * cores {
         let name = format!("looping-{number}");
-        let long = within(60_000, 60_000);
+        let long = within(600_000, 600_000);
         let looping = load(&sandbox, &name, guests::misbehaving(), &long).await;
         loops.spawn(async move { compute(&looping, u64::MAX - 1).await });
     }
-    // As soon as the others have left full speed, a call of a second takes longer.
+    // As soon as the others have left full speed, a call takes longer than it may.
     patiently(async {
         loop {
             let began = Instant::now();
             assert_eq!(compute(&sound, turns).await, Ok(()));
-            if began.elapsed() > Duration::from_millis(1_200) {
+            if began.elapsed() > Duration::from_millis(3_500) {
                 return;
             }
         }

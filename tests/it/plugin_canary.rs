@@ -75,7 +75,7 @@ struct Deployment {
 }
 
 /// Who is a crowd: enough for each side to have many.
-const CROWD: usize = 24;
+const CROWD: usize = 48;
 
 impl Deployment {
     /// One node on SQLite, or two on PostgreSQL, whose slot serves with this component.
@@ -139,7 +139,7 @@ impl Deployment {
     /// The crowd asks until the canary is over, as it must be after some thousand requests.
     async fn ask_until_it_is_over(&self, admin: &Client) {
         for _ in 0..20 {
-            self.ask(10).await;
+            self.ask(5).await;
             self.judge().await;
             if shown(admin).await["canary"].is_null() {
                 return;
@@ -231,7 +231,7 @@ async fn a_gateway_looks_at_its_canaries_by_itself() {
         ..USUAL
     };
     start_canary(&admin, &guests::with_habits(wasteful)).await;
-    deployment.ask(20).await;
+    deployment.ask(10).await;
     patiently(async {
         while !shown(&admin).await["canary"].is_null() {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -244,7 +244,11 @@ async fn a_gateway_looks_at_its_canaries_by_itself() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_canary_that_is_as_good_serves_all_when_its_time_has_come_and_enough_is_known() {
     for on_postgres in [false, true] {
-        let usual = guests::with_habits(USUAL);
+        // Longer than a busy machine adds.
+        let usual = guests::with_habits(Habits {
+            waits_ms: 150,
+            ..USUAL
+        });
         let deployment = Deployment::start(&usual, on_postgres).await;
         let admin = deployment.admin().await;
         let canary = guests::with_custom_section(&usual, 1);
@@ -257,7 +261,7 @@ async fn a_canary_that_is_as_good_serves_all_when_its_time_has_come_and_enough_i
         assert_eq!(shown_canary["enough"], false);
 
         // Its time has not come.
-        deployment.ask(40).await;
+        deployment.ask(20).await;
         deployment.clock.advance(Duration::from_secs(1_799));
         deployment.judge().await;
         let admin = deployment.admin().await;

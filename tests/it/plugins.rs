@@ -641,7 +641,7 @@ async fn nodes_follow_a_database_that_is_set_back() {
         // And changed as often, by others.
         set("UPDATE slots SET active_digest = $1", &cc).await;
         set(
-            "UPDATE plugin_events SET at = at + 1 WHERE number = (SELECT number FROM plugin_generation)",
+            "UPDATE plugin_events SET at = at + 1 WHERE number = (SELECT MAX(number) FROM plugin_events)",
             &cc,
         )
         .await;

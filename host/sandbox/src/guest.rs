@@ -127,8 +127,8 @@ impl<H> Guest<H> {
         let (clock, lane) = (self.clock.clone(), self.lane.clone());
         let pause = async move {
             match pace {
-                Pace::Slow => lane.turn(&clock).await,
-                Pace::FullSpeed | Pace::Ended => {
+                Pace::AwaitTurn => lane.turn(&clock).await,
+                Pace::GoOn | Pace::Ended => {
                     let _waiting = clock.wait();
                     tokio::task::yield_now().await;
                 }

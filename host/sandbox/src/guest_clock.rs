@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::limits::TICK;
+
 /// How long a slice may take by the wall clock to be charged by it.
 const SHORT: Duration = Duration::from_micros(100);
 
@@ -40,8 +42,8 @@ struct Times {
     budget: Duration,
     /// Processor time of all finished slices.
     used: Duration,
-    /// Processor time that the guest may have used before it leaves full speed.
-    full_speed: Duration,
+    /// Processor time that the guest may have used before it waits for its next turn.
+    until_turn: Duration,
     slice: Option<Slice>,
     /// How long the call has waited for others.
     waited: Duration,
@@ -52,9 +54,9 @@ struct Times {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
     /// Go on at once.
-    FullSpeed,
+    GoOn,
     /// Go on when it is its turn.
-    Slow,
+    AwaitTurn,
     /// It has used up its processor time.
     Ended,
 }
@@ -65,7 +67,7 @@ impl GuestClock {
         Self(Arc::new(Mutex::new(Times {
             budget,
             used: Duration::ZERO,
-            full_speed: Duration::ZERO,
+            until_turn: Duration::ZERO,
             slice: None,
             waited: Duration::ZERO,
             waiting_since: None,
@@ -78,7 +80,7 @@ impl GuestClock {
         let mut times = self.lock();
         let granted = PER_BYTE * bytes.max(LEAST_BYTES);
         times.budget += granted;
-        times.full_speed = times.used + AT_FULL_SPEED + granted;
+        times.until_turn = times.used + AT_FULL_SPEED + granted;
         times.waited = Duration::ZERO;
         times.used < times.budget
     }
@@ -101,11 +103,17 @@ impl GuestClock {
         let used = times.used + running;
         if used >= times.budget {
             Pace::Ended
-        } else if used < times.full_speed {
-            Pace::FullSpeed
+        } else if used < times.until_turn {
+            Pace::GoOn
         } else {
-            Pace::Slow
+            Pace::AwaitTurn
         }
+    }
+
+    /// It is the guest's turn: it has a tick of processor time, however long that takes on a busy machine.
+    pub(crate) fn take_turn(&self) {
+        let mut times = self.lock();
+        times.until_turn = times.used + TICK;
     }
 
     /// Time from now on is spent waiting for others, until what is returned is dropped.
@@ -196,7 +204,7 @@ mod tests {
         assert!(clock.begin_call(0));
         clock.slice(|| {
             std::thread::sleep(Duration::from_millis(200));
-            assert_eq!(clock.pace(), Pace::FullSpeed);
+            assert_eq!(clock.pace(), Pace::GoOn);
         });
         assert!(clock.begin_call(0));
     }
@@ -209,11 +217,17 @@ mod tests {
             assert!(clock.begin_call(handed_bytes));
             clock.slice(|| {
                 compute(Duration::from_millis(time_ms - 5));
-                assert_eq!(clock.pace(), Pace::FullSpeed, "{handed_bytes}");
+                assert_eq!(clock.pace(), Pace::GoOn, "{handed_bytes}");
                 compute(Duration::from_millis(6));
-                assert_eq!(clock.pace(), Pace::Slow, "{handed_bytes}");
+                assert_eq!(clock.pace(), Pace::AwaitTurn, "{handed_bytes}");
             });
         }
+        clock.take_turn();
+        clock.slice(|| {
+            assert_eq!(clock.pace(), Pace::GoOn);
+            compute(TICK);
+            assert_eq!(clock.pace(), Pace::AwaitTurn);
+        });
     }
 
     #[test]

@@ -43,6 +43,7 @@ impl Lane {
         let _waiting = clock.wait();
         let moment = self.turns.turn(own).await;
         *free_at = moment + self.turns.apart;
+        clock.take_turn();
     }
 }
 

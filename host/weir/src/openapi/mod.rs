@@ -278,6 +278,7 @@ fn headers() -> Value {
         plugins::routes::install_plugin,
         plugins::routes::activate_plugin,
         plugins::routes::roll_back_plugin,
+        plugins::routes::set_slot_policy,
         plugins::routes::remove_plugin,
         plugins::routes::list_events,
         plugins::routes::list_slot_events,

@@ -11,7 +11,7 @@ use super::row::{CanaryRow, SLOT_COLUMNS, SlotRow, digest, kind, read_slot};
 use crate::plugins::Kind;
 use crate::plugins::policy::{OfBinary, SlotPolicy};
 
-/// How far the changes of slots have come: the number of the last one, and the moment of its event. The number alone does not tell
+/// How far the changes of slots have come: the number of the last one, and the moment of the last event. The number alone does not tell
 /// a database that was restored from a backup, or has failed over to a copy that was behind, and was then changed as often.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::plugins) struct StoreState {
@@ -35,8 +35,9 @@ impl StoreState {
     }
 }
 
-const STATE: &str = "SELECT g.number AS number, e.at AS at FROM plugin_generation g \
-     LEFT JOIN plugin_events e ON e.number = g.number";
+/// Both as of one moment. Not every change has an event.
+const STATE: &str = "SELECT number, (SELECT at FROM plugin_events ORDER BY number DESC LIMIT 1) AS at \
+     FROM plugin_generation";
 
 /// What all nodes are to serve with.
 #[derive(Debug, Default)]

@@ -190,7 +190,7 @@ mod tests {
             Ok::<_, ApiError>(to_bytes(response.into_body(), 100).await)
         });
         for body in join_all(all).await {
-            let body = body.map(|body| body.map(|body| body == *b"n\r\n0\r\n1\r\n2\r\n"));
+            let body = body.map(|body| body.map(|body| &*body == b"n\r\n0\r\n1\r\n2\r\n"));
             assert!(matches!(body, Ok(Ok(true))));
         }
         drop(unread);

@@ -86,7 +86,6 @@ mod tests {
             tasks.ended().await;
         }
         assert_eq!(tasks.free(), AT_ONCE);
-        tokio::time::pause();
         assert!(tasks.start("alice", async { panic!("on purpose") }));
         tasks.ended().await;
         assert!(tasks.start("alice", wait()));

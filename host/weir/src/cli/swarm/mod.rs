@@ -16,7 +16,7 @@ use reqwest::{RequestBuilder, Response};
 use serde_json::{Value, json};
 use url::Url;
 
-use super::connection::{Connection, default_url, no_gateway, path, refusal};
+use super::connection::{Connection, Offline, default_url, no_gateway, path, refusal};
 use super::table::TextTable;
 use crate::config::Config;
 use crate::identity;
@@ -45,6 +45,8 @@ struct Gateway {
     /// As an operator, over all users' swarms: through the gateway's admin socket, without a key. For list and cancel.
     #[arg(long, global = true, conflicts_with_all = ["url", "key_file"])]
     operator: bool,
+    #[command(flatten)]
+    offline: Offline,
     /// A file with an API key of the user's. Default: in development mode, the key that `weir serve` prints, which is sent to
     /// that gateway alone.
     #[arg(long, value_name = "FILE", env = "WEIR_API_KEY_FILE", global = true)]
@@ -111,7 +113,7 @@ struct Caller {
 
 pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<()> {
     if arguments.gateway.operator {
-        return operator::run(&config, arguments.command).await;
+        return operator::run(&config, arguments.gateway.offline, arguments.command).await;
     }
     let caller = Caller::new(&config, arguments.gateway).await?;
     match arguments.command {

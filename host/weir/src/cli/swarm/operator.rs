@@ -4,13 +4,17 @@ use anyhow::bail;
 use serde_json::json;
 
 use super::{Command, terminal};
-use crate::cli::connection::{GatewayAnswer, Needs, operate, path};
+use crate::cli::connection::{GatewayAnswer, Needs, Offline, operate, path};
 use crate::cli::table::{TextTable, optional};
 use crate::config::Config;
 use crate::swarm::admin::{SwarmOutline, SwarmOutlineList};
 
-pub(super) async fn run(config: &Config, command: Command) -> anyhow::Result<()> {
-    let operated = operate(config, Needs::Stores, async |connection| match command {
+pub(super) async fn run(
+    config: &Config,
+    offline: Offline,
+    command: Command,
+) -> anyhow::Result<()> {
+    let operated = operate(config, Needs::Stores, offline, async |connection| match command {
         Command::List {
             limit,
             before,

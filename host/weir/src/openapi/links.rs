@@ -36,7 +36,7 @@ const VOUCHER: (&str, &str) = ("voucher_id", "$response.body#/voucher_id");
 const USER: (&str, &str) = ("user_id", "$response.body#/user_id");
 
 /// All of them.
-pub(super) const LINKS: [Link; 34] = [
+pub(super) const LINKS: [Link; 35] = [
     link(("create_api_key", "201"), "set_key_budgets", KEY),
     link(("create_api_key", "201"), "revoke_api_key", KEY),
     link(

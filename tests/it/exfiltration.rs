@@ -374,7 +374,12 @@ async fn g3_an_injected_page_gets_no_request_and_no_look_up_out_to_where_nothing
         sink.address().port(),
         front.address().port(),
     );
-    let gateway = crate::swarms::gateway(&model).await;
+    let integration = format!(
+        "[integrations.docs]\nbase_url = \"http://docs.example.com:{docs}/api\"\nmethods = [\"GET\", \"POST\"]\n"
+    );
+    let builder = Gateway::builder().swarms().upstream("scripted", &model);
+    let gateway = builder.tables(&integration).start().await;
+    gateway.set_plan("pro").await;
     gateway.executor().kill();
     let reachable = format!(
         "plain_http = true\nports = [{docs}, {out}, {hooks}]\nprivate = [\"127.0.0.1/32\"]\n"
@@ -382,7 +387,7 @@ async fn g3_an_injected_page_gets_no_request_and_no_look_up_out_to_where_nothing
     let rules = format!(
         "[tools.http_get]\nhosts = [\"docs.example.com\"]\n{reachable}[tools.http_post]\nhosts = [\"docs.example.com\"]\n\
          {reachable}[tools.webhook]\nports = [{out}, {hooks}]\nprivate = [\"127.0.0.1/32\"]\n\
-         [integrations.docs]\nbase_url = \"http://docs.example.com:{docs}/api\"\nmethods = [\"GET\", \"POST\"]\n"
+         {integration}"
     );
     let names = Arc::new(Mutex::new(BTreeSet::new()));
     let (executor, tools) = executor(&gateway, &rules, names.clone());

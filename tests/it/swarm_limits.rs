@@ -20,7 +20,7 @@ use crate::cli::{Served, run, text};
 use crate::swarms::{agent, ended, gateway, swarm};
 use crate::tasks::{BEGINNING, define, definition, show};
 
-/// Runs that are over, and that wait, of some users each.
+/// Runs that are over, with a step each, and that wait, of some users each.
 async fn fill(database: &Database, users: usize, past: usize, waiting: usize) {
     let mut transaction = database.begin().await.expect("a transaction");
     for user in 0..users {
@@ -47,6 +47,18 @@ async fn fill(database: &Database, users: usize, past: usize, waiting: usize) {
             .execute(&mut transaction)
             .await
             .expect("written");
+            if is_over {
+                sqlx::query(
+                    "INSERT INTO swarm_steps (run_id, agent, iteration, ordinal, input_hash, idempotency_key, state, \
+                     credits, tokens_in, tokens_out, intended_at, ended_at) \
+                     VALUES ($1, 0, 1, 0, $2, 'k', 'done', 0, 0, 0, 1, 1)",
+                )
+                .bind(format!("{number:08}-{user}"))
+                .bind(vec![0_u8; 32])
+                .execute(&mut transaction)
+                .await
+                .expect("written");
+            }
         }
     }
     transaction.commit().await.expect("written");

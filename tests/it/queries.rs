@@ -419,7 +419,9 @@ async fn ask_with(client: &Client, path: &str, parameter: &Value, user: &str) {
             let keys = client.get("/api-keys").await;
             match keys.headers["content-type"] == "application/json" {
                 true => {
-                    let id = keys.json()["api_keys"][0]["key_id"].as_str().map(str::to_owned);
+                    let id = keys.json()["api_keys"][0]["key_id"]
+                        .as_str()
+                        .map(str::to_owned);
                     vec![id.expect("a key")]
                 }
                 // A client that wants tables has asked without a key.
@@ -486,7 +488,13 @@ async fn scans_on_sqlite(texts: &BTreeSet<String>, growing: &BTreeSet<String>) -
         let steps = match steps {
             Ok(steps) => steps,
             Err(error) => {
-                let is_of_postgres = ["jsonb_", "pg_", "FOR UPDATE", "EXTRACT(", "current_database"];
+                let is_of_postgres = [
+                    "jsonb_",
+                    "pg_",
+                    "FOR UPDATE",
+                    "EXTRACT(",
+                    "current_database",
+                ];
                 let is_of_postgres = is_of_postgres.iter().any(|word| text.contains(word));
                 assert!(is_of_postgres, "{error}: {text}");
                 continue;

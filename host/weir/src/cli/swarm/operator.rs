@@ -9,42 +9,45 @@ use crate::cli::table::{TextTable, optional};
 use crate::config::Config;
 use crate::swarm::admin::{SwarmOutline, SwarmOutlineList};
 
-pub(super) async fn run(
-    config: &Config,
-    offline: Offline,
-    command: Command,
-) -> anyhow::Result<()> {
-    let operated = operate(config, Needs::Stores, offline, async |connection| match command {
-        Command::List {
-            limit,
-            before,
-            user,
-            open,
-        } => {
-            let query = [
-                ("limit", Some(limit.to_string())),
-                ("before", before),
-                ("user_id", user),
-                ("open", open.then(|| "true".to_owned())),
-            ];
-            let swarms = path(&["admin", "swarms"], &query);
-            connection.get(&swarms).await?.show(false, print);
-            Ok(())
-        }
-        Command::Cancel { id } => {
-            let cancel = path(&["admin", "swarms", &id, "cancel"], &[]);
-            let cancelled: GatewayAnswer<SwarmOutline> =
-                connection.post(&cancel, &json!({})).await?;
-            println!(
-                "{} of {} ends before its next step.",
-                cancelled.parsed.execution_id, cancelled.parsed.user_id
-            );
-            Ok(())
-        }
-        Command::Run { .. } | Command::Show { .. } | Command::Delete { .. } => {
-            bail!("--operator is for list and cancel: an operator does not see what users wrote")
-        }
-    });
+pub(super) async fn run(config: &Config, offline: Offline, command: Command) -> anyhow::Result<()> {
+    let operated = operate(
+        config,
+        Needs::Stores,
+        offline,
+        async |connection| match command {
+            Command::List {
+                limit,
+                before,
+                user,
+                open,
+            } => {
+                let query = [
+                    ("limit", Some(limit.to_string())),
+                    ("before", before),
+                    ("user_id", user),
+                    ("open", open.then(|| "true".to_owned())),
+                ];
+                let swarms = path(&["admin", "swarms"], &query);
+                connection.get(&swarms).await?.show(false, print);
+                Ok(())
+            }
+            Command::Cancel { id } => {
+                let cancel = path(&["admin", "swarms", &id, "cancel"], &[]);
+                let cancelled: GatewayAnswer<SwarmOutline> =
+                    connection.post(&cancel, &json!({})).await?;
+                println!(
+                    "{} of {} ends before its next step.",
+                    cancelled.parsed.execution_id, cancelled.parsed.user_id
+                );
+                Ok(())
+            }
+            Command::Run { .. } | Command::Show { .. } | Command::Delete { .. } => {
+                bail!(
+                    "--operator is for list and cancel: an operator does not see what users wrote"
+                )
+            }
+        },
+    );
     operated.await
 }
 

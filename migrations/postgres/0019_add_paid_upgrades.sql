@@ -9,6 +9,8 @@ CREATE TABLE payment_upgrades (
     given            BIGINT NOT NULL DEFAULT 0,
     -- What it is being changed to: written down before the ledger is asked.
     giving           BIGINT,
+    -- The moment in the period that this change names to the ledger, so that a repeat names the same.
+    within           BIGINT,
     -- How often it was changed.
     steps            BIGINT NOT NULL DEFAULT 0,
     PRIMARY KEY (subscription_id, period_end)

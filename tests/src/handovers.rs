@@ -120,7 +120,10 @@ async fn run(
     if let Some(ballast) = ballast {
         let account = AccountId(USER.to_owned());
         let deadline = Instant::now() + LEDGER_TIMEOUT;
-        let released = gateway.app().ledger.release(&account, ballast, None, deadline);
+        let released = gateway
+            .app()
+            .ledger
+            .release(&account, ballast, None, deadline);
         released.await.expect("it is open");
     }
     let record = client.get(&format!("/swarms/{id}")).await.json();

@@ -455,11 +455,19 @@ impl Turn<'_> {
     ) -> Result<(), EffectError> {
         let database = &self.app.database;
         if given.giving.is_none() && given.given != upgrade.credits {
-            store::begin_upgrade(database, subscription, upgrade.end, upgrade.credits).await?;
-            given.giving = Some(upgrade.credits);
+            let Upgrade {
+                end,
+                credits,
+                within,
+                ..
+            } = *upgrade;
+            store::begin_upgrade(database, subscription, end, credits, within).await?;
+            given.giving = Some(credits);
+            given.within = Some(within);
         }
         // What was begun comes first: it may have been done.
         while let Some(giving) = given.giving {
+            let within = given.within.unwrap_or(upgrade.within);
             let id = OperationId(format!(
                 "upgrade:{subscription}:{}:{}",
                 upgrade.end.seconds(),
@@ -469,10 +477,10 @@ impl Turn<'_> {
                 let top_up = TopUp {
                     id,
                     credits: giving.saturating_sub(given.given),
-                    within: Some(upgrade.within),
+                    within: Some(within),
                 };
                 self.submit_step(Action::TopUp(top_up)).await?;
-            } else if self.is_in_period(upgrade.within).await? {
+            } else if self.is_in_period(within).await? {
                 let refund = Refund {
                     id,
                     pool: Pool::Plan,
@@ -485,7 +493,9 @@ impl Turn<'_> {
             given.steps += 1;
             given.giving = (giving != upgrade.credits).then_some(upgrade.credits);
             if let Some(next) = given.giving {
-                store::begin_upgrade(database, subscription, upgrade.end, next).await?;
+                let within = upgrade.within;
+                store::begin_upgrade(database, subscription, upgrade.end, next, within).await?;
+                given.within = Some(within);
             }
         }
         Ok(())

@@ -165,6 +165,8 @@ pub struct GivenUpgrade {
     pub given: Credits,
     /// What it is being changed to.
     pub giving: Option<Credits>,
+    /// The moment in the period that the change under way names to the ledger. A repeat names the same.
+    pub within: Option<Millis>,
     /// How often it was changed.
     pub steps: i64,
 }
@@ -180,10 +182,12 @@ pub async fn given_upgrades(
         .await?;
     let read = |row: &AnyRow| {
         let giving: Option<i64> = row.try_get("giving")?;
+        let within: Option<i64> = row.try_get("within")?;
         Ok(GivenUpgrade {
             period_end: Millis(row.try_get("period_end")?),
             given: Credits::from_micro(row.try_get("given")?),
             giving: giving.map(Credits::from_micro),
+            within: within.map(Millis),
             steps: row.try_get("steps")?,
         })
     };
@@ -196,14 +200,16 @@ pub async fn begin_upgrade(
     subscription: &str,
     period_end: Millis,
     credits: Credits,
+    within: Millis,
 ) -> sqlx::Result<()> {
     sqlx::query(
-        "INSERT INTO payment_upgrades (subscription_id, period_end, giving) VALUES ($1, $2, $3) \
-         ON CONFLICT (subscription_id, period_end) DO UPDATE SET giving = excluded.giving",
+        "INSERT INTO payment_upgrades (subscription_id, period_end, giving, within) VALUES ($1, $2, $3, $4) \
+         ON CONFLICT (subscription_id, period_end) DO UPDATE SET giving = excluded.giving, within = excluded.within",
     )
     .bind(subscription)
     .bind(period_end.0)
     .bind(credits.micro())
+    .bind(within.0)
     .execute(database.writer())
     .await
     .map(drop)

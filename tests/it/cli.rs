@@ -1148,7 +1148,7 @@ fn operators_swap_the_demo_adapter_from_the_command_line() {
     );
     assert!(shown.starts_with(&head), "{shown}");
     assert!(
-        shown.contains("when there are 100 requests and 2 groups of accounts on both sides"),
+        shown.contains("which takes 100 requests and 6 groups of accounts on both sides at least"),
         "{shown}"
     );
     let compared = [

@@ -33,6 +33,9 @@ fn with_two_models<'a>(
 }
 
 /// Starts a task as a queue's message does.
+/// A task starts at most once in each.
+const MINUTE: Duration = Duration::from_secs(60);
+
 async fn start(gateway: &Gateway, task_id: &str, message_id: &str) -> Answer {
     let service = gateway.executor_service(DevAudience::Executor, &["swarm:run"]);
     let message = json!({ "task_id": task_id, "trigger_type": "manual", "message_id": message_id });
@@ -106,6 +109,7 @@ async fn a_task_keeps_the_key_that_defined_it_and_each_start_checks_that_keys_li
             // The models that a key has at the start count, not those that it had.
             let now = gateway.app().clock.now();
             narrow(&gateway, &key_id, "forbidden", now.plus_days(2)).await;
+            clock.advance(MINUTE);
             start(&gateway, &id, "2")
                 .await
                 .error(403, "MODEL_NOT_ALLOWED");
@@ -118,6 +122,7 @@ async fn a_task_keeps_the_key_that_defined_it_and_each_start_checks_that_keys_li
                 json!([{ "credits": 0.000001, "window": "total" }]),
             )
             .await;
+            clock.advance(MINUTE);
             start(&gateway, &id, "3")
                 .await
                 .error(429, "BUDGET_EXCEEDED");
@@ -127,8 +132,10 @@ async fn a_task_keeps_the_key_that_defined_it_and_each_start_checks_that_keys_li
             clock.advance(Duration::from_secs(10));
             let over = gateway.app().clock.now();
             narrow(&gateway, &key_id, "scripted", over).await;
+            clock.advance(MINUTE);
             start(&gateway, &id, "4").await.error(403, "KEY_ENDED");
             narrow(&gateway, &key_id, "scripted", now.plus_days(2)).await;
+            clock.advance(MINUTE);
             let started = start(&gateway, &id, "5").await;
             assert_eq!(started.status, 202, "{}", started.text());
             let execution = started.json();
@@ -138,6 +145,7 @@ async fn a_task_keeps_the_key_that_defined_it_and_each_start_checks_that_keys_li
             )
             .await;
             revoke(&gateway, &key_id).await;
+            clock.advance(MINUTE);
             for task in [&id, &free] {
                 start(&gateway, task, "6").await.error(403, "KEY_ENDED");
             }
@@ -147,6 +155,7 @@ async fn a_task_keeps_the_key_that_defined_it_and_each_start_checks_that_keys_li
             // Its owner's other key takes it over.
             let replaced = put(&gateway.client(), &path, &definition("mine")).await;
             assert_eq!(replaced.status, 200, "{}", replaced.text());
+            clock.advance(MINUTE);
             assert_eq!(start(&gateway, &id, "7").await.status, 202);
             assert_eq!(forbidden.count(), 0);
         },

@@ -134,7 +134,7 @@ const SWEEPS: [&str; 14] = [
     "FROM payment_events WHERE attempts > 0",
     "FROM audit_events WHERE at <",
     // Swarms and tasks.
-    "FROM swarm_runs WHERE ended_at IS NULL AND lease_until",
+    "WITH RECURSIVE open_users",
     "FROM tasks WHERE next_fire_at",
 ];
 
@@ -168,20 +168,23 @@ async fn no_list_page_and_no_sweep_reads_a_whole_table_that_grows() {
     .await;
     gateway.stop().await;
 
-    let mut wrong = BTreeSet::new();
+    let mut most_read = BTreeMap::new();
     for run in &runs {
         let mut read = BTreeMap::new();
         rows_read(&run.plan, &mut read);
         for (table, rows) in read {
             if growing.contains(&table) && rows > MAX_READ {
-                wrong.insert(format!("reads {rows} rows of {table}: {}", run.text));
+                let most = most_read.entry((run.text.clone(), table)).or_insert(rows);
+                *most = rows.max(*most);
             }
         }
     }
+    let read = most_read.into_iter();
+    let read = read.map(|((text, table), rows)| format!("reads {rows} rows of {table}: {text}"));
+    let mut wrong: Vec<_> = read.collect();
     let texts: BTreeSet<_> = runs.into_iter().map(|run| run.text).collect();
     assert!(texts.len() > 100, "only {} statements", texts.len());
     wrong.extend(scans_on_sqlite(&texts, &growing).await);
-    let wrong: Vec<_> = wrong.into_iter().collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
@@ -267,6 +270,11 @@ async fn explain_all(url: &SecretUrl) {
         "auto_explain.log_analyze = on",
         "auto_explain.log_timing = off",
         "auto_explain.log_format = 'json'",
+        // A few thousand rows are read at once rather than looked up. So are they planned as millions would be: by an index
+        // wherever there is one that fits.
+        "enable_seqscan = off",
+        "enable_hashjoin = off",
+        "enable_mergejoin = off",
     ] {
         let set = format!("ALTER DATABASE {name} SET {setting}");
         let set = connection.execute(AssertSqlSafe(set)).await;

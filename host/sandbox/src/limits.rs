@@ -14,9 +14,6 @@ use wasmtime_wasi::async_trait;
 use crate::guest_clock::GuestClock;
 use crate::memory_budget::MemoryBudget;
 
-/// The period of the epoch clock: how long a guest can run before the host gets a say.
-pub const TICK: Duration = Duration::from_millis(10);
-
 /// Bytes of the largest component that is accepted; one written in Python has 18 MB.
 pub const COMPONENT_BYTES: usize = 32 << 20;
 

@@ -9,8 +9,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-use crate::guest_clock::GuestClock;
-use crate::limits::TICK;
+use crate::guest_clock::{GuestClock, TICK};
 
 /// Ticks that pass for each one that a guest runs past its time at full speed: it gets a fifth of a core at most.
 const TICKS_APART: u32 = 5;

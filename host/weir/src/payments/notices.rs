@@ -336,7 +336,7 @@ pub async fn list(app: &App, user_id: &str, mut query: ListQuery) -> Result<Noti
         let at = at.ok_or_else(|| ApiError::invalid_request("before", what))?;
         place = (at, id);
     }
-    let text = "SELECT * FROM notices WHERE user_id = $1 AND (created_at < $2 OR (created_at = $2 AND id < $3)) \
+    let text = "SELECT * FROM notices WHERE user_id = $1 AND (created_at, id) < ($2, $3) \
                 ORDER BY created_at DESC, id DESC LIMIT $4";
     let rows = sqlx::query(text)
         .bind(user_id)

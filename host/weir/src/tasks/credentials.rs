@@ -162,8 +162,10 @@ impl TaskCredentials {
 
     /// Seals what was sealed under another key than the present one.
     pub async fn seal_anew(&self) -> sqlx::Result<()> {
+        // No index is for what differs.
         let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
-            "{CREDENTIAL} WHERE task_credentials.sealing_key <> $1 ORDER BY 2, 3 LIMIT $2"
+            "{CREDENTIAL} WHERE task_credentials.sealing_key < $1 UNION ALL \
+             {CREDENTIAL} WHERE task_credentials.sealing_key > $1 LIMIT $2"
         )))
         .bind(self.key_id())
         .bind(SEALED_AT_ONCE)

@@ -172,8 +172,9 @@ impl TaskStore {
 
     /// Seals what was sealed under another key than the present one.
     pub async fn seal_anew(&self) -> Result<(), StoreError> {
+        // No index is for what differs.
         let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
-            "{TASK} WHERE sealing_key <> $1 ORDER BY id LIMIT $2"
+            "{TASK} WHERE sealing_key < $1 UNION ALL {TASK} WHERE sealing_key > $1 LIMIT $2"
         )))
         .bind(self.key_id())
         .bind(SEALED_AT_ONCE)

@@ -223,7 +223,7 @@ pub async fn list(
         None => " AND $2 = ''",
     });
     text.push_str(match filter.before {
-        Some(_) => " AND (received_at < $3 OR (received_at = $3 AND id < $4))",
+        Some(_) => " AND (received_at, id) < ($3, $4)",
         None => " AND CAST($3 AS BIGINT) = 0 AND $4 = ''",
     });
     text.push_str(" ORDER BY received_at DESC, id DESC LIMIT $5");

@@ -18,8 +18,8 @@ use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationCon
 use wasmtime_wasi_io::bindings::wasi::io::poll;
 
 use crate::guest::{Guest, Polls};
-use crate::last_words::Listener;
 use crate::guest_clock::TICK;
+use crate::last_words::Listener;
 use crate::limits::{GuestLimits, MAX_MEMORY_BYTES};
 use crate::memory_budget::MemoryBudget;
 use crate::slow_lane::SlowLane;

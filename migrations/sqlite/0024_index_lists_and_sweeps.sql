@@ -24,6 +24,7 @@ CREATE INDEX users_disabled ON users (id) WHERE disabled_at IS NOT NULL;
 CREATE INDEX api_keys_in_order ON api_keys (user_id, created_at, id);
 CREATE INDEX api_keys_not_revoked ON api_keys (user_id, created_at, id) WHERE disabled_at IS NULL;
 
+CREATE INDEX audit_events_in_order ON audit_events (at, number);
 CREATE INDEX audit_events_by_kind ON audit_events (kind, at, number);
 CREATE INDEX audit_events_by_user ON audit_events (user_id, at, number) WHERE user_id IS NOT NULL;
 CREATE INDEX audit_events_by_actor ON audit_events (actor, at, number) WHERE actor IS NOT NULL;

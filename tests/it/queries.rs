@@ -31,6 +31,10 @@ const ROWS: i64 = 4_000;
 /// takes at once.
 const MAX_READ: f64 = 600.0;
 
+/// Statements of exports: they return every row of the range of an index that they read.
+const RANGES: [&str; 1] =
+    ["FROM entries WHERE hold_id IS NULL AND account_id = $1 AND at >= $2 AND at < $3"];
+
 /// Tables that do not grow with users, requests or time: rows of a fixed number, or one for each component, slot, tool or key
 /// that an operator has brought, or for each node of the last day.
 const BOUNDED: [&str; 17] = [
@@ -170,6 +174,9 @@ async fn no_list_page_and_no_sweep_reads_a_whole_table_that_grows() {
 
     let mut most_read = BTreeMap::new();
     for run in &runs {
+        if RANGES.iter().any(|range| run.text.contains(range)) {
+            continue;
+        }
         let mut read = BTreeMap::new();
         rows_read(&run.plan, &mut read);
         for (table, rows) in read {

@@ -65,7 +65,7 @@ pub async fn list(
     // A condition that may be absent would use no index. Each parameter appears in either case.
     let sql = format!(
         "SELECT number, at, count, kind, actor, method, reason, user_id, key_id FROM audit_events \
-         WHERE at <= $6 AND (at < $6 OR number < $1) AND {} AND {} AND {} \
+         WHERE (at, number) < ($6, $1) AND {} AND {} AND {} \
          ORDER BY at DESC, number DESC LIMIT $5",
         match filter.kind {
             Some(_) => "kind = $2",

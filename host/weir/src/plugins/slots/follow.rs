@@ -18,7 +18,7 @@ use super::wanted::fetch;
 use super::{Inner, Loader, NotLoaded, Plugins, Target, digest_of};
 use crate::metrics::Metrics;
 use crate::plugins::OperationError;
-use crate::plugins::store::{self, StoreState, Wanted};
+use crate::plugins::store::{self, Wanted};
 
 /// How often a node looks for changes that nobody has told it of.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -56,8 +56,10 @@ impl Plugins {
         if self.lock_synced().is_at(state) {
             return Ok(Vec::new());
         }
+        // As of before the read: another read may be quicker.
+        let earlier = self.lock_synced().seen;
         let mut wanted = self.wanted(database).await?;
-        if self.is_set_back(wanted.state) {
+        if earlier.is_some_and(|earlier| wanted.state.is_set_back_from(earlier)) {
             wanted.era = self.begin_era();
         }
         let wanted = Arc::new(wanted);
@@ -87,16 +89,11 @@ impl Plugins {
             synced.canaries_failed.retain(|slot, (number, _)| {
                 wanted.canary(slot).map(|canary| canary.number) == Some(*number)
             });
+            synced.seen = Some(wanted.state);
             synced.state.replace(wanted.state).is_none()
         };
         self.prepare(database, &wanted, first);
         Ok(tasks)
-    }
-
-    /// Whether the database was set back since all slots were last looked at.
-    fn is_set_back(&self, now: StoreState) -> bool {
-        let earlier = self.lock_synced().state;
-        earlier.is_some_and(|earlier| now.is_set_back_from(earlier))
     }
 
     /// What this node knows of the database is over: it was set back. A canary's number may be another canary's by now.
@@ -114,7 +111,12 @@ impl Plugins {
 
     /// The same for one slot, whatever there is to do about others, and to the end.
     async fn sync_slot(&self, database: &Database, slot: &str) -> sqlx::Result<()> {
+        let earlier = self.lock_synced().seen;
         let wanted = self.wanted(database).await?;
+        // The next look sees to a database that was set back.
+        if earlier.is_none_or(|earlier| !wanted.state.is_set_back_from(earlier)) {
+            self.lock_synced().seen = Some(wanted.state);
+        }
         match self.change_of(slot, &wanted) {
             Some(target) => self.bring(database, slot, target, &wanted).await?,
             None => {

@@ -101,6 +101,8 @@ enum Target {
 struct Synced {
     /// How far the database was when all slots were last looked at.
     state: Option<StoreState>,
+    /// The latest state that this node has read, also for one slot alone: it tells whether the database was set back.
+    seen: Option<StoreState>,
     /// How often the database was found set back.
     era: u64,
     /// The moment that each slot is of: a slow look must not undo what a quick one has done since.

@@ -665,8 +665,10 @@ async fn filters_that_are_taken_up_have_room_for_their_guests_or_are_refused() {
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
     config.filters = filters(1_000);
-    let refused = gateway.app().take_up(config).await;
-    let said = format!("{:#}", refused.err().expect("there is no room"));
+    let Err(refused) = gateway.app().take_up(config).await else {
+        panic!("there is room");
+    };
+    let said = format!("{refused:#}");
     assert!(said.contains("filters: there is no room"), "{said}");
     assert_eq!(gateway.chat("scripted", "meddle refuse").await.status, 400);
 }

@@ -161,7 +161,9 @@ impl Synced {
         let now = Instant::now();
         let canaries = self.canaries_failed.values().map(|(_, failed)| failed);
         let mut failed = self.failed.values().chain(canaries);
-        self.state == Some(state) && failed.all(|failed| failed.again > now)
+        // A slot may have been brought further since then, and the database set back to the state of then.
+        let is_latest = self.state == Some(state) && self.seen == Some(state);
+        is_latest && failed.all(|failed| failed.again > now)
     }
 }
 

@@ -163,7 +163,7 @@ async fn no_list_page_and_no_sweep_reads_a_whole_table_that_grows() {
         loop {
             let runs = runs(&server);
             let seen = |sweep: &&str| runs.iter().any(|run| run.text.contains(*sweep));
-            if SWEEPS.iter().all(|sweep| seen(sweep)) {
+            if SWEEPS.iter().all(seen) {
                 return runs;
             }
             tokio::time::sleep(std::time::Duration::from_millis(200)).await;

@@ -157,12 +157,6 @@ async fn kinds(gateway: &Gateway) -> Vec<Kind> {
         ),
         kind("web user", bob.clone(), WEB, None),
         kind(
-            "web user beside another provider's key",
-            bob.clone().with_header("x-api-key", "sk-ant-api03-another"),
-            WEB,
-            None,
-        ),
-        kind(
             "web user without an attestation",
             stranger().with_key(jwt.identity.expose()),
             &[],
@@ -386,6 +380,16 @@ async fn a_valid_key_beside_another_proof_counts_as_no_failure() {
         wrong.get("/models").await.error(401, "UNAUTHENTICATED");
     }
     wrong.get("/models").await.error(429, "LOCKED_OUT");
+}
+
+/// Which of two proofs is meant is clear of a key of weir's alone.
+#[tokio::test]
+async fn a_web_user_with_a_key_of_another_provider_is_refused() {
+    let gateway = Gateway::start().await;
+    let both = gateway
+        .web("bob")
+        .with_header("x-api-key", "sk-ant-api03-another");
+    both.get("/models").await.error(401, "UNAUTHENTICATED");
 }
 
 /// Of two keys that work, the one in `X-Api-Key` pays.

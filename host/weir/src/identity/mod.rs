@@ -632,8 +632,8 @@ fn both(
 }
 
 impl<'a> Credentials<'a> {
-    /// The proof that a request brings, and the one to look at if that proves nothing: clients may send a key in `X-Api-Key`
-    /// beside another proof in `Authorization`, of which one is weir's and the other one another service's.
+    /// The proof that a request brings, and the one to look at if that proves nothing. Clients may send a key of weir's in one
+    /// of `X-Api-Key` and `Authorization`, and another service's token in the other one. The tokens of a web user stand alone.
     fn of(headers: &'a HeaderMap) -> (Self, Option<Self>) {
         let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or(""));
         let attestation = text(ATTESTATION);
@@ -656,9 +656,8 @@ impl<'a> Credentials<'a> {
             Some(bearer) if bearer != key => match (is_key(key), is_key(bearer)) {
                 (true, true) => (Self::Key(key), Some(Self::Key(bearer))),
                 (false, true) => (Self::Key(bearer), None),
-                (true, false) if attestation.is_some() => (Self::Key(key), Some(in_authorization)),
                 (true, false) => (Self::Key(key), None),
-                (false, false) => (in_authorization, None),
+                (false, false) => (Self::Incomplete, None),
             },
             _ => (Self::Key(key), None),
         }

@@ -348,13 +348,23 @@ pub struct McpMessage {
     /// `2.0`.
     #[schema(pattern = "^2\\.0$")]
     pub jsonrpc: String,
-    /// What the answer is told by; a notification has none.
-    pub id: Option<i64>,
+    /// The response has the same; a notification has none.
+    pub id: Option<McpId>,
     /// `server/discover`, `tools/list`, `tools/call`; `initialize` and `ping` for older clients.
     pub method: String,
     /// What the method takes.
     #[schema(value_type = Option<Object>)]
     pub params: Option<Value>,
+}
+
+/// The id of a message: an integer or a text.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum McpId {
+    /// An integer.
+    Number(i64),
+    /// A text.
+    Text(String),
 }
 
 /// An answer of the Model Context Protocol.

@@ -346,8 +346,8 @@ pub async fn roll_back_plugin(
     Path(slot): Path<String>,
     body: JsonBody,
 ) -> Result<Json<SlotItem>, ApiError> {
-    let rollback = match body.bytes.is_empty() {
-        true => Rollback::default(),
+    let rollback: Option<Rollback> = match body.bytes.is_empty() {
+        true => None,
         false => serde_json::from_slice(&body.bytes).map_err(|_| {
             ApiError::invalid_request(
                 "from",
@@ -355,6 +355,7 @@ pub async fn roll_back_plugin(
             )
         })?,
     };
+    let rollback = rollback.unwrap_or_default();
     let slot = take_back(&app, Operator(actor), slot, rollback.from.as_deref()).await?;
     Ok(Json(slot))
 }

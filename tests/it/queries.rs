@@ -31,9 +31,11 @@ const ROWS: i64 = 4_000;
 /// takes at once.
 const MAX_READ: f64 = 600.0;
 
-/// Statements of exports: they return every row of the range of an index that they read.
-const RANGES: [&str; 1] =
-    ["FROM entries WHERE hold_id IS NULL AND account_id = $1 AND at >= $2 AND at < $3"];
+/// Statements of exports return every row of a range of an index. Only the rows that they leave out count.
+const RANGES: [&str; 2] = [
+    "FROM entries WHERE hold_id IS NULL AND account_id = $1 AND at >= $2 AND at < $3",
+    "FROM entries WHERE hold_id IS NULL AND CAST($1 AS TEXT) IS NULL AND at >= $2 AND at < $3",
+];
 
 /// Tables that do not grow with users, requests or time: rows of a fixed number, or one for each component, slot, tool or key
 /// that an operator has brought, or for each node of the last day.
@@ -174,11 +176,9 @@ async fn no_list_page_and_no_sweep_reads_a_whole_table_that_grows() {
 
     let mut most_read = BTreeMap::new();
     for run in &runs {
-        if RANGES.iter().any(|range| run.text.contains(range)) {
-            continue;
-        }
+        let is_range = RANGES.iter().any(|range| run.text.contains(range));
         let mut read = BTreeMap::new();
-        rows_read(&run.plan, &mut read);
+        rows_read(&run.plan, is_range, &mut read);
         for (table, rows) in read {
             if growing.contains(&table) && rows > MAX_READ {
                 let most = most_read.entry((run.text.clone(), table)).or_insert(rows);
@@ -314,19 +314,20 @@ fn runs(server: &Postgres) -> Vec<Run> {
     runs
 }
 
-/// The rows that a step and those below it have read of each table, those included that a filter has left out.
-fn rows_read(step: &Value, read: &mut BTreeMap<String, f64>) {
+/// The rows that a step and those below it have read of each table, those included that a filter has left out; of a range,
+/// only those.
+fn rows_read(step: &Value, is_range: bool, read: &mut BTreeMap<String, f64>) {
     if let Some(table) = step["Relation Name"].as_str()
         && step["Node Type"] != "ModifyTable"
     {
         let number = |name: &str| step[name].as_f64().unwrap_or_default();
-        let rows = number("Actual Rows")
-            + number("Rows Removed by Filter")
-            + number("Rows Removed by Index Recheck");
+        let left_out = number("Rows Removed by Filter") + number("Rows Removed by Index Recheck");
+        let kept = if is_range { 0.0 } else { number("Actual Rows") };
+        let rows = kept + left_out;
         *read.entry(table.to_owned()).or_default() += rows * number("Actual Loops");
     }
     for below in step["Plans"].as_array().into_iter().flatten() {
-        rows_read(below, read);
+        rows_read(below, is_range, read);
     }
 }
 

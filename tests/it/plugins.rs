@@ -897,6 +897,75 @@ async fn a_swap_on_one_node_serves_on_the_others_and_one_that_was_down_catches_u
     redis.resume();
 }
 
+/// Two nodes of different binaries, as during an upgrade.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_not_every_node_can_load_is_not_activated() {
+    let redis = Redis::start();
+    let url = Postgres::shared().create_database().await;
+    let first = greeter().postgres(&url).redis(&redis.url()).impatient();
+    let first = first.start().await;
+    let second = Gateway::builder()
+        .settings("internal_listen = \"127.0.0.1:0\"")
+        .guest("greeter", &guests::answering("zz"), None)
+        .postgres(&url)
+        .redis(&redis.url())
+        .impatient()
+        .sharing_secrets_of(&first)
+        .start()
+        .await;
+    let nodes = [&first, &second];
+    let admin = first.admin("olivia").await;
+    let active = swap(&admin, "greeter", &guests::answering("bb")).await;
+    for node in nodes {
+        until_greeted_with(node, "bb").await;
+    }
+
+    let of_first = Digest::of(&guests::answering("aa")).to_string();
+    let refused = activate(&admin, "greeter", &of_first).await;
+    let error = refused.error(409, "PLUGIN_NOT_EVERYWHERE");
+    assert_eq!(error["param"], "digest");
+    let why = error["message"].as_str().expect("a text");
+    assert!(
+        why.contains(second.app().ledger.boot_id().as_str()),
+        "{why}"
+    );
+    let canary = json!({ "digest": of_first, "share": 0.5 });
+    let refused = admin.post("/admin/plugins/greeter/activate", &canary).await;
+    refused.error(409, "PLUGIN_NOT_EVERYWHERE");
+    let now = slot(&admin, "greeter").await;
+    assert_eq!(
+        (&now["active"], &now["canary"]),
+        (&json!(active), &Value::Null)
+    );
+    let asked: i64 = sqlx::query_scalar("SELECT CAST(COUNT(*) AS BIGINT) FROM load_questions")
+        .fetch_one(first.app().database.reader())
+        .await
+        .expect("the database");
+    assert_eq!(asked, 0, "the questions are taken back");
+
+    // Installed where the binary does not bring it, it is named, and serves on both.
+    let installed = second.admin("olivia").await;
+    let installed = installed
+        .put_component("/admin/plugins/greeter", &guests::answering("aa"))
+        .await;
+    assert_eq!(installed.status, 201, "{}", installed.text());
+    let activated = activate(&admin, "greeter", &of_first).await;
+    assert_eq!(activated.status, 200, "{}", activated.text());
+    for node in nodes {
+        until_greeted_with(node, "aa").await;
+    }
+
+    // A node that has ended is not asked.
+    swap(&admin, "greeter", &guests::answering("cc")).await;
+    admin
+        .delete(&format!("/admin/plugins/greeter/{of_first}"))
+        .await;
+    second.stop().await;
+    let activated = activate(&admin, "greeter", &of_first).await;
+    assert_eq!(activated.status, 200, "{}", activated.text());
+    assert_eq!(greeting(&first).await, "aa");
+}
+
 /// What a client can bring about by the size of its request is no fault of the component.
 #[tokio::test]
 async fn requests_too_large_for_a_component_do_not_put_it_into_quarantine() {

@@ -38,14 +38,16 @@ const RANGES: [&str; 2] = [
 ];
 
 /// Tables that do not grow with users, requests or time: rows of a fixed number, or one for each component, slot, tool or key
-/// that an operator has brought, or for each node of the last day.
-const BOUNDED: [&str; 17] = [
+/// that an operator has brought, or for each node of the last day. What nodes ask one another is deleted when it is answered.
+const BOUNDED: [&str; 19] = [
     "_sqlx_migrations",
     "api_key_peppers",
     "canary_samples",
     "entries_archived",
     "entries_folded",
     "entries_verified",
+    "load_answers",
+    "load_questions",
     "mcp_tools",
     "node_leases",
     "plugin_counters",

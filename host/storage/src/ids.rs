@@ -76,6 +76,11 @@ pub fn payment_call_id() -> String {
     prefixed("pay_")
 }
 
+/// An id for a question to all nodes.
+pub fn load_question_id() -> String {
+    prefixed("ask_")
+}
+
 /// A number like no other, and not 0: the half of a UUIDv7 that is its variant and random bits.
 pub fn unlike_any_other() -> u64 {
     Uuid::now_v7().as_u64_pair().1

@@ -38,7 +38,7 @@ use crate::plugins::Plugins;
 use crate::plugins::bundled::Bundled;
 use crate::plugins::oversight::Oversight;
 use crate::plugins::progress::CompileProgress;
-use crate::plugins::slots::Stores;
+use crate::plugins::slots::{Fleet, Stores};
 use crate::recordings::Recorder;
 use crate::server::tls::Tls;
 use crate::sessions::Sessions;
@@ -274,6 +274,7 @@ impl App {
             None => Tracer::default(),
         };
         plugins.follow(
+            ledger.boot_id().clone(),
             database.clone(),
             cache.clone(),
             clock.clone(),
@@ -451,6 +452,14 @@ impl Shared {
         let address = reachable(*self.serves_at.get()?);
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         Some(format!("{scheme}://{address}"))
+    }
+
+    /// The nodes of this gateway.
+    pub fn fleet(&self) -> Fleet<'_> {
+        Fleet {
+            ledger: &self.ledger,
+            clock: &self.clock,
+        }
     }
 
     /// Where what operators change is written and announced.

@@ -74,6 +74,9 @@ pub enum OperationError {
     /// The gateway's configuration needs what the component does not have.
     #[error("{0}")]
     DoesNotFit(String),
+    /// A live node cannot load the component, or has not said that it can.
+    #[error("{0}")]
+    NotEverywhere(String),
     /// The database.
     #[error(transparent)]
     Database(#[from] sqlx::Error),

@@ -172,7 +172,7 @@ pub async fn get_slot(
     responses(
         (status = 200, description = "It was there.", body = InstalledItem),
         (status = 201, description = "It is installed.", body = InstalledItem),
-        (status = 409, description = "`PLUGIN_DOWNGRADE`, `PLUGIN_OTHER_PUBLISHER`, `PLUGIN_IN_USE`, `PLUGIN_ACTIVE`, `PLUGIN_BELOW_LEAST_VERSION`, `PLUGIN_CHANGED`, `NOTHING_TO_COMPARE_WITH`, `NOTHING_TO_ROLL_BACK_TO`, `PLUGIN_DOES_NOT_FIT`: it does not fit what the slot is, or has."),
+        (status = 409, description = "`PLUGIN_DOWNGRADE`, `PLUGIN_OTHER_PUBLISHER`, `PLUGIN_IN_USE`, `PLUGIN_ACTIVE`, `PLUGIN_BELOW_LEAST_VERSION`, `PLUGIN_CHANGED`, `NOTHING_TO_COMPARE_WITH`, `NOTHING_TO_ROLL_BACK_TO`, `PLUGIN_DOES_NOT_FIT`, `PLUGIN_NOT_EVERYWHERE`: it does not fit what the slot is, or has."),
         (status = 422, description = "`PLUGIN_REFUSED`: the component fails a load step."),
         (status = 503, description = "`PLUGIN_NOT_CHECKED`: components cannot be checked at present."),
     ),
@@ -253,7 +253,7 @@ pub async fn install_plugin(
     responses(
         (status = 200, body = SlotItem),
         (status = 404, description = "`UNKNOWN_SLOT`, `UNKNOWN_PLUGIN`: there is no such slot, or no such component in it."),
-        (status = 409, description = "`PLUGIN_DOWNGRADE`, `PLUGIN_OTHER_PUBLISHER`, `PLUGIN_IN_USE`, `PLUGIN_ACTIVE`, `PLUGIN_BELOW_LEAST_VERSION`, `PLUGIN_CHANGED`, `NOTHING_TO_COMPARE_WITH`, `NOTHING_TO_ROLL_BACK_TO`, `PLUGIN_DOES_NOT_FIT`: it does not fit what the slot is, or has."),
+        (status = 409, description = "`PLUGIN_DOWNGRADE`, `PLUGIN_OTHER_PUBLISHER`, `PLUGIN_IN_USE`, `PLUGIN_ACTIVE`, `PLUGIN_BELOW_LEAST_VERSION`, `PLUGIN_CHANGED`, `NOTHING_TO_COMPARE_WITH`, `NOTHING_TO_ROLL_BACK_TO`, `PLUGIN_DOES_NOT_FIT`, `PLUGIN_NOT_EVERYWHERE`: it does not fit what the slot is, or has."),
         (status = 422, description = "`PLUGIN_REFUSED`: the component fails a load step."),
         (status = 503, description = "`PLUGIN_NOT_CHECKED`: components cannot be checked at present."),
     ),
@@ -287,7 +287,7 @@ pub(crate) async fn serve_with(
     match terms {
         None => activate(app, &operation, digest, permissions).await?,
         Some(terms) => {
-            let fits = async |component: &Plugin| fits(app, &operation, component).await;
+            let fits = async |component: &Plugin| fits_all(app, &operation, component).await;
             app.plugins
                 .start_canary(app.stores(), &operation, digest, terms, permissions, fits)
                 .await?;
@@ -335,7 +335,7 @@ fn read_terms(activation: &Activation) -> Result<Option<CanaryTerms>, ApiError> 
     responses(
         (status = 200, body = SlotItem),
         (status = 404, description = "`UNKNOWN_SLOT`, `UNKNOWN_PLUGIN`: there is no such slot, or no such component in it."),
-        (status = 409, description = "`PLUGIN_DOWNGRADE`, `PLUGIN_OTHER_PUBLISHER`, `PLUGIN_IN_USE`, `PLUGIN_ACTIVE`, `PLUGIN_BELOW_LEAST_VERSION`, `PLUGIN_CHANGED`, `NOTHING_TO_COMPARE_WITH`, `NOTHING_TO_ROLL_BACK_TO`, `PLUGIN_DOES_NOT_FIT`: it does not fit what the slot is, or has."),
+        (status = 409, description = "`PLUGIN_DOWNGRADE`, `PLUGIN_OTHER_PUBLISHER`, `PLUGIN_IN_USE`, `PLUGIN_ACTIVE`, `PLUGIN_BELOW_LEAST_VERSION`, `PLUGIN_CHANGED`, `NOTHING_TO_COMPARE_WITH`, `NOTHING_TO_ROLL_BACK_TO`, `PLUGIN_DOES_NOT_FIT`, `PLUGIN_NOT_EVERYWHERE`: it does not fit what the slot is, or has."),
         (status = 422, description = "`PLUGIN_REFUSED`: the component fails a load step."),
         (status = 503, description = "`PLUGIN_NOT_CHECKED`: components cannot be checked at present."),
     ),
@@ -440,7 +440,7 @@ pub async fn set_slot_policy(
     responses(
         (status = 204, description = "It is forgotten."),
         (status = 404, description = "`UNKNOWN_SLOT`, `UNKNOWN_PLUGIN`: there is no such slot, or no such component in it."),
-        (status = 409, description = "`PLUGIN_DOWNGRADE`, `PLUGIN_OTHER_PUBLISHER`, `PLUGIN_IN_USE`, `PLUGIN_ACTIVE`, `PLUGIN_BELOW_LEAST_VERSION`, `PLUGIN_CHANGED`, `NOTHING_TO_COMPARE_WITH`, `NOTHING_TO_ROLL_BACK_TO`, `PLUGIN_DOES_NOT_FIT`: it does not fit what the slot is, or has."),
+        (status = 409, description = "`PLUGIN_DOWNGRADE`, `PLUGIN_OTHER_PUBLISHER`, `PLUGIN_IN_USE`, `PLUGIN_ACTIVE`, `PLUGIN_BELOW_LEAST_VERSION`, `PLUGIN_CHANGED`, `NOTHING_TO_COMPARE_WITH`, `NOTHING_TO_ROLL_BACK_TO`, `PLUGIN_DOES_NOT_FIT`, `PLUGIN_NOT_EVERYWHERE`: it does not fit what the slot is, or has."),
     ),
 )]
 pub async fn remove_plugin(
@@ -543,7 +543,7 @@ async fn activate(
     digest: Digest,
     permissions: Permissions,
 ) -> Result<(), ApiError> {
-    let fits = async |component: &Plugin| fits(app, operation, component).await;
+    let fits = async |component: &Plugin| fits_all(app, operation, component).await;
     app.plugins
         .activate(app.stores(), operation, digest, permissions, fits)
         .await?;
@@ -555,7 +555,7 @@ pub(super) async fn fits(
     app: &App,
     operation: &SlotOperation,
     plugin: &Plugin,
-) -> Result<(), String> {
+) -> Result<(), OperationError> {
     let (catalog, slot) = (app.catalog.load(), &operation.slot);
     let problems = match plugin {
         Plugin::Adapter(adapter) => catalog::check_adapter(&catalog, slot, adapter).await,
@@ -564,8 +564,23 @@ pub(super) async fn fits(
     };
     match problems.first() {
         None => Ok(()),
-        Some(Problem { setting, what }) => Err(format!("{setting}: {what}")),
+        Some(Problem { setting, what }) => {
+            Err(OperationError::DoesNotFit(format!("{setting}: {what}")))
+        }
     }
+}
+
+/// What is wrong with a component in its slot of this gateway, or on any other node.
+async fn fits_all(
+    app: &App,
+    operation: &SlotOperation,
+    plugin: &Plugin,
+) -> Result<(), OperationError> {
+    fits(app, operation, plugin).await?;
+    let (slot, digest) = (&operation.slot, plugin.digest());
+    app.plugins
+        .ask_all(app.stores(), app.fleet(), slot, digest)
+        .await
 }
 
 async fn find(app: &App, slot: &str) -> Result<SlotItem, ApiError> {
@@ -718,6 +733,12 @@ impl From<OperationError> for ApiError {
                     "The gateway's configuration asks for what the component does not have. {what}."
                 ),
             ),
+            OperationError::NotEverywhere(what) => Self::new(
+                S::CONFLICT,
+                "PLUGIN_NOT_EVERYWHERE",
+                format!("Nothing was changed, since not every node can load the component: {what}."),
+            )
+            .with_param("digest"),
             OperationError::Database(error) => Self::of_database(&error, "changing a slot"),
         }
     }

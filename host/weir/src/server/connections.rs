@@ -24,6 +24,9 @@ use crate::identity::client_address::ClientAddress;
 /// How long a client that has just connected has for its first bytes before it counts as silent.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// How long a client that has just connected is left alone, whoever else wants a place: its request may be on its way.
+const ARRIVAL: Duration = Duration::from_millis(250);
+
 /// Requests that a client may give up on one connection beside as many that it hears the answers of: each has been begun, and
 /// costs next to nothing to give up.
 const MOST_GIVEN_UP: u32 = 100;
@@ -153,7 +156,8 @@ impl Connections {
         Arc::new(Line::new(self.started, self.max_age))
     }
 
-    /// Has the connection end that is idle for longest, if any is idle, unless another one is about to. Whether one is.
+    /// Has the connection end that is idle for longest, if any is idle, unless another one is about to. Whether one makes way,
+    /// now or, where all that are idle have only just connected, as soon as their requests should be here.
     pub(super) fn evict_one(&self) -> bool {
         let all = self.lock();
         let mut lines = all.values().flat_map(|of_address| &of_address.lines);
@@ -165,7 +169,13 @@ impl Connections {
             .filter_map(|OfAddress { lines, .. }| longest_idle(lines).map(|index| &lines[index]));
         let now = Instant::now();
         let longest = idle.min_by_key(|line| line.order(now));
-        longest.inspect(|line| line.evict()).is_some()
+        longest
+            .inspect(|line| {
+                if !line.is_arriving(now) {
+                    line.evict();
+                }
+            })
+            .is_some()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Option<ClientAddress>, OfAddress>> {
@@ -331,12 +341,25 @@ impl Line {
         is_evicted && self.idle_since.load(Ordering::Relaxed) != BUSY
     }
 
+    /// What comes first goes first: among those that are idle, who has only just connected goes last.
     fn order(&self, now: Instant) -> (bool, bool, u64) {
         let idle_since = self.idle_since.load(Ordering::Relaxed);
+        (
+            self.is_newer_than(GRACE, now),
+            self.has_served(),
+            idle_since,
+        )
+    }
+
+    fn is_arriving(&self, now: Instant) -> bool {
+        self.is_newer_than(ARRIVAL, now)
+    }
+
+    /// Whether it has connected within this time, and nothing has come of it.
+    fn is_newer_than(&self, age: Duration, now: Instant) -> bool {
+        let idle_since = self.idle_since.load(Ordering::Relaxed);
         let idle_ms = millis(self.started, now).saturating_sub(idle_since);
-        let has_served = self.has_served();
-        let is_new = !has_served && u128::from(idle_ms) < GRACE.as_millis();
-        (is_new, has_served, idle_since)
+        !self.has_served() && u128::from(idle_ms) < age.as_millis()
     }
 }
 
@@ -447,8 +470,10 @@ mod tests {
         connections.evict_one();
         assert!(is_evicted(&served) && !is_evicted(&new));
         drop(served);
-        connections.evict_one();
-        assert!(is_evicted(&new));
+        // Its request may be on its way.
+        assert!(connections.evict_one() && !is_evicted(&new));
+        new.line.idle_since.store(0, Ordering::Relaxed);
+        assert!(connections.evict_one() && is_evicted(&new));
         drop(new);
         connections.evict_one();
         assert!(!is_evicted(&busy) && connections.lock().len() == 1);

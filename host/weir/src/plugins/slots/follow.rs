@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
+use weir_ledger::BootId;
 use weir_sandbox::{Digest, loading};
 use weir_storage::clock::Clock;
 use weir_storage::{Cache, Database};
@@ -30,15 +31,17 @@ const LOOKS_PER_COUNT: u32 = 10;
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(30);
 
 impl Plugins {
-    /// Follows the database until the last other clone is gone, and judges canaries on the way.
-    pub fn follow(&self, database: Database, cache: Cache, clock: Clock, metrics: Arc<Metrics>) {
-        tokio::spawn(follow(
-            Arc::downgrade(&self.0),
-            database,
-            cache,
-            clock,
-            metrics,
-        ));
+    /// Follows the database until the last other clone is gone; on the way it judges canaries, and answers other nodes.
+    pub fn follow(
+        &self,
+        boot_id: BootId,
+        database: Database,
+        cache: Cache,
+        clock: Clock,
+        metrics: Arc<Metrics>,
+    ) {
+        let plugins = Arc::downgrade(&self.0);
+        tokio::spawn(follow(plugins, boot_id, database, cache, clock, metrics));
     }
 
     /// Has every slot serve with what the database says, and waits for it.
@@ -293,6 +296,7 @@ async fn prepare(
 
 async fn follow(
     plugins: Weak<Inner>,
+    boot_id: BootId,
     database: Database,
     cache: Cache,
     clock: Clock,
@@ -314,6 +318,9 @@ async fn follow(
         let plugins = Plugins(inner);
         looks = looks.wrapping_add(1);
         let mut outcome = plugins.look(&database).await.map(drop);
+        if outcome.is_ok() {
+            outcome = plugins.answer_all(&database, &boot_id).await;
+        }
         if outcome.is_ok() && looks.is_multiple_of(LOOKS_PER_COUNT) {
             let stores = Stores {
                 database: &database,

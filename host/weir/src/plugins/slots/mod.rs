@@ -12,6 +12,7 @@
 //! where it was installed. Where the wanted component does not load here, this node is [not ready](Plugins::not_loaded);
 //! what served before goes on serving, unless that is in quarantine, and nothing takes its place.
 //! **Invariant:** a slot that is changed is never empty for a moment, unless that is the change.
+//! **Invariant:** nothing is activated by an operator, nor begun as a canary, that a [live node](Fleet) cannot load.
 //! **Invariant:** a change of one slot waits for no other's: what has to be compiled first is compiled while nothing is
 //! locked, by a task of that change alone.
 //!
@@ -32,6 +33,7 @@
 
 mod canary;
 mod counts;
+mod fleet;
 mod follow;
 mod loader;
 mod operate;
@@ -53,6 +55,7 @@ use weir_storage::Database;
 
 pub(super) use self::canary::CanaryOverview;
 pub use self::canary::Chosen;
+pub use self::fleet::Fleet;
 pub use self::loader::{Loaded, Loader};
 pub use self::operate::{Installed, Offer, SlotOperation, Stores};
 pub(super) use self::overview::{Origin, Overview, SlotCandidate, Standing};
@@ -115,6 +118,8 @@ struct Synced {
     prepared: BTreeSet<(String, Digest)>,
     /// Those that tasks are bringing into service.
     being_brought: BTreeSet<(String, Target)>,
+    /// Questions of other nodes that tasks are answering.
+    answering: BTreeSet<String>,
     /// Those that do not load here.
     failed: BTreeMap<(String, Digest), NotLoaded>,
     /// The number of each slot's canary, and the moment that it is of.

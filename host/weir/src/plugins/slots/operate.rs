@@ -82,7 +82,7 @@ impl Plugins {
         Stores { database, cache }: Stores<'_>,
         operation: &SlotOperation,
         offer: Offer,
-        fits: impl AsyncFnOnce(&Plugin) -> Result<(), String>,
+        fits: impl AsyncFnOnce(&Plugin) -> Result<(), OperationError>,
     ) -> Result<Installed, OperationError> {
         let slot = &*operation.slot;
         let bytes = offer.bytes;
@@ -97,7 +97,7 @@ impl Plugins {
         if is_another {
             return Err(LoadError::NameOfAnother(plugin.name().to_owned()).into());
         }
-        fits(&plugin).await.map_err(OperationError::DoesNotFit)?;
+        fits(&plugin).await?;
         let new = NewPlugin {
             digest: plugin.digest(),
             kind: plugin.kind(),
@@ -132,7 +132,7 @@ impl Plugins {
         operation: &SlotOperation,
         digest: Digest,
         permissions: Permissions,
-        fits: impl AsyncFnOnce(&Plugin) -> Result<(), String>,
+        fits: impl AsyncFnOnce(&Plugin) -> Result<(), OperationError>,
     ) -> Result<(), OperationError> {
         self.put_in(stores, operation, digest, None, permissions, fits)
             .await
@@ -146,7 +146,7 @@ impl Plugins {
         digest: Digest,
         terms: CanaryTerms,
         permissions: Permissions,
-        fits: impl AsyncFnOnce(&Plugin) -> Result<(), String>,
+        fits: impl AsyncFnOnce(&Plugin) -> Result<(), OperationError>,
     ) -> Result<(), OperationError> {
         self.put_in(stores, operation, digest, Some(terms), permissions, fits)
             .await
@@ -160,11 +160,11 @@ impl Plugins {
         digest: Digest,
         terms: Option<CanaryTerms>,
         permissions: Permissions,
-        fits: impl AsyncFnOnce(&Plugin) -> Result<(), String>,
+        fits: impl AsyncFnOnce(&Plugin) -> Result<(), OperationError>,
     ) -> Result<(), OperationError> {
         let (slot, change) = (&*operation.slot, operation.change());
         let component = self.find(database, slot, digest).await?;
-        fits(&component).await.map_err(OperationError::DoesNotFit)?;
+        fits(&component).await?;
         let version = component.version().to_owned();
         let _ready = self.make_ready(slot, component);
         let bundled = self.bundled_digest(slot);
@@ -192,7 +192,7 @@ impl Plugins {
         Stores { database, cache }: Stores<'_>,
         operation: &SlotOperation,
         from: Option<Digest>,
-        fits: impl AsyncFnOnce(&Plugin) -> Result<(), String>,
+        fits: impl AsyncFnOnce(&Plugin) -> Result<(), OperationError>,
     ) -> Result<Digest, OperationError> {
         let slot = &*operation.slot;
         let bundled = self.of_binary(slot);
@@ -205,7 +205,7 @@ impl Plugins {
             // Loaded before anything is written: what does not load any more is not gone back to.
             Some(target) => {
                 let component = self.find(database, slot, target).await?;
-                fits(&component).await.map_err(OperationError::DoesNotFit)?;
+                fits(&component).await?;
                 Some(self.make_ready(slot, component))
             }
             None => None,

@@ -9,7 +9,8 @@ use weir_storage::Database;
 use weir_storage::database::Transaction;
 
 use super::change::{
-    Candidate, Change, Event, find_slot, is_installed, raise_generation, write_event, write_slot,
+    Candidate, Change, Event, find_slot, is_installed, named, raise_generation, write_event,
+    write_slot,
 };
 use super::quarantines::{end_quarantine, is_quarantined};
 use super::row::{CanaryRow, digest};
@@ -124,8 +125,7 @@ pub(in crate::plugins) async fn promote_canary(
     };
     let before = find_slot(&mut transaction, change.slot).await?;
     let before = before.unwrap_or_default().active;
-    // What the binary brings is not named, so that an upgrade brings another.
-    let active = (Some(row.digest) != bundled).then_some(row.digest);
+    let active = named(&mut transaction, change.slot, row.digest, bundled).await?;
     write_slot(&mut transaction, change, active, before).await?;
     write_canary(&mut transaction, change, None).await?;
     let event = Event {

@@ -84,6 +84,18 @@ pub(super) async fn is_installed(
     Ok(found.is_some())
 }
 
+/// How a slot's row names a component. What the binary brings is not named, so that an upgrade brings another; but if it is
+/// installed, too, it is, since nodes of another binary find it there.
+pub(super) async fn named(
+    transaction: &mut Transaction,
+    slot: &str,
+    digest: Digest,
+    bundled: Option<Digest>,
+) -> sqlx::Result<Option<Digest>> {
+    let is_named = bundled != Some(digest) || is_installed(transaction, slot, digest).await?;
+    Ok(is_named.then_some(digest))
+}
+
 pub(super) async fn write_slot(
     transaction: &mut Transaction,
     change: Change<'_>,

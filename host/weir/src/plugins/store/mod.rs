@@ -10,6 +10,7 @@ mod components;
 mod counts;
 mod events;
 mod quarantines;
+mod questions;
 mod row;
 mod slots;
 mod wanted;
@@ -19,6 +20,9 @@ pub(super) use self::change::{Candidate, Change};
 pub(super) use self::components::{NewPlugin, install, installed, kept, remove, signature};
 pub(super) use self::counts::{add_counts, counts};
 pub(super) use self::events::events;
+pub(super) use self::questions::{
+    LoadAnswer, Question, answer, answers, ask, take_back, unanswered,
+};
 pub(super) use self::row::CanaryRow;
 pub use self::slots::Quarantined;
 pub(super) use self::slots::{activate, quarantine, roll_back, set_policy};

@@ -7,7 +7,8 @@ use weir_storage::database::Transaction;
 
 use super::canary;
 use super::change::{
-    Candidate, Change, Event, find_slot, is_installed, raise_generation, write_event, write_slot,
+    Candidate, Change, Event, find_slot, is_installed, named, raise_generation, write_event,
+    write_slot,
 };
 use super::quarantines::{end_quarantine, is_quarantined};
 use super::row::SlotRow;
@@ -39,8 +40,7 @@ pub(in crate::plugins) async fn activate(
     }
     let before = before.unwrap_or_default();
     candidate.check_least(&before)?;
-    // What the binary brings is not named, so that an upgrade brings another.
-    let active = (Some(wanted) != bundled).then_some(wanted);
+    let active = named(&mut transaction, change.slot, wanted, bundled).await?;
     if active.is_some() && !is_installed(&mut transaction, change.slot, wanted).await? {
         return Err(OperationError::UnknownPlugin);
     }
@@ -116,13 +116,8 @@ pub(in crate::plugins) async fn roll_back(
     let target = last_good(&mut transaction, change.slot, &before, of_binary)
         .await?
         .ok_or(OperationError::NothingBefore)?;
-    write_slot(
-        &mut transaction,
-        change,
-        (Some(target) != bundled).then_some(target),
-        None,
-    )
-    .await?;
+    let named = named(&mut transaction, change.slot, target, bundled).await?;
+    write_slot(&mut transaction, change, named, None).await?;
     let event = Event {
         kind: "rolled_back",
         digest: Some(target),
@@ -210,7 +205,7 @@ pub(in crate::plugins) async fn quarantine(
     };
     // A slot that refuses keeps its active component, which is in quarantine.
     if let (Quarantined::Instead(target), true) = (outcome, is_active) {
-        let active = Some(target).filter(|target| Some(*target) != bundled);
+        let active = named(&mut transaction, change.slot, target, bundled).await?;
         write_slot(&mut transaction, change, active, None).await?;
     }
     let detail = match outcome {

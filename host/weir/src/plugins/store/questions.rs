@@ -1,0 +1,123 @@
+//! What nodes ask one another before a component is activated: whether it loads there.
+
+use sqlx::Row;
+use weir_sandbox::Digest;
+use weir_storage::clock::Millis;
+use weir_storage::{Database, ids};
+
+use super::row::digest;
+
+/// How long a question stands whose node has gone without taking it back, in milliseconds.
+const STANDS_MS: i64 = 600_000;
+
+/// A question that stands.
+pub(in crate::plugins) struct Question {
+    pub id: String,
+    pub slot: String,
+    pub digest: Digest,
+}
+
+/// What a node has answered.
+pub(in crate::plugins) struct LoadAnswer {
+    pub boot_id: String,
+    /// Why the component does not load there; `None` if it does.
+    pub problem: Option<String>,
+}
+
+/// Asks all nodes. Returns the question's id.
+pub(in crate::plugins) async fn ask(
+    database: &Database,
+    slot: &str,
+    digest: Digest,
+    now: Millis,
+) -> sqlx::Result<String> {
+    let id = ids::load_question_id();
+    sqlx::query("INSERT INTO load_questions (id, slot, digest, asked_at) VALUES ($1, $2, $3, $4)")
+        .bind(&id)
+        .bind(slot)
+        .bind(digest.to_string())
+        .bind(now.0)
+        .execute(database.writer())
+        .await?;
+    Ok(id)
+}
+
+/// The questions that a node has not answered.
+pub(in crate::plugins) async fn unanswered(
+    database: &Database,
+    boot_id: &str,
+) -> sqlx::Result<Vec<Question>> {
+    let rows = sqlx::query(
+        "SELECT q.id, q.slot, q.digest FROM load_questions q LEFT JOIN load_answers a \
+         ON a.question_id = q.id AND a.boot_id = $1 WHERE a.question_id IS NULL",
+    )
+    .bind(boot_id)
+    .fetch_all(database.reader())
+    .await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Question {
+                id: row.try_get("id")?,
+                slot: row.try_get("slot")?,
+                digest: digest(row, "digest")?,
+            })
+        })
+        .collect()
+}
+
+/// Answers a question.
+pub(in crate::plugins) async fn answer(
+    database: &Database,
+    question: &str,
+    answer: &LoadAnswer,
+) -> sqlx::Result<()> {
+    sqlx::query(
+        "INSERT INTO load_answers (question_id, boot_id, problem) VALUES ($1, $2, $3) \
+         ON CONFLICT (question_id, boot_id) DO NOTHING",
+    )
+    .bind(question)
+    .bind(&answer.boot_id)
+    .bind(&answer.problem)
+    .execute(database.writer())
+    .await
+    .map(drop)
+}
+
+/// What has been answered so far.
+pub(in crate::plugins) async fn answers(
+    database: &Database,
+    question: &str,
+) -> sqlx::Result<Vec<LoadAnswer>> {
+    let rows = sqlx::query("SELECT boot_id, problem FROM load_answers WHERE question_id = $1")
+        .bind(question)
+        .fetch_all(database.reader())
+        .await?;
+    rows.iter()
+        .map(|row| {
+            Ok(LoadAnswer {
+                boot_id: row.try_get("boot_id")?,
+                problem: row.try_get("problem")?,
+            })
+        })
+        .collect()
+}
+
+/// Takes a question back, and all that nobody has taken back.
+pub(in crate::plugins) async fn take_back(
+    database: &Database,
+    question: &str,
+    now: Millis,
+) -> sqlx::Result<()> {
+    let mut transaction = database.begin().await?;
+    sqlx::query("DELETE FROM load_questions WHERE id = $1 OR asked_at < $2")
+        .bind(question)
+        .bind(now.0 - STANDS_MS)
+        .execute(&mut transaction)
+        .await?;
+    sqlx::query(
+        "DELETE FROM load_answers WHERE question_id NOT IN (SELECT id FROM load_questions)",
+    )
+    .execute(&mut transaction)
+    .await?;
+    transaction.commit().await
+}

@@ -32,10 +32,20 @@ pub struct DatabaseClock {
 /// Whether the time goes on as the monotonic clock does.
 #[derive(Debug, Default)]
 struct Pace {
-    /// What was shown last, and the monotonic clock at that moment.
-    shown: Option<(Millis, Duration)>,
+    /// What was read last.
+    read: Option<Reading>,
     /// The monotonic clock when a jump was seen last.
     jumped_at: Option<Duration>,
+}
+
+/// What a clock has shown.
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    shown: Millis,
+    /// The monotonic clock at that moment.
+    at: Duration,
+    /// How far that may be off: the answer may have been under way for long.
+    within: Duration,
 }
 
 #[derive(Debug)]
@@ -76,19 +86,25 @@ impl DatabaseClock {
     /// This moment, or a little before it, as the database says.
     pub async fn ask(&self) -> sqlx::Result<Millis> {
         let Some(other) = &self.other else {
-            let now = self.own.now();
-            self.note(now, self.own.monotonic());
-            return Ok(now);
+            let shown = self.own.now();
+            self.note(Reading {
+                shown,
+                at: self.own.monotonic(),
+                within: Duration::ZERO,
+            });
+            return Ok(shown);
         };
         let asked = self.own.monotonic();
         let now = sqlx::query_scalar(NOW)
             .fetch_one(other.database.reader())
             .await?;
         // It looked at some moment since then; the middle is off by half of that at most.
-        let at = (asked + self.own.monotonic()) / 2;
-        *other.shown.lock().unwrap_or_else(PoisonError::into_inner) = (Millis(now), at);
-        self.note(Millis(now), at);
-        Ok(Millis(now))
+        let answered = self.own.monotonic();
+        let (shown, at) = (Millis(now), (asked + answered) / 2);
+        *other.shown.lock().unwrap_or_else(PoisonError::into_inner) = (shown, at);
+        let within = (answered - asked) / 2;
+        self.note(Reading { shown, at, within });
+        Ok(shown)
     }
 
     /// The same for work that a wrong time would do to many at once, and nobody could undo; `None` within 10 minutes of a jump.
@@ -100,20 +116,22 @@ impl DatabaseClock {
         Ok(is_steady.then_some(now))
     }
 
-    /// Notes what the clock shows, and whether it has jumped since it was asked last.
-    fn note(&self, now: Millis, at: Duration) {
+    /// Notes what the clock has shown, and whether it has jumped since it was read last.
+    fn note(&self, reading: Reading) {
         let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((before, before_at)) = pace.shown.replace((now, at)) {
-            let passed_ms = at.as_millis() as i64 - before_at.as_millis() as i64;
-            let jump_ms = now.0 - before.0 - passed_ms;
-            if jump_ms.abs() > TOLERATED_MS {
-                pace.jumped_at = Some(at);
-                tracing::error!(
-                    jump_ms,
-                    "the database's clock has jumped; sweeps of the ledger pause for {} s",
-                    SETTLING.as_secs()
-                );
-            }
+        let Some(before) = pace.read.replace(reading) else {
+            return;
+        };
+        let passed_ms = reading.at.as_millis() as i64 - before.at.as_millis() as i64;
+        let jump_ms = reading.shown.0 - before.shown.0 - passed_ms;
+        let uncertain_ms = (reading.within + before.within).as_millis() as i64;
+        if jump_ms.abs() > TOLERATED_MS + uncertain_ms {
+            pace.jumped_at = Some(reading.at);
+            tracing::error!(
+                jump_ms,
+                "the database's clock has jumped; sweeps of the ledger pause for {} s",
+                SETTLING.as_secs()
+            );
         }
     }
 
@@ -130,5 +148,37 @@ impl DatabaseClock {
             let seconds = off.unsigned_abs() / 1_000;
             format!("this machine's clock is {seconds} s {direction} the database's")
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+
+    fn reading(shown_ms: i64, at_ms: u64, within_ms: u64) -> Reading {
+        Reading {
+            shown: Millis(shown_ms),
+            at: Duration::from_millis(at_ms),
+            within: Duration::from_millis(within_ms),
+        }
+    }
+
+    #[test]
+    fn an_answer_that_was_under_way_for_long_is_no_jump() {
+        let clock = DatabaseClock {
+            own: Clock::Manual(ManualClock::default()),
+            other: None,
+            pace: Arc::default(),
+        };
+        let has_jumped = || clock.pace.lock().expect("a pace").jumped_at.is_some();
+        clock.note(reading(0, 0, 0));
+        // Asked at the beginning, and read just before it was answered 14 s later.
+        clock.note(reading(14_000, 7_000, 7_000));
+        assert!(!has_jumped());
+        clock.note(reading(21_000, 21_000, 0));
+        assert!(!has_jumped());
+        clock.note(reading(27_500, 22_000, 0));
+        assert!(has_jumped());
     }
 }

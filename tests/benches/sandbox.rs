@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use measure::{median, processor_time};
 use tests::guests;
 use tests::sandbox::{load, sandbox, sandbox_of};
-use weir::plugins::bundled;
 use weir_adapter_openai::translate::OpenAi;
+use weir_bundled::BUNDLE;
 use weir_sandbox::adapter::bindings::adapter as contract;
 use weir_sandbox::adapter::bindings::chat::{Event, Fragment};
 use weir_sandbox::adapter::{Adapter, Begun, GuestExchange};
@@ -173,14 +173,12 @@ async fn in_the_sandbox() -> bool {
         deadline_ms: 600_000,
     };
     let mut sound = true;
-    for bundled in bundled::adapters() {
-        let loaded = load(&sandbox, &bundled.name, &bundled.bytes).await;
+    for (name, bytes) in BUNDLE.adapters {
+        let loaded = load(&sandbox, name, bytes).await;
         let adapter = loaded.expect("it loads");
         let configuration = adapter.configure(&[]).await.expect("it needs no options");
         sound &= translations(&adapter, &request, &configuration).await;
-        let stream = STREAMS
-            .iter()
-            .find(|stream| *stream.adapter == *bundled.name);
+        let stream = STREAMS.iter().find(|stream| stream.adapter == *name);
         // The demo has no upstream.
         if let Some(stream) = stream {
             sound &= chunks(&adapter, &request, &configuration, stream).await;

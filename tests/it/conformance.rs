@@ -15,7 +15,8 @@ use http::HeaderMap;
 use tests::sandbox::{load, sandbox};
 use weir::cli::plugin::{Cut, Recording, Trial};
 use weir::inference::dialect::{self, ChatCall, anthropic_messages};
-use weir::plugins::{Component, bundled};
+use weir::plugins::Component;
+use weir_bundled::BUNDLE;
 
 /// Larger than any answer here.
 const WHOLE: NonZeroUsize = NonZeroUsize::MAX;
@@ -96,11 +97,10 @@ fn stem(file: &Path) -> &str {
 async fn adapters() -> Vec<(String, Component)> {
     let sandbox = sandbox(4);
     let mut loaded = Vec::new();
-    for adapter in bundled::adapters() {
-        let name = adapter.name.into_owned();
-        let component = load(&sandbox, &name, &adapter.bytes).await;
+    for (name, bytes) in BUNDLE.adapters {
+        let component = load(&sandbox, name, bytes).await;
         let component = Component::new(component.expect("it loads"), Arc::default());
-        loaded.push((name, component));
+        loaded.push(((*name).to_owned(), component));
     }
     loaded
 }

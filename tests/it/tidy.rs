@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use self::imports::Imports;
 
 /// Which of the host's crates may depend on which others.
-const WALLS: [(&str, &[&str]); 5] = [
+const WALLS: [(&str, &[&str]); 6] = [
+    ("weir-bundled", &["weir"]),
     (
         "weir",
         &["weir-egress", "weir-ledger", "weir-sandbox", "weir-storage"],

@@ -21,12 +21,13 @@ use weir::app::App;
 use weir::config::Config;
 use weir::identity::dev_issuer::{DevAudience, DevIssuer, SERVICE_EMAIL};
 use weir::identity::store;
-use weir::plugins::bundled::{self, Bundled};
+use weir::plugins::bundled::Bundled;
 use weir::plugins::progress::CompileProgress;
 use weir::server::settings::ListenAddress;
 use weir::server::{self, AdminSocket, Listeners};
 use weir::swarm::executor::Executor;
 use weir::swarm::{executor_at, start_executor};
+use weir_bundled::BUNDLE;
 use weir_ledger::{AccountId, Action, Credits, OperationId, TopUp};
 use weir_sandbox::Digest;
 use weir_sandbox::compiler::Compiler;
@@ -91,7 +92,7 @@ impl Gateway {
             folder: tempfile::tempdir().expect("a temporary folder can be made"),
             settings: String::new(),
             tables: String::new(),
-            plugins: bundled::plugins(),
+            plugins: BUNDLE.plugins(),
             clock: Clock::System,
             credits: 1_000_000,
             swarms: false,

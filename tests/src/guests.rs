@@ -102,7 +102,7 @@ pub fn describing_tool(name: &str, description: &str, schema: &str, answer: &str
 
 /// A component that the binary brings, such as `openai`.
 pub fn bundled(name: &str) -> Vec<u8> {
-    let mut plugins = weir::plugins::bundled::plugins().into_iter();
+    let mut plugins = weir_bundled::BUNDLE.plugins().into_iter();
     let found = plugins.find(|plugin| plugin.name == name);
     found.expect("it is bundled").bytes.into_owned()
 }

@@ -15,7 +15,14 @@ pub fn build_weir(profile: &str) -> PathBuf {
         .expect("cargo has built this program");
     let built = Command::new(env!("CARGO"))
         .args(["build", "--locked", "--profile", profile])
-        .args(["--package", "tests", "--package", "weir", "--bin", "weir"])
+        .args([
+            "--package",
+            "tests",
+            "--package",
+            "weir-bundled",
+            "--bin",
+            "weir",
+        ])
         .arg("--target-dir")
         .arg(target)
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))

@@ -18,7 +18,7 @@ use serde_json::json;
 use tests::sandbox::{load, request, sandbox};
 use weir::inference::media::MediaPieces;
 use weir::inference::sequence::Sequence;
-use weir::plugins::bundled;
+use weir_bundled::BUNDLE;
 use weir_sandbox::adapter::bindings::adapter::{HttpResponseHead, Progress, Request};
 use weir_sandbox::adapter::bindings::chat::Event;
 use weir_sandbox::adapter::{Adapter, CallError, GuestExchange};
@@ -54,10 +54,10 @@ pub(crate) fn run() -> bool {
     let duration = Duration::from_secs(setting("FUZZ_SECONDS").unwrap_or(600));
     let first_seed: u64 = setting("FUZZ_SEED").unwrap_or(1);
     let answers = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance/answers");
-    let names = bundled::adapters().into_iter().map(|adapter| adapter.name);
+    let names = BUNDLE.adapters.iter().map(|(name, _)| *name);
     let waiting = Mutex::new(
         names
-            .filter(|name| answers.join(&**name).exists())
+            .filter(|name| answers.join(name).exists())
             .collect::<Vec<_>>(),
     );
     let verdicts = Mutex::new(Vec::new());
@@ -145,10 +145,10 @@ impl Fuzzer {
     }
 
     async fn new(name: &str, folder: &str) -> Self {
-        let mut bundled = bundled::adapters().into_iter();
-        let component = bundled.find(|adapter| adapter.name == name);
-        let component = component.expect("it was listed");
-        let adapter = load(&sandbox(4), name, &component.bytes).await;
+        let mut bundled = BUNDLE.adapters.iter();
+        let component = bundled.find(|(known, _)| *known == name);
+        let (_, bytes) = component.expect("it was listed");
+        let adapter = load(&sandbox(4), name, bytes).await;
         let adapter = adapter.expect("it loads");
         let configuration = adapter.configure(&[]).await.expect("no options");
         // What is called is a function, and free text.

@@ -12,10 +12,10 @@ use super::connection::{Connection, path, progress};
 use crate::app::{self, Prepared};
 use crate::catalog::listing::{CatalogListing, Difference};
 use crate::catalog::{Catalog, LeftOut, Missing};
+use crate::cli::bundle;
 use crate::config::Config;
 use crate::payments::settings::ProcessorName;
 use crate::payments::stripe::PORTAL_ADVICE;
-use crate::plugins::bundled;
 use crate::plugins::items::SlotList;
 use weir_sandbox::compiler::Compiler;
 use weir_storage::clock::Clock;
@@ -44,7 +44,7 @@ pub(super) async fn run(
     let compiler = Compiler::new(config.plugins.compile.clone());
     let prepared = Prepared::of(
         &config,
-        &bundled::plugins(),
+        &bundle().plugins(),
         &Clock::System,
         compiler,
         &progress(),

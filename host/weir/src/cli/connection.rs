@@ -26,11 +26,11 @@ use url::Url;
 use crate::admin::LocalPeer;
 use crate::admin::gateway::GatewayAddress;
 use crate::app::{App, Core, reachable};
+use crate::cli::bundle;
 use crate::config::Config;
 use crate::error::ApiError;
 use crate::identity::dev_issuer::{DevAudience, SERVICE_EMAIL};
 use crate::outgoing::{self, Client};
-use crate::plugins::bundled;
 use crate::plugins::progress::CompileProgress;
 use crate::{router, server};
 use weir_storage::clock::Millis;
@@ -469,7 +469,7 @@ impl InProcess {
             }
             Needs::Plugins => {
                 config.check_mode()?;
-                let app = App::start(config.clone(), &bundled::plugins(), &progress()).await?;
+                let app = App::start(config.clone(), &bundle().plugins(), &progress()).await?;
                 Ok(Self {
                     routes: router::local(app.clone()),
                     running: Running::App(app),

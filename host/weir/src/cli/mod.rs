@@ -28,12 +28,14 @@ mod voucher;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
 use self::connection::Operated;
 use crate::config::Config;
+use crate::plugins::bundled::Bundle;
 use crate::telemetry;
 use weir_sandbox::compiler;
 
@@ -125,8 +127,12 @@ enum Command {
     },
 }
 
-/// Runs the command that the arguments name.
-pub fn run() -> ExitCode {
+/// The files that the program embeds, for the commands that use them: they are the same as long as it runs.
+static BUNDLE: OnceLock<&'static Bundle> = OnceLock::new();
+
+/// Runs the command that the arguments name, with the files that the program embeds.
+pub fn run(bundle: &'static Bundle) -> ExitCode {
+    BUNDLE.get_or_init(|| bundle);
     let arguments = Arguments::parse();
     if let Command::CompilePlugin {
         memory_mib,
@@ -194,6 +200,20 @@ pub fn run() -> ExitCode {
         }
     });
     exit_code(outcome)
+}
+
+/// The files that the program embeds; none if the library is used without [`run`].
+fn bundle() -> &'static Bundle {
+    const NONE: &Bundle = &Bundle {
+        adapters: &[],
+        tools: &[],
+        filters: &[],
+        samples: &[],
+        sdk: &[],
+        requests: &[],
+        responses: &[],
+    };
+    BUNDLE.get().copied().unwrap_or(NONE)
 }
 
 impl Command {

@@ -17,9 +17,10 @@ use crate::config::Config;
 use weir_ledger::{AccountId, Plan};
 
 use crate::admin::users;
+use crate::cli::bundle;
 use crate::identity::{self, DEVELOPMENT_USER};
 use crate::plugins::progress::CompileProgress;
-use crate::plugins::{bundled, watch};
+use crate::plugins::watch;
 use crate::server::settings::ListenAddress;
 use crate::server::{self, AdminSocket, Listeners, descriptors, starting};
 use crate::swarm;
@@ -106,7 +107,7 @@ pub(super) async fn run(
         tracing::info!(address = %public.local_addr()?, "starting: the port answers 503 until all is loaded");
     }
     let progress = CompileProgress::telling(|line| tracing::info!("{line}"));
-    let plugins = bundled::plugins();
+    let plugins = bundle().plugins();
     let start = App::start(config.clone(), &plugins, &progress);
     let start = starting::answer_until(start, bound.public.as_ref(), &config, &progress);
     let app = tokio::select! {

@@ -1,35 +1,57 @@
-//! The components that are compiled into the binary; `build.rs` makes the list from `plugins/`.
+//! The files that the `weir` program embeds beside the library: plugins, samples and recordings.
+//!
+//! The crate `weir-bundled` builds and embeds the files. This crate does not depend on it, so that a change of a plugin does not
+//! recompile the gateway.
 
 use std::borrow::Cow;
 
-/// A component that comes with a slot's name.
+/// A file that the program embeds: its name or path, and its text.
+pub type TextFile = (&'static str, &'static str);
+
+/// Everything that the program embeds.
+#[derive(Debug)]
+pub struct Bundle {
+    /// Provider adapters.
+    pub adapters: &'static [BundledBytes],
+    /// Tools for agents.
+    pub tools: &'static [BundledBytes],
+    /// Filters.
+    pub filters: &'static [BundledBytes],
+    /// The files of sample plugins, by their paths below `plugins/samples`.
+    pub samples: &'static [TextFile],
+    /// The files of the Rust SDK, by their paths below `plugins/sdk`.
+    pub sdk: &'static [TextFile],
+    /// Chat requests as JSON that `weir plugin check` tries adapters with.
+    pub requests: &'static [TextFile],
+    /// Recorded provider responses, as `curl -i` prints them: provider, name, bytes.
+    pub responses: &'static [(&'static str, &'static str, &'static [u8])],
+}
+
+/// A component's slot name, and its bytes.
+pub type BundledBytes = (&'static str, &'static [u8]);
+
+/// A component and the slot that it fills.
 #[derive(Debug, Clone)]
 pub struct Bundled {
-    /// The slot it fills, e.g. `openai`, `http_get` or `redact-pii`.
+    /// The slot's name, e.g. `openai`, `http_get` or `redact-pii`.
     pub name: Cow<'static, str>,
     /// The component's bytes.
     pub bytes: Cow<'static, [u8]>,
 }
 
-/// All bundled components.
-pub fn plugins() -> Vec<Bundled> {
-    let mut plugins = adapters();
-    plugins.extend(tools());
-    plugins.extend(filters());
-    plugins
+impl Bundle {
+    /// All components.
+    pub fn plugins(&self) -> Vec<Bundled> {
+        let all = [self.adapters, self.tools, self.filters];
+        all.concat().into_iter().map(Bundled::from).collect()
+    }
 }
 
-/// The bundled adapters.
-pub fn adapters() -> Vec<Bundled> {
-    include!(concat!(env!("OUT_DIR"), "/bundled_adapters.rs"))
-}
-
-/// The bundled tools.
-pub fn tools() -> Vec<Bundled> {
-    include!(concat!(env!("OUT_DIR"), "/bundled_tools.rs"))
-}
-
-/// The bundled filters.
-pub fn filters() -> Vec<Bundled> {
-    include!(concat!(env!("OUT_DIR"), "/bundled_filters.rs"))
+impl From<BundledBytes> for Bundled {
+    fn from((name, bytes): BundledBytes) -> Self {
+        Self {
+            name: Cow::Borrowed(name),
+            bytes: Cow::Borrowed(bytes),
+        }
+    }
 }

@@ -25,10 +25,11 @@ use super::own::{self, Own};
 use super::trial::{Cut, Outcome, Trial};
 use super::{conformance, try_tool};
 use crate::catalog::config::PriceConfig;
+use crate::cli::bundle;
 use crate::cli::table::TextTable;
 use crate::config::Config;
 use crate::plugins::slots::Loaded;
-use crate::plugins::{Component, Loader, bundled};
+use crate::plugins::{Component, Loader};
 
 /// Characters of a text that a table shows, and how many of them stand before where two differ.
 const SHOWN: usize = 60;
@@ -139,7 +140,7 @@ enum Version {
 impl Version {
     /// What a file holds; or else what weir brings of that name.
     async fn load(loader: &Loader, path: &Path) -> anyhow::Result<Self> {
-        let mut brought = bundled::plugins().into_iter();
+        let mut brought = bundle().plugins().into_iter();
         let brought = brought.find(|plugin| path.as_os_str() == &*plugin.name);
         let bytes = match brought.filter(|_| !path.exists()) {
             Some(plugin) => plugin.bytes.into_owned(),

@@ -6,6 +6,7 @@ use anyhow::anyhow;
 use super::given;
 use super::recording::Recording;
 use super::trial::Tried;
+use crate::cli::bundle;
 use crate::inference::dialect::{self, ChatCall};
 
 /// The end of a request's name that `POST /v1/messages` takes; the others are for `POST /chat`.
@@ -14,21 +15,14 @@ const MESSAGES: &str = ".messages";
 /// The end of an answer's name that is read for a request that asks for a stream.
 const STREAMED: &str = "-stream";
 
-/// Requests, by name.
-static REQUESTS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/conformance_requests.rs"));
-
-/// Answers as `curl -i` prints them, each behind whose it is and its name.
-static ANSWERS: &[(&str, &str, &[u8])] =
-    include!(concat!(env!("OUT_DIR"), "/conformance_answers.rs"));
-
 /// The names of all requests.
 pub(super) fn requests() -> impl Iterator<Item = &'static str> {
-    REQUESTS.iter().map(|(name, _)| *name)
+    bundle().requests.iter().map(|(name, _)| *name)
 }
 
 /// A request of this name.
 pub(super) fn call(name: &str) -> anyhow::Result<ChatCall> {
-    let request = REQUESTS.iter().find(|(known, _)| *known == name);
+    let request = bundle().requests.iter().find(|(known, _)| *known == name);
     let (_, body) = request.ok_or_else(|| anyhow!("there is no request {name}"))?;
     let read = if name.ends_with(MESSAGES) {
         dialect::read_messages(body.as_bytes())
@@ -51,7 +45,8 @@ pub(super) fn asked_for(answer: &str) -> anyhow::Result<Tried> {
 
 /// The recorded answers of a dialect, e.g. `openai-chat`: their folder is named as what the dialect's name begins with.
 pub(super) fn answers(dialect: &str) -> anyhow::Result<Vec<(&'static str, Recording)>> {
-    let of_dialect = ANSWERS
+    let of_dialect = bundle()
+        .responses
         .iter()
         .filter(|(whose, ..)| dialect.split('-').next() == Some(whose));
     of_dialect
@@ -70,7 +65,7 @@ mod tests {
     #[test]
     fn every_request_and_answer_can_be_read() {
         let calls = requests().filter(|name| call(name).is_ok()).count();
-        assert_eq!(calls, REQUESTS.len());
+        assert_eq!(calls, bundle().requests.len());
         assert!(calls > 40, "{calls}");
         for dialect in ["openai-chat", "gemini-generate-content", "ollama-chat"] {
             let answers = answers(dialect).expect("they can be read");

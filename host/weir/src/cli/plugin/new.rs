@@ -8,13 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
 
+use crate::cli::bundle;
 use crate::plugins::Kind;
-
-/// The samples' files, by their paths.
-static SAMPLES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/samples.rs"));
-
-/// The SDK's files, by their paths; its manifest stands by itself.
-static SDK: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/sdk.rs"));
 
 /// The versions that the SDK is built with here.
 const CARGO_LOCK: &str = include_str!("../../../../../Cargo.lock");
@@ -92,7 +87,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         What::Filter => Kind::Filter,
     };
     let own = format!("{}/{}/", lang.folder(), kind.as_str());
-    for (path, text) in SAMPLES {
+    for (path, text) in bundle().samples {
         let path = path
             .strip_prefix(&own)
             .or_else(|| path.strip_prefix("common/"));
@@ -102,7 +97,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     write(&folder.join("wit/weir.wit"), &contract())?;
     if *lang == Language::Rust {
-        for (path, text) in SDK {
+        for (path, text) in bundle().sdk {
             write(&folder.join("vendor/weir-sdk").join(path), text)?;
         }
         write(&folder.join("Cargo.lock"), CARGO_LOCK)?;

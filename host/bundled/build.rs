@@ -65,14 +65,12 @@ fn main() {
             .iter()
             .map(|plugin| {
                 let file = built.join(plugin.package.replace('-', "_") + ".wasm");
-                format!(
-                    "Bundled {{ name: Cow::Borrowed({:?}), bytes: Cow::Borrowed(include_bytes!({file:?})) }},\n",
-                    plugin.manifest.name
-                )
+                let name = &plugin.manifest.name;
+                format!("({name:?}, include_bytes!({file:?})),\n")
             })
             .collect();
-        let file = format!("bundled_{}.rs", kind.folder());
-        write(&out.join(file), &format!("vec![\n{list}]"));
+        let file = format!("{}.rs", kind.folder());
+        write(&out.join(file), &format!("&[\n{list}]"));
     }
 }
 
@@ -177,14 +175,8 @@ fn write_conformance(root: &Path, out: &Path) {
             answers += &format!("({provider:?}, {name:?}, include_bytes!({file:?})),\n");
         }
     }
-    write(
-        &out.join("conformance_requests.rs"),
-        &format!("&[\n{requests}]"),
-    );
-    write(
-        &out.join("conformance_answers.rs"),
-        &format!("&[\n{answers}]"),
-    );
+    write(&out.join("requests.rs"), &format!("&[\n{requests}]"));
+    write(&out.join("responses.rs"), &format!("&[\n{answers}]"));
 }
 
 fn find_plugins(plugins: &Path, kind: &Kind) -> Vec<Plugin> {

@@ -1,4 +1,4 @@
-//! What each dialect of clients can be told each adapter: the table in `host/README.md`, found out by asking.
+//! What each dialect of clients can be told each adapter: the table in `host/docs/api.md`, found out by asking.
 
 use std::path::Path;
 
@@ -271,7 +271,7 @@ async fn outcome(gateway: &Gateway, path: &str, fields: Option<&Value>) -> Strin
 }
 
 #[tokio::test]
-async fn the_readme_says_what_each_dialect_can_be_told_each_adapter() {
+async fn the_guide_says_what_each_dialect_can_be_told_each_adapter() {
     let adapters = ["openai", "anthropic", "gemini", "ollama"];
     let mut gateways = Vec::new();
     for adapter in adapters {
@@ -305,10 +305,10 @@ async fn the_readme_says_what_each_dialect_can_be_told_each_adapter() {
         }
         table += "\n";
     }
-    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/README.md");
-    let readme = std::fs::read_to_string(readme).expect("the README");
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/docs/api.md");
+    let guide = std::fs::read_to_string(guide).expect("the API guide");
     assert!(
-        readme.contains(&table),
-        "host/README.md should have this table:\n{table}"
+        guide.contains(&table),
+        "host/docs/api.md should have this table:\n{table}"
     );
 }

@@ -106,26 +106,6 @@ fn every_adapter_has_its_four_files() {
 }
 
 #[test]
-fn every_route_is_in_the_readme() {
-    let read = |path: &str| fs::read_to_string(root().join(path)).expect("a router");
-    let router = read("host/weir/src/router.rs") + &read("host/weir/src/console/router.rs");
-    let readme = fs::read_to_string(root().join("host/README.md")).expect("the README");
-    let routes: Vec<_> = router
-        .split(".route(")
-        .skip(1)
-        .filter_map(|rest| rest.split('"').nth(1))
-        .collect();
-    assert!(routes.len() > 5, "{routes:?}");
-    for route in routes {
-        let shown = route.replace("{*id}", "{id}").replace("{*path}", "{path}");
-        assert!(
-            readme.contains(&format!("`{shown}`")) || readme.contains(&format!(" {shown}`")),
-            "{shown}"
-        );
-    }
-}
-
-#[test]
 fn migrations_have_the_same_names_in_every_folder() {
     let names = |folder: &Path| -> Vec<String> {
         files(folder, "sql")

@@ -53,9 +53,9 @@ pub struct TokenPrices {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PriceFactors {
-    /// For every model. Default 1.4.
+    /// Every price is multiplied by this factor. Default: 1.4.
     pub text: Factor,
-    /// For images, on top of `text`. Default 1.15.
+    /// Prices per image are multiplied by this factor in addition to `text`. Default: 1.15.
     pub image: Factor,
 }
 

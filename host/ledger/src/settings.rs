@@ -30,12 +30,13 @@ impl Default for LeaseSettings {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LedgerSettings {
-    /// Milliseconds between two renewals of a node's lease on what it holds; as often it looks for the holds
-    /// of nodes whose lease is over. Default 5,000.
+    /// A node renews its lease, and looks for expired leases of other nodes, at this interval in milliseconds. Default:
+    /// 5,000.
     pub renew_ms: NonZeroU64,
-    /// Milliseconds that a lease is valid; at least twice `renew_ms`. Default 30,000.
+    /// A lease is valid for this many milliseconds, at least twice `renew_ms`. Default: 30,000.
     pub lease_ms: NonZeroU64,
-    /// Milliseconds between two checkpoints of a request under way: what a crash may lose of its charge. Default 2,000.
+    /// The usage of a running request is saved at this interval in milliseconds; a crash loses at most that much of its
+    /// charge. Default: 2,000.
     pub checkpoint_ms: NonZeroU64,
 }
 

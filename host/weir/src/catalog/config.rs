@@ -12,20 +12,20 @@ use weir_storage::secrets::SecretSource;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProviderConfig {
-    /// The slot of the adapter that speaks this upstream's dialect, e.g. `openai`.
+    /// The adapter in this slot translates for the provider: `openai`, `anthropic`, `gemini`, `ollama` or an installed
+    /// one. Required.
     pub adapter: String,
-    /// What the adapter's paths are appended to, e.g. `https://api.openai.com/v1`. Left out for an
-    /// adapter that answers by itself.
+    /// The adapter's paths are appended to this URL, such as `https://api.openai.com/v1`. Default: none.
     #[serde(default)]
     pub base_url: Option<String>,
-    /// Where the credential comes from: `{ env = "NAME" }` or `{ file = "PATH" }`; at least 16 bytes. A provider whose
-    /// credential is absent is left out, and so are models that only it serves.
+    /// The secret source holds at least 16 bytes; if the credential is missing, the provider and models that only it
+    /// serves are left out. Default: none.
     #[serde(default)]
     pub credential: Option<SecretSource>,
-    /// Settings that the adapter understands: what differs between servers of one dialect.
+    /// The adapter defines these options; see `plugins/README.md`, "Options". Default: none.
     #[serde(default)]
     pub options: BTreeMap<String, String>,
-    /// Milliseconds; each replaces the setting of that name under `timeouts`.
+    /// `first_byte_ms`, `first_token_ms` and `idle_ms` here replace those of `[timeouts]`. Default: `[timeouts]`.
     #[serde(default)]
     pub timeouts: TimeoutOverrides,
 }
@@ -46,38 +46,36 @@ pub struct TimeoutOverrides {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
-    /// The name that lists show. Default: its id.
+    /// Lists show this name. Default: the id.
     #[serde(default)]
     pub name: Option<String>,
-    /// Tokens of input and output together.
+    /// Input and output together may have this many tokens. Required.
     pub context_window: u32,
-    /// Tokens of output that a request may ask for.
+    /// A request may ask for this many output tokens. Required.
     pub max_output_tokens: u32,
-    /// Tokens of output that are allowed, and sent upstream, when the client sets no limit.
+    /// This output limit, in tokens, applies to requests that set none. Required.
     pub default_output_tokens: u32,
-    /// Tokens that one image of the input counts for at most.
+    /// One input image counts as at most this many tokens. Default: 0.
     #[serde(default)]
     pub max_image_tokens: u32,
-    /// Whether it can call tools.
+    /// The model can call tools. Default: `false`.
     #[serde(default)]
     pub supports_tools: bool,
-    /// Whether it reads images.
+    /// The model accepts images. Default: `false`.
     #[serde(default)]
     pub supports_vision: bool,
-    /// Whether a model that is priced per image is sent chats as they are. One that is not makes an image of what the user
-    /// said last.
+    /// A model priced per image receives whole chats instead of the last user message. Default: `false`.
     #[serde(default)]
     pub supports_chat: bool,
-    /// The sizes of images that the price covers, e.g. `1024x1024`; the first is asked for where a client names none.
-    /// Default: whatever the upstream takes.
+    /// The price covers these image sizes, such as `1024x1024`; the first is the default. Default: any.
     #[serde(default)]
     pub image_sizes: Vec<String>,
-    /// The qualities of images that the price covers, e.g. `medium`, likewise.
+    /// The price covers these image qualities, such as `medium`; the first is the default. Default: any.
     #[serde(default)]
     pub image_qualities: Vec<String>,
-    /// The upstreams that serve it, in order of preference, but for those that have a `weight`.
+    /// These providers serve the model, in order of preference after those with a `weight`. Required.
     pub upstreams: Vec<CandidateConfig>,
-    /// The price, unless an upstream has its own.
+    /// The provider's price applies to upstreams without a price of their own. Default: each upstream's own.
     #[serde(default)]
     pub price: Option<PriceConfig>,
 }
@@ -86,20 +84,20 @@ pub struct ModelConfig {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CandidateConfig {
-    /// A name under `providers`.
+    /// The provider is a name under `[providers]`. Required.
     pub provider: String,
-    /// The model's name there. Default: its id.
+    /// The provider knows the model by this name. Default: the model's id.
     #[serde(default)]
     pub model: Option<String>,
-    /// The price there. Default: the model's price.
+    /// This provider charges this price. Default: the model's price.
     #[serde(default)]
     pub price: Option<PriceConfig>,
-    /// Whether weir may ask for a stream when the client wants the whole answer. If the request then times out, the client
-    /// gets the text that has arrived, and pays for it. Set it if the server reports usage in streams. Default: false.
+    /// weir streams from the provider even for plain requests, so that a timeout returns partial text; set it only if
+    /// the provider reports usage in streams. Default: `false`.
     #[serde(default)]
     pub stream_plain: bool,
-    /// Its share of the requests among the model's upstreams that have a weight: with 3 and 1, three in four. These are
-    /// asked first, and then those without one, in order. A conversation stays with one of them.
+    /// Upstreams with a weight come first and share requests in proportion: weights 3 and 1 give three in four to the
+    /// first. Default: none.
     #[serde(default)]
     pub weight: Option<NonZeroU32>,
 }
@@ -108,19 +106,20 @@ pub struct CandidateConfig {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PriceConfig {
-    /// Per million input tokens.
+    /// Price of input tokens; a model priced per image has none. Required.
     pub input: Option<NanoUsd>,
-    /// Per million input tokens read from the cache. Default: as `input`.
+    /// Price of input tokens read from the provider's cache. Default: `input`.
     pub cache_read: Option<NanoUsd>,
-    /// Per million input tokens written to the cache for a short time. Default: as `input`.
+    /// Price of input tokens written to the provider's cache for a short time. Default: `input`.
     pub cache_write_short: Option<NanoUsd>,
-    /// Per million input tokens written to the cache for a long time. Default: as `cache_write_short`.
+    /// Price of input tokens written to the provider's cache for a long time. Default: `cache_write_short`.
     pub cache_write_long: Option<NanoUsd>,
-    /// Per million output tokens.
+    /// Price of output tokens; a model priced per image has none. Required.
     pub output: Option<NanoUsd>,
-    /// Other prices for requests with a long input.
+    /// `{ input_tokens, price }`: if the input has more than `input_tokens` tokens, this price applies instead.
+    /// Default: none.
     pub above: Option<Box<AboveConfig>>,
-    /// Per image; a model that generates images has this and nothing else.
+    /// Price of one image, instead of prices of tokens. Default: none.
     pub image: Option<NanoUsd>,
 }
 

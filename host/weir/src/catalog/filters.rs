@@ -15,19 +15,19 @@ use crate::plugins::{FilterComponent, Plugins};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilterConfig {
-    /// Its slot, e.g. `redact-pii`.
+    /// The filter in this slot processes the requests, such as `redact-pii`. Required.
     pub slot: String,
-    /// The models whose requests go through it, by their ids. Default: all.
+    /// Only requests for these model ids pass the filter. Default: all.
     #[serde(default)]
     pub models: Vec<String>,
-    /// The plans whose accounts' requests do: `free`, `guru`, `pro`. Default: all.
+    /// Only requests of accounts on these plans pass the filter. Default: all.
     #[serde(default)]
     pub plans: Vec<Plan>,
-    /// What becomes of a request whose filter fails, or is not there: `refuse` (default), or `allow`, which lets it go on
-    /// without.
+    /// If the filter fails or is missing, `refuse` rejects the request and `allow` continues without the filter.
+    /// Default: `refuse`.
     #[serde(default)]
     pub on_failure: OnFailure,
-    /// Settings that the filter understands.
+    /// The filter defines these options. Default: none.
     #[serde(default, deserialize_with = "settings")]
     pub options: Vec<Setting>,
 }

@@ -11,13 +11,14 @@ use weir_storage::cache::Rate;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RateLimits {
-    /// Of a user on the plan `free`. Default 60.
+    /// A user on the plan `free` may send this many requests a minute. Default: 60.
     pub free: Option<NonZeroU32>,
-    /// Of a user on the plan `guru`. Default 300.
+    /// A user on the plan `guru` may send this many requests a minute. Default: 300.
     pub guru: Option<NonZeroU32>,
-    /// Of a user on the plan `pro`. Default 1,000.
+    /// A user on the plan `pro` may send this many requests a minute. Default: 1,000.
     pub pro: Option<NonZeroU32>,
-    /// From one client address, whoever calls; half of them at once from those who are not known yet. Default 3,000.
+    /// One client address may send this many requests a minute, and half of them without valid credentials. Default:
+    /// 3,000.
     pub address: Option<NonZeroU32>,
 }
 

@@ -38,15 +38,14 @@ pub struct IdentitySettings {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IssuerSettings {
-    /// The tokens' `iss`, to the letter.
+    /// The tokens' `iss` claim must equal this text. Required.
     pub issuer: String,
-    /// The audience: the tokens' `aud` must be it, or contain it.
+    /// The tokens' `aud` claim must be or contain this text. Required.
     pub audience: String,
-    /// Where the issuer's keys are. Default: what `/.well-known/openid-configuration` under the issuer
-    /// says.
+    /// The issuer publishes its keys at this URL. Default: by OpenID discovery.
     #[serde(default)]
     pub jwks_url: Option<String>,
-    /// The signatures that are accepted. Default `["RS256", "ES256"]`.
+    /// Signatures may use these algorithms: `RS256`, `PS256`, `ES256`, `EdDSA`. Default: `["RS256", "ES256"]`.
     #[serde(default = "default_algorithms")]
     pub algorithms: Vec<Algorithm>,
 }
@@ -55,24 +54,24 @@ pub struct IssuerSettings {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceSettings {
-    /// The tokens' `iss`, to the letter.
+    /// The tokens' `iss` claim must equal this text. Required.
     pub issuer: String,
-    /// What the tokens' `aud` must be, or contain, at the API.
+    /// At the API, the tokens' `aud` claim must be or contain this text. Required.
     pub audience: String,
-    /// The same at the executor. Without it, an executor accepts no token.
+    /// At an executor, the tokens' `aud` claim must be or contain this text; without it an executor accepts no token.
+    /// Default: none.
     #[serde(default)]
     pub executor_audience: Option<String>,
-    /// Where the issuer's keys are. Default: as for `web`.
+    /// The issuer publishes its keys at this URL. Default: by OpenID discovery.
     #[serde(default)]
     pub jwks_url: Option<String>,
-    /// The signatures that are accepted. Default `["RS256", "ES256"]`.
+    /// Signatures may use these algorithms: `RS256`, `PS256`, `ES256`, `EdDSA`. Default: `["RS256", "ES256"]`.
     #[serde(default = "default_algorithms")]
     pub algorithms: Vec<Algorithm>,
-    /// The services that are let in, by their verified e-mail address, to the letter; beside those under
-    /// `[[identity.services]]`. Default: none.
+    /// Services with these verified e-mail addresses are accepted. Default: none.
     #[serde(default)]
     pub allowed_emails: Vec<String>,
-    /// The claim with the token's scopes: a text with spaces between them, or a list. Default `scope`.
+    /// The token's scopes are in this claim, as a list or a text with spaces. Default: `scope`.
     #[serde(default = "default_scope_claim")]
     pub scope_claim: String,
 }
@@ -82,13 +81,13 @@ pub struct ServiceSettings {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedService {
-    /// The tokens' `sub`, to the letter, such as `system:serviceaccount:NAMESPACE:NAME`.
+    /// The tokens' `sub` claim equals this text, such as `system:serviceaccount:NAMESPACE:NAME`. Default: none.
     #[serde(default)]
     pub subject: Option<String>,
-    /// The tokens' verified `email`, to the letter.
+    /// The tokens' verified `email` claim equals this text. Default: none.
     #[serde(default)]
     pub email: Option<String>,
-    /// What it may do: `model:call`, `plugins:write`, `swarm:run`.
+    /// The service has these scopes: `model:call`, `plugins:write`, `swarm:run`. Required.
     pub scopes: Vec<String>,
 }
 
@@ -106,16 +105,16 @@ pub enum OutgoingSettings {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClientCredentialsSettings {
-    /// The token endpoint.
+    /// weir requests tokens from this OAuth 2.0 token endpoint. Required.
     pub token_url: String,
-    /// The client's id.
+    /// weir is registered there with this client id. Required.
     pub client_id: String,
-    /// Where the client's secret comes from: `{ env = "NAME" }` or `{ file = "PATH" }`.
+    /// The secret source holds the client secret. Required.
     pub client_secret: SecretSource,
-    /// The `audience` parameter, for issuers that want one.
+    /// The token request carries this `audience` parameter. Default: none.
     #[serde(default)]
     pub audience: Option<String>,
-    /// The `scope` parameter, for issuers that want one.
+    /// The token request carries this `scope` parameter. Default: none.
     #[serde(default)]
     pub scope: Option<String>,
 }

@@ -19,34 +19,36 @@ const MAX_WEBHOOK_SECRETS: usize = 2;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PaymentSettings {
-    /// Who takes the money: `stripe`, `none`, or `local` for development: pages that weir serves itself, where nothing is
-    /// paid. Default `local` in development mode, else `none`.
+    /// Users pay through `stripe`, nobody (`none`), or weir's own test pages (`local`, in development mode only).
+    /// Default: `local` in development mode, else `none`.
     pub processor: Option<ProcessorName>,
-    /// Where the processor's API is. Default `https://api.stripe.com`.
+    /// The payment processor's API is at this URL. Default: `https://api.stripe.com`.
     pub api_base: String,
-    /// What weir proves itself to the processor with.
+    /// weir authenticates to the payment processor with this secret source. Default: none.
     pub secret_key: Option<SecretSource>,
-    /// What the processor signs its webhooks with: one secret, or two while one takes the other's place.
+    /// The payment processor signs webhooks with one of these secret sources, one or two during a rotation. Default:
+    /// none.
     pub webhook_secrets: Vec<SecretSource>,
-    /// The header of such a signature. Default `Payment-Signature`; Stripe itself sends `Stripe-Signature`.
+    /// The webhook's signature is in this header; Stripe sends `Stripe-Signature`. Default: `Payment-Signature`.
     pub signature_header: String,
-    /// Where users are sent who have paid. Default in development mode: a page of weir's, as for the next two.
+    /// Users return to this URL after they have paid. Default: a page of weir in development mode.
     pub success_url: Option<String>,
-    /// Where users are sent who have left without paying.
+    /// Users return to this URL if they cancel the payment. Default: a page of weir in development mode.
     pub cancel_url: Option<String>,
-    /// Where users are sent who leave the portal.
+    /// Users return to this URL from the customer portal. Default: a page of weir in development mode.
     pub return_url: Option<String>,
-    /// The page where users buy a plan, for the `links.upgrade` of `QUOTA_EXCEEDED`. Default: the console's.
+    /// `QUOTA_EXCEEDED` errors link to this page for buying a plan. Default: the console's page.
     pub upgrade_url: Option<String>,
-    /// The page where users buy credits, for its `links.topup`. Default: the console's.
+    /// `QUOTA_EXCEEDED` errors link to this page for buying credits. Default: the console's page.
     pub topup_url: Option<String>,
     /// What plans cost.
     pub plans: PlanPrices,
     /// What tiers of credits cost.
     pub tiers: TierPrices,
-    /// Where the operator is told what users are to hear, such as that a payment has failed. Default: in the log alone.
+    /// weir posts notices to users, such as failed payments, to this webhook; without it they are in the log only.
+    /// Default: none.
     pub notice_url: Option<String>,
-    /// What those messages are signed with.
+    /// weir signs these notices with this secret source. Default: none.
     pub notice_secret: Option<SecretSource>,
 }
 
@@ -88,9 +90,10 @@ pub struct TierPrices {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PriceSettings {
-    /// In US cents. Where there is a `price_id`, what that says, too.
+    /// The price in US cents; it must equal that of `price_id`, if set. Default: as above.
     pub price_cents: Option<NonZeroU32>,
-    /// What the processor calls the price. Without it, it is told name and amount with each checkout.
+    /// The payment processor knows the price by this id; without it, weir sends name and amount with each checkout.
+    /// Default: none.
     pub price_id: Option<String>,
 }
 

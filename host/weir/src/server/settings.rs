@@ -19,29 +19,30 @@ pub struct ListenAddress(String);
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConnectionLimits {
-    /// Connections of clients at once; one more takes the place of an idle one, or waits to be accepted. Default 4,096.
+    /// A node accepts this many client connections; a further connection replaces an idle one or waits. Default: 4,096.
     pub connections: NonZeroU32,
-    /// Of these, those from one address, or from one /64 of IPv6; the same, but that one too many with a request under way on
-    /// each is refused. Trusted proxies may have all. Default 1,024.
+    /// One address, or one IPv6 /64 network, may have this many connections; trusted proxies are exempt. Default:
+    /// 1,024.
     pub connections_per_address: NonZeroU32,
-    /// Requests at once on one connection of HTTP/2; each beyond the first counts as a connection. Default 100.
+    /// One HTTP/2 connection may have this many concurrent requests; each after the first counts as a connection.
+    /// Default: 100.
     pub streams_per_connection: NonZeroU32,
-    /// Milliseconds in which a new connection must have said who it is, by the PROXY protocol and TLS if they are spoken, and
-    /// in which the head of a request must arrive. Default 10,000.
+    /// The PROXY header, the TLS handshake and the request headers must each arrive within this many milliseconds.
+    /// Default: 10,000.
     pub head_timeout_ms: NonZeroU64,
-    /// Milliseconds for which a connection is kept between requests: a load balancer in front should close its own idle
-    /// connections sooner. Default 75,000.
+    /// An idle connection is closed after this many milliseconds; a load balancer must close its own idle connections
+    /// earlier. Default: 75,000.
     pub idle_timeout_ms: NonZeroU64,
-    /// Milliseconds after which a connection takes no further request, so that clients spread over nodes again. Default an
-    /// hour.
+    /// A connection takes no further request after this many milliseconds, so that clients spread over new nodes.
+    /// Default: 3,600,000.
     pub connection_age_ms: NonZeroU64,
-    /// Milliseconds in which a client must take 64 KiB of an answer, or all that there is of it, before weir takes it for gone.
-    /// Default 30,000.
+    /// A client must read 64 KiB of a response, or all that is available, within this many milliseconds. Default:
+    /// 30,000.
     pub client_write_timeout_ms: NonZeroU64,
-    /// Milliseconds that a gateway goes on accepting after it was told to stop, while its readiness already fails, so
-    /// that load balancers can take note. Default 5,000; in development mode none.
+    /// After SIGTERM the gateway still accepts requests for this many milliseconds, while readiness already fails.
+    /// Default: 5,000; 0 in development mode.
     pub drain_delay_ms: Option<u64>,
-    /// Milliseconds that a stopping gateway then gives to requests under way. Default 30,000.
+    /// A stopping gateway then gives running requests this many milliseconds. Default: 30,000.
     pub shutdown_ms: u64,
 }
 
@@ -49,9 +50,9 @@ pub struct ConnectionLimits {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BodyLimits {
-    /// Bytes of a request's body. Default 10 MiB.
+    /// A request body may have this many bytes. Default: 10 MiB.
     pub body_bytes: NonZeroUsize,
-    /// Milliseconds in which a request's body must arrive. Default 30,000.
+    /// A request body must arrive within this many milliseconds. Default: 30,000.
     pub body_timeout_ms: NonZeroU64,
 }
 

@@ -12,22 +12,20 @@ use crate::server::settings::ListenAddress;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SwarmSettings {
-    /// The address of the executor's own port, for services whose scope is `swarm:run`. Default: nowhere; what users ask for
-    /// at the API is run all the same.
+    /// An executor accepts services with the scope `swarm:run` at this address and port. Default: none.
     pub listen: Option<ListenAddress>,
-    /// Where an executor reaches an API's port for other services, e.g. `http://weir-internal:8081`. Default: this
-    /// process, where it is an API, too.
+    /// An executor that runs without an API finds the API's `internal_listen` at this URL. Default: this process.
     pub api_url: Option<String>,
-    /// The model of agents that name none. Default: `claude-sonnet-4-5` where it is in the catalog, else the first model
-    /// there that can call tools.
+    /// Agents that name no model use this one. Default: `claude-sonnet-4-5`, else the first model with tools.
     pub default_model: Option<String>,
-    /// Swarms that an executor runs at once. Default 16.
+    /// One executor runs this many swarms at once. Default: 16.
     pub concurrent: NonZeroU32,
-    /// Milliseconds after which another executor goes on with the swarms of one that is gone; at least 500. Default 30,000.
+    /// Another executor takes over a swarm this many milliseconds, at least 500, after its executor stopped. Default:
+    /// 30,000.
     pub lease_ms: NonZeroU64,
-    /// Seconds that a swarm may take, the wait for an executor included. Default 3,600.
+    /// A swarm may take this many seconds, including the wait for an executor. Default: 3,600.
     pub deadline_seconds: NonZeroU32,
-    /// Days that swarms are kept that are over. Default 30.
+    /// Ended swarms are kept for this many days. Default: 30.
     pub keep_days: NonZeroU32,
 }
 

@@ -23,31 +23,30 @@ const BETWEEN: &str = "__";
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct McpServerSettings {
-    /// Its endpoint, e.g. `https://mcp.example.com/mcp`.
+    /// The server's endpoint is this URL, such as `https://mcp.example.com/mcp`. Required.
     pub url: String,
-    /// What proves to it who calls: `{ env = "NAME" }` or `{ file = "PATH" }`; at least 16 bytes. It is sent to this URL's origin
-    /// and path alone. Default: nothing.
+    /// The secret source holds at least 16 bytes, sent to the origin and path of `url` only. Default: none.
     #[serde(default)]
     pub credential: Option<SecretSource>,
-    /// The header that it is sent in; as `Bearer …` in `authorization`, which is the default.
+    /// The credential is sent in this header, and in `authorization` as `Bearer …`. Default: `authorization`.
     #[serde(default = "authorization")]
     pub header: String,
-    /// The tools that may be called, by the server's own names. Others that it has are not looked at.
+    /// Agents may call these tools of the server; weir ignores all others. Required.
     pub tools: BTreeSet<String>,
-    /// Of these, those that bring about less than the worst: `read` or `idempotent`, as under `[tools.NAME]`. What the server says of
-    /// that is not believed.
+    /// A tool's effect is `read` or `idempotent` if this table says so, whatever the server claims. Default: `unsafe`
+    /// each.
     #[serde(default)]
     pub effects: BTreeMap<String, Effect>,
-    /// Whether its host may have an address that is not public. Default `false`.
+    /// The host may have a non-public address. Default: `false`.
     #[serde(default)]
     pub private: bool,
-    /// How often it is asked whether its tools are what they were. Default 60.
+    /// weir checks at this interval, in seconds, whether the tools have changed. Default: 60.
     #[serde(default = "sixty")]
     pub look_seconds: NonZeroU32,
-    /// Seconds of a call. Default 30.
+    /// One call may take this many seconds. Default: 30.
     #[serde(default = "thirty")]
     pub seconds: NonZeroU32,
-    /// Bytes of a result for the model; what is more is cut. Default 32 KiB.
+    /// The result for the model is cut after this many bytes. Default: 32 KiB.
     #[serde(default = "result_bytes")]
     pub result_bytes: NonZeroUsize,
 }

@@ -53,9 +53,9 @@ pub struct TokenPrices {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PriceFactors {
-    /// Every price is multiplied by this factor. Default: 1.4.
+    /// Factor on every price. Default: 1.4.
     pub text: Factor,
-    /// Prices per image are multiplied by this factor in addition to `text`. Default: 1.15.
+    /// Factor on prices per image, in addition to `text`. Default: 1.15.
     pub image: Factor,
 }
 

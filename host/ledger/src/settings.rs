@@ -30,13 +30,11 @@ impl Default for LeaseSettings {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LedgerSettings {
-    /// A node renews its lease, and looks for expired leases of other nodes, at this interval in milliseconds. Default:
-    /// 5,000.
+    /// Milliseconds between renewals of a node's lease, and between looks for expired leases. Default: 5,000.
     pub renew_ms: NonZeroU64,
-    /// A lease is valid for this many milliseconds, at least twice `renew_ms`. Default: 30,000.
+    /// Milliseconds for which a lease is valid, at least twice `renew_ms`. Default: 30,000.
     pub lease_ms: NonZeroU64,
-    /// The usage of a running request is saved at this interval in milliseconds; a crash loses at most that much of its
-    /// charge. Default: 2,000.
+    /// Milliseconds between saves of a running request's usage, which a crash may lose. Default: 2,000.
     pub checkpoint_ms: NonZeroU64,
 }
 

@@ -24,21 +24,20 @@ pub const MAX_MEMORY_BYTES: u64 = 256 << 20;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GuestLimits {
-    /// Memories and tables together may take this many bytes, at most 256 MiB. Default: 32 MiB.
+    /// Bytes of memories and tables together, at most 256 MiB. Default: 32 MiB.
     pub memory_bytes: NonZeroU64,
-    /// Processor time is limited to this many milliseconds, plus 40 ns a byte of request and response and at least 10
-    /// µs a call. Default: 250.
+    /// Milliseconds of processor time, plus 40 ns a byte of request and response and at least 10 µs a call. Default:
+    /// 250.
     pub cpu_ms: NonZeroU64,
-    /// One call may take this many milliseconds by the clock, without waits for threads, memory and other components.
-    /// Default: 5,000.
+    /// Milliseconds of a call by the clock, without waits for threads, memory and other components. Default: 5,000.
     pub call_timeout_ms: NonZeroU64,
-    /// One call may hand this many bytes to the host. Default: 8 MiB.
+    /// Bytes that one call hands to the host. Default: 8 MiB.
     pub call_bytes: NonZeroUsize,
-    /// A guest may hold this many resource handles. Default: 256.
+    /// Resource handles. Default: 256.
     pub handles: NonZeroUsize,
-    /// A guest may log this many lines; further lines are counted and dropped. Default: 200.
+    /// Log lines; more are counted and dropped. Default: 200.
     pub log_lines: u32,
-    /// A log line is cut after this many bytes. Default: 4 KiB.
+    /// Bytes of a log line, which is cut there. Default: 4 KiB.
     pub log_line_bytes: usize,
 }
 

@@ -54,9 +54,9 @@ impl Purpose {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SealingKeySettings {
-    /// The key's id is at least 1 and is never reused for another key. Required.
+    /// Id from 1, never reused for another key. Required.
     pub id: u32,
-    /// The secret source holds at least 32 bytes, such as the output of `openssl rand -hex 32`. Required.
+    /// Secret source of at least 32 bytes, such as the output of `openssl rand -hex 32`. Required.
     pub key: SecretSource,
 }
 

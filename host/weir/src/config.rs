@@ -57,46 +57,42 @@ use weir_storage::secrets::{SecretSource, SecretUrl};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The public API listens at this address, or host name, and port; port 0 picks a free port. Default:
-    /// `127.0.0.1:8080`.
+    /// Address or host name, and port, of the public API; port 0 picks a free port. Default: `127.0.0.1:8080`.
     #[serde(default = "default_listen")]
     pub listen: ListenAddress,
-    /// The paths under `/internal`, and `/metrics`, are served at this address and port instead of at `listen`.
-    /// Default: none.
+    /// Address and port of `/internal` and `/metrics`; without it `/metrics` is at `listen`. Default: none.
     #[serde(default)]
     pub internal_listen: Option<ListenAddress>,
-    /// Development mode serves this machine only and rejects proxied requests; set it explicitly if PostgreSQL, Redis
-    /// or an issuer is configured. Default: `true`.
+    /// Development mode, for this machine only; set it explicitly beside PostgreSQL, Redis or an issuer. Default:
+    /// `true`.
     #[serde(default)]
     pub dev: Option<bool>,
-    /// This folder, created with mode 0700, holds the SQLite database, generated keys, compiled plugins and the admin
-    /// socket. Default: `.weir`.
+    /// Folder of the SQLite database, generated keys, compiled plugins and the admin socket, created with mode 0700.
+    /// Default: `.weir`.
     #[serde(default = "default_data_dir")]
     pub data_dir: PathBuf,
-    /// Local commands operate the gateway through `admin.sock` in `data_dir`, which only the gateway's user and root
-    /// can open. Default: `true`.
+    /// Whether local commands can operate the gateway through `admin.sock` in `data_dir`. Default: `true`.
     #[serde(default = "yes")]
     pub admin_socket: bool,
-    /// The database is `sqlite:PATH` or `postgres://USER:PASSWORD@HOST/NAME`, given as a URL or as a secret source.
-    /// Default: `weir.db` in `data_dir`.
+    /// `sqlite:PATH` or `postgres://USER:PASSWORD@HOST/NAME`, as a URL or a secret source. Default: `weir.db` in
+    /// `data_dir`.
     #[serde(default)]
     pub database_url: Option<SecretUrl>,
-    /// Nodes share the cache at `redis://…`, or `rediss://…` for TLS, given as a URL or as a secret source. Default:
-    /// in-process cache.
+    /// Shared cache: `redis://…`, or `rediss://…` for TLS, as a URL or a secret source. Default: in-process cache.
     #[serde(default)]
     pub redis_url: Option<SecretUrl>,
-    /// API keys are hashed under these peppers, and new keys under the first; PostgreSQL outside development mode
-    /// requires them. Default: one in `data_dir`.
+    /// Peppers that API keys are hashed under, the first for new keys; required on PostgreSQL outside development mode.
+    /// Default: one in `data_dir`.
     #[serde(default)]
     pub api_key_peppers: Vec<PepperSettings>,
-    /// Stored responses, sessions and credentials are encrypted under the first of these keys; PostgreSQL outside
-    /// development mode requires them. Default: one in `data_dir`.
+    /// Keys that encrypt stored responses, sessions and credentials, the first for new data; required on PostgreSQL
+    /// outside development mode. Default: one in `data_dir`.
     #[serde(default)]
     pub sealing_keys: Vec<SealingKeySettings>,
     /// How long requests wait for the database and the cache.
     #[serde(default)]
     pub stores: StoreSettings,
-    /// The built-in providers and models are added to the configured ones. Default: `true`.
+    /// Whether the built-in providers and models are added. Default: `true`.
     #[serde(default = "yes")]
     pub default_catalog: bool,
     /// Bounds on what clients send and how much is served at once.
@@ -114,30 +110,29 @@ pub struct Config {
     /// Requests per minute.
     #[serde(default)]
     pub rate_limits: RateLimits,
-    /// Audit events are kept for this many days. Default: 400.
+    /// Days for which audit events are kept. Default: 400.
     #[serde(default = "default_audit_days")]
     pub audit_days: NonZeroU32,
-    /// weir trusts `X-Forwarded-For` from these networks, such as `["10.0.0.0/8"]`. Default: none.
+    /// Networks whose `X-Forwarded-For` weir trusts, such as `["10.0.0.0/8"]`. Default: none.
     #[serde(default)]
     pub trusted_proxies: Vec<IpNet>,
-    /// Proxies in these networks must begin each connection to `listen` with the PROXY protocol, version 1 or 2.
-    /// Default: none.
+    /// Networks whose connections to `listen` must begin with the PROXY protocol, version 1 or 2. Default: none.
     #[serde(default)]
     pub proxy_protocol: Vec<IpNet>,
     /// What `listen` proves itself with; see [`TlsSettings`]. Default: nothing, it speaks HTTP without TLS.
     #[serde(default)]
     pub tls: Option<TlsSettings>,
-    /// Browsers may call the API from pages of these origins, such as `["https://app.example"]`. Default: none.
+    /// Origins of web pages that may call the API, such as `["https://app.example"]`. Default: none.
     #[serde(default)]
     pub cors_origins: Vec<Origin>,
-    /// Log lines are written as `text` or as `json`, one object a line. Default: `text`.
+    /// `text`, or `json` with one object a line. Default: `text`.
     #[serde(default)]
     pub log_format: LogFormat,
     /// Where traces go.
     #[serde(default)]
     pub telemetry: TelemetrySettings,
-    /// If Redis does not respond, `reject` returns 503, and `allow`, in development mode only, serves without rate
-    /// limits. Default: `reject`.
+    /// Without a Redis response, `reject` returns 503, and `allow` (development mode only) serves without rate limits.
+    /// Default: `reject`.
     #[serde(default)]
     pub failure_policy: FailurePolicy,
     /// The lease on what a node holds in the ledger.
@@ -168,8 +163,8 @@ pub struct Config {
     /// Servers of the Model Context Protocol whose tools may be called, by name; see [`McpServerSettings`].
     #[serde(default)]
     pub mcp: BTreeMap<String, McpServerSettings>,
-    /// Webhook signing secrets are derived from this secret of at least 32 bytes; on PostgreSQL outside development
-    /// mode, weir sends no webhooks without it. Default: one in `data_dir`.
+    /// Secret source of at least 32 bytes, from which webhook signing secrets are derived; PostgreSQL outside
+    /// development mode has no default and sends no webhooks without it. Default: one in `data_dir`.
     #[serde(default)]
     pub webhook_key: Option<SecretSource>,
     /// The upstreams, by name.

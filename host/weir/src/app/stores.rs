@@ -12,11 +12,11 @@ use weir_storage::database::Timeouts;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreSettings {
-    /// A database connection, or SQLite's write lock, must be available within this many milliseconds. Default: 250.
+    /// Milliseconds to get a database connection, or SQLite's write lock. Default: 250.
     pub acquire_ms: NonZeroU64,
-    /// A database statement may take this many milliseconds, and a request's hold twice as many. Default: 1,000.
+    /// Milliseconds for a database statement, and twice as many for a request's hold. Default: 1,000.
     pub statement_ms: NonZeroU64,
-    /// Each Redis response may take this many milliseconds. Default: 250.
+    /// Milliseconds for a Redis response. Default: 250.
     pub cache_ms: NonZeroU64,
 }
 

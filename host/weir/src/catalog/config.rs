@@ -12,20 +12,19 @@ use weir_storage::secrets::SecretSource;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProviderConfig {
-    /// The adapter in this slot translates for the provider: `openai`, `anthropic`, `gemini`, `ollama` or an installed
-    /// one. Required.
+    /// Slot of the adapter: `openai`, `anthropic`, `gemini`, `ollama` or an installed one. Required.
     pub adapter: String,
-    /// The adapter's paths are appended to this URL, such as `https://api.openai.com/v1`. Default: none.
+    /// URL to which the adapter's paths are appended, such as `https://api.openai.com/v1`. Default: none.
     #[serde(default)]
     pub base_url: Option<String>,
-    /// The secret source holds at least 16 bytes; if the credential is missing, the provider and models that only it
-    /// serves are left out. Default: none.
+    /// Secret source of at least 16 bytes; if it is missing, the provider and models that only it serves are left out.
+    /// Default: none.
     #[serde(default)]
     pub credential: Option<SecretSource>,
-    /// The adapter defines these options; see `plugins/README.md`, "Options". Default: none.
+    /// Options of the adapter; see `plugins/README.md`, "Options". Default: none.
     #[serde(default)]
     pub options: BTreeMap<String, String>,
-    /// `first_byte_ms`, `first_token_ms` and `idle_ms` here replace those of `[timeouts]`. Default: `[timeouts]`.
+    /// `first_byte_ms`, `first_token_ms` and `idle_ms` in place of those of `[timeouts]`. Default: `[timeouts]`.
     #[serde(default)]
     pub timeouts: TimeoutOverrides,
 }
@@ -46,36 +45,36 @@ pub struct TimeoutOverrides {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
-    /// Lists show this name. Default: the id.
+    /// Name in lists. Default: the id.
     #[serde(default)]
     pub name: Option<String>,
-    /// Input and output together may have this many tokens. Required.
+    /// Tokens of input and output together. Required.
     pub context_window: u32,
-    /// A request may ask for this many output tokens. Required.
+    /// Output tokens that a request may ask for. Required.
     pub max_output_tokens: u32,
-    /// This output limit, in tokens, applies to requests that set none. Required.
+    /// Output limit, in tokens, of requests that set none. Required.
     pub default_output_tokens: u32,
-    /// One input image counts as at most this many tokens. Default: 0.
+    /// Tokens that one input image counts as at most. Default: 0.
     #[serde(default)]
     pub max_image_tokens: u32,
-    /// The model can call tools. Default: `false`.
+    /// Whether the model can call tools. Default: `false`.
     #[serde(default)]
     pub supports_tools: bool,
-    /// The model accepts images. Default: `false`.
+    /// Whether the model accepts images. Default: `false`.
     #[serde(default)]
     pub supports_vision: bool,
-    /// A model priced per image receives whole chats instead of the last user message. Default: `false`.
+    /// Whether a model priced per image receives whole chats instead of the last user message. Default: `false`.
     #[serde(default)]
     pub supports_chat: bool,
-    /// The price covers these image sizes, such as `1024x1024`; the first is the default. Default: any.
+    /// Image sizes that the price covers, such as `1024x1024`; the first is the default. Default: any.
     #[serde(default)]
     pub image_sizes: Vec<String>,
-    /// The price covers these image qualities, such as `medium`; the first is the default. Default: any.
+    /// Image qualities that the price covers, such as `medium`; the first is the default. Default: any.
     #[serde(default)]
     pub image_qualities: Vec<String>,
-    /// These providers serve the model, in order of preference after those with a `weight`. Required.
+    /// Providers of the model: by `weight` first, then in order. Required.
     pub upstreams: Vec<CandidateConfig>,
-    /// The provider's price applies to upstreams without a price of their own. Default: each upstream's own.
+    /// Price at upstreams without a price of their own. Default: each upstream's own.
     #[serde(default)]
     pub price: Option<PriceConfig>,
 }
@@ -84,20 +83,20 @@ pub struct ModelConfig {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CandidateConfig {
-    /// The provider is a name under `[providers]`. Required.
+    /// Name under `[providers]`. Required.
     pub provider: String,
-    /// The provider knows the model by this name. Default: the model's id.
+    /// The provider's name for the model. Default: the model's id.
     #[serde(default)]
     pub model: Option<String>,
-    /// This provider charges this price. Default: the model's price.
+    /// Price at this provider. Default: the model's price.
     #[serde(default)]
     pub price: Option<PriceConfig>,
-    /// weir streams from the provider even for plain requests, so that a timeout returns partial text; set it only if
-    /// the provider reports usage in streams. Default: `false`.
+    /// Whether weir streams even for plain requests, so that a timeout returns partial text; set it only if the
+    /// provider reports usage in streams. Default: `false`.
     #[serde(default)]
     pub stream_plain: bool,
-    /// Upstreams with a weight come first and share requests in proportion: weights 3 and 1 give three in four to the
-    /// first. Default: none.
+    /// Share of requests: weights 3 and 1 send three in four to the first; a conversation stays with one provider.
+    /// Default: none.
     #[serde(default)]
     pub weight: Option<NonZeroU32>,
 }
@@ -106,20 +105,19 @@ pub struct CandidateConfig {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PriceConfig {
-    /// Price of input tokens; a model priced per image has none. Required.
+    /// Input tokens; not for prices per image. Required.
     pub input: Option<NanoUsd>,
-    /// Price of input tokens read from the provider's cache. Default: `input`.
+    /// Input tokens read from the provider's cache. Default: `input`.
     pub cache_read: Option<NanoUsd>,
-    /// Price of input tokens written to the provider's cache for a short time. Default: `input`.
+    /// Input tokens written to the provider's cache for a short time. Default: `input`.
     pub cache_write_short: Option<NanoUsd>,
-    /// Price of input tokens written to the provider's cache for a long time. Default: `cache_write_short`.
+    /// Input tokens written to the provider's cache for a long time. Default: `cache_write_short`.
     pub cache_write_long: Option<NanoUsd>,
-    /// Price of output tokens; a model priced per image has none. Required.
+    /// Output tokens; not for prices per image. Required.
     pub output: Option<NanoUsd>,
-    /// `{ input_tokens, price }`: if the input has more than `input_tokens` tokens, this price applies instead.
-    /// Default: none.
+    /// `{ input_tokens, price }`: another price for requests with more input tokens. Default: none.
     pub above: Option<Box<AboveConfig>>,
-    /// Price of one image, instead of prices of tokens. Default: none.
+    /// One image, instead of prices of tokens. Default: none.
     pub image: Option<NanoUsd>,
 }
 

@@ -15,19 +15,19 @@ use crate::plugins::{FilterComponent, Plugins};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilterConfig {
-    /// The filter in this slot processes the requests, such as `redact-pii`. Required.
+    /// Slot of the filter, such as `redact-pii`. Required.
     pub slot: String,
-    /// Only requests for these model ids pass the filter. Default: all.
+    /// Ids of the models whose requests pass the filter. Default: all.
     #[serde(default)]
     pub models: Vec<String>,
-    /// Only requests of accounts on these plans pass the filter. Default: all.
+    /// Plans whose accounts' requests pass the filter. Default: all.
     #[serde(default)]
     pub plans: Vec<Plan>,
     /// If the filter fails or is missing, `refuse` rejects the request and `allow` continues without the filter.
     /// Default: `refuse`.
     #[serde(default)]
     pub on_failure: OnFailure,
-    /// The filter defines these options. Default: none.
+    /// Options of the filter. Default: none.
     #[serde(default, deserialize_with = "settings")]
     pub options: Vec<Setting>,
 }

@@ -26,9 +26,9 @@ const OWN_VERSION: i64 = 1;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PepperSettings {
-    /// The pepper's version is at least 1 and is never reused for another pepper. Required.
+    /// Version from 1, never reused for another pepper. Required.
     pub version: u32,
-    /// The secret source holds at least 32 bytes, such as the output of `openssl rand -hex 32`. Required.
+    /// Secret source of at least 32 bytes, such as the output of `openssl rand -hex 32`. Required.
     pub pepper: SecretSource,
 }
 

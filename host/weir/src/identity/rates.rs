@@ -11,14 +11,13 @@ use weir_storage::cache::Rate;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RateLimits {
-    /// A user on the plan `free` may send this many requests a minute. Default: 60.
+    /// Requests a minute of a user on the plan `free`. Default: 60.
     pub free: Option<NonZeroU32>,
-    /// A user on the plan `guru` may send this many requests a minute. Default: 300.
+    /// Requests a minute of a user on the plan `guru`. Default: 300.
     pub guru: Option<NonZeroU32>,
-    /// A user on the plan `pro` may send this many requests a minute. Default: 1,000.
+    /// Requests a minute of a user on the plan `pro`. Default: 1,000.
     pub pro: Option<NonZeroU32>,
-    /// One client address may send this many requests a minute, and half of them without valid credentials. Default:
-    /// 3,000.
+    /// Requests a minute from a client address, at most half of them without proven credentials. Default: 3,000.
     pub address: Option<NonZeroU32>,
 }
 

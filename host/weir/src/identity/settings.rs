@@ -38,14 +38,14 @@ pub struct IdentitySettings {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IssuerSettings {
-    /// The tokens' `iss` claim must equal this text. Required.
+    /// Exact `iss` claim of the tokens. Required.
     pub issuer: String,
-    /// The tokens' `aud` claim must be or contain this text. Required.
+    /// Value that the tokens' `aud` claim is or contains. Required.
     pub audience: String,
-    /// The issuer publishes its keys at this URL. Default: by OpenID discovery.
+    /// URL of the issuer's keys. Default: by OpenID discovery.
     #[serde(default)]
     pub jwks_url: Option<String>,
-    /// Signatures may use these algorithms: `RS256`, `PS256`, `ES256`, `EdDSA`. Default: `["RS256", "ES256"]`.
+    /// Accepted signature algorithms: `RS256`, `PS256`, `ES256`, `EdDSA`. Default: `["RS256", "ES256"]`.
     #[serde(default = "default_algorithms")]
     pub algorithms: Vec<Algorithm>,
 }
@@ -54,24 +54,23 @@ pub struct IssuerSettings {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceSettings {
-    /// The tokens' `iss` claim must equal this text. Required.
+    /// Exact `iss` claim of the tokens. Required.
     pub issuer: String,
-    /// At the API, the tokens' `aud` claim must be or contain this text. Required.
+    /// Value that the tokens' `aud` claim is or contains, at the API. Required.
     pub audience: String,
-    /// At an executor, the tokens' `aud` claim must be or contain this text; without it an executor accepts no token.
-    /// Default: none.
+    /// The same at an executor, which accepts no token without it. Default: none.
     #[serde(default)]
     pub executor_audience: Option<String>,
-    /// The issuer publishes its keys at this URL. Default: by OpenID discovery.
+    /// URL of the issuer's keys. Default: by OpenID discovery.
     #[serde(default)]
     pub jwks_url: Option<String>,
-    /// Signatures may use these algorithms: `RS256`, `PS256`, `ES256`, `EdDSA`. Default: `["RS256", "ES256"]`.
+    /// Accepted signature algorithms: `RS256`, `PS256`, `ES256`, `EdDSA`. Default: `["RS256", "ES256"]`.
     #[serde(default = "default_algorithms")]
     pub algorithms: Vec<Algorithm>,
-    /// Services with these verified e-mail addresses are accepted. Default: none.
+    /// Verified e-mail addresses of accepted services. Default: none.
     #[serde(default)]
     pub allowed_emails: Vec<String>,
-    /// The token's scopes are in this claim, as a list or a text with spaces. Default: `scope`.
+    /// Claim with the token's scopes, as a list or a text with spaces. Default: `scope`.
     #[serde(default = "default_scope_claim")]
     pub scope_claim: String,
 }
@@ -81,13 +80,13 @@ pub struct ServiceSettings {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedService {
-    /// The tokens' `sub` claim equals this text, such as `system:serviceaccount:NAMESPACE:NAME`. Default: none.
+    /// Exact `sub` claim, such as `system:serviceaccount:NAMESPACE:NAME`. Default: none.
     #[serde(default)]
     pub subject: Option<String>,
-    /// The tokens' verified `email` claim equals this text. Default: none.
+    /// Exact verified `email` claim. Default: none.
     #[serde(default)]
     pub email: Option<String>,
-    /// The service has these scopes: `model:call`, `plugins:write`, `swarm:run`. Required.
+    /// Scopes: `model:call`, `plugins:write`, `swarm:run`. Required.
     pub scopes: Vec<String>,
 }
 
@@ -105,16 +104,16 @@ pub enum OutgoingSettings {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClientCredentialsSettings {
-    /// weir requests tokens from this OAuth 2.0 token endpoint. Required.
+    /// OAuth 2.0 token endpoint. Required.
     pub token_url: String,
-    /// weir is registered there with this client id. Required.
+    /// Client id. Required.
     pub client_id: String,
-    /// The secret source holds the client secret. Required.
+    /// Secret source of the client secret. Required.
     pub client_secret: SecretSource,
-    /// The token request carries this `audience` parameter. Default: none.
+    /// `audience` parameter of the token request. Default: none.
     #[serde(default)]
     pub audience: Option<String>,
-    /// The token request carries this `scope` parameter. Default: none.
+    /// `scope` parameter of the token request. Default: none.
     #[serde(default)]
     pub scope: Option<String>,
 }

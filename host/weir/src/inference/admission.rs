@@ -22,25 +22,23 @@ use crate::shares::{Share, Shares};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdmissionLimits {
-    /// A node works on this many requests at once, at most 8,192. Default: 512.
+    /// Concurrent requests of the node, at most 8,192. Default: 512.
     pub concurrent_requests: NonZeroU32,
-    /// One account may have this many concurrent requests by its plan; further requests get 429. Default: `{ free = 8,
-    /// guru = 32, pro = 128 }`.
+    /// Concurrent requests of an account by plan; more get 429. Default: `{ free = 8, guru = 32, pro = 128 }`.
     pub requests_per_account: RequestsPerAccount,
-    /// One provider may serve this many concurrent requests; further requests go to the model's next provider or get
-    /// 503. Default: half of `concurrent_requests`.
+    /// Concurrent requests to a provider; more go to the model's next provider or get 503. Default: half of
+    /// `concurrent_requests`.
     pub requests_per_upstream: Option<NonZeroU32>,
-    /// All providers whose adapter is in one slot may serve this many concurrent requests; further requests go to the
-    /// next provider or get 503. Default: three quarters of `concurrent_requests`.
+    /// Concurrent requests to all providers whose adapter is in one slot; more go to the next provider or get 503.
+    /// Default: three quarters of `concurrent_requests`.
     pub requests_per_slot: Option<NonZeroU32>,
-    /// This many requests may wait for `concurrent_requests`; further requests get 503. Default: 512.
+    /// Requests that wait for `concurrent_requests`; more get 503. Default: 512.
     pub queued_requests: u32,
-    /// A request waits in the queue for this many milliseconds before it gets 503. Default: 2,000.
+    /// Milliseconds that a request waits before it gets 503. Default: 2,000.
     pub queue_timeout_ms: u64,
-    /// All request bodies together may take this many MiB; further requests wait and then get 503. Default: 512.
+    /// MiB of all request bodies together; more wait and then get 503. Default: 512.
     pub all_bodies_mib: NonZeroU32,
-    /// One account's request bodies together may take this many MiB; further requests get 429. Default: a quarter of
-    /// `all_bodies_mib`.
+    /// MiB of an account's request bodies together; more get 429. Default: a quarter of `all_bodies_mib`.
     pub bodies_per_account_mib: Option<NonZeroU32>,
 }
 

@@ -10,16 +10,16 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TimeoutSettings {
-    /// Connecting, including DNS and TLS, may take this many milliseconds. Default: 5,000.
+    /// Milliseconds to connect, including DNS and TLS. Default: 5,000.
     pub connect_ms: NonZeroU64,
-    /// The response headers of a streamed response must arrive within this many milliseconds. Default: 120,000.
+    /// Milliseconds until the headers of a streamed response. Default: 120,000.
     pub first_byte_ms: NonZeroU64,
-    /// If a stream sends no token within this many milliseconds, weir tries the model's next provider, if there is one.
+    /// Milliseconds until a stream's first token, after which weir tries the model's next provider, if there is one.
     /// Default: 60,000.
     pub first_token_ms: NonZeroU64,
-    /// Two pieces of a response may be this many milliseconds apart. Default: 300,000.
+    /// Milliseconds between two pieces of a response. Default: 300,000.
     pub idle_ms: NonZeroU64,
-    /// A whole request, with retries and fallbacks, may take this many milliseconds. Default: 600,000.
+    /// Milliseconds for a request with its retries and fallbacks. Default: 600,000.
     pub total_ms: NonZeroU64,
 }
 
@@ -27,10 +27,10 @@ pub struct TimeoutSettings {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExchangeLimits {
-    /// A provider's response may have this many bytes. Default: 64 MiB.
+    /// Bytes of a provider's response. Default: 64 MiB.
     pub answer_bytes: NonZeroU64,
-    /// After a client disconnects, weir reads the provider's response for this many milliseconds to receive its token
-    /// counts. Default: 10,000.
+    /// Milliseconds for which weir reads a response after its client disconnected, to receive the token counts.
+    /// Default: 10,000.
     pub hang_up_drain_ms: u64,
 }
 

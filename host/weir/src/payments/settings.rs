@@ -19,36 +19,34 @@ const MAX_WEBHOOK_SECRETS: usize = 2;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PaymentSettings {
-    /// Users pay through `stripe`, nobody (`none`), or weir's own test pages (`local`, in development mode only).
-    /// Default: `local` in development mode, else `none`.
+    /// `stripe`, `none`, or `local`: weir's own test pages, in development mode only. Default: `local` in development
+    /// mode, else `none`.
     pub processor: Option<ProcessorName>,
-    /// The payment processor's API is at this URL. Default: `https://api.stripe.com`.
+    /// URL of the payment processor's API. Default: `https://api.stripe.com`.
     pub api_base: String,
-    /// weir authenticates to the payment processor with this secret source. Default: none.
+    /// Secret source that authenticates weir to the payment processor. Default: none.
     pub secret_key: Option<SecretSource>,
-    /// The payment processor signs webhooks with one of these secret sources, one or two during a rotation. Default:
-    /// none.
+    /// Secret sources of webhook signatures: one, or two during a rotation. Default: none.
     pub webhook_secrets: Vec<SecretSource>,
-    /// The webhook's signature is in this header; Stripe sends `Stripe-Signature`. Default: `Payment-Signature`.
+    /// Header of webhook signatures; Stripe sends `Stripe-Signature`. Default: `Payment-Signature`.
     pub signature_header: String,
-    /// Users return to this URL after they have paid. Default: a page of weir in development mode.
+    /// Page after a payment. Default: a page of weir in development mode.
     pub success_url: Option<String>,
-    /// Users return to this URL if they cancel the payment. Default: a page of weir in development mode.
+    /// Page after a cancelled payment. Default: a page of weir in development mode.
     pub cancel_url: Option<String>,
-    /// Users return to this URL from the customer portal. Default: a page of weir in development mode.
+    /// Page after the customer portal. Default: a page of weir in development mode.
     pub return_url: Option<String>,
-    /// `QUOTA_EXCEEDED` errors link to this page for buying a plan. Default: the console's page.
+    /// Page for buying a plan, linked by `QUOTA_EXCEEDED` errors. Default: the console's page.
     pub upgrade_url: Option<String>,
-    /// `QUOTA_EXCEEDED` errors link to this page for buying credits. Default: the console's page.
+    /// Page for buying credits, linked by `QUOTA_EXCEEDED` errors. Default: the console's page.
     pub topup_url: Option<String>,
     /// What plans cost.
     pub plans: PlanPrices,
     /// What tiers of credits cost.
     pub tiers: TierPrices,
-    /// weir posts notices to users, such as failed payments, to this webhook; without it they are in the log only.
-    /// Default: none.
+    /// Your webhook for notices to users, such as failed payments, which are otherwise in the log only. Default: none.
     pub notice_url: Option<String>,
-    /// weir signs these notices with this secret source. Default: none.
+    /// Secret source that signs these notices. Default: none.
     pub notice_secret: Option<SecretSource>,
 }
 
@@ -90,10 +88,10 @@ pub struct TierPrices {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PriceSettings {
-    /// The price in US cents; it must equal that of `price_id`, if set. Default: as above.
+    /// Price in US cents, equal to that of `price_id`, if set. Default: as above.
     pub price_cents: Option<NonZeroU32>,
-    /// The payment processor knows the price by this id; without it, weir sends name and amount with each checkout.
-    /// Default: none.
+    /// The payment processor's id of the price; without it, weir sends name and amount with each checkout. Default:
+    /// none.
     pub price_id: Option<String>,
 }
 

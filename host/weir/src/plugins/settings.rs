@@ -19,20 +19,19 @@ pub struct PluginSettings {
     pub limits: GuestLimits,
     /// Bounds on compiling a plugin that arrives at run time: `[plugins.compile]`.
     pub compile: CompileLimits,
-    /// All running plugin instances together may use this many MiB; a request that finds none free within a second gets
-    /// 503. Default: 2,048.
+    /// MiB of all running plugin instances together; a request that finds none free within a second gets 503. Default:
+    /// 2,048.
     pub all_memory_mib: NonZeroU32,
-    /// A node runs this many tool calls at once; further calls wait. Default: 64.
+    /// Concurrent tool calls; more wait. Default: 64.
     pub tool_calls: NonZeroU32,
-    /// One account may have this many concurrent tool calls; further calls wait, and at `/mcp` get 429. Default: a
-    /// quarter of `tool_calls`.
+    /// Concurrent tool calls of an account; more wait, and at `/mcp` get 429. Default: a quarter of `tool_calls`.
     pub tool_calls_per_account: Option<NonZeroU32>,
-    /// A component is quarantined after this many traps within a minute on requests of two accounts or more; 0 turns
-    /// quarantine off. Default: 5.
+    /// Traps within a minute, from at least two accounts, that quarantine a component; 0 turns quarantine off. Default:
+    /// 5.
     pub quarantine_traps: u32,
     /// Whose signed components are taken, by name: `[plugins.publishers.NAME]`. Default: nobody's.
     pub publishers: BTreeMap<String, PublisherSettings>,
-    /// Components without a signature of a configured publisher may be installed. Default: `true` in development mode
+    /// Whether components without a configured publisher's signature are accepted. Default: `true` in development mode
     /// only.
     pub allow_unsigned: Option<bool>,
 }
@@ -41,9 +40,9 @@ pub struct PluginSettings {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublisherSettings {
-    /// The publisher signs with these public keys, as `weir plugin keygen` prints them. Required.
+    /// Public keys, as `weir plugin keygen` prints them. Required.
     pub keys: Vec<PublicKey>,
-    /// The publisher's components may be installed in these slots. Required.
+    /// Slots that the publisher's components may fill. Required.
     pub slots: Vec<String>,
 }
 

@@ -19,30 +19,26 @@ pub struct ListenAddress(String);
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConnectionLimits {
-    /// A node accepts this many client connections; a further connection replaces an idle one or waits. Default: 4,096.
+    /// Client connections; a further one replaces an idle one or waits. Default: 4,096.
     pub connections: NonZeroU32,
-    /// One address, or one IPv6 /64 network, may have this many connections; trusted proxies are exempt. Default:
-    /// 1,024.
+    /// Client connections of an address, or an IPv6 /64 network; trusted proxies are exempt. Default: 1,024.
     pub connections_per_address: NonZeroU32,
-    /// One HTTP/2 connection may have this many concurrent requests; each after the first counts as a connection.
-    /// Default: 100.
+    /// Concurrent requests of an HTTP/2 connection; each after the first counts as a connection. Default: 100.
     pub streams_per_connection: NonZeroU32,
-    /// The PROXY header, the TLS handshake and the request headers must each arrive within this many milliseconds.
-    /// Default: 10,000.
+    /// Milliseconds for the PROXY header and TLS handshake of a connection, and for the headers of a request. Default:
+    /// 10,000.
     pub head_timeout_ms: NonZeroU64,
-    /// An idle connection is closed after this many milliseconds; a load balancer must close its own idle connections
-    /// earlier. Default: 75,000.
+    /// Milliseconds until an idle connection is closed; a load balancer must close its own earlier. Default: 75,000.
     pub idle_timeout_ms: NonZeroU64,
-    /// A connection takes no further request after this many milliseconds, so that clients spread over new nodes.
-    /// Default: 3,600,000.
+    /// Milliseconds after which a connection takes no further request, so that clients spread over new nodes. Default:
+    /// 3,600,000.
     pub connection_age_ms: NonZeroU64,
-    /// A client must read 64 KiB of a response, or all that is available, within this many milliseconds. Default:
-    /// 30,000.
+    /// Milliseconds in which a client must read 64 KiB of a response, or all that is available. Default: 30,000.
     pub client_write_timeout_ms: NonZeroU64,
-    /// After SIGTERM the gateway still accepts requests for this many milliseconds, while readiness already fails.
-    /// Default: 5,000; 0 in development mode.
+    /// Milliseconds for which a stopping gateway still accepts requests, while readiness already fails. Default: 5,000;
+    /// 0 in development mode.
     pub drain_delay_ms: Option<u64>,
-    /// A stopping gateway then gives running requests this many milliseconds. Default: 30,000.
+    /// Milliseconds that a stopping gateway then gives running requests. Default: 30,000.
     pub shutdown_ms: u64,
 }
 
@@ -50,9 +46,9 @@ pub struct ConnectionLimits {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BodyLimits {
-    /// A request body may have this many bytes. Default: 10 MiB.
+    /// Bytes of a request body. Default: 10 MiB.
     pub body_bytes: NonZeroUsize,
-    /// A request body must arrive within this many milliseconds. Default: 30,000.
+    /// Milliseconds in which a request body must arrive. Default: 30,000.
     pub body_timeout_ms: NonZeroU64,
 }
 

@@ -31,9 +31,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsSettings {
-    /// This PEM file holds the certificate, followed by its intermediate certificates. Required.
+    /// PEM file of the certificate, followed by intermediate certificates. Required.
     pub certificate: PathBuf,
-    /// This PEM file holds the certificate's private key. Required.
+    /// PEM file of the private key. Required.
     pub key: PathBuf,
 }
 

@@ -12,20 +12,20 @@ use crate::server::settings::ListenAddress;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SwarmSettings {
-    /// An executor accepts services with the scope `swarm:run` at this address and port. Default: none.
+    /// Address and port of an executor for services with the scope `swarm:run`. Default: none.
     pub listen: Option<ListenAddress>,
-    /// An executor that runs without an API finds the API's `internal_listen` at this URL. Default: this process.
+    /// URL of the API's `internal_listen`, for an executor that runs without an API. Default: this process.
     pub api_url: Option<String>,
-    /// Agents that name no model use this one. Default: `claude-sonnet-4-5`, else the first model with tools.
+    /// Model of agents that name none. Default: `claude-sonnet-4-5`, else the first model with tools.
     pub default_model: Option<String>,
-    /// One executor runs this many swarms at once. Default: 16.
+    /// Swarms that one executor runs at once. Default: 16.
     pub concurrent: NonZeroU32,
-    /// Another executor takes over a swarm this many milliseconds, at least 500, after its executor stopped. Default:
+    /// Milliseconds, at least 500, after which another executor takes over the swarms of a stopped one. Default:
     /// 30,000.
     pub lease_ms: NonZeroU64,
-    /// A swarm may take this many seconds, including the wait for an executor. Default: 3,600.
+    /// Seconds of a swarm, including the wait for an executor. Default: 3,600.
     pub deadline_seconds: NonZeroU32,
-    /// Ended swarms are kept for this many days. Default: 30.
+    /// Days for which ended swarms are kept. Default: 30.
     pub keep_days: NonZeroU32,
 }
 

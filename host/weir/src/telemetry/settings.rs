@@ -20,15 +20,14 @@ const VARIABLES: [(&str, &str); 3] = [
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TelemetrySettings {
-    /// Spans are sent to this collector URL plus `/v1/traces`, by OTLP over HTTP; without a URL weir records no traces.
+    /// Collector URL for OTLP over HTTP, to which weir appends `/v1/traces`; without it weir records no traces.
     /// Default: `OTEL_EXPORTER_OTLP_ENDPOINT`, else none.
     pub otlp_endpoint: Option<String>,
-    /// These headers, each a secret source, authenticate weir to the collector. Default: `OTEL_EXPORTER_OTLP_HEADERS`.
+    /// Headers that authenticate weir to the collector, each a secret source. Default: `OTEL_EXPORTER_OTLP_HEADERS`.
     pub otlp_headers: BTreeMap<String, SecretSource>,
-    /// This share, from 0 to 1, of the traces that begin at weir is recorded. Default: `OTEL_TRACES_SAMPLER_ARG`, else
-    /// 1.
+    /// Recorded share, from 0 to 1, of the traces that begin at weir. Default: `OTEL_TRACES_SAMPLER_ARG`, else 1.
     pub sample: f64,
-    /// Traces name the service like this. Default: `OTEL_SERVICE_NAME`, else `weir`.
+    /// Service name in traces. Default: `OTEL_SERVICE_NAME`, else `weir`.
     pub service_name: String,
 }
 

@@ -24,38 +24,37 @@ pub struct ToolsSettings<'a> {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ToolSettings {
-    /// The tool may call its own `hosts`, the agent's `integrations`, or the agent's `webhooks`, which weir signs.
-    /// Default: `hosts`.
+    /// Targets: the tool's `hosts`, the agent's `integrations`, or the agent's `webhooks`, which weir signs. Default:
+    /// `hosts`.
     pub to: Targets,
-    /// The tool may call these hosts: `api.example.com`, `*.example.com`, an address, or `*` for every public host.
-    /// Default: none.
+    /// Allowed hosts: `api.example.com`, `*.example.com`, an address, or `*` for every public host. Default: none.
     pub hosts: Vec<HostPattern>,
-    /// The tool may not call these hosts; an address is denied under every name that resolves to it. Default: none.
+    /// Denied hosts; an address is denied under every name that resolves to it. Default: none.
     pub denied_hosts: Vec<HostPattern>,
-    /// The tool may use these methods. Default: `["GET"]`.
+    /// Allowed methods. Default: `["GET"]`.
     pub methods: Vec<MethodName>,
-    /// Paths must begin with one of these, compared by whole segments. Default: `["/"]`.
+    /// Allowed path prefixes, compared by whole segments. Default: `["/"]`.
     pub paths: Vec<String>,
-    /// The tool may use `http` as well as `https`. Default: `false`.
+    /// Whether `http` is allowed as well as `https`. Default: `false`.
     pub plain_http: bool,
-    /// The tool may use these ports as well as 80 and 443. Default: none.
+    /// Allowed ports as well as 80 and 443. Default: none.
     pub ports: Vec<u16>,
-    /// The tool may set these request headers as well as `accept`, `content-type` and similar ones. Default: none.
+    /// Allowed request headers as well as `accept`, `content-type` and similar ones. Default: none.
     pub headers: Vec<String>,
-    /// The tool may reach these non-public targets: `HOST:PORT`, or networks such as `10.1.0.0/16`. Default: none.
+    /// Allowed non-public targets: `HOST:PORT`, or networks such as `10.1.0.0/16`. Default: none.
     pub private: Vec<Exemption>,
     /// After a crash weir repeats `read` calls freely, `idempotent` calls under their idempotency key, and `unsafe`
     /// calls never. Default: `unsafe`.
     pub effect: Effect,
-    /// The tool may use these names under `[credentials]`. Default: none.
+    /// Names under `[credentials]` that the tool may use. Default: none.
     pub credentials: Vec<String>,
-    /// One call may send this many requests, without counting redirects. Default: 5.
+    /// Requests of a call, without redirects. Default: 5.
     pub requests: NonZeroU32,
-    /// Each request body and response body may have this many bytes, at most 1 MiB. Default: 1 MiB.
+    /// Bytes of a request body and of a response body, at most 1 MiB. Default: 1 MiB.
     pub bytes: NonZeroUsize,
-    /// One call may take this many seconds, and each of its requests 10. Default: 30.
+    /// Seconds of a call; each of its requests may take 10. Default: 30.
     pub seconds: NonZeroU32,
-    /// The result for the model is cut after this many bytes. Default: 32 KiB.
+    /// Bytes of the result for the model, which is cut there. Default: 32 KiB.
     pub result_bytes: NonZeroUsize,
 }
 
@@ -109,30 +108,30 @@ pub enum Effect {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IntegrationSettings {
-    /// All URLs begin with this one, such as `https://api.example.com/v1`. Required.
+    /// URL that all requests begin with, such as `https://api.example.com/v1`. Required.
     pub base_url: String,
-    /// Agents may use these methods. Default: `["GET"]`.
+    /// Allowed methods. Default: `["GET"]`.
     #[serde(default = "get")]
     pub methods: Vec<MethodName>,
-    /// Paths below `base_url` must begin with one of these, compared by whole segments. Default: `["/"]`.
+    /// Allowed path prefixes below `base_url`, compared by whole segments. Default: `["/"]`.
     #[serde(default = "root")]
     pub paths: Vec<String>,
-    /// Agents may set these request headers as well as `accept`, `content-type` and similar ones. Default: none.
+    /// Allowed request headers as well as `accept`, `content-type` and similar ones. Default: none.
     #[serde(default)]
     pub headers: Vec<String>,
-    /// Calls have this effect, as under `[tools.NAME]`. Default: `read` for `GET` and `HEAD` only, else `unsafe`.
+    /// Effect of calls, as under `[tools.NAME]`. Default: `read` for `GET` and `HEAD` only, else `unsafe`.
     #[serde(default)]
     pub effect: Option<Effect>,
-    /// Requests carry this credential, a name under `[credentials]`. Default: none.
+    /// Name under `[credentials]` that requests carry. Default: none.
     #[serde(default)]
     pub credential: Option<String>,
-    /// The host may have a non-public address. Default: `false`.
+    /// Whether the host may have a non-public address. Default: `false`.
     #[serde(default)]
     pub private: bool,
-    /// Users on these plans may use the integration. Default: all, or none if `users` is set.
+    /// Plans whose users may use the integration. Default: all, or none if `users` is set.
     #[serde(default)]
     pub plans: Vec<Plan>,
-    /// Users with these ids may use the integration, whatever their plan. Default: all, or none if `plans` is set.
+    /// Ids of users who may use the integration, whatever their plan. Default: all, or none if `plans` is set.
     #[serde(default)]
     pub users: Vec<String>,
 }
@@ -141,21 +140,21 @@ pub struct IntegrationSettings {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CredentialSettings {
-    /// The credential is sent to this origin only, such as `https://api.example.com`. Required.
+    /// Only origin that gets the credential, such as `https://api.example.com`. Required.
     pub origin: String,
-    /// The credential is sent with these methods only. Default: `["GET"]`.
+    /// Only methods that carry the credential. Default: `["GET"]`.
     #[serde(default = "get")]
     pub methods: Vec<MethodName>,
-    /// The credential is sent below this path only, compared by whole segments. Default: `/`.
+    /// Only path prefix that gets the credential, compared by whole segments. Default: `/`.
     #[serde(default = "slash")]
     pub path: String,
-    /// The credential is sent in this header. Default: `authorization`.
+    /// Header that carries the credential. Default: `authorization`.
     #[serde(default = "authorization")]
     pub header: String,
-    /// The header's value begins with this text. Default: `Bearer ` in `authorization`, else none.
+    /// Text before the credential in the header. Default: `Bearer ` in `authorization`, else none.
     #[serde(default)]
     pub prefix: Option<String>,
-    /// The secret source holds at least 16 bytes. Required.
+    /// Secret source of at least 16 bytes. Required.
     pub secret: SecretSource,
 }
 

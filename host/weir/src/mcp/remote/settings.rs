@@ -23,30 +23,29 @@ const BETWEEN: &str = "__";
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct McpServerSettings {
-    /// The server's endpoint is this URL, such as `https://mcp.example.com/mcp`. Required.
+    /// Endpoint of the server, such as `https://mcp.example.com/mcp`. Required.
     pub url: String,
-    /// The secret source holds at least 16 bytes, sent to the origin and path of `url` only. Default: none.
+    /// Secret source of at least 16 bytes, sent to the origin and path of `url` only. Default: none.
     #[serde(default)]
     pub credential: Option<SecretSource>,
-    /// The credential is sent in this header, and in `authorization` as `Bearer …`. Default: `authorization`.
+    /// Header that carries the credential, in `authorization` as `Bearer …`. Default: `authorization`.
     #[serde(default = "authorization")]
     pub header: String,
-    /// Agents may call these tools of the server; weir ignores all others. Required.
+    /// Tools that may be called; weir ignores all others. Required.
     pub tools: BTreeSet<String>,
-    /// A tool's effect is `read` or `idempotent` if this table says so, whatever the server claims. Default: `unsafe`
-    /// each.
+    /// Effects of tools, `read` or `idempotent`, whatever the server claims. Default: `unsafe` each.
     #[serde(default)]
     pub effects: BTreeMap<String, Effect>,
-    /// The host may have a non-public address. Default: `false`.
+    /// Whether the host may have a non-public address. Default: `false`.
     #[serde(default)]
     pub private: bool,
-    /// weir checks at this interval, in seconds, whether the tools have changed. Default: 60.
+    /// Seconds between checks whether tools have changed. Default: 60.
     #[serde(default = "sixty")]
     pub look_seconds: NonZeroU32,
-    /// One call may take this many seconds. Default: 30.
+    /// Seconds of a call. Default: 30.
     #[serde(default = "thirty")]
     pub seconds: NonZeroU32,
-    /// The result for the model is cut after this many bytes. Default: 32 KiB.
+    /// Bytes of the result for the model, which is cut there. Default: 32 KiB.
     #[serde(default = "result_bytes")]
     pub result_bytes: NonZeroUsize,
 }

@@ -53,9 +53,9 @@ pub struct TokenPrices {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PriceFactors {
-    /// For every model. Default 1.4.
+    /// Factor on every price. Default: 1.4.
     pub text: Factor,
-    /// For images, on top of `text`. Default 1.15.
+    /// Factor on prices per image, in addition to `text`. Default: 1.15.
     pub image: Factor,
 }
 

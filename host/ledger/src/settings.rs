@@ -30,12 +30,11 @@ impl Default for LeaseSettings {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LedgerSettings {
-    /// Milliseconds between two renewals of a node's lease on what it holds; as often it looks for the holds
-    /// of nodes whose lease is over. Default 5,000.
+    /// Milliseconds between renewals of a node's lease, and between looks for expired leases. Default: 5,000.
     pub renew_ms: NonZeroU64,
-    /// Milliseconds that a lease is valid; at least twice `renew_ms`. Default 30,000.
+    /// Milliseconds for which a lease is valid, at least twice `renew_ms`. Default: 30,000.
     pub lease_ms: NonZeroU64,
-    /// Milliseconds between two checkpoints of a request under way: what a crash may lose of its charge. Default 2,000.
+    /// Milliseconds between saves of a running request's usage, which a crash may lose. Default: 2,000.
     pub checkpoint_ms: NonZeroU64,
 }
 

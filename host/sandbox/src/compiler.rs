@@ -37,9 +37,9 @@ const NICENESS: i32 = 10;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CompileLimits {
-    /// Milliseconds by the clock. Default 60,000: what Python's toolchain emits takes 10 s of a core.
+    /// Milliseconds to compile a component. Default: 60,000.
     pub timeout_ms: NonZeroU64,
-    /// MiB of address space. Default 4,096.
+    /// MiB of address space to compile a component. Default: 4,096.
     pub memory_mib: NonZeroU64,
 }
 

@@ -24,22 +24,20 @@ pub const MAX_MEMORY_BYTES: u64 = 256 << 20;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GuestLimits {
-    /// Bytes of linear memory and tables together. Images and documents of a request are not among them: they stay with
-    /// the host.
+    /// Bytes of memories and tables together, at most 256 MiB. Default: 32 MiB.
     pub memory_bytes: NonZeroU64,
-    /// Milliseconds of processor time that the guest's thread uses inside guest calls; lengthened by 40 ns for each byte of the
-    /// request and of an upstream's answer, and by 10 µs for each call at least. Default 250.
+    /// Milliseconds of processor time, plus 40 ns a byte of request and response and at least 10 µs a call. Default:
+    /// 250.
     pub cpu_ms: NonZeroU64,
-    /// Milliseconds that a single call may take by the clock, host calls included. Time in which the guest waits for
-    /// other components' guests, a thread or memory does not count. Default 5,000.
+    /// Milliseconds of a call by the clock, without waits for threads, memory and other components. Default: 5,000.
     pub call_timeout_ms: NonZeroU64,
-    /// Bytes that one call may hand from the guest to the host, as the host would store them.
+    /// Bytes that one call hands to the host. Default: 8 MiB.
     pub call_bytes: NonZeroUsize,
-    /// Handles to resources, the host's and its own, that a guest may hold.
+    /// Resource handles. Default: 256.
     pub handles: NonZeroUsize,
-    /// Lines that a guest may log in one exchange; the rest are counted and dropped.
+    /// Log lines; more are counted and dropped. Default: 200.
     pub log_lines: u32,
-    /// Bytes of one log line; the rest of it is cut.
+    /// Bytes of a log line, which is cut there. Default: 4 KiB.
     pub log_line_bytes: usize,
 }
 

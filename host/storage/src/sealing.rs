@@ -54,10 +54,9 @@ impl Purpose {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SealingKeySettings {
-    /// Its id, from 1; never used again for another key.
+    /// Id from 1, never reused for another key. Required.
     pub id: u32,
-    /// Where it comes from: `{ env = "NAME" }` or `{ file = "PATH" }`; at least 32 bytes, such as the output of
-    /// `openssl rand -hex 32`.
+    /// Secret source of at least 32 bytes, such as the output of `openssl rand -hex 32`. Required.
     pub key: SecretSource,
 }
 

@@ -57,47 +57,42 @@ use weir_storage::secrets::{SecretSource, SecretUrl};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The address of the public service, or a name and a port. Default `127.0.0.1:8080`; port 0 picks a free one.
+    /// Address or host name, and port, of the public API; port 0 picks a free port. Default: `127.0.0.1:8080`.
     #[serde(default = "default_listen")]
     pub listen: ListenAddress,
-    /// The address of the paths under `/internal`, for other services only, e.g. `127.0.0.1:8081`. Default:
-    /// nowhere.
+    /// Address and port of `/internal` and `/metrics`; without it `/metrics` is at `listen`. Default: none.
     #[serde(default)]
     pub internal_listen: Option<ListenAddress>,
-    /// Development mode: loopback only, an API key of the data folder printed at the start, requests that came
-    /// through a proxy refused. `true` unless set; must be set beside PostgreSQL, Redis or an issuer of
-    /// tokens.
+    /// Development mode, for this machine only; set it explicitly beside PostgreSQL, Redis or an issuer. Default:
+    /// `true`.
     #[serde(default)]
     pub dev: Option<bool>,
-    /// The folder of the database, keys and compiled plugins. Default `.weir`, made with mode 0700.
+    /// Folder of the SQLite database, generated keys, compiled plugins and the admin socket, created with mode 0700.
+    /// Default: `.weir`.
     #[serde(default = "default_data_dir")]
     pub data_dir: PathBuf,
-    /// Whether commands of this machine reach the running gateway through a Unix socket in the data folder, `admin.sock`,
-    /// and operate it: whoever may open it, by default the gateway's own user and root. Default `true`.
+    /// Whether local commands can operate the gateway through `admin.sock` in `data_dir`. Default: `true`.
     #[serde(default = "yes")]
     pub admin_socket: bool,
-    /// The database: `sqlite:/var/lib/weir/weir.db` or `postgres://user:password@host/name`, or where that is written:
-    /// `{ file = "PATH" }` or `{ env = "NAME" }`. Default: `weir.db` in the data folder.
+    /// `sqlite:PATH` or `postgres://USER:PASSWORD@HOST/NAME`, as a URL or a secret source. Default: `weir.db` in
+    /// `data_dir`.
     #[serde(default)]
     pub database_url: Option<SecretUrl>,
-    /// The cache that several nodes share: `redis://:password@host:6379/0`, or `rediss://` for TLS, or where that is
-    /// written, as above. Default: in process.
+    /// Shared cache: `redis://…`, or `rediss://…` for TLS, as a URL or a secret source. Default: in-process cache.
     #[serde(default)]
     pub redis_url: Option<SecretUrl>,
-    /// The peppers that API keys are stored under; see [`PepperSettings`]. The first is for new keys. Nodes that share a
-    /// database need the same. Default, but for PostgreSQL outside development mode: one of this node's own, in the
-    /// data folder.
+    /// Peppers that API keys are hashed under, the first for new keys; required on PostgreSQL outside development mode.
+    /// Default: one in `data_dir`.
     #[serde(default)]
     pub api_key_peppers: Vec<PepperSettings>,
-    /// The keys that stored answers are sealed under; see [`SealingKeySettings`]. The first seals, all open; one can be dropped
-    /// a day after it was the first. Nodes that share a database need the same. Default, but for PostgreSQL outside
-    /// development mode: one of this node's own, in the data folder.
+    /// Keys that encrypt stored responses, sessions and credentials, the first for new data; required on PostgreSQL
+    /// outside development mode. Default: one in `data_dir`.
     #[serde(default)]
     pub sealing_keys: Vec<SealingKeySettings>,
     /// How long requests wait for the database and the cache.
     #[serde(default)]
     pub stores: StoreSettings,
-    /// Whether the built-in providers and models are there beside those configured. Default `true`.
+    /// Whether the built-in providers and models are added. Default: `true`.
     #[serde(default = "yes")]
     pub default_catalog: bool,
     /// Bounds on what clients send and how much is served at once.
@@ -115,29 +110,29 @@ pub struct Config {
     /// Requests per minute.
     #[serde(default)]
     pub rate_limits: RateLimits,
-    /// Days that security events are kept: see `weir audit`. Default 400.
+    /// Days for which audit events are kept. Default: 400.
     #[serde(default = "default_audit_days")]
     pub audit_days: NonZeroU32,
-    /// Proxies whose `X-Forwarded-For` is believed, as networks, e.g. `["10.0.0.0/8"]`. Default: none.
+    /// Networks whose `X-Forwarded-For` weir trusts, such as `["10.0.0.0/8"]`. Default: none.
     #[serde(default)]
     pub trusted_proxies: Vec<IpNet>,
-    /// Proxies that begin each connection to `listen` with the PROXY protocol, version 1 or 2, as networks, e.g.
-    /// `["10.0.0.0/8"]`: the address that they name is the client's. They must do so; nobody else may. Default: none.
+    /// Networks whose connections to `listen` must begin with the PROXY protocol, version 1 or 2. Default: none.
     #[serde(default)]
     pub proxy_protocol: Vec<IpNet>,
     /// What `listen` proves itself with; see [`TlsSettings`]. Default: nothing, it speaks HTTP without TLS.
     #[serde(default)]
     pub tls: Option<TlsSettings>,
-    /// The web pages that may call, by their origins, e.g. `["https://app.example"]`. Default: none.
+    /// Origins of web pages that may call the API, such as `["https://app.example"]`. Default: none.
     #[serde(default)]
     pub cors_origins: Vec<Origin>,
-    /// How lines of the log are written: `text` (default), or `json`.
+    /// `text`, or `json` with one object a line. Default: `text`.
     #[serde(default)]
     pub log_format: LogFormat,
     /// Where traces go.
     #[serde(default)]
     pub telemetry: TelemetrySettings,
-    /// What happens while the cache does not answer: `reject` (default), or `allow` in development mode.
+    /// Without a Redis response, `reject` returns 503, and `allow` (development mode only) serves without rate limits.
+    /// Default: `reject`.
     #[serde(default)]
     pub failure_policy: FailurePolicy,
     /// The lease on what a node holds in the ledger.
@@ -168,9 +163,8 @@ pub struct Config {
     /// Servers of the Model Context Protocol whose tools may be called, by name; see [`McpServerSettings`].
     #[serde(default)]
     pub mcp: BTreeMap<String, McpServerSettings>,
-    /// What the secrets are made from that webhooks are signed with: `{ env = "NAME" }` or `{ file = "PATH" }`, at least 32
-    /// bytes. Nodes that share a database need the same; without it they send no webhooks on a PostgreSQL outside
-    /// development mode. Default elsewhere: one of this node's own, in the data folder.
+    /// Secret source of at least 32 bytes, from which webhook signing secrets are derived; PostgreSQL outside
+    /// development mode has no default and sends no webhooks without it. Default: one in `data_dir`.
     #[serde(default)]
     pub webhook_key: Option<SecretSource>,
     /// The upstreams, by name.

@@ -12,12 +12,11 @@ use weir_storage::database::Timeouts;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreSettings {
-    /// Milliseconds to a connection, or to the turn to write in SQLite. Default 250.
+    /// Milliseconds to get a database connection, or SQLite's write lock. Default: 250.
     pub acquire_ms: NonZeroU64,
-    /// Milliseconds to a statement's answer, the wait for a connection included; twice as many to a request's hold. Default
-    /// 1,000.
+    /// Milliseconds for a database statement, and twice as many for a request's hold. Default: 1,000.
     pub statement_ms: NonZeroU64,
-    /// Milliseconds to each of Redis's answers. Default 250.
+    /// Milliseconds for a Redis response. Default: 250.
     pub cache_ms: NonZeroU64,
 }
 

@@ -12,20 +12,19 @@ use weir_storage::secrets::SecretSource;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProviderConfig {
-    /// The slot of the adapter that speaks this upstream's dialect, e.g. `openai`.
+    /// Slot of the adapter: `openai`, `anthropic`, `gemini`, `ollama` or an installed one. Required.
     pub adapter: String,
-    /// What the adapter's paths are appended to, e.g. `https://api.openai.com/v1`. Left out for an
-    /// adapter that answers by itself.
+    /// URL to which the adapter's paths are appended, such as `https://api.openai.com/v1`. Default: none.
     #[serde(default)]
     pub base_url: Option<String>,
-    /// Where the credential comes from: `{ env = "NAME" }` or `{ file = "PATH" }`; at least 16 bytes. A provider whose
-    /// credential is absent is left out, and so are models that only it serves.
+    /// Secret source of at least 16 bytes; if it is missing, the provider and models that only it serves are left out.
+    /// Default: none.
     #[serde(default)]
     pub credential: Option<SecretSource>,
-    /// Settings that the adapter understands: what differs between servers of one dialect.
+    /// Options of the adapter; see `plugins/README.md`, "Options". Default: none.
     #[serde(default)]
     pub options: BTreeMap<String, String>,
-    /// Milliseconds; each replaces the setting of that name under `timeouts`.
+    /// `first_byte_ms`, `first_token_ms` and `idle_ms` in place of those of `[timeouts]`. Default: `[timeouts]`.
     #[serde(default)]
     pub timeouts: TimeoutOverrides,
 }
@@ -46,38 +45,36 @@ pub struct TimeoutOverrides {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
-    /// The name that lists show. Default: its id.
+    /// Name in lists. Default: the id.
     #[serde(default)]
     pub name: Option<String>,
-    /// Tokens of input and output together.
+    /// Tokens of input and output together. Required.
     pub context_window: u32,
-    /// Tokens of output that a request may ask for.
+    /// Output tokens that a request may ask for. Required.
     pub max_output_tokens: u32,
-    /// Tokens of output that are allowed, and sent upstream, when the client sets no limit.
+    /// Output limit, in tokens, of requests that set none. Required.
     pub default_output_tokens: u32,
-    /// Tokens that one image of the input counts for at most.
+    /// Tokens that one input image counts as at most. Default: 0.
     #[serde(default)]
     pub max_image_tokens: u32,
-    /// Whether it can call tools.
+    /// Whether the model can call tools. Default: `false`.
     #[serde(default)]
     pub supports_tools: bool,
-    /// Whether it reads images.
+    /// Whether the model accepts images. Default: `false`.
     #[serde(default)]
     pub supports_vision: bool,
-    /// Whether a model that is priced per image is sent chats as they are. One that is not makes an image of what the user
-    /// said last.
+    /// Whether a model priced per image receives whole chats instead of the last user message. Default: `false`.
     #[serde(default)]
     pub supports_chat: bool,
-    /// The sizes of images that the price covers, e.g. `1024x1024`; the first is asked for where a client names none.
-    /// Default: whatever the upstream takes.
+    /// Image sizes that the price covers, such as `1024x1024`; the first is the default. Default: any.
     #[serde(default)]
     pub image_sizes: Vec<String>,
-    /// The qualities of images that the price covers, e.g. `medium`, likewise.
+    /// Image qualities that the price covers, such as `medium`; the first is the default. Default: any.
     #[serde(default)]
     pub image_qualities: Vec<String>,
-    /// The upstreams that serve it, in order of preference, but for those that have a `weight`.
+    /// Providers of the model: by `weight` first, then in order. Required.
     pub upstreams: Vec<CandidateConfig>,
-    /// The price, unless an upstream has its own.
+    /// Price at upstreams without a price of their own. Default: each upstream's own.
     #[serde(default)]
     pub price: Option<PriceConfig>,
 }
@@ -86,20 +83,20 @@ pub struct ModelConfig {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CandidateConfig {
-    /// A name under `providers`.
+    /// Name under `[providers]`. Required.
     pub provider: String,
-    /// The model's name there. Default: its id.
+    /// The provider's name for the model. Default: the model's id.
     #[serde(default)]
     pub model: Option<String>,
-    /// The price there. Default: the model's price.
+    /// Price at this provider. Default: the model's price.
     #[serde(default)]
     pub price: Option<PriceConfig>,
-    /// Whether weir may ask for a stream when the client wants the whole answer. If the request then times out, the client
-    /// gets the text that has arrived, and pays for it. Set it if the server reports usage in streams. Default: false.
+    /// Whether weir streams even for plain requests, so that a timeout returns partial text; set it only if the
+    /// provider reports usage in streams. Default: `false`.
     #[serde(default)]
     pub stream_plain: bool,
-    /// Its share of the requests among the model's upstreams that have a weight: with 3 and 1, three in four. These are
-    /// asked first, and then those without one, in order. A conversation stays with one of them.
+    /// Share of requests: weights 3 and 1 send three in four to the first; a conversation stays with one provider.
+    /// Default: none.
     #[serde(default)]
     pub weight: Option<NonZeroU32>,
 }
@@ -108,19 +105,19 @@ pub struct CandidateConfig {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PriceConfig {
-    /// Per million input tokens.
+    /// Input tokens; not for prices per image. Required.
     pub input: Option<NanoUsd>,
-    /// Per million input tokens read from the cache. Default: as `input`.
+    /// Input tokens read from the provider's cache. Default: `input`.
     pub cache_read: Option<NanoUsd>,
-    /// Per million input tokens written to the cache for a short time. Default: as `input`.
+    /// Input tokens written to the provider's cache for a short time. Default: `input`.
     pub cache_write_short: Option<NanoUsd>,
-    /// Per million input tokens written to the cache for a long time. Default: as `cache_write_short`.
+    /// Input tokens written to the provider's cache for a long time. Default: `cache_write_short`.
     pub cache_write_long: Option<NanoUsd>,
-    /// Per million output tokens.
+    /// Output tokens; not for prices per image. Required.
     pub output: Option<NanoUsd>,
-    /// Other prices for requests with a long input.
+    /// `{ input_tokens, price }`: another price for requests with more input tokens. Default: none.
     pub above: Option<Box<AboveConfig>>,
-    /// Per image; a model that generates images has this and nothing else.
+    /// One image, instead of prices of tokens. Default: none.
     pub image: Option<NanoUsd>,
 }
 

@@ -15,19 +15,19 @@ use crate::plugins::{FilterComponent, Plugins};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilterConfig {
-    /// Its slot, e.g. `redact-pii`.
+    /// Slot of the filter, such as `redact-pii`. Required.
     pub slot: String,
-    /// The models whose requests go through it, by their ids. Default: all.
+    /// Ids of the models whose requests pass the filter. Default: all.
     #[serde(default)]
     pub models: Vec<String>,
-    /// The plans whose accounts' requests do: `free`, `guru`, `pro`. Default: all.
+    /// Plans whose accounts' requests pass the filter. Default: all.
     #[serde(default)]
     pub plans: Vec<Plan>,
-    /// What becomes of a request whose filter fails, or is not there: `refuse` (default), or `allow`, which lets it go on
-    /// without.
+    /// If the filter fails or is missing, `refuse` rejects the request and `allow` continues without the filter.
+    /// Default: `refuse`.
     #[serde(default)]
     pub on_failure: OnFailure,
-    /// Settings that the filter understands.
+    /// Options of the filter. Default: none.
     #[serde(default, deserialize_with = "settings")]
     pub options: Vec<Setting>,
 }

@@ -26,10 +26,9 @@ const OWN_VERSION: i64 = 1;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PepperSettings {
-    /// Its version, from 1; never used again for another pepper.
+    /// Version from 1, never reused for another pepper. Required.
     pub version: u32,
-    /// Where it comes from: `{ env = "NAME" }` or `{ file = "PATH" }`; at least 32 bytes, such as the output of
-    /// `openssl rand -hex 32`.
+    /// Secret source of at least 32 bytes, such as the output of `openssl rand -hex 32`. Required.
     pub pepper: SecretSource,
 }
 

@@ -11,13 +11,13 @@ use weir_storage::cache::Rate;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RateLimits {
-    /// Of a user on the plan `free`. Default 60.
+    /// Requests a minute of a user on the plan `free`. Default: 60.
     pub free: Option<NonZeroU32>,
-    /// Of a user on the plan `guru`. Default 300.
+    /// Requests a minute of a user on the plan `guru`. Default: 300.
     pub guru: Option<NonZeroU32>,
-    /// Of a user on the plan `pro`. Default 1,000.
+    /// Requests a minute of a user on the plan `pro`. Default: 1,000.
     pub pro: Option<NonZeroU32>,
-    /// From one client address, whoever calls; half of them at once from those who are not known yet. Default 3,000.
+    /// Requests a minute from a client address, at most half of them without proven credentials. Default: 3,000.
     pub address: Option<NonZeroU32>,
 }
 

@@ -38,15 +38,14 @@ pub struct IdentitySettings {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IssuerSettings {
-    /// The tokens' `iss`, to the letter.
+    /// Exact `iss` claim of the tokens. Required.
     pub issuer: String,
-    /// The audience: the tokens' `aud` must be it, or contain it.
+    /// Value that the tokens' `aud` claim is or contains. Required.
     pub audience: String,
-    /// Where the issuer's keys are. Default: what `/.well-known/openid-configuration` under the issuer
-    /// says.
+    /// URL of the issuer's keys. Default: by OpenID discovery.
     #[serde(default)]
     pub jwks_url: Option<String>,
-    /// The signatures that are accepted. Default `["RS256", "ES256"]`.
+    /// Accepted signature algorithms: `RS256`, `PS256`, `ES256`, `EdDSA`. Default: `["RS256", "ES256"]`.
     #[serde(default = "default_algorithms")]
     pub algorithms: Vec<Algorithm>,
 }
@@ -55,24 +54,23 @@ pub struct IssuerSettings {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceSettings {
-    /// The tokens' `iss`, to the letter.
+    /// Exact `iss` claim of the tokens. Required.
     pub issuer: String,
-    /// What the tokens' `aud` must be, or contain, at the API.
+    /// Value that the tokens' `aud` claim is or contains, at the API. Required.
     pub audience: String,
-    /// The same at the executor. Without it, an executor accepts no token.
+    /// The same at an executor, which accepts no token without it. Default: none.
     #[serde(default)]
     pub executor_audience: Option<String>,
-    /// Where the issuer's keys are. Default: as for `web`.
+    /// URL of the issuer's keys. Default: by OpenID discovery.
     #[serde(default)]
     pub jwks_url: Option<String>,
-    /// The signatures that are accepted. Default `["RS256", "ES256"]`.
+    /// Accepted signature algorithms: `RS256`, `PS256`, `ES256`, `EdDSA`. Default: `["RS256", "ES256"]`.
     #[serde(default = "default_algorithms")]
     pub algorithms: Vec<Algorithm>,
-    /// The services that are let in, by their verified e-mail address, to the letter; beside those under
-    /// `[[identity.services]]`. Default: none.
+    /// Verified e-mail addresses of accepted services. Default: none.
     #[serde(default)]
     pub allowed_emails: Vec<String>,
-    /// The claim with the token's scopes: a text with spaces between them, or a list. Default `scope`.
+    /// Claim with the token's scopes, as a list or a text with spaces. Default: `scope`.
     #[serde(default = "default_scope_claim")]
     pub scope_claim: String,
 }
@@ -82,13 +80,13 @@ pub struct ServiceSettings {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedService {
-    /// The tokens' `sub`, to the letter, such as `system:serviceaccount:NAMESPACE:NAME`.
+    /// Exact `sub` claim, such as `system:serviceaccount:NAMESPACE:NAME`. Default: none.
     #[serde(default)]
     pub subject: Option<String>,
-    /// The tokens' verified `email`, to the letter.
+    /// Exact verified `email` claim. Default: none.
     #[serde(default)]
     pub email: Option<String>,
-    /// What it may do: `model:call`, `plugins:write`, `swarm:run`.
+    /// Scopes: `model:call`, `plugins:write`, `swarm:run`. Required.
     pub scopes: Vec<String>,
 }
 
@@ -106,16 +104,16 @@ pub enum OutgoingSettings {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClientCredentialsSettings {
-    /// The token endpoint.
+    /// OAuth 2.0 token endpoint. Required.
     pub token_url: String,
-    /// The client's id.
+    /// Client id. Required.
     pub client_id: String,
-    /// Where the client's secret comes from: `{ env = "NAME" }` or `{ file = "PATH" }`.
+    /// Secret source of the client secret. Required.
     pub client_secret: SecretSource,
-    /// The `audience` parameter, for issuers that want one.
+    /// `audience` parameter of the token request. Default: none.
     #[serde(default)]
     pub audience: Option<String>,
-    /// The `scope` parameter, for issuers that want one.
+    /// `scope` parameter of the token request. Default: none.
     #[serde(default)]
     pub scope: Option<String>,
 }

@@ -22,21 +22,23 @@ use crate::shares::{Share, Shares};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdmissionLimits {
-    /// Requests that are worked on at once; also the number of plugin instances. Default 512.
+    /// Concurrent requests of the node, at most 8,192. Default: 512.
     pub concurrent_requests: NonZeroU32,
-    /// Of these, one account's, by its plan; more get 429. Default `{ free = 8, guru = 32, pro = 128 }`.
+    /// Concurrent requests of an account by plan; more get 429. Default: `{ free = 8, guru = 32, pro = 128 }`.
     pub requests_per_account: RequestsPerAccount,
-    /// Of these, one provider's; more are for the model's next one, or get 503. Default: half of them.
+    /// Concurrent requests to a provider; more go to the model's next provider or get 503. Default: half of
+    /// `concurrent_requests`.
     pub requests_per_upstream: Option<NonZeroU32>,
-    /// Of these, those of all providers whose adapter is in one slot; the same. Default: three quarters of them.
+    /// Concurrent requests to all providers whose adapter is in one slot; more go to the next provider or get 503.
+    /// Default: three quarters of `concurrent_requests`.
     pub requests_per_slot: Option<NonZeroU32>,
-    /// Requests that wait for their turn beyond those; more get 503. Default 512.
+    /// Requests that wait for `concurrent_requests`; more get 503. Default: 512.
     pub queued_requests: u32,
-    /// Milliseconds that a request waits for its turn before it gets 503. Default 2,000.
+    /// Milliseconds that a request waits before it gets 503. Default: 2,000.
     pub queue_timeout_ms: u64,
-    /// MiB of all requests' bodies together; more wait, then get 503. Default 512.
+    /// MiB of all request bodies together; more wait and then get 503. Default: 512.
     pub all_bodies_mib: NonZeroU32,
-    /// Of these, one account's; more get 429. Default: a quarter of them.
+    /// MiB of an account's request bodies together; more get 429. Default: a quarter of `all_bodies_mib`.
     pub bodies_per_account_mib: Option<NonZeroU32>,
 }
 

@@ -10,17 +10,16 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TimeoutSettings {
-    /// Milliseconds to connect, name look-up and TLS included. Default 5,000.
+    /// Milliseconds to connect, including DNS and TLS. Default: 5,000.
     pub connect_ms: NonZeroU64,
-    /// Milliseconds from the request to the head of a streamed answer. An answer that is not
-    /// streamed begins when it is complete, so that only the total bounds it. Default 120,000.
+    /// Milliseconds until the headers of a streamed response. Default: 120,000.
     pub first_byte_ms: NonZeroU64,
-    /// Milliseconds from the request to the first of a streamed answer, reasoning included, after which the model's next
-    /// upstream is asked instead; the last one is waited for. Default 60,000.
+    /// Milliseconds until a stream's first token, after which weir tries the model's next provider, if there is one.
+    /// Default: 60,000.
     pub first_token_ms: NonZeroU64,
-    /// Milliseconds between two pieces of an answer. Default 300,000: models think for minutes.
+    /// Milliseconds between two pieces of a response. Default: 300,000.
     pub idle_ms: NonZeroU64,
-    /// Milliseconds for the whole request, retries and fallbacks included. Default 600,000.
+    /// Milliseconds for a request with its retries and fallbacks. Default: 600,000.
     pub total_ms: NonZeroU64,
 }
 
@@ -28,10 +27,10 @@ pub struct TimeoutSettings {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExchangeLimits {
-    /// Bytes of one upstream answer. Default 64 MiB.
+    /// Bytes of a provider's response. Default: 64 MiB.
     pub answer_bytes: NonZeroU64,
-    /// Milliseconds that work goes on after a client hung up, so that the upstream's count of
-    /// tokens can still arrive. Default 10,000.
+    /// Milliseconds for which weir reads a response after its client disconnected, to receive the token counts.
+    /// Default: 10,000.
     pub hang_up_drain_ms: u64,
 }
 

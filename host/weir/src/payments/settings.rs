@@ -19,34 +19,34 @@ const MAX_WEBHOOK_SECRETS: usize = 2;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PaymentSettings {
-    /// Who takes the money: `stripe`, `none`, or `local` for development: pages that weir serves itself, where nothing is
-    /// paid. Default `local` in development mode, else `none`.
+    /// `stripe`, `none`, or `local`: weir's own test pages, in development mode only. Default: `local` in development
+    /// mode, else `none`.
     pub processor: Option<ProcessorName>,
-    /// Where the processor's API is. Default `https://api.stripe.com`.
+    /// URL of the payment processor's API. Default: `https://api.stripe.com`.
     pub api_base: String,
-    /// What weir proves itself to the processor with.
+    /// Secret source that authenticates weir to the payment processor. Default: none.
     pub secret_key: Option<SecretSource>,
-    /// What the processor signs its webhooks with: one secret, or two while one takes the other's place.
+    /// Secret sources of webhook signatures: one, or two during a rotation. Default: none.
     pub webhook_secrets: Vec<SecretSource>,
-    /// The header of such a signature. Default `Payment-Signature`; Stripe itself sends `Stripe-Signature`.
+    /// Header of webhook signatures; Stripe sends `Stripe-Signature`. Default: `Payment-Signature`.
     pub signature_header: String,
-    /// Where users are sent who have paid. Default in development mode: a page of weir's, as for the next two.
+    /// Page after a payment. Default: a page of weir in development mode.
     pub success_url: Option<String>,
-    /// Where users are sent who have left without paying.
+    /// Page after a cancelled payment. Default: a page of weir in development mode.
     pub cancel_url: Option<String>,
-    /// Where users are sent who leave the portal.
+    /// Page after the customer portal. Default: a page of weir in development mode.
     pub return_url: Option<String>,
-    /// The page where users buy a plan, for the `links.upgrade` of `QUOTA_EXCEEDED`. Default: the console's.
+    /// Page for buying a plan, linked by `QUOTA_EXCEEDED` errors. Default: the console's page.
     pub upgrade_url: Option<String>,
-    /// The page where users buy credits, for its `links.topup`. Default: the console's.
+    /// Page for buying credits, linked by `QUOTA_EXCEEDED` errors. Default: the console's page.
     pub topup_url: Option<String>,
     /// What plans cost.
     pub plans: PlanPrices,
     /// What tiers of credits cost.
     pub tiers: TierPrices,
-    /// Where the operator is told what users are to hear, such as that a payment has failed. Default: in the log alone.
+    /// Your webhook for notices to users, such as failed payments, which are otherwise in the log only. Default: none.
     pub notice_url: Option<String>,
-    /// What those messages are signed with.
+    /// Secret source that signs these notices. Default: none.
     pub notice_secret: Option<SecretSource>,
 }
 
@@ -88,9 +88,10 @@ pub struct TierPrices {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PriceSettings {
-    /// In US cents. Where there is a `price_id`, what that says, too.
+    /// Price in US cents, equal to that of `price_id`, if set. Default: as above.
     pub price_cents: Option<NonZeroU32>,
-    /// What the processor calls the price. Without it, it is told name and amount with each checkout.
+    /// The payment processor's id of the price; without it, weir sends name and amount with each checkout. Default:
+    /// none.
     pub price_id: Option<String>,
 }
 

@@ -19,20 +19,20 @@ pub struct PluginSettings {
     pub limits: GuestLimits,
     /// Bounds on compiling a plugin that arrives at run time: `[plugins.compile]`.
     pub compile: CompileLimits,
-    /// MiB of memory that the plugins of all exchanges may have together. One that finds none left waits for a second at
-    /// most; then its request gets 503. Default 2,048: for 512 exchanges of adapters in Rust, which have some 1.5 MiB
-    /// each, and for the appetite of a few large ones. Adapters in Python have 20 MiB and more.
+    /// MiB of all running plugin instances together; a request that finds none free within a second gets 503. Default:
+    /// 2,048.
     pub all_memory_mib: NonZeroU32,
-    /// Calls of tools that are run at once; more wait, within their time. Default 64.
+    /// Concurrent tool calls; more wait. Default: 64.
     pub tool_calls: NonZeroU32,
-    /// Of these, one account's: its agents' calls wait for one another, more at `/mcp` get 429. Default: a quarter of them.
+    /// Concurrent tool calls of an account; more wait, and at `/mcp` get 429. Default: a quarter of `tool_calls`.
     pub tool_calls_per_account: Option<NonZeroU32>,
-    /// Traps within a minute, on requests of at least two accounts, for which a plugin is taken out of service; 0 for
-    /// never, whatever its faults. Default 5.
+    /// Traps within a minute, from at least two accounts, that quarantine a component; 0 turns quarantine off. Default:
+    /// 5.
     pub quarantine_traps: u32,
     /// Whose signed components are taken, by name: `[plugins.publishers.NAME]`. Default: nobody's.
     pub publishers: BTreeMap<String, PublisherSettings>,
-    /// Whether components without a signature are taken, too. Default: in development mode only.
+    /// Whether components without a configured publisher's signature are accepted. Default: `true` in development mode
+    /// only.
     pub allow_unsigned: Option<bool>,
 }
 
@@ -40,9 +40,9 @@ pub struct PluginSettings {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublisherSettings {
-    /// Its public keys, as `weir plugin keygen` prints them; several while one replaces another.
+    /// Public keys, as `weir plugin keygen` prints them. Required.
     pub keys: Vec<PublicKey>,
-    /// The slots that it may fill.
+    /// Slots that the publisher's components may fill. Required.
     pub slots: Vec<String>,
 }
 

@@ -19,29 +19,26 @@ pub struct ListenAddress(String);
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConnectionLimits {
-    /// Connections of clients at once; one more takes the place of an idle one, or waits to be accepted. Default 4,096.
+    /// Client connections; a further one replaces an idle one or waits. Default: 4,096.
     pub connections: NonZeroU32,
-    /// Of these, those from one address, or from one /64 of IPv6; the same, but that one too many with a request under way on
-    /// each is refused. Trusted proxies may have all. Default 1,024.
+    /// Client connections of an address, or an IPv6 /64 network; trusted proxies are exempt. Default: 1,024.
     pub connections_per_address: NonZeroU32,
-    /// Requests at once on one connection of HTTP/2; each beyond the first counts as a connection. Default 100.
+    /// Concurrent requests of an HTTP/2 connection; each after the first counts as a connection. Default: 100.
     pub streams_per_connection: NonZeroU32,
-    /// Milliseconds in which a new connection must have said who it is, by the PROXY protocol and TLS if they are spoken, and
-    /// in which the head of a request must arrive. Default 10,000.
+    /// Milliseconds for the PROXY header and TLS handshake of a connection, and for the headers of a request. Default:
+    /// 10,000.
     pub head_timeout_ms: NonZeroU64,
-    /// Milliseconds for which a connection is kept between requests: a load balancer in front should close its own idle
-    /// connections sooner. Default 75,000.
+    /// Milliseconds until an idle connection is closed; a load balancer must close its own earlier. Default: 75,000.
     pub idle_timeout_ms: NonZeroU64,
-    /// Milliseconds after which a connection takes no further request, so that clients spread over nodes again. Default an
-    /// hour.
+    /// Milliseconds after which a connection takes no further request, so that clients spread over new nodes. Default:
+    /// 3,600,000.
     pub connection_age_ms: NonZeroU64,
-    /// Milliseconds in which a client must take 64 KiB of an answer, or all that there is of it, before weir takes it for gone.
-    /// Default 30,000.
+    /// Milliseconds in which a client must read 64 KiB of a response, or all that is available. Default: 30,000.
     pub client_write_timeout_ms: NonZeroU64,
-    /// Milliseconds that a gateway goes on accepting after it was told to stop, while its readiness already fails, so
-    /// that load balancers can take note. Default 5,000; in development mode none.
+    /// Milliseconds for which a stopping gateway still accepts requests, while readiness already fails. Default: 5,000;
+    /// 0 in development mode.
     pub drain_delay_ms: Option<u64>,
-    /// Milliseconds that a stopping gateway then gives to requests under way. Default 30,000.
+    /// Milliseconds that a stopping gateway then gives running requests. Default: 30,000.
     pub shutdown_ms: u64,
 }
 
@@ -49,9 +46,9 @@ pub struct ConnectionLimits {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BodyLimits {
-    /// Bytes of a request's body. Default 10 MiB.
+    /// Bytes of a request body. Default: 10 MiB.
     pub body_bytes: NonZeroUsize,
-    /// Milliseconds in which a request's body must arrive. Default 30,000.
+    /// Milliseconds in which a request body must arrive. Default: 30,000.
     pub body_timeout_ms: NonZeroU64,
 }
 

@@ -31,9 +31,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsSettings {
-    /// The file of the certificate and of those that lead from it to an authority, in PEM, in this order.
+    /// PEM file of the certificate, followed by intermediate certificates. Required.
     pub certificate: PathBuf,
-    /// The file of its private key, in PEM.
+    /// PEM file of the private key. Required.
     pub key: PathBuf,
 }
 

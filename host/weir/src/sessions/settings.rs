@@ -8,7 +8,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SessionSettings {
-    /// Minutes from a session's last turn to its end. Default 60.
+    /// Minutes from a session's last turn until it expires. Default: 60.
     pub ttl_minutes: NonZeroU32,
 }
 

@@ -12,22 +12,20 @@ use crate::server::settings::ListenAddress;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SwarmSettings {
-    /// The address of the executor's own port, for services whose scope is `swarm:run`. Default: nowhere; what users ask for
-    /// at the API is run all the same.
+    /// Address and port of an executor for services with the scope `swarm:run`. Default: none.
     pub listen: Option<ListenAddress>,
-    /// Where an executor reaches an API's port for other services, e.g. `http://weir-internal:8081`. Default: this
-    /// process, where it is an API, too.
+    /// URL of the API's `internal_listen`, for an executor that runs without an API. Default: this process.
     pub api_url: Option<String>,
-    /// The model of agents that name none. Default: `claude-sonnet-4-5` where it is in the catalog, else the first model
-    /// there that can call tools.
+    /// Model of agents that name none. Default: `claude-sonnet-4-5`, else the first model with tools.
     pub default_model: Option<String>,
-    /// Swarms that an executor runs at once. Default 16.
+    /// Swarms that one executor runs at once. Default: 16.
     pub concurrent: NonZeroU32,
-    /// Milliseconds after which another executor goes on with the swarms of one that is gone; at least 500. Default 30,000.
+    /// Milliseconds, at least 500, after which another executor takes over the swarms of a stopped one. Default:
+    /// 30,000.
     pub lease_ms: NonZeroU64,
-    /// Seconds that a swarm may take, the wait for an executor included. Default 3,600.
+    /// Seconds of a swarm, including the wait for an executor. Default: 3,600.
     pub deadline_seconds: NonZeroU32,
-    /// Days that swarms are kept that are over. Default 30.
+    /// Days for which ended swarms are kept. Default: 30.
     pub keep_days: NonZeroU32,
 }
 

@@ -20,15 +20,14 @@ const VARIABLES: [(&str, &str); 3] = [
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TelemetrySettings {
-    /// The collector that spans are sent to, by OTLP over HTTP (protobuf): `http://collector:4318`; `/v1/traces` is put behind
-    /// it. Default: `OTEL_EXPORTER_OTLP_ENDPOINT`, else none, and nothing is recorded.
+    /// Collector URL for OTLP over HTTP, to which weir appends `/v1/traces`; without it weir records no traces.
+    /// Default: `OTEL_EXPORTER_OTLP_ENDPOINT`, else none.
     pub otlp_endpoint: Option<String>,
-    /// Headers that prove to it who sends, by name: `{ env = "NAME" }` or `{ file = "PATH" }`.
+    /// Headers that authenticate weir to the collector, each a secret source. Default: `OTEL_EXPORTER_OTLP_HEADERS`.
     pub otlp_headers: BTreeMap<String, SecretSource>,
-    /// The share of traces that are recorded, of those that begin here, from 0 to 1; what a client's `traceparent` says of its
-    /// own stands. Default: `OTEL_TRACES_SAMPLER_ARG`, else 1.
+    /// Recorded share, from 0 to 1, of the traces that begin at weir. Default: `OTEL_TRACES_SAMPLER_ARG`, else 1.
     pub sample: f64,
-    /// What the service is called there. Default: `OTEL_SERVICE_NAME`, else `weir`.
+    /// Service name in traces. Default: `OTEL_SERVICE_NAME`, else `weir`.
     pub service_name: String,
 }
 

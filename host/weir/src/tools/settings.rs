@@ -24,40 +24,37 @@ pub struct ToolsSettings<'a> {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ToolSettings {
-    /// What it may call: `hosts` (default), the agent's `integrations`, or the agent's `webhooks`, which are posted to and
-    /// signed.
+    /// Targets: the tool's `hosts`, the agent's `integrations`, or the agent's `webhooks`, which weir signs. Default:
+    /// `hosts`.
     pub to: Targets,
-    /// Hosts that it may call: `api.example.com`, `*.example.com` (all below it), an address, or `*` for every public one.
-    /// Default: none.
+    /// Allowed hosts: `api.example.com`, `*.example.com`, an address, or `*` for every public host. Default: none.
     pub hosts: Vec<HostPattern>,
-    /// Of these, hosts that it may not call, in the same form. An address is excluded by whichever name it is asked for.
-    /// Default: none.
+    /// Denied hosts; an address is denied under every name that resolves to it. Default: none.
     pub denied_hosts: Vec<HostPattern>,
-    /// Methods that it may use. Default `["GET"]`.
+    /// Allowed methods. Default: `["GET"]`.
     pub methods: Vec<MethodName>,
-    /// What paths must begin with, segment by segment. Default `["/"]`.
+    /// Allowed path prefixes, compared by whole segments. Default: `["/"]`.
     pub paths: Vec<String>,
-    /// Whether `http` will do; else `https` only. Default `false`.
+    /// Whether `http` is allowed as well as `https`. Default: `false`.
     pub plain_http: bool,
-    /// Ports beside 80 and 443.
+    /// Allowed ports as well as 80 and 443. Default: none.
     pub ports: Vec<u16>,
-    /// Request headers that it may set, beside `accept`, `content-type` and their like.
+    /// Allowed request headers as well as `accept`, `content-type` and similar ones. Default: none.
     pub headers: Vec<String>,
-    /// What it may reach although it is not public: `HOST:PORT`, or networks at the ports that it may use, such as
-    /// `10.1.0.0/16`. Default: nothing.
+    /// Allowed non-public targets: `HOST:PORT`, or networks such as `10.1.0.0/16`. Default: none.
     pub private: Vec<Exemption>,
-    /// What a call brings about: `read` may be repeated at will, `idempotent` under its idempotency key, `unsafe` (default)
-    /// never. For a tool that calls integrations, theirs counts instead.
+    /// After a crash weir repeats `read` calls freely, `idempotent` calls under their idempotency key, and `unsafe`
+    /// calls never. Default: `unsafe`.
     pub effect: Effect,
-    /// The names under `credentials` that it may ask for.
+    /// Names under `[credentials]` that the tool may use. Default: none.
     pub credentials: Vec<String>,
-    /// Requests of one call, redirects not counted. Default 5.
+    /// Requests of a call, without redirects. Default: 5.
     pub requests: NonZeroU32,
-    /// Bytes of each request's body and of its answer's, which is cut there. Default and most 1 MiB.
+    /// Bytes of a request body and of a response body, at most 1 MiB. Default: 1 MiB.
     pub bytes: NonZeroUsize,
-    /// Seconds that a call may take by the clock. Each request may take 10 of them. Default 30.
+    /// Seconds of a call; each of its requests may take 10. Default: 30.
     pub seconds: NonZeroU32,
-    /// Bytes of the text that the model is given; what is more is cut. Default 32 KiB.
+    /// Bytes of the result for the model, which is cut there. Default: 32 KiB.
     pub result_bytes: NonZeroUsize,
 }
 
@@ -111,30 +108,30 @@ pub enum Effect {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IntegrationSettings {
-    /// What all of its URLs begin with, e.g. `https://api.example.com/v1`.
+    /// URL that all requests begin with, such as `https://api.example.com/v1`. Required.
     pub base_url: String,
-    /// Methods that may be used. Default `["GET"]`.
+    /// Allowed methods. Default: `["GET"]`.
     #[serde(default = "get")]
     pub methods: Vec<MethodName>,
-    /// What paths below the base URL must begin with, segment by segment. Default `["/"]`.
+    /// Allowed path prefixes below `base_url`, compared by whole segments. Default: `["/"]`.
     #[serde(default = "root")]
     pub paths: Vec<String>,
-    /// Request headers that may be set, beside `accept`, `content-type` and their like.
+    /// Allowed request headers as well as `accept`, `content-type` and similar ones. Default: none.
     #[serde(default)]
     pub headers: Vec<String>,
-    /// As under `[tools.NAME]`. Default: `read` if only `GET` and `HEAD` may be used, else `unsafe`.
+    /// Effect of calls, as under `[tools.NAME]`. Default: `read` for `GET` and `HEAD` only, else `unsafe`.
     #[serde(default)]
     pub effect: Option<Effect>,
-    /// The name under `credentials` of the one that its requests need.
+    /// Name under `[credentials]` that requests carry. Default: none.
     #[serde(default)]
     pub credential: Option<String>,
-    /// Whether its host may have an address that is not public. Default `false`.
+    /// Whether the host may have a non-public address. Default: `false`.
     #[serde(default)]
     pub private: bool,
-    /// The plans whose users may use it. Default: with `users`, none; else all.
+    /// Plans whose users may use the integration. Default: all, or none if `users` is set.
     #[serde(default)]
     pub plans: Vec<Plan>,
-    /// The ids of the users who may use it, whatever their plan. Default: with `plans`, none; else all.
+    /// Ids of users who may use the integration, whatever their plan. Default: all, or none if `plans` is set.
     #[serde(default)]
     pub users: Vec<String>,
 }
@@ -143,22 +140,21 @@ pub struct IntegrationSettings {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CredentialSettings {
-    /// The origin that it is sent to alone, e.g. `https://api.example.com`.
+    /// Only origin that gets the credential, such as `https://api.example.com`. Required.
     pub origin: String,
-    /// The methods that it is sent with. Default `["GET"]`.
+    /// Only methods that carry the credential. Default: `["GET"]`.
     #[serde(default = "get")]
     pub methods: Vec<MethodName>,
-    /// What paths must begin with that it is sent to, segment by segment. Default `/`.
+    /// Only path prefix that gets the credential, compared by whole segments. Default: `/`.
     #[serde(default = "slash")]
     pub path: String,
-    /// The header that it is sent in. Default `authorization`.
+    /// Header that carries the credential. Default: `authorization`.
     #[serde(default = "authorization")]
     pub header: String,
-    /// What stands before it there. Default: `Bearer ` in `authorization`, else nothing.
+    /// Text before the credential in the header. Default: `Bearer ` in `authorization`, else none.
     #[serde(default)]
     pub prefix: Option<String>,
-    /// Where it is: `{ env = "NAME" }` or `{ file = "PATH" }`; at least 16 bytes, since it is blotted out of all that comes
-    /// back.
+    /// Secret source of at least 16 bytes. Required.
     pub secret: SecretSource,
 }
 

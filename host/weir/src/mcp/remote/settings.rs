@@ -23,31 +23,29 @@ const BETWEEN: &str = "__";
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct McpServerSettings {
-    /// Its endpoint, e.g. `https://mcp.example.com/mcp`.
+    /// Endpoint of the server, such as `https://mcp.example.com/mcp`. Required.
     pub url: String,
-    /// What proves to it who calls: `{ env = "NAME" }` or `{ file = "PATH" }`; at least 16 bytes. It is sent to this URL's origin
-    /// and path alone. Default: nothing.
+    /// Secret source of at least 16 bytes, sent to the origin and path of `url` only. Default: none.
     #[serde(default)]
     pub credential: Option<SecretSource>,
-    /// The header that it is sent in; as `Bearer …` in `authorization`, which is the default.
+    /// Header that carries the credential, in `authorization` as `Bearer …`. Default: `authorization`.
     #[serde(default = "authorization")]
     pub header: String,
-    /// The tools that may be called, by the server's own names. Others that it has are not looked at.
+    /// Tools that may be called; weir ignores all others. Required.
     pub tools: BTreeSet<String>,
-    /// Of these, those that bring about less than the worst: `read` or `idempotent`, as under `[tools.NAME]`. What the server says of
-    /// that is not believed.
+    /// Effects of tools, `read` or `idempotent`, whatever the server claims. Default: `unsafe` each.
     #[serde(default)]
     pub effects: BTreeMap<String, Effect>,
-    /// Whether its host may have an address that is not public. Default `false`.
+    /// Whether the host may have a non-public address. Default: `false`.
     #[serde(default)]
     pub private: bool,
-    /// How often it is asked whether its tools are what they were. Default 60.
+    /// Seconds between checks whether tools have changed. Default: 60.
     #[serde(default = "sixty")]
     pub look_seconds: NonZeroU32,
-    /// Seconds of a call. Default 30.
+    /// Seconds of a call. Default: 30.
     #[serde(default = "thirty")]
     pub seconds: NonZeroU32,
-    /// Bytes of a result for the model; what is more is cut. Default 32 KiB.
+    /// Bytes of the result for the model, which is cut there. Default: 32 KiB.
     #[serde(default = "result_bytes")]
     pub result_bytes: NonZeroUsize,
 }

@@ -1,7 +1,7 @@
 //! The sandbox by itself, without a gateway around it.
 
 use serde_json::Value;
-use weir::inference::dialect;
+use weir_dialects as dialect;
 use weir_sandbox::adapter::ProviderWorld;
 use weir_sandbox::adapter::bindings::adapter::{Request, Task};
 use weir_sandbox::{Engine, GuestLimits, LoadError, Room, Sandbox, World, loading};

@@ -18,9 +18,9 @@ use opentelemetry::trace::SpanKind;
 use serde_json::Value;
 use tracing::Span;
 use tracing::field::display;
+use weir_dialects::ErrorWords;
+use weir_errors::ApiError;
 
-use crate::error::ApiError;
-use crate::inference::dialect::ErrorWords;
 use crate::metrics::requests::{Over, RequestMetrics, method as method_name};
 use crate::telemetry::LineLimit;
 use crate::telemetry::propagation::TraceContext;

@@ -6,9 +6,9 @@ use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
 use serde_json::{Value, json};
+use weir_errors::ApiError;
 
 use crate::app::App;
-use crate::error::ApiError;
 use crate::openapi::bodies::{Health, Readiness};
 use crate::plugins::slots::InSlot;
 

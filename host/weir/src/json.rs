@@ -2,7 +2,7 @@
 
 use serde::de::DeserializeOwned;
 
-use crate::error::ApiError;
+use weir_errors::ApiError;
 
 /// Reads a body as what it must be.
 ///

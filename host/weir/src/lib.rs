@@ -4,7 +4,7 @@
 //!
 //! - [`config`]: every setting; [`app`]: what requests share and how it is put together.
 //! - [`server`]: connections; [`router`]: every route; [`surround`] and [`cors`]: what is around them all; [`context`],
-//!   [`request`] and [`error`]: what all handlers take and how they refuse.
+//!   [`request`] and [`weir_errors`]: what all handlers take and how they refuse.
 //! - [`telemetry`]: the log, and traces.
 //! - [`outgoing`]: the client of calls to others, upstreams apart.
 //! - [`identity`]: who calls, and how often they may; [`audit`]: what is kept of it.
@@ -30,7 +30,6 @@ pub mod config;
 pub mod console;
 pub mod context;
 pub mod cors;
-pub mod error;
 pub mod health;
 pub mod identity;
 pub mod inference;

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 
-use crate::error::ApiError;
+use weir_errors::ApiError;
 
 /// Items of a list unless asked otherwise, and at most.
 const ITEMS: u32 = 100;

@@ -5,9 +5,9 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
+use weir_errors::ApiError;
 
 use crate::app::App;
-use crate::error::ApiError;
 use crate::inference::admission::{BodyRoom, HeldRoom};
 use weir_ledger::AccountId;
 use weir_sandbox::limits::COMPONENT_BYTES;

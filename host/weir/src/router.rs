@@ -6,11 +6,11 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{delete, get, post, put};
 use http::{HeaderName, HeaderValue, StatusCode, Uri};
+use weir_errors::ApiError;
 
 use crate::admin::AdminCaller;
 use crate::app::{App, Core};
-use crate::error::ApiError;
-use crate::inference::dialect::{anthropic_messages, models, openai_images, openai_responses};
+use crate::inference::vendors::{images, messages, models, responses};
 use crate::openapi::{self, Surface};
 use crate::payments::{auto_top_up, local};
 use crate::surround::surround;
@@ -31,26 +31,11 @@ pub fn public(app: App) -> Router {
             "/v1/chat/completions",
             post(inference::routes::create_chat_completion),
         )
-        .route(
-            "/v1/responses",
-            post(openai_responses::routes::create_response),
-        )
-        .route(
-            "/v1/messages",
-            post(anthropic_messages::routes::create_message),
-        )
-        .route(
-            "/v1/messages/count_tokens",
-            post(anthropic_messages::routes::count_tokens),
-        )
-        .route(
-            "/v1/images/generations",
-            post(openai_images::routes::create_image),
-        )
-        .route(
-            "/v1/images/edits",
-            post(openai_images::routes::create_image_edit),
-        )
+        .route("/v1/responses", post(responses::create_response))
+        .route("/v1/messages", post(messages::create_message))
+        .route("/v1/messages/count_tokens", post(messages::count_tokens))
+        .route("/v1/images/generations", post(images::create_image))
+        .route("/v1/images/edits", post(images::create_image_edit))
         .route(
             "/api-keys",
             post(identity::routes::create_api_key).get(identity::routes::list_api_keys),

@@ -12,12 +12,12 @@ use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use ipnet::IpNet;
 use tracing::Instrument;
+use weir_errors::{ApiError, OwnWords};
 
 use crate::admin::LocalPeer;
 use crate::app::App;
 use crate::context::{REQUEST_ID, RequestContext};
 use crate::cors;
-use crate::error::{ApiError, OwnWords};
 use crate::identity::RateSlot;
 use crate::identity::client_address::ClientAddress;
 use weir_storage::cache::RateDecision;

@@ -4,11 +4,11 @@ use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use weir_errors::ApiError;
 
 use super::AdminCaller;
 use crate::app::Core;
 use crate::audit::log::{self, EventFilter, KeptEvent};
-use crate::error::ApiError;
 use crate::openapi::parameters::Limit;
 use crate::query::{ListQuery, cut};
 

@@ -4,10 +4,10 @@ use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use weir_errors::ApiError;
 
 use super::AdminCaller;
 use crate::app::App;
-use crate::error::ApiError;
 use crate::identity::console_link;
 
 /// Where the gateway is reached.

@@ -5,6 +5,7 @@ use axum::extract::{Path, State};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use weir_errors::ApiError;
 use weir_ledger::{Budget, Credits, Window};
 use weir_storage::clock::Millis;
 
@@ -13,7 +14,6 @@ use super::request::AdminBody;
 use crate::app::{App, Core};
 use crate::billing::budgets::{self, AskedBudgets, BudgetItem};
 use crate::catalog::Catalog;
-use crate::error::ApiError;
 use crate::identity;
 use crate::identity::directory::{self, KeyFilter};
 use crate::identity::limits::KeyLimits;

@@ -7,10 +7,10 @@ use axum::extract::{Path, State};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use weir_errors::ApiError;
 
 use super::AdminCaller;
 use crate::app::Core;
-use crate::error::ApiError;
 use crate::identity::lockout;
 use crate::openapi::parameters::Limit;
 use crate::query::ListQuery;

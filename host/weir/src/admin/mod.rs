@@ -32,11 +32,11 @@ pub mod users;
 use axum::extract::FromRequestParts;
 use http::StatusCode;
 use http::request::Parts;
+use weir_errors::ApiError;
 
 use crate::app::{App, Core};
 use crate::audit::Actor;
 use crate::context::RequestContext;
-use crate::error::ApiError;
 use crate::identity::WebCaller;
 
 /// The peer of a request that came in at the admin socket: a process of this machine that may open it.

@@ -6,8 +6,8 @@ use axum::extract::{FromRequest, Request};
 use http::StatusCode;
 use http_body_util::{BodyExt, Limited};
 use serde::de::DeserializeOwned;
+use weir_errors::ApiError;
 
-use crate::error::ApiError;
 use crate::json::from_json;
 
 /// Bytes of a body.

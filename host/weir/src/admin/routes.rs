@@ -4,11 +4,11 @@ use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use serde::Deserialize;
+use weir_errors::ApiError;
 
 use super::report::{self, ModelEconomics, Month, PlatformUsage};
 use super::{AdminCaller, store};
 use crate::app::App;
-use crate::error::ApiError;
 use crate::openapi::parameters::CalendarMonth;
 
 /// The query of both reports.

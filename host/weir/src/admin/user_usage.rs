@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use http::HeaderMap;
+use weir_errors::ApiError;
 use weir_ledger::AccountId;
 
 use super::AdminCaller;
@@ -12,7 +13,6 @@ use crate::app::Core;
 use crate::billing::export::Export;
 use crate::billing::history::{Asked, RequestItem, RequestList, UsageReport};
 use crate::billing::statement::TransactionList;
-use crate::error::ApiError;
 use crate::identity::directory;
 use crate::openapi::parameters::{CalendarMonth, Days, Limit};
 use crate::query::ListQuery;

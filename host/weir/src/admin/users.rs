@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
+use weir_errors::ApiError;
 use weir_ledger::{
     Account, AccountId, Action, Adjust, Budget, Credits, Grant, LedgerError, Operation,
     OperationId, Period, Plan, Pool, Refusal, SetBudgets, Store, TopUp, Way,
@@ -26,7 +27,6 @@ use crate::app::Core;
 use crate::audit::AuditEvent;
 use crate::billing;
 use crate::billing::budgets::{self, AskedBudgets, BudgetItem};
-use crate::error::ApiError;
 use crate::identity::directory::{self, UserFilter, UserRecord};
 use crate::identity::{self, store};
 use crate::openapi::parameters::PageAfter;

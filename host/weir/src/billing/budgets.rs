@@ -8,10 +8,10 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
+use weir_errors::ApiError;
 use weir_ledger::{Budget, Credits, Exceeded, MOST_WINDOWS, Standing, Window};
 use weir_storage::clock::Millis;
 
-use crate::error::ApiError;
 use crate::openapi::schemas;
 
 /// A budget as it is shown.

@@ -12,8 +12,8 @@ use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt as _, stream};
 use http::{HeaderMap, header};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+use weir_errors::ApiError;
 
-use crate::error::ApiError;
 use crate::shares::{Share, Shares};
 
 /// Exports of a node that are under way at once; each waits for its turn to read.

@@ -23,13 +23,13 @@ mod usage;
 
 use axum::response::Response;
 use futures_util::stream;
+use weir_errors::ApiError;
 use weir_ledger::{AccountId, Period, plans};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
 use self::line::{COLUMNS, ChargeDay, ExportLine};
 use super::csv::{self, Exports};
-use crate::error::ApiError;
 use crate::query::ListQuery;
 
 const DAY_MS: i64 = 86_400_000;

@@ -14,6 +14,7 @@ use futures_util::stream;
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use utoipa::ToSchema;
+use weir_errors::ApiError;
 use weir_ledger::store::history::{
     EndedRequest, RequestFilter, RequestPage, UsageGroup, UsagePart,
 };
@@ -23,7 +24,6 @@ use weir_storage::clock::Millis;
 use weir_storage::ids;
 
 use super::csv::{self, ExportPlace, Exports};
-use crate::error::ApiError;
 use crate::identity::api_key::RawKey;
 use crate::identity::directory::{self, KeyName};
 use crate::query::ListQuery;

@@ -4,13 +4,13 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, header};
+use weir_errors::ApiError;
 
 use super::export::Export;
 use super::history::{Asked, RequestItem, RequestList};
 use super::statement::TransactionList;
 use super::usage::{self, Balances, UsageError};
 use crate::app::App;
-use crate::error::ApiError;
 use crate::identity::Caller;
 use crate::openapi::bodies::UsageAnswer;
 use crate::openapi::parameters::{CalendarMonth, Days, Limit};

@@ -12,6 +12,7 @@ use futures_util::stream;
 use http::HeaderMap;
 use serde::Serialize;
 use utoipa::ToSchema;
+use weir_errors::ApiError;
 use weir_ledger::account::Pools;
 use weir_ledger::store::statement::{
     StatementFilter, StatementLine, StatementPage, StatementPlace,
@@ -20,7 +21,6 @@ use weir_ledger::{AccountId, Credits, RequestSource, Store};
 
 use super::csv::{self, ExportPlace, Exports};
 use super::history::{Asked, DAY_MS, check_span, failed, moment};
-use crate::error::ApiError;
 use crate::query::ListQuery;
 
 /// Entries that are read at once where all are wanted.

@@ -22,13 +22,13 @@ use serde_json::Value;
 use tokio::net::UnixStream;
 use tower_service::Service;
 use url::Url;
+use weir_errors::ApiError;
 
 use crate::admin::LocalPeer;
 use crate::admin::gateway::GatewayAddress;
 use crate::app::{App, Core, reachable};
 use crate::cli::bundle;
 use crate::config::Config;
-use crate::error::ApiError;
 use crate::identity::dev_issuer::{DevAudience, SERVICE_EMAIL};
 use crate::outgoing::{self, Client};
 use crate::plugins::progress::CompileProgress;

@@ -122,7 +122,7 @@ async fn create(
         return Ok(created.parsed);
     };
     config.check_mode()?;
-    let told = |error: crate::error::ApiError| match error.param() {
+    let told = |error: weir_errors::ApiError| match error.param() {
         Some(field) => anyhow!("{field}: {}", error.message()),
         None => anyhow!("{}", error.message()),
     };

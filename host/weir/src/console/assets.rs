@@ -7,8 +7,8 @@ use axum::extract::Path;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use sha2::{Digest, Sha256};
+use weir_errors::ApiError;
 
-use crate::error::ApiError;
 use crate::surround::Lasting;
 use weir_storage::ids::Hex;
 

@@ -9,10 +9,10 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::{Html, IntoResponse, Response};
 use serde_json::{Map, Value};
+use weir_errors::ApiError;
 
 use super::frame::Frame;
 use crate::app::App;
-use crate::error::ApiError;
 use crate::openapi::{self, Surface};
 
 #[derive(Template)]

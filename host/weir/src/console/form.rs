@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use weir_errors::ApiError;
 
 use super::session::{ConsoleAdmin, ConsoleUser, NotSignedIn};
 use crate::app::App;
 use crate::cors;
-use crate::error::ApiError;
 use crate::request::UrlEncodedBody;
 
 /// The hidden field of every form.

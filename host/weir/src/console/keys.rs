@@ -5,6 +5,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use http::{HeaderMap, StatusCode, header};
 use serde::{Deserialize, Serialize};
+use weir_errors::ApiError;
 use weir_ledger::{Credits, Window};
 use weir_storage::clock::Millis;
 
@@ -17,7 +18,6 @@ use super::snippets::{self, Snippet};
 use crate::app::App;
 use crate::audit::Actor;
 use crate::billing::budgets::{self, AskedBudgets, BudgetItem};
-use crate::error::ApiError;
 use crate::identity::limits::KeyLimits;
 use crate::identity::routes::{make_key, own_keys};
 use crate::identity::{self, store::KeyItem};

@@ -4,6 +4,7 @@
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
+use weir_errors::ApiError;
 use weir_ledger::{Credits, Plan};
 use weir_storage::clock::Millis;
 
@@ -16,7 +17,6 @@ use crate::app::App;
 use crate::billing::history::Asked;
 use crate::billing::statement::TransactionItem;
 use crate::billing::usage::{self, Balances};
-use crate::error::ApiError;
 use crate::payments::auto_top_up::routes::{self as auto_top_up, AutoTopUp, WishRequest};
 use crate::payments::notices::{self, NoticeItem};
 use crate::payments::offers::{Item, Tier};

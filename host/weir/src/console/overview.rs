@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
+use weir_errors::ApiError;
 use weir_ledger::{Credits, plans};
 use weir_storage::clock::Millis;
 
@@ -15,7 +16,6 @@ use super::session::ConsoleUser;
 use crate::app::App;
 use crate::billing::history::{Asked, RequestItem, UsageItem, UsageLabel};
 use crate::billing::usage::{self, Summary};
-use crate::error::ApiError;
 use crate::query::ListQuery;
 
 /// Requests that are shown.

@@ -4,6 +4,7 @@
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::Response;
+use weir_errors::ApiError;
 use weir_storage::clock::Millis;
 
 use super::format::{self, When};
@@ -11,7 +12,6 @@ use super::frame::{Frame, REQUESTS};
 use super::session::ConsoleUser;
 use crate::app::App;
 use crate::billing::history::{Asked, RequestItem};
-use crate::error::ApiError;
 use crate::identity::routes::own_keys;
 use crate::identity::store::KeyItem;
 use crate::query::ListQuery;

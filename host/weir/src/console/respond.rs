@@ -6,10 +6,10 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde_json::Value;
+use weir_errors::ApiError;
 
 use super::frame::{self, Frame};
 use crate::context::RequestContext;
-use crate::error::ApiError;
 use crate::surround::Told;
 
 /// What a page may load and where its forms may lead: nothing but what is ours, and no script or style within it.

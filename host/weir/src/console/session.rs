@@ -11,6 +11,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use weir_errors::ApiError;
 
 use super::frame::{Flash, Frame, Section, Viewer};
 use super::respond;
@@ -18,7 +19,6 @@ use crate::admin::AdminCaller;
 use crate::app::App;
 use crate::audit::Actor;
 use crate::context::RequestContext;
-use crate::error::ApiError;
 use crate::identity::web_session::WebSession;
 use crate::identity::{Caller, Proof};
 use weir_ledger::{AccountId, Plan};

@@ -9,12 +9,12 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use http::HeaderMap;
 use http::request::Parts;
+use weir_errors::ApiError;
 
 use super::form::{self, ConsoleForm, Fields, Refused};
 use super::frame::Frame;
 use super::{respond, session};
 use crate::app::App;
-use crate::error::ApiError;
 use crate::identity::web_session::{self, WebSession};
 use crate::query::ListQuery;
 

@@ -7,6 +7,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use http::HeaderMap;
 use serde_json::json;
+use weir_errors::ApiError;
 use weir_storage::clock::Millis;
 
 use super::form::{ConsoleForm, Fields, Refused};
@@ -15,7 +16,6 @@ use super::frame::{Flash, Frame, SWARMS};
 use super::respond;
 use super::session::ConsoleUser;
 use crate::app::App;
-use crate::error::ApiError;
 use crate::query::ListQuery;
 use crate::swarm::accept::{Payer, accept, read};
 use crate::swarm::record::{AgentResult, AgentStatus, Record, Status};

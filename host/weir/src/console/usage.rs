@@ -3,6 +3,7 @@
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
+use weir_errors::ApiError;
 
 use super::chart::Bars;
 use super::form::Refused;
@@ -12,7 +13,6 @@ use super::overview::by_day;
 use super::session::ConsoleUser;
 use crate::app::App;
 use crate::billing::history::{Asked, UsageItem, UsageLabel, UsageReport};
-use crate::error::ApiError;
 use crate::query::ListQuery;
 
 #[derive(Template)]

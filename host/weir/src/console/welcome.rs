@@ -3,10 +3,10 @@
 use askama::Template;
 use axum::response::Response;
 use http::StatusCode;
+use weir_errors::ApiError;
 
 use super::frame::Frame;
 use super::respond;
-use crate::error::ApiError;
 
 #[derive(Template)]
 #[template(path = "console/welcome.html")]

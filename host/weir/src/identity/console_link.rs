@@ -13,11 +13,11 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
+use weir_errors::ApiError;
 
 use super::sessions_failed;
 use crate::app::App;
 use crate::audit::{Actor, AuditEvent};
-use crate::error::ApiError;
 use weir_storage::clock::Millis;
 use weir_storage::expiring::ExpiringValues;
 use weir_storage::ids::Hex;

@@ -11,13 +11,13 @@
 
 use axum::extract::{FromRequest, Request};
 use http::{HeaderMap, StatusCode, header};
+use weir_errors::ApiError;
 
 use super::jwt::{TokenError, TokenVerifier, Verified};
 use super::{ATTESTATION, Identification, bearer, bucket, locked_out};
 use crate::app::App;
 use crate::context::RequestContext;
 use crate::cors;
-use crate::error::ApiError;
 use crate::request::JsonBody;
 use weir_storage::cache::Identify;
 

@@ -19,10 +19,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::StatusCode;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
+use weir_errors::ApiError;
 
 use super::jwks::{COOLDOWN_MS, KeyError, KeySet, MAX_KID_CHARS};
 use super::settings::{Algorithm, IdentitySettings, IssuerSettings, ServiceSettings};
-use crate::error::ApiError;
 use crate::outgoing::Client;
 use weir_storage::clock::{Clock, Millis};
 

@@ -1,6 +1,7 @@
 //! What a key may do less than its user: for how long it works, which models it may use, and how much it may spend.
 
 use http::StatusCode;
+use weir_errors::ApiError;
 use weir_ledger::{AccountId, Action, Budget, LedgerError, Operation, Refusal, SetBudgets, Store};
 use weir_storage::clock::Millis;
 use weir_storage::database::DatabaseClock;
@@ -11,7 +12,6 @@ use crate::app::Core;
 use crate::billing::budgets::AskedBudgets;
 use crate::billing::usage;
 use crate::catalog::Catalog;
-use crate::error::ApiError;
 
 /// Models that a key names at most.
 const MOST_MODELS: usize = 100;

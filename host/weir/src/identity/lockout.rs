@@ -10,11 +10,11 @@
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::time::Duration;
+use weir_errors::ApiError;
 
 use super::client_address::ClientAddress;
 use crate::app::{App, Core};
 use crate::audit::{Actor, AuditEvent};
-use crate::error::ApiError;
 use weir_storage::cache::{CacheError, Lockout, LockoutPolicy};
 
 /// Ten failed proofs within five minutes shut an address out for fifteen.

@@ -53,6 +53,7 @@ use axum::extract::FromRequestParts;
 use http::request::Parts;
 use http::{HeaderMap, StatusCode, header};
 use serde::{Deserialize, Serialize};
+use weir_errors::ApiError;
 
 use self::api_key::{KeyVerdict, RawKey, StoredKey};
 use self::client_address::ClientAddress;
@@ -63,7 +64,6 @@ use self::rates::FailurePolicy;
 use crate::app::{App, Core};
 use crate::audit::{Actor, AuditEvent};
 use crate::context::RequestContext;
-use crate::error::ApiError;
 use weir_ledger::{AccountId, Payer, Plan, RequestSource};
 use weir_storage::cache::{
     Bucket, CacheError, Epoch, Filled, Identify, Lookup, Rate, RateDecision, Record, RecordKey,

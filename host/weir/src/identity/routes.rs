@@ -6,6 +6,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
+use weir_errors::ApiError;
 
 use super::WebCaller;
 use super::api_key::RawKey;
@@ -14,7 +15,6 @@ use super::store::{self, KeyItem, NewKey};
 use crate::app::App;
 use crate::audit::{Actor, AuditEvent};
 use crate::billing::budgets::{self, AskedBudgets, BudgetItem};
-use crate::error::ApiError;
 use crate::json::from_json;
 use crate::openapi::schemas;
 use crate::request::JsonBody;

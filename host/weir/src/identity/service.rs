@@ -9,12 +9,12 @@
 use axum::extract::FromRequestParts;
 use http::StatusCode;
 use http::request::Parts;
+use weir_errors::ApiError;
 
 use super::jwt::{TokenError, TokenVerifier};
 use super::{Identification, bearer};
 use crate::app::App;
 use crate::audit::AuditEvent;
-use crate::error::ApiError;
 
 /// A permission that a service's token can carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! Users, as operators see to them: a disabled one can do nothing, by key or in person, until enabled again.
 
 use http::StatusCode;
+use weir_errors::ApiError;
 
 use super::{KEY_TTL, store};
 use crate::app::{App, Core};
 use crate::audit::{Actor, AuditEvent};
-use crate::error::ApiError;
 use weir_ledger::Plan;
 use weir_storage::Cache;
 use weir_storage::cache::{CacheError, Tombstone};

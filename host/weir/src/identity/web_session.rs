@@ -17,6 +17,7 @@ use http::StatusCode;
 use http::request::Parts;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use weir_errors::ApiError;
 
 use super::dev_issuer::{DevAudience, DevIssuer};
 use super::{
@@ -24,7 +25,6 @@ use super::{
 };
 use crate::app::App;
 use crate::audit::{Actor, AuditEvent};
-use crate::error::ApiError;
 use weir_storage::clock::Millis;
 use weir_storage::expiring::ExpiringValues;
 use weir_storage::ids::Hex;

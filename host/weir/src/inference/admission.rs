@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use weir_errors::ApiError;
 use weir_ledger::{AccountId, Plan};
 
 use super::upstream::Upstream;
-use crate::error::ApiError;
 use crate::shares::{Share, Shares};
 
 /// Bounds on how much is served at once: a part of `[limits]`.

@@ -10,11 +10,11 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
+use weir_dialects::Attachment;
 use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind, Request, Task};
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, ExtraField};
 
 use super::admission::Place;
-use super::dialect::Attachment;
 use super::error::{ExchangeError, LARGE_REQUEST_BYTES, Phase, Retry};
 use super::exchange::Exchange;
 use super::meter::Attempt;

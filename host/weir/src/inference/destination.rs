@@ -17,7 +17,7 @@ use http::header::{self, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Uri};
 
-use super::dialect::Attachment;
+use weir_dialects::Attachment;
 use weir_sandbox::adapter::bindings::adapter::{
     BodyPart, CredentialSlot, Description, Header, HttpRequest,
 };

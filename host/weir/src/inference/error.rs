@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use http::StatusCode;
 use serde_json::Value;
+use weir_errors::ApiError;
 use weir_sandbox::adapter::CallError;
 use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind};
 use weir_sandbox::{ConfigureError, GuestError, printable};
 
 use super::destination::DestinationError;
 use super::sequence::OutOfOrder;
-use crate::error::ApiError;
 
 /// Requests that an adapter may send in one exchange.
 pub(crate) const MAX_SENDS: u32 = 4;
@@ -258,7 +258,7 @@ impl From<ExchangeError> for ApiError {
         use StatusCode as S;
         let new = Self::new;
         match error {
-            ExchangeError::Failure(failure) => failure.into(),
+            ExchangeError::Failure(failure) => of_failure(&failure),
             ExchangeError::Guest(GuestError::NoRoom) => new(
                 S::SERVICE_UNAVAILABLE,
                 "OVERLOADED",
@@ -349,73 +349,72 @@ impl From<ExchangeError> for ApiError {
     }
 }
 
-impl From<Failure> for ApiError {
-    /// The adapter's own words reach the client only where they are about the client's request.
-    fn from(failure: Failure) -> Self {
-        use StatusCode as S;
-        let text = printable(&failure.text, 300);
-        let upstream_code = upstream_code(&failure);
-        let said = failure.upstream_error.as_deref();
-        let said: Option<Value> = said.and_then(|json| serde_json::from_str(json).ok());
-        let refused = |code, what: &str| {
-            let error = Self::new(S::BAD_REQUEST, code, format!("{what}: {text}"));
-            let error = error.with_upstream(said.clone());
-            match upstream_code {
-                Some(code) => error.with_detail("upstream_code", code),
-                None => error,
-            }
-        };
-        let retry_after =
-            |default_ms| Duration::from_millis(failure.retry_after_ms.unwrap_or(default_ms).into());
-        let blamed = printable(failure.param.as_deref().unwrap_or_default(), 100);
-        match failure.kind {
-            FailureKind::Unsupported => {
-                let first_word = failure.text.split([' ', ':']).next();
-                let param = failure.param.as_deref().or(first_word).unwrap_or_default();
-                refused(
-                    "UNSUPPORTED_PARAMETER",
-                    "The model's provider does not support this",
-                )
-                .with_param(printable(param, 100))
-            }
-            FailureKind::Rejected => refused(
-                "UPSTREAM_REJECTED",
-                "The model's provider refused the request",
-            )
-            .with_param(blamed),
-            FailureKind::ContextLength => refused(
-                "CONTEXT_LENGTH_EXCEEDED",
-                "The request is too long for the model",
-            )
-            .with_param("messages"),
-            FailureKind::Filtered => refused(
-                "CONTENT_FILTERED",
-                "The model's provider refused the content",
-            )
-            .with_param(blamed),
-            FailureKind::ModelNotFound => Self::new(
-                S::BAD_GATEWAY,
-                "UPSTREAM_ERROR",
-                "The model's provider does not know the model.",
-            ),
-            FailureKind::Unauthorized | FailureKind::Malformed => Self::new(
-                S::BAD_GATEWAY,
-                "UPSTREAM_ERROR",
-                "The model's provider could not serve the request.",
-            ),
-            FailureKind::RateLimited => Self::new(
-                S::SERVICE_UNAVAILABLE,
-                "UPSTREAM_UNAVAILABLE",
-                "The model's provider is limiting requests; try again later.",
-            )
-            .with_retry_after(retry_after(1_000)),
-            FailureKind::Unavailable => Self::new(
-                S::SERVICE_UNAVAILABLE,
-                "UPSTREAM_UNAVAILABLE",
-                "The model's provider is unavailable; try again later.",
-            )
-            .with_retry_after(retry_after(1_000)),
+/// The error that a client gets for an adapter's failure. The adapter's own words reach the client only if they are about the
+/// client's request.
+fn of_failure(failure: &Failure) -> ApiError {
+    use StatusCode as S;
+    let text = printable(&failure.text, 300);
+    let upstream_code = upstream_code(failure);
+    let said = failure.upstream_error.as_deref();
+    let said: Option<Value> = said.and_then(|json| serde_json::from_str(json).ok());
+    let refused = |code, what: &str| {
+        let error = ApiError::new(S::BAD_REQUEST, code, format!("{what}: {text}"));
+        let error = error.with_upstream(said.clone());
+        match upstream_code {
+            Some(code) => error.with_detail("upstream_code", code),
+            None => error,
         }
+    };
+    let retry_after =
+        |default_ms| Duration::from_millis(failure.retry_after_ms.unwrap_or(default_ms).into());
+    let blamed = printable(failure.param.as_deref().unwrap_or_default(), 100);
+    match failure.kind {
+        FailureKind::Unsupported => {
+            let first_word = failure.text.split([' ', ':']).next();
+            let param = failure.param.as_deref().or(first_word).unwrap_or_default();
+            refused(
+                "UNSUPPORTED_PARAMETER",
+                "The model's provider does not support this",
+            )
+            .with_param(printable(param, 100))
+        }
+        FailureKind::Rejected => refused(
+            "UPSTREAM_REJECTED",
+            "The model's provider refused the request",
+        )
+        .with_param(blamed),
+        FailureKind::ContextLength => refused(
+            "CONTEXT_LENGTH_EXCEEDED",
+            "The request is too long for the model",
+        )
+        .with_param("messages"),
+        FailureKind::Filtered => refused(
+            "CONTENT_FILTERED",
+            "The model's provider refused the content",
+        )
+        .with_param(blamed),
+        FailureKind::ModelNotFound => ApiError::new(
+            S::BAD_GATEWAY,
+            "UPSTREAM_ERROR",
+            "The model's provider does not know the model.",
+        ),
+        FailureKind::Unauthorized | FailureKind::Malformed => ApiError::new(
+            S::BAD_GATEWAY,
+            "UPSTREAM_ERROR",
+            "The model's provider could not serve the request.",
+        ),
+        FailureKind::RateLimited => ApiError::new(
+            S::SERVICE_UNAVAILABLE,
+            "UPSTREAM_UNAVAILABLE",
+            "The model's provider is limiting requests; try again later.",
+        )
+        .with_retry_after(retry_after(1_000)),
+        FailureKind::Unavailable => ApiError::new(
+            S::SERVICE_UNAVAILABLE,
+            "UPSTREAM_UNAVAILABLE",
+            "The model's provider is unavailable; try again later.",
+        )
+        .with_retry_after(retry_after(1_000)),
     }
 }
 

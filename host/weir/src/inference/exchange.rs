@@ -14,10 +14,10 @@ use bytes::Bytes;
 use http::HeaderName;
 use http::header;
 use tokio::time::Instant;
+use weir_dialects::Attachment;
 
 use super::client::{AnswerBody, HttpClient, SendError};
 use super::destination;
-use super::dialect::Attachment;
 use super::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS, MAX_WAITS, Phase};
 use super::redact::Redactor;
 use super::relay::Relay;

@@ -14,6 +14,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
+use weir_dialects::{Attachment, ChatCall, ImageCall};
+use weir_errors::ApiError;
 use weir_ledger::{AccountId, Plan};
 use weir_sandbox::adapter::bindings::chat::{
     Content, Event, FinishReason, Image, Message, Source, ToolContent,
@@ -22,7 +24,6 @@ use weir_sandbox::filter::bindings::filter::{Refusal, Request, Screened, Task, U
 use weir_sandbox::filter::{Verdict, Watching};
 use weir_sandbox::{GuestError, printable};
 
-use super::dialect::{Attachment, ChatCall, ImageCall};
 use super::error::{ExchangeError, LARGE_REQUEST_BYTES, can_be_of_size};
 use super::resolve;
 use super::sequence::{OutOfOrder, Sequence};
@@ -31,7 +32,6 @@ use crate::app::App;
 use crate::catalog::filters::{FilterConfig, OnFailure};
 use crate::catalog::{Catalog, Model};
 use crate::context::RequestContext;
-use crate::error::ApiError;
 use crate::plugins::canary::samples::Sampler;
 use crate::plugins::counters::{Ended, FilterEffects};
 use crate::plugins::oversight::{Noted, Oversight};

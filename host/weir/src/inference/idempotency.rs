@@ -9,10 +9,10 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderName, Method, StatusCode};
 use sha2::{Digest, Sha256};
+use weir_errors::ApiError;
 
 use crate::app::App;
 use crate::context::RequestContext;
-use crate::error::ApiError;
 use weir_ledger::idempotency::{ClaimedKey, open_answer};
 use weir_ledger::{AccountId, Claim, MAX_KEY_BYTES, Served, Taken};
 use weir_storage::clock::Millis;

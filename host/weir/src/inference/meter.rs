@@ -30,6 +30,8 @@ use std::time::Duration;
 use http::StatusCode;
 use tokio::time::Instant;
 
+use weir_dialects::Billed;
+use weir_errors::ApiError;
 use weir_ledger::price::{Price, PriceFactors};
 use weir_ledger::pricing::{self, Bound, Charge};
 use weir_ledger::usage::Billable;
@@ -41,12 +43,10 @@ use weir_storage::Cache;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
-use super::dialect::Billed;
 use super::sequence::Sequence;
 use super::usage::{self, CheckedUsage, ModelLimits, RequestSize};
 use crate::app::App;
 use crate::billing;
-use crate::error::ApiError;
 use crate::payments::BuyingPages;
 use crate::plugins::Component;
 use crate::plugins::canary::samples::Sampler;

@@ -20,8 +20,9 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use weir_dialects::{AnswerHead, Billed, Chunks, Dialect, Origin, Whole};
+use weir_errors::ApiError;
 
-use super::dialect::{AnswerHead, Billed, Chunks, Dialect, Origin, Whole};
 use super::error::{ExchangeError, Phase};
 use super::filters::AnswerScreen;
 use super::idempotency::KeptAnswer;
@@ -31,7 +32,6 @@ use super::reply::{Begun, Piece, Reply, StreamReply};
 use super::sequence::{OutOfOrder, Sequence};
 use super::spans;
 use crate::context::RequestContext;
-use crate::error::ApiError;
 use crate::sessions::Turn;
 use crate::swarm::deltas::Teller;
 use weir_ledger::idempotency::ClaimedKey;

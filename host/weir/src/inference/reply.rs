@@ -20,10 +20,10 @@ use http::{HeaderName, HeaderValue, header};
 use http_body::Frame;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, Sleep, sleep, timeout};
+use weir_dialects::{AnswerHead, Dialect};
+use weir_errors::ApiError;
 
-use super::dialect::{AnswerHead, Dialect};
 use crate::context::RequestContext;
-use crate::error::ApiError;
 
 /// How long a stream may keep silent before its head goes out all the same.
 const SILENCE: Duration = Duration::from_secs(10);

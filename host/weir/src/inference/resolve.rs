@@ -8,11 +8,12 @@ use std::sync::Arc;
 use http::StatusCode;
 
 pub use self::images::resolve_images;
-use super::dialect::{Attachment, ChatCall, Origin};
+use weir_dialects::{Attachment, ChatCall, Origin};
+use weir_errors::ApiError;
+
 use super::usage::RequestSize;
 use crate::catalog::{Candidate, Catalog, Model};
 use crate::context::WANTED_PROVIDER;
-use crate::error::ApiError;
 use weir_sandbox::adapter::bindings::adapter::{Client, Task};
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, Content, ToolContent};
 use weir_sandbox::printable;

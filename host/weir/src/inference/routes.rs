@@ -4,13 +4,13 @@ use axum::extract::{FromRequestParts, State};
 use axum::response::Response;
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
+use weir_dialects::{self as dialect, ChatCall};
+use weir_errors::ApiError;
 
 use super::Customer;
-use super::dialect::{self, ChatCall};
 use super::idempotency::{IdempotencyHeader, KeyedRequest};
 use crate::app::App;
 use crate::context::RequestContext;
-use crate::error::ApiError;
 use crate::identity::service::{Scope, ServiceCaller};
 use crate::identity::{self, Caller, limits};
 use crate::openapi::parameters::Idempotency;

@@ -7,13 +7,13 @@
 //!
 //! **Invariant:** what is held for a request covers what a clamp lets through.
 
+use weir_dialects::Attachment;
 use weir_ledger::TokenCounts;
 use weir_sandbox::adapter::bindings::chat::{
     ChatRequest, Content, File, Image, ImageRequest, Message, ResponseFormat, Source, ToolContent,
     ToolKind, Usage,
 };
 
-use super::dialect::Attachment;
 use super::pages;
 
 /// Bytes of text per token, for estimates. English has about four.
@@ -362,8 +362,8 @@ mod tests {
     use base64::engine::general_purpose::STANDARD;
 
     use super::*;
-    use crate::error::ApiError;
-    use crate::inference::dialect::read_own;
+    use weir_dialects::read_own;
+    use weir_errors::ApiError;
 
     const SIZE: RequestSize = RequestSize {
         text_bytes: 402,

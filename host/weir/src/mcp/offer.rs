@@ -6,13 +6,13 @@ use rmcp::model::{
 };
 use serde_json::Value;
 use tokio::time::Instant;
+use weir_errors::ApiError;
 use weir_ledger::{AccountId, Credits};
 
 use super::message::{Refusal, Request, shown};
 use crate::app::App;
 use crate::billing::budgets;
 use crate::context::RequestContext;
-use crate::error::ApiError;
 use crate::identity::Caller;
 use crate::tools::{Call, Description, Effect, Outcome};
 

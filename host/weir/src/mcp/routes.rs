@@ -14,13 +14,13 @@ use rmcp::model::{
 };
 use serde::Serialize;
 use serde_json::{Value, json};
+use weir_errors::{ApiError, OwnWords};
 
 use super::message::{Message, Refusal, Request, VERSIONS, shown};
 use super::offer::{self, NotCalled};
 use crate::app::App;
 use crate::context::RequestContext;
 use crate::cors;
-use crate::error::{ApiError, OwnWords};
 use crate::identity::Caller;
 use crate::openapi::vendors::{McpAnswer, McpMessage};
 use crate::request::JsonBody;

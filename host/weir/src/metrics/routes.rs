@@ -3,9 +3,9 @@
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::header;
+use weir_errors::ApiError;
 
 use crate::app::App;
-use crate::error::ApiError;
 use crate::metrics::Looked;
 use crate::payments::inbox;
 

@@ -5,6 +5,7 @@ use axum::extract::{Path, State};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use weir_errors::ApiError;
 use weir_storage::clock::Millis;
 use weir_storage::database::DatabaseClock;
 
@@ -12,7 +13,6 @@ use super::inbox::store::{self, EventFilter, EventState, KeptEvent};
 use crate::admin::AdminCaller;
 use crate::app::Core;
 use crate::audit::AuditEvent;
-use crate::error::ApiError;
 use crate::openapi::parameters::Limit;
 use crate::query::{ListQuery, cut};
 

@@ -19,12 +19,12 @@ use sqlx::Row;
 use sqlx::any::AnyRow;
 use utoipa::ToSchema;
 use weir_egress::webhook;
+use weir_errors::ApiError;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::secrets::Secret;
 
 use crate::app::App;
-use crate::error::ApiError;
 use crate::identity::Caller;
 use crate::openapi::parameters::Limit;
 use crate::outgoing::{self, Client};

@@ -8,12 +8,12 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
+use weir_errors::ApiError;
 
 use super::checkout::CheckoutError;
 use super::offers::Item;
 use super::terms::ProcessorError;
 use crate::app::App;
-use crate::error::ApiError;
 use crate::identity::WebCaller;
 use crate::json::from_json;
 use crate::openapi::schemas;

@@ -11,13 +11,13 @@ use axum::extract::{Request, State};
 use http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
+use weir_errors::ApiError;
 
 use super::events::{NoEvent, PaymentEvent};
 use super::inbox;
 use super::signature::{Claim, SignatureError};
 use crate::app::App;
 use crate::context::RequestContext;
-use crate::error::ApiError;
 use crate::request::JsonBody;
 
 /// Bytes of an event.

@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use semver::Version;
 use serde::Deserialize;
 use utoipa::ToSchema;
+use weir_errors::ApiError;
 
 use super::Plugin;
 use super::canary::{CanaryShare, CanaryTerms};
@@ -24,7 +25,6 @@ use crate::admin::{AdminCaller, LocalPeer};
 use crate::app::App;
 use crate::audit::{Actor, AuditEvent};
 use crate::catalog::{self, Problem};
-use crate::error::ApiError;
 use crate::identity;
 use crate::identity::service::Scope;
 use crate::request::{ComponentBody, JsonBody};

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use weir_sandbox::adapter::bindings::adapter::{Client, Header, Request, Task};
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, ImageRequest};
 
-use crate::inference::dialect::Attachment;
+use weir_dialects::Attachment;
 
 /// Fields of clients that name a person or a conversation.
 const PERSONAL: [&str; 6] = [

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Interval, MissedTickBehavior};
+use weir_dialects::Attachment;
 use weir_ledger::BootId;
 use weir_sandbox::adapter::bindings::adapter::{Header, Request};
 use weir_storage::Database;
@@ -28,7 +29,6 @@ use weir_storage::sealing::KeyRing;
 use weir_storage::secrets::random_bytes;
 
 use self::exchange::{RecordedAnswer, RecordedExchange, RecordedRequest};
-use crate::inference::dialect::Attachment;
 
 /// How often a node looks for what is wanted, and how often for what is to be forgotten, in looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

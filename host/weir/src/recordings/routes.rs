@@ -8,6 +8,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::ToSchema;
+use weir_errors::ApiError;
 use weir_ledger::BootId;
 
 use super::WHOLE;
@@ -16,7 +17,6 @@ use super::store::{KeptExchange, PAGE, Recording, RecordingStore};
 use crate::admin::AdminCaller;
 use crate::app::App;
 use crate::audit::{Actor, AuditEvent};
-use crate::error::ApiError;
 use crate::json::from_json;
 use crate::plugins::Plugin;
 use crate::query::ListQuery;

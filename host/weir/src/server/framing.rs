@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 
 use http::{Method, StatusCode, Uri};
 
-use crate::error::ApiError;
+use weir_errors::ApiError;
 
 /// Bytes of a request's head at most, and one more.
 pub(super) const HEAD_BYTES: usize = 16 << 10;

@@ -19,10 +19,10 @@ use bytes::{Buf, Bytes, BytesMut};
 use http::StatusCode;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
+use weir_errors::ApiError;
 
 use super::connections::Line;
 use super::framing::{Followed, Framing, HEAD_BYTES};
-use crate::error::ApiError;
 use weir_storage::ids;
 
 /// How long a client that still sends is listened to once it was answered, and how many bytes of it: who closes a connection

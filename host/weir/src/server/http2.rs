@@ -31,6 +31,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
+use weir_errors::ApiError;
 
 use super::closing::Closing;
 use super::connections::StreamShare;
@@ -40,7 +41,6 @@ use super::places::Extra;
 use super::seat::Seat;
 use super::too_many;
 use super::write_window::Window;
-use crate::error::ApiError;
 use crate::surround::{Peer, Shed};
 
 /// What a client that knows without asking that HTTP/2 is spoken here begins with.

@@ -30,10 +30,11 @@ use tokio::net::TcpListener;
 
 use self::accept::{Front, accept};
 pub use self::admin_socket::AdminSocket;
+use weir_errors::ApiError;
+
 use self::closing::Closing;
 use self::tls::Tls;
 use crate::app::App;
-use crate::error::ApiError;
 use crate::payments::{auto_top_up, inbox, notices};
 use crate::router;
 use crate::swarm::executor::Executor;

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use http::StatusCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use weir_errors::ApiError;
 
 use super::connections::Connections;
-use crate::error::ApiError;
 
 /// The last places: a few probes at once, and as many refusals as are heard in a moment.
 pub(super) const LAST_PLACES: usize = 64;

@@ -18,12 +18,12 @@ use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use weir_errors::ApiError;
 use weir_storage::ids;
 
 use super::tls::Tls;
 use crate::config::Config;
 use crate::context::REQUEST_ID;
-use crate::error::ApiError;
 use crate::plugins::progress::CompileProgress;
 
 /// Connections at once; more wait in the kernel's queue.

@@ -1,7 +1,8 @@
 //! An answer as a message: what a session keeps of it.
 
+use weir_dialects::plain;
+
 use super::record::{Said, says_something};
-use crate::inference::dialect::plain;
 use weir_sandbox::adapter::bindings::chat::{
     Block, Content, Event, Message, Part, Reasoning, Role, ToolCall,
 };

@@ -26,11 +26,11 @@ use std::time::Duration;
 
 use http::StatusCode;
 use tokio::time::Instant;
+use weir_dialects::{Chain, ChatCall, Reference};
+use weir_errors::ApiError;
 
 use self::answer::Recorder;
 use self::record::{Conversation, Said};
-use crate::error::ApiError;
-use crate::inference::dialect::{Chain, ChatCall, Reference};
 use weir_ledger::AccountId;
 use weir_sandbox::adapter::bindings::chat::Event;
 use weir_storage::clock::{Clock, Millis};

@@ -9,9 +9,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
+use weir_dialects::{Attachment, ChatCall, Origin};
 
 use super::MAX_MESSAGES;
-use crate::inference::dialect::{Attachment, ChatCall, Origin};
 use weir_sandbox::adapter::bindings::chat::{Content, Message, Part, Role, Source, ToolContent};
 use weir_storage::clock::Millis;
 use weir_storage::sealing::{KeyRing, OpenError, Purpose};

@@ -3,10 +3,10 @@
 //! A reference names a block of an answer. What stands in its place is all of the item that begins with that block: for
 //! reasoning and calls the block itself, for text whatever was said in one go.
 
+use weir_dialects::Reference;
 use weir_sandbox::adapter::bindings::chat::{Content, Message, Part};
 
 use super::record::says_something;
-use crate::inference::dialect::Reference;
 
 /// Puts what a request refers to where it stands, which may leave a message empty. `answer_of` has the answers by their
 /// ids.

@@ -6,12 +6,12 @@ use http::StatusCode;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
+use weir_dialects as dialect;
+use weir_errors::ApiError;
 
 use super::{SessionKey, unavailable};
 use crate::app::App;
-use crate::error::ApiError;
 use crate::identity::Caller;
-use crate::inference::dialect;
 use weir_storage::clock::Millis;
 
 /// What was said in a session.

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use http::StatusCode;
+use weir_errors::ApiError;
 use weir_ledger::{AccountId, Claim, Credits, Plan};
 use weir_storage::clock::Millis;
 use weir_storage::ids;
@@ -16,7 +17,6 @@ use super::store::{Accepted, MAX_KEPT_BYTES, MAX_OPEN, NewRun, Run, StoreError};
 use crate::app::App;
 use crate::billing::budgets;
 use crate::catalog::Catalog;
-use crate::error::ApiError;
 use crate::identity::{Caller, limits};
 
 /// The model of agents that name none, where it is in the catalog and nothing else is configured.

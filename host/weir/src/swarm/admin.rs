@@ -5,6 +5,7 @@ use axum::extract::{Path, State};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use weir_errors::ApiError;
 use weir_ledger::Credits;
 use weir_storage::clock::Millis;
 
@@ -12,7 +13,6 @@ use super::store::outline::{self, RunFilter, RunOutline};
 use crate::admin::AdminCaller;
 use crate::app::Core;
 use crate::audit::AuditEvent;
-use crate::error::ApiError;
 use crate::openapi::parameters::Limit;
 use crate::query::{ListQuery, cut};
 

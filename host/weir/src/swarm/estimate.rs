@@ -1,12 +1,12 @@
 //! What a swarm may cost at least: one call of each agent's model, at its worst.
 
+use weir_errors::ApiError;
 use weir_ledger::Credits;
 use weir_ledger::pricing::{self, Bound};
 
 use super::order::order;
 use super::request::{Agent, SwarmRequest, invalid_model};
 use crate::catalog::Catalog;
-use crate::error::ApiError;
 use crate::inference::usage::{ModelLimits, OUTPUT_SLACK_TOKENS, RequestSize};
 use http::StatusCode;
 

@@ -1,10 +1,10 @@
 //! What each plan lets a swarm have, and the budget that comes of it.
 
 use http::StatusCode;
+use weir_errors::ApiError;
 use weir_ledger::{Credits, Plan};
 
 use super::request::{SwarmRequest, not_eligible};
-use crate::error::ApiError;
 
 /// What a plan lets a swarm have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use url::Url;
 use utoipa::ToSchema;
+use weir_errors::ApiError;
 use weir_ledger::{Credits, Plan};
 
-use crate::error::ApiError;
 use crate::json::from_json;
 
 /// Agents of a swarm.

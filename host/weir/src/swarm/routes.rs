@@ -7,6 +7,7 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
+use weir_errors::ApiError;
 
 use super::accept::{Payer, accept, failed, find_repeat, read, unknown};
 use super::order::order;
@@ -17,7 +18,6 @@ use super::templates::TEMPLATES;
 use super::{record_of, stream};
 use crate::app::App;
 use crate::context::RequestContext;
-use crate::error::ApiError;
 use crate::identity::service::{ExecutorCaller, Scope};
 use crate::identity::{self, Caller};
 use crate::inference::idempotency::IdempotencyHeader;

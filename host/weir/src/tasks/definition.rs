@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use weir_errors::ApiError;
 
 use super::schedule::ScheduleText;
-use crate::error::ApiError;
 
 /// Bytes of the longest definition.
 pub const MAX_BYTES: usize = 256 << 10;

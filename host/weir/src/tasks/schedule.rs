@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use weir_storage::clock::Millis;
 
-use crate::error::ApiError;
+use weir_errors::ApiError;
 
 /// Bytes of the longest pattern, or name of a time zone.
 const MAX_BYTES: usize = 128;

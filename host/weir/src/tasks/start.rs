@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use http::StatusCode;
 use sha2::{Digest, Sha256};
+use weir_errors::ApiError;
 use weir_ledger::Claim;
 use weir_storage::clock::Millis;
 
 use super::store::{Cause, Ended, MINUTE_MS, Refusal, StoreError, Task};
 use crate::app::App;
-use crate::error::ApiError;
 use crate::identity::{self, limits};
 use crate::swarm::accept::{self, Payer};
 use crate::swarm::request::Asker;

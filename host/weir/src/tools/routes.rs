@@ -5,10 +5,10 @@ use axum::extract::State;
 use http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
+use weir_errors::ApiError;
 use weir_ledger::AccountId;
 
 use crate::app::App;
-use crate::error::ApiError;
 use crate::identity::Caller;
 
 /// What webhooks are signed with.

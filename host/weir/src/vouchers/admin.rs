@@ -5,6 +5,7 @@ use axum::extract::{Path, State};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use weir_errors::ApiError;
 use weir_ledger::Credits;
 use weir_storage::clock::Millis;
 use weir_storage::database::DatabaseClock;
@@ -15,7 +16,6 @@ use super::{NewVoucher, create, revoke};
 use crate::admin::AdminCaller;
 use crate::admin::request::AdminBody;
 use crate::app::{App, Core};
-use crate::error::ApiError;
 use crate::openapi::parameters::Limit;
 use crate::query::{ListQuery, cut};
 

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use tokio::time::Instant;
+use weir_errors::ApiError;
 use weir_ledger::{AccountId, Action, Credits, LedgerError, OperationId, Refusal, TopUp};
 use weir_storage::clock::Millis;
 use weir_storage::ids;
@@ -28,7 +29,6 @@ use self::store::{Claim, Redemption, Voucher};
 use crate::app::{App, Core};
 use crate::audit::{Actor, AuditEvent};
 use crate::billing;
-use crate::error::ApiError;
 use crate::identity::pepper::Peppers;
 
 /// Unknown codes that a user may send within [`GUESS_WINDOW`].

@@ -9,11 +9,11 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
+use weir_errors::ApiError;
 use weir_ledger::Credits;
 
 use super::redeem;
 use crate::app::App;
-use crate::error::ApiError;
 use crate::identity::WebCaller;
 use crate::json::from_json;
 use crate::request::JsonBody;

@@ -2,12 +2,12 @@
 //! tried with.
 
 use anyhow::anyhow;
+use weir_dialects::{self as dialect, ChatCall};
 
 use super::given;
 use super::recording::Recording;
 use super::trial::Tried;
 use crate::cli::bundle;
-use crate::inference::dialect::{self, ChatCall};
 
 /// The end of a request's name that `POST /v1/messages` takes; the others are for `POST /chat`.
 const MESSAGES: &str = ".messages";

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use anyhow::{Context, anyhow, ensure};
+use weir_dialects::{self as dialect, Call, ChatCall};
 use weir_sandbox::code_cache::CodeCache;
 use weir_sandbox::compiler::Compiler;
 use weir_sandbox::limits::COMPONENT_BYTES;
@@ -23,7 +24,6 @@ use super::recording::Recording;
 use super::trial::Tried;
 use crate::cli::user_folder::user_folder;
 use crate::config::Config;
-use crate::inference::dialect::{self, Call, ChatCall};
 use crate::plugins::Loader;
 use crate::plugins::slot_name::{SLOT_NAMES, is_slot_name};
 use crate::plugins::slots::Loaded;

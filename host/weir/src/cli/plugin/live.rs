@@ -10,13 +10,13 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, ensure};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use weir_dialects::Attachment;
 use weir_sandbox::adapter::bindings::adapter::{Description, HttpRequest};
 use weir_storage::secrets::{self, Secret};
 
 use super::recording::Recording;
 use crate::inference::client::{HttpClient, SendError};
 use crate::inference::destination::{self, BaseUrl};
-use crate::inference::dialect::Attachment;
 use crate::inference::error::{ExchangeError, Phase};
 use crate::inference::exchange;
 use crate::inference::redact::{self, Redactor};

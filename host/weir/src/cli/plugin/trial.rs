@@ -7,12 +7,12 @@ use std::io::Write;
 use std::num::NonZeroUsize;
 
 use anyhow::{Context, anyhow};
+use weir_dialects::{Attachment, ChatCall, ImageCall};
 
 use super::lines;
 use super::live::Live;
 use super::recording::Recording;
 use crate::inference::destination::{self, BaseUrl};
-use crate::inference::dialect::{Attachment, ChatCall, ImageCall};
 use crate::inference::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS};
 use crate::inference::exchange;
 use crate::inference::media::MediaPieces;

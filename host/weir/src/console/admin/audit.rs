@@ -4,6 +4,7 @@ use askama::Template;
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
+use weir_errors::ApiError;
 use weir_storage::clock::Millis;
 
 use super::{Asked, core};
@@ -12,7 +13,6 @@ use crate::app::App;
 use crate::console::format::When;
 use crate::console::frame::{AUDIT, Frame};
 use crate::console::session::ConsoleAdmin;
-use crate::error::ApiError;
 use crate::query::ListQuery;
 
 #[derive(Template)]

@@ -13,9 +13,9 @@ mod users;
 mod webhooks;
 
 use axum::extract::{FromRef, State};
+use weir_errors::ApiError;
 
 use crate::app::{App, Core};
-use crate::error::ApiError;
 use crate::query::ListQuery;
 
 /// Items of a page.

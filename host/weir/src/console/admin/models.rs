@@ -4,6 +4,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 use serde_json::Value;
+use weir_errors::ApiError;
 
 use crate::admin::report::{ModelEconomics, Month};
 use crate::admin::routes;
@@ -12,7 +13,6 @@ use crate::catalog::listing::{CatalogListing, ListedGap, ListedUpstream};
 use crate::console::format;
 use crate::console::frame::{Frame, MODELS};
 use crate::console::session::ConsoleAdmin;
-use crate::error::ApiError;
 
 #[derive(Template)]
 #[template(path = "console/admin/models.html")]

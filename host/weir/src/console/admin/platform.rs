@@ -3,6 +3,7 @@
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
+use weir_errors::ApiError;
 use weir_ledger::Credits;
 
 use crate::admin::report::{Month, PlatformUsage};
@@ -12,7 +13,6 @@ use crate::console::chart::{Bars, Point};
 use crate::console::format;
 use crate::console::frame::{Frame, PLATFORM};
 use crate::console::session::ConsoleAdmin;
-use crate::error::ApiError;
 use crate::metrics::routes::text;
 use crate::metrics::summary::Summary;
 

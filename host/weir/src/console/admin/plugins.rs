@@ -4,6 +4,7 @@ use askama::Template;
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
+use weir_errors::ApiError;
 use weir_storage::clock::Millis;
 
 use crate::app::App;
@@ -11,7 +12,6 @@ use crate::console::form::AdminForm;
 use crate::console::format::{self, When};
 use crate::console::frame::{Frame, PLUGINS};
 use crate::console::session::ConsoleAdmin;
-use crate::error::ApiError;
 use crate::plugins::items::{EventItem, PluginItem, SlotItem};
 use crate::plugins::routes::{self, Activation, EventsQuery};
 

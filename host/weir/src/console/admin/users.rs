@@ -4,6 +4,7 @@ use askama::Template;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::Response;
+use weir_errors::ApiError;
 use weir_storage::clock::Millis;
 
 use super::{Asked, core};
@@ -14,7 +15,6 @@ use crate::console::form::AdminForm;
 use crate::console::format::{self, When};
 use crate::console::frame::{Frame, PEOPLE};
 use crate::console::session::ConsoleAdmin;
-use crate::error::ApiError;
 use crate::identity;
 use crate::query::ListQuery;
 

@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use http::StatusCode;
+use weir_dialects::{ChatCall, ImageCall, Origin};
+use weir_errors::ApiError;
 
 use super::{Resolved, model, narrow};
 use crate::catalog::{Catalog, Model};
-use crate::error::ApiError;
-use crate::inference::dialect::{ChatCall, ImageCall, Origin};
 use crate::inference::usage::RequestSize;
 use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_sandbox::adapter::bindings::chat::{

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
+use weir_dialects::Conversation;
 use weir_ledger::AccountId;
 use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_storage::Cache;
@@ -25,7 +26,6 @@ use weir_storage::cache::Cached;
 use weir_storage::ids::{self, Hex};
 
 use self::breaker::{Breakers, Standing};
-use super::dialect::Conversation;
 use super::reasoning;
 use super::resolve::Resolved;
 use crate::catalog::{Candidate, Model};

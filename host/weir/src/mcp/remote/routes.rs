@@ -5,12 +5,12 @@ use axum::extract::{Path, State};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use weir_errors::ApiError;
 
 use super::store::PinnedTool;
 use crate::admin::AdminCaller;
 use crate::app::App;
 use crate::audit::AuditEvent;
-use crate::error::ApiError;
 use crate::json::from_json;
 use crate::request::JsonBody;
 

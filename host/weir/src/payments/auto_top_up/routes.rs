@@ -6,12 +6,12 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::ToSchema;
+use weir_errors::ApiError;
 use weir_ledger::{AccountId, Action, Credits, LedgerError, Plan, Refusal};
 
 use super::store::{self, Past, Wish};
 use super::{CREDIT_TIMEOUT, MOST_A_DAY, default_threshold};
 use crate::app::App;
-use crate::error::ApiError;
 use crate::identity::WebCaller;
 use crate::json::from_json;
 use crate::openapi::schemas;

@@ -4,11 +4,11 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use url::Url;
+use weir_errors::ApiError;
 use weir_ledger::Plan;
 
 use super::{Local, Management, Payment, pages};
 use crate::app::App;
-use crate::error::ApiError;
 use crate::payments::checkout::CheckoutError;
 use crate::payments::processor::Processor;
 use crate::payments::terms::ProcessorError;

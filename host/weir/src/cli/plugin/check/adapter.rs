@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
+use weir_dialects::ChatCall;
 use weir_sandbox::adapter::bindings::adapter::{
     Failure, FailureKind, HttpResponseHead, Setting, Step,
 };
@@ -18,7 +19,6 @@ use crate::cli::plugin::own::Own;
 use crate::cli::plugin::recording::Recording;
 use crate::cli::plugin::report::{Fault, Report};
 use crate::cli::plugin::trial::{Cut, Outcome, Trial, Tried};
-use crate::inference::dialect::ChatCall;
 use crate::inference::error::ExchangeError;
 use crate::inference::exchange;
 use crate::plugins::Component;

@@ -1,0 +1,247 @@
+//! The answer as one object, and what it shares with the events of a streamed one.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use weir_ledger::{Credits, TokenCounts};
+use weir_sandbox::adapter::bindings::chat::{Event, Usage};
+
+use super::blocks::{Blocks, Delta, Empty, NewBlock, Writer, stop_reason};
+use crate::{AnswerHead, Billed};
+
+/// An answer that is not streamed, as far as it has come.
+#[derive(Debug, Clone)]
+pub struct Message {
+    head: AnswerHead,
+    blocks: Blocks,
+    said: Said,
+    stop: Option<(&'static str, Option<String>)>,
+}
+
+impl Message {
+    /// An answer that says nothing yet.
+    pub fn new(head: AnswerHead) -> Self {
+        Self {
+            head,
+            blocks: Blocks::default(),
+            said: Said::default(),
+            stop: None,
+        }
+    }
+
+    /// Adds what an event says.
+    pub fn push(&mut self, event: &Event) {
+        if let Event::Finish(reason) = event {
+            let (word, sequence) = stop_reason(reason);
+            self.stop = Some((word, sequence.map(str::to_owned)));
+        }
+        self.blocks.follow(event, &mut self.said);
+    }
+
+    /// Notes who answers from here on.
+    pub fn answered_by(&mut self, provider: &str) {
+        self.blocks.answered_by(provider);
+    }
+
+    /// Forgets an attempt that yielded nothing.
+    pub fn clear(&mut self) {
+        self.blocks = Blocks::default();
+        self.said = Said::default();
+        self.stop = None;
+    }
+
+    /// The `message` object.
+    pub fn into_body(self, billed: &Billed) -> Vec<u8> {
+        let (stop_reason, stop_sequence) = self.stop.unwrap_or(("end_turn", None));
+        let body = Body {
+            id: &message_id(&self.head),
+            kind: "message",
+            role: "assistant",
+            model: &self.head.model,
+            content: &self.said.0,
+            stop_reason: Some(stop_reason),
+            stop_sequence: stop_sequence.as_deref(),
+            usage: AnswerUsage::from(billed),
+        };
+        let mut json = Vec::with_capacity(1 << 10);
+        write_json(&body, &mut json);
+        json
+    }
+}
+
+/// What the message holds.
+#[derive(Debug, Clone, Default)]
+struct Said(Vec<SaidBlock>);
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum SaidBlock {
+    Text {
+        text: String,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        citations: Vec<Box<RawValue>>,
+    },
+    Thinking {
+        thinking: String,
+        signature: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        provider: Option<String>,
+    },
+    ToolUse {
+        id: String,
+        name: String,
+        #[serde(serialize_with = "object")]
+        input: String,
+    },
+    /// What came in one piece.
+    #[serde(untagged)]
+    Whole(Box<RawValue>),
+}
+
+impl Writer for Said {
+    fn begin(&mut self, _: usize, block: NewBlock<'_>) {
+        self.0.push(match block {
+            NewBlock::Text { .. } => SaidBlock::Text {
+                text: String::new(),
+                citations: Vec::new(),
+            },
+            NewBlock::Thinking { provider, .. } => SaidBlock::Thinking {
+                thinking: String::new(),
+                signature: String::new(),
+                provider: provider.map(str::to_owned),
+            },
+            NewBlock::ToolUse { id, name, .. } => SaidBlock::ToolUse {
+                id: id.to_owned(),
+                name: name.to_owned(),
+                input: String::new(),
+            },
+            NewBlock::Whole(json) => SaidBlock::Whole(json),
+            block @ (NewBlock::RedactedThinking { .. } | NewBlock::Image { .. }) => {
+                let json = serde_json::value::to_raw_value(&block);
+                SaidBlock::Whole(json.expect("plain structs serialize"))
+            }
+        });
+    }
+
+    fn add(&mut self, at: usize, delta: Delta<'_>) {
+        match (&mut self.0[at], delta) {
+            (SaidBlock::Text { text, .. }, Delta::Text { text: more }) => text.push_str(more),
+            (SaidBlock::Text { citations, .. }, Delta::Citation { citation }) => {
+                citations.push(citation);
+            }
+            (SaidBlock::Thinking { thinking, .. }, Delta::Thinking { thinking: more }) => {
+                thinking.push_str(more);
+            }
+            (SaidBlock::Thinking { signature, .. }, Delta::Signature { signature: more }) => {
+                signature.push_str(more);
+            }
+            (SaidBlock::ToolUse { input, .. }, Delta::Input { partial_json }) => {
+                input.push_str(partial_json);
+            }
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, _: usize) {}
+}
+
+/// A call's input, which is an object unless the answer was cut short: then there is none that could be run.
+fn object<S: serde::Serializer>(json: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    match serde_json::from_str::<&RawValue>(json) {
+        Ok(input) if input.get().starts_with('{') => input.serialize(serializer),
+        _ => Empty {}.serialize(serializer),
+    }
+}
+
+/// A message, with all of its content or, where a stream begins, none.
+#[derive(Debug, Serialize)]
+pub(super) struct Body<'a, Content: ?Sized> {
+    pub(super) id: &'a str,
+    #[serde(rename = "type")]
+    pub(super) kind: &'static str,
+    pub(super) role: &'static str,
+    pub(super) model: &'a str,
+    pub(super) content: &'a Content,
+    pub(super) stop_reason: Option<&'static str>,
+    pub(super) stop_sequence: Option<&'a str>,
+    pub(super) usage: AnswerUsage,
+}
+
+/// The answer's id as Anthropic writes one.
+pub(super) fn message_id(head: &AnswerHead) -> String {
+    format!("msg_{}", head.id)
+}
+
+pub(super) fn write_json<T: Serialize + ?Sized>(value: &T, out: &mut Vec<u8>) {
+    serde_json::to_writer(out, value).expect("plain structs serialize, and a Vec takes every byte");
+}
+
+/// Unlike weir's own counts, the input is without what was read from a cache or written to it.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct AnswerUsage {
+    input_tokens: u64,
+    cache_creation_input_tokens: u64,
+    cache_read_input_tokens: u64,
+    cache_creation: CacheCreation,
+    output_tokens: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_tokens_details: Option<OutputDetails>,
+    /// Not Anthropic's: what the request was charged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    credits: Option<Credits>,
+}
+
+#[derive(Debug, Serialize)]
+struct OutputDetails {
+    thinking_tokens: u64,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct CacheCreation {
+    ephemeral_5m_input_tokens: u64,
+    ephemeral_1h_input_tokens: u64,
+}
+
+impl AnswerUsage {
+    fn new(counts: &TokenCounts, credits: Option<Credits>) -> Self {
+        let written = counts
+            .cache_write_short
+            .saturating_add(counts.cache_write_long);
+        let cached = written.saturating_add(counts.cache_read);
+        Self {
+            input_tokens: counts.input.saturating_sub(cached),
+            cache_creation_input_tokens: written,
+            cache_read_input_tokens: counts.cache_read,
+            cache_creation: CacheCreation {
+                ephemeral_5m_input_tokens: counts.cache_write_short,
+                ephemeral_1h_input_tokens: counts.cache_write_long,
+            },
+            output_tokens: counts.output,
+            // Where nobody has counted it, nothing is said.
+            output_tokens_details: (counts.reasoning > 0).then_some(OutputDetails {
+                thinking_tokens: counts.reasoning,
+            }),
+            credits,
+        }
+    }
+}
+
+impl From<&Billed> for AnswerUsage {
+    fn from(billed: &Billed) -> Self {
+        Self::new(&billed.tokens, Some(billed.credits))
+    }
+}
+
+impl From<&Usage> for AnswerUsage {
+    fn from(usage: &Usage) -> Self {
+        let count = |count: Option<u64>| count.unwrap_or_default();
+        let counts = TokenCounts {
+            input: count(usage.input_tokens),
+            cache_read: count(usage.cache_read_tokens),
+            cache_write_short: count(usage.cache_write_short_tokens),
+            cache_write_long: count(usage.cache_write_long_tokens),
+            output: count(usage.output_tokens),
+            reasoning: count(usage.reasoning_tokens),
+        };
+        Self::new(&counts, None)
+    }
+}

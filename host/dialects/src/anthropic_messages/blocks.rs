@@ -1,0 +1,354 @@
+//! The blocks of an answer, as far as it has come: what each event changes about the message.
+//!
+//! Both forms of an answer are written by what is decided here, so that they say the same: a [`Writer`] is told of each
+//! block that begins, grows and ends.
+//!
+//! **Invariant:** nothing here relies on an adapter's numbers: what names no open block has no place. Blocks are numbered
+//! anew, in the order in which they are written.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+use weir_sandbox::adapter::bindings::chat::{
+    Block, BlockStart, CallKind, Citation, Event, FinishReason, Fragment, Media, ToolCallStart,
+};
+
+use crate::json::guests_object;
+
+/// Who is told what becomes of the message's blocks, which are named by their place in it.
+pub(super) trait Writer {
+    fn begin(&mut self, at: usize, block: NewBlock<'_>);
+    fn add(&mut self, at: usize, delta: Delta<'_>);
+    fn end(&mut self, at: usize);
+}
+
+/// A block as it begins.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum NewBlock<'a> {
+    Text {
+        text: &'static str,
+    },
+    Thinking {
+        thinking: &'static str,
+        signature: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        provider: Option<&'a str>,
+    },
+    RedactedThinking {
+        data: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        provider: Option<&'a str>,
+    },
+    ToolUse {
+        id: &'a str,
+        name: &'a str,
+        input: Empty,
+    },
+    Image {
+        source: ImageSource<'a>,
+    },
+    /// A block that begins and ends with this.
+    #[serde(untagged)]
+    Whole(Box<RawValue>),
+}
+
+/// The object without fields.
+#[derive(Debug, Serialize)]
+pub(super) struct Empty {}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum ImageSource<'a> {
+    Base64 { media_type: &'a str, data: String },
+    Url { url: &'a str },
+}
+
+/// What is added to a block.
+#[derive(Debug, Serialize)]
+#[serde(tag = "type")]
+pub(super) enum Delta<'a> {
+    #[serde(rename = "text_delta")]
+    Text { text: &'a str },
+    #[serde(rename = "thinking_delta")]
+    Thinking { thinking: &'a str },
+    #[serde(rename = "signature_delta")]
+    Signature { signature: &'a str },
+    #[serde(rename = "input_json_delta")]
+    Input { partial_json: &'a str },
+    #[serde(rename = "citations_delta")]
+    Citation { citation: Box<RawValue> },
+}
+
+/// The blocks of an answer.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Blocks {
+    /// Those that have not ended. An attempt that was given up may have left some, so that of two with one number the
+    /// later counts.
+    open: Vec<(u32, Open)>,
+    /// How many the message has.
+    written: usize,
+    /// The provider that answers, by its name in the configuration; empty where that is not known.
+    provider: String,
+}
+
+#[derive(Debug, Clone)]
+enum Open {
+    /// Text, and what stands for it: a refusal. It begins with its first piece, since nobody takes an empty one back.
+    Text(Option<usize>),
+    /// Reasoning that may turn out to be sealed alone: it begins with the first that can be read of it.
+    Reasoning {
+        at: Option<usize>,
+        /// Clients take the last piece of it for all of it, so that it is written whole, at the end.
+        signature: String,
+        sealed: String,
+    },
+    Function(usize),
+    /// Free text, which the dialect writes as an object of one field; it is written at the end.
+    Custom {
+        at: usize,
+        input: String,
+    },
+}
+
+impl Blocks {
+    /// Notes who answers from here on: what only that provider can read again carries its name.
+    pub(super) fn answered_by(&mut self, provider: &str) {
+        provider.clone_into(&mut self.provider);
+    }
+
+    /// Tells what an event changes about the message's blocks.
+    pub(super) fn follow(&mut self, event: &Event, writer: &mut impl Writer) {
+        match event {
+            Event::BlockStart(start) => self.begin(start, writer),
+            Event::Fragment(fragment) => self.add(fragment, writer),
+            // Only reasoning has a place for a proof.
+            Event::Signature(fragment) => {
+                if let Some(Open::Reasoning { signature, .. }) = self.find(fragment.index) {
+                    signature.push_str(&fragment.text);
+                }
+            }
+            Event::Sealed(fragment) => {
+                if let Some(Open::Reasoning { sealed, .. }) = self.find(fragment.index) {
+                    sealed.push_str(&fragment.text);
+                }
+            }
+            Event::Citation(citation) => {
+                if let Some(at) = self.text(citation.index, writer) {
+                    let citation = citation_json(citation);
+                    writer.add(at, Delta::Citation { citation });
+                }
+            }
+            Event::BlockEnd(index) => self.end(*index, writer),
+            Event::Opaque(opaque) => {
+                if let Some(block) = guests_object(&opaque.block.json) {
+                    self.whole(NewBlock::Whole(block), writer);
+                }
+            }
+            Event::Media(media) => self.media(media, writer),
+            Event::Started(_)
+            | Event::Logprobs(_)
+            | Event::MediaBytes(_)
+            | Event::Usage(_)
+            | Event::Finish(_) => {}
+        }
+    }
+
+    fn begin(&mut self, start: &BlockStart, writer: &mut impl Writer) {
+        let open = match &start.block {
+            Block::Text | Block::Refusal => Open::Text(None),
+            Block::Reasoning => Open::Reasoning {
+                at: None,
+                signature: String::new(),
+                sealed: String::new(),
+            },
+            Block::ToolCall(ToolCallStart { id, name, kind }) => {
+                let input = Empty {};
+                let at = self.place(NewBlock::ToolUse { id, name, input }, writer);
+                match kind {
+                    CallKind::Function => Open::Function(at),
+                    CallKind::Custom => Open::Custom {
+                        at,
+                        input: String::new(),
+                    },
+                }
+            }
+        };
+        self.open.push((start.index, open));
+    }
+
+    fn add(&mut self, fragment: &Fragment, writer: &mut impl Writer) {
+        let text = fragment.text.as_str();
+        if text.is_empty() {
+            return;
+        }
+        match self.find(fragment.index) {
+            Some(Open::Text(_)) => {
+                if let Some(at) = self.text(fragment.index, writer) {
+                    writer.add(at, Delta::Text { text });
+                }
+            }
+            Some(Open::Reasoning { .. }) => {
+                let at = self.thinking(fragment.index, writer);
+                writer.add(at, Delta::Thinking { thinking: text });
+            }
+            Some(&mut Open::Function(at)) => writer.add(at, Delta::Input { partial_json: text }),
+            Some(Open::Custom { input, .. }) => input.push_str(text),
+            None => {}
+        }
+    }
+
+    fn end(&mut self, index: u32, writer: &mut impl Writer) {
+        let Some(position) = self.open.iter().rposition(|(open, _)| *open == index) else {
+            return;
+        };
+        // Reasoning of which nothing can be read but its proof is a block, too.
+        if matches!(&self.open[position].1, Open::Reasoning { signature, .. } if !signature.is_empty())
+        {
+            self.thinking(index, writer);
+        }
+        let (_, open) = self.open.remove(position);
+        match open {
+            Open::Text(None) => {}
+            Open::Text(Some(at)) | Open::Function(at) => writer.end(at),
+            Open::Custom { at, input } => {
+                let json = serde_json::json!({ "input": input }).to_string();
+                let partial_json = &json;
+                writer.add(at, Delta::Input { partial_json });
+                writer.end(at);
+            }
+            Open::Reasoning {
+                at,
+                signature,
+                sealed,
+            } => {
+                if let Some(at) = at {
+                    if !signature.is_empty() {
+                        let signature = &signature;
+                        writer.add(at, Delta::Signature { signature });
+                    }
+                    writer.end(at);
+                }
+                if !sealed.is_empty() {
+                    let provider = self.provider.clone();
+                    let block = NewBlock::RedactedThinking {
+                        data: &sealed,
+                        provider: name(&provider),
+                    };
+                    self.whole(block, writer);
+                }
+            }
+        }
+    }
+
+    /// There is no such block in the dialect's answers; it is what its requests have.
+    fn media(&mut self, media: &Media, writer: &mut impl Writer) {
+        if media.media_type.starts_with("image/") && !media.is_preview {
+            let source = match &media.url {
+                Some(url) => ImageSource::Url { url },
+                None => ImageSource::Base64 {
+                    media_type: &media.media_type,
+                    data: STANDARD.encode(&media.data),
+                },
+            };
+            self.whole(NewBlock::Image { source }, writer);
+        }
+    }
+
+    fn find(&mut self, index: u32) -> Option<&mut Open> {
+        let mut open = self.open.iter_mut().rev();
+        open.find(|(open, _)| *open == index).map(|(_, open)| open)
+    }
+
+    /// Where an open block of text is written, which begins now if it has not yet.
+    fn text(&mut self, index: u32, writer: &mut impl Writer) -> Option<usize> {
+        match self.find(index) {
+            Some(&mut Open::Text(Some(at))) => return Some(at),
+            Some(Open::Text(None)) => {}
+            _ => return None,
+        }
+        let begun = self.place(NewBlock::Text { text: "" }, writer);
+        if let Some(Open::Text(at)) = self.find(index) {
+            *at = Some(begun);
+        }
+        Some(begun)
+    }
+
+    /// Where an open block of reasoning is written, which begins now if it has not yet.
+    fn thinking(&mut self, index: u32, writer: &mut impl Writer) -> usize {
+        if let Some(&mut Open::Reasoning { at: Some(at), .. }) = self.find(index) {
+            return at;
+        }
+        let provider = self.provider.clone();
+        let block = NewBlock::Thinking {
+            thinking: "",
+            signature: "",
+            provider: name(&provider),
+        };
+        let begun = self.place(block, writer);
+        if let Some(Open::Reasoning { at, .. }) = self.find(index) {
+            *at = Some(begun);
+        }
+        begun
+    }
+
+    /// Begins a block at the message's end.
+    fn place(&mut self, block: NewBlock<'_>, writer: &mut impl Writer) -> usize {
+        let at = self.written;
+        self.written += 1;
+        writer.begin(at, block);
+        at
+    }
+
+    fn whole(&mut self, block: NewBlock<'_>, writer: &mut impl Writer) {
+        let at = self.place(block, writer);
+        writer.end(at);
+    }
+}
+
+fn name(provider: &str) -> Option<&str> {
+    (!provider.is_empty()).then_some(provider)
+}
+
+/// A citation as its upstream wrote it, or else in the form that names a page: the dialect has no other for a source that
+/// was not part of the request.
+fn citation_json(citation: &Citation) -> Box<RawValue> {
+    #[derive(Serialize)]
+    struct Page<'a> {
+        #[serde(rename = "type")]
+        kind: &'static str,
+        url: &'a str,
+        title: Option<&'a str>,
+        cited_text: &'a str,
+        encrypted_index: &'static str,
+    }
+    let own = citation.json.as_deref().and_then(guests_object);
+    own.unwrap_or_else(|| {
+        let page = Page {
+            kind: "web_search_result_location",
+            url: citation.source.as_deref().unwrap_or_default(),
+            title: citation.title.as_deref(),
+            cited_text: citation.cited_text.as_deref().unwrap_or_default(),
+            encrypted_index: "",
+        };
+        to_raw_value(&page).expect("plain structs serialize")
+    })
+}
+
+/// Why the answer ended, in the dialect's words, and the stop sequence that was met. Clients run calls for `tool_use`, send
+/// the answer back for `pause_turn` and show `refusal` to people, so that these must be true; what has no word of its own
+/// is `end_turn`.
+pub(super) fn stop_reason(reason: &FinishReason) -> (&'static str, Option<&str>) {
+    match reason {
+        FinishReason::Length => ("max_tokens", None),
+        FinishReason::ContextWindow => ("model_context_window_exceeded", None),
+        FinishReason::ToolCalls => ("tool_use", None),
+        FinishReason::StopSequence(sequence) => ("stop_sequence", Some(sequence)),
+        FinishReason::Refusal | FinishReason::ContentFilter => ("refusal", None),
+        FinishReason::PauseTurn => ("pause_turn", None),
+        FinishReason::Stop | FinishReason::MalformedCall | FinishReason::Other(_) => {
+            ("end_turn", None)
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! The answer as server-sent events.
+//!
+//! **Invariant:** what the events of an answer add up to is the plain answer to the same events.
+//! **Invariant:** a block ends before the next one begins: Anthropic's SDKs take the last that has begun for the one that
+//! is written. What is said of a later one meanwhile, as with calls in parallel, waits.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::Value;
+use weir_sandbox::adapter::bindings::chat::Event;
+
+use super::answer::{AnswerUsage, Body, message_id, write_json};
+use super::blocks::{Blocks, Delta, NewBlock, Writer, stop_reason};
+use crate::{AnswerHead, Billed};
+
+/// What keeps a silent stream alive.
+pub const KEEP_ALIVE: Bytes = Bytes::from_static(b"event: ping\ndata: {\"type\":\"ping\"}\n\n");
+
+/// Writes a streamed answer as server-sent events.
+#[derive(Debug)]
+pub struct Chunks {
+    head: AnswerHead,
+    begun: bool,
+    blocks: Blocks,
+    line: Line,
+    /// What was used so far, as the upstream says.
+    used: AnswerUsage,
+    stop: Option<(&'static str, Option<String>)>,
+}
+
+impl Chunks {
+    /// A stream that says nothing yet.
+    pub fn new(head: AnswerHead) -> Self {
+        Self {
+            head,
+            begun: false,
+            blocks: Blocks::default(),
+            line: Line::default(),
+            used: AnswerUsage::default(),
+            stop: None,
+        }
+    }
+
+    /// Notes who answers from here on.
+    pub fn answered_by(&mut self, provider: &str) {
+        self.blocks.answered_by(provider);
+    }
+
+    /// Appends what an event says. The end is written by [`Self::finish`], once the answer is settled.
+    pub fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
+        match event {
+            Event::Started(_) => {}
+            Event::Usage(usage) => self.used = AnswerUsage::from(usage),
+            Event::Finish(reason) => {
+                let (word, sequence) = stop_reason(reason);
+                self.stop = Some((word, sequence.map(str::to_owned)));
+            }
+            _ => {
+                self.start(out);
+                let line = &mut self.line;
+                self.blocks.follow(event, &mut Events { line, out });
+            }
+        }
+    }
+
+    /// Appends the end: the reason and the usage.
+    pub fn finish(&mut self, billed: &Billed, out: &mut Vec<u8>) {
+        self.start(out);
+        let (stop_reason, stop_sequence) = self.stop.take().unwrap_or(("end_turn", None));
+        let end = End {
+            kind: "message_delta",
+            delta: EndDelta {
+                stop_reason,
+                stop_sequence: stop_sequence.as_deref(),
+            },
+            usage: AnswerUsage::from(billed),
+        };
+        write_event("message_delta", &end, out);
+        out.extend_from_slice(b"event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
+    }
+
+    /// Appends an error, which ends the stream. Nothing may follow.
+    pub fn error(error: &Value, out: &mut Vec<u8>) {
+        write_event("error", error, out);
+    }
+
+    fn start(&mut self, out: &mut Vec<u8>) {
+        if std::mem::replace(&mut self.begun, true) {
+            return;
+        }
+        // What was used is settled at the end: the last event but one has all of it.
+        let message = Body {
+            id: &message_id(&self.head),
+            kind: "message",
+            role: "assistant",
+            model: &self.head.model,
+            content: &[(); 0],
+            stop_reason: None,
+            stop_sequence: None,
+            usage: std::mem::take(&mut self.used),
+        };
+        let start = Start {
+            kind: "message_start",
+            message,
+        };
+        write_event("message_start", &start, out);
+    }
+}
+
+/// The events of blocks that wait until those before them have ended.
+#[derive(Debug, Default)]
+struct Line {
+    /// The block whose events are written as they come.
+    at: usize,
+    /// Those behind it that have begun, in order.
+    waiting: VecDeque<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    events: Vec<u8>,
+    has_ended: bool,
+}
+
+impl Line {
+    /// Where the events of a block go.
+    fn place<'a>(&'a mut self, index: usize, out: &'a mut Vec<u8>) -> &'a mut Vec<u8> {
+        match index.checked_sub(self.at) {
+            None | Some(0) => out,
+            Some(behind) => &mut self.waiting(behind).events,
+        }
+    }
+
+    /// Notes that a block has ended, and writes what waited for that.
+    fn end(&mut self, index: usize, out: &mut Vec<u8>) {
+        if let Some(behind @ 1..) = index.checked_sub(self.at) {
+            self.waiting(behind).has_ended = true;
+            return;
+        }
+        self.at += 1;
+        while let Some(next) = self.waiting.pop_front() {
+            out.extend_from_slice(&next.events);
+            if !next.has_ended {
+                break;
+            }
+            self.at += 1;
+        }
+    }
+
+    fn waiting(&mut self, behind: usize) -> &mut Waiting {
+        if self.waiting.len() < behind {
+            self.waiting.resize_with(behind, Waiting::default);
+        }
+        &mut self.waiting[behind - 1]
+    }
+}
+
+/// The blocks' events, written one behind the other.
+struct Events<'a> {
+    line: &'a mut Line,
+    out: &'a mut Vec<u8>,
+}
+
+impl Writer for Events<'_> {
+    fn begin(&mut self, index: usize, content_block: NewBlock<'_>) {
+        let event = BlockStart {
+            kind: "content_block_start",
+            index,
+            content_block,
+        };
+        write_event(event.kind, &event, self.line.place(index, self.out));
+    }
+
+    fn add(&mut self, index: usize, delta: Delta<'_>) {
+        let event = BlockDelta {
+            kind: "content_block_delta",
+            index,
+            delta,
+        };
+        write_event(event.kind, &event, self.line.place(index, self.out));
+    }
+
+    fn end(&mut self, index: usize) {
+        let event = BlockStop {
+            kind: "content_block_stop",
+            index,
+        };
+        write_event(event.kind, &event, self.line.place(index, self.out));
+        self.line.end(index, self.out);
+    }
+}
+
+fn write_event<T: Serialize>(name: &str, data: &T, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"event: ");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\ndata: ");
+    write_json(data, out);
+    out.extend_from_slice(b"\n\n");
+}
+
+#[derive(Debug, Serialize)]
+struct Start<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    message: Body<'a, [(); 0]>,
+}
+
+#[derive(Debug, Serialize)]
+struct BlockStart<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    index: usize,
+    content_block: NewBlock<'a>,
+}
+
+#[derive(Debug, Serialize)]
+struct BlockDelta<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    index: usize,
+    delta: Delta<'a>,
+}
+
+#[derive(Debug, Serialize)]
+struct BlockStop {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    index: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct End<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    delta: EndDelta<'a>,
+    usage: AnswerUsage,
+}
+
+#[derive(Debug, Serialize)]
+struct EndDelta<'a> {
+    stop_reason: &'static str,
+    stop_sequence: Option<&'a str>,
+}

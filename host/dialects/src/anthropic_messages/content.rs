@@ -1,0 +1,388 @@
+//! What the messages of a request mean: their blocks as parts.
+//!
+//! A user's message may hold results of tool calls among its other blocks. The vocabulary has a role of its own for those,
+//! so that such a message becomes several, in the order of its blocks.
+//!
+//! A block that the vocabulary can't hold whole is opaque: one of a type that is not known here, a document that is text,
+//! and what stands in a tool's result with fields beyond the vocabulary's.
+
+use weir_sandbox::adapter::bindings::chat::{
+    CacheLifetime, CallKind, Content, File, Image, Message, Opaque, Part, Reasoning, Role, Source,
+    ToolCall, ToolContent, ToolResult,
+};
+
+use super::wire;
+use crate::json::{
+    Fault, MAX_ID_CHARS, Raw, Text, base64_data, check_at_most, check_https_url, check_is_object,
+    check_length, each, is_media_type_name, required, reread,
+};
+use crate::{Attachment, Attachments, Origin, plain};
+
+const MAX_NAME_CHARS: usize = 64;
+/// Of a document.
+const MAX_TITLE_CHARS: usize = 1_024;
+
+/// The messages of a request, in order, and where they stand in it; what the system says is the first.
+pub(super) fn messages(
+    system: Option<wire::Content<'_>>,
+    list: Option<wire::Messages<'_>>,
+    attachments: &mut Attachments,
+) -> Result<(Vec<Message>, Vec<Origin>), Fault> {
+    let list = required(list, "messages")?.0;
+    if list.is_empty() {
+        return Err(Fault::new("messages", "must not be empty"));
+    }
+    let mut messages = Vec::with_capacity(list.len() + 1);
+    if let Some(content) = system {
+        let parts = parts(content, "system", attachments)?;
+        let is_empty =
+            |part: &Part| matches!(&part.content, Content::Text(text) if text.is_empty());
+        // An empty system prompt is none.
+        if !matches!(parts.as_slice(), [only] if is_empty(only)) && !parts.is_empty() {
+            messages.push(Message {
+                role: Role::System,
+                name: None,
+                parts,
+                extra: Vec::new(),
+            });
+        }
+    }
+    let mut origins = vec![Origin::Apart; messages.len()];
+    for (index, wire) in list.into_iter().enumerate() {
+        let turn = message(wire, attachments, &mut messages);
+        turn.map_err(|fault| fault.at(index).within("messages"))?;
+        origins.resize(messages.len(), Origin::Listed(index));
+    }
+    Ok((messages, origins))
+}
+
+fn message(
+    wire: wire::Message<'_>,
+    attachments: &mut Attachments,
+    messages: &mut Vec<Message>,
+) -> Result<(), Fault> {
+    let role = match required(wire.role, "role")?.as_str() {
+        "user" => Role::User,
+        "assistant" => Role::Assistant,
+        "system" => Role::System,
+        _ => return Err(Fault::new("role", "must be one of user, assistant, system")),
+    };
+    let parts = parts(required(wire.content, "content")?, "content", attachments)?;
+    let mut extra = wire.others.into_fields();
+    let role_of = |part: &Part| match &part.content {
+        Content::ToolResult(_) => Role::Tool,
+        _ => role,
+    };
+    let is_misplaced = |part: &Part| role != Role::User && role_of(part) == Role::Tool;
+    if let Some(index) = parts.iter().position(is_misplaced) {
+        let fault = Fault::new("type", "must not be tool_result but in a user's message");
+        return Err(fault.at(index).within("content"));
+    }
+    if parts.is_empty() {
+        return Err(Fault::new("content", "must not be empty"));
+    }
+    let first = messages.len();
+    for part in parts {
+        let role = role_of(&part);
+        match messages[first..].last_mut() {
+            Some(open) if open.role == role => open.parts.push(part),
+            _ => messages.push(Message {
+                role,
+                name: None,
+                parts: vec![part],
+                extra: std::mem::take(&mut extra),
+            }),
+        }
+    }
+    Ok(())
+}
+
+fn parts(
+    content: wire::Content<'_>,
+    field: &str,
+    attachments: &mut Attachments,
+) -> Result<Vec<Part>, Fault> {
+    match content {
+        wire::Content::Text(text) => Ok(vec![plain(Content::Text(text))]),
+        wire::Content::List(blocks) => each(blocks.0, field, |raw| part(raw, attachments)),
+    }
+}
+
+/// What a block is; one of a type that is not known here is kept as it came.
+fn part(raw: Raw<'_>, attachments: &mut Attachments) -> Result<Part, Fault> {
+    let mut block: wire::Block<'_> = reread(raw)?;
+    let kind = required(block.kind.take(), "type")?;
+    let mut mark_within = None;
+    let content = match kind.as_str() {
+        "text" => Content::Text(required(block.text.take(), "text")?),
+        "image" => Content::Image(image(&block, attachments)?),
+        "document" if is_of_text(&block)? => opaque(kind.as_str(), raw),
+        "document" => Content::File(document(&mut block, attachments)?),
+        "thinking" => Content::Reasoning(Reasoning {
+            text: required(block.thinking.take(), "thinking")?,
+            sealed: None,
+            id: None,
+        }),
+        "redacted_thinking" => Content::Reasoning(Reasoning {
+            text: String::new(),
+            sealed: Some(required(block.data.take(), "data")?),
+            id: None,
+        }),
+        "tool_use" => Content::ToolCall(tool_call(&mut block)?),
+        "tool_result" => {
+            let (result, mark) = tool_result(&mut block, attachments)?;
+            mark_within = mark;
+            Content::ToolResult(result)
+        }
+        other => {
+            check_length(other, MAX_NAME_CHARS, "type")?;
+            opaque(other, raw)
+        }
+    };
+    let (mut cache, mut extra) = (None, Vec::new());
+    // What an opaque block holds is in its JSON.
+    if !matches!(content, Content::Opaque(_)) {
+        extra = std::mem::take(&mut block.others).into_fields();
+        // Of a text it is what was cited when it was written; of a document, whether it may be.
+        if let Some(citations) = block.citations.filter(|_| kind.as_str() == "text") {
+            extra.push(("citations".into(), citations.0.to_owned()));
+        }
+        cache = cache_mark(block.cache_control, &mut extra)?;
+    }
+    if let Content::ToolResult(_) = &content {
+        // A mark within a result is one behind it: its blocks have no place for it.
+        cache = cache.or(mark_within);
+    }
+    if let Some(provider) = &block.provider {
+        check_length(provider, MAX_NAME_CHARS, "provider")?;
+    }
+    Ok(Part {
+        content,
+        cache,
+        signature: block.signature.filter(|signature| !signature.is_empty()),
+        provider: block.provider,
+        extra,
+    })
+}
+
+fn image(block: &wire::Block<'_>, attachments: &mut Attachments) -> Result<Image, Fault> {
+    let raw = required(block.source, "source")?;
+    let source = image_source(raw, attachments).map_err(|fault| fault.within("source"))?;
+    Ok(Image {
+        source,
+        detail: None,
+    })
+}
+
+fn image_source(raw: Raw<'_>, attachments: &mut Attachments) -> Result<Source, Fault> {
+    let source: wire::Source<'_> = reread(raw)?;
+    match required(source.kind.as_ref(), "type")?.as_str() {
+        "base64" => {
+            let attachment = inline(source)?;
+            match attachment.media_type.starts_with("image/") {
+                true => Ok(attachments.add(attachment)),
+                false => Err(Fault::new("media_type", "must be one such as image/png")),
+            }
+        }
+        "url" => url(source),
+        "file" => file_id(source),
+        _ => Err(Fault::new("type", "must be one of base64, url, file")),
+    }
+}
+
+fn document(block: &mut wire::Block<'_>, attachments: &mut Attachments) -> Result<File, Fault> {
+    if let Some(title) = &block.title {
+        check_at_most(title, MAX_TITLE_CHARS, "title")?;
+    }
+    let raw = required(block.source, "source")?;
+    let (source, media_type) =
+        document_source(raw, attachments).map_err(|fault| fault.within("source"))?;
+    let cite = match block.citations {
+        None => None,
+        Some(raw) => {
+            let citations: wire::Citations<'_> =
+                reread(raw).map_err(|fault| fault.within("citations"))?;
+            citations.enabled
+        }
+    };
+    Ok(File {
+        source,
+        name: None,
+        media_type,
+        title: block.title.take(),
+        context: block.context.take(),
+        cite,
+    })
+}
+
+/// Whether a document is text, in one piece or in blocks. Only servers of this dialect take one.
+fn is_of_text(block: &wire::Block<'_>) -> Result<bool, Fault> {
+    let Some(raw) = block.source else {
+        return Ok(false);
+    };
+    let source: wire::DocumentSource<'_> = reread(raw).map_err(|fault| fault.within("source"))?;
+    let kind = source.kind.as_ref().map(Text::as_str);
+    Ok(matches!(kind, Some("text" | "content")))
+}
+
+/// Where a document is, and its media type where that is known.
+fn document_source(
+    raw: Raw<'_>,
+    attachments: &mut Attachments,
+) -> Result<(Source, Option<String>), Fault> {
+    let source: wire::Source<'_> = reread(raw)?;
+    match required(source.kind.as_ref(), "type")?.as_str() {
+        "base64" => {
+            let attachment = inline(source)?;
+            let media_type = attachment.media_type.clone();
+            Ok((attachments.add(attachment), Some(media_type)))
+        }
+        "url" => Ok((url(source)?, None)),
+        "file" => Ok((file_id(source)?, None)),
+        _ => Err(Fault::new(
+            "type",
+            "must be one of base64, text, content, url, file",
+        )),
+    }
+}
+
+/// A file in base64.
+fn inline(source: wire::Source<'_>) -> Result<Attachment, Fault> {
+    let media_type = media_type(&source)?;
+    let data = required(source.data, "data")?;
+    Ok(Attachment {
+        data: base64_data(data.as_str(), "data")?,
+        media_type,
+    })
+}
+
+fn media_type(source: &wire::Source<'_>) -> Result<String, Fault> {
+    let media_type = required(source.media_type.as_ref(), "media_type")?;
+    let media_type = media_type.as_str().to_ascii_lowercase();
+    match media_type.split_once('/') {
+        Some((kind, subtype)) if is_media_type_name(kind) && is_media_type_name(subtype) => {
+            Ok(media_type)
+        }
+        _ => Err(Fault::new(
+            "media_type",
+            "must be a media type, e.g. application/pdf",
+        )),
+    }
+}
+
+fn url(source: wire::Source<'_>) -> Result<Source, Fault> {
+    let url = required(source.url, "url")?.into_string();
+    check_https_url(&url, "url", "must be an https URL")?;
+    Ok(Source::Url(url))
+}
+
+fn file_id(source: wire::Source<'_>) -> Result<Source, Fault> {
+    let id = required(source.file_id, "file_id")?;
+    check_length(&id, MAX_ID_CHARS, "file_id")?;
+    Ok(Source::Id(id))
+}
+
+fn tool_call(block: &mut wire::Block<'_>) -> Result<ToolCall, Fault> {
+    let id = required(block.id.take(), "id")?;
+    check_length(&id, MAX_ID_CHARS, "id")?;
+    let name = required(block.name.take(), "name")?;
+    check_length(&name, MAX_ID_CHARS, "name")?;
+    let input = block.input.map_or("{}", |input| input.0);
+    check_is_object(input, "input")?;
+    Ok(ToolCall {
+        id,
+        name,
+        kind: CallKind::Function,
+        arguments: input.to_owned(),
+    })
+}
+
+/// A result, and the mark of a cache within it.
+fn tool_result(
+    block: &mut wire::Block<'_>,
+    attachments: &mut Attachments,
+) -> Result<(ToolResult, Option<CacheLifetime>), Fault> {
+    let call_id = required(block.tool_use_id.take(), "tool_use_id")?;
+    check_length(&call_id, MAX_ID_CHARS, "tool_use_id")?;
+    let mut mark = None;
+    let content = match block.content {
+        None => Vec::new(),
+        Some(raw) => match reread(raw).map_err(|fault| fault.within("content"))? {
+            wire::Content::Text(text) => vec![ToolContent::Text(text)],
+            wire::Content::List(blocks) => each(blocks.0, "content", |raw| {
+                tool_content(raw, &mut mark, attachments)
+            })?,
+        },
+    };
+    let result = ToolResult {
+        call_id,
+        tool_name: None,
+        content,
+        is_error: block.is_error == Some(true),
+    };
+    Ok((result, mark))
+}
+
+/// What stands in a result. One that has more to it than the vocabulary holds is kept as it came.
+fn tool_content(
+    raw: Raw<'_>,
+    mark: &mut Option<CacheLifetime>,
+    attachments: &mut Attachments,
+) -> Result<ToolContent, Fault> {
+    let part = part(raw, attachments)?;
+    if !part.extra.is_empty() {
+        let block: wire::Block<'_> = reread(raw)?;
+        return Ok(ToolContent::Opaque(Opaque {
+            kind: required(block.kind, "type")?.into_string(),
+            json: raw.0.to_owned(),
+        }));
+    }
+    *mark = part.cache.or(*mark);
+    Ok(match part.content {
+        Content::Text(text) => ToolContent::Text(text),
+        Content::Image(image) => ToolContent::Image(image),
+        Content::File(file) => ToolContent::File(file),
+        Content::Opaque(opaque) => ToolContent::Opaque(opaque),
+        _ => {
+            return Err(Fault::new(
+                "type",
+                "must be one that may stand in a result, e.g. text, image, document",
+            ));
+        }
+    })
+}
+
+/// How long a prefix is asked to be kept. A mark that says more than that is put with the fields beyond the vocabulary:
+/// a server of this dialect is told all of it, and any other none.
+pub(super) fn cache_mark(
+    raw: Option<Raw<'_>>,
+    extra: &mut Vec<(String, String)>,
+) -> Result<Option<CacheLifetime>, Fault> {
+    let Some(raw) = raw else {
+        return Ok(None);
+    };
+    let read = || {
+        let control: wire::CacheControl<'_> = reread(raw)?;
+        if required(control.kind, "type")?.as_str() != "ephemeral" {
+            return Err(Fault::new("type", "must be ephemeral"));
+        }
+        let lifetime = match control.ttl.as_ref().map(Text::as_str) {
+            None | Some("5m") => CacheLifetime::Short,
+            Some("1h") => CacheLifetime::Long,
+            Some(_) => return Err(Fault::new("ttl", "must be one of 5m, 1h")),
+        };
+        Ok((lifetime, control.others.0.is_empty()))
+    };
+    let (lifetime, is_all) = read().map_err(|fault: Fault| fault.within("cache_control"))?;
+    if !is_all {
+        extra.push(("cache_control".into(), raw.0.to_owned()));
+    }
+    Ok(is_all.then_some(lifetime))
+}
+
+fn opaque(kind: &str, raw: Raw<'_>) -> Content {
+    Content::Opaque(Opaque {
+        kind: kind.to_owned(),
+        json: raw.0.to_owned(),
+    })
+}

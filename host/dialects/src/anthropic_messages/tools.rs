@@ -1,0 +1,112 @@
+//! What a request's tools mean, and which of them the model may or must call.
+
+use weir_sandbox::adapter::bindings::chat::{
+    BuiltInTool, FunctionTool, Tool, ToolChoice, ToolKind,
+};
+
+use super::content::cache_mark;
+use super::wire;
+use crate::json::{Fault, Text, check_is_object, check_length, object_of, required};
+
+const MAX_NAME_CHARS: usize = 128;
+
+/// A tool: the client's own, or one that the upstream brings.
+pub(super) fn tool(tool: wire::Tool<'_>) -> Result<Tool, Fault> {
+    let kind = tool.kind.as_ref().map_or("custom", Text::as_str);
+    check_length(kind, MAX_NAME_CHARS, "type")?;
+    let name = required(tool.name, "name")?;
+    check_length(&name, MAX_NAME_CHARS, "name")?;
+    let mut others = tool.others.into_fields();
+    let cache = cache_mark(tool.cache_control, &mut others)?;
+    if kind != "custom" {
+        let mut fields = others;
+        let known = [
+            (
+                "description",
+                tool.description
+                    .map(|text| serde_json::Value::from(text).to_string()),
+            ),
+            (
+                "input_schema",
+                tool.input_schema.map(|json| json.0.to_owned()),
+            ),
+            ("strict", tool.strict.map(|flag| flag.to_string())),
+        ];
+        fields.extend(
+            known
+                .into_iter()
+                .filter_map(|(name, json)| Some((name.to_owned(), json?))),
+        );
+        return Ok(Tool {
+            kind: ToolKind::BuiltIn(BuiltInTool {
+                kind: kind.to_owned(),
+                name: Some(name),
+                configuration: object_of(fields),
+            }),
+            cache,
+            extra: Vec::new(),
+        });
+    }
+    let schema = required(tool.input_schema, "input_schema")?.0;
+    check_is_object(schema, "input_schema")?;
+    Ok(Tool {
+        kind: ToolKind::Function(FunctionTool {
+            name,
+            description: tool.description,
+            input_schema: schema.to_owned(),
+            strict: tool.strict,
+        }),
+        cache,
+        extra: others,
+    })
+}
+
+/// Whether the model may call several tools at once, where the client says so.
+pub(super) fn parallel_tool_calls(choice: Option<&wire::ToolChoice<'_>>) -> Option<bool> {
+    choice?.disable_parallel_tool_use.map(|disabled| !disabled)
+}
+
+/// What the model is to choose from; it may choose a tool that the request has, by its name.
+pub(super) fn tool_choice(
+    choice: Option<wire::ToolChoice<'_>>,
+    tools: &[Tool],
+) -> Result<ToolChoice, Fault> {
+    let Some(choice) = choice else {
+        return Ok(ToolChoice::Auto);
+    };
+    let kind = required(choice.kind, "tool_choice.type")?;
+    if choice.name.is_some() && kind.as_str() != "tool" {
+        return Err(Fault::new(
+            "tool_choice.name",
+            "is for a choice of the type tool only",
+        ));
+    }
+    match kind.as_str() {
+        "auto" => Ok(ToolChoice::Auto),
+        "none" => Ok(ToolChoice::None),
+        "any" if tools.is_empty() => Err(Fault::new(
+            "tool_choice.type",
+            "must not be any where there are no tools",
+        )),
+        "any" => Ok(ToolChoice::Required),
+        "tool" => {
+            let name = required(choice.name, "tool_choice.name")?;
+            let is_known = tools.iter().any(|tool| match &tool.kind {
+                ToolKind::Function(function) => function.name == name,
+                ToolKind::Custom(custom) => custom.name == name,
+                ToolKind::BuiltIn(built_in) => built_in.name.as_ref() == Some(&name),
+            });
+            match is_known {
+                true => Ok(ToolChoice::Named(name)),
+                false => Err(Fault::new(
+                    "tool_choice.name",
+                    "must be the name of one of the tools",
+                )),
+            }
+        }
+        _ => Err(Fault::new(
+            "tool_choice.type",
+            "must be one of auto, any, tool, none",
+        )),
+    }
+}

@@ -1,0 +1,163 @@
+//! The JSON of a request: its objects and which types their fields have.
+//!
+//! What values mean is settled in [`super::request`], [`super::content`] and [`super::tools`]. A block is read from raw
+//! JSON once its message is: one of a type that is not known here goes on as it came.
+
+use crate::json::{
+    Extra, Ignored, List, Listed, MAX_EXTRA, MAX_EXTRA_WITHIN, MAX_MESSAGES, MAX_PARTS, MAX_STOPS,
+    MAX_TOOLS, Raw, Refused, Text, TextOr, Unsupported, object,
+};
+
+object! {
+    struct Body<'de> {
+        "model": model: Text<'de>,
+        "messages": messages: Messages<'de>,
+        "system": system: Content<'de>,
+        "max_tokens": max_tokens: u32,
+        "tools": tools: List<Tool<'de>, MAX_TOOLS>,
+        "tool_choice": tool_choice: ToolChoice<'de>,
+        "thinking": thinking: Thinking<'de>,
+        "output_config": output_config: OutputConfig<'de>,
+        // What `output_config.format` was called at first.
+        "output_format": output_format: Format<'de>,
+        "metadata": metadata: Metadata<'de>,
+        "temperature": temperature: f64,
+        "top_p": top_p: f64,
+        "top_k": top_k: u32,
+        "stop_sequences": stop_sequences: List<String, MAX_STOPS>,
+        "stream": stream: bool,
+        "session_id": session_id: Unsupported,
+        others: Extra<'de, MAX_EXTRA>,
+    }
+}
+
+/// The messages of a body.
+pub(super) type Messages<'de> = List<Message<'de>, MAX_MESSAGES>;
+
+object! {
+    struct Message<'de> {
+        "role": role: Text<'de>,
+        "content": content: Content<'de>,
+        others: Extra<'de, MAX_EXTRA_WITHIN>,
+    }
+}
+
+object! {
+    /// A block of content; which fields belong to it, its `type` says. What stands in `content`, `source` and
+    /// `citations` depends on that, too.
+    struct Block<'de> {
+        "type": kind: Text<'de>,
+        "text": text: String,
+        "source": source: Raw<'de>,
+        "title": title: String,
+        "context": context: String,
+        "citations": citations: Raw<'de>,
+        "thinking": thinking: String,
+        "signature": signature: String,
+        "data": data: String,
+        "id": id: String,
+        "name": name: String,
+        "input": input: Raw<'de>,
+        "tool_use_id": tool_use_id: String,
+        "content": content: Raw<'de>,
+        "is_error": is_error: bool,
+        "cache_control": cache_control: Raw<'de>,
+        // weir's own: see the module above.
+        "provider": provider: String,
+        others: Extra<'de, MAX_EXTRA_WITHIN>,
+    }
+}
+
+object! {
+    struct Source<'de> {
+        "type": kind: Text<'de>,
+        "media_type": media_type: Text<'de>,
+        "data": data: Text<'de>,
+        "url": url: Text<'de>,
+        "file_id": file_id: String,
+        others: Refused,
+    }
+}
+
+object! {
+    /// As far as it says which form a document has.
+    struct DocumentSource<'de> {
+        "type": kind: Text<'de>,
+        others: Ignored,
+    }
+}
+
+object! {
+    struct Citations<'de> {
+        "enabled": enabled: bool,
+        others: Refused,
+    }
+}
+
+object! {
+    struct CacheControl<'de> {
+        "type": kind: Text<'de>,
+        "ttl": ttl: Text<'de>,
+        others: Extra<'de, MAX_EXTRA_WITHIN>,
+    }
+}
+
+object! {
+    struct Tool<'de> {
+        "type": kind: Text<'de>,
+        "name": name: String,
+        "description": description: String,
+        "input_schema": input_schema: Raw<'de>,
+        "strict": strict: bool,
+        "cache_control": cache_control: Raw<'de>,
+        others: Extra<'de, MAX_EXTRA>,
+    }
+}
+
+object! {
+    struct ToolChoice<'de> {
+        "type": kind: Text<'de>,
+        "name": name: String,
+        "disable_parallel_tool_use": disable_parallel_tool_use: bool,
+        others: Refused,
+    }
+}
+
+object! {
+    struct Thinking<'de> {
+        "type": kind: Text<'de>,
+        "budget_tokens": budget_tokens: u32,
+        "display": display: String,
+        others: Refused,
+    }
+}
+
+object! {
+    struct OutputConfig<'de> {
+        "effort": effort: Text<'de>,
+        "format": format: Format<'de>,
+        others: Extra<'de, MAX_EXTRA_WITHIN>,
+    }
+}
+
+object! {
+    struct Format<'de> {
+        "type": kind: Text<'de>,
+        "schema": schema: Raw<'de>,
+        others: Refused,
+    }
+}
+
+object! {
+    struct Metadata<'de> {
+        "user_id": user_id: String,
+        others: Extra<'de, MAX_EXTRA_WITHIN>,
+    }
+}
+
+/// Plain text, or a list of blocks.
+pub(super) type Content<'de> = TextOr<Raw<'de>, MAX_PARTS>;
+
+impl Listed for Raw<'_> {
+    const PLURAL: &'static str = "blocks";
+}

@@ -1,0 +1,864 @@
+//! JSON that clients send, read with an eye on who sent it: the ground that all dialects share.
+//!
+//! A dialect declares its objects with [`object!`] and reads a body with [`read`]. Types, unknown and repeated fields are
+//! settled while reading; what values mean, by the dialect with the helpers at the end, whose mistakes are [`Fault`]s.
+//!
+//! **Invariant:** an error names the field and never repeats a value: it may be part of a prompt.
+//! **Invariant:** null is as absent wherever it stands, and a field that is given twice is refused.
+//! **Invariant:** a field whose name differs in case alone from one that weir or an adapter owns is refused. Servers in Go compare
+//! names without case and would read its value instead of the one that weir has priced. The rule does not look into free-form
+//! maps, schemas and arguments.
+//! **Invariant:** a value that is handed on unread nests at most [`MAX_RAW_DEPTH`] levels deep, so that whoever reads it
+//! can recurse.
+//! **Invariant:** every list has a bound, and so have the number of unknown fields and the length of their names; all of
+//! them together have one, too ([`MAX_ITEMS`]): an empty item takes three bytes of a body and hundreds in memory, here and
+//! in a guest.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use bytes::Bytes;
+use serde::de::{
+    self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
+use serde_json::error::Category;
+use serde_json::value::RawValue;
+use serde_path_to_error::Segment;
+use weir_errors::ApiError;
+
+use super::Attachment;
+
+/// At most so many messages: an empty one takes 30 bytes of the body and ten times that in memory.
+pub(crate) const MAX_MESSAGES: usize = 8_192;
+/// At most so many parts, or tool calls, in a message.
+pub(crate) const MAX_PARTS: usize = 1_024;
+/// At most so many tools; OpenAI takes 128.
+pub(crate) const MAX_TOOLS: usize = 512;
+/// At most so many stop sequences; OpenAI takes 4, others more.
+pub(crate) const MAX_STOPS: usize = 16;
+/// At most so many unknown fields of the body, or of a tool that an upstream brings.
+pub(crate) const MAX_EXTRA: usize = 64;
+/// At most so many unknown fields of a message, a part or a function: there are many of those.
+pub(crate) const MAX_EXTRA_WITHIN: usize = 16;
+
+/// No field name longer than this is repeated in an error or passed on.
+const MAX_NAME_BYTES: usize = 64;
+/// How deep a value that is passed on as JSON may nest. Adapters put it a few levels down in a body of their own,
+/// which must stay within the 128 levels that serde_json reads, here and there.
+const MAX_RAW_DEPTH: usize = 100;
+const MAX_URL_BYTES: usize = 8_192;
+/// What serde_json says of a number that no float can hold: to it, that is a matter of syntax.
+const OUT_OF_RANGE: &str = "number out of range";
+/// Fields of a body that adapters write themselves, price, or refuse unless an operator lets them through, whether or not the
+/// client's dialect declares them.
+const ADAPTERS_OWN: [&str; 15] = [
+    "fallbacks",
+    "inference_geo",
+    "input",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "max_tokens",
+    "messages",
+    "metadata",
+    "prediction",
+    "prompt_cache_retention",
+    "safety_identifier",
+    "service_tier",
+    "speed",
+    "user",
+    "web_search_options",
+];
+/// The longest id that a client may send back, e.g. of a tool call; vendors' have some dozen characters.
+pub(crate) const MAX_ID_CHARS: usize = 512;
+/// Items that all lists of a body may have together, unknown fields counted as such. Long conversations have some
+/// thousands.
+const MAX_ITEMS: usize = 32_768;
+
+thread_local! {
+    /// What is left of [`MAX_ITEMS`] for the body that is being read: a `Deserialize` has no other way to know.
+    static ITEMS_LEFT: Cell<usize> = const { Cell::new(MAX_ITEMS) };
+}
+
+/// Encoders disagree on padding; both forms name the same bytes.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// Declares an object of a dialect, with the JSON name of each field beside the Rust one. `others` says what becomes of
+/// unknown fields: [`Refused`], [`Extra`] or [`Ignored`].
+///
+/// serde's derive would do but for two rules: null is as absent wherever it stands, also in an unknown field, and an
+/// error about a field's presence must arise while its value is read, which is when its path is known.
+macro_rules! object {
+    ($(#[$meta:meta])* struct $object:ident<$de:lifetime> {
+        $($name:literal: $field:ident: $type:ty,)*
+        others: $others:ty,
+    }) => {
+        $(#[$meta])*
+        #[derive(Default)]
+        pub(super) struct $object<$de> {
+            $(pub(super) $field: Option<$type>,)*
+            pub(super) others: $others,
+            lifetime: ::std::marker::PhantomData<&$de ()>,
+        }
+
+        impl<$de> ::serde::Deserialize<$de> for $object<$de> {
+            fn deserialize<D: ::serde::Deserializer<$de>>(deserializer: D) -> Result<Self, D::Error> {
+                use $crate::json::{Repeated, Text};
+
+                struct Fields;
+
+                impl<$de> ::serde::de::Visitor<$de> for Fields {
+                    type Value = $object<$de>;
+
+                    fn expecting(&self, formatter: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                        formatter.write_str("an object")
+                    }
+
+                    fn visit_map<A: ::serde::de::MapAccess<$de>>(
+                        self,
+                        mut map: A,
+                    ) -> Result<Self::Value, A::Error> {
+                        let mut object = $object::default();
+                        $(let mut $field = false;)*
+                        while let Some(name) = map.next_key::<Text<$de>>()? {
+                            match name.as_str() {
+                                $($name => {
+                                    if std::mem::replace(&mut $field, true) {
+                                        map.next_value::<Repeated>()?;
+                                    }
+                                    object.$field = map.next_value()?;
+                                })*
+                                _ => object.others.read(name, &[$($name),*], &mut map)?,
+                            }
+                        }
+                        Ok(object)
+                    }
+                }
+
+                deserializer.deserialize_map(Fields)
+            }
+        }
+    };
+}
+pub(crate) use object;
+
+/// Reads a body. What is wrong is looked for a second time, now keeping track of where: the first time is faster
+/// without.
+///
+/// # Errors
+///
+/// 400 `INVALID_REQUEST`, with the path of the field as `param` unless the body is not JSON.
+pub(crate) fn read<'de, Body: Deserialize<'de>>(body: &'de [u8]) -> Result<Body, ApiError> {
+    ITEMS_LEFT.set(MAX_ITEMS);
+    serde_json::from_slice(body).map_err(|error| explain::<Body>(body, &error))
+}
+
+/// A string, borrowed from the body unless it holds escapes.
+pub(crate) struct Text<'de>(Cow<'de, str>);
+
+impl Text<'_> {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn into_string(self) -> String {
+        self.0.into_owned()
+    }
+}
+
+impl<'de> Deserialize<'de> for Text<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Borrow;
+
+        impl<'de> Visitor<'de> for Borrow {
+            type Value = Text<'de>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a string")
+            }
+
+            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+
+        deserializer.deserialize_str(Borrow)
+    }
+}
+
+/// An array of at most `MAX` items, so that a body of empty ones cannot take many times its size in memory.
+pub(crate) struct List<T, const MAX: usize>(pub(crate) Vec<T>);
+
+impl<T, const MAX: usize> List<T, MAX> {
+    /// For visitors of values that may be something else than an array, too.
+    pub(crate) fn read<'de, A: SeqAccess<'de>>(mut array: A) -> Result<Self, A::Error>
+    where
+        T: Deserialize<'de>,
+    {
+        let mut items = Vec::new();
+        while let Some(item) = array.next_element()? {
+            if items.len() == MAX {
+                return Err(de::Error::custom(format_args!(
+                    "must not have more than {MAX} items"
+                )));
+            }
+            count_item()?;
+            items.push(item);
+        }
+        Ok(Self(items))
+    }
+}
+
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for List<T, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Items<T, const MAX: usize>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Items<T, MAX> {
+            type Value = List<T, MAX>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("an array")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
+                List::read(items)
+            }
+        }
+
+        deserializer.deserialize_seq(Items(PhantomData))
+    }
+}
+
+fn count_item<E: de::Error>() -> Result<(), E> {
+    let left = ITEMS_LEFT.get().checked_sub(1).ok_or_else(|| {
+        E::custom(format_args!(
+            "must have fewer items: all lists of a request may have {MAX_ITEMS} together"
+        ))
+    })?;
+    ITEMS_LEFT.set(left);
+    Ok(())
+}
+
+/// The items of a list; none if it is absent.
+pub(crate) fn items<T, const MAX: usize>(list: Option<List<T, MAX>>) -> Vec<T> {
+    list.map(|list| list.0).unwrap_or_default()
+}
+
+/// Plain text, or a list.
+pub(crate) enum TextOr<T, const MAX: usize> {
+    Text(String),
+    List(List<T, MAX>),
+}
+
+/// What stands in such a list.
+pub(crate) trait Listed {
+    /// As a fault calls several of them.
+    const PLURAL: &'static str;
+}
+
+impl<'de, T: Deserialize<'de> + Listed, const MAX: usize> Deserialize<'de> for TextOr<T, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either<T, const MAX: usize>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de> + Listed, const MAX: usize> Visitor<'de> for Either<T, MAX> {
+            type Value = TextOr<T, MAX>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(formatter, "a string or an array of {}", T::PLURAL)
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(TextOr::Text(text.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
+                List::read(items).map(TextOr::List)
+            }
+        }
+
+        deserializer.deserialize_any(Either(PhantomData))
+    }
+}
+
+/// JSON that is passed on as it was written.
+#[derive(Clone, Copy)]
+pub(crate) struct Raw<'de>(pub(crate) &'de str);
+
+impl<'de> Deserialize<'de> for Raw<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let json = <&RawValue>::deserialize(deserializer)?.get();
+        if nests_deeper_than(json, MAX_RAW_DEPTH) {
+            return Err(de::Error::custom(format_args!(
+                "must not nest deeper than {MAX_RAW_DEPTH} levels"
+            )));
+        }
+        Ok(Self(json))
+    }
+}
+
+/// A field that is accepted and has no effect; as `others`, all unknown fields are.
+#[derive(Default)]
+pub(crate) struct Ignored;
+
+impl Ignored {
+    pub(crate) fn read<'de, A: MapAccess<'de>>(
+        &self,
+        _: Text<'de>,
+        _: &[&'static str],
+        map: &mut A,
+    ) -> Result<(), A::Error> {
+        map.next_value::<Self>().map(drop)
+    }
+}
+
+impl<'de> Deserialize<'de> for Ignored {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        IgnoredAny::deserialize(deserializer).map(|_| Self)
+    }
+}
+
+/// A field that is refused by name; wrapped in an `Option`, null passes.
+pub(crate) enum Unsupported {}
+
+impl<'de> Deserialize<'de> for Unsupported {
+    fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
+        Err(de::Error::custom("is not supported"))
+    }
+}
+
+/// Stands where the value of a repeated field would be read.
+pub(crate) enum Repeated {}
+
+impl<'de> Deserialize<'de> for Repeated {
+    fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
+        Err(de::Error::custom("is given more than once"))
+    }
+}
+
+/// The unknown fields of an object that knows all of its own: each is refused by name.
+#[derive(Default)]
+pub(crate) struct Refused;
+
+impl Refused {
+    pub(crate) fn read<'de, A: MapAccess<'de>>(
+        &self,
+        name: Text<'de>,
+        own: &[&'static str],
+        map: &mut A,
+    ) -> Result<(), A::Error> {
+        refuse_other_case(name.as_str(), own, map)?;
+        map.next_value::<Option<Unsupported>>().map(drop)
+    }
+}
+
+/// The unknown fields of an object, at most `MAX`, for the adapter to decide about.
+#[derive(Default)]
+pub(crate) struct Extra<'de, const MAX: usize>(pub(crate) Vec<(Text<'de>, Raw<'de>)>);
+
+impl<'de, const MAX: usize> Extra<'de, MAX> {
+    pub(crate) fn read<A: MapAccess<'de>>(
+        &mut self,
+        name: Text<'de>,
+        own: &[&'static str],
+        map: &mut A,
+    ) -> Result<(), A::Error> {
+        refuse_other_case(name.as_str(), own, map)?;
+        if self
+            .0
+            .iter()
+            .any(|(other, _)| other.as_str() == name.as_str())
+        {
+            map.next_value::<Repeated>()?;
+        }
+        let Some(value) = map.next_value()? else {
+            return Ok(());
+        };
+        if self.0.len() == MAX || name.as_str().len() > MAX_NAME_BYTES {
+            return Err(de::Error::custom(format_args!(
+                "must not have more than {MAX} fields beyond those documented, none with a name longer than \
+                 {MAX_NAME_BYTES} bytes"
+            )));
+        }
+        count_item()?;
+        self.0.push((name, value));
+        Ok(())
+    }
+
+    /// The fields in the plugins' vocabulary.
+    pub(crate) fn into_fields(self) -> Vec<(String, String)> {
+        self.0
+            .into_iter()
+            .map(|(name, value)| (name.into_string(), value.0.to_owned()))
+            .collect()
+    }
+}
+
+/// Refuses an unknown field of an object whose name is that of one of its own fields, or of [`ADAPTERS_OWN`], but for its case.
+fn refuse_other_case<'de, A: MapAccess<'de>>(
+    name: &str,
+    own: &[&'static str],
+    map: &mut A,
+) -> Result<(), A::Error> {
+    // Own names are in lower case.
+    let is_plain = |byte: u8| byte.is_ascii() && !byte.is_ascii_uppercase();
+    if name.bytes().all(is_plain) {
+        return Ok(());
+    }
+    // A body has a model, and no other object has.
+    let of_adapters: &[&'static str] = match own.contains(&"model") {
+        true => &ADAPTERS_OWN,
+        false => &[],
+    };
+    let mut all = own.iter().chain(of_adapters);
+    match all.find(|own| name.chars().map(folded).eq(own.chars())) {
+        Some(own) => map.next_value_seed(OtherCase(own)),
+        None => Ok(()),
+    }
+}
+
+/// A character as Go's `encoding/json` compares names: by Unicode's simple case folding, in which two characters beyond
+/// ASCII are letters of ASCII (go.dev/src/encoding/json/fold.go, Go 1.21).
+fn folded(character: char) -> char {
+    match character {
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        other => other.to_ascii_lowercase(),
+    }
+}
+
+/// Takes the place of the value of a misspelt field: the error says how to write its name.
+struct OtherCase(&'static str);
+
+impl<'de> DeserializeSeed<'de> for OtherCase {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, _: D) -> Result<(), D::Error> {
+        Err(de::Error::custom(format_args!(
+            "must be written {}",
+            self.0
+        )))
+    }
+}
+
+/// Reads a value that was left as it came.
+pub(crate) fn reread<'de, T: Deserialize<'de>>(raw: Raw<'de>) -> Result<T, Fault> {
+    let json = raw.0.as_bytes();
+    serde_json::from_slice(json).map_err(|error| fault::<T>(json, &said(&error).0))
+}
+
+/// A JSON object of fields that are JSON already.
+pub(crate) fn object_of(fields: Vec<(String, String)>) -> String {
+    let mut json = String::from("{");
+    for (name, value) in fields {
+        if json.len() > 1 {
+            json.push(',');
+        }
+        json.push_str(&serde_json::Value::from(name).to_string());
+        json.push(':');
+        json.push_str(&value);
+    }
+    json.push('}');
+    json
+}
+
+/// What is wrong with a field, and which one, as seen from the object being checked.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    path: String,
+    predicate: Cow<'static, str>,
+}
+
+impl Fault {
+    /// `predicate` completes a sentence whose subject is the field, e.g. `is required`.
+    pub(crate) fn new(field: &str, predicate: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            path: field.to_owned(),
+            predicate: predicate.into(),
+        }
+    }
+
+    /// The same fault as seen from the object around it.
+    pub(crate) fn within(mut self, field: &str) -> Self {
+        let separator = if self.path.is_empty() || self.path.starts_with('[') {
+            ""
+        } else {
+            "."
+        };
+        self.path = format!("{field}{separator}{}", self.path);
+        self
+    }
+
+    /// The same fault as seen from the array around the object.
+    pub(crate) fn at(self, index: usize) -> Self {
+        self.within(&format!("[{index}]"))
+    }
+}
+
+impl From<Fault> for ApiError {
+    fn from(fault: Fault) -> Self {
+        let subject = if fault.path.is_empty() {
+            "The body"
+        } else {
+            &fault.path
+        };
+        let message = format!("{subject} {}.", fault.predicate);
+        Self::invalid_request(fault.path, message)
+    }
+}
+
+/// Translates every item of the array `field`.
+pub(crate) fn each<Wire, Translated>(
+    items: Vec<Wire>,
+    field: &str,
+    mut translate: impl FnMut(Wire) -> Result<Translated, Fault>,
+) -> Result<Vec<Translated>, Fault> {
+    items
+        .into_iter()
+        .enumerate()
+        .map(|(index, item)| translate(item).map_err(|fault| fault.at(index).within(field)))
+        .collect()
+}
+
+/// The value, which the client must give.
+pub(crate) fn required<T>(value: Option<T>, field: &str) -> Result<T, Fault> {
+    value.ok_or_else(|| Fault::new(field, "is required"))
+}
+
+/// The number, if it lies between these two or is one of them.
+pub(crate) fn between(
+    value: Option<f64>,
+    low: i32,
+    high: i32,
+    field: &str,
+) -> Result<Option<f64>, Fault> {
+    match value {
+        Some(number) if !(f64::from(low)..=f64::from(high)).contains(&number) => {
+            Err(Fault::new(field, format!("must be from {low} to {high}")))
+        }
+        value => Ok(value),
+    }
+}
+
+pub(crate) fn check_not_empty(text: &str, field: &str) -> Result<(), Fault> {
+    if text.is_empty() {
+        return Err(Fault::new(field, "must not be empty"));
+    }
+    Ok(())
+}
+
+/// Checks that a text has at least one character and not more than so many.
+pub(crate) fn check_length(text: &str, max_chars: usize, field: &str) -> Result<(), Fault> {
+    if text.is_empty() || text.chars().count() > max_chars {
+        return Err(Fault::new(
+            field,
+            format!("must have 1 to {max_chars} characters"),
+        ));
+    }
+    Ok(())
+}
+
+/// Checks that a text, which may be empty, has not more than so many characters.
+pub(crate) fn check_at_most(text: &str, max_chars: usize, field: &str) -> Result<(), Fault> {
+    // No text has more characters than bytes, and few are near their bound.
+    if text.len() > max_chars && text.chars().count() > max_chars {
+        return Err(Fault::new(
+            field,
+            format!("must have at most {max_chars} characters"),
+        ));
+    }
+    Ok(())
+}
+
+/// Checks that an id is there and is not longer than any is.
+pub(crate) fn check_id(id: &str, field: &str) -> Result<(), Fault> {
+    check_not_empty(id, field)?;
+    check_at_most(id, MAX_ID_CHARS, field)
+}
+
+/// Checks that valid JSON, which begins with its value, is an object.
+pub(crate) fn check_is_object(json: &str, field: &str) -> Result<(), Fault> {
+    if !json.starts_with('{') {
+        return Err(Fault::new(field, "must be an object"));
+    }
+    Ok(())
+}
+
+/// Checks that of the fields that belong to one `type` each, no other is given than that of this one. `what` says whose
+/// type it is, e.g. `a part`.
+pub(crate) fn check_belongs<const COUNT: usize>(
+    given: [(&str, bool); COUNT],
+    kind: &str,
+    what: &str,
+) -> Result<(), Fault> {
+    match given
+        .into_iter()
+        .find(|(name, given)| *given && *name != kind)
+    {
+        Some((name, _)) => Err(Fault::new(
+            name,
+            format!("does not belong to {what} of this type"),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Checks a URL that an upstream is to fetch. `otherwise` is what to say of one that is not `https`.
+pub(crate) fn check_https_url(
+    url: &str,
+    field: &str,
+    otherwise: &'static str,
+) -> Result<(), Fault> {
+    let host =
+        strip_prefix_ignoring_case(url, "https://").ok_or_else(|| Fault::new(field, otherwise))?;
+    let named = host
+        .bytes()
+        .next()
+        .is_some_and(|byte| !matches!(byte, b'/' | b'?' | b'#'));
+    if !named
+        || url.len() > MAX_URL_BYTES
+        || url
+            .chars()
+            .any(|char| char.is_whitespace() || char.is_control())
+    {
+        return Err(Fault::new(
+            field,
+            format!("must be a valid URL of at most {MAX_URL_BYTES} bytes"),
+        ));
+    }
+    Ok(())
+}
+
+/// The file in `data:<media type>[;parameter…];base64,<bytes>`; nothing if it is another kind of URL.
+pub(crate) fn data_url(url: &str, field: &str) -> Result<Option<Attachment>, Fault> {
+    let Some(rest) = strip_prefix_ignoring_case(url, "data:") else {
+        return Ok(None);
+    };
+    let malformed = || Fault::new(field, "must have the form data:<media type>;base64,<data>");
+    let (head, data) = rest.split_once(',').ok_or_else(malformed)?;
+    let (head, encoding) = head.rsplit_once(';').ok_or_else(malformed)?;
+    if !encoding.eq_ignore_ascii_case("base64") {
+        return Err(malformed());
+    }
+    let media_type = head
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .to_ascii_lowercase();
+    let (kind, subtype) = media_type.split_once('/').ok_or_else(malformed)?;
+    if !is_media_type_name(kind) || !is_media_type_name(subtype) {
+        return Err(malformed());
+    }
+    Ok(Some(Attachment {
+        data: base64_data(data, field)?,
+        media_type,
+    }))
+}
+
+/// Whether this may stand on one side of a media type's slash (RFC 6838 §4.2).
+pub(crate) fn is_media_type_name(text: &str) -> bool {
+    (1..=127).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"!#$&^_.+-".contains(&byte))
+}
+
+/// The bytes of a file in base64.
+pub(crate) fn base64_data(data: &str, field: &str) -> Result<Bytes, Fault> {
+    let data = BASE64
+        .decode(data)
+        .map_err(|_| Fault::new(field, "must hold valid base64"))?;
+    if data.is_empty() {
+        return Err(Fault::new(field, "must not hold an empty file"));
+    }
+    Ok(data.into())
+}
+
+/// An object that a guest wrote, as it may stand in an answer: on one line, since streams end an event with an empty
+/// one, and no deeper than clients may send it back. Nothing if it is not such an object.
+pub(crate) fn guests_object(json: &str) -> Option<Box<RawValue>> {
+    // Between a string's quotes JSON has no line breaks, and everywhere else a space does as well.
+    let json = RawValue::from_string(json.replace(['\n', '\r'], " ")).ok()?;
+    let is_fine = json.get().starts_with('{') && !nests_deeper_than(json.get(), MAX_RAW_DEPTH);
+    is_fine.then_some(json)
+}
+
+/// The objects of a list that a guest wrote, as they may stand in an answer. What else is in it is left out.
+pub(crate) fn guests_objects(json: &str) -> Vec<Box<RawValue>> {
+    let objects: Vec<&RawValue> = serde_json::from_str(json).unwrap_or_default();
+    let objects = objects.into_iter();
+    objects
+        .filter_map(|json| guests_object(json.get()))
+        .collect()
+}
+
+fn strip_prefix_ignoring_case<'text>(text: &'text str, prefix: &str) -> Option<&'text str> {
+    let head = text.get(..prefix.len())?;
+    head.eq_ignore_ascii_case(prefix)
+        .then(|| &text[prefix.len()..])
+}
+
+/// serde_json skips over a raw value without counting its depth, so whoever parses it later would be the one to find out.
+fn nests_deeper_than(json: &str, limit: usize) -> bool {
+    let mut depth = 0;
+    let mut bytes = json.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'[' | b'{' => {
+                depth += 1;
+                if depth > limit {
+                    return true;
+                }
+            }
+            b']' | b'}' => depth -= 1,
+            b'"' => {
+                while let Some(byte) = bytes.next() {
+                    match byte {
+                        b'"' => break,
+                        b'\\' => {
+                            bytes.next();
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    false
+}
+
+fn explain<'de, Body: Deserialize<'de>>(body: &'de [u8], error: &serde_json::Error) -> ApiError {
+    let (text, position) = said(error);
+    if is_of_syntax(error, &text) {
+        let message = format!("The body is not valid JSON: {text}{position}.");
+        return ApiError::invalid_request("", message);
+    }
+    fault::<Body>(body, &text).into()
+}
+
+/// What an error says, without where, and where.
+fn said(error: &serde_json::Error) -> (String, String) {
+    let text = error.to_string();
+    let position = format!(" at line {} column {}", error.line(), error.column());
+    let text = text.strip_suffix(&position).unwrap_or(&text).to_owned();
+    (text, position)
+}
+
+fn is_of_syntax(error: &serde_json::Error, text: &str) -> bool {
+    error.classify() != Category::Data && text != OUT_OF_RANGE
+}
+
+/// What is wrong with a value, by what was said of it.
+fn fault<'de, T: Deserialize<'de>>(json: &'de [u8], text: &str) -> Fault {
+    let predicate = if text == OUT_OF_RANGE {
+        "is a number out of range".to_owned()
+    } else {
+        predicate(text)
+    };
+    Fault {
+        path: locate::<T>(json),
+        predicate: predicate.into(),
+    }
+}
+
+/// Words serde's message anew: it quotes the value it found, which may be part of a prompt.
+fn predicate(message: &str) -> String {
+    if message.starts_with("must ") || message.starts_with("is ") {
+        return message.to_owned();
+    }
+    // What was expected is our own text or serde's; a found value comes before it.
+    let expected = message
+        .rsplit_once(", expected ")
+        .map(|(_, expected)| match expected {
+            "u32" => "an integer from 0 to 4294967295",
+            "i64" => "a signed 64-bit integer",
+            "f64" => "a number",
+            other => other,
+        });
+    let found = message.strip_prefix("invalid type: ").and_then(|found| {
+        [
+            ("string", "a string"),
+            ("integer", "an integer"),
+            ("floating point", "a fraction"),
+            ("boolean", "a boolean"),
+            ("map", "an object"),
+            ("sequence", "an array"),
+            ("null", "null"),
+        ]
+        .into_iter()
+        .find_map(|(kind, words)| found.starts_with(kind).then_some(words))
+    });
+    match (expected, found) {
+        (Some(expected), Some(found)) => format!("must be {expected}, not {found}"),
+        (Some(expected), None) => format!("must be {expected}"),
+        (None, _) => "is not valid".to_owned(),
+    }
+}
+
+/// The path at which reading the body fails, e.g. `messages[0].content[1].image_url.url`.
+fn locate<'de, Body: Deserialize<'de>>(body: &'de [u8]) -> String {
+    ITEMS_LEFT.set(MAX_ITEMS);
+    let mut deserializer = serde_json::Deserializer::from_slice(body);
+    let Err(error) = serde_path_to_error::deserialize::<_, Body>(&mut deserializer) else {
+        return String::new();
+    };
+    let mut path = String::new();
+    for segment in error.path() {
+        match segment {
+            Segment::Seq { index } => path.push_str(&format!("[{index}]")),
+            Segment::Map { key } => {
+                if !path.is_empty() {
+                    path.push('.');
+                }
+                path.push_str(presentable(key));
+            }
+            Segment::Enum { .. } | Segment::Unknown => {}
+        }
+    }
+    path
+}
+
+/// A client's field name as an error may show it.
+pub(crate) fn presentable(name: &str) -> &str {
+    let plain = name.bytes().all(|byte| {
+        byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b':' | b'$')
+    });
+    if plain && (1..=MAX_NAME_BYTES).contains(&name.len()) {
+        name
+    } else {
+        "…"
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guests_object_is_one_line_of_bounded_depth() {
+        let object = |json: &str| guests_object(json).map(|json| json.get().to_owned());
+        assert_eq!(
+            object("{\n \"a\": \"\\n\",\r\n\t\"b\": 1.0e2}\n").unwrap(),
+            "{  \"a\": \"\\n\",  \t\"b\": 1.0e2}"
+        );
+        for wrong in ["", "[]", "1", "{", "{} {}", "{\"a\":}", "\"{}\""] {
+            assert_eq!(object(wrong), None, "{wrong}");
+        }
+        let nested =
+            |levels: usize| format!("{{\"a\":{}{}}}", "[".repeat(levels), "]".repeat(levels));
+        assert!(object(&nested(99)).is_some());
+        assert!(object(&nested(100)).is_none());
+    }
+}

@@ -1,0 +1,383 @@
+//! The answer as one object, and what it shares with the chunks of a streamed one.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use weir_sandbox::adapter::bindings::chat::{
+    Block, BlockStart, CallKind, Event, Fragment, Media, Opaque, ToolCallStart,
+};
+
+use super::blocks::{Annotation, Blocks, Place, ReasoningDetail};
+use crate::AnswerHead;
+use crate::Billed;
+use crate::json::{guests_object, guests_objects};
+use weir_ledger::Credits;
+
+/// An answer that is not streamed, as far as it has come.
+#[derive(Debug, Clone)]
+pub struct Completion {
+    head: AnswerHead,
+    said: Said,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Said {
+    content: String,
+    refusal: String,
+    reasoning: String,
+    reasoning_details: Vec<ReasoningDetail>,
+    tool_calls: Vec<ToolCall>,
+    images: Vec<AnswerImage>,
+    annotations: Vec<Annotation>,
+    opaque: Vec<OpaqueBlock>,
+    logprobs: Logprobs,
+    blocks: Blocks,
+    finish_reason: Option<&'static str>,
+}
+
+impl Completion {
+    /// An answer that says nothing yet.
+    pub fn new(head: AnswerHead) -> Self {
+        Self {
+            head,
+            said: Said::default(),
+        }
+    }
+
+    /// Adds what an event says. What the upstream calls the answer, recordings, and proofs of anything but reasoning
+    /// have no place in the message; usage is written as billed.
+    pub fn push(&mut self, event: Event) {
+        let said = &mut self.said;
+        match event {
+            Event::BlockStart(start) => said.begin(start),
+            Event::Fragment(fragment) => said.add(fragment),
+            Event::Signature(fragment) => said.blocks.sign(&fragment),
+            Event::Sealed(fragment) => said.blocks.seal(&fragment),
+            Event::Logprobs(piece) => said.logprobs.add(&said.blocks, &piece),
+            Event::Citation(citation) => said
+                .annotations
+                .extend(said.blocks.annotation(None, &citation)),
+            Event::BlockEnd(index) => said.reasoning_details.extend(said.blocks.end(index)),
+            Event::Opaque(opaque) => {
+                let provider = said.blocks.provider();
+                said.opaque
+                    .extend(OpaqueBlock::new(None, &opaque.block, provider));
+            }
+            Event::Media(media) => said.images.extend(AnswerImage::new(None, &media)),
+            Event::Finish(reason) => said.finish_reason = Some(said.blocks.finish_word(&reason)),
+            Event::Started(_) | Event::MediaBytes(_) | Event::Usage(_) => {}
+        }
+    }
+
+    /// Notes who answers from here on.
+    pub fn answered_by(&mut self, provider: &str) {
+        self.said.blocks.answered_by(provider);
+    }
+
+    /// Forgets an attempt that yielded nothing.
+    pub fn clear(&mut self) {
+        self.said = Said::default();
+    }
+
+    /// The `chat.completion` object.
+    pub fn into_body(self, billed: &Billed) -> Vec<u8> {
+        let said = &self.said;
+        // Null says that there is nothing but calls or a refusal; an answer without anything is an empty text.
+        let is_text =
+            !said.content.is_empty() || (said.tool_calls.is_empty() && said.refusal.is_empty());
+        let answer = Answer {
+            id: &completion_id(&self.head),
+            object: "chat.completion",
+            created: self.head.created,
+            model: &self.head.model,
+            choices: [Choice {
+                index: 0,
+                message: AnswerMessage {
+                    role: "assistant",
+                    content: is_text.then_some(said.content.as_str()),
+                    refusal: (!said.refusal.is_empty()).then_some(said.refusal.as_str()),
+                    reasoning_content: &said.reasoning,
+                    reasoning_details: &said.reasoning_details,
+                    tool_calls: &said.tool_calls,
+                    images: &said.images,
+                    annotations: &said.annotations,
+                    provider_specific_fields: (!said.opaque.is_empty()).then_some(ProviderFields {
+                        blocks: &said.opaque,
+                    }),
+                },
+                logprobs: said.logprobs.any(),
+                finish_reason: said.finish_reason.unwrap_or("stop"),
+            }],
+            usage: billed.into(),
+        };
+        let mut body = Vec::with_capacity(512 + said.content.len());
+        json(&answer, &mut body);
+        body
+    }
+}
+
+impl Said {
+    fn begin(&mut self, start: BlockStart) {
+        self.blocks.begin(&start);
+        if let Block::ToolCall(call) = start.block {
+            self.tool_calls.push(call.into());
+        }
+    }
+
+    fn add(&mut self, fragment: Fragment) {
+        let text = match self.blocks.follow(&fragment) {
+            Some(Place::Content) => &mut self.content,
+            Some(Place::Refusal) => &mut self.refusal,
+            Some(Place::Reasoning) => &mut self.reasoning,
+            Some(Place::Call(call)) => match &mut self.tool_calls[call.index].called {
+                Called::Function(function) => &mut function.arguments,
+                Called::Custom(custom) => &mut custom.input,
+            },
+            None => return,
+        };
+        // The first piece is taken as it is: an answer that was not streamed has only one.
+        if text.is_empty() {
+            *text = fragment.text;
+        } else {
+            text.push_str(&fragment.text);
+        }
+    }
+}
+
+/// The answer's id as OpenAI writes one.
+pub(super) fn completion_id(head: &AnswerHead) -> String {
+    format!("chatcmpl-{}", head.id)
+}
+
+/// The word for how a call's input is written.
+pub(super) fn call_word(kind: CallKind) -> &'static str {
+    match kind {
+        CallKind::Function => "function",
+        CallKind::Custom => "custom",
+    }
+}
+
+pub(super) fn json<T: Serialize + ?Sized>(value: &T, out: &mut Vec<u8>) {
+    serde_json::to_writer(out, value).expect("plain structs serialize, and a Vec takes every byte");
+}
+
+#[derive(Debug, Serialize)]
+struct Answer<'a> {
+    id: &'a str,
+    object: &'static str,
+    created: i64,
+    model: &'a str,
+    choices: [Choice<'a>; 1],
+    usage: AnswerUsage,
+}
+
+#[derive(Debug, Serialize)]
+struct Choice<'a> {
+    index: u32,
+    message: AnswerMessage<'a>,
+    logprobs: Option<&'a Logprobs>,
+    finish_reason: &'static str,
+}
+
+/// How likely the tokens of an answer were.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct Logprobs {
+    content: Option<Vec<Box<RawValue>>>,
+    refusal: Option<Vec<Box<RawValue>>>,
+}
+
+impl Logprobs {
+    /// Adds those of the next tokens of a block.
+    pub(super) fn add(&mut self, blocks: &Blocks, piece: &Fragment) {
+        let entries = guests_objects(&piece.text);
+        let list = match blocks.is_refusal(piece.index) {
+            Some(false) => &mut self.content,
+            Some(true) => &mut self.refusal,
+            None => return,
+        };
+        if !entries.is_empty() {
+            list.get_or_insert_default().extend(entries);
+        }
+    }
+
+    /// These, if there are any.
+    pub(super) fn any(&self) -> Option<&Self> {
+        (self.content.is_some() || self.refusal.is_some()).then_some(self)
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct AnswerMessage<'a> {
+    role: &'static str,
+    content: Option<&'a str>,
+    refusal: Option<&'a str>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reasoning_content: &'a str,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    reasoning_details: &'a [ReasoningDetail],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    tool_calls: &'a [ToolCall],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    images: &'a [AnswerImage],
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    annotations: &'a [Annotation],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    provider_specific_fields: Option<ProviderFields<'a>>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct ToolCall {
+    id: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    #[serde(flatten)]
+    called: Called,
+}
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Called {
+    Function(CalledFunction),
+    Custom(CalledCustom),
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct CalledFunction {
+    name: String,
+    arguments: String,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct CalledCustom {
+    name: String,
+    input: String,
+}
+
+impl From<ToolCallStart> for ToolCall {
+    fn from(start: ToolCallStart) -> Self {
+        let name = start.name;
+        Self {
+            id: start.id,
+            kind: call_word(start.kind),
+            called: match start.kind {
+                CallKind::Function => Called::Function(CalledFunction {
+                    name,
+                    arguments: String::new(),
+                }),
+                CallKind::Custom => Called::Custom(CalledCustom {
+                    name,
+                    input: String::new(),
+                }),
+            },
+        }
+    }
+}
+
+/// A picture as OpenRouter and those who followed it put it into a message; OpenAI's own answers have none.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct AnswerImage {
+    /// In chunks only, as for an annotation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index: Option<usize>,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    image_url: ImageUrl,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct ImageUrl {
+    url: String,
+}
+
+impl AnswerImage {
+    /// Nothing for a recording, which the dialect answers only to who asks for one, in a form of its own, nor for what
+    /// another image follows.
+    pub(super) fn new(index: Option<usize>, media: &Media) -> Option<Self> {
+        if !media.media_type.starts_with("image/") || media.is_preview {
+            return None;
+        }
+        let url = media.url.clone().unwrap_or_else(|| {
+            let mut url = format!("data:{};base64,", media.media_type);
+            STANDARD.encode_string(&media.data, &mut url);
+            url
+        });
+        Some(Self {
+            index,
+            kind: "image_url",
+            image_url: ImageUrl { url },
+        })
+    }
+}
+
+/// What a provider answers beyond the dialect, under the name that LiteLLM gave to such things.
+#[derive(Debug, Serialize)]
+struct ProviderFields<'a> {
+    blocks: &'a [OpaqueBlock],
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct OpaqueBlock {
+    /// In chunks only, as for an annotation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index: Option<usize>,
+    kind: String,
+    block: Box<RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    provider: Option<String>,
+}
+
+impl OpaqueBlock {
+    /// Nothing if the block is not the JSON that it should be.
+    pub(super) fn new(
+        index: Option<usize>,
+        opaque: &Opaque,
+        provider: Option<String>,
+    ) -> Option<Self> {
+        Some(Self {
+            index,
+            kind: opaque.kind.clone(),
+            block: guests_object(&opaque.json)?,
+            provider,
+        })
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct AnswerUsage {
+    prompt_tokens: u64,
+    completion_tokens: u64,
+    total_tokens: u64,
+    prompt_tokens_details: PromptTokensDetails,
+    completion_tokens_details: CompletionTokensDetails,
+    /// Not OpenAI's: what the request was charged.
+    credits: Credits,
+}
+
+#[derive(Debug, Serialize)]
+struct PromptTokensDetails {
+    cached_tokens: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct CompletionTokensDetails {
+    reasoning_tokens: u64,
+}
+
+impl From<&Billed> for AnswerUsage {
+    fn from(billed: &Billed) -> Self {
+        let counts = &billed.tokens;
+        Self {
+            prompt_tokens: counts.input,
+            completion_tokens: counts.output,
+            total_tokens: counts.input.saturating_add(counts.output),
+            prompt_tokens_details: PromptTokensDetails {
+                cached_tokens: counts.cache_read,
+            },
+            completion_tokens_details: CompletionTokensDetails {
+                reasoning_tokens: counts.reasoning,
+            },
+            credits: billed.credits,
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! The answer: as one object with a list of images, or as events.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+use serde_json::Value;
+use weir_ledger::Credits;
+use weir_sandbox::adapter::bindings::chat::{Event, Media, Usage};
+
+use super::Made;
+use crate::{AnswerHead, Billed};
+
+/// An answer that is not streamed, as far as it has come.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    created: i64,
+    images: Images,
+}
+
+/// Writes a streamed answer: previews as they come, and the image when it is paid for.
+#[derive(Debug)]
+pub struct Chunks {
+    created: i64,
+    made: Made,
+    previews: u32,
+    images: Images,
+}
+
+/// The images that were made.
+#[derive(Debug, Clone, Default)]
+struct Images {
+    data: Vec<Item>,
+    output_format: Option<String>,
+    /// Tokens of the images that were given, as the upstream counts them.
+    input_image_tokens: u64,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Item {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    b64_json: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revised_prompt: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    created: i64,
+    data: &'a [Item],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_format: Option<&'a str>,
+    usage: AnswerUsage,
+}
+
+#[derive(Serialize)]
+struct ImageEvent<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    #[serde(flatten)]
+    item: &'a Item,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partial_image_index: Option<u32>,
+    created_at: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_format: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<AnswerUsage>,
+}
+
+#[derive(Serialize)]
+struct AnswerUsage {
+    input_tokens: u64,
+    output_tokens: u64,
+    total_tokens: u64,
+    input_tokens_details: InputTokensDetails,
+    /// Not OpenAI's: what the request was charged.
+    credits: Credits,
+}
+
+#[derive(Serialize)]
+struct InputTokensDetails {
+    text_tokens: u64,
+    image_tokens: u64,
+}
+
+impl Answer {
+    /// An answer without an image yet.
+    pub fn new(head: &AnswerHead) -> Self {
+        Self {
+            created: head.created,
+            images: Images::default(),
+        }
+    }
+
+    /// Adds what an event says.
+    pub fn push(&mut self, event: &Event) {
+        self.images.read(event);
+    }
+
+    /// Forgets an attempt that yielded nothing.
+    pub fn clear(&mut self) {
+        self.images = Images::default();
+    }
+
+    /// The object.
+    pub fn into_body(self, billed: &Billed) -> Vec<u8> {
+        let images = &self.images;
+        let body = Body {
+            created: self.created,
+            data: &images.data,
+            output_format: images.output_format.as_deref(),
+            usage: images.usage(billed),
+        };
+        let image_bytes = images.data.iter();
+        let image_bytes: usize = image_bytes
+            .filter_map(|item| Some(item.b64_json.as_ref()?.len()))
+            .sum();
+        let mut bytes = Vec::with_capacity(image_bytes + 1_024);
+        json(&body, &mut bytes);
+        bytes
+    }
+}
+
+impl Chunks {
+    /// A stream without an image yet.
+    pub fn new(head: &AnswerHead, made: Made) -> Self {
+        Self {
+            created: head.created,
+            made,
+            previews: 0,
+            images: Images::default(),
+        }
+    }
+
+    /// Appends a preview. The whole image waits until it is paid for.
+    pub fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
+        self.images.read(event);
+        if let Event::Media(media) = event
+            && media.is_preview
+        {
+            let index = self.previews;
+            self.previews += 1;
+            let (item, output_format) = (Item::new(media), output_format(media));
+            self.write(&item, output_format, Some(index), None, out);
+        }
+    }
+
+    /// Appends the image.
+    pub fn finish(&mut self, billed: &Billed, out: &mut Vec<u8>) {
+        for item in &self.images.data {
+            let format = self.images.output_format.as_deref();
+            let usage = self.images.usage(billed);
+            self.write(item, format, None, Some(usage), out);
+        }
+    }
+
+    /// Appends an error, which ends the stream.
+    pub fn error(error: &Value, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"event: error\ndata: ");
+        json(error, out);
+        out.extend_from_slice(b"\n\n");
+    }
+
+    fn write(
+        &self,
+        item: &Item,
+        output_format: Option<&str>,
+        partial_image_index: Option<u32>,
+        usage: Option<AnswerUsage>,
+        out: &mut Vec<u8>,
+    ) {
+        let kind = match (self.made, partial_image_index) {
+            (Made::Generation, Some(_)) => "image_generation.partial_image",
+            (Made::Generation, None) => "image_generation.completed",
+            (Made::Edit, Some(_)) => "image_edit.partial_image",
+            (Made::Edit, None) => "image_edit.completed",
+        };
+        out.extend_from_slice(b"event: ");
+        out.extend_from_slice(kind.as_bytes());
+        out.extend_from_slice(b"\ndata: ");
+        let event = ImageEvent {
+            kind,
+            item,
+            partial_image_index,
+            created_at: self.created,
+            output_format,
+            usage,
+        };
+        json(&event, out);
+        out.extend_from_slice(b"\n\n");
+    }
+}
+
+impl Images {
+    fn read(&mut self, event: &Event) {
+        match event {
+            Event::Media(media) if !media.is_preview => {
+                self.output_format = output_format(media).map(str::to_owned);
+                self.data.push(Item::new(media));
+            }
+            Event::Usage(usage) => self.input_image_tokens = input_image_tokens(usage),
+            _ => {}
+        }
+    }
+
+    fn usage(&self, billed: &Billed) -> AnswerUsage {
+        let (input, output) = (billed.tokens.input, billed.tokens.output);
+        let image_tokens = self.input_image_tokens.min(input);
+        AnswerUsage {
+            input_tokens: input,
+            output_tokens: output,
+            total_tokens: input.saturating_add(output),
+            input_tokens_details: InputTokensDetails {
+                text_tokens: input - image_tokens,
+                image_tokens,
+            },
+            credits: billed.credits,
+        }
+    }
+}
+
+impl Item {
+    fn new(media: &Media) -> Self {
+        let b64_json = media.url.is_none().then(|| STANDARD.encode(&media.data));
+        Self {
+            b64_json,
+            url: media.url.clone(),
+            revised_prompt: media.revised_prompt.clone(),
+        }
+    }
+}
+
+/// The word for it, where the bytes are there to be in it.
+fn output_format(media: &Media) -> Option<&str> {
+    match media.url {
+        None => media.media_type.strip_prefix("image/"),
+        Some(_) => None,
+    }
+}
+
+fn input_image_tokens(usage: &Usage) -> u64 {
+    let mut other = usage.other.iter();
+    let found = other.find(|count| count.name == "image-input-tokens");
+    found.map_or(0, |count| count.count)
+}
+
+fn json<T: Serialize>(value: &T, out: &mut Vec<u8>) {
+    serde_json::to_writer(out, value).expect("plain structs serialize, and a Vec takes every byte");
+}

@@ -1,0 +1,152 @@
+//! A request that is a form (`multipart/form-data`): its fields, read as if they were JSON, and its images.
+
+use bytes::Bytes;
+use serde_json::{Map, Value};
+use weir_errors::ApiError;
+use weir_sandbox::adapter::bindings::chat::Image;
+
+use super::Made;
+use super::request::{Attached, read_with};
+use super::wire::MAX_IMAGES;
+use crate::json::{Fault, is_media_type_name};
+use crate::{Attachment, ImageCall};
+
+/// Parts of a form at most: all fields, known and unknown, and all images.
+const MAX_PARTS: usize = 96;
+/// No other name is repeated in an error.
+const MAX_NAME_BYTES: usize = 64;
+
+/// Reads a form whose parts are set apart with this.
+///
+/// # Errors
+///
+/// 400 `INVALID_REQUEST`, with the name of the field as `param` unless the body is no form.
+pub async fn read(body: Bytes, boundary: &str, made: Made) -> Result<ImageCall, ApiError> {
+    let body_bytes = body.len();
+    let whole = futures_util::stream::iter([Ok::<_, std::convert::Infallible>(body)]);
+    let mut form = multer::Multipart::new(whole, boundary);
+    let mut fields = Map::new();
+    let mut attached = Attached::default();
+    let mut count = 0;
+    while let Some(part) = form.next_field().await.map_err(broken)? {
+        count += 1;
+        if count > MAX_PARTS {
+            let message = format!("The form must not have more than {MAX_PARTS} parts.");
+            return Err(ApiError::invalid_request("", message));
+        }
+        let name = part.name().unwrap_or_default().to_owned();
+        if name.is_empty() || name.len() > MAX_NAME_BYTES {
+            let message = format!(
+                "Each part of the form must have a name of at most {MAX_NAME_BYTES} bytes."
+            );
+            return Err(ApiError::invalid_request("", message));
+        }
+        let said = part
+            .content_type()
+            .map(|said| said.essence_str().to_owned());
+        match name.as_str() {
+            "image" | "image[]" => {
+                let data = part.bytes().await.map_err(broken)?;
+                if attached.inputs.len() == MAX_IMAGES {
+                    let what = format!("must not be more than {MAX_IMAGES}");
+                    return Err(Fault::new("image", what).into());
+                }
+                let image = add(&mut attached, said, data, "image")?;
+                attached.inputs.push(image);
+            }
+            "mask" => {
+                let data = part.bytes().await.map_err(broken)?;
+                if attached.mask.is_some() {
+                    return Err(Fault::new("mask", "is given more than once").into());
+                }
+                attached.mask = Some(add(&mut attached, said, data, "mask")?);
+            }
+            _ => {
+                let text = part.bytes().await.map_err(broken)?;
+                let Ok(text) = std::str::from_utf8(&text) else {
+                    return Err(Fault::new(&name, "must be UTF-8").into());
+                };
+                let value = value(&name, text);
+                if fields.insert(name.clone(), value).is_some() {
+                    return Err(Fault::new(&name, "is given more than once").into());
+                }
+            }
+        }
+    }
+    // What is JSON from here on is checked as any other is.
+    let fields = Value::Object(fields).to_string();
+    read_with(fields.as_bytes(), made, attached, body_bytes)
+}
+
+/// A field as JSON would have it: a form has texts only.
+fn value(name: &str, text: &str) -> Value {
+    let is_other = matches!(
+        name,
+        "n" | "output_compression" | "partial_images" | "stream"
+    );
+    match is_other.then(|| serde_json::from_str(text)) {
+        Some(Ok(value @ (Value::Number(_) | Value::Bool(_)))) => value,
+        _ => text.into(),
+    }
+}
+
+fn add(
+    attached: &mut Attached,
+    said: Option<String>,
+    data: Bytes,
+    field: &str,
+) -> Result<Image, ApiError> {
+    if data.is_empty() {
+        return Err(Fault::new(field, "must not be an empty file").into());
+    }
+    let media_type = media_type(said, &data).ok_or_else(|| {
+        Fault::new(
+            field,
+            "must be an image, and of a content type that says so, such as image/png",
+        )
+    })?;
+    let source = attached.attachments.add(Attachment { media_type, data });
+    Ok(Image {
+        source,
+        detail: None,
+    })
+}
+
+/// What the client says that an image is; what its first bytes say, where it says nothing of use, as SDKs do that are
+/// given bytes without a file's name.
+fn media_type(said: Option<String>, data: &[u8]) -> Option<String> {
+    if let Some(said) = said
+        && let Some(name) = said.strip_prefix("image/")
+        && is_media_type_name(name)
+    {
+        return Some(said);
+    }
+    let found = match data {
+        [0x89, b'P', b'N', b'G', ..] => "image/png",
+        [0xff, 0xd8, 0xff, ..] => "image/jpeg",
+        [
+            b'R',
+            b'I',
+            b'F',
+            b'F',
+            _,
+            _,
+            _,
+            _,
+            b'W',
+            b'E',
+            b'B',
+            b'P',
+            ..,
+        ] => "image/webp",
+        _ => return None,
+    };
+    Some(found.to_owned())
+}
+
+fn broken(_: multer::Error) -> ApiError {
+    ApiError::invalid_request(
+        "",
+        "The body is not a form (multipart/form-data), or not all of one.",
+    )
+}

@@ -1,0 +1,239 @@
+//! What a request for images means: its settings checked and translated into the plugins' vocabulary.
+
+use serde_json::Value;
+use weir_errors::ApiError;
+use weir_sandbox::adapter::bindings::adapter::Client;
+use weir_sandbox::adapter::bindings::chat::{Image, ImageRequest, Source};
+
+use super::{Made, NAME, wire};
+use crate::json::{
+    self, Fault, Text, check_at_most, check_https_url, check_id, check_length, data_url, each,
+    items, required,
+};
+use crate::{Attachments, Dialect, ImageCall};
+
+const MAX_MODEL_CHARS: usize = 256;
+/// As with OpenAI; some models take fewer.
+const MAX_PROMPT_CHARS: usize = 32_000;
+/// Images that are made for one request.
+const MAX_COUNT: u32 = 10;
+const MAX_PREVIEWS: u32 = 3;
+/// Of a size, a quality or the like.
+const MAX_WORD_CHARS: usize = 32;
+/// Of the id of an end user.
+const MAX_USER_CHARS: usize = 512;
+
+/// The images that came beside a request's fields: those of a form.
+#[derive(Debug, Default)]
+pub(super) struct Attached {
+    pub(super) attachments: Attachments,
+    pub(super) inputs: Vec<Image>,
+    pub(super) mask: Option<Image>,
+}
+
+/// Reads a request that is JSON.
+///
+/// # Errors
+///
+/// 400 `INVALID_REQUEST`, with the path of the field as `param` unless the body is not JSON.
+pub fn read(body: &[u8], made: Made) -> Result<ImageCall, ApiError> {
+    read_with(body, made, Attached::default(), body.len())
+}
+
+/// Reads fields that are JSON, beside which images have come. All of it came in so many bytes.
+pub(super) fn read_with(
+    fields: &[u8],
+    made: Made,
+    attached: Attached,
+    body_bytes: usize,
+) -> Result<ImageCall, ApiError> {
+    let body = json::read(fields)?;
+    Ok(image(body, made, attached, body_bytes)?)
+}
+
+fn image(
+    mut body: wire::Body<'_>,
+    made: Made,
+    mut attached: Attached,
+    body_bytes: usize,
+) -> Result<ImageCall, Fault> {
+    let model = required(body.model.take(), "model")?.into_string();
+    check_length(&model, MAX_MODEL_CHARS, "model")?;
+    let prompt = required(body.prompt.take(), "prompt")?;
+    check_length(&prompt, MAX_PROMPT_CHARS, "prompt")?;
+    let count = body.n.unwrap_or(1);
+    if !(1..=MAX_COUNT).contains(&count) {
+        return Err(Fault::new("n", format!("must be from 1 to {MAX_COUNT}")));
+    }
+    let stream = body.stream == Some(true);
+    if stream && count > 1 {
+        return Err(Fault::new("n", "must be 1 with stream"));
+    }
+    read_images(&mut body, made, &mut attached)?;
+    let (size, quality) = (body.size.take(), body.quality.take());
+    let background = body.background.take();
+    for (word, field) in [
+        (&size, "size"),
+        (&quality, "quality"),
+        (&background, "background"),
+    ] {
+        if let Some(word) = word {
+            check_length(word, MAX_WORD_CHARS, field)?;
+        }
+    }
+    let media_type = media_type(body.output_format.as_ref())?;
+    let user = body.user.take();
+    if let Some(user) = &user {
+        check_at_most(user, MAX_USER_CHARS, "user")?;
+    }
+    let extra = extra(body, user.as_deref(), stream)?;
+    Ok(ImageCall {
+        request: ImageRequest {
+            model,
+            prompt,
+            inputs: attached.inputs,
+            mask: attached.mask,
+            count,
+            size,
+            quality,
+            background,
+            media_type,
+            extra,
+            stream,
+        },
+        attachments: attached.attachments.into_vec(),
+        body_bytes,
+        client: Client {
+            dialect: NAME.into(),
+            headers: Vec::new(),
+            end_user: user,
+        },
+        dialect: Dialect::OpenAiImages(made),
+    })
+}
+
+/// The images of the fields, in addition to those of a form.
+fn read_images(
+    body: &mut wire::Body<'_>,
+    made: Made,
+    attached: &mut Attached,
+) -> Result<(), Fault> {
+    let images = items(body.images.take());
+    let mask = body.mask.take();
+    let attachments = &mut attached.attachments;
+    let images = each(images, "images", |image| reference(image, attachments))?;
+    attached.inputs.extend(images);
+    if let Some(mask) = mask {
+        let mask = reference(mask, attachments).map_err(|fault| fault.within("mask"))?;
+        attached.mask = Some(mask);
+    }
+    match made {
+        Made::Generation if !attached.inputs.is_empty() => Err(Fault::new(
+            "images",
+            "does not belong here: POST /v1/images/edits makes images of others",
+        )),
+        Made::Generation if attached.mask.is_some() => Err(Fault::new(
+            "mask",
+            "does not belong here: POST /v1/images/edits takes one",
+        )),
+        Made::Edit if attached.inputs.is_empty() => Err(Fault::new("image", "is required")),
+        Made::Edit if attached.inputs.len() > wire::MAX_IMAGES => Err(Fault::new(
+            "image",
+            format!("must not be more than {}", wire::MAX_IMAGES),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn reference(
+    reference: wire::Reference<'_>,
+    attachments: &mut Attachments,
+) -> Result<Image, Fault> {
+    let source = match (reference.image_url, reference.file_id) {
+        (Some(_), Some(_)) => {
+            return Err(Fault::new("file_id", "must not be given beside image_url"));
+        }
+        (None, None) => return Err(Fault::new("image_url", "is required")),
+        (None, Some(id)) => {
+            check_id(&id, "file_id")?;
+            Source::Id(id)
+        }
+        (Some(url), None) => match data_url(url.as_str(), "image_url")? {
+            Some(attachment) if attachment.media_type.starts_with("image/") => {
+                attachments.add(attachment)
+            }
+            Some(_) => {
+                let what = "must be of a media type such as image/png";
+                return Err(Fault::new("image_url", what));
+            }
+            None => {
+                let otherwise = "must be an https URL or a base64 data URL";
+                check_https_url(url.as_str(), "image_url", otherwise)?;
+                Source::Url(url.into_string())
+            }
+        },
+    };
+    Ok(Image {
+        source,
+        detail: None,
+    })
+}
+
+fn media_type(format: Option<&Text<'_>>) -> Result<Option<String>, Fault> {
+    match format.map(Text::as_str) {
+        None => Ok(None),
+        Some(format @ ("png" | "jpeg" | "webp")) => Ok(Some(format!("image/{format}"))),
+        Some(_) => Err(Fault::new(
+            "output_format",
+            "must be one of png, jpeg, webp",
+        )),
+    }
+}
+
+/// What the adapter decides about, checked as far as it costs something or its values are known.
+fn extra(
+    body: wire::Body<'_>,
+    user: Option<&str>,
+    stream: bool,
+) -> Result<Vec<(String, String)>, Fault> {
+    let mut fields = body.others.into_fields();
+    let mut add = |name: &str, value: Value| fields.push((name.to_owned(), value.to_string()));
+    if let Some(percent) = body.output_compression {
+        if percent > 100 {
+            return Err(Fault::new("output_compression", "must be from 0 to 100"));
+        }
+        add("output_compression", percent.into());
+    }
+    match body.partial_images {
+        None | Some(0) => {}
+        Some(_) if !stream => return Err(Fault::new("partial_images", "needs stream")),
+        Some(previews @ 1..=MAX_PREVIEWS) => add("partial_images", previews.into()),
+        Some(_) => {
+            let what = format!("must be from 0 to {MAX_PREVIEWS}");
+            return Err(Fault::new("partial_images", what));
+        }
+    }
+    let words: [(_, _, &[&str]); 4] = [
+        (
+            "response_format",
+            body.response_format,
+            &["url", "b64_json"],
+        ),
+        ("moderation", body.moderation, &["auto", "low"]),
+        ("style", body.style, &["vivid", "natural"]),
+        // With `high` the upstream charges for the images that it is given as for those that it makes, which the price of
+        // an image does not cover.
+        ("input_fidelity", body.input_fidelity, &["low"]),
+    ];
+    for (name, word, known) in words {
+        let Some(word) = word else { continue };
+        if !known.contains(&word.as_str()) {
+            return Err(Fault::new(name, format!("must be {}", known.join(" or "))));
+        }
+        add(name, word.as_str().into());
+    }
+    if let Some(user) = user {
+        add("user", user.into());
+    }
+    Ok(fields)
+}

@@ -1,0 +1,38 @@
+//! The JSON of a request. What values mean is settled in [`super::request`].
+
+use crate::json::{Extra, List, MAX_EXTRA, Refused, Text, object};
+
+/// At most so many images to make others of; OpenAI takes 16.
+pub(super) const MAX_IMAGES: usize = 16;
+
+object! {
+    struct Body<'de> {
+        "model": model: Text<'de>,
+        "prompt": prompt: String,
+        "images": images: List<Reference<'de>, MAX_IMAGES>,
+        "mask": mask: Reference<'de>,
+        "n": n: u32,
+        "size": size: String,
+        "quality": quality: String,
+        "background": background: String,
+        "output_format": output_format: Text<'de>,
+        "output_compression": output_compression: u32,
+        "moderation": moderation: Text<'de>,
+        "response_format": response_format: Text<'de>,
+        "input_fidelity": input_fidelity: Text<'de>,
+        "style": style: Text<'de>,
+        "stream": stream: bool,
+        "partial_images": partial_images: u32,
+        "user": user: String,
+        others: Extra<'de, MAX_EXTRA>,
+    }
+}
+
+object! {
+    /// An image that is elsewhere, or in a data URL.
+    struct Reference<'de> {
+        "image_url": image_url: Text<'de>,
+        "file_id": file_id: String,
+        others: Refused,
+    }
+}

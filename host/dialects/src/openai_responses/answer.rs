@@ -1,0 +1,175 @@
+//! The answer as one object, and what it shares with the events of a streamed one.
+
+use serde::Serialize;
+use serde_json::Value;
+use weir_ledger::Credits;
+use weir_sandbox::adapter::bindings::chat::Event;
+
+use super::items::{Change, Item, Status};
+use super::output::{End, Output, Writer};
+use super::{Echo, ID_PREFIX};
+use crate::{AnswerHead, Billed};
+
+/// An answer that is not streamed, as far as it has come.
+#[derive(Debug, Clone)]
+pub struct Response {
+    head: AnswerHead,
+    echo: Echo,
+    output: Output,
+}
+
+impl Response {
+    /// An answer that says nothing yet.
+    pub fn new(head: AnswerHead, echo: Echo) -> Self {
+        Self {
+            output: Output::new(&head.id),
+            head,
+            echo,
+        }
+    }
+
+    /// Adds what an event says.
+    pub fn push(&mut self, event: &Event) {
+        self.output.follow(event, &mut Nobody);
+    }
+
+    /// Notes who answers from here on.
+    pub fn answered_by(&mut self, provider: &str) {
+        self.output.answered_by(provider);
+    }
+
+    /// Forgets an attempt that yielded nothing.
+    pub fn clear(&mut self) {
+        self.output = Output::new(&self.head.id);
+    }
+
+    /// The `response` object.
+    pub fn into_body(self, billed: &Billed) -> Vec<u8> {
+        let (head, echo, output) = (&self.head, &self.echo, &self.output);
+        object(head, echo, output, &Stage::Ended(billed)).into_bytes()
+    }
+}
+
+/// Nobody hears of changes where all is told at once.
+struct Nobody;
+
+impl Writer for Nobody {
+    fn write(&mut self, _: &'static str, _: &Change<'_>) {}
+}
+
+/// How far an answer has come.
+pub(super) enum Stage<'a> {
+    InProgress,
+    Ended(&'a Billed),
+    /// It failed, with this error as OpenAI's SDKs read it.
+    Failed(&'a Value),
+}
+
+/// The `response` object, with the request's own fields at its end.
+pub(super) fn object(head: &AnswerHead, echo: &Echo, output: &Output, stage: &Stage<'_>) -> String {
+    let items = match stage {
+        // A stream's beginning is what its events add to.
+        Stage::InProgress => &[],
+        Stage::Ended(_) | Stage::Failed(_) => output.items(),
+    };
+    let (status, reason, billed, error) = match stage {
+        Stage::InProgress => (Status::InProgress, None, None, None),
+        Stage::Ended(billed) => match output.end() {
+            End::Completed => (Status::Completed, None, Some(*billed), None),
+            End::Incomplete(reason) => (Status::Incomplete, Some(reason), Some(*billed), None),
+        },
+        Stage::Failed(error) => (Status::Failed, None, None, Some(*error)),
+    };
+    let body = Body {
+        id: format!("{ID_PREFIX}{}", head.id),
+        object: "response",
+        created_at: head.created,
+        completed_at: None,
+        status,
+        background: false,
+        error: error.map(|error| AnswerError {
+            code: error["code"].as_str().unwrap_or("server_error"),
+            message: error["message"].as_str().unwrap_or_default(),
+        }),
+        incomplete_details: reason.map(|reason| IncompleteDetails { reason }),
+        model: &head.model,
+        output: items,
+        usage: billed.map(AnswerUsage::from),
+    };
+    let mut json = serde_json::to_string(&body).expect("plain structs serialize");
+    json.pop();
+    json.push(',');
+    json.push_str(&echo.0);
+    json.push('}');
+    json
+}
+
+#[derive(Debug, Serialize)]
+struct Body<'a> {
+    id: String,
+    object: &'static str,
+    created_at: i64,
+    /// Nobody looks at the clock when an answer ends.
+    completed_at: Option<i64>,
+    status: Status,
+    background: bool,
+    error: Option<AnswerError<'a>>,
+    incomplete_details: Option<IncompleteDetails>,
+    model: &'a str,
+    output: &'a [Item],
+    usage: Option<AnswerUsage>,
+}
+
+#[derive(Debug, Serialize)]
+struct AnswerError<'a> {
+    code: &'a str,
+    message: &'a str,
+}
+
+#[derive(Debug, Serialize)]
+struct IncompleteDetails {
+    reason: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct AnswerUsage {
+    input_tokens: u64,
+    input_tokens_details: InputDetails,
+    output_tokens: u64,
+    output_tokens_details: OutputDetails,
+    total_tokens: u64,
+    /// Not OpenAI's: what the request was charged.
+    credits: Credits,
+}
+
+#[derive(Debug, Serialize)]
+struct InputDetails {
+    cached_tokens: u64,
+    cache_write_tokens: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct OutputDetails {
+    reasoning_tokens: u64,
+}
+
+impl From<&Billed> for AnswerUsage {
+    fn from(billed: &Billed) -> Self {
+        let counts = &billed.tokens;
+        Self {
+            input_tokens: counts.input,
+            input_tokens_details: InputDetails {
+                cached_tokens: counts.cache_read,
+                cache_write_tokens: counts
+                    .cache_write_short
+                    .saturating_add(counts.cache_write_long),
+            },
+            output_tokens: counts.output,
+            output_tokens_details: OutputDetails {
+                reasoning_tokens: counts.reasoning,
+            },
+            total_tokens: counts.input.saturating_add(counts.output),
+            credits: billed.credits,
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The answer as server-sent events.
+//!
+//! **Invariant:** what the events of an answer add up to is the plain answer to the same events.
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use weir_sandbox::adapter::bindings::chat::Event;
+
+use super::Echo;
+use super::answer::{Stage, object};
+use super::items::Change;
+use super::output::{End, Output, Writer};
+use crate::{AnswerHead, Billed};
+
+/// A comment, which readers of server-sent events skip.
+pub const KEEP_ALIVE: Bytes = Bytes::from_static(b": keep-alive\n\n");
+
+/// How a stream begins, once there is something to say.
+const BEGINNING: [&str; 2] = ["response.created", "response.in_progress"];
+
+/// Writes a streamed answer as server-sent events.
+#[derive(Debug)]
+pub struct Chunks {
+    head: AnswerHead,
+    echo: Echo,
+    output: Output,
+    has_begun: bool,
+    /// The number of the next event behind the first two.
+    next: u64,
+}
+
+impl Chunks {
+    /// A stream that says nothing yet.
+    pub fn new(head: AnswerHead, echo: Echo) -> Self {
+        Self {
+            output: Output::new(&head.id),
+            head,
+            echo,
+            has_begun: false,
+            next: BEGINNING.len() as u64,
+        }
+    }
+
+    /// Notes who answers from here on.
+    pub fn answered_by(&mut self, provider: &str) {
+        self.output.answered_by(provider);
+    }
+
+    /// Appends what an event says. The end is written by [`Self::finish`], once the answer is settled.
+    pub fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
+        let next = &mut self.next;
+        if self.has_begun {
+            return self.output.follow(event, &mut Events { next, out });
+        }
+        let mut said = Vec::new();
+        let mut events = Events {
+            next,
+            out: &mut said,
+        };
+        self.output.follow(event, &mut events);
+        if !said.is_empty() {
+            self.start(out);
+            out.append(&mut said);
+        }
+    }
+
+    /// Appends the end: the whole of the answer.
+    pub fn finish(&mut self, billed: &Billed, out: &mut Vec<u8>) {
+        self.start(out);
+        let kind = match self.output.end() {
+            End::Completed => "response.completed",
+            End::Incomplete(_) => "response.incomplete",
+        };
+        let next = &mut { self.next };
+        self.write_response(kind, &Stage::Ended(billed), &mut Events { next, out });
+    }
+
+    /// Appends an error, as the event that SDKs raise and as the answer that failed, which ends the stream.
+    pub fn error(&mut self, body: &Value, out: &mut Vec<u8>) {
+        self.start(out);
+        let error = &body["error"];
+        let event = ErrorEvent {
+            code: &error["code"],
+            message: &error["message"],
+            param: &error["param"],
+            error,
+        };
+        self.output.cut();
+        let next = &mut { self.next };
+        let mut events = Events { next, out };
+        events.event("error", &event);
+        self.write_response("response.failed", &Stage::Failed(error), &mut events);
+    }
+
+    fn start(&mut self, out: &mut Vec<u8>) {
+        if std::mem::replace(&mut self.has_begun, true) {
+            return;
+        }
+        let mut number = 0;
+        for kind in BEGINNING {
+            let next = &mut number;
+            self.write_response(kind, &Stage::InProgress, &mut Events { next, out });
+        }
+    }
+
+    fn write_response(&self, kind: &'static str, stage: &Stage<'_>, events: &mut Events<'_>) {
+        let response = object(&self.head, &self.echo, &self.output, stage);
+        let response = RawValue::from_string(response).expect("it was written as JSON");
+        events.event(kind, &Whole { response });
+    }
+}
+
+/// The stream's events, numbered.
+struct Events<'a> {
+    next: &'a mut u64,
+    out: &'a mut Vec<u8>,
+}
+
+impl Events<'_> {
+    fn event(&mut self, kind: &'static str, fields: &impl Serialize) {
+        let event = Numbered {
+            kind,
+            sequence_number: *self.next,
+            fields,
+        };
+        *self.next += 1;
+        self.out.extend_from_slice(b"event: ");
+        self.out.extend_from_slice(kind.as_bytes());
+        self.out.extend_from_slice(b"\ndata: ");
+        serde_json::to_writer(&mut *self.out, &event)
+            .expect("plain structs serialize, and a Vec takes every byte");
+        self.out.extend_from_slice(b"\n\n");
+    }
+}
+
+impl Writer for Events<'_> {
+    fn write(&mut self, kind: &'static str, change: &Change<'_>) {
+        self.event(kind, change);
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Numbered<'a, T> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    sequence_number: u64,
+    #[serde(flatten)]
+    fields: &'a T,
+}
+
+#[derive(Debug, Serialize)]
+struct Whole {
+    response: Box<RawValue>,
+}
+
+/// An error within a stream. Its documentation has the fields beside the type, its servers in an object: clients read
+/// either.
+#[derive(Debug, Serialize)]
+struct ErrorEvent<'a> {
+    code: &'a Value,
+    message: &'a Value,
+    param: &'a Value,
+    error: &'a Value,
+}

@@ -1,0 +1,509 @@
+//! What the items of a request's input mean: as messages, whose parts they are.
+//!
+//! What the model has said in one turn is several items in a row, and one message of the vocabulary; so are the results of
+//! its calls.
+
+use std::collections::HashSet;
+
+use weir_sandbox::adapter::bindings::chat::{
+    CacheLifetime, CallKind, Content, File, Image, Message, Part, Reasoning, Role, Source,
+    ToolCall, ToolContent, ToolResult,
+};
+
+use super::proof::{Proof, Proven};
+use super::{ID_PREFIX, wire};
+use crate::json::{
+    Fault, Text, base64_data, check_at_most, check_https_url, check_id, check_length, each,
+    is_media_type_name, items, presentable, required,
+};
+use crate::openai::{called_name, check_file_id, check_file_name, image_source, inline_file};
+use crate::{Attachment, Attachments, Origin, Reference, plain};
+
+const MAX_NAME_CHARS: usize = 64;
+/// Answers that a request may refer to: each is read and opened.
+const MAX_ANSWERS: usize = 64;
+
+/// What a request says.
+pub(super) struct Said {
+    pub(super) messages: Vec<Message>,
+    /// With which item each of them begins.
+    pub(super) origins: Vec<Origin>,
+    /// Where in them parts of earlier answers stand by their ids.
+    pub(super) references: Vec<Reference>,
+}
+
+/// The messages of a request, in order.
+pub(super) fn messages(
+    input: wire::Input<'_>,
+    attachments: &mut Attachments,
+) -> Result<Said, Fault> {
+    let items = match input {
+        wire::Input::Text(text) => {
+            let part = plain(Content::Text(text));
+            return Ok(Said {
+                messages: vec![message(Role::User, vec![part])],
+                origins: vec![Origin::Listed(0)],
+                references: Vec::new(),
+            });
+        }
+        wire::Input::List(items) => items.0,
+    };
+    if items.is_empty() {
+        return Err(Fault::new("input", "must not be empty"));
+    }
+    let mut messages = Vec::with_capacity(items.len());
+    let mut origins = Vec::with_capacity(items.len());
+    let mut references = References::default();
+    for (index, item) in items.into_iter().enumerate() {
+        let added = match is_reference(&item) {
+            true => references.add(item, index, &mut messages),
+            false => add(item, &mut messages, attachments),
+        };
+        added.map_err(|fault| fault.at(index).within("input"))?;
+        origins.resize(messages.len(), Origin::Listed(index));
+    }
+    if messages.is_empty() {
+        return Err(Fault::new("input", "must say something"));
+    }
+    Ok(Said {
+        messages,
+        origins,
+        references: references.all,
+    })
+}
+
+/// The items that stand by their ids.
+#[derive(Default)]
+struct References {
+    all: Vec<Reference>,
+    ids: HashSet<String>,
+    answers: HashSet<String>,
+}
+
+/// Whether an item is one by its id alone; then its type may be left out.
+fn is_reference(item: &wire::Item<'_>) -> bool {
+    match item.kind.as_ref().map(Text::as_str) {
+        Some(kind) => kind == "item_reference",
+        None => item.id.is_some() && item.role.is_none(),
+    }
+}
+
+impl References {
+    /// Notes where an item stands, in whose place there is an empty text until then. One that is named twice, as clients do
+    /// that take its parts for items, is there once.
+    fn add(
+        &mut self,
+        item: wire::Item<'_>,
+        index: usize,
+        messages: &mut Vec<Message>,
+    ) -> Result<(), Fault> {
+        let id = required(item.id, "id")?.into_string();
+        check_id(&id, "id")?;
+        let unknown = || {
+            Fault::new(
+                "id",
+                "must be that of an item of an earlier answer: send the item itself",
+            )
+        };
+        let (prefix, rest) = id.split_once('_').ok_or_else(unknown)?;
+        let (answer, block) = rest.rsplit_once('_').ok_or_else(unknown)?;
+        let block = block.parse().map_err(|_| unknown())?;
+        if !matches!(prefix, "msg" | "rs" | "fc" | "ctc") {
+            return Err(unknown());
+        }
+        let answer = format!("{ID_PREFIX}{answer}");
+        if self.answers.insert(answer.clone()) && self.answers.len() > MAX_ANSWERS {
+            return Err(Fault::new(
+                "id",
+                format!("must not be of more than {MAX_ANSWERS} answers in a request"),
+            ));
+        }
+        let is_proof = prefix == "rs";
+        if !self.ids.insert(id) {
+            return Ok(());
+        }
+        join(
+            Role::Assistant,
+            plain(Content::Text(String::new())),
+            messages,
+        );
+        let message = messages.len() - 1;
+        self.all.push(Reference {
+            message,
+            part: messages[message].parts.len() - 1,
+            answer,
+            block,
+            is_proof,
+            param: format!("input[{index}].id"),
+        });
+        Ok(())
+    }
+}
+
+/// A message that says this and no more.
+pub(super) fn message(role: Role, parts: Vec<Part>) -> Message {
+    Message {
+        role,
+        name: None,
+        parts,
+        extra: Vec::new(),
+    }
+}
+
+/// Adds an item to the messages before it.
+fn add(
+    mut item: wire::Item<'_>,
+    messages: &mut Vec<Message>,
+    attachments: &mut Attachments,
+) -> Result<(), Fault> {
+    let kind = item.kind.take();
+    // In its easy form, a message has no type.
+    let kind = match (&kind, &item.role) {
+        (Some(kind), _) => kind.as_str(),
+        (None, Some(_)) => "message",
+        (None, None) => return Err(Fault::new("type", "is required")),
+    };
+    check_is_known(kind)?;
+    if let Some((name, _)) = item.others.0.first() {
+        return Err(Fault::new(presentable(name.as_str()), "is not supported"));
+    }
+    match kind {
+        "message" => return said(item, messages, attachments),
+        "reasoning" => return reasoning(item, messages),
+        "function_call" => {
+            let arguments = required(item.arguments.take(), "arguments")?;
+            let call = call(item, CallKind::Function, arguments)?;
+            join(Role::Assistant, plain(Content::ToolCall(call)), messages);
+        }
+        "custom_tool_call" => {
+            let input = required(item.input.take(), "input")?;
+            let call = call(item, CallKind::Custom, input)?;
+            join(Role::Assistant, plain(Content::ToolCall(call)), messages);
+        }
+        "image_generation_call" => {
+            let image = plain(Content::Image(made_image(item, attachments)?));
+            join(Role::Assistant, image, messages);
+        }
+        _ => {
+            let result = result(item, attachments)?;
+            join(Role::Tool, plain(Content::ToolResult(result)), messages);
+        }
+    }
+    Ok(())
+}
+
+/// Refuses what only tools of OpenAI's own say.
+fn check_is_known(kind: &str) -> Result<(), Fault> {
+    match kind {
+        "message"
+        | "reasoning"
+        | "function_call"
+        | "function_call_output"
+        | "custom_tool_call"
+        | "custom_tool_call_output"
+        | "image_generation_call" => Ok(()),
+        _ => Err(Fault::new(
+            "type",
+            "must be one of message, reasoning, function_call, function_call_output, custom_tool_call, \
+             custom_tool_call_output, image_generation_call: items of hosted tools are not supported",
+        )),
+    }
+}
+
+/// Puts a part behind what was said before it by the same role.
+fn join(role: Role, part: Part, messages: &mut Vec<Message>) {
+    match messages.last_mut() {
+        Some(last) if last.role == role => last.parts.push(part),
+        _ => messages.push(message(role, vec![part])),
+    }
+}
+
+fn said(
+    item: wire::Item<'_>,
+    messages: &mut Vec<Message>,
+    attachments: &mut Attachments,
+) -> Result<(), Fault> {
+    let role = match required(item.role, "role")?.as_str() {
+        "user" => Role::User,
+        "assistant" => Role::Assistant,
+        "system" | "developer" => Role::System,
+        _ => {
+            return Err(Fault::new(
+                "role",
+                "must be one of user, assistant, system, developer",
+            ));
+        }
+    };
+    let parts = match required(item.content, "content")? {
+        wire::Content::Text(text) => vec![plain(Content::Text(text))],
+        wire::Content::List(parts) => {
+            each(parts.0, "content", |part| content(part, role, attachments))?
+        }
+    };
+    match role {
+        // An answer without content is one that said nothing, beside what else was said in that turn.
+        Role::Assistant => {
+            for part in parts {
+                join(role, part, messages);
+            }
+        }
+        _ if parts.is_empty() => return Err(Fault::new("content", "must not be empty")),
+        _ => messages.push(message(role, parts)),
+    }
+    Ok(())
+}
+
+fn content(
+    mut part: wire::Part<'_>,
+    role: Role,
+    attachments: &mut Attachments,
+) -> Result<Part, Fault> {
+    let kind = required(part.kind.take(), "type")?;
+    let cache = cache(part.prompt_cache_breakpoint.take())?;
+    let extra = std::mem::take(&mut part.others).into_fields();
+    let content = match (kind.as_str(), role) {
+        // Some clients write earlier answers as they write questions.
+        ("input_text" | "output_text", _) => Content::Text(required(part.text, "text")?),
+        ("refusal", Role::Assistant) => Content::Refusal(required(part.refusal, "refusal")?),
+        ("input_image", Role::User | Role::Tool) => Content::Image(image(part, attachments)?),
+        ("input_file", Role::User | Role::Tool) => Content::File(file(part, attachments)?),
+        (_, role) => {
+            return Err(Fault::new(
+                "type",
+                match role {
+                    Role::System => "must be input_text",
+                    Role::User | Role::Tool => "must be one of input_text, input_image, input_file",
+                    Role::Assistant => "must be one of output_text, refusal",
+                },
+            ));
+        }
+    };
+    Ok(Part {
+        cache,
+        extra,
+        ..plain(content)
+    })
+}
+
+fn image(part: wire::Part<'_>, attachments: &mut Attachments) -> Result<Image, Fault> {
+    let source = match (part.image_url, part.file_id) {
+        (Some(_), Some(_)) => {
+            let predicate = "must not be given together with image_url";
+            return Err(Fault::new("file_id", predicate));
+        }
+        (None, Some(id)) => {
+            check_file_id(&id)?;
+            Source::Id(id)
+        }
+        (url, None) => image_source(required(url, "image_url")?, "image_url", attachments)?,
+    };
+    let detail = match part.detail.as_ref().map(Text::as_str) {
+        None | Some("auto") => None,
+        Some(word @ ("low" | "high" | "original")) => Some(word.to_owned()),
+        Some(_) => {
+            return Err(Fault::new(
+                "detail",
+                "must be one of auto, low, high, original",
+            ));
+        }
+    };
+    Ok(Image { source, detail })
+}
+
+fn file(part: wire::Part<'_>, attachments: &mut Attachments) -> Result<File, Fault> {
+    check_file_name(part.filename.as_deref())?;
+    if part.detail.is_some_and(|detail| detail.as_str() != "auto") {
+        return Err(Fault::new("detail", "must be auto for a file"));
+    }
+    let (source, media_type) = match (part.file_id, part.file_url, part.file_data) {
+        (Some(id), None, None) => {
+            check_file_id(&id)?;
+            (Source::Id(id), None)
+        }
+        (None, Some(url), None) => {
+            check_https_url(url.as_str(), "file_url", "must be an https URL")?;
+            (Source::Url(url.into_string()), None)
+        }
+        (None, None, data) => {
+            let (source, media_type) = inline_file(required(data, "file_data")?, attachments)?;
+            (source, Some(media_type))
+        }
+        _ => {
+            return Err(Fault::new(
+                "",
+                "must have one of file_data, file_url and file_id",
+            ));
+        }
+    };
+    Ok(File {
+        source,
+        name: part.filename,
+        media_type,
+        title: None,
+        context: None,
+        cite: None,
+    })
+}
+
+/// The end of a prefix that is to be kept; the shorter time stands for whatever is not the longer.
+fn cache(mark: Option<wire::CacheBreakpoint<'_>>) -> Result<Option<CacheLifetime>, Fault> {
+    let Some(mark) = mark else {
+        return Ok(None);
+    };
+    let read = || {
+        if required(mark.mode, "mode")?.as_str() != "explicit" {
+            return Err(Fault::new("mode", "must be explicit"));
+        }
+        match mark.ttl.as_ref().map(Text::as_str) {
+            None | Some("30m") => Ok(CacheLifetime::Short),
+            Some("12h") => Ok(CacheLifetime::Long),
+            Some(_) => Err(Fault::new("ttl", "must be one of 30m, 12h")),
+        }
+    };
+    read()
+        .map(Some)
+        .map_err(|fault: Fault| fault.within("prompt_cache_breakpoint"))
+}
+
+fn call(item: wire::Item<'_>, kind: CallKind, arguments: String) -> Result<ToolCall, Fault> {
+    let id = required(item.call_id, "call_id")?;
+    check_id(&id, "call_id")?;
+    Ok(ToolCall {
+        id,
+        name: called_name(item.name)?,
+        kind,
+        arguments,
+    })
+}
+
+fn result(item: wire::Item<'_>, attachments: &mut Attachments) -> Result<ToolResult, Fault> {
+    let call_id = required(item.call_id, "call_id")?;
+    check_id(&call_id, "call_id")?;
+    let content = match required(item.output, "output")? {
+        wire::Content::Text(text) => vec![ToolContent::Text(text)],
+        wire::Content::List(parts) => each(parts.0, "output", |part| {
+            // A result is one part in the vocabulary, so that an unknown field of a part within it has no place.
+            if let Some((name, _)) = part.others.0.first() {
+                return Err(Fault::new(presentable(name.as_str()), "is not supported"));
+            }
+            Ok(match content(part, Role::Tool, attachments)?.content {
+                Content::Text(text) => ToolContent::Text(text),
+                Content::Image(image) => ToolContent::Image(image),
+                Content::File(file) => ToolContent::File(file),
+                _ => return Err(Fault::new("type", "must be one that a result may have")),
+            })
+        })?,
+    };
+    if let Some(name) = &item.name {
+        check_length(name, MAX_NAME_CHARS, "name")?;
+    }
+    Ok(ToolResult {
+        call_id,
+        tool_name: item.name,
+        content,
+        is_error: false,
+    })
+}
+
+/// An image that an earlier answer made.
+fn made_image(item: wire::Item<'_>, attachments: &mut Attachments) -> Result<Image, Fault> {
+    let format = item.output_format.as_ref().map_or("png", Text::as_str);
+    if !is_media_type_name(format) {
+        return Err(Fault::new(
+            "output_format",
+            "must be the name of a format, e.g. png",
+        ));
+    }
+    let data = required(item.result, "result")?;
+    let source = attachments.add(Attachment {
+        media_type: format!("image/{}", format.to_ascii_lowercase()),
+        data: base64_data(data.as_str(), "result")?,
+    });
+    Ok(Image {
+        source,
+        detail: None,
+    })
+}
+
+/// Reasoning, or the proof of the item before it.
+fn reasoning(item: wire::Item<'_>, messages: &mut Vec<Message>) -> Result<(), Fault> {
+    let mut text = texts(items(item.summary), "summary")?;
+    if text.is_empty()
+        && let Some(content) = item.content
+    {
+        text = match content {
+            wire::Content::Text(text) => text,
+            wire::Content::List(parts) => texts(parts.0, "content")?,
+        };
+    }
+    let proof = item
+        .encrypted_content
+        .filter(|text| !text.as_str().is_empty());
+    let Some(proof) = proof.map(|text| Proof::read(text.as_str())) else {
+        if !text.is_empty() {
+            let reasoning = Reasoning {
+                text,
+                sealed: None,
+                id: None,
+            };
+            join(
+                Role::Assistant,
+                plain(Content::Reasoning(reasoning)),
+                messages,
+            );
+        }
+        return Ok(());
+    };
+    check_at_most(&proof.provider, MAX_NAME_CHARS, "encrypted_content")?;
+    let signature = Some(proof.signature).filter(|signature| !signature.is_empty());
+    let provider = Some(proof.provider);
+    match proof.of {
+        Proven::Reasoning => {
+            let reasoning = Reasoning {
+                text,
+                sealed: Some(proof.sealed).filter(|sealed| !sealed.is_empty()),
+                id: None,
+            };
+            let part = Part {
+                signature,
+                provider,
+                ..plain(Content::Reasoning(reasoning))
+            };
+            join(Role::Assistant, part, messages);
+        }
+        of => {
+            let last = messages.last_mut();
+            let last = last.filter(|last| last.role == Role::Assistant);
+            let last = last.and_then(|last| last.parts.last_mut());
+            match last.filter(|part| part.signature.is_none() && is_proven(&part.content, &of)) {
+                Some(part) => (part.signature, part.provider) = (signature, provider),
+                // A text may be empty, and then is no item.
+                None if of == Proven::Text => {
+                    let part = Part {
+                        signature,
+                        provider,
+                        ..plain(Content::Text(String::new()))
+                    };
+                    join(Role::Assistant, part, messages);
+                }
+                // What it proves is gone.
+                None => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_proven(content: &Content, of: &Proven) -> bool {
+    match (content, of) {
+        (Content::Text(_), Proven::Text) => true,
+        (Content::ToolCall(call), Proven::Call(id)) => call.id == *id,
+        _ => false,
+    }
+}
+
+/// What the parts of a reasoning item say, a line between them.
+fn texts(parts: Vec<wire::Part<'_>>, field: &str) -> Result<String, Fault> {
+    let texts = each(parts, field, |part| required(part.text, "text"))?;
+    Ok(texts.join("\n"))
+}

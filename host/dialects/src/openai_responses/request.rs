@@ -1,0 +1,292 @@
+//! What a request means: its settings checked and translated into the plugins' vocabulary.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+use weir_errors::ApiError;
+use weir_sandbox::adapter::bindings::adapter::Client;
+use weir_sandbox::adapter::bindings::chat::{
+    ChatRequest, Content, JsonSchema, ReasoningRequest, ResponseFormat, Role,
+};
+
+use super::input::{message, messages};
+use super::tools::{self, tool, tool_choice};
+use super::{Echo, ID_PREFIX, NAME, wire};
+use crate::json::{
+    self, Fault, Text, between, check_at_most, check_is_object, check_length, each, items,
+    required, reread,
+};
+use crate::openai::{effort, says_nothing};
+use crate::{Attachments, Chain, ChatCall, Dialect, Origin, plain};
+
+const MAX_MODEL_CHARS: usize = 256;
+/// Of a format's schema.
+const MAX_SCHEMA_NAME_CHARS: usize = 256;
+/// Of the id of an end user.
+const MAX_USER_CHARS: usize = 512;
+/// Of the word for how reasoning is shown.
+const MAX_SUMMARY_CHARS: usize = 64;
+
+/// What an answer may be asked to include. Reasoning always has its sealed form; the others belong to tools that no
+/// upstream has.
+const INCLUDED: [&str; 6] = [
+    "reasoning.encrypted_content",
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "computer_call_output.output.image_url",
+    "code_interpreter_call.outputs",
+];
+
+/// Reads a Responses request.
+///
+/// # Errors
+///
+/// 400 `INVALID_REQUEST`, with the path of the field as `param` unless the body is not JSON.
+pub fn read(body: &[u8]) -> Result<ChatCall, ApiError> {
+    let body_bytes = body.len();
+    let body = json::read(body)?;
+    Ok(chat(body, body_bytes)?)
+}
+
+fn chat(mut body: wire::Body<'_>, body_bytes: usize) -> Result<ChatCall, Fault> {
+    check_answered_at_once(&body)?;
+    let model = required(body.model.take(), "model")?.into_string();
+    check_length(&model, MAX_MODEL_CHARS, "model")?;
+    if body.max_output_tokens == Some(0) {
+        return Err(Fault::new("max_output_tokens", "must be at least 1"));
+    }
+    let tools = each(items(body.tools.take()), "tools", tool)?;
+    let tool_choice = tool_choice(body.tool_choice, &tools)?;
+    let text = body.text.take().unwrap_or_default();
+    let asked = body.reasoning.take().unwrap_or_default();
+    let mut extra = std::mem::take(&mut body.others).into_fields();
+    let echo = echo(&body, &tools, &text, &asked, &extra);
+    extra.retain(|(name, json)| !says_nothing(name, json) && !is_default(name, json));
+    extra.extend(
+        text.verbosity
+            .map(|word| ("verbosity".to_owned(), word.0.to_owned())),
+    );
+    let mut attachments = Attachments::default();
+    let input = messages(required(body.input, "input")?, &mut attachments)?;
+    let instructions = body.instructions.filter(|text| !text.is_empty());
+    let chain = Chain {
+        previous: body.previous_response_id,
+        param: "previous_response_id",
+        prefix: ID_PREFIX,
+        is_kept: body.store != Some(false),
+        leading: usize::from(instructions.is_some()),
+        references: input.references,
+    };
+    let apart = instructions.iter().map(|_| Origin::Apart);
+    let origins = apart.chain(input.origins).collect();
+    let instructions = instructions.map(|text| {
+        let part = plain(Content::Text(text));
+        message(Role::System, vec![part])
+    });
+    let request = ChatRequest {
+        model,
+        messages: instructions.into_iter().chain(input.messages).collect(),
+        tools,
+        tool_choice,
+        parallel_tool_calls: body.parallel_tool_calls,
+        response_format: match text.format {
+            Some(format) => reread(format)
+                .and_then(response_format)
+                .map_err(|fault| fault.within("text.format"))?,
+            None => ResponseFormat::Text,
+        },
+        reasoning: reasoning(asked)?,
+        modalities: Vec::new(),
+        max_output_tokens: 0,
+        temperature: between(body.temperature, 0, 2, "temperature")?,
+        top_p: between(body.top_p, 0, 1, "top_p")?,
+        top_k: None,
+        presence_penalty: between(body.presence_penalty, -2, 2, "presence_penalty")?,
+        frequency_penalty: between(body.frequency_penalty, -2, 2, "frequency_penalty")?,
+        seed: None,
+        stop: Vec::new(),
+        extra,
+        stream: body.stream == Some(true),
+    };
+    Ok(ChatCall {
+        client: client(&request)?,
+        request,
+        attachments: attachments.into_vec(),
+        origins,
+        body_bytes,
+        output_limit: body.max_output_tokens,
+        output_limit_param: "max_output_tokens",
+        needs_tools: false,
+        chain: Some(chain),
+        dialect: Dialect::OpenAiResponses(echo),
+    })
+}
+
+/// An answer is given at once, of text without probabilities, and is not kept for others to look up.
+fn check_answered_at_once(body: &wire::Body<'_>) -> Result<(), Fault> {
+    if body.background == Some(true) {
+        return Err(Fault::new("background", "is not supported"));
+    }
+    if body.store == Some(true) {
+        return Err(Fault::new(
+            "store",
+            "must not be true: no answer is kept to be looked up. Without it, previous_response_id works for a while",
+        ));
+    }
+    if body.top_logprobs.is_some_and(|count| count > 0) {
+        return Err(Fault::new("top_logprobs", "is not supported"));
+    }
+    let options = body.stream_options.as_ref();
+    if options.is_some_and(|options| options.include_obfuscation == Some(true)) {
+        return Err(Fault::new(
+            "stream_options.include_obfuscation",
+            "is not supported",
+        ));
+    }
+    let include = body.include.iter().flat_map(|include| &include.0);
+    for (index, word) in include.enumerate() {
+        if !INCLUDED.contains(&word.as_str()) {
+            let fault = Fault::new("", "is not supported, but reasoning.encrypted_content");
+            return Err(fault.at(index).within("include"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether an unknown field says what is done anyway: what does not fit is refused.
+fn is_default(name: &str, json: &str) -> bool {
+    name == "truncation" && json == "\"disabled\""
+}
+
+fn client(request: &ChatRequest) -> Result<Client, Fault> {
+    let mut end_user = None;
+    for field in ["user", "safety_identifier"] {
+        let given = request.extra.iter().find(|(name, _)| name == field);
+        let id = given.and_then(|(_, json)| serde_json::from_str::<String>(json).ok());
+        if let Some(id) = &id {
+            check_at_most(id, MAX_USER_CHARS, field)?;
+        }
+        end_user = end_user.or(id);
+    }
+    Ok(Client {
+        dialect: NAME.into(),
+        headers: Vec::new(),
+        end_user,
+    })
+}
+
+fn response_format(format: wire::Format<'_>) -> Result<ResponseFormat, Fault> {
+    let kind = required(format.kind, "type")?;
+    if kind.as_str() == "json_schema" {
+        let schema = required(format.schema, "schema")?.0;
+        check_is_object(schema, "schema")?;
+        if let Some(name) = &format.name {
+            check_at_most(name, MAX_SCHEMA_NAME_CHARS, "name")?;
+        }
+        return Ok(ResponseFormat::JsonSchema(JsonSchema {
+            name: format.name,
+            description: format.description,
+            strict: format.strict,
+            schema: schema.to_owned(),
+        }));
+    }
+    if format.schema.is_some() {
+        return Err(Fault::new("schema", "is for the type json_schema only"));
+    }
+    match kind.as_str() {
+        "text" => Ok(ResponseFormat::Text),
+        "json_object" => Ok(ResponseFormat::Json),
+        _ => Err(Fault::new(
+            "type",
+            "must be one of text, json_object, json_schema",
+        )),
+    }
+}
+
+fn reasoning(asked: wire::Reasoning<'_>) -> Result<ReasoningRequest, Fault> {
+    let summary = asked.summary.or(asked.generate_summary);
+    if let Some(word) = &summary {
+        check_at_most(word, MAX_SUMMARY_CHARS, "reasoning.summary")?;
+    }
+    Ok(ReasoningRequest {
+        effort: effort(asked.effort.as_ref(), "reasoning.effort")?,
+        budget_tokens: None,
+        summary,
+        adaptive: None,
+    })
+}
+
+/// What the answer repeats of the request: all that OpenAI's schema of an answer demands. What was not said is what
+/// OpenAI's own answers have then.
+fn echo(
+    body: &wire::Body<'_>,
+    tools: &[weir_sandbox::adapter::bindings::chat::Tool],
+    text: &wire::TextConfig<'_>,
+    reasoning: &wire::Reasoning<'_>,
+    extra: &[(String, String)],
+) -> Echo {
+    let raw = |json: Option<json::Raw<'_>>, otherwise: &str| {
+        json.map_or(otherwise, |json| json.0).to_owned()
+    };
+    let given = |name: &str, otherwise: &str| {
+        let field = extra.iter().find(|(field, _)| field == name);
+        field.map_or(otherwise, |(_, json)| json).to_owned()
+    };
+    let value = |value: Value| value.to_string();
+    let summary = reasoning.summary.as_ref();
+    let summary = summary.or(reasoning.generate_summary.as_ref());
+    let effort = reasoning.effort.as_ref().map(Text::as_str);
+    let fields = [
+        ("instructions", value(body.instructions.as_deref().into())),
+        (
+            "previous_response_id",
+            value(body.previous_response_id.as_deref().into()),
+        ),
+        ("tools", tools::echo(tools)),
+        ("tool_choice", raw(body.tool_choice, "\"auto\"")),
+        (
+            "parallel_tool_calls",
+            value((body.parallel_tool_calls != Some(false)).into()),
+        ),
+        ("max_tool_calls", value(body.max_tool_calls.into())),
+        (
+            "text",
+            format!(
+                r#"{{"format":{},"verbosity":{}}}"#,
+                raw(text.format, r#"{"type":"text"}"#),
+                raw(text.verbosity, "\"medium\"")
+            ),
+        ),
+        (
+            "reasoning",
+            value(serde_json::json!({ "effort": effort, "summary": summary })),
+        ),
+        ("max_output_tokens", value(body.max_output_tokens.into())),
+        ("temperature", value(body.temperature.unwrap_or(1.0).into())),
+        ("top_p", value(body.top_p.unwrap_or(1.0).into())),
+        (
+            "presence_penalty",
+            value(body.presence_penalty.unwrap_or(0.0).into()),
+        ),
+        (
+            "frequency_penalty",
+            value(body.frequency_penalty.unwrap_or(0.0).into()),
+        ),
+        ("top_logprobs", value(0.into())),
+        ("truncation", given("truncation", "\"disabled\"")),
+        ("metadata", given("metadata", "{}")),
+        ("store", value((body.store != Some(false)).into())),
+        ("service_tier", given("service_tier", "\"default\"")),
+        ("prompt_cache_key", given("prompt_cache_key", "null")),
+        ("safety_identifier", given("safety_identifier", "null")),
+        ("user", given("user", "null")),
+    ];
+    let mut json = String::new();
+    for (name, value) in fields {
+        let separator = if json.is_empty() { "" } else { "," };
+        write!(json, "{separator}\"{name}\":{value}").expect("a String takes every byte");
+    }
+    // Between a string's quotes JSON has no line breaks, and streams end an event with an empty line.
+    Echo(json.replace(['\n', '\r'], " ").into())
+}

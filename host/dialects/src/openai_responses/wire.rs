@@ -1,0 +1,176 @@
+//! The JSON of a request: its objects and which types their fields have.
+//!
+//! What values mean is settled in [`super::request`], [`super::input`] and [`super::tools`].
+
+use crate::json::{
+    Extra, Ignored, List, Listed, MAX_EXTRA, MAX_EXTRA_WITHIN, MAX_MESSAGES, MAX_PARTS, MAX_TOOLS,
+    Raw, Refused, Text, TextOr, Unsupported, object,
+};
+
+/// At most so many things to include; OpenAI knows seven.
+const MAX_INCLUDE: usize = 32;
+
+object! {
+    struct Body<'de> {
+        "model": model: Text<'de>,
+        "input": input: Input<'de>,
+        "instructions": instructions: String,
+        "previous_response_id": previous_response_id: String,
+        "tools": tools: List<Tool<'de>, MAX_TOOLS>,
+        "tool_choice": tool_choice: Raw<'de>,
+        "parallel_tool_calls": parallel_tool_calls: bool,
+        "max_tool_calls": max_tool_calls: u32,
+        "text": text: TextConfig<'de>,
+        "reasoning": reasoning: Reasoning<'de>,
+        "include": include: List<Text<'de>, MAX_INCLUDE>,
+        "max_output_tokens": max_output_tokens: u32,
+        "temperature": temperature: f64,
+        "top_p": top_p: f64,
+        "presence_penalty": presence_penalty: f64,
+        "frequency_penalty": frequency_penalty: f64,
+        "top_logprobs": top_logprobs: u32,
+        "stream": stream: bool,
+        "stream_options": stream_options: StreamOptions<'de>,
+        "store": store: bool,
+        "background": background: bool,
+        "conversation": conversation: Unsupported,
+        "prompt": prompt: Unsupported,
+        "session_id": session_id: Unsupported,
+        others: Extra<'de, MAX_EXTRA>,
+    }
+}
+
+object! {
+    /// An item of the input; which fields belong to it, its `type` says.
+    struct Item<'de> {
+        "type": kind: Text<'de>,
+        "id": id: Text<'de>,
+        "role": role: Text<'de>,
+        "content": content: Content<'de>,
+        "call_id": call_id: String,
+        "name": name: String,
+        "arguments": arguments: String,
+        "input": input: String,
+        "output": output: Content<'de>,
+        "summary": summary: List<Part<'de>, MAX_PARTS>,
+        "encrypted_content": encrypted_content: Text<'de>,
+        "result": result: Text<'de>,
+        "output_format": output_format: Text<'de>,
+        // What answers have beside what was said.
+        "status": status: Ignored,
+        "phase": phase: Ignored,
+        "caller": caller: Ignored,
+        "parsed_arguments": parsed_arguments: Ignored,
+        others: Extra<'de, MAX_EXTRA_WITHIN>,
+    }
+}
+
+object! {
+    /// A part of what an item says; which fields belong to it, its `type` says.
+    struct Part<'de> {
+        "type": kind: Text<'de>,
+        "text": text: String,
+        "refusal": refusal: String,
+        "image_url": image_url: Text<'de>,
+        "detail": detail: Text<'de>,
+        "file_id": file_id: String,
+        "file_data": file_data: Text<'de>,
+        "file_url": file_url: Text<'de>,
+        "filename": filename: String,
+        "prompt_cache_breakpoint": prompt_cache_breakpoint: CacheBreakpoint<'de>,
+        // What answers have beside what was said, and what SDK helpers make of it.
+        "annotations": annotations: Ignored,
+        "logprobs": logprobs: Ignored,
+        "parsed": parsed: Ignored,
+        others: Extra<'de, MAX_EXTRA_WITHIN>,
+    }
+}
+
+object! {
+    struct CacheBreakpoint<'de> {
+        "mode": mode: Text<'de>,
+        "ttl": ttl: Text<'de>,
+        others: Refused,
+    }
+}
+
+object! {
+    struct Tool<'de> {
+        "type": kind: Text<'de>,
+        "name": name: String,
+        "description": description: String,
+        "parameters": parameters: Raw<'de>,
+        "strict": strict: bool,
+        "format": format: Raw<'de>,
+        others: Extra<'de, MAX_EXTRA>,
+    }
+}
+
+object! {
+    /// A choice of one tool by its name, or of several.
+    struct ChosenTool<'de> {
+        "type": kind: Text<'de>,
+        "name": name: String,
+        "mode": mode: Text<'de>,
+        "tools": tools: List<NamedTool<'de>, MAX_TOOLS>,
+        others: Refused,
+    }
+}
+
+object! {
+    struct NamedTool<'de> {
+        "type": kind: Text<'de>,
+        "name": name: String,
+        others: Refused,
+    }
+}
+
+object! {
+    struct TextConfig<'de> {
+        "format": format: Raw<'de>,
+        "verbosity": verbosity: Raw<'de>,
+        others: Refused,
+    }
+}
+
+object! {
+    struct Format<'de> {
+        "type": kind: Text<'de>,
+        "name": name: String,
+        "description": description: String,
+        "schema": schema: Raw<'de>,
+        "strict": strict: bool,
+        others: Refused,
+    }
+}
+
+object! {
+    struct Reasoning<'de> {
+        "effort": effort: Text<'de>,
+        "summary": summary: String,
+        // What `summary` was called at first.
+        "generate_summary": generate_summary: String,
+        others: Refused,
+    }
+}
+
+object! {
+    struct StreamOptions<'de> {
+        "include_obfuscation": include_obfuscation: bool,
+        others: Refused,
+    }
+}
+
+/// Plain text, or a list of items.
+pub(super) type Input<'de> = TextOr<Item<'de>, MAX_MESSAGES>;
+
+impl Listed for Item<'_> {
+    const PLURAL: &'static str = "items";
+}
+
+/// What an item says: plain text, or a list of parts.
+pub(super) type Content<'de> = TextOr<Part<'de>, MAX_PARTS>;
+
+impl Listed for Part<'_> {
+    const PLURAL: &'static str = "parts";
+}

@@ -1,0 +1,251 @@
+//! The one error shape that clients see.
+//!
+//! `{"error":{"code","type","message","param","request_id", …details}}`: OpenAI's SDKs read `type`,
+//! `code` and `param` from it, people read `message`. `code` is stable and upper case, `type` is
+//! OpenAI's vocabulary, `param` is the path of the field that is wrong.
+//!
+//! Under `/v1`, where vendors' SDKs and agents call, it is told in the vendor's words, with this `code` beside them as
+//! `weir_code`: a dialect has them ([`ErrorWords`](crate::inference::dialect::ErrorWords)).
+//!
+//! Features keep an error enum of their own and turn it into an [`ApiError`] where HTTP begins. The
+//! body is written by the layer around all routes ([`crate::surround`]), which knows the request's id.
+//!
+//! **Invariant:** a message never holds a key, a token, a prompt, an upstream's address or a cause
+//! chain; what an operator needs beyond it goes to the log.
+
+use std::time::Duration;
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use serde_json::{Map, Value, json};
+
+use weir_storage::database;
+
+/// An answer other than success.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ApiError(Box<Parts>);
+
+/// Left in a response that is an error in words of a protocol's own, and is to stay as it is.
+#[derive(Debug, Clone, Copy)]
+pub struct OwnWords;
+
+#[derive(Debug, Clone, PartialEq)]
+struct Parts {
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+    param: Option<String>,
+    retry_after: Option<Duration>,
+    no_retry: bool,
+    details: Map<String, Value>,
+    upstream: Option<Value>,
+}
+
+impl ApiError {
+    /// An error with a status, a stable upper-case code and a sentence for people.
+    pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self(Box::new(Parts {
+            status,
+            code,
+            message: message.into(),
+            param: None,
+            retry_after: None,
+            no_retry: false,
+            details: Map::new(),
+            upstream: None,
+        }))
+    }
+
+    /// 400: the field at `param` (e.g. `messages[0].content`) is wrong.
+    pub fn invalid_request(param: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "INVALID_REQUEST", message).with_param(param)
+    }
+
+    /// 401: no proof of identity, or one that does not hold. Never says which part failed.
+    pub fn unauthenticated() -> Self {
+        Self::new(
+            StatusCode::UNAUTHORIZED,
+            "UNAUTHENTICATED",
+            "Send a valid API key in the X-Api-Key header or as a bearer token.",
+        )
+    }
+
+    /// 500. The cause belongs in the log, where the caller of this has put it.
+    pub fn internal() -> Self {
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "INTERNAL",
+            "Something went wrong on our side.",
+        )
+    }
+
+    /// 503 if the database does not answer, else 500. `when` says in the log what it was doing.
+    pub fn of_database(error: &sqlx::Error, when: &'static str) -> Self {
+        tracing::error!(%error, "the database, {when}");
+        match database::is_outage(error) {
+            true => Self::store_unavailable(),
+            false => Self::internal(),
+        }
+    }
+
+    /// 503: the database does not answer. The cause belongs in the log, where the caller of this has put it.
+    pub fn store_unavailable() -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "STORE_UNAVAILABLE",
+            "The database does not answer; try again.",
+        )
+        .with_retry_after(Duration::from_secs(1))
+    }
+
+    /// 503: there is too much to do at once.
+    pub fn overloaded() -> Self {
+        let message = "Too many requests are being served; try again shortly.";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "OVERLOADED", message)
+            .with_retry_after(Duration::from_secs(1))
+    }
+
+    /// 429: the caller has too much under way at once.
+    pub fn too_many_at_once(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "TOO_MANY_AT_ONCE", message)
+            .with_retry_after(Duration::from_secs(1))
+    }
+
+    /// 503: the cache does not answer, and with it nothing is known of limits and revocations.
+    pub fn cache_unavailable(message: &'static str) -> Self {
+        let code = "CACHE_UNAVAILABLE";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message)
+            .with_retry_after(Duration::from_secs(1))
+    }
+
+    /// Names the field of the request that is wrong.
+    #[must_use]
+    pub fn with_param(mut self, param: impl Into<String>) -> Self {
+        let param = param.into();
+        self.0.param = (!param.is_empty()).then_some(param);
+        self
+    }
+
+    /// Says when trying again makes sense; rounded up to whole seconds in `Retry-After`.
+    #[must_use]
+    pub fn with_retry_after(mut self, after: Duration) -> Self {
+        self.0.retry_after = Some(after);
+        self
+    }
+
+    /// Says that trying again is of no use, to SDKs that would: OpenAI's and Anthropic's read it.
+    #[must_use]
+    pub fn with_no_retry(mut self) -> Self {
+        self.0.no_retry = true;
+        self
+    }
+
+    /// Adds a field to the error object.
+    #[must_use]
+    pub fn with_detail(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.0.details.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Adds the error as an upstream of the client's own dialect wrote it.
+    #[must_use]
+    pub fn with_upstream(mut self, error: Option<Value>) -> Self {
+        self.0.upstream = error;
+        self
+    }
+
+    /// That error. It is for the client where it is about the client's request, and for a dialect to write anew.
+    pub fn upstream(&self) -> Option<&Value> {
+        self.0.upstream.as_ref()
+    }
+
+    /// The HTTP status, unless a vendor has another for it.
+    pub fn status(&self) -> StatusCode {
+        self.0.status
+    }
+
+    /// The stable code, e.g. `UNKNOWN_MODEL`.
+    pub fn code(&self) -> &'static str {
+        self.0.code
+    }
+
+    /// The path of the field that is wrong, if one is.
+    pub fn param(&self) -> Option<&str> {
+        self.0.param.as_deref()
+    }
+
+    /// The sentence for people.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// A field that [`with_detail`](Self::with_detail) added.
+    pub fn detail(&self, name: &str) -> Option<&Value> {
+        self.0.details.get(name)
+    }
+
+    /// All of them.
+    pub fn details(&self) -> &Map<String, Value> {
+        &self.0.details
+    }
+
+    /// The error in weir's own words, as the value of a response body or of a stream's `error` event.
+    pub fn body(&self, request_id: &str) -> Value {
+        let mut error = self.0.details.clone();
+        error.insert("code".into(), self.0.code.into());
+        error.insert("type".into(), self.kind().into());
+        error.insert("message".into(), self.0.message.as_str().into());
+        error.insert("param".into(), self.0.param.as_deref().into());
+        error.insert("request_id".into(), request_id.into());
+        json!({ "error": error })
+    }
+
+    /// The whole response, with the status and the body that its client is told it by.
+    pub fn render(&self, status: StatusCode, body: &Value) -> Response {
+        let mut response = (
+            status,
+            [(header::CONTENT_TYPE, "application/json")],
+            body.to_string(),
+        )
+            .into_response();
+        if let Some(after) = self.0.retry_after {
+            let seconds = after.as_millis().div_ceil(1000).max(1);
+            if let Ok(value) = HeaderValue::try_from(seconds.to_string()) {
+                response.headers_mut().insert(header::RETRY_AFTER, value);
+            }
+        }
+        if self.0.no_retry {
+            response
+                .headers_mut()
+                .insert("x-should-retry", HeaderValue::from_static("false"));
+        }
+        if self.0.status == StatusCode::UNAUTHORIZED {
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+
+    /// OpenAI's word for this class of error, by status.
+    fn kind(&self) -> &'static str {
+        match self.0.status.as_u16() {
+            401 => "authentication_error",
+            403 => "permission_error",
+            404 => "not_found_error",
+            429 => "rate_limit_error",
+            400..=499 => "invalid_request_error",
+            503 => "overloaded_error",
+            _ => "api_error",
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    /// A bare response that carries the error along; it gets its body where the request's id is known.
+    fn into_response(self) -> Response {
+        let mut response = self.0.status.into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}

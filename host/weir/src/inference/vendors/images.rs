@@ -1,0 +1,76 @@
+//! `POST /v1/images/generations` and `POST /v1/images/edits`.
+
+use axum::extract::State;
+use axum::response::Response;
+use weir_dialects::openai_images::{Made, form, read};
+use weir_errors::ApiError;
+
+use crate::app::App;
+use crate::context::RequestContext;
+use crate::identity::Caller;
+use crate::inference::idempotency::IdempotencyHeader;
+use crate::inference::routes::Vacancy;
+use crate::inference::{self, Customer};
+use crate::openapi::parameters::Idempotency;
+use crate::openapi::vendors::{
+    ImageEditForm, ImageEditRequest, ImageRequest, ImagesAnswer, ServerSentEvent,
+};
+use crate::request::{FormOrJsonBody, JsonBody};
+
+/// `POST /v1/images/generations`: makes images of a prompt.
+#[utoipa::path(
+    post, path = "/v1/images/generations", tag = "models", security(("user" = [])),
+    params(Idempotency),
+    request_body = ImageRequest,
+    responses(
+        (status = 200, content((ImagesAnswer = "application/json"), (ServerSentEvent = "text/event-stream"))),
+    ),
+)]
+pub async fn create_image(
+    State(app): State<App>,
+    _: Vacancy,
+    caller: Caller,
+    context: RequestContext,
+    key: IdempotencyHeader,
+    body: JsonBody,
+) -> Result<Response, ApiError> {
+    let customer = Customer::of(caller);
+    let account = &customer.payer.account;
+    let turn = app.admission.enter(account, customer.plan).await?;
+    let call = read(&body.bytes, Made::Generation)?;
+    let key = key.with_body(&body.bytes);
+    inference::images(&app, (turn, body.room), customer, context, call, key).await
+}
+
+/// `POST /v1/images/edits`: makes images of others, which come in a form or, as JSON, by URL.
+#[utoipa::path(
+    post, path = "/v1/images/edits", tag = "models", security(("user" = [])),
+    params(Idempotency),
+    request_body(content((ImageEditRequest = "application/json"), (ImageEditForm = "multipart/form-data"))),
+    responses(
+        (status = 200, content((ImagesAnswer = "application/json"), (ServerSentEvent = "text/event-stream"))),
+    ),
+)]
+pub async fn create_image_edit(
+    State(app): State<App>,
+    _: Vacancy,
+    caller: Caller,
+    context: RequestContext,
+    key: IdempotencyHeader,
+    body: FormOrJsonBody,
+) -> Result<Response, ApiError> {
+    let customer = Customer::of(caller);
+    let account = &customer.payer.account;
+    let turn = app.admission.enter(account, customer.plan).await?;
+    let (call, key) = match &body.boundary {
+        None => {
+            let call = read(&body.bytes, Made::Edit)?;
+            (call, key.with_body(&body.bytes))
+        }
+        Some(boundary) => {
+            let call = form::read(body.bytes.clone(), boundary, Made::Edit).await?;
+            (call, key.with_form(&body.bytes, boundary))
+        }
+    };
+    inference::images(&app, (turn, body.room), customer, context, call, key).await
+}

@@ -1,0 +1,67 @@
+//! `POST /v1/messages` and `POST /v1/messages/count_tokens`.
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::Response;
+use http::HeaderMap;
+use serde_json::{Value, json};
+use weir_dialects::anthropic_messages::{read, read_uncounted};
+use weir_errors::ApiError;
+
+use crate::app::App;
+use crate::context::RequestContext;
+use crate::identity::Caller;
+use crate::inference::idempotency::IdempotencyHeader;
+use crate::inference::routes::Vacancy;
+use crate::inference::{Customer, resolve, routes};
+use crate::openapi::parameters::Idempotency;
+use crate::openapi::vendors::{
+    CountTokensRequest, MessagesAnswer, MessagesRequest, ServerSentEvent, TokenCount,
+};
+use crate::request::JsonBody;
+
+/// `POST /v1/messages`: answers in the shape of Anthropic's Messages, at once or as a stream.
+#[utoipa::path(
+    post, path = "/v1/messages", tag = "models", security(("user" = [])),
+    params(Idempotency),
+    request_body = MessagesRequest,
+    responses(
+        (status = 200, content((MessagesAnswer = "application/json"), (ServerSentEvent = "text/event-stream"))),
+    ),
+)]
+pub async fn create_message(
+    State(app): State<App>,
+    _: Vacancy,
+    caller: Caller,
+    context: RequestContext,
+    headers: HeaderMap,
+    key: IdempotencyHeader,
+    body: JsonBody,
+) -> Result<Response, ApiError> {
+    let read = |body: &[u8]| read(body, &headers);
+    routes::complete(&app, caller, context, key, body, read).await
+}
+
+/// `POST /v1/messages/count_tokens`: what the input of a message would come to, by weir's own estimate. Nobody is asked,
+/// and it costs nothing.
+#[utoipa::path(
+    post, path = "/v1/messages/count_tokens", tag = "models", security(("user" = [])),
+    request_body = CountTokensRequest,
+    responses((status = 200, body = TokenCount)),
+)]
+pub async fn count_tokens(
+    State(app): State<App>,
+    caller: Caller,
+    headers: HeaderMap,
+    body: JsonBody,
+) -> Result<Json<Value>, ApiError> {
+    // Reading takes as much as for a message.
+    let customer = Customer::of(caller);
+    let turn = app.admission.enter(&customer.payer.account, customer.plan);
+    let _turn = turn.await?;
+    let call = read_uncounted(&body.bytes, &headers)?;
+    let catalog = app.catalog.load();
+    customer.require(&catalog, &call.request.model)?;
+    let tokens = resolve::estimated_input(&catalog, &call)?;
+    Ok(Json(json!({ "input_tokens": tokens })))
+}

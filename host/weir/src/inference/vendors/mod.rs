@@ -1,0 +1,8 @@
+//! The endpoints of vendors' APIs under `/v1`, but for Chat Completions, which weir's own endpoints speak, too.
+//!
+//! [`weir_dialects`] reads their requests and writes their responses.
+
+pub mod images;
+pub mod messages;
+pub mod models;
+pub mod responses;

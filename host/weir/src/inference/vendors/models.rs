@@ -1,0 +1,122 @@
+//! The list of models for vendors' SDKs: `GET /v1/models` and `GET /v1/models/{id}`.
+//!
+//! OpenAI and Anthropic have the same paths. Each one's objects have fields that the other's have not, and none that the
+//! other's would read otherwise, so that one answer is both. weir's own list is with the catalog.
+
+use axum::Json;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use weir_errors::ApiError;
+
+use crate::app::App;
+use crate::catalog::Model;
+use crate::identity::{Caller, limits};
+use crate::inference::resolve::unknown_model;
+use crate::openapi::vendors::{VendorModel, VendorModelList};
+
+/// Models in a page at most, as with Anthropic.
+const MAX_LIMIT: usize = 1_000;
+
+/// Which page of the list Anthropic's SDKs ask for; OpenAI's has one.
+#[derive(Debug, Deserialize)]
+pub struct PageQuery {
+    /// Models at most; all unless set.
+    limit: Option<usize>,
+    after_id: Option<String>,
+    before_id: Option<String>,
+}
+
+/// `GET /v1/models`: the models by id; all of them, unless a page is asked for.
+#[utoipa::path(
+    get, path = "/v1/models", tag = "models", security(("user" = [])), operation_id = "list_vendor_models",
+    params(
+        ("limit" = Option<u32>, Query, description = "Models at most; all unless set.", minimum = 1, maximum = 1000, nullable = false),
+        ("after_id" = Option<String>, Query, description = "Models behind this one.", nullable = false),
+        ("before_id" = Option<String>, Query, description = "Models before this one.", nullable = false),
+    ),
+    responses((status = 200, body = VendorModelList)),
+)]
+pub async fn list_models(
+    State(app): State<App>,
+    caller: Caller,
+    page: Result<Query<PageQuery>, QueryRejection>,
+) -> Result<Json<Value>, ApiError> {
+    let limit_is_wrong = || {
+        let message = format!("limit must be a whole number from 1 to {MAX_LIMIT}.");
+        ApiError::invalid_request("limit", message)
+    };
+    let Query(page) = page.map_err(|_| limit_is_wrong())?;
+    if page
+        .limit
+        .is_some_and(|limit| !(1..=MAX_LIMIT).contains(&limit))
+    {
+        return Err(limit_is_wrong());
+    }
+    let is_in = |model: &&Model| {
+        let id = model.id.as_str();
+        limits::may_use(caller.models(), id)
+            && page.after_id.as_deref().is_none_or(|after| id > after)
+            && page.before_id.as_deref().is_none_or(|before| id < before)
+    };
+    let catalog = app.catalog.load();
+    let mut models: Vec<_> = catalog.models().filter(is_in).collect();
+    let limit = page.limit.unwrap_or(usize::MAX);
+    let has_more = models.len() > limit;
+    match page.before_id {
+        // The page that ends there.
+        Some(_) if has_more => drop(models.drain(..models.len() - limit)),
+        _ => models.truncate(limit),
+    }
+    let id = |model: Option<&&Model>| model.map(|model| model.id.clone());
+    Ok(Json(json!({
+        "object": "list",
+        "data": models.iter().map(|model| item(&app, model)).collect::<Vec<_>>(),
+        "has_more": has_more,
+        "first_id": id(models.first()),
+        "last_id": id(models.last()),
+    })))
+}
+
+/// `GET /v1/models/{id}`: one of them.
+#[utoipa::path(
+    get, path = "/v1/models/{id}", tag = "models", security(("user" = [])), operation_id = "get_vendor_model",
+    params(("id" = String, Path, description = "The model's id; a slash in it may stand as it is.")),
+    responses(
+        (status = 200, body = VendorModel),
+        (status = 404, description = "`UNKNOWN_MODEL`: there is no such model."),
+    ),
+)]
+pub async fn get_model(
+    State(app): State<App>,
+    caller: Caller,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Json<Value>, ApiError> {
+    // What is not UTF-8 is no model's name either.
+    let id = id.map_or(String::new(), |Path(id)| id);
+    let catalog = app.catalog.load();
+    match catalog.model(&id) {
+        Some(model) if limits::may_use(caller.models(), &model.id) => Ok(Json(item(&app, model))),
+        _ => Err(unknown_model(&catalog, StatusCode::NOT_FOUND, &id).with_param("model")),
+    }
+}
+
+/// A model. When it was made is not known; the vendors' field has when the gateway has begun to serve it.
+fn item(app: &App, model: &Model) -> Value {
+    json!({
+        "id": model.id,
+        // OpenAI's.
+        "object": "model",
+        "created": app.started_at.seconds(),
+        "owned_by": model.candidates[0].upstream.name,
+        // Anthropic's.
+        "type": "model",
+        "lifecycle": "active",
+        "display_name": model.name,
+        "created_at": app.started_at.iso(),
+        "max_input_tokens": model.context_window,
+        "max_tokens": model.max_output_tokens,
+    })
+}

@@ -1,0 +1,35 @@
+//! `POST /v1/responses`.
+
+use axum::extract::State;
+use axum::response::Response;
+use weir_dialects::openai_responses::read;
+use weir_errors::ApiError;
+
+use crate::app::App;
+use crate::context::RequestContext;
+use crate::identity::Caller;
+use crate::inference::idempotency::IdempotencyHeader;
+use crate::inference::routes::{self, Vacancy};
+use crate::openapi::parameters::Idempotency;
+use crate::openapi::vendors::{ResponsesAnswer, ResponsesRequest, ServerSentEvent};
+use crate::request::JsonBody;
+
+/// `POST /v1/responses`: answers in the shape of OpenAI's Responses, at once or as a stream.
+#[utoipa::path(
+    post, path = "/v1/responses", tag = "models", security(("user" = [])),
+    params(Idempotency),
+    request_body = ResponsesRequest,
+    responses(
+        (status = 200, content((ResponsesAnswer = "application/json"), (ServerSentEvent = "text/event-stream"))),
+    ),
+)]
+pub async fn create_response(
+    State(app): State<App>,
+    _: Vacancy,
+    caller: Caller,
+    context: RequestContext,
+    key: IdempotencyHeader,
+    body: JsonBody,
+) -> Result<Response, ApiError> {
+    routes::complete(&app, caller, context, key, body, read).await
+}

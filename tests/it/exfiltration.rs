@@ -17,7 +17,6 @@ use tests::tls::client_config;
 use tests::upstream::Request;
 use tests::{Gateway, Reply, TlsFront, Upstream, guests};
 use weir::config::Config;
-use weir::outgoing;
 use weir::swarm::executor::Executor;
 use weir::swarm::model::ModelApi;
 use weir::swarm::run::Workshop;
@@ -25,6 +24,7 @@ use weir::tools::rules::Rules;
 use weir::tools::{Guard, Parts, Tools};
 use weir_egress::{Resolver, Settings};
 use weir_ledger::AccountId;
+use weir_outgoing as outgoing;
 use weir_storage::secrets::Key;
 
 use crate::cli::{Served, plugin};

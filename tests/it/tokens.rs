@@ -21,7 +21,7 @@ use weir::identity::service_token::{ServiceTokenError, ServiceTokenSource};
 use weir::identity::settings::{Algorithm, IssuerSettings};
 use weir::identity::store;
 use weir::identity::verifiers::Verifiers;
-use weir::outgoing::{self, Client};
+use weir_outgoing::{self as outgoing, Client};
 use weir_storage::Database;
 use weir_storage::clock::{Clock, ManualClock, Millis};
 use weir_storage::secrets::Key;

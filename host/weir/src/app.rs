@@ -14,6 +14,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use self::prepared::Prepared;
+use weir_telemetry::export::ExportFigures;
+use weir_telemetry::spans::Tracer;
+
 use crate::audit::{Audit, retention};
 use crate::billing::csv::Exports;
 use crate::catalog::filters::check_filters;
@@ -46,8 +49,6 @@ use crate::swarm::Swarms;
 use crate::swarm::store::SwarmStore;
 use crate::tasks::credentials::TaskCredentials;
 use crate::tasks::store::TaskStore;
-use crate::telemetry::export::ExportFigures;
-use crate::telemetry::spans::Tracer;
 use crate::tools::page::Page;
 use crate::tools::rules::Rules;
 use crate::tools::{Parts, Tools};

@@ -21,6 +21,8 @@ use figment::value::{Dict, Value};
 use ipnet::IpNet;
 use serde::de::{self, DeserializeOwned};
 use serde::{Deserialize, Deserializer};
+use weir_telemetry::LogFormat;
+use weir_telemetry::settings::TelemetrySettings;
 
 use crate::app::stores::StoreSettings;
 use crate::catalog::CatalogSettings;
@@ -41,8 +43,6 @@ use crate::server::settings::{BodyLimits, ConnectionLimits, ListenAddress};
 use crate::server::tls::TlsSettings;
 use crate::sessions::settings::SessionSettings;
 use crate::swarm::settings::SwarmSettings;
-use crate::telemetry::LogFormat;
-use crate::telemetry::settings::TelemetrySettings;
 use crate::tools;
 use crate::tools::settings::{
     CredentialSettings, IntegrationSettings, ToolSettings, ToolsSettings,

@@ -20,11 +20,11 @@ use tracing::Span;
 use tracing::field::display;
 use weir_dialects::ErrorWords;
 use weir_errors::ApiError;
+use weir_telemetry::LineLimit;
+use weir_telemetry::propagation::TraceContext;
+use weir_telemetry::spans::{Span as TraceSpan, Traced, Tracer};
 
 use crate::metrics::requests::{Over, RequestMetrics, method as method_name};
-use crate::telemetry::LineLimit;
-use crate::telemetry::propagation::TraceContext;
-use crate::telemetry::spans::{Span as TraceSpan, Traced, Tracer};
 use weir_ledger::{Credits, TokenCounts};
 use weir_storage::ids;
 

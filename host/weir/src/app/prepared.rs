@@ -8,12 +8,14 @@ use std::time::SystemTime;
 use anyhow::{anyhow, bail};
 use http::HeaderValue;
 use weir_egress::{Guard, Resolver};
+use weir_outgoing as outgoing;
 use weir_sandbox::code_cache::CodeCache;
 use weir_sandbox::compiler::Compiler;
 use weir_sandbox::{Engine, Room};
 use weir_storage::clock::Clock;
 use weir_storage::sealing::KeyRing;
 use weir_storage::secrets::{Key, create_private_folder, environment};
+use weir_telemetry::export::Exporting;
 
 use crate::config::Config;
 use crate::identity::pepper::Peppers;
@@ -21,13 +23,11 @@ use crate::identity::service_token::ServiceTokenSource;
 use crate::identity::verifiers::Verifiers;
 use crate::inference::client::HttpClient;
 use crate::mcp::remote::settings::{self as mcp_settings, McpServer};
-use crate::outgoing;
 use crate::payments::settings::PaymentSecrets;
 use crate::plugins::bundled::Bundled;
 use crate::plugins::progress::CompileProgress;
 use crate::plugins::{Loader, Plugins};
 use crate::server::tls::Tls;
-use crate::telemetry::export::Exporting;
 use crate::tools::rules::Rules;
 
 /// What needs neither the database nor the network to be there.

@@ -23,6 +23,7 @@ use tokio::net::UnixStream;
 use tower_service::Service;
 use url::Url;
 use weir_errors::ApiError;
+use weir_outgoing::{self as outgoing, Client};
 
 use crate::admin::LocalPeer;
 use crate::admin::gateway::GatewayAddress;
@@ -30,7 +31,6 @@ use crate::app::{App, Core, reachable};
 use crate::cli::bundle;
 use crate::config::Config;
 use crate::identity::dev_issuer::{DevAudience, SERVICE_EMAIL};
-use crate::outgoing::{self, Client};
 use crate::plugins::progress::CompileProgress;
 use crate::{router, server};
 use weir_storage::clock::Millis;

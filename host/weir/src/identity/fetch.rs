@@ -1,6 +1,6 @@
 //! What identity fetches from issuers: small documents, within bounds of size and time.
 //!
-//! The [client](crate::outgoing) follows no redirect and knows no proxy, so that a document comes from the address
+//! The [client](weir_outgoing) follows no redirect and knows no proxy, so that a document comes from the address
 //! that the configuration names or from nowhere.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use http::{HeaderMap, StatusCode};
 use reqwest::RequestBuilder;
 use url::{Host, Url};
 
-use crate::outgoing::{self, Client};
+use weir_outgoing::{self as outgoing, Client};
 
 /// How long one document may take, from the connection to its last byte.
 const TIMEOUT: Duration = Duration::from_secs(5);

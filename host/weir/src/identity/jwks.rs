@@ -19,10 +19,10 @@ use serde_json::Value;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::task::JoinHandle;
 use url::Url;
+use weir_outgoing::Client;
 
 use super::fetch::{self, FetchError};
 use super::settings::{Algorithm, IssuerSettings};
-use crate::outgoing::Client;
 use weir_storage::clock::{Clock, Millis};
 
 /// Milliseconds that pass between two attempts to fetch.

@@ -20,10 +20,10 @@ use http::StatusCode;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use weir_errors::ApiError;
+use weir_outgoing::Client;
 
 use super::jwks::{COOLDOWN_MS, KeyError, KeySet, MAX_KID_CHARS};
 use super::settings::{Algorithm, IdentitySettings, IssuerSettings, ServiceSettings};
-use crate::outgoing::Client;
 use weir_storage::clock::{Clock, Millis};
 
 /// How far the issuer's clock and ours may differ, in milliseconds.

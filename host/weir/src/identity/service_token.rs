@@ -9,11 +9,11 @@ use serde::Deserialize;
 use tokio::io::AsyncReadExt;
 use tokio::sync::Mutex;
 use url::Url;
+use weir_outgoing::Client;
 
 use super::dev_issuer::{DevAudience, DevIssuer, SERVICE_EMAIL};
 use super::fetch::{self, FetchError};
 use super::settings::{ClientCredentialsSettings, OutgoingSettings};
-use crate::outgoing::Client;
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::secrets::Secret;
 use weir_storage::secrets::environment;

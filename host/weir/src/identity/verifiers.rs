@@ -4,11 +4,11 @@
 //! local issuer fills the gaps, in development mode only.
 
 use anyhow::anyhow;
+use weir_outgoing::Client;
 
 use super::dev_issuer::{DevAudience, DevIssuer};
 use super::jwt::{AllowedServices, TokenKind, TokenVerifier};
 use super::settings::{IdentitySettings, IssuerSettings};
-use crate::outgoing::Client;
 use weir_storage::clock::Clock;
 
 /// One verifier for each kind of token that is accepted.

@@ -28,9 +28,9 @@ use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
 use tokio::time::Instant;
 use tower_service::Service as _;
+use weir_outgoing as outgoing;
 
 use super::reuse::{self, ReusableConnector};
-use crate::outgoing;
 
 /// How long a connection is kept that nobody uses.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);

@@ -22,12 +22,12 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+use weir_telemetry::export::ExportFigures;
 
 use self::requests::RequestMetrics;
 use crate::inference::routing::breaker::Breakers;
 use crate::plugins::component::Plugin;
 use crate::plugins::counters::{Ended, FilterEffects};
-use crate::telemetry::export::ExportFigures;
 use weir_ledger::LedgerMetrics;
 
 /// Seconds, from the demo provider's answers to the longest streams.

@@ -20,6 +20,7 @@ use sqlx::any::AnyRow;
 use utoipa::ToSchema;
 use weir_egress::webhook;
 use weir_errors::ApiError;
+use weir_outgoing::{self as outgoing, Client};
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::secrets::Secret;
@@ -27,7 +28,6 @@ use weir_storage::secrets::Secret;
 use crate::app::App;
 use crate::identity::Caller;
 use crate::openapi::parameters::Limit;
-use crate::outgoing::{self, Client};
 use crate::query::{ListQuery, cut};
 
 /// How often notices are looked for.

@@ -7,12 +7,12 @@ use std::time::SystemTime;
 
 use opentelemetry::trace::{SpanId, SpanKind, TraceId};
 use sha2::{Digest, Sha256};
+use weir_telemetry::propagation::TraceContext;
+use weir_telemetry::spans::{Span, Tracer};
 
 use super::events::PaymentEvent;
 use super::inbox::store::{EventState, KeptEvent};
 use crate::context::RequestContext;
-use crate::telemetry::propagation::TraceContext;
-use crate::telemetry::spans::{Span, Tracer};
 
 /// Characters of an event's name: it is the processor's, and may be one that is not known.
 const NAME_CHARACTERS: usize = 64;

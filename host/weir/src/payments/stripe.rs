@@ -12,6 +12,7 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use serde_json::Value;
 use url::form_urlencoded;
+use weir_outgoing::{self as outgoing, Client};
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 use weir_storage::secrets::Secret;
@@ -21,7 +22,6 @@ use super::settings::PaymentSettings;
 use super::terms::{
     CardCharge, CheckoutSession, Order, PaymentIntent, PaymentStatus, ProcessorError, SessionState,
 };
-use crate::outgoing::{self, Client};
 
 /// The version of the API that weir speaks. Webhooks come in the version of their endpoint, which is to be the same.
 pub const API_VERSION: &str = "2024-12-18.acacia";

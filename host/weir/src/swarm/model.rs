@@ -14,10 +14,10 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use weir_ledger::Credits;
 use weir_ledger::idempotency::MAX_LONG_ANSWER_BYTES;
+use weir_outgoing::{self as outgoing, Client};
+use weir_telemetry::propagation::TraceContext;
 
 use crate::identity::service_token::ServiceTokenSource;
-use crate::outgoing::{self, Client};
-use crate::telemetry::propagation::TraceContext;
 
 /// The header of a call's fence.
 pub const FENCE: &str = "x-weir-fence";

@@ -19,6 +19,7 @@ use weir_ledger::{
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
+use weir_telemetry::spans::Tracer;
 
 use self::agent::{AgentEnd, AgentLoop};
 use self::journal::Entry;
@@ -37,7 +38,6 @@ use super::unpriced::{self, CallState};
 use crate::catalog::live::LiveCatalog;
 use crate::metrics::Metrics;
 use crate::tasks::credentials::TaskCredentials;
-use crate::telemetry::spans::Tracer;
 use crate::tools::{CallRecord, Tools};
 
 /// How often a run is taken up without a step of it being done.

@@ -11,11 +11,11 @@ use std::time::{Duration, SystemTime};
 use opentelemetry::trace::{SpanId, SpanKind, TraceId};
 use sha2::{Digest, Sha256};
 use weir_storage::clock::Millis;
+use weir_telemetry::propagation::TraceContext;
+use weir_telemetry::spans::{Span, Tracer};
 
 use super::record::{AgentResult, AgentStatus, Status};
 use super::store::Run;
-use crate::telemetry::propagation::TraceContext;
-use crate::telemetry::spans::{Span, Tracer};
 
 /// The place of a run in a trace.
 pub struct RunTrace {

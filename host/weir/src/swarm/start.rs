@@ -3,13 +3,13 @@
 use std::net::Ipv4Addr;
 
 use tokio::net::TcpListener;
+use weir_outgoing as outgoing;
 
 use super::executor::Executor;
 use super::model::ModelApi;
 use super::run::Workshop;
 use crate::app::{App, reachable};
 use crate::identity::service_token::ServiceTokenSource;
-use crate::outgoing;
 
 /// Starts the executor of a process, which calls the API back: the configured one, or else the one at `internal`, this
 /// process's own port for other services. Where there is no such port, one is opened for this machine alone.

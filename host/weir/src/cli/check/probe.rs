@@ -5,11 +5,11 @@ use std::time::Duration;
 use anyhow::ensure;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
+use weir_outgoing::{self as outgoing, Client};
 
 use crate::app::Prepared;
 use crate::catalog::Catalog;
 use crate::config::Config;
-use crate::outgoing::{self, Client};
 use crate::payments::settings::ProcessorName;
 use crate::payments::stripe::{Pace, Stripe};
 use weir_storage::{Cache, Database};

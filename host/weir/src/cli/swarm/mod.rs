@@ -15,12 +15,12 @@ use http::header::CONTENT_TYPE;
 use reqwest::{RequestBuilder, Response};
 use serde_json::{Value, json};
 use url::Url;
+use weir_outgoing::{self as outgoing, Client};
 
 use super::connection::{Connection, Offline, default_url, no_gateway, path, refusal};
 use super::table::TextTable;
 use crate::config::Config;
 use crate::identity;
-use crate::outgoing::{self, Client};
 use weir_storage::secrets::Secret;
 
 /// The time that connecting may take.

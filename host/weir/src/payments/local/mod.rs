@@ -23,6 +23,7 @@ use http::{HeaderName, StatusCode};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use weir_ledger::{Period, Plan};
+use weir_outgoing::{self as outgoing, Client};
 use weir_storage::clock::{Clock, Millis};
 use weir_storage::expiring::ExpiringValues;
 use weir_storage::ids::{self, Hex};
@@ -36,7 +37,6 @@ use super::signature;
 use super::terms::{
     CardCharge, CheckoutSession, Order, PaymentIntent, ProcessorError, SessionState,
 };
-use crate::outgoing::{self, Client};
 
 /// How often weir is told of an event that it does not take.
 const MAX_TELLINGS: u32 = 7;

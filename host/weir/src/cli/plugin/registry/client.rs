@@ -17,6 +17,7 @@ use reqwest::{Body, Response};
 use serde::Deserialize;
 use serde_json::Value;
 use url::{Url, form_urlencoded};
+use weir_outgoing::{self as outgoing, Client};
 use weir_sandbox::limits::COMPONENT_BYTES;
 use weir_sandbox::{Digest, printable};
 
@@ -25,7 +26,6 @@ use super::authorization::Challenge;
 use super::credentials::{self, Found, Login};
 use super::reference::{Reference, is_loopback};
 use crate::cli::plugin::upload::Upload;
-use crate::outgoing::{self, Client};
 
 /// Bytes of the largest manifest, as most registries have it.
 const MANIFEST_BYTES: usize = 4 << 20;

@@ -245,8 +245,8 @@ impl Drop for Span {
 mod tests {
     use weir_storage::ids;
 
-    use super::super::export::tests::full_at;
     use super::*;
+    use crate::export::tests::full_at;
 
     fn serve(tracer: &Tracer, name: &'static str, client: Option<&TraceContext>) -> Traced {
         let served = tracer.serve(|| name.into(), client);

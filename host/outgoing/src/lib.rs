@@ -1,5 +1,5 @@
 //! Outgoing HTTP, but for inference's: the one place that makes the client for issuers' documents and tokens, and for
-//! the command line's calls to a gateway. Exchanges with upstreams have [a client](crate::inference::upstream) of
+//! the command line's calls to a gateway. Exchanges with upstreams have a client (`inference/upstream.rs`) of
 //! their own, and its TLS from here.
 //!
 //! **Invariant:** no proxy comes from the environment, and no redirect is followed: an answer comes from the address that

@@ -16,9 +16,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
+use weir_outgoing as outgoing;
 
 use super::settings::TelemetrySettings;
-use crate::outgoing;
 use weir_storage::secrets::environment;
 
 /// Spans that wait to be sent.

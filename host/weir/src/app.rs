@@ -16,6 +16,7 @@ use tokio_util::task::TaskTracker;
 pub use self::prepared::Prepared;
 use weir_telemetry::export::ExportFigures;
 use weir_telemetry::spans::Tracer;
+use weir_upstream::client::HttpClient;
 
 use crate::audit::{Audit, retention};
 use crate::billing::csv::Exports;
@@ -30,7 +31,6 @@ use crate::identity::pepper::Peppers;
 use crate::identity::service_token::ServiceTokenSource;
 use crate::identity::verifiers::Verifiers;
 use crate::inference::admission::Admission;
-use crate::inference::client::HttpClient;
 use crate::inference::routing::Routing;
 use crate::mcp::remote::settings as mcp_settings;
 use crate::mcp::remote::store::PinStore;

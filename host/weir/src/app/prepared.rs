@@ -16,12 +16,12 @@ use weir_storage::clock::Clock;
 use weir_storage::sealing::KeyRing;
 use weir_storage::secrets::{Key, create_private_folder, environment};
 use weir_telemetry::export::Exporting;
+use weir_upstream::client::HttpClient;
 
 use crate::config::Config;
 use crate::identity::pepper::Peppers;
 use crate::identity::service_token::ServiceTokenSource;
 use crate::identity::verifiers::Verifiers;
-use crate::inference::client::HttpClient;
 use crate::mcp::remote::settings::{self as mcp_settings, McpServer};
 use crate::payments::settings::PaymentSecrets;
 use crate::plugins::bundled::Bundled;

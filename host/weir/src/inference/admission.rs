@@ -14,8 +14,8 @@ use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use weir_errors::ApiError;
 use weir_ledger::{AccountId, Plan};
+use weir_upstream::Upstream;
 
-use super::upstream::Upstream;
 use crate::shares::{Share, Shares};
 
 /// Bounds on how much is served at once: a part of `[limits]`.

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use weir_dialects::Attachment;
 use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind, Request, Task};
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, ExtraField};
+use weir_upstream::breaker::{Health, Permit, Standing};
 
 use super::admission::Place;
 use super::error::{ExchangeError, LARGE_REQUEST_BYTES, Phase, Retry};
@@ -22,7 +23,6 @@ use super::reasoning;
 use super::relay::{Bounds, Relay};
 use super::resolve::Resolved;
 use super::routing::Route;
-use super::routing::breaker::{Health, Permit, Standing};
 use super::spans;
 use crate::app::App;
 use crate::catalog::Candidate;

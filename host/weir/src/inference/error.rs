@@ -9,8 +9,8 @@ use weir_errors::ApiError;
 use weir_sandbox::adapter::CallError;
 use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind};
 use weir_sandbox::{ConfigureError, GuestError, printable};
+use weir_upstream::destination::DestinationError;
 
-use super::destination::DestinationError;
 use super::sequence::OutOfOrder;
 
 /// Requests that an adapter may send in one exchange.

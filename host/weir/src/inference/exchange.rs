@@ -15,13 +15,13 @@ use http::HeaderName;
 use http::header;
 use tokio::time::Instant;
 use weir_dialects::Attachment;
+use weir_upstream::Upstream;
+use weir_upstream::client::{AnswerBody, HttpClient, SendError};
+use weir_upstream::destination;
+use weir_upstream::redact::Redactor;
 
-use super::client::{AnswerBody, HttpClient, SendError};
-use super::destination;
 use super::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS, MAX_WAITS, Phase};
-use super::redact::Redactor;
 use super::relay::Relay;
-use super::upstream::Upstream;
 use weir_sandbox::ConfigureError;
 use weir_sandbox::adapter::bindings::adapter::{
     Description, Header, HttpRequest, HttpResponseHead, Progress, Request, Step, Task,

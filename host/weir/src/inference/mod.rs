@@ -22,8 +22,6 @@
 
 pub mod admission;
 mod attempts;
-pub mod client;
-pub mod destination;
 pub mod error;
 pub mod exchange;
 pub mod filters;
@@ -32,17 +30,14 @@ pub mod media;
 pub mod meter;
 mod pages;
 mod reasoning;
-pub mod redact;
 pub mod relay;
 mod reply;
 pub mod resolve;
-mod reuse;
 pub mod routes;
 pub mod routing;
 pub mod sequence;
 pub mod settings;
 mod spans;
-pub mod upstream;
 pub mod usage;
 pub mod vendors;
 

@@ -23,9 +23,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use weir_telemetry::export::ExportFigures;
+use weir_upstream::breaker::Breakers;
 
 use self::requests::RequestMetrics;
-use crate::inference::routing::breaker::Breakers;
 use crate::plugins::component::Plugin;
 use crate::plugins::counters::{Ended, FilterEffects};
 use weir_ledger::LedgerMetrics;

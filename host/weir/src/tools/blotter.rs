@@ -2,13 +2,13 @@
 //!
 //! A server that echoes a request's headers would show a guest, a model and a log the credential that the host keeps from
 //! them all. An answer is here as a whole, so that more spellings are looked for than in a stream
-//! ([`crate::inference::redact`]).
+//! ([`weir_upstream::redact`]).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use memchr::memmem::Finder;
 
-use crate::inference::redact::blot_out;
+use weir_upstream::redact::blot_out;
 
 /// Bytes of the shortest end of a cut body that is blotted out for being a secret's beginning.
 const LEAST_BEGINNING: usize = 6;

@@ -9,13 +9,13 @@ use url::Url;
 use weir_egress::{Credential, Exemption, HostPattern, Origin, Policy};
 use weir_ledger::{AccountId, Plan};
 use weir_storage::secrets::Secret;
+use weir_upstream::redact;
 
 use super::page::Page;
 use super::settings::{
     CredentialBinding, CredentialSettings, Effect, IntegrationSettings, MethodName, Targets,
     ToolSettings, ToolsSettings,
 };
-use crate::inference::redact;
 
 /// The longest that one request of a call may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);

@@ -13,13 +13,13 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use weir_dialects::Attachment;
 use weir_sandbox::adapter::bindings::adapter::{Description, HttpRequest};
 use weir_storage::secrets::{self, Secret};
+use weir_upstream::client::{HttpClient, SendError};
+use weir_upstream::destination::{self, BaseUrl};
+use weir_upstream::redact::{self, Redactor};
 
 use super::recording::Recording;
-use crate::inference::client::{HttpClient, SendError};
-use crate::inference::destination::{self, BaseUrl};
 use crate::inference::error::{ExchangeError, Phase};
 use crate::inference::exchange;
-use crate::inference::redact::{self, Redactor};
 
 /// How long an answer may take, all of it.
 const WITHIN: Duration = Duration::from_secs(600);

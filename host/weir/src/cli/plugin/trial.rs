@@ -8,11 +8,11 @@ use std::num::NonZeroUsize;
 
 use anyhow::{Context, anyhow};
 use weir_dialects::{Attachment, ChatCall, ImageCall};
+use weir_upstream::destination::{self, BaseUrl};
 
 use super::lines;
 use super::live::Live;
 use super::recording::Recording;
-use crate::inference::destination::{self, BaseUrl};
 use crate::inference::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS};
 use crate::inference::exchange;
 use crate::inference::media::MediaPieces;

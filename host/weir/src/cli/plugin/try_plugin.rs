@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow, ensure};
+use weir_upstream::client;
 
 use super::given::{self, Told};
 use super::live::Live;
@@ -16,7 +17,6 @@ use super::try_filter::{self, FilterTrial};
 use super::{event_lines, try_tool};
 use crate::cli::output;
 use crate::config::Config;
-use crate::inference::client;
 use crate::plugins::Component;
 use crate::plugins::slots::Loaded;
 use weir_sandbox::filter::Filter;

@@ -11,7 +11,6 @@
 //!
 //! **Invariant:** nothing that a client writes is kept: what it calls a conversation is hashed, with its account.
 
-pub mod breaker;
 mod order;
 
 use std::sync::Arc;
@@ -24,8 +23,8 @@ use weir_sandbox::adapter::bindings::adapter::Task;
 use weir_storage::Cache;
 use weir_storage::cache::Cached;
 use weir_storage::ids::{self, Hex};
+use weir_upstream::breaker::{Breakers, Standing};
 
-use self::breaker::{Breakers, Standing};
 use super::reasoning;
 use super::resolve::Resolved;
 use crate::catalog::{Candidate, Model};

@@ -19,7 +19,7 @@ impl Redactor {
     pub fn new(secret: Option<&str>) -> Self {
         let secret = secret.unwrap_or_default();
         let mut in_url = String::new();
-        super::destination::percent_encode(secret, &mut in_url);
+        crate::destination::percent_encode(secret, &mut in_url);
         let in_json = Value::from(secret).to_string();
         let mut spellings = vec![
             secret.to_owned(),

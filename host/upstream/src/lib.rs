@@ -1,9 +1,23 @@
-//! Upstreams: who answers requests, and how long that may take.
+//! Upstreams: the model providers, and the only way to them.
+//!
+//! - [`client`]: HTTP with pooled [`connections`].
+//! - [`destination`]: the URL, the credential and the body of a request that an adapter has written.
+//! - [`redact`]: removes credentials from responses.
+//! - [`breaker`]: skips an upstream that fails.
+//!
+//! **Invariant:** a request goes to the base URL that the operator has configured; an adapter cannot lead it elsewhere.
+//! **Invariant:** an adapter never sees a credential.
+
+pub mod breaker;
+pub mod client;
+pub mod connections;
+pub mod destination;
+pub mod redact;
 
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-pub use super::destination::BaseUrl;
+pub use crate::destination::BaseUrl;
 use weir_sandbox::adapter::bindings::adapter::Setting;
 use weir_storage::secrets::Secret;
 

@@ -5,7 +5,7 @@
 //! in one turn, however many pieces it came in.
 //!
 //! It follows no redirect, knows no proxy, inflates nothing, and sets TCP_NODELAY. A request's URI is put together from
-//! checked parts ([`super::destination`]), and no URL parser normalises it again.
+//! checked parts ([`crate::destination`]), and no URL parser normalises it again.
 //!
 //! **Invariant:** a connection is used again only if the answer before was read to its end.
 
@@ -30,7 +30,7 @@ use tokio::time::Instant;
 use tower_service::Service as _;
 use weir_outgoing as outgoing;
 
-use super::reuse::{self, ReusableConnector};
+use crate::connections::{self, ReusableConnector};
 
 /// How long a connection is kept that nobody uses.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -42,7 +42,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(30);
 const MAX_CONNECTIONS: usize = 16;
 
 /// Bytes that are handed over in one piece when more are there already.
-pub(crate) const COALESCED_BYTES: usize = 16 << 10;
+pub const COALESCED_BYTES: usize = 16 << 10;
 
 /// Bytes that a connection reads ahead, and so those of a head and of one frame at most: each is kept while a client does not read
 /// what it was sent.
@@ -134,7 +134,7 @@ impl HttpClient {
             };
             match self.ask(connection, &origin, request.clone()).await {
                 Ok(answer) => return Ok(answer),
-                Err(error) if reuse::is_unsent(&*error) => {}
+                Err(error) if connections::is_unsent(&*error) => {}
                 Err(_) => return Err(SendError::BrokenOff),
             }
         }

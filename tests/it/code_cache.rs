@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tests::{guests, weir_program};
-use weir::plugins::bundled::Bundled;
-use weir::plugins::progress::CompileProgress;
-use weir::plugins::trust::Trust;
-use weir::plugins::{Loader, Plugins};
+use weir_plugins::bundled::Bundled;
+use weir_plugins::progress::CompileProgress;
+use weir_plugins::trust::Trust;
+use weir_plugins::{Loader, Plugins};
 use weir_sandbox::code_cache::{self, CodeCache};
 use weir_sandbox::compiler::{CompileLimits, Compiler};
 use weir_sandbox::{Digest, GuestLimits};

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use http::HeaderMap;
 use tests::sandbox::{load, sandbox};
 use weir::cli::plugin::{Cut, Recording, Trial};
-use weir::plugins::Component;
 use weir_bundled::BUNDLE;
 use weir_dialects::{self as dialect, ChatCall, anthropic_messages};
+use weir_plugins::Component;
 
 /// Larger than any answer here.
 const WHOLE: NonZeroUsize = NonZeroUsize::MAX;

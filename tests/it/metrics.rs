@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tests::payments::{Processor, event};
 use tests::{Client, Gateway, Reply, Upstream, chat, patiently};
 use weir::metrics::CanaryEnd;
-use weir::plugins::component::Plugin;
 use weir_ledger::Credits;
+use weir_plugins::component::Plugin;
 
 use crate::billing::leave;
 use crate::swarms::{agent, swarm};

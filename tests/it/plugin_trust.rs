@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use tests::stores::{Postgres, Redis};
 use tests::{Answer, Client, Gateway, guests, patiently};
-use weir::plugins::Kind;
-use weir::plugins::signature::{Signature, SigningKey};
+use weir_plugins::Kind;
+use weir_plugins::signature::{Signature, SigningKey};
 use weir_sandbox::Digest;
 
 const SLOT: &str = "/admin/plugins/greeter";

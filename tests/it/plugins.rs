@@ -7,7 +7,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tests::stores::{Postgres, Redis};
 use tests::{Answer, Client, Gate, Gateway, Reply, Upstream, chat, guests, patiently};
-use weir::plugins::slots::SlotOperation;
+use weir_plugins::slots::SlotOperation;
 use weir_sandbox::Digest;
 
 /// Nodes serve with a change within this: a second, and what a busy machine adds.

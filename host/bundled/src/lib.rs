@@ -2,7 +2,7 @@
 //!
 //! `build.rs` builds the plugins to Wasm and lists the files. Only this crate is compiled again when one of them changes.
 
-use weir::plugins::bundled::Bundle;
+use weir_plugins::bundled::Bundle;
 
 /// Everything that the program embeds.
 pub static BUNDLE: Bundle = Bundle {

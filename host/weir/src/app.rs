@@ -14,6 +14,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use self::prepared::Prepared;
+use weir_plugins::Plugins;
+use weir_plugins::bundled::Bundled;
+use weir_plugins::oversight::Oversight;
+use weir_plugins::progress::CompileProgress;
+use weir_plugins::slots::{Fleet, Stores};
 use weir_telemetry::export::ExportFigures;
 use weir_telemetry::spans::Tracer;
 use weir_upstream::client::HttpClient;
@@ -37,11 +42,6 @@ use crate::mcp::remote::store::PinStore;
 use crate::mcp::remote::{Records, Remotes};
 use crate::metrics::Metrics;
 use crate::payments::{self, Payments};
-use crate::plugins::Plugins;
-use crate::plugins::bundled::Bundled;
-use crate::plugins::oversight::Oversight;
-use crate::plugins::progress::CompileProgress;
-use crate::plugins::slots::{Fleet, Stores};
 use crate::recordings::Recorder;
 use crate::server::tls::Tls;
 use crate::sessions::Sessions;
@@ -279,7 +279,7 @@ impl App {
             database.clone(),
             cache.clone(),
             clock.clone(),
-            metrics.clone(),
+            metrics.plugins.clone(),
         );
         let tasks = TaskTracker::new();
         let oversight = Oversight {
@@ -287,7 +287,7 @@ impl App {
             database: database.clone(),
             cache: cache.clone(),
             clock: clock.clone(),
-            metrics: metrics.clone(),
+            metrics: metrics.plugins.clone(),
             tasks: tasks.clone(),
             max_traps: config.plugins.quarantine_traps,
         };

@@ -21,6 +21,8 @@ use figment::value::{Dict, Value};
 use ipnet::IpNet;
 use serde::de::{self, DeserializeOwned};
 use serde::{Deserialize, Deserializer};
+use weir_plugins::settings::PluginSettings;
+use weir_plugins::trust::Trust;
 use weir_telemetry::LogFormat;
 use weir_telemetry::settings::TelemetrySettings;
 
@@ -37,8 +39,6 @@ use crate::inference::admission::AdmissionLimits;
 use crate::inference::settings::{ExchangeLimits, TimeoutSettings};
 use crate::mcp::remote::settings::McpServerSettings;
 use crate::payments::settings::PaymentSettings;
-use crate::plugins::settings::PluginSettings;
-use crate::plugins::trust::Trust;
 use crate::server::settings::{BodyLimits, ConnectionLimits, ListenAddress};
 use crate::server::tls::TlsSettings;
 use crate::sessions::settings::SessionSettings;

@@ -7,10 +7,10 @@ use axum::extract::State;
 use http::StatusCode;
 use serde_json::{Value, json};
 use weir_errors::ApiError;
+use weir_plugins::slots::InSlot;
 
 use crate::app::App;
 use crate::openapi::bodies::{Health, Readiness};
-use crate::plugins::slots::InSlot;
 
 /// `GET /health`: the process answers.
 #[utoipa::path(

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
 use weir_ledger::Plan;
+use weir_plugins::{FilterComponent, Plugins};
 use weir_sandbox::ConfigureError;
 use weir_sandbox::adapter::bindings::adapter::Setting;
 
 use super::Problem;
 use super::config::ModelConfig;
-use crate::plugins::{FilterComponent, Plugins};
 
 /// A filter that requests go through: `[[filters]]`.
 #[derive(Debug, Clone, Deserialize)]

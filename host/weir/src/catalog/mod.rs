@@ -26,13 +26,13 @@ use utoipa::ToSchema;
 use weir_ledger::Credits;
 use weir_ledger::price::{Price, PriceFactors};
 use weir_ledger::pricing::{self, Bound};
+use weir_plugins::{Component, FilterComponent, Kind, Plugins};
 use weir_upstream::redact;
 use weir_upstream::{BaseUrl, Upstream, UpstreamTimeouts};
 
 use self::config::{ModelConfig, ProviderConfig};
 use self::filters::FilterConfig;
 use crate::inference::settings::TimeoutSettings;
-use crate::plugins::{Component, FilterComponent, Kind, Plugins};
 use weir_sandbox::ConfigureError;
 use weir_sandbox::adapter::bindings::adapter::{CredentialSlot, Description};
 use weir_sandbox::adapter::description;

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::ensure;
+use weir_plugins::items::SlotList;
 
 use super::connection::{Connection, path, progress};
 use crate::app::{self, Prepared};
@@ -16,7 +17,6 @@ use crate::cli::bundle;
 use crate::config::Config;
 use crate::payments::settings::ProcessorName;
 use crate::payments::stripe::PORTAL_ADVICE;
-use crate::plugins::items::SlotList;
 use weir_sandbox::compiler::Compiler;
 use weir_storage::clock::Clock;
 

@@ -24,6 +24,7 @@ use tower_service::Service;
 use url::Url;
 use weir_errors::ApiError;
 use weir_outgoing::{self as outgoing, Client};
+use weir_plugins::progress::CompileProgress;
 
 use crate::admin::LocalPeer;
 use crate::admin::gateway::GatewayAddress;
@@ -31,7 +32,6 @@ use crate::app::{App, Core, reachable};
 use crate::cli::bundle;
 use crate::config::Config;
 use crate::identity::dev_issuer::{DevAudience, SERVICE_EMAIL};
-use crate::plugins::progress::CompileProgress;
 use crate::{router, server};
 use weir_storage::clock::Millis;
 use weir_storage::database::{self, InUse};

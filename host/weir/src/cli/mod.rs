@@ -32,11 +32,11 @@ use std::sync::OnceLock;
 
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
+use weir_plugins::bundled::Bundle;
 use weir_telemetry as telemetry;
 
 use self::connection::Operated;
 use crate::config::Config;
-use crate::plugins::bundled::Bundle;
 use weir_sandbox::compiler;
 
 /// What the list of commands does not say.

@@ -15,11 +15,11 @@ use super::development;
 use crate::app::App;
 use crate::config::Config;
 use weir_ledger::{AccountId, Plan};
+use weir_plugins::progress::CompileProgress;
 
 use crate::admin::users;
 use crate::cli::bundle;
 use crate::identity::{self, DEVELOPMENT_USER};
-use crate::plugins::progress::CompileProgress;
 use crate::plugins::watch;
 use crate::server::settings::ListenAddress;
 use crate::server::{self, AdminSocket, Listeners, descriptors, starting};

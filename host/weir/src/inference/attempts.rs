@@ -11,6 +11,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use weir_dialects::Attachment;
+use weir_plugins::counters::Ended;
+use weir_plugins::oversight::Noted;
+use weir_plugins::slots::Chosen;
+use weir_plugins::{Component, Plugin};
 use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind, Request, Task};
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, ExtraField};
 use weir_upstream::breaker::{Health, Permit, Standing};
@@ -26,10 +30,6 @@ use super::routing::Route;
 use super::spans;
 use crate::app::App;
 use crate::catalog::Candidate;
-use crate::plugins::counters::Ended;
-use crate::plugins::oversight::Noted;
-use crate::plugins::slots::Chosen;
-use crate::plugins::{Component, Plugin};
 
 /// How often one upstream is tried for one request.
 const ATTEMPTS_PER_UPSTREAM: u32 = 2;

@@ -22,13 +22,13 @@ use weir_upstream::redact::Redactor;
 
 use super::error::{ExchangeError, MAX_OTHER_STEPS, MAX_SENDS, MAX_WAITS, Phase};
 use super::relay::Relay;
+use weir_plugins::Component;
 use weir_sandbox::ConfigureError;
 use weir_sandbox::adapter::bindings::adapter::{
     Description, Header, HttpRequest, HttpResponseHead, Progress, Request, Step, Task,
 };
 use weir_sandbox::adapter::{GuestExchange, description};
 
-use crate::plugins::Component;
 use crate::recordings::{Recorder, Tape};
 
 /// Response headers that every adapter may see, beside those that it asks for.

@@ -17,6 +17,11 @@ use http::StatusCode;
 use weir_dialects::{Attachment, ChatCall, ImageCall};
 use weir_errors::ApiError;
 use weir_ledger::{AccountId, Plan};
+use weir_plugins::canary::samples::Sampler;
+use weir_plugins::counters::{Ended, FilterEffects};
+use weir_plugins::oversight::{Noted, Oversight};
+use weir_plugins::slots::Chosen;
+use weir_plugins::{FilterComponent, Plugin};
 use weir_sandbox::adapter::bindings::chat::{
     Content, Event, FinishReason, Image, Message, Source, ToolContent,
 };
@@ -32,11 +37,6 @@ use crate::app::App;
 use crate::catalog::filters::{FilterConfig, OnFailure};
 use crate::catalog::{Catalog, Model};
 use crate::context::RequestContext;
-use crate::plugins::canary::samples::Sampler;
-use crate::plugins::counters::{Ended, FilterEffects};
-use crate::plugins::oversight::{Noted, Oversight};
-use crate::plugins::slots::Chosen;
-use crate::plugins::{FilterComponent, Plugin};
 
 /// Bytes of an answer's text that a filter may hold back in a row.
 pub const LOOK_BEHIND_BYTES: usize = 4 << 10;

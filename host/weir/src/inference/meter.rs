@@ -39,6 +39,8 @@ use weir_ledger::{
     AccountId, Checkpoint, Claim, Credits, EndKey, HoldId, Ledger, LedgerError, Open, Payer,
     Refusal, RequestUsage, Settle, Settlement, TokenCounts, UsageCounts,
 };
+use weir_plugins::Component;
+use weir_plugins::canary::samples::Sampler;
 use weir_storage::Cache;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
@@ -48,8 +50,6 @@ use super::usage::{self, CheckedUsage, ModelLimits, RequestSize};
 use crate::app::App;
 use crate::billing;
 use crate::payments::BuyingPages;
-use crate::plugins::Component;
-use crate::plugins::canary::samples::Sampler;
 
 /// How long a finished answer is kept back until its settlement is durable.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -6,11 +6,11 @@
 use std::time::Duration;
 
 use opentelemetry::trace::SpanKind;
+use weir_plugins::Component;
 
 use super::error::ExchangeError;
 use crate::catalog::Candidate;
 use crate::context::RequestContext;
-use crate::plugins::Component;
 use weir_sandbox::adapter::bindings::chat::Started;
 
 /// Bytes of a model's name that an upstream says.

@@ -12,32 +12,27 @@ pub mod summary;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Registry;
+use weir_plugins::metrics::PluginMetrics;
 use weir_telemetry::export::ExportFigures;
 use weir_upstream::breaker::Breakers;
 
 use self::requests::RequestMetrics;
-use crate::plugins::component::Plugin;
-use crate::plugins::counters::{Ended, FilterEffects};
 use weir_ledger::LedgerMetrics;
-
-/// Seconds, from the demo provider's answers to the longest streams.
-const LATENCIES: [f64; 10] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0];
 
 /// What is counted. Each gateway of a process has its own.
 pub struct Metrics {
     registry: Registry,
     /// Of requests that are over.
     pub requests: Arc<RequestMetrics>,
+    /// Of plugins.
+    pub plugins: Arc<PluginMetrics>,
     /// API keys that were looked up in the database, since the cache did not know them.
     pub key_lookups: Counter,
     requests_in_progress: Gauge,
@@ -47,17 +42,7 @@ pub struct Metrics {
     swarm_runs_ended: Family<StatusLabels, Counter>,
     payment_events: Family<OutcomeLabels, Counter>,
     payment_events_open: Family<OutcomeLabels, Gauge>,
-    plugin_first_token: Family<PluginLabels, Histogram, fn() -> Histogram>,
-    plugin_exchanges: Family<ExchangeLabels, Counter>,
-    plugin_latency: Family<PluginLabels, Histogram, fn() -> Histogram>,
-    plugin_quarantines: Family<PluginLabels, Counter>,
-    /// What filters did, by slot, digest and effect.
-    filter_effects: Family<FilterLabels, Counter>,
     ledger_open_holds: Gauge,
-    plugin_quarantines_withheld: Family<PluginLabels, Counter>,
-    plugin_canary_share: Family<PluginLabels, Gauge<f64, AtomicU64>>,
-    plugin_canaries_rolled_back: Family<PluginLabels, Counter>,
-    plugin_canaries_promoted: Family<PluginLabels, Counter>,
     mcp_calls: Family<McpCallLabels, Counter>,
     mcp_tools_changed: Family<McpToolLabels, Counter>,
 }
@@ -74,21 +59,6 @@ pub struct Looked {
     pub swarms: Vec<(&'static str, i64)>,
     /// Events of payments that are not applied, by state, of all nodes; likewise.
     pub payment_events: Vec<(&'static str, i64)>,
-}
-
-/// How a canary ended without an operator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CanaryEnd {
-    /// It was worse.
-    RolledBack,
-    /// It did well for long enough.
-    Promoted,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PluginLabels {
-    slot: String,
-    digest: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -120,22 +90,6 @@ struct McpCallLabels {
     outcome: &'static str,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ExchangeLabels {
-    slot: String,
-    digest: String,
-    /// `ok`, `error`, `fault` or `trap`.
-    outcome: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FilterLabels {
-    slot: String,
-    digest: String,
-    /// `refused`, `changed` or `stopped`.
-    effect: &'static str,
-}
-
 impl Metrics {
     /// Everything at zero, and what the ledger, the breakers of upstreams and the exporter of traces count.
     pub fn new(ledger: &LedgerMetrics, breakers: &Breakers, exported: &ExportFigures) -> Self {
@@ -144,6 +98,7 @@ impl Metrics {
         breakers.register(&mut registry);
         exported.register(&mut registry);
         let requests = Arc::new(RequestMetrics::register(&mut registry));
+        let plugins = Arc::new(PluginMetrics::register(&mut registry));
         let key_lookups = Counter::default();
         registry.register(
             "key_lookups",
@@ -192,69 +147,11 @@ impl Metrics {
             "Events of the payment processor that wait or have failed, of all nodes",
             payment_events_open.clone(),
         );
-        let plugin_first_token: Family<_, _, fn() -> _> =
-            Family::new_with_constructor(|| Histogram::new(LATENCIES));
-        registry.register_with_unit(
-            "plugin_first_token",
-            "How long it took until the first of a streamed answer",
-            Unit::Seconds,
-            plugin_first_token.clone(),
-        );
         let ledger_open_holds = Gauge::default();
         registry.register(
             "ledger_open_holds",
             "Holds of this node that are open, as of when its database was last asked",
             ledger_open_holds.clone(),
-        );
-        let plugin_exchanges = Family::default();
-        registry.register(
-            "plugin_exchanges",
-            "Exchanges of each component, or calls of a tool, by how they ended",
-            plugin_exchanges.clone(),
-        );
-        let plugin_latency: Family<_, _, fn() -> _> =
-            Family::new_with_constructor(|| Histogram::new(LATENCIES));
-        registry.register_with_unit(
-            "plugin_exchange",
-            "How long exchanges took",
-            Unit::Seconds,
-            plugin_latency.clone(),
-        );
-        let filter_effects = Family::default();
-        registry.register(
-            "filter_effects",
-            "Requests that a filter refused or changed, or whose answer it changed or stopped",
-            filter_effects.clone(),
-        );
-        let plugin_quarantines = Family::default();
-        registry.register(
-            "plugin_quarantines",
-            "Components that this node has taken out of service for their faults",
-            plugin_quarantines.clone(),
-        );
-        let plugin_quarantines_withheld = Family::default();
-        registry.register(
-            "plugin_quarantines_withheld",
-            "How often a component went on only since its slot has no other that is sound",
-            plugin_quarantines_withheld.clone(),
-        );
-        let plugin_canary_share = Family::default();
-        registry.register(
-            "plugin_canary_share",
-            "The share of accounts that a slot's canary serves on this node, of 1",
-            plugin_canary_share.clone(),
-        );
-        let plugin_canaries_rolled_back = Family::default();
-        registry.register(
-            "plugin_canaries_rolled_back",
-            "Canaries that this node has ended since they were worse than what serves",
-            plugin_canaries_rolled_back.clone(),
-        );
-        let plugin_canaries_promoted = Family::default();
-        registry.register(
-            "plugin_canaries_promoted",
-            "Canaries that this node has had serve all since they did well for long enough",
-            plugin_canaries_promoted.clone(),
         );
         let mcp_calls = Family::default();
         registry.register(
@@ -273,6 +170,7 @@ impl Metrics {
             mcp_calls,
             mcp_tools_changed,
             requests,
+            plugins,
             key_lookups,
             requests_in_progress,
             requests_queued,
@@ -281,35 +179,8 @@ impl Metrics {
             swarm_runs_ended,
             payment_events,
             payment_events_open,
-            plugin_first_token,
-            plugin_exchanges,
-            plugin_latency,
-            plugin_quarantines,
-            filter_effects,
             ledger_open_holds,
-            plugin_quarantines_withheld,
-            plugin_canary_share,
-            plugin_canaries_rolled_back,
-            plugin_canaries_promoted,
         }
-    }
-
-    /// Notes which canaries this node serves with, by slot, and the share of each; others are over.
-    pub fn canaries(&self, canaries: impl Iterator<Item = (Plugin, f64)>) {
-        self.plugin_canary_share.clear();
-        for (plugin, share) in canaries {
-            let labels = labels(&plugin);
-            self.plugin_canary_share.get_or_create(&labels).set(share);
-        }
-    }
-
-    /// Counts a canary that has ended without an operator.
-    pub fn canary_end(&self, plugin: &Plugin, end: CanaryEnd) {
-        let family = match end {
-            CanaryEnd::RolledBack => &self.plugin_canaries_rolled_back,
-            CanaryEnd::Promoted => &self.plugin_canaries_promoted,
-        };
-        family.get_or_create(&labels(plugin)).inc();
     }
 
     /// Counts a call of another server's tool.
@@ -370,80 +241,10 @@ impl Metrics {
             .inc();
     }
 
-    /// Counts an exchange, or a call of a tool; `first_token` where its answer was streamed.
-    pub fn exchange(
-        &self,
-        plugin: &Plugin,
-        ended: Ended,
-        took: Duration,
-        first_token: Option<Duration>,
-    ) {
-        let labels = labels(plugin);
-        if let Some(first_token) = first_token {
-            self.plugin_first_token
-                .get_or_create(&labels)
-                .observe(first_token.as_secs_f64());
-        }
-        self.plugin_latency
-            .get_or_create(&labels)
-            .observe(took.as_secs_f64());
-        let PluginLabels { slot, digest } = labels;
-        let outcome = match ended {
-            Ended::Well => "ok",
-            Ended::InError => "error",
-            Ended::InFault => "fault",
-            Ended::InTrap => "trap",
-        };
-        let exchanges = ExchangeLabels {
-            slot,
-            digest,
-            outcome,
-        };
-        self.plugin_exchanges.get_or_create(&exchanges).inc();
-    }
-
-    /// Counts what a filter did to a request and its answer.
-    pub fn filter_effects(&self, plugin: &Plugin, effects: FilterEffects) {
-        let PluginLabels { slot, digest } = labels(plugin);
-        for (effect, has) in [
-            ("refused", effects.refused),
-            ("changed", effects.changed),
-            ("stopped", effects.stopped),
-        ] {
-            let labels = FilterLabels {
-                slot: slot.clone(),
-                digest: digest.clone(),
-                effect,
-            };
-            // A filter that has done nothing yet is at zero, and not missing.
-            let counter = self.filter_effects.get_or_create(&labels);
-            counter.inc_by(has.into());
-        }
-    }
-
     /// All figures in the text format of OpenMetrics.
     pub fn encode(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(text)
-    }
-
-    /// Counts a component that was taken out of service.
-    pub fn quarantine(&self, plugin: &Plugin) {
-        self.plugin_quarantines.get_or_create(&labels(plugin)).inc();
-    }
-
-    /// Counts a component that would have been, if anything else were there to serve.
-    pub fn quarantine_withheld(&self, plugin: &Plugin) {
-        self.plugin_quarantines_withheld
-            .get_or_create(&labels(plugin))
-            .inc();
-    }
-}
-
-fn labels(plugin: &Plugin) -> PluginLabels {
-    PluginLabels {
-        slot: plugin.slot().to_string(),
-        digest: plugin.digest().to_string(),
     }
 }

@@ -13,7 +13,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::{Registry, Unit};
 use weir_ledger::{Credits, TokenCounts};
 
-use super::LATENCIES;
+use weir_plugins::metrics::LATENCIES;
 
 /// What is counted of requests.
 pub struct RequestMetrics {

@@ -40,6 +40,6 @@ pub(crate) async fn text(app: &App) -> Result<String, ApiError> {
         swarms: swarms.map(Vec::from).unwrap_or_default(),
         payment_events: payment_events.unwrap_or_default(),
     });
-    app.metrics.canaries(app.plugins.canary_shares());
+    app.metrics.plugins.canaries(app.plugins.canary_shares());
     app.metrics.encode().map_err(|_| ApiError::internal())
 }

@@ -12,15 +12,15 @@ use semver::Version;
 use serde::Deserialize;
 use utoipa::ToSchema;
 use weir_errors::ApiError;
+use weir_plugins::Plugin;
+use weir_plugins::canary::{CanaryShare, CanaryTerms};
+use weir_plugins::items::{EventList, InstalledItem, SlotItem, SlotList};
+use weir_plugins::policy::{OnQuarantine, SlotPolicy};
+use weir_plugins::signature::Signature;
+use weir_plugins::slot_name::{SLOT_NAMES, is_slot_name};
+use weir_plugins::slots::{Offer, SlotOperation};
+use weir_plugins::{OperationError, Permissions};
 
-use super::Plugin;
-use super::canary::{CanaryShare, CanaryTerms};
-use super::items::{EventItem, EventList, InstalledItem, SlotItem, SlotList};
-use super::policy::{OnQuarantine, SlotPolicy};
-use super::signature::Signature;
-use super::slot_name::{SLOT_NAMES, is_slot_name};
-use super::slots::{Offer, SlotOperation};
-use super::{OperationError, Permissions, store};
 use crate::admin::{AdminCaller, LocalPeer};
 use crate::app::App;
 use crate::audit::{Actor, AuditEvent};
@@ -28,8 +28,7 @@ use crate::catalog::{self, Problem};
 use crate::identity;
 use crate::identity::service::Scope;
 use crate::request::{ComponentBody, JsonBody};
-use weir_sandbox::compiler::CompileError;
-use weir_sandbox::{Digest, GuestError, LoadError};
+use weir_sandbox::Digest;
 
 /// The header with a component's signature.
 pub const SIGNATURE_HEADER: &str = "x-weir-signature";
@@ -504,7 +503,9 @@ async fn events(
             format!("A limit is a number from 1 to {MOST_EVENTS}."),
         )
     })?;
-    let events = store::events(&app.database, slot, limit)
+    let events = app
+        .plugins
+        .events(&app.database, slot, limit)
         .await
         .map_err(|error| ApiError::of_database(&error, "asked for plugin events"))?;
     if events.is_empty()
@@ -513,18 +514,7 @@ async fn events(
         // Either it never was, or nothing has happened to it yet.
         find(app, slot).await?;
     }
-    let events = events.into_iter().map(|event| EventItem {
-        at: event.at.iso(),
-        slot: event.slot,
-        kind: event.kind,
-        digest: event.digest,
-        previous: event.previous_digest,
-        actor: event.actor,
-        detail: event.detail,
-    });
-    Ok(Json(EventList {
-        events: events.collect(),
-    }))
+    Ok(Json(EventList { events }))
 }
 
 fn read_signature(header: &HeaderValue) -> Result<Signature, ApiError> {
@@ -590,9 +580,8 @@ async fn find(app: &App, slot: &str) -> Result<SlotItem, ApiError> {
 }
 
 async fn overview(app: &App) -> Result<Vec<SlotItem>, ApiError> {
-    let slots = app.plugins.overview(&app.database).await;
-    let slots = slots.map_err(|error| ApiError::of_database(&error, "asked for plugins"))?;
-    Ok(slots.into_iter().map(SlotItem::of).collect())
+    let slots = app.plugins.items(&app.database).await;
+    slots.map_err(|error| ApiError::of_database(&error, "asked for plugins"))
 }
 
 fn operation(app: &App, slot: String, actor: Actor) -> SlotOperation {
@@ -622,124 +611,4 @@ fn parse_digest_of(field: &str, text: &str) -> Result<Digest, ApiError> {
             "A digest is the component's SHA-256 as 64 hexadecimal digits.",
         )
     })
-}
-
-impl From<OperationError> for ApiError {
-    fn from(error: OperationError) -> Self {
-        use StatusCode as S;
-        match error {
-            // The gateway's own trouble, and no fault of the component.
-            OperationError::Load(
-                error @ (LoadError::Compile(CompileError::NotRun(_))
-                | LoadError::Describe(GuestError::NoRoom)),
-            ) => {
-                tracing::error!(%error, "loading a component");
-                Self::new(
-                    S::SERVICE_UNAVAILABLE,
-                    "PLUGIN_NOT_CHECKED",
-                    "The gateway cannot check components at present; its log says why.",
-                )
-                .with_retry_after(Duration::from_secs(10))
-            }
-            OperationError::Load(error) => {
-                let status = match &error {
-                    LoadError::TooLarge { .. } => S::PAYLOAD_TOO_LARGE,
-                    _ => S::UNPROCESSABLE_ENTITY,
-                };
-                Self::new(
-                    status,
-                    "PLUGIN_REFUSED",
-                    format!("The component fails a load step. {error}."),
-                )
-                .with_detail("step", error.step())
-            }
-            OperationError::Untrusted(error) => Self::new(
-                S::FORBIDDEN,
-                error.code(),
-                format!("The component is not trusted: {error}."),
-            ),
-            OperationError::Downgrade { .. } => Self::new(
-                S::CONFLICT,
-                "PLUGIN_DOWNGRADE",
-                format!(
-                    "The version is too low: {error}. To take it all the same, say allow_downgrade (--allow-downgrade)."
-                ),
-            ),
-            OperationError::OtherPublisher { .. } => Self::new(
-                S::CONFLICT,
-                "PLUGIN_OTHER_PUBLISHER",
-                format!(
-                    "The publisher would change: {error}. To have it so, say change_publisher (--change-publisher)."
-                ),
-            ),
-            OperationError::OtherKind { .. } => Self::new(
-                S::UNPROCESSABLE_ENTITY,
-                "PLUGIN_REFUSED",
-                format!("The component fails a load step. {error}; install it in another one."),
-            )
-            .with_detail("step", "world"),
-            OperationError::UnknownSlot => Self::new(
-                S::NOT_FOUND,
-                "UNKNOWN_SLOT",
-                "There is no such slot; GET /admin/plugins lists them.",
-            )
-            .with_param("slot"),
-            OperationError::UnknownPlugin => Self::new(
-                S::NOT_FOUND,
-                "UNKNOWN_PLUGIN",
-                "No component of that digest is installed in the slot.",
-            )
-            .with_param("digest"),
-            OperationError::InUse => Self::new(
-                S::CONFLICT,
-                "PLUGIN_IN_USE",
-                "The slot serves with it, as the active one or the canary, or the binary brings it; activate another one, or \
-                 end the canary, first.",
-            )
-            .with_param("digest"),
-            OperationError::IsActive => Self::new(
-                S::CONFLICT,
-                "PLUGIN_ACTIVE",
-                "The slot serves all accounts with it already; a canary is another component.",
-            )
-            .with_param("digest"),
-            OperationError::NothingBeside => Self::new(
-                S::CONFLICT,
-                "NOTHING_TO_COMPARE_WITH",
-                "The slot serves with nothing that a canary could be compared with; activate the component for all, without a share.",
-            )
-            .with_param("share"),
-            OperationError::BelowLeast { .. } => Self::new(
-                S::CONFLICT,
-                "PLUGIN_BELOW_LEAST_VERSION",
-                format!("The version is too low: {error}. To allow it, lower the slot's least_version."),
-            )
-            .with_param("least_version"),
-            OperationError::NotExpected(_) => Self::new(
-                S::CONFLICT,
-                "PLUGIN_CHANGED",
-                format!("Nothing was rolled back: by now, {error}."),
-            )
-            .with_param("from"),
-            OperationError::NothingBefore => Self::new(
-                S::CONFLICT,
-                "NOTHING_TO_ROLL_BACK_TO",
-                "The slot has nothing sound to go back to; activate a component by its digest.",
-            ),
-            OperationError::DoesNotFit(what) => Self::new(
-                S::CONFLICT,
-                "PLUGIN_DOES_NOT_FIT",
-                format!(
-                    "The gateway's configuration asks for what the component does not have. {what}."
-                ),
-            ),
-            OperationError::NotEverywhere(what) => Self::new(
-                S::CONFLICT,
-                "PLUGIN_NOT_EVERYWHERE",
-                format!("Nothing was changed, since not every node can load the component: {what}."),
-            )
-            .with_param("digest"),
-            OperationError::Database(error) => Self::of_database(&error, "changing a slot"),
-        }
-    }
 }

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use weir_plugins::Permissions;
+use weir_plugins::slot_name::{SLOT_NAMES, is_slot_name};
+use weir_plugins::slots::{Offer, SlotOperation};
 
-use super::Permissions;
 use super::routes::fits;
-use super::slot_name::{SLOT_NAMES, is_slot_name};
-use super::slots::{Offer, SlotOperation};
 use crate::app::App;
 use weir_sandbox::Digest;
 use weir_sandbox::limits::COMPONENT_BYTES;

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 use weir_errors::ApiError;
 use weir_ledger::BootId;
+use weir_plugins::Plugin;
 
 use super::WHOLE;
 use super::exchange::RecordedExchange;
@@ -18,7 +19,6 @@ use crate::admin::AdminCaller;
 use crate::app::App;
 use crate::audit::{Actor, AuditEvent};
 use crate::json::from_json;
-use crate::plugins::Plugin;
 use crate::query::ListQuery;
 use crate::request::JsonBody;
 use weir_storage::clock::Millis;

@@ -19,12 +19,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use weir_errors::ApiError;
+use weir_plugins::progress::CompileProgress;
 use weir_storage::ids;
 
 use super::tls::Tls;
 use crate::config::Config;
 use crate::context::REQUEST_ID;
-use crate::plugins::progress::CompileProgress;
 
 /// Connections at once; more wait in the kernel's queue.
 const CONNECTIONS: usize = 64;

@@ -37,12 +37,13 @@ pub(crate) use self::outlet::{method, shown_headers};
 use self::page::Page;
 use self::rules::{Rules, ToolRules};
 pub use self::settings::Effect;
+use weir_plugins::counters::Ended;
+use weir_plugins::oversight::{Noted, Oversight};
+use weir_plugins::{Plugin, ToolComponent};
+
 use self::settings::Targets;
 use self::turns::{AccountTurn, Turns};
 use crate::mcp::remote::{RemoteTool, Remotes};
-use crate::plugins::counters::Ended;
-use crate::plugins::oversight::{Noted, Oversight};
-use crate::plugins::{Plugin, ToolComponent};
 
 /// What the configuration says of the tools that the binary brings, beneath what it says itself.
 pub const DEFAULT: &str = include_str!("default.toml");

@@ -8,7 +8,7 @@ use figment::Figment;
 use figment::providers::{Format, Toml};
 use serde::Deserialize;
 
-use crate::plugins::Kind;
+use weir_plugins::Kind;
 
 /// What Rust's components are compiled for.
 const TARGET: &str = "wasm32-wasip2";

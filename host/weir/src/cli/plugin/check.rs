@@ -10,6 +10,8 @@ use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
 use serde_json::json;
+use weir_plugins::slots::Loaded;
+use weir_plugins::{Component, Loader};
 use weir_sandbox::{LoadError, adapter as adapters, filter as filters, tool as tools};
 
 use self::adapter::AdapterSuite;
@@ -19,8 +21,6 @@ use super::given::{self, Told};
 use super::own::{self, Own};
 use super::report::Report;
 use crate::config::Config;
-use crate::plugins::slots::Loaded;
-use crate::plugins::{Component, Loader};
 
 /// What each request says that weir sends, and what a snapshot has in its place: another weir must not change it.
 const USER_AGENT: [&str; 2] = [

@@ -18,6 +18,8 @@ use weir_ledger::TokenCounts;
 use weir_ledger::price::{Price, PriceFactors};
 use weir_ledger::pricing::charge;
 use weir_ledger::usage::Billable;
+use weir_plugins::slots::Loaded;
+use weir_plugins::{Component, Loader};
 use weir_sandbox::printable;
 
 use super::given::{self, Told};
@@ -28,8 +30,6 @@ use crate::catalog::config::PriceConfig;
 use crate::cli::bundle;
 use crate::cli::table::TextTable;
 use crate::config::Config;
-use crate::plugins::slots::Loaded;
-use crate::plugins::{Component, Loader};
 
 /// Characters of a text that a table shows, and how many of them stand before where two differ.
 const SHOWN: usize = 60;

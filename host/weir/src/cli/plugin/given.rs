@@ -12,6 +12,9 @@ use std::time::SystemTime;
 
 use anyhow::{Context, anyhow, ensure};
 use weir_dialects::{self as dialect, Call, ChatCall};
+use weir_plugins::Loader;
+use weir_plugins::slot_name::{SLOT_NAMES, is_slot_name};
+use weir_plugins::slots::Loaded;
 use weir_sandbox::code_cache::CodeCache;
 use weir_sandbox::compiler::Compiler;
 use weir_sandbox::limits::COMPONENT_BYTES;
@@ -24,9 +27,6 @@ use super::recording::Recording;
 use super::trial::Tried;
 use crate::cli::user_folder::user_folder;
 use crate::config::Config;
-use crate::plugins::Loader;
-use crate::plugins::slot_name::{SLOT_NAMES, is_slot_name};
-use crate::plugins::slots::Loaded;
 use crate::recordings::exchange::RecordedRequest;
 
 /// The output limit of a request that has none; in the server it is the model's.

@@ -7,6 +7,12 @@ use std::time::Duration;
 use anyhow::{bail, ensure};
 use jiff::SignedDuration;
 use semver::Version;
+use weir_plugins::canary::compare::{LEAST_GROUPS, LEAST_REQUESTS, in_words};
+use weir_plugins::canary::{CanaryShare, Measure};
+use weir_plugins::items::{
+    CanaryItem, EventList, InstalledItem, PluginItem, SideItem, SlotItem, SlotList,
+};
+use weir_plugins::signature::Signature;
 
 use super::given::{read_component, slot_name};
 use super::registry;
@@ -15,12 +21,6 @@ use super::upload::upload;
 use crate::cli::connection::{Connection, GatewayAnswer, Remote};
 use crate::cli::table::{TextTable, optional};
 use crate::config::Config;
-use crate::plugins::canary::compare::{LEAST_GROUPS, LEAST_REQUESTS, in_words};
-use crate::plugins::canary::{CanaryShare, Measure};
-use crate::plugins::items::{
-    CanaryItem, EventList, InstalledItem, PluginItem, SideItem, SlotItem, SlotList,
-};
-use crate::plugins::signature::Signature;
 
 /// Digits of a digest that are shown to people; as many name it, and fewer where they do not fit another.
 const SHOWN_DIGITS: usize = 12;

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
+use weir_plugins::Kind;
 
 use crate::cli::bundle;
-use crate::plugins::Kind;
 
 /// The versions that the SDK is built with here.
 const CARGO_LOCK: &str = include_str!("../../../../../Cargo.lock");

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow, ensure};
 use semver::Version;
+use weir_plugins::Plugin;
+use weir_plugins::signature::{PublicKey, Signature, SigningKey};
 
 use super::given::{self, read_component, slot_name};
 use crate::config::Config;
-use crate::plugins::Plugin;
-use crate::plugins::signature::{PublicKey, Signature, SigningKey};
 use weir_sandbox::Digest;
 
 #[derive(clap::Args)]

@@ -8,6 +8,7 @@ use std::num::NonZeroUsize;
 
 use anyhow::{Context, anyhow};
 use weir_dialects::{Attachment, ChatCall, ImageCall};
+use weir_plugins::Component;
 use weir_upstream::destination::{self, BaseUrl};
 
 use super::lines;
@@ -18,7 +19,6 @@ use crate::inference::exchange;
 use crate::inference::media::MediaPieces;
 use crate::inference::sequence::Sequence;
 use crate::inference::usage::RequestSize;
-use crate::plugins::Component;
 use crate::recordings::exchange::{RecordedRequest, RecordedTask};
 use weir_sandbox::adapter::bindings::adapter::{
     Client, HttpRequest, HttpResponseHead, Progress, Request, Setting, Step, Task,

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow, ensure};
+use weir_plugins::Component;
+use weir_plugins::slots::Loaded;
 use weir_upstream::client;
 
 use super::given::{self, Told};
@@ -17,8 +19,6 @@ use super::try_filter::{self, FilterTrial};
 use super::{event_lines, try_tool};
 use crate::cli::output;
 use crate::config::Config;
-use crate::plugins::Component;
-use crate::plugins::slots::Loaded;
 use weir_sandbox::filter::Filter;
 
 #[derive(clap::Args)]

@@ -12,10 +12,10 @@ use http::{HeaderMap, Method};
 use http_body::{Frame, SizeHint};
 use reqwest::Body;
 use serde::de::DeserializeOwned;
+use weir_plugins::signature::Signature;
 
 use crate::cli::connection::{Connection, GatewayAnswer};
 use crate::plugins::routes::SIGNATURE_HEADER;
-use crate::plugins::signature::Signature;
 
 /// Bytes of a body that are handed to the connection in one go.
 const PIECE_BYTES: usize = 64 << 10;

@@ -5,6 +5,7 @@ use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use weir_errors::ApiError;
+use weir_plugins::items::{EventItem, PluginItem, SlotItem};
 use weir_storage::clock::Millis;
 
 use crate::app::App;
@@ -12,7 +13,6 @@ use crate::console::form::AdminForm;
 use crate::console::format::{self, When};
 use crate::console::frame::{Frame, PLUGINS};
 use crate::console::session::ConsoleAdmin;
-use crate::plugins::items::{EventItem, PluginItem, SlotItem};
 use crate::plugins::routes::{self, Activation, EventsQuery};
 
 /// Events of a slot's page.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 use weir_dialects::ChatCall;
+use weir_plugins::Component;
 use weir_sandbox::adapter::bindings::adapter::{
     Failure, FailureKind, HttpResponseHead, Setting, Step,
 };
@@ -21,7 +22,6 @@ use crate::cli::plugin::report::{Fault, Report};
 use crate::cli::plugin::trial::{Cut, Outcome, Trial, Tried};
 use crate::inference::error::ExchangeError;
 use crate::inference::exchange;
-use crate::plugins::Component;
 
 /// An answer in one piece.
 const WHOLE: Cut = Cut::Pieces(NonZeroUsize::MAX);

@@ -6,11 +6,11 @@ use anyhow::{Context, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use wasmparser::{Parser, Payload};
+use weir_plugins::signature::Signature;
 use weir_sandbox::limits::COMPONENT_BYTES;
 use weir_sandbox::{Digest, printable};
 
 use super::reference::parse_digest;
-use crate::plugins::signature::Signature;
 
 /// The annotation of a manifest with the publisher's signature: the line of JSON that `weir plugin sign` writes.
 pub(super) const SIGNATURE: &str = "dev.weir.signature";

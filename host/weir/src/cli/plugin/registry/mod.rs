@@ -26,9 +26,10 @@ use anyhow::{Context, anyhow, ensure};
 use self::artifact::Pullable;
 use self::client::RegistryClient;
 pub(super) use self::push::{Push, push};
+use weir_plugins::signature::Signature;
+
 use self::reference::Reference;
 use super::upload::{Words, watched};
-use crate::plugins::signature::Signature;
 
 /// What a registry had.
 pub(super) struct Pulled {

@@ -12,15 +12,15 @@ use super::change::{
 };
 use super::quarantines::{end_quarantine, is_quarantined};
 use super::row::SlotRow;
-use crate::plugins::policy::{OfBinary, OnQuarantine, SlotPolicy};
-use crate::plugins::succession::check_succession;
-use crate::plugins::{OperationError, Permissions};
+use crate::policy::{OfBinary, OnQuarantine, SlotPolicy};
+use crate::succession::check_succession;
+use crate::{OperationError, Permissions};
 
 /// How often it is written that a component goes on since nothing else is sound, in milliseconds.
 const WITHHELD_EVERY_MS: i64 = 3_600_000;
 
 /// Has a slot serve with an installed component, or with what the binary brings, whose digest is `bundled`.
-pub(in crate::plugins) async fn activate(
+pub(crate) async fn activate(
     database: &Database,
     change: Change<'_>,
     candidate: Candidate<'_>,
@@ -82,7 +82,7 @@ pub(in crate::plugins) async fn activate(
 /// Has a slot serve with what it served with before, or else with what the binary brings. Returns its digest. Where the slot
 /// has a canary, it is that which is taken back, and what serves the others serves all. With `from`, only if that is still what
 /// would be taken back: of two operators who look at the same fault, the second does not take back what the first has brought.
-pub(in crate::plugins) async fn roll_back(
+pub(crate) async fn roll_back(
     database: &Database,
     change: Change<'_>,
     of_binary: Option<OfBinary<'_>>,
@@ -145,7 +145,7 @@ pub enum Quarantined {
 
 /// Takes a component out of service that fails too often, if it still is in service and anything else is sound. `None`
 /// is for one that is out of service by now.
-pub(in crate::plugins) async fn quarantine(
+pub(crate) async fn quarantine(
     database: &Database,
     change: Change<'_>,
     culprit: Digest,
@@ -294,7 +294,7 @@ async fn version_of(
 }
 
 /// Sets what a slot may serve with, and what becomes of it in quarantine. What it serves with already is no exception.
-pub(in crate::plugins) async fn set_policy(
+pub(crate) async fn set_policy(
     database: &Database,
     change: Change<'_>,
     policy: &SlotPolicy,

@@ -8,9 +8,9 @@ use sqlx::any::AnyRow;
 use weir_sandbox::Digest;
 use weir_storage::clock::Millis;
 
-use crate::plugins::Kind;
-use crate::plugins::canary::CanaryShare;
-use crate::plugins::policy::{OfBinary, OnQuarantine, SlotPolicy};
+use crate::Kind;
+use crate::canary::CanaryShare;
+use crate::policy::{OfBinary, OnQuarantine, SlotPolicy};
 
 /// What [`read_slot`] reads.
 pub(super) const SLOT_COLUMNS: &str = "slot, active_digest, previous_digest, canary_digest, canary_number, \
@@ -18,7 +18,7 @@ pub(super) const SLOT_COLUMNS: &str = "slot, active_digest, previous_digest, can
 
 /// A row of `slots`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(in crate::plugins) struct SlotRow {
+pub(crate) struct SlotRow {
     pub active: Option<Digest>,
     pub previous: Option<Digest>,
     pub canary: Option<CanaryRow>,
@@ -27,7 +27,7 @@ pub(in crate::plugins) struct SlotRow {
 
 /// A slot's canary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::plugins) struct CanaryRow {
+pub(crate) struct CanaryRow {
     pub digest: Digest,
     /// Of the change that began it: no other canary has it.
     pub number: i64,

@@ -8,12 +8,13 @@ use weir_storage::clock::Millis;
 
 use super::canary::CanaryOverview;
 use super::{Plugins, digest_of};
-use crate::plugins::counters::Counts;
-use crate::plugins::policy::SlotPolicy;
-use crate::plugins::{Kind, store};
+use crate::counters::Counts;
+use crate::items::{EventItem, SlotItem};
+use crate::policy::SlotPolicy;
+use crate::{Kind, store};
 
 /// A slot as operators see it.
-pub(in crate::plugins) struct Overview {
+pub(crate) struct Overview {
     pub slot: String,
     pub kind: Kind,
     /// What all nodes are to serve with.
@@ -28,7 +29,7 @@ pub(in crate::plugins) struct Overview {
 }
 
 /// A component that a slot could serve with.
-pub(in crate::plugins) struct SlotCandidate {
+pub(crate) struct SlotCandidate {
     pub digest: Digest,
     pub name: String,
     pub version: String,
@@ -39,7 +40,7 @@ pub(in crate::plugins) struct SlotCandidate {
 }
 
 /// Where a component comes from.
-pub(in crate::plugins) enum Origin {
+pub(crate) enum Origin {
     Bundled,
     Installed {
         size_bytes: i64,
@@ -50,7 +51,7 @@ pub(in crate::plugins) enum Origin {
 }
 
 /// What a component is to its slot.
-pub(in crate::plugins) enum Standing {
+pub(crate) enum Standing {
     Active,
     Canary,
     Previous,
@@ -59,11 +60,25 @@ pub(in crate::plugins) enum Standing {
 }
 
 impl Plugins {
-    /// All slots, all that could serve in them, and what each has done until now.
-    pub(in crate::plugins) async fn overview(
+    /// All slots with their components and figures.
+    pub async fn items(&self, database: &Database) -> sqlx::Result<Vec<SlotItem>> {
+        let slots = self.overview(database).await?;
+        Ok(slots.into_iter().map(SlotItem::of).collect())
+    }
+
+    /// The latest events of one slot or of all slots, newest first, at most `limit`.
+    pub async fn events(
         &self,
         database: &Database,
-    ) -> sqlx::Result<Vec<Overview>> {
+        slot: Option<&str>,
+        limit: u32,
+    ) -> sqlx::Result<Vec<EventItem>> {
+        let events = store::events(database, slot, limit).await?;
+        Ok(events.into_iter().map(EventItem::of).collect())
+    }
+
+    /// All slots, all that could serve in them, and what each has done until now.
+    async fn overview(&self, database: &Database) -> sqlx::Result<Vec<Overview>> {
         let wanted = self.wanted(database).await?;
         let mut counts = store::counts(database).await?;
         // What this node has not written yet. A look must not write: one that is given up would lose it.

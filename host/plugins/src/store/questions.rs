@@ -11,21 +11,21 @@ use super::row::digest;
 const STANDS_MS: i64 = 600_000;
 
 /// A question that stands.
-pub(in crate::plugins) struct Question {
+pub(crate) struct Question {
     pub id: String,
     pub slot: String,
     pub digest: Digest,
 }
 
 /// What a node has answered.
-pub(in crate::plugins) struct LoadAnswer {
+pub(crate) struct LoadAnswer {
     pub boot_id: String,
     /// Why the component does not load there; `None` if it does.
     pub problem: Option<String>,
 }
 
 /// Asks all nodes. Returns the question's id.
-pub(in crate::plugins) async fn ask(
+pub(crate) async fn ask(
     database: &Database,
     slot: &str,
     digest: Digest,
@@ -43,10 +43,7 @@ pub(in crate::plugins) async fn ask(
 }
 
 /// The questions that a node has not answered.
-pub(in crate::plugins) async fn unanswered(
-    database: &Database,
-    boot_id: &str,
-) -> sqlx::Result<Vec<Question>> {
+pub(crate) async fn unanswered(database: &Database, boot_id: &str) -> sqlx::Result<Vec<Question>> {
     let rows = sqlx::query(
         "SELECT q.id, q.slot, q.digest FROM load_questions q LEFT JOIN load_answers a \
          ON a.question_id = q.id AND a.boot_id = $1 WHERE a.question_id IS NULL",
@@ -66,7 +63,7 @@ pub(in crate::plugins) async fn unanswered(
 }
 
 /// Answers a question.
-pub(in crate::plugins) async fn answer(
+pub(crate) async fn answer(
     database: &Database,
     question: &str,
     answer: &LoadAnswer,
@@ -84,10 +81,7 @@ pub(in crate::plugins) async fn answer(
 }
 
 /// What has been answered so far.
-pub(in crate::plugins) async fn answers(
-    database: &Database,
-    question: &str,
-) -> sqlx::Result<Vec<LoadAnswer>> {
+pub(crate) async fn answers(database: &Database, question: &str) -> sqlx::Result<Vec<LoadAnswer>> {
     let rows = sqlx::query("SELECT boot_id, problem FROM load_answers WHERE question_id = $1")
         .bind(question)
         .fetch_all(database.reader())
@@ -103,7 +97,7 @@ pub(in crate::plugins) async fn answers(
 }
 
 /// Takes a question back, and all that nobody has taken back.
-pub(in crate::plugins) async fn take_back(
+pub(crate) async fn take_back(
     database: &Database,
     question: &str,
     now: Millis,

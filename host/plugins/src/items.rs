@@ -8,6 +8,7 @@ use weir_storage::clock::Millis;
 
 use super::canary::{Estimate, Finding};
 use super::slots::{CanaryOverview, Origin, Overview, SlotCandidate, Standing};
+use super::store::EventRow;
 
 /// A slot, and all that could serve in it.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -191,6 +192,20 @@ impl SlotItem {
                 .on_quarantine
                 .map(|policy| policy.as_str().to_owned()),
             plugins: slot.candidates.into_iter().map(plugin_item).collect(),
+        }
+    }
+}
+
+impl EventItem {
+    pub(super) fn of(event: EventRow) -> Self {
+        Self {
+            at: event.at.iso(),
+            slot: event.slot,
+            kind: event.kind,
+            digest: event.digest,
+            previous: event.previous_digest,
+            actor: event.actor,
+            detail: event.detail,
         }
     }
 }

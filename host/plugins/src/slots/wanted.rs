@@ -7,10 +7,10 @@ use weir_sandbox::Digest;
 use weir_sandbox::loading::Arrived;
 use weir_storage::Database;
 
-use crate::plugins::OperationError;
-use crate::plugins::signature::Signature;
-use crate::plugins::store::{self, Wanted};
-use crate::plugins::trust::{Signed, Trust, TrustError};
+use crate::OperationError;
+use crate::signature::Signature;
+use crate::store::{self, Wanted};
+use crate::trust::{Signed, Trust, TrustError};
 
 /// How long reading what all slots are to serve with may take: a connection that is cut off says nothing.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);

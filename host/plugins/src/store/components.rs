@@ -9,16 +9,16 @@ use super::change::{
     Change, Event, find_slot, is_installed, raise_generation, write_event, write_slot,
 };
 use super::row::{digest, kind};
-use crate::plugins::succession::{check_succession, note_version};
-use crate::plugins::trust::Voucher;
-use crate::plugins::{Kind, OperationError, Permissions};
+use crate::succession::{check_succession, note_version};
+use crate::trust::Voucher;
+use crate::{Kind, OperationError, Permissions};
 
 /// Bytes of a component that are written in one statement.
 const PART_BYTES: usize = 1 << 20;
 
 /// An installed component without its bytes.
 #[derive(Debug, Clone)]
-pub(in crate::plugins) struct InstalledRow {
+pub(crate) struct InstalledRow {
     pub slot: String,
     pub digest: Digest,
     pub name: String,
@@ -32,7 +32,7 @@ pub(in crate::plugins) struct InstalledRow {
 }
 
 /// A component to install.
-pub(in crate::plugins) struct NewPlugin<'a> {
+pub(crate) struct NewPlugin<'a> {
     pub digest: Digest,
     pub kind: Kind,
     pub name: &'a str,
@@ -45,7 +45,7 @@ pub(in crate::plugins) struct NewPlugin<'a> {
 }
 
 /// What is kept of a component.
-pub(in crate::plugins) struct Kept {
+pub(crate) struct Kept {
     /// Its bytes, or what is left of them while it is being removed: whoever asks checks their digest.
     pub bytes: Vec<u8>,
     /// What it said of itself, as JSON.
@@ -55,7 +55,7 @@ pub(in crate::plugins) struct Kept {
 }
 
 /// A component, if it is installed.
-pub(in crate::plugins) async fn kept(
+pub(crate) async fn kept(
     database: &Database,
     slot: &str,
     digest: Digest,
@@ -95,7 +95,7 @@ pub(in crate::plugins) async fn kept(
 }
 
 /// The signature of an installed component, as JSON.
-pub(in crate::plugins) async fn signature(
+pub(crate) async fn signature(
     database: &Database,
     slot: &str,
     digest: Digest,
@@ -110,7 +110,7 @@ pub(in crate::plugins) async fn signature(
 }
 
 /// All that is installed, by slot and the time of it.
-pub(in crate::plugins) async fn installed(database: &Database) -> sqlx::Result<Vec<InstalledRow>> {
+pub(crate) async fn installed(database: &Database) -> sqlx::Result<Vec<InstalledRow>> {
     let rows = sqlx::query(
         "SELECT slot, digest, name, version, wit_version, size_bytes, installed_at, installed_by, signer \
          FROM plugins ORDER BY slot, installed_at, digest",
@@ -135,7 +135,7 @@ pub(in crate::plugins) async fn installed(database: &Database) -> sqlx::Result<V
 }
 
 /// Keeps a component, unless the slot has components of another kind. Returns whether it was not there before.
-pub(in crate::plugins) async fn install(
+pub(crate) async fn install(
     database: &Database,
     change: Change<'_>,
     plugin: &NewPlugin<'_>,
@@ -234,7 +234,7 @@ pub(in crate::plugins) async fn install(
 }
 
 /// Forgets a component that its slot does not serve with. A slot that nothing is left of goes with it.
-pub(in crate::plugins) async fn remove(
+pub(crate) async fn remove(
     database: &Database,
     change: Change<'_>,
     unwanted: Digest,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use weir_storage::Database;
 
 use super::Plugins;
-use crate::plugins::counters::Counts;
-use crate::plugins::store;
+use crate::counters::Counts;
+use crate::store;
 
 impl Plugins {
     /// Writes what components have done since this was last called.

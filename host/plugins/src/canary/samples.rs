@@ -11,7 +11,7 @@ use weir_ledger::{Credits, TokenCounts};
 use weir_sandbox::Digest;
 
 use super::Lot;
-use crate::plugins::counters::{Ended, FilterEffects};
+use crate::counters::{Ended, FilterEffects};
 
 /// Groups of accounts.
 pub const GROUPS: usize = 16;

@@ -19,7 +19,7 @@ pub(super) use self::canary::{add_samples, end_canary, promote_canary, samples, 
 pub(super) use self::change::{Candidate, Change};
 pub(super) use self::components::{NewPlugin, install, installed, kept, remove, signature};
 pub(super) use self::counts::{add_counts, counts};
-pub(super) use self::events::events;
+pub(super) use self::events::{EventRow, events};
 pub(super) use self::questions::{
     LoadAnswer, Question, answer, answers, ask, take_back, unanswered,
 };

@@ -15,8 +15,8 @@ use weir_storage::{Cache, Database};
 
 use super::Plugins;
 use super::operate::Stores;
-use crate::plugins::OperationError;
-use crate::plugins::store::{self, LoadAnswer, Question};
+use crate::OperationError;
+use crate::store::{self, LoadAnswer, Question};
 
 /// How long nodes have for their answers. One may compile the component first, behind others.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -39,7 +39,7 @@ impl Plugins {
     /// # Errors
     ///
     /// [`OperationError::NotEverywhere`] names a node that cannot, or has not answered in time.
-    pub(in crate::plugins) async fn ask_all(
+    pub async fn ask_all(
         &self,
         Stores { database, cache }: Stores<'_>,
         fleet: Fleet<'_>,

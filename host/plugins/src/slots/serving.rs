@@ -8,10 +8,10 @@ use weir_ledger::AccountId;
 use weir_sandbox::Digest;
 use weir_storage::clock::Millis;
 
-use crate::plugins::Plugin;
-use crate::plugins::canary::samples::Sampler;
-use crate::plugins::canary::{CanaryShare, Lot, Tally};
-use crate::plugins::store::CanaryRow;
+use crate::Plugin;
+use crate::canary::samples::Sampler;
+use crate::canary::{CanaryShare, Lot, Tally};
+use crate::store::CanaryRow;
 
 /// What each slot serves with.
 pub type Serving = BTreeMap<Arc<str>, InSlot>;

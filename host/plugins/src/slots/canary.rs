@@ -16,12 +16,12 @@ use super::follow::RETRY_AFTER;
 use super::operate::{ITSELF, Stores};
 use super::serving::Canary;
 use super::{NotLoaded, Plugins};
-use crate::metrics::{CanaryEnd, Metrics};
-use crate::plugins::canary::compare::{compare, is_harmless, worst};
-use crate::plugins::canary::samples::Sampler;
-use crate::plugins::canary::{CanaryShare, Finding, span};
-use crate::plugins::store::{self, CanaryRow, Change, Wanted};
-use crate::plugins::{Component, FilterComponent, OperationError, Plugin, ToolComponent};
+use crate::canary::compare::{compare, is_harmless, worst};
+use crate::canary::samples::Sampler;
+use crate::canary::{CanaryShare, Finding, span};
+use crate::metrics::{CanaryEnd, PluginMetrics};
+use crate::store::{self, CanaryRow, Change, Wanted};
+use crate::{Component, FilterComponent, OperationError, Plugin, ToolComponent};
 
 /// A component that was chosen for a request.
 pub struct Chosen<T> {
@@ -32,7 +32,7 @@ pub struct Chosen<T> {
 }
 
 /// What operators see of a canary.
-pub(in crate::plugins) struct CanaryOverview {
+pub(crate) struct CanaryOverview {
     pub digest: Digest,
     pub share: CanaryShare,
     pub since: Millis,
@@ -46,7 +46,7 @@ pub(in crate::plugins) struct CanaryOverview {
 
 impl CanaryOverview {
     /// Whether it is certain that it does no harm.
-    pub(in crate::plugins) fn is_harmless(&self) -> bool {
+    pub(crate) fn is_harmless(&self) -> bool {
         is_harmless(&self.findings)
     }
 }
@@ -206,7 +206,7 @@ impl Plugins {
         &self,
         stores: Stores<'_>,
         now: Millis,
-        metrics: &Metrics,
+        metrics: &PluginMetrics,
     ) -> sqlx::Result<()> {
         for (slot, canary) in self.canaries() {
             let Some(active) = self.serving_in(&slot) else {

@@ -6,7 +6,7 @@ use weir_storage::clock::Millis;
 
 /// A row of `plugin_events`.
 #[derive(Debug)]
-pub(in crate::plugins) struct EventRow {
+pub(crate) struct EventRow {
     pub at: Millis,
     pub slot: String,
     pub kind: String,
@@ -17,7 +17,7 @@ pub(in crate::plugins) struct EventRow {
 }
 
 /// The latest events, of one slot or of all, the newest first.
-pub(in crate::plugins) async fn events(
+pub(crate) async fn events(
     database: &Database,
     slot: Option<&str>,
     limit: u32,

@@ -7,10 +7,10 @@ use weir_sandbox::Digest;
 use weir_storage::Database;
 
 use super::row::digest;
-use crate::plugins::counters::Counts;
+use crate::counters::Counts;
 
 /// Adds to the sums of what components have done.
-pub(in crate::plugins) async fn add_counts(
+pub(crate) async fn add_counts(
     database: &Database,
     slot: &str,
     digest: Digest,
@@ -40,7 +40,7 @@ pub(in crate::plugins) async fn add_counts(
 }
 
 /// What components have done, by slot and digest.
-pub(in crate::plugins) async fn counts(
+pub(crate) async fn counts(
     database: &Database,
 ) -> sqlx::Result<BTreeMap<(String, Digest), Counts>> {
     let rows = sqlx::query(

@@ -6,12 +6,12 @@ use weir_storage::clock::Millis;
 use weir_storage::database::Transaction;
 
 use super::row::{SLOT_COLUMNS, SlotRow, read_slot};
-use crate::plugins::OperationError;
-use crate::plugins::trust::Voucher;
+use crate::OperationError;
+use crate::trust::Voucher;
 
 /// Who changes which slot, and when.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::plugins) struct Change<'a> {
+pub(crate) struct Change<'a> {
     pub slot: &'a str,
     pub actor: &'a str,
     pub at: Millis,
@@ -19,7 +19,7 @@ pub(in crate::plugins) struct Change<'a> {
 
 /// A component that is to be activated.
 #[derive(Clone, Copy)]
-pub(in crate::plugins) struct Candidate<'a> {
+pub(crate) struct Candidate<'a> {
     pub digest: Digest,
     pub version: &'a str,
     pub signed: Option<&'a Voucher>,

@@ -17,9 +17,9 @@ use weir_storage::{Cache, Database};
 use super::operate::Stores;
 use super::wanted::fetch;
 use super::{Inner, Loader, NotLoaded, Plugins, Target, digest_of};
-use crate::metrics::Metrics;
-use crate::plugins::OperationError;
-use crate::plugins::store::{self, Wanted};
+use crate::OperationError;
+use crate::metrics::PluginMetrics;
+use crate::store::{self, Wanted};
 
 /// How often a node looks for changes that nobody has told it of.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -38,7 +38,7 @@ impl Plugins {
         database: Database,
         cache: Cache,
         clock: Clock,
-        metrics: Arc<Metrics>,
+        metrics: Arc<PluginMetrics>,
     ) {
         let plugins = Arc::downgrade(&self.0);
         tokio::spawn(follow(plugins, boot_id, database, cache, clock, metrics));
@@ -300,7 +300,7 @@ async fn follow(
     database: Database,
     cache: Cache,
     clock: Clock,
-    metrics: Arc<Metrics>,
+    metrics: Arc<PluginMetrics>,
 ) {
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -8,13 +8,13 @@ use weir_sandbox::Digest;
 use weir_storage::Database;
 
 use super::row::{CanaryRow, SLOT_COLUMNS, SlotRow, digest, kind, read_slot};
-use crate::plugins::Kind;
-use crate::plugins::policy::{OfBinary, SlotPolicy};
+use crate::Kind;
+use crate::policy::{OfBinary, SlotPolicy};
 
 /// How far the changes of slots have come: the number of the last one, and the moment of the last event. The number alone does not tell
 /// a database that was restored from a backup, or has failed over to a copy that was behind, and was then changed as often.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::plugins) struct StoreState {
+pub(crate) struct StoreState {
     pub generation: i64,
     pub at: Option<i64>,
 }
@@ -22,7 +22,7 @@ pub(in crate::plugins) struct StoreState {
 impl StoreState {
     /// Whether a node that has seen `earlier` knows by this that the database was set back: the same number has another event, or
     /// the number is less.
-    pub(in crate::plugins) fn is_set_back_from(self, earlier: Self) -> bool {
+    pub(crate) fn is_set_back_from(self, earlier: Self) -> bool {
         let is_other = self.generation == earlier.generation && self.at != earlier.at;
         self.generation < earlier.generation || is_other
     }
@@ -41,7 +41,7 @@ const STATE: &str = "SELECT number, (SELECT at FROM plugin_events ORDER BY numbe
 
 /// What all nodes are to serve with.
 #[derive(Debug, Default)]
-pub(in crate::plugins) struct Wanted {
+pub(crate) struct Wanted {
     pub state: StoreState,
     /// The number of times that this node has found the database set back.
     pub era: u64,
@@ -57,7 +57,7 @@ pub(in crate::plugins) struct Wanted {
 
 /// What a node knows by, of which of two things that it has read the later one is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::plugins) struct Moment {
+pub(crate) struct Moment {
     /// Generations count within an era.
     pub era: u64,
     pub generation: i64,
@@ -65,18 +65,14 @@ pub(in crate::plugins) struct Moment {
 
 impl Wanted {
     /// The digest that a slot is to serve with, where the binary brings this one. A slot whose component is in quarantine refuses.
-    pub(in crate::plugins) fn active(&self, slot: &str, bundled: Option<Digest>) -> Option<Digest> {
+    pub(crate) fn active(&self, slot: &str, bundled: Option<Digest>) -> Option<Digest> {
         let active = self.slots.get(slot).and_then(|row| row.active);
         let active = active.or(bundled);
         active.filter(|active| !self.is_quarantined(slot, *active))
     }
 
     /// What a rollback of it goes back to, as [`super::roll_back`] finds it.
-    pub(in crate::plugins) fn previous(
-        &self,
-        slot: &str,
-        bundled: Option<OfBinary<'_>>,
-    ) -> Option<Digest> {
+    pub(crate) fn previous(&self, slot: &str, bundled: Option<OfBinary<'_>>) -> Option<Digest> {
         let row = self.slots.get(slot)?;
         row.candidates(bundled).find(|candidate| {
             let key = (slot.to_owned(), *candidate);
@@ -90,13 +86,13 @@ impl Wanted {
     }
 
     /// What operators have set for a slot.
-    pub(in crate::plugins) fn policy(&self, slot: &str) -> SlotPolicy {
+    pub(crate) fn policy(&self, slot: &str) -> SlotPolicy {
         let row = self.slots.get(slot);
         row.map(|row| row.policy.clone()).unwrap_or_default()
     }
 
     /// When it was so, for this node.
-    pub(in crate::plugins) fn moment(&self) -> Moment {
+    pub(crate) fn moment(&self) -> Moment {
         Moment {
             era: self.era,
             generation: self.state.generation,
@@ -104,24 +100,24 @@ impl Wanted {
     }
 
     /// The canary of a slot.
-    pub(in crate::plugins) fn canary(&self, slot: &str) -> Option<CanaryRow> {
+    pub(crate) fn canary(&self, slot: &str) -> Option<CanaryRow> {
         self.slots.get(slot)?.canary
     }
 
     /// Whether a component has failed too often in a slot.
-    pub(in crate::plugins) fn is_quarantined(&self, slot: &str, digest: Digest) -> bool {
+    pub(crate) fn is_quarantined(&self, slot: &str, digest: Digest) -> bool {
         self.quarantined.contains(&(slot.to_owned(), digest))
     }
 }
 
 /// How far the changes have come.
-pub(in crate::plugins) async fn state(database: &Database) -> sqlx::Result<StoreState> {
+pub(crate) async fn state(database: &Database) -> sqlx::Result<StoreState> {
     let row = sqlx::query(STATE).fetch_one(database.reader()).await?;
     StoreState::read(&row)
 }
 
 /// What nodes are to serve with, all of it as of one moment.
-pub(in crate::plugins) async fn wanted(database: &Database) -> sqlx::Result<Wanted> {
+pub(crate) async fn wanted(database: &Database) -> sqlx::Result<Wanted> {
     let mut snapshot = database.snapshot().await?;
     let state = sqlx::query(STATE).fetch_one(&mut *snapshot).await?;
     let mut wanted = Wanted {

@@ -8,13 +8,13 @@ use weir_storage::{Cache, Database};
 
 use super::Plugins;
 use super::wanted::read_signature;
-use crate::plugins::canary::CanaryTerms;
-use crate::plugins::counters::Suspicion;
-use crate::plugins::policy::SlotPolicy;
-use crate::plugins::signature::Signature;
-use crate::plugins::store::{self, Candidate, Change, NewPlugin, Quarantined};
-use crate::plugins::trust::{Signed, check_description};
-use crate::plugins::{Kind, OperationError, Permissions, Plugin};
+use crate::canary::CanaryTerms;
+use crate::counters::Suspicion;
+use crate::policy::SlotPolicy;
+use crate::signature::Signature;
+use crate::store::{self, Candidate, Change, NewPlugin, Quarantined};
+use crate::trust::{Signed, check_description};
+use crate::{Kind, OperationError, Permissions, Plugin};
 
 /// The actor of what nobody has asked for.
 pub(super) const ITSELF: &str = "weir";

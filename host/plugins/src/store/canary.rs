@@ -14,14 +14,14 @@ use super::change::{
 };
 use super::quarantines::{end_quarantine, is_quarantined};
 use super::row::{CanaryRow, digest};
-use crate::plugins::canary::samples::Moments;
-use crate::plugins::canary::{CanaryTerms, Measure, Samples};
-use crate::plugins::succession::check_succession;
-use crate::plugins::{OperationError, Permissions};
+use crate::canary::samples::Moments;
+use crate::canary::{CanaryTerms, Measure, Samples};
+use crate::succession::check_succession;
+use crate::{OperationError, Permissions};
 
 /// Has a share of a slot's accounts served by another component, in the place of any other canary. One that is there already
 /// begins anew, on other terms.
-pub(in crate::plugins) async fn start_canary(
+pub(crate) async fn start_canary(
     database: &Database,
     change: Change<'_>,
     candidate: Candidate<'_>,
@@ -94,7 +94,7 @@ pub(in crate::plugins) async fn start_canary(
 }
 
 /// Ends a slot's canary, if it still is the one of this number. Returns whether it was.
-pub(in crate::plugins) async fn end_canary(
+pub(crate) async fn end_canary(
     database: &Database,
     change: Change<'_>,
     canary: i64,
@@ -111,7 +111,7 @@ pub(in crate::plugins) async fn end_canary(
 }
 
 /// Has a slot serve all with its canary, if it still is the one of this number. Returns whether it was.
-pub(in crate::plugins) async fn promote_canary(
+pub(crate) async fn promote_canary(
     database: &Database,
     change: Change<'_>,
     canary: i64,
@@ -190,7 +190,7 @@ pub(super) async fn write_canary(
 }
 
 /// Adds to what a canary is compared by, all at once: a write that fails half-way would count twice.
-pub(in crate::plugins) async fn add_samples(
+pub(crate) async fn add_samples(
     database: &Database,
     slot: &str,
     canary: i64,
@@ -233,7 +233,7 @@ pub(in crate::plugins) async fn add_samples(
 }
 
 /// What a canary is compared by, of each component.
-pub(in crate::plugins) async fn samples(
+pub(crate) async fn samples(
     database: &Database,
     slot: &str,
     canary: i64,

@@ -286,7 +286,7 @@ impl Plugins {
     }
 
     /// Whether a component need not be compiled any more.
-    pub(super) fn is_compiled(&self, digest: &Digest) -> bool {
+    pub fn is_compiled(&self, digest: &Digest) -> bool {
         self.0.loader.is_compiled(digest)
     }
 

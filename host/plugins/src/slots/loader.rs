@@ -10,8 +10,8 @@ use weir_sandbox::loading::{self, Arrived, Code};
 use weir_sandbox::tool::{Tool, ToolWorld};
 use weir_sandbox::{Digest, Engine, GuestLimits, LoadError, Sandbox};
 
-use crate::plugins::component::{Component, FilterComponent, Plugin, ToolComponent};
-use crate::plugins::counters::Counters;
+use crate::component::{Component, FilterComponent, Plugin, ToolComponent};
+use crate::counters::Counters;
 
 /// What loads components. Cheap to clone.
 #[derive(Clone)]

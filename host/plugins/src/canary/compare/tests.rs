@@ -1,7 +1,7 @@
 //! Simulated canaries. The generator is seeded: a run is the same each time.
 
 use super::*;
-use crate::plugins::canary::samples::GROUPS;
+use crate::canary::samples::GROUPS;
 
 /// A generator by Sebastiano Vigna (SplitMix64): small, and good enough for this.
 struct Dice(u64);

@@ -13,7 +13,7 @@ use super::component::Plugin;
 use super::counters::{Ended, FilterEffects};
 use super::slots::{Plugins, Stores};
 use super::store::Quarantined;
-use crate::metrics::Metrics;
+use crate::metrics::PluginMetrics;
 
 /// Who watches over components at work. Cheap to clone.
 #[derive(Clone)]
@@ -27,7 +27,7 @@ pub struct Oversight {
     /// What gives it its time.
     pub clock: Clock,
     /// Figures for Prometheus.
-    pub metrics: Arc<Metrics>,
+    pub metrics: Arc<PluginMetrics>,
     /// Where it is awaited by a gateway that stops.
     pub tasks: TaskTracker,
     /// `plugins.quarantine_traps`.

@@ -1,0 +1,208 @@
+//! Why an operator's change was not made.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use semver::Version;
+use weir_errors::ApiError;
+use weir_sandbox::compiler::CompileError;
+use weir_sandbox::{Digest, GuestError, LoadError};
+
+use super::trust::TrustError;
+
+/// Why a slot was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum OperationError {
+    /// The component fails a load step.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// Nobody vouches for the component whom the gateway believes.
+    #[error(transparent)]
+    Untrusted(#[from] TrustError),
+    /// The publisher has signed a later version for the slot.
+    #[error(
+        "{publisher} has signed version {highest} for this slot, which is later than {version}"
+    )]
+    Downgrade {
+        /// Who signed it.
+        publisher: String,
+        /// What it is.
+        version: Version,
+        /// The highest that was installed here.
+        highest: String,
+    },
+    /// The slot is another publisher's.
+    #[error("the slot is {owner}'s, and the component is {}", .publisher.as_ref().map_or_else(|| "unsigned".to_owned(), |name| format!("{name}'s")))]
+    OtherPublisher {
+        /// Whose component was activated last.
+        owner: String,
+        /// Who signed this one.
+        publisher: Option<String>,
+    },
+    /// The slot is for components of another kind.
+    #[error("world: the slot is for {slot}s, and the component is one for {component}s")]
+    OtherKind {
+        /// What the slot is for.
+        slot: &'static str,
+        /// What the component is.
+        component: &'static str,
+    },
+    /// There is no such slot.
+    #[error("there is no such slot")]
+    UnknownSlot,
+    /// Nothing of that digest is installed in the slot.
+    #[error("no such component is installed in the slot")]
+    UnknownPlugin,
+    /// The slot serves with it.
+    #[error("the slot serves with it")]
+    InUse,
+    /// The slot serves all with it, so that it cannot be the canary.
+    #[error("the slot serves all with it already")]
+    IsActive,
+    /// The slot serves with nothing that a canary could be compared with.
+    #[error("the slot serves with nothing that a canary could be compared with")]
+    NothingBeside,
+    /// The slot serves with no version as low as that.
+    #[error("the slot serves with no version below {least}, and the component is {version}")]
+    BelowLeast {
+        /// The slot's least version.
+        least: Version,
+        /// What the component is.
+        version: String,
+    },
+    /// The slot serves with another component by now than the operator expects.
+    #[error("the slot serves with {}", .0.map_or_else(|| "nothing".to_owned(), |digest| digest.to_string()))]
+    NotExpected(Option<Digest>),
+    /// The slot has nothing to go back to.
+    #[error("there is nothing to go back to")]
+    NothingBefore,
+    /// The gateway's configuration needs what the component does not have.
+    #[error("{0}")]
+    DoesNotFit(String),
+    /// A live node cannot load the component, or has not said that it can.
+    #[error("{0}")]
+    NotEverywhere(String),
+    /// The database.
+    #[error(transparent)]
+    Database(#[from] sqlx::Error),
+}
+
+impl From<OperationError> for ApiError {
+    fn from(error: OperationError) -> Self {
+        use StatusCode as S;
+        match error {
+            // The gateway's own trouble, and no fault of the component.
+            OperationError::Load(
+                error @ (LoadError::Compile(CompileError::NotRun(_))
+                | LoadError::Describe(GuestError::NoRoom)),
+            ) => {
+                tracing::error!(%error, "loading a component");
+                Self::new(
+                    S::SERVICE_UNAVAILABLE,
+                    "PLUGIN_NOT_CHECKED",
+                    "The gateway cannot check components at present; its log says why.",
+                )
+                .with_retry_after(Duration::from_secs(10))
+            }
+            OperationError::Load(error) => {
+                let status = match &error {
+                    LoadError::TooLarge { .. } => S::PAYLOAD_TOO_LARGE,
+                    _ => S::UNPROCESSABLE_ENTITY,
+                };
+                Self::new(
+                    status,
+                    "PLUGIN_REFUSED",
+                    format!("The component fails a load step. {error}."),
+                )
+                .with_detail("step", error.step())
+            }
+            OperationError::Untrusted(error) => Self::new(
+                S::FORBIDDEN,
+                error.code(),
+                format!("The component is not trusted: {error}."),
+            ),
+            OperationError::Downgrade { .. } => Self::new(
+                S::CONFLICT,
+                "PLUGIN_DOWNGRADE",
+                format!(
+                    "The version is too low: {error}. To take it all the same, say allow_downgrade (--allow-downgrade)."
+                ),
+            ),
+            OperationError::OtherPublisher { .. } => Self::new(
+                S::CONFLICT,
+                "PLUGIN_OTHER_PUBLISHER",
+                format!(
+                    "The publisher would change: {error}. To have it so, say change_publisher (--change-publisher)."
+                ),
+            ),
+            OperationError::OtherKind { .. } => Self::new(
+                S::UNPROCESSABLE_ENTITY,
+                "PLUGIN_REFUSED",
+                format!("The component fails a load step. {error}; install it in another one."),
+            )
+            .with_detail("step", "world"),
+            OperationError::UnknownSlot => Self::new(
+                S::NOT_FOUND,
+                "UNKNOWN_SLOT",
+                "There is no such slot; GET /admin/plugins lists them.",
+            )
+            .with_param("slot"),
+            OperationError::UnknownPlugin => Self::new(
+                S::NOT_FOUND,
+                "UNKNOWN_PLUGIN",
+                "No component of that digest is installed in the slot.",
+            )
+            .with_param("digest"),
+            OperationError::InUse => Self::new(
+                S::CONFLICT,
+                "PLUGIN_IN_USE",
+                "The slot serves with it, as the active one or the canary, or the binary brings it; activate another one, or \
+                 end the canary, first.",
+            )
+            .with_param("digest"),
+            OperationError::IsActive => Self::new(
+                S::CONFLICT,
+                "PLUGIN_ACTIVE",
+                "The slot serves all accounts with it already; a canary is another component.",
+            )
+            .with_param("digest"),
+            OperationError::NothingBeside => Self::new(
+                S::CONFLICT,
+                "NOTHING_TO_COMPARE_WITH",
+                "The slot serves with nothing that a canary could be compared with; activate the component for all, without a share.",
+            )
+            .with_param("share"),
+            OperationError::BelowLeast { .. } => Self::new(
+                S::CONFLICT,
+                "PLUGIN_BELOW_LEAST_VERSION",
+                format!("The version is too low: {error}. To allow it, lower the slot's least_version."),
+            )
+            .with_param("least_version"),
+            OperationError::NotExpected(_) => Self::new(
+                S::CONFLICT,
+                "PLUGIN_CHANGED",
+                format!("Nothing was rolled back: by now, {error}."),
+            )
+            .with_param("from"),
+            OperationError::NothingBefore => Self::new(
+                S::CONFLICT,
+                "NOTHING_TO_ROLL_BACK_TO",
+                "The slot has nothing sound to go back to; activate a component by its digest.",
+            ),
+            OperationError::DoesNotFit(what) => Self::new(
+                S::CONFLICT,
+                "PLUGIN_DOES_NOT_FIT",
+                format!(
+                    "The gateway's configuration asks for what the component does not have. {what}."
+                ),
+            ),
+            OperationError::NotEverywhere(what) => Self::new(
+                S::CONFLICT,
+                "PLUGIN_NOT_EVERYWHERE",
+                format!("Nothing was changed, since not every node can load the component: {what}."),
+            )
+            .with_param("digest"),
+            OperationError::Database(error) => Self::of_database(&error, "changing a slot"),
+        }
+    }
+}

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tests::payments::{Processor, event};
 use tests::{Client, Gateway, Reply, Upstream, chat, patiently};
-use weir::metrics::CanaryEnd;
 use weir_ledger::Credits;
 use weir_plugins::component::Plugin;
+use weir_plugins::metrics::CanaryEnd;
 
 use crate::billing::leave;
 use crate::swarms::{agent, swarm};
@@ -254,10 +254,12 @@ async fn everything() -> String {
     let app = gateway.app();
     let adapter = app.plugins.adapter("openai").expect("it serves");
     let plugin = Plugin::Adapter(adapter);
-    app.metrics.quarantine(&plugin);
-    app.metrics.quarantine_withheld(&plugin);
-    app.metrics.canary_end(&plugin, CanaryEnd::RolledBack);
-    app.metrics.canaries([(plugin, 0.05)].into_iter());
+    app.metrics.plugins.quarantine(&plugin);
+    app.metrics.plugins.quarantine_withheld(&plugin);
+    app.metrics
+        .plugins
+        .canary_end(&plugin, CanaryEnd::RolledBack);
+    app.metrics.plugins.canaries([(plugin, 0.05)].into_iter());
     metrics + &app.metrics.encode().expect("text")
 }
 

@@ -130,7 +130,9 @@ impl Deployment {
         let judged = self.nodes.iter().map(async |node| {
             let app = node.app();
             let (stores, now) = (app.stores(), app.clock.now());
-            let judged = app.plugins.judge_canaries(stores, now, &app.metrics);
+            let judged = app
+                .plugins
+                .judge_canaries(stores, now, &app.metrics.plugins);
             judged.await.expect("the database");
         });
         join_all(judged).await;

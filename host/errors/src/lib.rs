@@ -5,13 +5,15 @@
 //! OpenAI's vocabulary, `param` is the path of the field that is wrong.
 //!
 //! Under `/v1`, where vendors' SDKs and agents call, it is told in the vendor's words, with this `code` beside them as
-//! `weir_code`: a dialect has them ([`ErrorWords`](crate::inference::dialect::ErrorWords)).
+//! `weir_code`: a dialect has them (`ErrorWords` in `weir-dialects`).
 //!
-//! Features keep an error enum of their own and turn it into an [`ApiError`] where HTTP begins. The
-//! body is written by the layer around all routes ([`crate::surround`]), which knows the request's id.
+//! [`ErrorCode`] lists all codes. Features keep an error enum of their own and turn it into an [`ApiError`] where HTTP begins. The
+//! body is written by the layer around all routes (`surround.rs` in `weir`), which knows the request's id.
 //!
 //! **Invariant:** a message never holds a key, a token, a prompt, an upstream's address or a cause
 //! chain; what an operator needs beyond it goes to the log.
+
+mod codes;
 
 use std::time::Duration;
 
@@ -20,6 +22,8 @@ use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
 
 use weir_storage::database;
+
+pub use self::codes::ErrorCode;
 
 /// An answer other than success.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,7 +36,7 @@ pub struct OwnWords;
 #[derive(Debug, Clone, PartialEq)]
 struct Parts {
     status: StatusCode,
-    code: &'static str,
+    code: ErrorCode,
     message: String,
     param: Option<String>,
     retry_after: Option<Duration>,
@@ -42,10 +46,10 @@ struct Parts {
 }
 
 impl ApiError {
-    /// An error with a status, a stable upper-case code and a sentence for people.
-    pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+    /// An error with the status of its code, and a sentence for people.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self(Box::new(Parts {
-            status,
+            status: code.status(),
             code,
             message: message.into(),
             param: None,
@@ -58,25 +62,20 @@ impl ApiError {
 
     /// 400: the field at `param` (e.g. `messages[0].content`) is wrong.
     pub fn invalid_request(param: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "INVALID_REQUEST", message).with_param(param)
+        Self::new(ErrorCode::InvalidRequest, message).with_param(param)
     }
 
     /// 401: no proof of identity, or one that does not hold. Never says which part failed.
     pub fn unauthenticated() -> Self {
         Self::new(
-            StatusCode::UNAUTHORIZED,
-            "UNAUTHENTICATED",
+            ErrorCode::Unauthenticated,
             "Send a valid API key in the X-Api-Key header or as a bearer token.",
         )
     }
 
     /// 500. The cause belongs in the log, where the caller of this has put it.
     pub fn internal() -> Self {
-        Self::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "INTERNAL",
-            "Something went wrong on our side.",
-        )
+        Self::new(ErrorCode::Internal, "Something went wrong on our side.")
     }
 
     /// 503 if the database does not answer, else 500. `when` says in the log what it was doing.
@@ -91,8 +90,7 @@ impl ApiError {
     /// 503: the database does not answer. The cause belongs in the log, where the caller of this has put it.
     pub fn store_unavailable() -> Self {
         Self::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "STORE_UNAVAILABLE",
+            ErrorCode::StoreUnavailable,
             "The database does not answer; try again.",
         )
         .with_retry_after(Duration::from_secs(1))
@@ -101,21 +99,31 @@ impl ApiError {
     /// 503: there is too much to do at once.
     pub fn overloaded() -> Self {
         let message = "Too many requests are being served; try again shortly.";
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "OVERLOADED", message)
-            .with_retry_after(Duration::from_secs(1))
+        Self::new(ErrorCode::Overloaded, message).with_retry_after(Duration::from_secs(1))
     }
 
     /// 429: the caller has too much under way at once.
     pub fn too_many_at_once(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::TOO_MANY_REQUESTS, "TOO_MANY_AT_ONCE", message)
-            .with_retry_after(Duration::from_secs(1))
+        Self::new(ErrorCode::TooManyAtOnce, message).with_retry_after(Duration::from_secs(1))
     }
 
     /// 503: the cache does not answer, and with it nothing is known of limits and revocations.
     pub fn cache_unavailable(message: &'static str) -> Self {
-        let code = "CACHE_UNAVAILABLE";
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message)
-            .with_retry_after(Duration::from_secs(1))
+        Self::new(ErrorCode::CacheUnavailable, message).with_retry_after(Duration::from_secs(1))
+    }
+
+    /// Sets another status than the code's.
+    #[must_use]
+    pub fn with_status(mut self, status: StatusCode) -> Self {
+        self.0.status = status;
+        self
+    }
+
+    /// Replaces the sentence for people.
+    #[must_use]
+    pub fn with_message(mut self, message: impl Into<String>) -> Self {
+        self.0.message = message.into();
+        self
     }
 
     /// Names the field of the request that is wrong.
@@ -166,7 +174,7 @@ impl ApiError {
 
     /// The stable code, e.g. `UNKNOWN_MODEL`.
     pub fn code(&self) -> &'static str {
-        self.0.code
+        self.0.code.as_str()
     }
 
     /// The path of the field that is wrong, if one is.
@@ -192,7 +200,7 @@ impl ApiError {
     /// The error in weir's own words, as the value of a response body or of a stream's `error` event.
     pub fn body(&self, request_id: &str) -> Value {
         let mut error = self.0.details.clone();
-        error.insert("code".into(), self.0.code.into());
+        error.insert("code".into(), self.0.code.as_str().into());
         error.insert("type".into(), self.kind().into());
         error.insert("message".into(), self.0.message.as_str().into());
         error.insert("param".into(), self.0.param.as_deref().into());

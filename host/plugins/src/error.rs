@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use semver::Version;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 use weir_sandbox::compiler::CompileError;
 use weir_sandbox::{Digest, GuestError, LoadError};
 
@@ -98,8 +98,7 @@ impl From<OperationError> for ApiError {
             ) => {
                 tracing::error!(%error, "loading a component");
                 Self::new(
-                    S::SERVICE_UNAVAILABLE,
-                    "PLUGIN_NOT_CHECKED",
+                    ErrorCode::PluginNotChecked,
                     "The gateway cannot check components at present; its log says why.",
                 )
                 .with_retry_after(Duration::from_secs(10))
@@ -109,96 +108,76 @@ impl From<OperationError> for ApiError {
                     LoadError::TooLarge { .. } => S::PAYLOAD_TOO_LARGE,
                     _ => S::UNPROCESSABLE_ENTITY,
                 };
-                Self::new(
-                    status,
-                    "PLUGIN_REFUSED",
-                    format!("The component fails a load step. {error}."),
-                )
-                .with_detail("step", error.step())
+                Self::new(ErrorCode::PluginRefused, format!("The component fails a load step. {error}.")).with_status(status).with_detail("step", error.step())
             }
-            OperationError::Untrusted(error) => Self::new(
-                S::FORBIDDEN,
-                error.code(),
+            OperationError::Untrusted(error) => Self::new(error.code(),
                 format!("The component is not trusted: {error}."),
             ),
             OperationError::Downgrade { .. } => Self::new(
-                S::CONFLICT,
-                "PLUGIN_DOWNGRADE",
+                ErrorCode::PluginDowngrade,
                 format!(
                     "The version is too low: {error}. To take it all the same, say allow_downgrade (--allow-downgrade)."
                 ),
             ),
             OperationError::OtherPublisher { .. } => Self::new(
-                S::CONFLICT,
-                "PLUGIN_OTHER_PUBLISHER",
+                ErrorCode::PluginOtherPublisher,
                 format!(
                     "The publisher would change: {error}. To have it so, say change_publisher (--change-publisher)."
                 ),
             ),
             OperationError::OtherKind { .. } => Self::new(
-                S::UNPROCESSABLE_ENTITY,
-                "PLUGIN_REFUSED",
+                ErrorCode::PluginRefused,
                 format!("The component fails a load step. {error}; install it in another one."),
             )
             .with_detail("step", "world"),
             OperationError::UnknownSlot => Self::new(
-                S::NOT_FOUND,
-                "UNKNOWN_SLOT",
+                ErrorCode::UnknownSlot,
                 "There is no such slot; GET /admin/plugins lists them.",
             )
             .with_param("slot"),
             OperationError::UnknownPlugin => Self::new(
-                S::NOT_FOUND,
-                "UNKNOWN_PLUGIN",
+                ErrorCode::UnknownPlugin,
                 "No component of that digest is installed in the slot.",
             )
             .with_param("digest"),
             OperationError::InUse => Self::new(
-                S::CONFLICT,
-                "PLUGIN_IN_USE",
+                ErrorCode::PluginInUse,
                 "The slot serves with it, as the active one or the canary, or the binary brings it; activate another one, or \
                  end the canary, first.",
             )
             .with_param("digest"),
             OperationError::IsActive => Self::new(
-                S::CONFLICT,
-                "PLUGIN_ACTIVE",
+                ErrorCode::PluginActive,
                 "The slot serves all accounts with it already; a canary is another component.",
             )
             .with_param("digest"),
             OperationError::NothingBeside => Self::new(
-                S::CONFLICT,
-                "NOTHING_TO_COMPARE_WITH",
+                ErrorCode::NothingToCompareWith,
                 "The slot serves with nothing that a canary could be compared with; activate the component for all, without a share.",
             )
             .with_param("share"),
             OperationError::BelowLeast { .. } => Self::new(
-                S::CONFLICT,
-                "PLUGIN_BELOW_LEAST_VERSION",
+                ErrorCode::PluginBelowLeastVersion,
                 format!("The version is too low: {error}. To allow it, lower the slot's least_version."),
             )
             .with_param("least_version"),
             OperationError::NotExpected(_) => Self::new(
-                S::CONFLICT,
-                "PLUGIN_CHANGED",
+                ErrorCode::PluginChanged,
                 format!("Nothing was rolled back: by now, {error}."),
             )
             .with_param("from"),
             OperationError::NothingBefore => Self::new(
-                S::CONFLICT,
-                "NOTHING_TO_ROLL_BACK_TO",
+                ErrorCode::NothingToRollBackTo,
                 "The slot has nothing sound to go back to; activate a component by its digest.",
             ),
             OperationError::DoesNotFit(what) => Self::new(
-                S::CONFLICT,
-                "PLUGIN_DOES_NOT_FIT",
+                ErrorCode::PluginDoesNotFit,
                 format!(
                     "The gateway's configuration asks for what the component does not have. {what}."
                 ),
             ),
             OperationError::NotEverywhere(what) => Self::new(
-                S::CONFLICT,
-                "PLUGIN_NOT_EVERYWHERE",
+                ErrorCode::PluginNotEverywhere,
                 format!("Nothing was changed, since not every node can load the component: {what}."),
             )
             .with_param("digest"),

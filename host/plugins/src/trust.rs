@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use weir_errors::ErrorCode;
 use weir_sandbox::Digest;
 
 use super::component::Plugin;
@@ -91,16 +92,16 @@ pub enum TrustError {
 
 impl TrustError {
     /// The code of its answer.
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> ErrorCode {
         match self {
-            Self::Unsigned => "PLUGIN_UNSIGNED",
-            Self::UnknownKey(_) => "PLUGIN_SIGNER_UNKNOWN",
-            Self::OtherSlot { .. } => "PLUGIN_SIGNED_FOR_ANOTHER_SLOT",
-            Self::NotItsSlot { .. } => "PLUGIN_PUBLISHER_NOT_ALLOWED",
+            Self::Unsigned => ErrorCode::PluginUnsigned,
+            Self::UnknownKey(_) => ErrorCode::PluginSignerUnknown,
+            Self::OtherSlot { .. } => ErrorCode::PluginSignedForAnotherSlot,
+            Self::NotItsSlot { .. } => ErrorCode::PluginPublisherNotAllowed,
             Self::OtherDigest { .. }
             | Self::Forged(_)
             | Self::Unreadable(_)
-            | Self::OtherDescription { .. } => "PLUGIN_SIGNATURE_INVALID",
+            | Self::OtherDescription { .. } => ErrorCode::PluginSignatureInvalid,
         }
     }
 }

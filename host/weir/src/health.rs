@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use http::StatusCode;
 use serde_json::{Value, json};
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 use weir_plugins::slots::InSlot;
 
 use crate::app::App;
@@ -32,8 +31,7 @@ pub async fn get_health() -> Json<Value> {
 )]
 pub async fn get_readiness(State(app): State<App>) -> Result<Json<Value>, ApiError> {
     let not_ready = |message: &str| {
-        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "NOT_READY", message)
-            .with_retry_after(Duration::from_secs(1))
+        ApiError::new(ErrorCode::NotReady, message).with_retry_after(Duration::from_secs(1))
     };
     if app.draining.is_cancelled() {
         return Err(not_ready("The gateway is stopping."));

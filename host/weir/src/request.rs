@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 
 use crate::app::App;
 use crate::inference::admission::{BodyRoom, HeldRoom};
@@ -56,8 +56,7 @@ impl FromRequest<App> for ComponentBody {
         });
         if !is_component {
             return Err(ApiError::new(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "UNSUPPORTED_MEDIA_TYPE",
+                ErrorCode::UnsupportedMediaType,
                 "Send the component's bytes as application/wasm.",
             ));
         }
@@ -86,8 +85,7 @@ impl FromRequest<App> for UrlEncodedBody {
         });
         if !is_form {
             return Err(ApiError::new(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "UNSUPPORTED_MEDIA_TYPE",
+                ErrorCode::UnsupportedMediaType,
                 "Send the form as application/x-www-form-urlencoded.",
             ));
         }
@@ -117,8 +115,7 @@ impl JsonBody {
         let bodiless = content_type.is_none() && request.body().is_end_stream();
         if !bodiless && !is_json(content_type) {
             return Err(ApiError::new(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "UNSUPPORTED_MEDIA_TYPE",
+                ErrorCode::UnsupportedMediaType,
                 "Send the body as application/json.",
             ));
         }
@@ -136,8 +133,7 @@ impl FromRequest<App> for FormOrJsonBody {
         let boundary = text.and_then(|text| multer::parse_boundary(text).ok());
         if boundary.is_none() && !is_json(content_type.map(HeaderValue::as_bytes)) {
             return Err(ApiError::new(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "UNSUPPORTED_MEDIA_TYPE",
+                ErrorCode::UnsupportedMediaType,
                 "Send the body as multipart/form-data, or as application/json.",
             ));
         }
@@ -171,8 +167,7 @@ async fn read(
     let encoding = headers.get(header::CONTENT_ENCODING);
     if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
         return Err(ApiError::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "UNSUPPORTED_MEDIA_TYPE",
+            ErrorCode::UnsupportedMediaType,
             "Send the body without a content encoding.",
         ));
     }
@@ -202,8 +197,7 @@ async fn read(
     let timeout = app.config.limits.bodies.body_timeout();
     let bytes = tokio::time::timeout(timeout, all).await.map_err(|_| {
         ApiError::new(
-            StatusCode::REQUEST_TIMEOUT,
-            "REQUEST_TIMEOUT",
+            ErrorCode::RequestTimeout,
             "The body took too long to arrive.",
         )
     })??;
@@ -211,11 +205,7 @@ async fn read(
 }
 
 fn broke_off() -> ApiError {
-    ApiError::new(
-        StatusCode::BAD_REQUEST,
-        "INVALID_REQUEST",
-        "The body broke off.",
-    )
+    ApiError::new(ErrorCode::InvalidRequest, "The body broke off.")
 }
 
 fn is_json(content_type: Option<&[u8]>) -> bool {
@@ -231,17 +221,16 @@ fn essence(content_type: &[u8]) -> &[u8] {
 /// The first of the load steps, before there is anything to load.
 fn component_too_large(limit: usize) -> ApiError {
     ApiError::new(
-        StatusCode::PAYLOAD_TOO_LARGE,
-        "PLUGIN_REFUSED",
+        ErrorCode::PluginRefused,
         format!("The component fails a load step. size: it has more than {limit} bytes."),
     )
+    .with_status(StatusCode::PAYLOAD_TOO_LARGE)
     .with_detail("step", "size")
 }
 
 fn too_large(limit: usize) -> ApiError {
     ApiError::new(
-        StatusCode::PAYLOAD_TOO_LARGE,
-        "PAYLOAD_TOO_LARGE",
+        ErrorCode::PayloadTooLarge,
         format!("The body has more than {limit} bytes."),
     )
 }

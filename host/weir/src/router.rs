@@ -5,8 +5,8 @@ use axum::extract::{FromRef, FromRequestParts, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{delete, get, post, put};
-use http::{HeaderName, HeaderValue, StatusCode, Uri};
-use weir_errors::ApiError;
+use http::{HeaderName, HeaderValue, Uri};
+use weir_errors::{ApiError, ErrorCode};
 
 use crate::admin::AdminCaller;
 use crate::app::{App, Core};
@@ -414,7 +414,7 @@ async fn unknown_route(uri: Uri) -> ApiError {
         ),
         None => "There is nothing at this path.".to_owned(),
     };
-    ApiError::new(StatusCode::NOT_FOUND, "NOT_FOUND", message)
+    ApiError::new(ErrorCode::NotFound, message)
 }
 
 /// Where a vendor's endpoint is that was looked for without `/v1`, or with two of it, as with a base URL that lacks it or
@@ -436,8 +436,7 @@ fn vendors_path(path: &str) -> Option<&'static str> {
 
 async fn wrong_method() -> ApiError {
     ApiError::new(
-        StatusCode::METHOD_NOT_ALLOWED,
-        "METHOD_NOT_ALLOWED",
+        ErrorCode::MethodNotAllowed,
         "This path does not take that method; the Allow header lists those it takes.",
     )
 }

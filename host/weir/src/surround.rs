@@ -9,10 +9,10 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use ipnet::IpNet;
 use tracing::Instrument;
-use weir_errors::{ApiError, OwnWords};
+use weir_errors::{ApiError, ErrorCode, OwnWords};
 
 use crate::admin::LocalPeer;
 use crate::app::App;
@@ -106,8 +106,7 @@ async fn answer(
     let is_local = request.extensions().get::<LocalPeer>().is_some() || is_local(request.headers());
     if app.config.is_dev() && !is_local {
         return Err(ApiError::new(
-            StatusCode::FORBIDDEN,
-            "DEVELOPMENT_MODE",
+            ErrorCode::DevelopmentMode,
             "This gateway is in development mode and serves its own machine only, without a proxy; \
              set `dev = false` to serve others.",
         ));
@@ -157,11 +156,10 @@ fn error_of(response: &mut Response) -> Option<ApiError> {
     let status = response.status();
     match response.extensions_mut().remove::<ApiError>() {
         // No handler's doing: an extractor of axum's, whose text is not ours.
-        None if status.is_client_error() || status.is_server_error() => Some(ApiError::new(
-            status,
-            "INVALID_REQUEST",
-            "The request is malformed.",
-        )),
+        None if status.is_client_error() || status.is_server_error() => Some(
+            ApiError::new(ErrorCode::InvalidRequest, "The request is malformed.")
+                .with_status(status),
+        ),
         error => error,
     }
 }

@@ -4,7 +4,7 @@
 
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Value, json};
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{Credits, TokenCounts};
 use weir_sandbox::adapter::bindings::chat::{
     Block, BlockStart, CacheLifetime, CallKind, Citation, Content, Event, FinishReason, Fragment,
@@ -613,18 +613,14 @@ fn an_input_that_was_cut_short_is_none() {
 
 #[test]
 fn errors_are_in_the_dialects_words() {
-    let told = |status, code, message: &str| {
-        let error = ApiError::new(status, code, message);
+    let told = |code, message: &str| {
+        let error = ApiError::new(code, message);
         (
             errors::status(&error).as_u16(),
             errors::body(&error, "req_1"),
         )
     };
-    let (status, body) = told(
-        StatusCode::BAD_REQUEST,
-        "CONTEXT_LENGTH_EXCEEDED",
-        "It has 9 tokens.",
-    );
+    let (status, body) = told(ErrorCode::ContextLengthExceeded, "It has 9 tokens.");
     assert_eq!(status, 400);
     assert_eq!(
         body,
@@ -636,32 +632,16 @@ fn errors_are_in_the_dialects_words() {
             },
         })
     );
-    for (status, code, kind) in [
-        (
-            StatusCode::UNAUTHORIZED,
-            "UNAUTHENTICATED",
-            "authentication_error",
-        ),
-        (
-            StatusCode::TOO_MANY_REQUESTS,
-            "RATE_LIMITED",
-            "rate_limit_error",
-        ),
-        (
-            StatusCode::TOO_MANY_REQUESTS,
-            "QUOTA_EXCEEDED",
-            "billing_error",
-        ),
-        (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "OVERLOADED",
-            "overloaded_error",
-        ),
-        (StatusCode::BAD_GATEWAY, "UPSTREAM_ERROR", "api_error"),
+    for (code, kind) in [
+        (ErrorCode::Unauthenticated, "authentication_error"),
+        (ErrorCode::RateLimited, "rate_limit_error"),
+        (ErrorCode::QuotaExceeded, "billing_error"),
+        (ErrorCode::Overloaded, "overloaded_error"),
+        (ErrorCode::AdapterFailed, "api_error"),
     ] {
-        assert_eq!(told(status, code, "").1["error"]["type"], kind);
+        assert_eq!(told(code, "").1["error"]["type"], kind);
     }
-    let (status, _) = told(StatusCode::SERVICE_UNAVAILABLE, "OVERLOADED", "");
+    let (status, _) = told(ErrorCode::Overloaded, "");
     assert_eq!(status, 529);
     // An upstream of the same dialect is told as it said it.
     let error = ApiError::invalid_request("x", "The model's provider refused the request: no");

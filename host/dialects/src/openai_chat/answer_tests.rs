@@ -2,9 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
-use http::StatusCode;
 use serde_json::{Value, json};
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 use weir_sandbox::adapter::bindings::chat::{
     Block, BlockStart, CallKind, Citation, Content, Event, FinishReason, Fragment, Image, Media,
     Opaque, OpaqueBlock, Reasoning, Source, Span, Started, ToolCall, ToolCallStart, Usage,
@@ -792,11 +791,7 @@ fn events_without_a_place_in_the_dialect_write_nothing() {
 
 #[test]
 fn an_error_is_an_event_of_its_own_and_the_last() {
-    let error = ApiError::new(
-        StatusCode::BAD_GATEWAY,
-        "UPSTREAM_FAILED",
-        "No luck:\nsorry.",
-    );
+    let error = ApiError::new(ErrorCode::UpstreamUnavailable, "No luck:\nsorry.");
     let mut out = Vec::new();
     Chunks::error(&error.body("req-1"), &mut out);
     let text = std::str::from_utf8(&out).unwrap();

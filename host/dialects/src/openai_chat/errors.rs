@@ -160,13 +160,13 @@ fn message(error: &ApiError) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
+    use weir_errors::ErrorCode;
+
     use super::*;
 
     #[test]
     fn a_context_length_is_named_in_the_words_that_agents_look_for() {
-        let error = |message: &str| {
-            ApiError::new(StatusCode::BAD_REQUEST, "CONTEXT_LENGTH_EXCEEDED", message)
-        };
+        let error = |message: &str| ApiError::new(ErrorCode::ContextLengthExceeded, message);
         let told = |error: &ApiError| body(error, "r")["error"]["message"].clone();
         let own = "This model's maximum context length is 10 tokens. However, …";
         assert_eq!(told(&error(own)), own);

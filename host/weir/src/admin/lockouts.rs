@@ -7,7 +7,7 @@ use axum::extract::{Path, State};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 
 use super::AdminCaller;
 use crate::app::Core;
@@ -80,11 +80,9 @@ pub async fn clear_lockout(
     })?;
     match lockout::clear(&core, address, &actor).await? {
         true => Ok(StatusCode::NO_CONTENT),
-        false => Err(ApiError::new(
-            StatusCode::NOT_FOUND,
-            "NOT_FOUND",
-            "This address is not shut out.",
-        )
-        .with_param("address")),
+        false => Err(
+            ApiError::new(ErrorCode::NotFound, "This address is not shut out.")
+                .with_param("address"),
+        ),
     }
 }

@@ -30,9 +30,8 @@ pub mod user_usage;
 pub mod users;
 
 use axum::extract::FromRequestParts;
-use http::StatusCode;
 use http::request::Parts;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 
 use crate::app::{App, Core};
 use crate::audit::Actor;
@@ -64,8 +63,7 @@ impl FromRequestParts<App> for AdminCaller {
         let WebCaller { user_id, admin } = WebCaller::from_request_parts(parts, app).await?;
         if !admin {
             return Err(ApiError::new(
-                StatusCode::FORBIDDEN,
-                "FORBIDDEN",
+                ErrorCode::Forbidden,
                 "This is for administrators.",
             ));
         }

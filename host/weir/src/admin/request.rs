@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use axum::extract::{FromRequest, Request};
-use http::StatusCode;
 use http_body_util::{BodyExt, Limited};
 use serde::de::DeserializeOwned;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 
 use crate::json::from_json;
 
@@ -28,15 +27,13 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for AdminBody<T> {
             Ok(Ok(body)) => body.to_bytes(),
             Ok(Err(_)) => {
                 return Err(ApiError::new(
-                    StatusCode::PAYLOAD_TOO_LARGE,
-                    "PAYLOAD_TOO_LARGE",
+                    ErrorCode::PayloadTooLarge,
                     format!("The body broke off, or has more than {BODY_BYTES} bytes."),
                 ));
             }
             Err(_) => {
                 return Err(ApiError::new(
-                    StatusCode::REQUEST_TIMEOUT,
-                    "REQUEST_TIMEOUT",
+                    ErrorCode::RequestTimeout,
                     "The body took too long to arrive.",
                 ));
             }

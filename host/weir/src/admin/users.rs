@@ -5,14 +5,13 @@ use std::str::FromStr;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use http::StatusCode;
 use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{
     Account, AccountId, Action, Adjust, Budget, Credits, Grant, LedgerError, Operation,
     OperationId, Period, Plan, Pool, Refusal, SetBudgets, Store, TopUp, Way,
@@ -566,14 +565,12 @@ async fn commit(core: &Core, user_id: &str, action: Action) -> Result<(), ApiErr
         Ok(_) => Ok(()),
         Err(LedgerError::Refused(Refusal::UnknownAccount)) => Err(unknown_user(user_id)),
         Err(LedgerError::Refused(Refusal::Conflict)) => Err(ApiError::new(
-            StatusCode::CONFLICT,
-            "ID_REUSED",
+            ErrorCode::IdReused,
             "Something else was done under this id.",
         )
         .with_param("id")),
         Err(LedgerError::Refused(refusal)) => Err(ApiError::new(
-            StatusCode::CONFLICT,
-            "NOT_POSSIBLE",
+            ErrorCode::NotPossible,
             format!("The account does not take it: {refusal}."),
         )),
         Err(error) => {
@@ -643,8 +640,7 @@ fn change_failed(error: sqlx::Error) -> ApiError {
 
 pub(super) fn unknown_user(user_id: &str) -> ApiError {
     ApiError::new(
-        StatusCode::NOT_FOUND,
-        "UNKNOWN_USER",
+        ErrorCode::UnknownUser,
         format!(
             "There is no user {user_id}; users appear with their first request, or their first key."
         ),

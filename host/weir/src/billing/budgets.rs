@@ -4,11 +4,10 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{Budget, Credits, Exceeded, MOST_WINDOWS, Standing, Window};
 use weir_storage::clock::Millis;
 
@@ -134,7 +133,7 @@ pub fn exceeded(exceeded: &Exceeded, now: Millis) -> ApiError {
         "{whose} may spend {credits} credits {time}; {} are left, and the request may cost {required}.",
         standing.left
     );
-    let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "BUDGET_EXCEEDED", message)
+    let error = ApiError::new(ErrorCode::BudgetExceeded, message)
         .with_no_retry()
         .with_detail("budget_of", of)
         .with_detail("window", window.name())

@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use serde::Serialize;
 use utoipa::ToSchema;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::store::history::{
     EndedRequest, RequestFilter, RequestPage, UsageGroup, UsagePart,
 };
@@ -399,7 +399,7 @@ impl Asked<'_> {
         let items = items.map_err(failed)?;
         items.into_iter().next().ok_or_else(|| {
             let what = "There is no request of this id that has ended; an archived one is not here any more.";
-            ApiError::new(StatusCode::NOT_FOUND, "UNKNOWN_REQUEST", what)
+            ApiError::new(ErrorCode::UnknownRequest, what)
         })
     }
 

@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 
 use axum::extract::Path;
 use axum::response::{IntoResponse, Response};
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderValue, header};
 use sha2::{Digest, Sha256};
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 
 use crate::surround::Lasting;
 use weir_storage::ids::Hex;
@@ -74,7 +74,7 @@ pub(super) async fn get_asset(Path(name): Path<String>) -> Result<Response, ApiE
         .find(|asset| asset.name == name);
     let asset = found.ok_or_else(|| {
         let what = "There is no such file; it may be one of another version.";
-        ApiError::new(StatusCode::NOT_FOUND, "NOT_FOUND", what)
+        ApiError::new(ErrorCode::NotFound, what)
     })?;
     let media_type = HeaderValue::from_static(asset.media_type);
     let mut response = ([(header::CONTENT_TYPE, media_type)], asset.text).into_response();

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
-use weir_errors::ApiError;
+use http::{HeaderMap, HeaderValue, header};
+use weir_errors::{ApiError, ErrorCode};
 
 use super::session::{ConsoleAdmin, ConsoleUser, NotSignedIn};
 use crate::app::App;
@@ -158,8 +158,7 @@ fn is_own_origin(headers: &HeaderMap) -> bool {
 
 fn not_ours() -> ApiError {
     ApiError::new(
-        StatusCode::FORBIDDEN,
-        "FORM_NOT_ACCEPTED",
+        ErrorCode::FormNotAccepted,
         "This form is not from a page of your session, or you have signed in anew since; go back, reload the page and try again.",
     )
 }

@@ -6,7 +6,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde_json::Value;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 
 use super::frame::{self, Frame};
 use crate::context::RequestContext;
@@ -79,8 +79,10 @@ pub(super) async fn as_pages(context: RequestContext, request: Request, next: Ne
         None if status.is_client_error() || status.is_server_error() => {
             // An extractor of axum's, whose text is not ours.
             let is_told = response.extensions().get::<Told>().is_some();
-            (!is_told)
-                .then(|| ApiError::new(status, "INVALID_REQUEST", "The request is malformed."))
+            (!is_told).then(|| {
+                ApiError::new(ErrorCode::InvalidRequest, "The request is malformed.")
+                    .with_status(status)
+            })
         }
         error => error,
     };

@@ -11,7 +11,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 
 use super::frame::{Flash, Frame, Section, Viewer};
 use super::respond;
@@ -201,8 +201,7 @@ impl ConsoleUser {
     pub(super) fn administrator(self) -> Result<ConsoleAdmin, ApiError> {
         if !self.is_admin {
             return Err(ApiError::new(
-                StatusCode::FORBIDDEN,
-                "FORBIDDEN",
+                ErrorCode::Forbidden,
                 "This is for administrators.",
             ));
         }

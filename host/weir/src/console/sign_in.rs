@@ -100,7 +100,7 @@ fn show_refused(app: &App, next: &str, error: ApiError, what: &str) -> Result<Re
     if error.status() != http::StatusCode::UNAUTHORIZED {
         return Err(error);
     }
-    let error = ApiError::new(error.status(), error.code(), what);
+    let error = error.with_message(what);
     let response = respond::page(error.status(), &page(app, next, Refused::by(&error)))?;
     Ok(respond::told_already(response, error))
 }

@@ -3,7 +3,7 @@
 use askama::Template;
 use axum::response::Response;
 use http::StatusCode;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 
 use super::frame::Frame;
 use super::respond;
@@ -22,9 +22,5 @@ pub(super) async fn show_welcome() -> Result<Response, ApiError> {
 
 /// `GET /console/{*path}`: what is no page.
 pub(super) async fn show_nothing() -> ApiError {
-    ApiError::new(
-        StatusCode::NOT_FOUND,
-        "NOT_FOUND",
-        "There is no page at this address.",
-    )
+    ApiError::new(ErrorCode::NotFound, "There is no page at this address.")
 }

@@ -10,8 +10,8 @@
 //! | who its user is | 401 `UNAUTHENTICATED`, 403 `USER_DISABLED`, and 429 `RATE_LIMITED` for the user |
 
 use axum::extract::{FromRequest, Request};
-use http::{HeaderMap, StatusCode, header};
-use weir_errors::ApiError;
+use http::{HeaderMap, header};
+use weir_errors::{ApiError, ErrorCode};
 
 use super::jwt::{TokenError, TokenVerifier, Verified};
 use super::{ATTESTATION, Identification, bearer, bucket, locked_out};
@@ -71,8 +71,7 @@ fn check_origin(app: &App, headers: &HeaderMap) -> Result<(), ApiError> {
         return Ok(());
     }
     Err(ApiError::new(
-        StatusCode::FORBIDDEN,
-        "ORIGIN_NOT_ALLOWED",
+        ErrorCode::OriginNotAllowed,
         "This is for the web app's own pages: the Origin header must be one of `cors_origins`.",
     ))
 }
@@ -132,16 +131,14 @@ impl Identification<'_> {
 
 fn unattested() -> ApiError {
     ApiError::new(
-        StatusCode::UNAUTHORIZED,
-        "ATTESTATION_INVALID",
+        ErrorCode::AttestationInvalid,
         "Send a valid attestation token of the web app in X-Identity-AppCheck.",
     )
 }
 
 fn unsigned() -> ApiError {
     ApiError::new(
-        StatusCode::UNAUTHORIZED,
-        "UNAUTHENTICATED",
+        ErrorCode::Unauthenticated,
         "This takes a signed-in web user: send their identity token as a bearer token.",
     )
 }

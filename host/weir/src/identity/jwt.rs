@@ -16,10 +16,9 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::StatusCode;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 use weir_outgoing::Client;
 
 use super::jwks::{COOLDOWN_MS, KeyError, KeySet, MAX_KID_CHARS};
@@ -356,8 +355,7 @@ impl From<TokenError> for ApiError {
     fn from(error: TokenError) -> Self {
         match error {
             TokenError::Unavailable => Self::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "IDENTITY_UNAVAILABLE",
+                ErrorCode::IdentityUnavailable,
                 "The token could not be checked; try again.",
             )
             .with_retry_after(Duration::from_millis(COOLDOWN_MS.unsigned_abs())),

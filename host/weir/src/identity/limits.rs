@@ -1,7 +1,6 @@
 //! What a key may do less than its user: for how long it works, which models it may use, and how much it may spend.
 
-use http::StatusCode;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{AccountId, Action, Budget, LedgerError, Operation, Refusal, SetBudgets, Store};
 use weir_storage::clock::Millis;
 use weir_storage::database::DatabaseClock;
@@ -147,8 +146,7 @@ pub async fn set_budgets(
     match outcome {
         Ok(_) => Ok(()),
         Err(LedgerError::Refused(Refusal::OutOfRange)) => Err(ApiError::new(
-            StatusCode::CONFLICT,
-            "TOO_MANY_BUDGETS",
+            ErrorCode::TooManyBudgets,
             "Too many keys of this user have budgets; revoke some first.",
         )
         .with_no_retry()),
@@ -189,7 +187,7 @@ pub async fn require_working_key(core: &Core, key_id: &str) -> Result<Vec<String
 
 /// 403: the key that something was asked for with works no more.
 pub fn key_ended() -> ApiError {
-    ApiError::new(StatusCode::FORBIDDEN, "KEY_ENDED", KEY_ENDED).with_no_retry()
+    ApiError::new(ErrorCode::KeyEnded, KEY_ENDED).with_no_retry()
 }
 
 /// What `KEY_ENDED` means, for people.
@@ -201,8 +199,7 @@ pub fn require_model(allowed: &[String], model: &str) -> Result<(), ApiError> {
         return Ok(());
     }
     Err(ApiError::new(
-        StatusCode::FORBIDDEN,
-        "MODEL_NOT_ALLOWED",
+        ErrorCode::ModelNotAllowed,
         format!("This key may not use the model {model}; GET /models lists those that it may."),
     )
     .with_param("model")

@@ -51,9 +51,9 @@ use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, header};
 use serde::{Deserialize, Serialize};
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 
 use self::api_key::{KeyVerdict, RawKey, StoredKey};
 use self::client_address::ClientAddress;
@@ -228,8 +228,7 @@ impl FromRequestParts<App> for WebCaller {
                 ..
             } => Ok(Self { user_id, admin }),
             Caller { .. } => Err(ApiError::new(
-                StatusCode::UNAUTHORIZED,
-                "UNAUTHENTICATED",
+                ErrorCode::Unauthenticated,
                 "This takes a signed-in web user; an API key is not accepted here.",
             )),
         }
@@ -530,8 +529,7 @@ impl Identification<'_> {
                 scope,
             });
             return Err(ApiError::new(
-                StatusCode::TOO_MANY_REQUESTS,
-                "RATE_LIMITED",
+                ErrorCode::RateLimited,
                 "Too many requests; the Retry-After header says when to try again.",
             )
             .with_retry_after(decision.retry_after));
@@ -728,8 +726,7 @@ fn plan_named(name: &str) -> Plan {
 
 fn locked_out(left: Duration) -> ApiError {
     ApiError::new(
-        StatusCode::TOO_MANY_REQUESTS,
-        "LOCKED_OUT",
+        ErrorCode::LockedOut,
         "Too many failed attempts from this address; the Retry-After header says when to try again.",
     )
     .with_retry_after(left)
@@ -790,12 +787,7 @@ pub async fn revoke_of_anybody(core: &Core, key_id: &str, by: &Actor) -> Result<
 }
 
 fn no_such_key() -> ApiError {
-    ApiError::new(
-        StatusCode::NOT_FOUND,
-        "NOT_FOUND",
-        "There is no key of that id.",
-    )
-    .with_param("key_id")
+    ApiError::new(ErrorCode::NotFound, "There is no key of that id.").with_param("key_id")
 }
 
 /// Makes a key for a user, within limits, and the user if there is none of that id. Returns when it expires, too.

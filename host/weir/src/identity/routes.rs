@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 
 use super::WebCaller;
 use super::api_key::RawKey;
@@ -170,8 +170,8 @@ pub async fn make_key(
         .await
         .map_err(super::store_failed)?;
     let refused = |message: String| {
-        let code = "KEY_LIMIT_REACHED";
-        ApiError::new(StatusCode::TOO_MANY_REQUESTS, code, message).with_no_retry()
+        let code = ErrorCode::KeyLimitReached;
+        ApiError::new(code, message).with_no_retry()
     };
     let key = match key {
         NewKey::Made(key) => key,

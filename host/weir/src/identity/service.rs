@@ -7,9 +7,8 @@
 //! needs.
 
 use axum::extract::FromRequestParts;
-use http::StatusCode;
 use http::request::Parts;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 
 use super::jwt::{TokenError, TokenVerifier};
 use super::{Identification, bearer};
@@ -61,8 +60,7 @@ impl ServiceCaller {
             "a service lacks a scope"
         );
         Err(ApiError::new(
-            StatusCode::FORBIDDEN,
-            "MISSING_SCOPE",
+            ErrorCode::MissingScope,
             format!("This takes a token with the scope {}.", scope.name()),
         ))
     }
@@ -105,8 +103,7 @@ impl From<Refusal> for ApiError {
         match refusal {
             Refusal::Other(error) => error,
             Refusal::Forged | Refusal::Genuine => Self::new(
-                StatusCode::UNAUTHORIZED,
-                "UNAUTHENTICATED",
+                ErrorCode::Unauthenticated,
                 "Send a valid service token as a bearer token.",
             ),
         }

@@ -1,7 +1,6 @@
 //! Users, as operators see to them: a disabled one can do nothing, by key or in person, until enabled again.
 
-use http::StatusCode;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 
 use super::{KEY_TTL, store};
 use crate::app::{App, Core};
@@ -67,12 +66,10 @@ pub async fn plan_changes(cache: &Cache, user_id: &str) -> Result<(), CacheError
 /// Refuses a user whom another service names and for whom nothing may be done. Returns the plan of others.
 pub async fn require(app: &App, user_id: &str) -> Result<Plan, ApiError> {
     match find(app, user_id).await? {
-        None => Err(ApiError::new(
-            StatusCode::NOT_FOUND,
-            "UNKNOWN_USER",
-            "There is no user of that id.",
-        )
-        .with_param("user_id")),
+        None => Err(
+            ApiError::new(ErrorCode::UnknownUser, "There is no user of that id.")
+                .with_param("user_id"),
+        ),
         Some(user) if user.disabled_at.is_some() => Err(disabled().with_param("user_id")),
         Some(user) => Ok(super::plan_named(&user.plan)),
     }
@@ -81,8 +78,7 @@ pub async fn require(app: &App, user_id: &str) -> Result<Plan, ApiError> {
 /// What a user hears who has proven who they are, and is disabled.
 pub(super) fn disabled() -> ApiError {
     ApiError::new(
-        StatusCode::FORBIDDEN,
-        "USER_DISABLED",
+        ErrorCode::UserDisabled,
         "This user is disabled; whoever operates this gateway can say why.",
     )
     .with_no_retry()

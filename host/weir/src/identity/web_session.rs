@@ -13,11 +13,10 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::StatusCode;
 use http::request::Parts;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 
 use super::dev_issuer::{DevAudience, DevIssuer};
 use super::{
@@ -86,7 +85,7 @@ impl WebSession {
     ) -> Result<Self, ApiError> {
         let none = || {
             let what = "There is no such user of development mode here.";
-            ApiError::new(StatusCode::NOT_FOUND, "NOT_FOUND", what)
+            ApiError::new(ErrorCode::NotFound, what)
         };
         if !has_development_users(app) {
             return Err(none());

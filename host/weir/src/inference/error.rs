@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::StatusCode;
 use serde_json::Value;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 use weir_sandbox::adapter::CallError;
 use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind};
 use weir_sandbox::{ConfigureError, GuestError, printable};
@@ -255,31 +254,26 @@ pub enum Retry {
 
 impl From<ExchangeError> for ApiError {
     fn from(error: ExchangeError) -> Self {
-        use StatusCode as S;
         let new = Self::new;
         match error {
             ExchangeError::Failure(failure) => of_failure(&failure),
             ExchangeError::Guest(GuestError::NoRoom) => new(
-                S::SERVICE_UNAVAILABLE,
-                "OVERLOADED",
+                ErrorCode::Overloaded,
                 "Too many requests are being served; try again shortly.",
             )
             .with_retry_after(Duration::from_secs(1)),
             ExchangeError::TooLargeToTranslate(_) => new(
-                S::PAYLOAD_TOO_LARGE,
-                "PAYLOAD_TOO_LARGE",
+                ErrorCode::PayloadTooLarge,
                 "The request is more than the adapter for this model's provider can translate.",
             )
             .with_param("messages"),
             ExchangeError::TooLargeToFilter => new(
-                S::PAYLOAD_TOO_LARGE,
-                "PAYLOAD_TOO_LARGE",
+                ErrorCode::PayloadTooLarge,
                 "The request is more than a filter that it must pass can look at.",
             )
             .with_param("messages"),
             ExchangeError::Filter(_) => new(
-                S::BAD_GATEWAY,
-                "FILTER_FAILED",
+                ErrorCode::FilterFailed,
                 "A filter that this request must pass failed.",
             ),
             ExchangeError::Destination(DestinationError::Boundary) => Self::invalid_request(
@@ -291,57 +285,47 @@ impl From<ExchangeError> for ApiError {
             | ExchangeError::OutOfOrder(_)
             | ExchangeError::TooManySteps
             | ExchangeError::WaitedTooLong => new(
-                S::BAD_GATEWAY,
-                "ADAPTER_FAILED",
+                ErrorCode::AdapterFailed,
                 "The adapter for this model's provider failed.",
             ),
             ExchangeError::NoPlace => new(
-                S::SERVICE_UNAVAILABLE,
-                "UPSTREAM_BUSY",
+                ErrorCode::UpstreamBusy,
                 "Too many requests are under way to the model's provider; try again shortly.",
             )
             .with_retry_after(Duration::from_secs(1)),
             ExchangeError::LeftAlone(left) => new(
-                S::SERVICE_UNAVAILABLE,
-                "UPSTREAM_UNAVAILABLE",
+                ErrorCode::UpstreamUnavailable,
                 "The model's provider has failed of late; try again later.",
             )
             .with_retry_after(left),
             ExchangeError::NoAdapter | ExchangeError::Misconfigured(_) => new(
-                S::SERVICE_UNAVAILABLE,
-                "ADAPTER_UNAVAILABLE",
+                ErrorCode::AdapterUnavailable,
                 "The adapter for this model's provider is out of service.",
             )
             .with_retry_after(Duration::from_secs(10)),
             ExchangeError::Connect => new(
-                S::SERVICE_UNAVAILABLE,
-                "UPSTREAM_UNAVAILABLE",
+                ErrorCode::UpstreamUnavailable,
                 "The model's provider cannot be reached.",
             ),
             ExchangeError::BrokenOff => new(
-                S::BAD_GATEWAY,
-                "UPSTREAM_ERROR",
+                ErrorCode::UpstreamError,
                 "The model's provider broke off its answer.",
             ),
             ExchangeError::Encoded => new(
-                S::BAD_GATEWAY,
-                "UPSTREAM_ERROR",
+                ErrorCode::UpstreamError,
                 "The model's provider sent a compressed answer, for which weir does not ask.",
             ),
             // What has used more than it may is an answer; see `serve`.
             ExchangeError::TooLarge | ExchangeError::Spent => new(
-                S::BAD_GATEWAY,
-                "UPSTREAM_ERROR",
+                ErrorCode::UpstreamError,
                 "The model's provider sent more than weir takes.",
             ),
             ExchangeError::TimedOut(_) => new(
-                S::GATEWAY_TIMEOUT,
-                "UPSTREAM_TIMEOUT",
+                ErrorCode::UpstreamTimeout,
                 "The model's provider took too long.",
             ),
             ExchangeError::Abandoned | ExchangeError::ShuttingDown => new(
-                S::SERVICE_UNAVAILABLE,
-                "SHUTTING_DOWN",
+                ErrorCode::ShuttingDown,
                 "The gateway is stopping; try again.",
             )
             .with_retry_after(Duration::from_secs(1)),
@@ -352,13 +336,12 @@ impl From<ExchangeError> for ApiError {
 /// The error that a client gets for an adapter's failure. The adapter's own words reach the client only if they are about the
 /// client's request.
 fn of_failure(failure: &Failure) -> ApiError {
-    use StatusCode as S;
     let text = printable(&failure.text, 300);
     let upstream_code = upstream_code(failure);
     let said = failure.upstream_error.as_deref();
     let said: Option<Value> = said.and_then(|json| serde_json::from_str(json).ok());
     let refused = |code, what: &str| {
-        let error = ApiError::new(S::BAD_REQUEST, code, format!("{what}: {text}"));
+        let error = ApiError::new(code, format!("{what}: {text}"));
         let error = error.with_upstream(said.clone());
         match upstream_code {
             Some(code) => error.with_detail("upstream_code", code),
@@ -373,45 +356,41 @@ fn of_failure(failure: &Failure) -> ApiError {
             let first_word = failure.text.split([' ', ':']).next();
             let param = failure.param.as_deref().or(first_word).unwrap_or_default();
             refused(
-                "UNSUPPORTED_PARAMETER",
+                ErrorCode::UnsupportedParameter,
                 "The model's provider does not support this",
             )
             .with_param(printable(param, 100))
         }
         FailureKind::Rejected => refused(
-            "UPSTREAM_REJECTED",
+            ErrorCode::UpstreamRejected,
             "The model's provider refused the request",
         )
         .with_param(blamed),
         FailureKind::ContextLength => refused(
-            "CONTEXT_LENGTH_EXCEEDED",
+            ErrorCode::ContextLengthExceeded,
             "The request is too long for the model",
         )
         .with_param("messages"),
         FailureKind::Filtered => refused(
-            "CONTENT_FILTERED",
+            ErrorCode::ContentFiltered,
             "The model's provider refused the content",
         )
         .with_param(blamed),
         FailureKind::ModelNotFound => ApiError::new(
-            S::BAD_GATEWAY,
-            "UPSTREAM_ERROR",
+            ErrorCode::UpstreamError,
             "The model's provider does not know the model.",
         ),
         FailureKind::Unauthorized | FailureKind::Malformed => ApiError::new(
-            S::BAD_GATEWAY,
-            "UPSTREAM_ERROR",
+            ErrorCode::UpstreamError,
             "The model's provider could not serve the request.",
         ),
         FailureKind::RateLimited => ApiError::new(
-            S::SERVICE_UNAVAILABLE,
-            "UPSTREAM_UNAVAILABLE",
+            ErrorCode::UpstreamUnavailable,
             "The model's provider is limiting requests; try again later.",
         )
         .with_retry_after(retry_after(1_000)),
         FailureKind::Unavailable => ApiError::new(
-            S::SERVICE_UNAVAILABLE,
-            "UPSTREAM_UNAVAILABLE",
+            ErrorCode::UpstreamUnavailable,
             "The model's provider is unavailable; try again later.",
         )
         .with_retry_after(retry_after(1_000)),

@@ -13,9 +13,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http::StatusCode;
 use weir_dialects::{Attachment, ChatCall, ImageCall};
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{AccountId, Plan};
 use weir_plugins::canary::samples::Sampler;
 use weir_plugins::counters::{Ended, FilterEffects};
@@ -416,7 +415,7 @@ fn sources(message: &Message) -> impl Iterator<Item = &Source> {
 fn refused(slot: &str, refusal: Refusal) -> ApiError {
     let why = printable(&refusal.why, 300);
     let message = format!("The filter {slot} refuses this request: it {why}.");
-    let error = ApiError::new(StatusCode::BAD_REQUEST, "CONTENT_FILTERED", message);
+    let error = ApiError::new(ErrorCode::ContentFiltered, message);
     let error = error.with_detail("filter", slot);
     match refusal.param {
         Some(param) => error.with_param(printable(&param, 100)),
@@ -426,8 +425,7 @@ fn refused(slot: &str, refusal: Refusal) -> ApiError {
 
 fn unavailable() -> ApiError {
     ApiError::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "FILTER_UNAVAILABLE",
+        ErrorCode::FilterUnavailable,
         "A filter that this request must pass is out of service.",
     )
     .with_retry_after(Duration::from_secs(10))

@@ -7,9 +7,9 @@ use std::time::Duration;
 use axum::extract::FromRequestParts;
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderName, Method, StatusCode};
+use http::{HeaderName, Method};
 use sha2::{Digest, Sha256};
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 
 use crate::app::App;
 use crate::context::RequestContext;
@@ -211,8 +211,7 @@ impl KeyedRequest {
 
 fn reused() -> ApiError {
     ApiError::new(
-        StatusCode::CONFLICT,
-        "IDEMPOTENCY_KEY_REUSED",
+        ErrorCode::IdempotencyKeyReused,
         "This idempotency key was used for another request; use a new one for each.",
     )
     .with_param(HEADER_NAME)
@@ -221,8 +220,7 @@ fn reused() -> ApiError {
 
 fn in_progress() -> ApiError {
     ApiError::new(
-        StatusCode::CONFLICT,
-        "IDEMPOTENCY_IN_PROGRESS",
+        ErrorCode::IdempotencyInProgress,
         "A request with this idempotency key is being served; ask again for its answer.",
     )
     .with_retry_after(RETRY_AFTER)
@@ -230,8 +228,7 @@ fn in_progress() -> ApiError {
 
 fn not_kept(served: &Served) -> ApiError {
     ApiError::new(
-        StatusCode::CONFLICT,
-        "IDEMPOTENCY_ANSWER_NOT_KEPT",
+        ErrorCode::IdempotencyAnswerNotKept,
         "The request with this idempotency key was served, and its answer is not kept: it was streamed, too long, \
          or broke off.",
     )

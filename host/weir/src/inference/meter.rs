@@ -27,11 +27,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::StatusCode;
 use tokio::time::Instant;
 
 use weir_dialects::Billed;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::price::{Price, PriceFactors};
 use weir_ledger::pricing::{self, Bound, Charge};
 use weir_ledger::usage::Billable;
@@ -312,8 +311,7 @@ impl Meter {
                 tracing::error!(request_id = self.metered.request_id, %error, "settling a request");
                 self.late = Some((settle, checked.tokens));
                 Err(ApiError::new(
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    "SETTLEMENT_DELAYED",
+                    ErrorCode::SettlementDelayed,
                     "The answer is there, but its charge could not be recorded in time; it will be.",
                 )
                 .with_no_retry())
@@ -460,15 +458,13 @@ pub fn refused(error: LedgerError, app: &App) -> ApiError {
         }
         // Its own is new: it is the one that it was to draw on.
         LedgerError::Refused(Refusal::Ended(_) | Refusal::UnknownHold) => ApiError::new(
-            StatusCode::CONFLICT,
-            "SWARM_HOLD_ENDED",
+            ErrorCode::SwarmHoldEnded,
             "What the swarm had reserved is no longer held.",
         ),
         error => {
             tracing::error!(%error, "holding credits for a request");
             ApiError::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "LEDGER_UNAVAILABLE",
+                ErrorCode::LedgerUnavailable,
                 "The credits for the request could not be held; try again.",
             )
             .with_retry_after(Duration::from_secs(1))
@@ -479,8 +475,7 @@ pub fn refused(error: LedgerError, app: &App) -> ApiError {
 fn quota_exceeded(required: Credits, available: Credits, pages: BuyingPages) -> ApiError {
     let shortfall = required.saturating_sub(available);
     ApiError::new(
-        StatusCode::TOO_MANY_REQUESTS,
-        "QUOTA_EXCEEDED",
+        ErrorCode::QuotaExceeded,
         format!(
             "The request may cost {required} credits, and {available} are available; a lower output limit, \
              or fewer images, needs fewer."

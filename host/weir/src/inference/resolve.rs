@@ -9,7 +9,7 @@ use http::StatusCode;
 
 pub use self::images::resolve_images;
 use weir_dialects::{Attachment, ChatCall, Origin};
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 
 use super::usage::RequestSize;
 use crate::catalog::{Candidate, Catalog, Model};
@@ -60,12 +60,12 @@ pub fn resolve(
 ) -> Result<Resolved, ApiError> {
     let text_bytes = call.text_bytes();
     let mut request = call.request;
-    let bad = |code, message: String| ApiError::new(StatusCode::BAD_REQUEST, code, message);
+    let bad = |code, message: String| ApiError::new(code, message);
     let model = model(catalog, &request.model)?;
     if !model.supports_tools && (call.needs_tools || !request.tools.is_empty()) {
         let param = if call.needs_tools { "model" } else { "tools" };
         return Err(bad(
-            "MODEL_NOT_SUPPORTED",
+            ErrorCode::ModelNotSupported,
             format!("The model {} cannot call tools.", model.id),
         )
         .with_param(param));
@@ -81,7 +81,7 @@ pub fn resolve(
         && let Some(index) = first_message_with_image(&request)
     {
         return Err(bad(
-            "VISION_NOT_SUPPORTED",
+            ErrorCode::VisionNotSupported,
             format!("The model {} cannot read images or files.", model.id),
         )
         .with_param(match call.origins.get(index) {
@@ -93,7 +93,7 @@ pub fn resolve(
         && limit > model.max_output_tokens
     {
         return Err(bad(
-            "OUTPUT_LIMIT_EXCEEDED",
+            ErrorCode::OutputLimitExceeded,
             format!(
                 "The model {} generates at most {} tokens.",
                 model.id, model.max_output_tokens
@@ -112,7 +112,7 @@ pub fn resolve(
     };
     if input + output > window {
         return Err(bad(
-            "CONTEXT_LENGTH_EXCEEDED",
+            ErrorCode::ContextLengthExceeded,
             // OpenAI's words: agents look for them, and shorten what they send.
             format!(
                 "This model's maximum context length is {window} tokens. However, you requested {} tokens \
@@ -199,7 +199,9 @@ pub fn unknown_model(catalog: &Catalog, status: StatusCode, name: &str) -> ApiEr
     if let Some(remedy) = &remedy {
         message = format!("{message} {remedy}");
     }
-    let error = ApiError::new(status, "UNKNOWN_MODEL", message).with_detail("model", name);
+    let error = ApiError::new(ErrorCode::UnknownModel, message)
+        .with_status(status)
+        .with_detail("model", name);
     match remedy {
         Some(remedy) => error.with_detail("remedy", remedy),
         None => error,

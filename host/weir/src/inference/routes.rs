@@ -2,10 +2,10 @@
 
 use axum::extract::{FromRequestParts, State};
 use axum::response::Response;
+use http::HeaderMap;
 use http::request::Parts;
-use http::{HeaderMap, StatusCode};
 use weir_dialects::{self as dialect, ChatCall};
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 
 use super::Customer;
 use super::idempotency::{IdempotencyHeader, KeyedRequest};
@@ -176,18 +176,12 @@ async fn swarms_run(app: &App, id: &str, headers: &HeaderMap) -> Result<Run, Api
         ApiError::store_unavailable()
     })?;
     let run = run.ok_or_else(|| {
-        ApiError::new(
-            StatusCode::NOT_FOUND,
-            "UNKNOWN_SWARM",
-            "There is no such swarm.",
-        )
-        .with_param("execution_id")
+        ApiError::new(ErrorCode::UnknownSwarm, "There is no such swarm.").with_param("execution_id")
     })?;
     let fence = headers.get(FENCE).and_then(|fence| fence.to_str().ok());
     if fence.and_then(|fence| fence.parse().ok()) != Some(run.fence) || run.status.is_over() {
         return Err(ApiError::new(
-            StatusCode::CONFLICT,
-            "SWARM_FENCED",
+            ErrorCode::SwarmFenced,
             "Another executor has this swarm by now, or it is over.",
         )
         .with_param(FENCE));

@@ -8,13 +8,13 @@ use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{StatusCode, header};
 use rmcp::model::{
-    DiscoverResult, ErrorCode, Implementation, InitializeRequestParams, InitializeResult,
-    JsonRpcError, JsonRpcResponse, JsonRpcVersion2_0, ProtocolVersion, ServerCapabilities,
-    ToolsCapability,
+    DiscoverResult, ErrorCode as JsonRpcCode, Implementation, InitializeRequestParams,
+    InitializeResult, JsonRpcError, JsonRpcResponse, JsonRpcVersion2_0, ProtocolVersion,
+    ServerCapabilities, ToolsCapability,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
-use weir_errors::{ApiError, OwnWords};
+use weir_errors::{ApiError, ErrorCode, OwnWords};
 
 use super::message::{Message, Refusal, Request, VERSIONS, shown};
 use super::offer::{self, NotCalled};
@@ -42,8 +42,7 @@ impl FromRequestParts<App> for NoForeignPage {
         match is_listed || !is_page {
             true => Ok(Self),
             false => Err(ApiError::new(
-                StatusCode::FORBIDDEN,
-                "ORIGIN_NOT_ALLOWED",
+                ErrorCode::OriginNotAllowed,
                 "Web pages may call this from one of `cors_origins` alone.",
             )),
         }
@@ -109,7 +108,7 @@ async fn answer(
         ("ping", false) => Ok(json!({})),
         (method, _) => {
             let why = format!("Method not found: {}", shown(method));
-            let refusal = request.refuse(ErrorCode::METHOD_NOT_FOUND, why);
+            let refusal = request.refuse(JsonRpcCode::METHOD_NOT_FOUND, why);
             Err(NotCalled::Refused(refusal))
         }
     }

@@ -2,10 +2,9 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
-use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 use weir_storage::clock::Millis;
 use weir_storage::database::DatabaseClock;
 
@@ -125,13 +124,12 @@ pub async fn retry_event(
     let event = store::find(database, &event_id).await.map_err(failed)?;
     let Some(event) = event else {
         let what = format!("The processor has told of no event {event_id}.");
-        let error = ApiError::new(StatusCode::NOT_FOUND, "NOT_FOUND", what);
+        let error = ApiError::new(ErrorCode::NotFound, what);
         return Err(error.with_param("event_id"));
     };
     if !is_due {
         return Err(ApiError::new(
-            StatusCode::CONFLICT,
-            "NOT_POSSIBLE",
+            ErrorCode::NotPossible,
             format!("Events of the type {} have no effect.", event.name),
         ));
     }

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 
 use super::checkout::CheckoutError;
 use super::offers::Item;
@@ -126,7 +125,11 @@ pub async fn create_portal(
 /// Where a user pays for the plan of a name.
 pub async fn plan_url(app: &App, user_id: &str, name: &str) -> Result<String, ApiError> {
     let item = name.parse().ok().map(Item::Plan);
-    let not_sold = invalid("INVALID_PLAN", "plan", "The plan is `guru` or `pro`.");
+    let not_sold = invalid(
+        ErrorCode::InvalidPlan,
+        "plan",
+        "The plan is `guru` or `pro`.",
+    );
     send_to_pay(app, user_id, item, not_sold).await
 }
 
@@ -134,7 +137,13 @@ pub async fn plan_url(app: &App, user_id: &str, name: &str) -> Result<String, Ap
 pub async fn tier_url(app: &App, user_id: &str, name: &str) -> Result<String, ApiError> {
     let item = name.parse().ok().map(Item::TopUp);
     let message = "The tier is `small`, `medium` or `large`.";
-    send_to_pay(app, user_id, item, invalid("INVALID_TIER", "tier", message)).await
+    send_to_pay(
+        app,
+        user_id,
+        item,
+        invalid(ErrorCode::InvalidTier, "tier", message),
+    )
+    .await
 }
 
 async fn send_to_pay(
@@ -149,31 +158,28 @@ async fn send_to_pay(
     Ok(app.payments.checkout(user_id, item, &offer, now).await?)
 }
 
-fn invalid(code: &'static str, param: &str, message: &str) -> ApiError {
-    ApiError::new(StatusCode::BAD_REQUEST, code, message).with_param(param)
+fn invalid(code: ErrorCode, param: &str, message: &str) -> ApiError {
+    ApiError::new(code, message).with_param(param)
 }
 
 impl From<CheckoutError> for ApiError {
     fn from(error: CheckoutError) -> Self {
         let unavailable = |message| {
-            let code = "PAYMENTS_UNAVAILABLE";
-            Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message)
+            let code = ErrorCode::PaymentsUnavailable;
+            Self::new(code, message)
         };
         match error {
             CheckoutError::AlreadySubscribed => Self::new(
-                StatusCode::CONFLICT,
-                "ALREADY_SUBSCRIBED",
+                ErrorCode::AlreadySubscribed,
                 "You have a plan; change or cancel it in the portal: POST /billing/portal.",
             )
             .with_no_retry(),
             CheckoutError::Replaced => Self::new(
-                StatusCode::CONFLICT,
-                "CHECKOUT_REPLACED",
+                ErrorCode::CheckoutReplaced,
                 "You have asked for another page to pay on meanwhile; use that one, or ask again.",
             ),
             CheckoutError::NoCustomer => Self::new(
-                StatusCode::NOT_FOUND,
-                "NO_PAYMENT_CUSTOMER",
+                ErrorCode::NoPaymentCustomer,
                 "You have not bought anything yet; begin with POST /billing/checkout or /billing/topup.",
             ),
             CheckoutError::Database(error) => Self::of_database(&error, "sending a user to pay"),

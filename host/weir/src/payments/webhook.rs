@@ -8,10 +8,9 @@
 
 use axum::Json;
 use axum::extract::{Request, State};
-use http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 
 use super::events::{NoEvent, PaymentEvent};
 use super::inbox;
@@ -60,7 +59,7 @@ pub async fn receive_event(
 impl From<SignatureError> for ApiError {
     fn from(error: SignatureError) -> Self {
         let message = format!("This is not signed as the payment processor's events are: {error}.");
-        Self::new(StatusCode::BAD_REQUEST, "INVALID_SIGNATURE", message)
+        Self::new(ErrorCode::InvalidSignature, message)
     }
 }
 

@@ -8,7 +8,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::ToSchema;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::BootId;
 use weir_plugins::Plugin;
 
@@ -201,8 +201,7 @@ pub async fn begin_recording(
     };
     if !store(&app).begin(&recording).await.map_err(failed)? {
         return Err(ApiError::new(
-            StatusCode::CONFLICT,
-            "RECORDING",
+            ErrorCode::Recording,
             "The slot is being recorded: stop that first.",
         ));
     }
@@ -359,7 +358,7 @@ fn unknown(slot: &str) -> ApiError {
 }
 
 fn nothing(message: String) -> ApiError {
-    ApiError::new(StatusCode::NOT_FOUND, "NOT_FOUND", message).with_param("slot")
+    ApiError::new(ErrorCode::NotFound, message).with_param("slot")
 }
 
 fn failed(error: sqlx::Error) -> ApiError {

@@ -6,9 +6,9 @@
 
 use std::mem::MaybeUninit;
 
-use http::{Method, StatusCode, Uri};
+use http::{Method, Uri};
 
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 
 /// Bytes of a request's head at most, and one more.
 pub(super) const HEAD_BYTES: usize = 16 << 10;
@@ -214,8 +214,7 @@ fn read_length(value: &[u8]) -> Option<u64> {
 /// What a request hears whose head is no head.
 pub(super) fn malformed(why: &str) -> ApiError {
     ApiError::new(
-        StatusCode::BAD_REQUEST,
-        "INVALID_REQUEST",
+        ErrorCode::InvalidRequest,
         format!("The request's head is malformed: {why}."),
     )
 }
@@ -223,8 +222,7 @@ pub(super) fn malformed(why: &str) -> ApiError {
 /// What a request hears whose head is too large.
 pub(super) fn too_large(what: &str, most: usize) -> ApiError {
     ApiError::new(
-        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-        "HEAD_TOO_LARGE",
+        ErrorCode::HeadTooLarge,
         format!("The request's head has more than {most} {what}."),
     )
 }
@@ -299,7 +297,7 @@ mod tests {
             let head = format!("POST / HTTP/1.1\r\n{head}\r\n\r\n");
             let (passed, _, refusal) = followed(head.as_bytes(), head.len());
             let refusal = refusal.unwrap_or_else(|| panic!("{head} is refused"));
-            assert_eq!((passed, refusal.status()), (0, StatusCode::BAD_REQUEST));
+            assert_eq!((passed, refusal.status()), (0, http::StatusCode::BAD_REQUEST));
             assert!(
                 refusal.message().contains(why),
                 "{head}{}",

@@ -19,7 +19,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use http::StatusCode;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 
 use super::connections::Line;
 use super::framing::{Followed, Framing, HEAD_BYTES};
@@ -136,8 +136,7 @@ impl<S> Gate<S> {
         ready!(self.timer.as_mut().poll(context));
         if !self.held.is_empty() {
             self.refusal = Some(ApiError::new(
-                StatusCode::REQUEST_TIMEOUT,
-                "REQUEST_TIMEOUT",
+                ErrorCode::RequestTimeout,
                 "The request's head took too long to arrive.",
             ));
         }

@@ -25,12 +25,11 @@ use std::pin::pin;
 use std::time::Duration;
 
 use axum::Router;
-use http::StatusCode;
 use tokio::net::TcpListener;
 
 use self::accept::{Front, accept};
 pub use self::admin_socket::AdminSocket;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 
 use self::closing::Closing;
 use self::tls::Tls;
@@ -210,8 +209,7 @@ pub async fn close(app: &App) {
 /// What a client hears beyond its address's share.
 fn too_many() -> ApiError {
     ApiError::new(
-        StatusCode::TOO_MANY_REQUESTS,
-        "TOO_MANY_CONNECTIONS",
+        ErrorCode::TooManyConnections,
         "Your address has as many connections as it may, with a request under way on each; try again shortly.",
     )
     .with_retry_after(Duration::from_secs(1))

@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use http::StatusCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 
 use super::connections::Connections;
 
@@ -114,8 +113,7 @@ impl Place {
 
 fn overloaded() -> ApiError {
     ApiError::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "OVERLOADED",
+        ErrorCode::Overloaded,
         "As many requests are under way as there is room for; try again shortly.",
     )
     .with_retry_after(Duration::from_secs(1))

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
-use http::{HeaderValue, Request, StatusCode};
+use http::{HeaderValue, Request};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -18,7 +18,7 @@ use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 use weir_plugins::progress::CompileProgress;
 use weir_storage::ids;
 
@@ -109,8 +109,7 @@ fn respond(path: &str, progress: &CompileProgress) -> Response {
     let why = progress.sentence();
     let why = why.unwrap_or_else(|| "It is loading plugins and opening its stores.".to_owned());
     let error = ApiError::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "NOT_READY",
+        ErrorCode::NotReady,
         format!("The gateway is starting. {why}"),
     )
     .with_retry_after(Duration::from_secs(1));

@@ -24,10 +24,9 @@ pub mod settings;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use http::StatusCode;
 use tokio::time::Instant;
 use weir_dialects::{Chain, ChatCall, Reference};
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 
 use self::answer::Recorder;
 use self::record::{Conversation, Said};
@@ -386,9 +385,9 @@ async fn find_answer(
     };
     let held = held.filter(|held| !held.conversation.is_empty());
     held.ok_or_else(|| {
-        let code = "PREVIOUS_RESPONSE_NOT_FOUND";
+        let code = ErrorCode::PreviousResponseNotFound;
         let message = "There is no answer of this id to go on with, or it is not kept any more.";
-        ApiError::new(StatusCode::BAD_REQUEST, code, message).with_param(param)
+        ApiError::new(code, message).with_param(param)
     })
 }
 
@@ -408,8 +407,7 @@ fn unavailable(error: ExpiringError) -> ApiError {
             ApiError::cache_unavailable("The session cannot be read now; try again.")
         }
         ExpiringError::Database(_) => ApiError::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "DATABASE_UNAVAILABLE",
+            ErrorCode::DatabaseUnavailable,
             "The session cannot be read now; try again.",
         ),
     }

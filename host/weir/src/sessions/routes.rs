@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 use weir_dialects as dialect;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 
 use super::{SessionKey, unavailable};
 use crate::app::App;
@@ -79,9 +79,5 @@ pub async fn delete_session(
 }
 
 fn not_found() -> ApiError {
-    ApiError::new(
-        StatusCode::NOT_FOUND,
-        "NOT_FOUND",
-        "There is no session of this id.",
-    )
+    ApiError::new(ErrorCode::NotFound, "There is no session of this id.")
 }

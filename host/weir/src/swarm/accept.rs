@@ -4,8 +4,7 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{AccountId, Claim, Credits, Plan};
 use weir_storage::clock::Millis;
 use weir_storage::ids;
@@ -115,11 +114,9 @@ pub fn check(
         for (place, id) in agent.integrations.iter().enumerate() {
             if app.tools.denies_integration(id, &account, payer.plan) {
                 let what = "The operator has not opened this integration to the user or the plan.";
-                return Err(
-                    ApiError::new(StatusCode::FORBIDDEN, "INTEGRATION_NOT_ALLOWED", what)
-                        .with_param(format!("agents[{index}].integrations[{place}]"))
-                        .with_no_retry(),
-                );
+                return Err(ApiError::new(ErrorCode::IntegrationNotAllowed, what)
+                    .with_param(format!("agents[{index}].integrations[{place}]"))
+                    .with_no_retry());
             }
         }
     }
@@ -167,8 +164,7 @@ pub async fn accept(
     } = check(app, payer, request)?;
     if app.swarms.is_closed() {
         return Err(ApiError::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "SWARMS_UNAVAILABLE",
+            ErrorCode::SwarmsUnavailable,
             "Nobody runs swarms here: the executor has no token for the API.",
         ));
     }
@@ -211,8 +207,7 @@ pub async fn accept(
         Accepted::Conflict => return Err(reused()),
         Accepted::Full => {
             return Err(ApiError::new(
-                StatusCode::TOO_MANY_REQUESTS,
-                "SWARM_DATA_LIMIT_REACHED",
+                ErrorCode::SwarmDataLimitReached,
                 format!(
                     "With these agents, your swarms would have more than {MAX_KEPT_BYTES} bytes of data; delete some that are over."
                 ),
@@ -222,8 +217,7 @@ pub async fn accept(
         }
         Accepted::TooMany => {
             return Err(ApiError::new(
-                StatusCode::TOO_MANY_REQUESTS,
-                "TOO_MANY_SWARMS",
+                ErrorCode::TooManySwarms,
                 format!("No more than {MAX_OPEN} swarms of a user wait or run at once."),
             )
             .with_retry_after(Duration::from_secs(10)));
@@ -236,8 +230,7 @@ pub async fn accept(
 
 fn insufficient(required: Credits, available: Credits) -> ApiError {
     ApiError::new(
-        StatusCode::PAYMENT_REQUIRED,
-        "INSUFFICIENT_CREDITS",
+        ErrorCode::InsufficientCredits,
         format!("The swarm needs at least {required} credits, and {available} are available."),
     )
     .with_no_retry()
@@ -247,8 +240,7 @@ fn insufficient(required: Credits, available: Credits) -> ApiError {
 
 fn reused() -> ApiError {
     ApiError::new(
-        StatusCode::CONFLICT,
-        "IDEMPOTENCY_KEY_REUSED",
+        ErrorCode::IdempotencyKeyReused,
         "This idempotency key was used for another swarm; use a new one for each.",
     )
     .with_param("Idempotency-Key")
@@ -257,11 +249,7 @@ fn reused() -> ApiError {
 
 /// 404: there is no such swarm, or it is another's.
 pub fn unknown() -> ApiError {
-    ApiError::new(
-        StatusCode::NOT_FOUND,
-        "NOT_FOUND",
-        "You have no such swarm.",
-    )
+    ApiError::new(ErrorCode::NotFound, "You have no such swarm.")
 }
 
 /// What a client is told of a store that fails.

@@ -2,10 +2,9 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
-use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::Credits;
 use weir_storage::clock::Millis;
 
@@ -103,16 +102,12 @@ pub async fn cancel_swarm(
     let is_new = outline::request_cancel(database, &id, core.clock.now()).await;
     let is_new = is_new.map_err(failed)?;
     let Some(run) = outline::find(database, &id).await.map_err(failed)? else {
-        let error = ApiError::new(
-            StatusCode::NOT_FOUND,
-            "NOT_FOUND",
-            "There is no such swarm.",
-        );
+        let error = ApiError::new(ErrorCode::NotFound, "There is no such swarm.");
         return Err(error.with_param("execution_id"));
     };
     if run.ended_at.is_some() && !is_new {
         let what = format!("The swarm is over: it is {}.", run.status);
-        return Err(ApiError::new(StatusCode::CONFLICT, "NOT_POSSIBLE", what));
+        return Err(ApiError::new(ErrorCode::NotPossible, what));
     }
     if is_new {
         let event = AuditEvent::SwarmCancelled {

@@ -1,6 +1,6 @@
 //! What a swarm may cost at least: one call of each agent's model, at its worst.
 
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::Credits;
 use weir_ledger::pricing::{self, Bound};
 
@@ -8,7 +8,6 @@ use super::order::order;
 use super::request::{Agent, SwarmRequest, invalid_model};
 use crate::catalog::Catalog;
 use crate::inference::usage::{ModelLimits, OUTPUT_SLACK_TOKENS, RequestSize};
-use http::StatusCode;
 
 /// Tokens below which an answer is not worth its price.
 pub(super) const LEAST_TOKENS: u32 = 256;
@@ -68,17 +67,16 @@ fn price_of_call(
     let model = catalog.model(&agent.model);
     let model = model.ok_or_else(|| invalid_model(index, &agent.model))?;
     let bad = |code, field: &str, message: String| {
-        ApiError::new(StatusCode::BAD_REQUEST, code, message)
-            .with_param(format!("agents[{index}].{field}"))
+        ApiError::new(code, message).with_param(format!("agents[{index}].{field}"))
     };
     if !model.supports_tools {
         let message = format!("The model {} cannot call tools.", model.id);
-        return Err(bad("MODEL_NOT_SUPPORTED", "model", message));
+        return Err(bad(ErrorCode::ModelNotSupported, "model", message));
     }
     if agent.max_tokens > model.max_output_tokens {
         let (id, most) = (&model.id, model.max_output_tokens);
         let message = format!("The model {id} generates at most {most} tokens.");
-        return Err(bad("OUTPUT_LIMIT_EXCEEDED", "max_tokens", message));
+        return Err(bad(ErrorCode::OutputLimitExceeded, "max_tokens", message));
     }
     let context = request.context.as_ref().filter(|_| index == 0);
     let tools = agent.tools.iter();

@@ -1,7 +1,6 @@
 //! What each plan lets a swarm have, and the budget that comes of it.
 
-use http::StatusCode;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{Credits, Plan};
 
 use super::request::{SwarmRequest, not_eligible};
@@ -61,8 +60,7 @@ pub fn caps(user: Plan, asked: Plan) -> Result<Caps, ApiError> {
     // Plans are in the order of what they allow.
     if asked > user {
         return Err(ApiError::new(
-            StatusCode::FORBIDDEN,
-            "PLAN_NOT_ELIGIBLE",
+            ErrorCode::PlanNotEligible,
             format!("The user is on the plan {user}, which is less than {asked}."),
         )
         .with_param("plan"));
@@ -72,8 +70,7 @@ pub fn caps(user: Plan, asked: Plan) -> Result<Caps, ApiError> {
 
 fn exceeded(field: &str, what: &str, most: impl std::fmt::Display) -> ApiError {
     ApiError::new(
-        StatusCode::BAD_REQUEST,
-        "PLAN_LIMIT_EXCEEDED",
+        ErrorCode::PlanLimitExceeded,
         format!("The plan allows {most} {what} at most."),
     )
     .with_param(field)

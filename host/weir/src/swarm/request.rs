@@ -3,12 +3,11 @@
 //! **Invariant:** what is read here can be run: names are unique, each dependency is an agent of the swarm, and every
 //! number is within its bounds. Only a circle is left, which ends the swarm before any agent runs.
 
-use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use url::Url;
 use utoipa::ToSchema;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{Credits, Plan};
 
 use crate::json::from_json;
@@ -475,15 +474,13 @@ pub fn invalid_model(index: usize, model: &str) -> ApiError {
         "There is no model {:?}; GET /models lists them.",
         shown(model)
     );
-    ApiError::new(StatusCode::BAD_REQUEST, "INVALID_MODEL", message)
-        .with_param(format!("agents[{index}].model"))
+    ApiError::new(ErrorCode::InvalidModel, message).with_param(format!("agents[{index}].model"))
 }
 
 /// 403: the plan has no swarms.
 pub fn not_eligible() -> ApiError {
     ApiError::new(
-        StatusCode::FORBIDDEN,
-        "PLAN_NOT_ELIGIBLE",
+        ErrorCode::PlanNotEligible,
         "The plan free has no swarms; guru and pro have.",
     )
     .with_no_retry()

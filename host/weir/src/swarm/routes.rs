@@ -7,7 +7,7 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 
 use super::accept::{Payer, accept, failed, find_repeat, read, unknown};
 use super::order::order;
@@ -287,8 +287,7 @@ pub async fn run_swarm(
             () = tokio::time::sleep(LOOK_EVERY) => {}
             () = app.draining.cancelled() => {
                 return Err(ApiError::new(
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    "SHUTTING_DOWN",
+                    ErrorCode::ShuttingDown,
                     "The executor stops; another one goes on with the swarm.",
                 )
                 .with_detail("execution_id", run.id));

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 use weir_storage::secrets::Secret;
@@ -142,8 +142,7 @@ pub async fn create_task(
     let created = app.task_store.create(&task).await;
     if !created.map_err(|error| failed(error.into()))? {
         return Err(ApiError::new(
-            StatusCode::TOO_MANY_REQUESTS,
-            "TASK_LIMIT_REACHED",
+            ErrorCode::TaskLimitReached,
             format!("A user has at most {MAX_TASKS} tasks; delete one first."),
         )
         .with_no_retry());
@@ -322,8 +321,7 @@ pub async fn encrypt_credential(
     let kept = app.task_credentials.keep(&new).await;
     if !kept.map_err(|error| failed(error.into()))? {
         return Err(ApiError::new(
-            StatusCode::TOO_MANY_REQUESTS,
-            "CREDENTIAL_LIMIT_REACHED",
+            ErrorCode::CredentialLimitReached,
             format!("A task has at most {MAX_CREDENTIALS} credentials; delete one first."),
         )
         .with_no_retry());
@@ -354,8 +352,7 @@ pub async fn delete_credential(
     match deleted.map_err(|error| failed(error.into()))? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(ApiError::new(
-            StatusCode::NOT_FOUND,
-            "NOT_FOUND",
+            ErrorCode::NotFound,
             "The task has no credential of that name.",
         )
         .with_param("name")),
@@ -437,7 +434,7 @@ pub async fn execute_task(
     }
     let task = find(&app, &message.task_id).await?.ok_or_else(|| {
         let what = "There is no task of that id.";
-        ApiError::new(StatusCode::NOT_FOUND, "UNKNOWN_TASK", what)
+        ApiError::new(ErrorCode::UnknownTask, what)
             .with_param("task_id")
             .with_no_retry()
     })?;
@@ -454,8 +451,7 @@ pub async fn execute_task(
 fn read(app: &App, caller: &Caller, body: &[u8]) -> Result<Definition, ApiError> {
     if body.len() > MAX_BYTES {
         return Err(ApiError::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "PAYLOAD_TOO_LARGE",
+            ErrorCode::PayloadTooLarge,
             format!("A task has at most {MAX_BYTES} bytes."),
         ));
     }
@@ -555,7 +551,7 @@ async fn find(app: &App, id: &str) -> Result<Option<Task>, ApiError> {
 async fn own(app: &App, user_id: &str, id: &str) -> Result<Task, ApiError> {
     let task = find(app, id).await?;
     task.filter(|task| task.user_id == user_id)
-        .ok_or_else(|| ApiError::new(StatusCode::NOT_FOUND, "NOT_FOUND", "You have no such task."))
+        .ok_or_else(|| ApiError::new(ErrorCode::NotFound, "You have no such task."))
 }
 
 /// The same where a body names it.

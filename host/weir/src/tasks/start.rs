@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
 use sha2::{Digest, Sha256};
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::Claim;
 use weir_storage::clock::Millis;
 
@@ -16,7 +15,7 @@ use crate::swarm::request::Asker;
 use crate::swarm::store::Run;
 
 /// The code of a start that comes too soon after another one. Nothing is kept of it.
-pub const TOO_SOON: &str = "TASK_STARTED_TOO_SOON";
+pub const TOO_SOON: ErrorCode = ErrorCode::TaskStartedTooSoon;
 
 /// Starts a task, unless its cause has started it already; whether it has is returned, too. What comes of it is kept, so that
 /// the owner sees it, but for what is only so for now.
@@ -26,8 +25,7 @@ pub async fn start(app: &App, task: &Task, cause: Cause<'_>) -> Result<(Run, boo
         let run = app.swarms.store.find(&id).await.map_err(accept::failed)?;
         return run.map(|run| (run, true)).ok_or_else(|| {
             ApiError::new(
-                StatusCode::CONFLICT,
-                "IDEMPOTENCY_ANSWER_NOT_KEPT",
+                ErrorCode::IdempotencyAnswerNotKept,
                 "This has started the task already, and what came of it is not kept any more.",
             )
             .with_no_retry()
@@ -89,13 +87,9 @@ async fn ask(app: &App, task: &Task, claim: &Claim) -> Result<(Run, bool), ApiEr
 /// 429: the task was started in this minute already, for another cause.
 fn too_soon(now: Millis) -> ApiError {
     let left = MINUTE_MS - now.0.rem_euclid(MINUTE_MS);
-    ApiError::new(
-        StatusCode::TOO_MANY_REQUESTS,
-        TOO_SOON,
-        "A task starts at most once a minute.",
-    )
-    .with_param("task_id")
-    .with_retry_after(Duration::from_millis(left.unsigned_abs()))
+    ApiError::new(TOO_SOON, "A task starts at most once a minute.")
+        .with_param("task_id")
+        .with_retry_after(Duration::from_millis(left.unsigned_abs()))
 }
 
 /// What a client is told of a store that fails.

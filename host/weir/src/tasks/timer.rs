@@ -122,7 +122,7 @@ async fn conclude(app: &App, open: &OpenStart, now: Millis) -> Result<(), StoreE
                 "a schedule has fired"
             );
         }
-        Err(error) if !error.status().is_server_error() && error.code() != TOO_SOON => {
+        Err(error) if !error.status().is_server_error() && error.code() != TOO_SOON.as_str() => {
             tracing::info!(
                 task = task.id,
                 code = error.code(),

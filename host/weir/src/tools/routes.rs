@@ -2,10 +2,9 @@
 
 use axum::Json;
 use axum::extract::State;
-use http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::AccountId;
 
 use crate::app::App;
@@ -33,8 +32,7 @@ pub async fn get_webhook_secret(
     let secret = app.tools.webhook_secret(&AccountId(caller.user_id));
     let secret = secret.ok_or_else(|| {
         ApiError::new(
-            StatusCode::NOT_FOUND,
-            "NO_WEBHOOKS",
+            ErrorCode::NoWebhooks,
             "This gateway sends no webhooks: its `webhook_key` is not set.",
         )
     })?;

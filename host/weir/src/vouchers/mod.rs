@@ -17,9 +17,8 @@ pub mod store;
 
 use std::time::Duration;
 
-use http::StatusCode;
 use tokio::time::Instant;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{AccountId, Action, Credits, LedgerError, OperationId, Refusal, TopUp};
 use weir_storage::clock::Millis;
 use weir_storage::ids;
@@ -114,7 +113,7 @@ pub async fn revoke(core: &Core, id: &str, now: Millis, by: &Actor) -> Result<()
         Some(_) => Ok(()),
         None => {
             let what = format!("There is no voucher {id}.");
-            let error = ApiError::new(StatusCode::NOT_FOUND, "NOT_FOUND", what);
+            let error = ApiError::new(ErrorCode::NotFound, what);
             Err(error.with_param("voucher_id"))
         }
     }
@@ -224,7 +223,7 @@ async fn apply(app: &App, redemption: &Redemption) -> Result<bool, ApiError> {
         Ok(_) => {}
         Err(LedgerError::Refused(Refusal::OutOfRange)) => {
             let what = "The account has as many credits as it can hold; the voucher's follow when there is room.";
-            return Err(ApiError::new(StatusCode::CONFLICT, "NOT_POSSIBLE", what));
+            return Err(ApiError::new(ErrorCode::NotPossible, what));
         }
         Err(error) => {
             tracing::error!(%error, voucher_id, "adding the credits of a voucher");
@@ -252,35 +251,33 @@ fn too_many_guesses(app: &App, user_id: &str, left_ms: u64) -> ApiError {
     let what = format!(
         "You have sent {MOST_GUESSES} unknown voucher codes within an hour; try again later."
     );
-    ApiError::new(StatusCode::TOO_MANY_REQUESTS, "TOO_MANY_GUESSES", what)
+    ApiError::new(ErrorCode::TooManyGuesses, what)
         .with_param("code")
         .with_retry_after(Duration::from_millis(left_ms))
 }
 
 fn unknown_code() -> ApiError {
     let what = "There is no voucher with this code; check it for typing errors.";
-    ApiError::new(StatusCode::NOT_FOUND, "UNKNOWN_VOUCHER", what).with_param("code")
+    ApiError::new(ErrorCode::UnknownVoucher, what).with_param("code")
 }
 
 fn not_redeemable(voucher: &Voucher, now: Millis) -> ApiError {
     let (code, what) = if voucher.revoked_at.is_some() {
-        ("VOUCHER_REVOKED", "This voucher is revoked.")
+        (ErrorCode::VoucherRevoked, "This voucher is revoked.")
     } else if voucher.expires_at <= now {
-        ("VOUCHER_EXPIRED", "This voucher has expired.")
+        (ErrorCode::VoucherExpired, "This voucher has expired.")
     } else {
         (
-            "VOUCHER_USED_UP",
+            ErrorCode::VoucherUsedUp,
             "This voucher was redeemed as often as it can be.",
         )
     };
-    ApiError::new(StatusCode::CONFLICT, code, what)
-        .with_param("code")
-        .with_no_retry()
+    ApiError::new(code, what).with_param("code").with_no_retry()
 }
 
 fn already_redeemed(redemption: &Redemption) -> ApiError {
     let what = "You have redeemed this voucher; its credits are in your balance.";
-    ApiError::new(StatusCode::CONFLICT, "VOUCHER_ALREADY_REDEEMED", what)
+    ApiError::new(ErrorCode::VoucherAlreadyRedeemed, what)
         .with_param("code")
         .with_no_retry()
         .with_detail("voucher_id", redemption.voucher_id.clone())

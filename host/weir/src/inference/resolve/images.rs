@@ -6,9 +6,8 @@
 
 use std::sync::Arc;
 
-use http::StatusCode;
 use weir_dialects::{ChatCall, ImageCall, Origin};
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 
 use super::{Resolved, model, narrow};
 use crate::catalog::{Catalog, Model};
@@ -27,7 +26,7 @@ pub fn resolve_images(
     let model = model(catalog, &call.request.model)?;
     if !model.makes_images() {
         let message = format!("The model {} does not make images.", model.id);
-        return Err(bad("MODEL_NOT_SUPPORTED", message).with_param("model"));
+        return Err(bad(ErrorCode::ModelNotSupported, message).with_param("model"));
     }
     let text_bytes = call.text_bytes();
     let mut request = call.request;
@@ -176,7 +175,7 @@ fn check(
 ) -> Result<(), ApiError> {
     if !model.supports_vision && !request.inputs.is_empty() {
         let message = format!("The model {} cannot make images of others.", model.id);
-        return Err(bad("VISION_NOT_SUPPORTED", message).with_param(image_field));
+        return Err(bad(ErrorCode::VisionNotSupported, message).with_param(image_field));
     }
     cover(model, "size", &mut request.size, &model.image_sizes)?;
     cover(
@@ -193,7 +192,7 @@ fn check(
             "The model {} takes {window} tokens; the prompt and the images that it is given come to about {input}.",
             model.id
         );
-        return Err(bad("CONTEXT_LENGTH_EXCEEDED", message)
+        return Err(bad(ErrorCode::ContextLengthExceeded, message)
             .with_param(prompt_field)
             .with_detail("context_window", window));
     }
@@ -230,9 +229,9 @@ fn unsupported(model: &Model, field: &str) -> ApiError {
         "The model {} makes images, and cannot be told this.",
         model.id
     );
-    bad("UNSUPPORTED_PARAMETER", message).with_param(field)
+    bad(ErrorCode::UnsupportedParameter, message).with_param(field)
 }
 
-fn bad(code: &'static str, message: String) -> ApiError {
-    ApiError::new(StatusCode::BAD_REQUEST, code, message)
+fn bad(code: ErrorCode, message: String) -> ApiError {
+    ApiError::new(code, message)
 }

@@ -5,7 +5,7 @@ use axum::extract::{Path, State};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 
 use super::store::PinnedTool;
 use crate::admin::AdminCaller;
@@ -69,8 +69,7 @@ pub async fn approve_tool(
     let approved = pins.approve((&server, &tool), &digest, app.clock.now());
     if !approved.await.map_err(failed)? {
         return Err(ApiError::new(
-            StatusCode::CONFLICT,
-            "NOT_CHANGED",
+            ErrorCode::NotChanged,
             "The tool has not changed to that: look at `GET /admin/mcp/tools`, and send the `changed_digest` that it has now.",
         )
         .with_param("digest"));

@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::ToSchema;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{AccountId, Action, Credits, LedgerError, Plan, Refusal};
 
 use super::store::{self, Past, Wish};
@@ -103,12 +103,8 @@ pub async fn change(app: &App, user_id: &str, request: WishRequest) -> Result<Au
     let before = find_wish(app, user_id).await?;
     let tier = match &request.tier {
         Some(name) => name.parse().map_err(|_| {
-            ApiError::new(
-                StatusCode::BAD_REQUEST,
-                "INVALID_TIER",
-                "A tier is small, medium or large.",
-            )
-            .with_param("tier")
+            ApiError::new(ErrorCode::InvalidTier, "A tier is small, medium or large.")
+                .with_param("tier")
         })?,
         None => before.as_ref().map_or(Tier::Small, |wish| wish.tier),
     };
@@ -134,10 +130,10 @@ pub async fn change(app: &App, user_id: &str, request: WishRequest) -> Result<Au
         .map_err(|error| ApiError::of_database(&error, "asked for a payment customer"))?;
     if enabled && customer.is_none() {
         return Err(ApiError::new(
-            StatusCode::CONFLICT,
-            "NO_PAYMENT_CUSTOMER",
+            ErrorCode::NoPaymentCustomer,
             "There is no card to charge yet: buy a plan or credits once, then turn auto top-up on.",
-        ));
+        )
+        .with_status(StatusCode::CONFLICT));
     }
     let wish = Wish {
         enabled,

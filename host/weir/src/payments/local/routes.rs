@@ -4,7 +4,7 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use url::Url;
-use weir_errors::ApiError;
+use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::Plan;
 
 use super::{Local, Management, Payment, pages};
@@ -117,9 +117,5 @@ fn failed(error: ProcessorError) -> ApiError {
 }
 
 fn not_found() -> ApiError {
-    ApiError::new(
-        StatusCode::NOT_FOUND,
-        "NOT_FOUND",
-        "There is no such page, or it is over.",
-    )
+    ApiError::new(ErrorCode::NotFound, "There is no such page, or it is over.")
 }

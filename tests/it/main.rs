@@ -28,6 +28,7 @@ mod destination;
 mod development;
 mod dialects;
 mod egress;
+mod error_codes;
 mod errors;
 mod exfiltration;
 mod exports;

@@ -69,9 +69,6 @@ codes! {
     CredentialLimitReached, TOO_MANY_REQUESTS, "CREDENTIAL_LIMIT_REACHED",
         "The task already has 20 credentials.",
         "Delete a credential of the task.";
-    DatabaseUnavailable, SERVICE_UNAVAILABLE, "DATABASE_UNAVAILABLE",
-        "A session cannot be read now.",
-        "Retry.";
     DevelopmentMode, FORBIDDEN, "DEVELOPMENT_MODE",
         "A gateway in development mode received a request from another machine or through a proxy.",
         "Call from the same machine, or set `dev = false`.";

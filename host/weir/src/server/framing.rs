@@ -297,7 +297,10 @@ mod tests {
             let head = format!("POST / HTTP/1.1\r\n{head}\r\n\r\n");
             let (passed, _, refusal) = followed(head.as_bytes(), head.len());
             let refusal = refusal.unwrap_or_else(|| panic!("{head} is refused"));
-            assert_eq!((passed, refusal.status()), (0, http::StatusCode::BAD_REQUEST));
+            assert_eq!(
+                (passed, refusal.status()),
+                (0, http::StatusCode::BAD_REQUEST)
+            );
             assert!(
                 refusal.message().contains(why),
                 "{head}{}",

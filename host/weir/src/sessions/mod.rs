@@ -406,9 +406,6 @@ fn unavailable(error: ExpiringError) -> ApiError {
         ExpiringError::Cache(_) => {
             ApiError::cache_unavailable("The session cannot be read now; try again.")
         }
-        ExpiringError::Database(_) => ApiError::new(
-            ErrorCode::DatabaseUnavailable,
-            "The session cannot be read now; try again.",
-        ),
+        ExpiringError::Database(_) => ApiError::store_unavailable(),
     }
 }

@@ -290,9 +290,15 @@ impl Node {
         None
     }
 
-    /// Runs a command of `weir` beside it and returns what it prints, and whether it ends well.
+    /// Runs a command of `weir` and returns its output, and whether it succeeded. Commands about keys and users reach the running
+    /// node, or its database before it starts.
     pub(crate) fn run(&self, arguments: &[&str]) -> (String, bool) {
-        let output = self.weir().args(arguments).output().expect("weir runs");
+        let mut weir = self.weir();
+        weir.args(arguments);
+        if self.child.is_none() && matches!(arguments[0], "key" | "user") {
+            weir.arg("--offline");
+        }
+        let output = weir.output().expect("weir runs");
         if !output.status.success() {
             eprintln!("{}", String::from_utf8_lossy(&output.stderr));
         }

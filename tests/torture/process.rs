@@ -250,7 +250,7 @@ impl Node {
             return false;
         };
         let mut response = String::new();
-        let request = "GET /health HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n";
+        let request = "GET /models HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n";
         let read = socket
             .write_all(request.as_bytes())
             .and_then(|()| socket.read_to_string(&mut response));

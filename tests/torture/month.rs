@@ -57,7 +57,7 @@ struct User {
     plan_credits: i64,
     top_up: i64,
     owed: i64,
-    /// Whether it has owed something between two events of this moment.
+    /// Whether it may owe something between two events of this moment, depending on their order.
     owed_between: bool,
     period: Option<Period>,
     /// Whether the paid plan ends with its period.
@@ -470,6 +470,7 @@ impl User {
             // While something is owed, what comes and goes at one moment has an order.
             0 if self.owed == 0 => {
                 counts.there_and_back += 1;
+                self.owed_between = true;
                 for lines in [lines, back] {
                     self.settle_change(subscription, &lines, now, events);
                 }
@@ -516,7 +517,6 @@ impl User {
             let taken = self.plan_credits.min(-change);
             self.plan_credits -= taken;
             self.owed += -change - taken;
-            self.owed_between |= self.owed > 0;
         }
         let raised = lines.iter().filter(|line| line.cents > 0);
         self.plan = raised.map(|line| line.plan).fold(self.plan, Plan::max);

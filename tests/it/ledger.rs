@@ -786,21 +786,19 @@ async fn the_users_record_follows_the_plan() {
             let credits = Credits::whole(10_000);
             assert_eq!(granted, Ok(Done::Granted { credits }));
         }
-        let top_up = TopUp {
-            id: OperationId("pay_1".to_owned()),
-            credits: Credits::from_micro(5),
-            within: None,
-        };
-        for _ in 0..2 {
-            let added = ledger
-                .submit(&alice(), Action::TopUp(top_up.clone()), soon())
-                .await;
-            assert_eq!(
-                added,
-                Ok(Done::ToppedUp {
-                    credits: Credits::from_micro(5)
-                })
-            );
+        let credits = Credits::from_micro(5);
+        // The second one is for a higher plan: its credits are plan credits.
+        for (id, within) in [("pay_1", None), ("pay_2", Some(NOW.plus_days(1)))] {
+            let top_up = TopUp {
+                id: OperationId(id.to_owned()),
+                credits,
+                within,
+            };
+            for _ in 0..2 {
+                let top_up = Action::TopUp(top_up.clone());
+                let added = ledger.submit(&alice(), top_up, soon()).await;
+                assert_eq!(added, Ok(Done::ToppedUp { credits }));
+            }
         }
         let plan: String = sqlx::query_scalar("SELECT plan FROM users WHERE id = 'alice'")
             .fetch_one(stores.database.reader())
@@ -808,7 +806,7 @@ async fn the_users_record_follows_the_plan() {
             .expect("a user");
         assert_eq!(plan, "guru");
         let left = account(&ledger).await;
-        let expected = (Credits::whole(10_000), Credits::from_micro(5));
+        let expected = (Credits::from_micro(10_000_000_005), credits);
         assert_eq!((left.balance.plan, left.balance.top_up), expected);
         is_sound(&stores.database).await;
     })

@@ -57,6 +57,8 @@ struct User {
     plan_credits: i64,
     top_up: i64,
     owed: i64,
+    /// Whether it may owe something between two events of this moment, depending on their order.
+    owed_between: bool,
     period: Option<Period>,
     /// Whether the paid plan ends with its period.
     ends: bool,
@@ -220,6 +222,7 @@ impl User {
             plan_credits: 0,
             top_up: 0,
             owed: 0,
+            owed_between: false,
             period: None,
             ends: false,
             prorated: 0,
@@ -311,7 +314,7 @@ impl User {
             Some(subscription) => self.go_on(subscription, now, random, counts, &mut events),
         }
         // What comes to pass at one moment has no order: of two payments, either may be what a debt is taken from.
-        let owes = owes || self.owed > 0;
+        let owes = owes || self.owed > 0 || std::mem::take(&mut self.owed_between);
         if random.percent(3) && (!owes || events.is_empty()) {
             self.buy(now, random, &mut events);
         }
@@ -467,6 +470,7 @@ impl User {
             // While something is owed, what comes and goes at one moment has an order.
             0 if self.owed == 0 => {
                 counts.there_and_back += 1;
+                self.owed_between = true;
                 for lines in [lines, back] {
                     self.settle_change(subscription, &lines, now, events);
                 }

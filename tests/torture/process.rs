@@ -1,7 +1,7 @@
 //! `Node`: `weir serve` as a process of its own, which can be killed and started again; and `Providers`, what it asks.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -226,7 +226,7 @@ impl Node {
             .spawn()
             .expect("weir runs");
         if !self.is_dev || matches!(self.role, Role::Executor(_)) {
-            while TcpStream::connect(self.address).is_err() {
+            while !self.is_started() {
                 let ended = child.try_wait().expect("it can be waited for");
                 assert!(ended.is_none(), "it ended: {}", self.read_log());
                 std::thread::sleep(Duration::from_millis(10));
@@ -242,6 +242,19 @@ impl Node {
             assert!(read > 0, "it ended: {}", self.read_log());
         }
         self.child = Some(child);
+    }
+
+    /// Whether it listens and answers. While weir loads plugins, its port is open and answers 503.
+    fn is_started(&self) -> bool {
+        let Ok(mut socket) = TcpStream::connect(self.address) else {
+            return false;
+        };
+        let mut response = String::new();
+        let request = "GET /models HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n";
+        let read = socket
+            .write_all(request.as_bytes())
+            .and_then(|()| socket.read_to_string(&mut response));
+        read.is_ok() && !response.starts_with("HTTP/1.1 503")
     }
 
     /// Kills it with SIGKILL; returns when it is gone.
@@ -277,9 +290,15 @@ impl Node {
         None
     }
 
-    /// Runs a command of `weir` beside it and returns what it prints, and whether it ends well.
+    /// Runs a command of `weir` and returns its output, and whether it succeeded. Commands about keys and users reach the running
+    /// node, or its database before it starts.
     pub(crate) fn run(&self, arguments: &[&str]) -> (String, bool) {
-        let output = self.weir().args(arguments).output().expect("weir runs");
+        let mut weir = self.weir();
+        weir.args(arguments);
+        if self.child.is_none() && matches!(arguments[0], "key" | "user") {
+            weir.arg("--offline");
+        }
+        let output = weir.output().expect("weir runs");
         if !output.status.success() {
             eprintln!("{}", String::from_utf8_lossy(&output.stderr));
         }

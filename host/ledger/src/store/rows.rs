@@ -646,8 +646,9 @@ pub(super) fn read_recorded(row: &impl Stored) -> Result<(OperationId, Recorded)
         Asked::Grant(_) => Done::Granted {
             credits: delta.plan,
         },
+        // Those for a higher plan are plan credits.
         Asked::TopUp(_) => Done::ToppedUp {
-            credits: delta.top_up,
+            credits: delta.total(),
         },
         Asked::Refund(_) => Done::Refunded {
             credits: delta.negated().total(),

@@ -33,6 +33,8 @@ fn command(program: &str, folder: &TempDir) -> Command {
     command
         .current_dir(folder.path())
         .env_remove("NO_COLOR")
+        .env_remove("XDG_STATE_HOME")
+        .env("HOME", folder.path())
         .env("TERM", "xterm")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -388,6 +388,8 @@ impl Node {
             command.env_remove(name);
         }
         command.current_dir(self.folder.path());
+        // Commands of other tests must not find this gateway.
+        command.env("XDG_STATE_HOME", self.folder.path());
         match self.role {
             Role::All => {}
             Role::Api(internal) => {

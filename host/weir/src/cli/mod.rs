@@ -230,8 +230,8 @@ impl Command {
             | Self::Audit(_)
             | Self::Record(_)
             | Self::Mcp(_)
-            | Self::Swarm(_)
             | Self::Catalog(_) => true,
+            Self::Swarm(arguments) => arguments.asks_gateway(),
             Self::Plugin(command) => command.asks_gateway(),
             Self::Serve(_)
             | Self::Ledger(_)

@@ -121,6 +121,7 @@ impl Command {
                 | Self::Show(_)
                 | Self::Activate(_)
                 | Self::Rollback(_)
+                | Self::Policy(_)
                 | Self::Remove(_)
                 | Self::Events(_)
         )

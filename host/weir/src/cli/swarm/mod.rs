@@ -37,6 +37,13 @@ pub(super) struct Arguments {
     command: Command,
 }
 
+impl Arguments {
+    /// Whether the command needs the gateway that runs here, for its address or for its key.
+    pub(super) fn asks_gateway(&self) -> bool {
+        self.gateway.url.is_none() || self.gateway.key_file.is_none()
+    }
+}
+
 #[derive(clap::Args)]
 struct Gateway {
     /// The gateway, by its public port. Default: the one that runs here; with --key-file, where this configuration listens.

@@ -66,9 +66,9 @@ pub(crate) fn run() -> bool {
             scope.spawn(|| {
                 let next = || waiting.lock().expect("nobody panics").pop();
                 while let Some(name) = next() {
-                    let folder = answers.join(&*name);
+                    let folder = answers.join(name);
                     let folder = folder.to_str().expect("UTF-8");
-                    let verdict = Fuzzer::try_all(&name, folder, first_seed, duration);
+                    let verdict = Fuzzer::try_all(name, folder, first_seed, duration);
                     verdicts.lock().expect("nobody panics").push(verdict);
                 }
             });

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{Credits, TokenCounts};

@@ -1,16 +1,20 @@
-//! Dialects: the shapes in which clients ask and are answered.
+//! Dialects: the request and response formats of weir's clients.
 //!
-//! A dialect reads a body into the one request that everything beyond here knows ([`ChatCall`]), and writes the answer's
-//! events as its clients expect them: whole ([`Whole`]), as a stream ([`Chunks`]), or as an error. It is a folder:
-//! `openai_chat` is OpenAI's Chat Completions, which weir's own endpoints speak, too; `openai_responses` is OpenAI's
-//! Responses; `openai_images` is OpenAI's Images; `anthropic_messages` is Anthropic's Messages.
+//! A dialect parses a request body into a [`ChatCall`] or an [`ImageCall`], and writes the response: whole ([`Whole`]), as a stream
+//! ([`Chunks`]), or as an error ([`ErrorWords`]). Each dialect is a folder:
 //!
-//! **Invariant:** nothing beyond this folder knows which dialect a client speaks, nor names a vendor.
-//! **Invariant:** what the chunks of an answer add up to is the whole answer to the same events.
+//! - `openai_chat`: OpenAI's Chat Completions, which weir's own endpoints use, too.
+//! - `openai_responses`: OpenAI's Responses.
+//! - `openai_images`: OpenAI's Images.
+//! - `anthropic_messages`: Anthropic's Messages.
 //!
-//! To speak another dialect: a folder here with a reader, a writer, its words for errors and its routes; a variant in
-//! [`Dialect`], [`Whole`], [`Chunks`] and [`ErrorWords`]; its lines in the router. Reading JSON with paths in errors, repeated fields and null as absent is shared
-//! ground: [`json`].
+//! [`json`] has the shared parsing: paths in errors, repeated fields, null as absent.
+//!
+//! **Invariant:** no other crate knows which dialect a client uses; only the endpoints under `/v1` name a vendor.
+//! **Invariant:** the chunks of a response add up to the whole response to the same events.
+//!
+//! To add a dialect: a folder with a reader, a writer and its error words; a variant in [`Dialect`], [`Whole`], [`Chunks`] and
+//! [`ErrorWords`]; endpoints in `weir/src/inference/vendors/`.
 
 pub mod anthropic_messages;
 mod error_words;

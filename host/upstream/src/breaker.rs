@@ -1,6 +1,6 @@
 //! Breakers: what is known to fail is left alone for a while.
 //!
-//! Each upstream of a model has one, by [`Candidate::key`](crate::catalog::Candidate): a model can be overloaded at a
+//! Each upstream of a model has one, by the key of the catalog's candidate: a model can be overloaded at a
 //! provider whose others are well. It opens after [`FAILURES`] failures in a row, for [`FIRST_PAUSE`]. Then one request is
 //! let through at a time; its success closes the breaker, its failure opens it for twice as long, up to [`LONGEST_PAUSE`].
 //!

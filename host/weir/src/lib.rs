@@ -2,23 +2,20 @@
 //!
 //! In reading order:
 //!
-//! - [`config`]: every setting; [`app`]: what requests share and how it is put together.
-//! - [`server`]: connections; [`router`]: every route; [`surround`] and [`cors`]: what is around them all; [`context`],
-//!   [`request`] and [`weir_errors`]: what all handlers take and how they refuse.
-//! - [`telemetry`]: the log, and traces.
-//! - [`outgoing`]: the client of calls to others, upstreams apart.
-//! - [`identity`]: who calls, and how often they may; [`audit`]: what is kept of it.
-//! - [`catalog`]: what can be asked for, and of whom.
-//! - [`inference`]: a request from start to finish.
-//! - [`weir_ledger`]: what requests cost, and the ledger that they are paid from; [`billing`]: what users are shown of it.
-//! - [`swarm`]: agents that run one after another, each on a model.
-//! - [`mcp`]: the tools of agents, for clients of the Model Context Protocol.
-//! - [`payments`]: how users buy plans and credits.
-//! - [`admin`]: what administrators are shown; [`openapi`]: what programs are told of all routes.
-//! - [`console`]: the pages on which users and administrators see and do that.
-//! - [`plugins`]: the sandbox that adapters run in, and which of them serve; [`metrics`]: what they have done.
-//! - [`storage`]: what lasts; [`secrets`]: what must not be shown; [`sealing`]: what only weir may read of what lasts.
+//! - [`config`]: all settings. [`app`]: shared state, and startup.
+//! - [`server`]: connections. [`router`]: all routes. [`surround`] and [`cors`]: the layer around every route. [`context`],
+//!   [`request`] and [`weir_errors`]: the inputs of handlers, and their error.
+//! - [`identity`]: authentication and rate limits. [`audit`]: security events.
+//! - [`catalog`]: models, upstreams and prices.
+//! - [`inference`]: a model request from start to finish, with [`weir_dialects`], [`weir_plugins`] and [`weir_upstream`].
+//! - [`billing`]: balances, usage and exports of the [ledger](weir_ledger).
+//! - [`swarm`], [`tasks`] and [`tools`]: agents, their schedules and their tools. [`mcp`]: tools over the Model Context Protocol.
+//! - [`payments`] and [`vouchers`]: plans and credits.
+//! - [`admin`]: the API for administrators. [`openapi`]: the API's document. [`console`]: web pages.
+//! - [`metrics`]: figures for Prometheus. [`weir_telemetry`]: log and traces.
 //! - [`cli`]: the commands.
+//!
+//! `host/README.md` lists the crates, and where to make each kind of change.
 
 pub mod admin;
 pub mod app;

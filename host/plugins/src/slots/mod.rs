@@ -1,7 +1,7 @@
 //! Slots: which component serves, and how that changes while a gateway runs.
 //!
 //! A slot serves with what operators have activated in it, or else with what the binary brings. That is written
-//! in the database ([`super::store`]), and every node [follows](follow) it: at once where the change was made here or
+//! in the database (`store`), and every node [follows](follow) it: at once where the change was made here or
 //! Redis announces it, and within half a second otherwise. A change is made by swapping one `Arc`: exchanges under way
 //! keep the component that they began with, and it is freed with the last of them.
 //!

@@ -62,6 +62,7 @@ mod operate;
 mod overload;
 mod payment_events;
 mod payments;
+mod plain_english;
 mod plugin_canary;
 mod plugin_check;
 mod plugin_compare;

@@ -131,7 +131,7 @@ pub struct IntegrationSettings {
     /// Plans whose users may use the integration. Default: all, or none if `users` is set.
     #[serde(default)]
     pub plans: Vec<Plan>,
-    /// Ids of users who may use the integration, whatever their plan. Default: all, or none if `plans` is set.
+    /// Ids of users who may use the integration on any plan. Default: all, or none if `plans` is set.
     #[serde(default)]
     pub users: Vec<String>,
 }

@@ -33,7 +33,7 @@ pub struct McpServerSettings {
     pub header: String,
     /// Tools that may be called; weir ignores all others. Required.
     pub tools: BTreeSet<String>,
-    /// Effects of tools, `read` or `idempotent`, whatever the server claims. Default: `unsafe` each.
+    /// Effects of tools, `read` or `idempotent`. They override the annotations of the server. Default: `unsafe` each.
     #[serde(default)]
     pub effects: BTreeMap<String, Effect>,
     /// Whether the host may have a non-public address. Default: `false`.

@@ -80,6 +80,7 @@ mod routing;
 mod sdk;
 mod service;
 mod sessions;
+mod settings_reference;
 mod splits;
 mod statements;
 mod stores;

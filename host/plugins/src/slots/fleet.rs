@@ -46,9 +46,7 @@ impl Plugins {
         slot: &str,
         digest: Digest,
     ) -> Result<(), OperationError> {
-        // A file's processes are of one machine, and of one binary.
-        let is_alone = database.dialect() == SqlDialect::Sqlite;
-        if is_alone || fleet.others().await?.is_empty() {
+        if is_alone(database) || fleet.others().await?.is_empty() {
             return Ok(());
         }
         let question = store::ask(database, slot, digest, fleet.clock.now()).await?;
@@ -65,6 +63,9 @@ impl Plugins {
         database: &Database,
         boot_id: &BootId,
     ) -> sqlx::Result<()> {
+        if is_alone(database) {
+            return Ok(());
+        }
         for question in store::unanswered(database, boot_id.as_str()).await? {
             if !self.lock_synced().answering.insert(question.id.clone()) {
                 continue;
@@ -86,6 +87,11 @@ impl Plugins {
         }
         Ok(())
     }
+}
+
+/// Whether no node of another binary can share the database: the processes of a SQLite file run on one machine.
+fn is_alone(database: &Database) -> bool {
+    database.dialect() == SqlDialect::Sqlite
 }
 
 impl Fleet<'_> {

@@ -19,7 +19,7 @@ use tests::{Gateway, Reply, TlsFront, Upstream, guests};
 use weir::config::Config;
 use weir::swarm::executor::Executor;
 use weir::swarm::model::ModelApi;
-use weir::swarm::run::Workshop;
+use weir::swarm::run::ExecutorParts;
 use weir::tools::rules::Rules;
 use weir::tools::{Guard, Parts, Tools};
 use weir_egress::{Resolver, Settings};
@@ -342,7 +342,7 @@ fn executor(
         .clone()
         .expect("development mode has some");
     let url = format!("http://{}", gateway.internal().address());
-    let shop = Workshop {
+    let shop = ExecutorParts {
         database: app.database.clone(),
         tracer: gateway.app().tracer.clone(),
         store: app.swarms.store.clone(),

@@ -16,7 +16,7 @@ use url::Url;
 use weir_storage::secrets::Secret;
 
 use crate::guard::walk;
-use crate::origin::{Address, Origin};
+use crate::origin::{Address, UrlOrigin};
 use crate::outside::{Answer, Bounds, Failure, Message, Outside};
 use crate::policy::{METHODS, Policy};
 use crate::refusal::{Refusal, Rule, Stage};
@@ -168,7 +168,9 @@ impl Case {
 
     /// What would be asked for, with a credential for the origin of the case's URL, if it has one.
     fn request(&self, method: Method) -> Request {
-        let origin = Url::parse(&self.url).ok().and_then(|url| Origin::of(&url));
+        let origin = Url::parse(&self.url)
+            .ok()
+            .and_then(|url| UrlOrigin::of(&url));
         let credential = origin.map(|origin| Credential {
             name: "case".into(),
             value: Secret::new("credential".into()),
@@ -263,7 +265,10 @@ impl<'a> Script<'a> {
         let sent = self.state().sent.clone();
         let is_literal = || {
             let url = Url::parse(&self.case.url).ok();
-            let host = url.as_ref().and_then(Origin::of).map(|origin| origin.host);
+            let host = url
+                .as_ref()
+                .and_then(UrlOrigin::of)
+                .map(|origin| origin.host);
             matches!(host, Some(Address::Ip(_)))
         };
         let stage = match &answer {

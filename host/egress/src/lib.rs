@@ -27,7 +27,7 @@ mod target;
 pub mod webhook;
 
 pub use self::guard::{Guard, Settings};
-pub use self::origin::Origin;
+pub use self::origin::UrlOrigin;
 pub use self::policy::{Exemption, HostPattern, Policy};
 pub use self::refusal::{Kind, Refusal, Rule, Stage};
 pub use self::request::{Credential, Request, Response};

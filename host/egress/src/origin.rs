@@ -7,7 +7,7 @@ use url::{Host, Url};
 
 /// Scheme, host and port: what a credential is bound to, and what a redirect stays within or leaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Origin {
+pub struct UrlOrigin {
     pub(crate) is_https: bool,
     pub(crate) host: Address,
     pub(crate) port: u16,
@@ -40,7 +40,7 @@ impl From<Host<String>> for Address {
     }
 }
 
-impl FromStr for Origin {
+impl FromStr for UrlOrigin {
     type Err = &'static str;
 
     /// Reads an origin that an operator wrote, e.g. `https://api.example.com`.
@@ -54,7 +54,7 @@ impl FromStr for Origin {
     }
 }
 
-impl Origin {
+impl UrlOrigin {
     pub(crate) fn of(url: &Url) -> Option<Self> {
         let is_https = match url.scheme() {
             "https" => true,

@@ -5,7 +5,7 @@ use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, Method};
 use weir_storage::secrets::Secret;
 
-use crate::origin::Origin;
+use crate::origin::UrlOrigin;
 use crate::policy::{Policy, is_below};
 use crate::refusal::Rule;
 use crate::target::Target;
@@ -50,7 +50,7 @@ pub struct Credential {
     /// All of the header's value, such as `Bearer …`.
     pub value: Secret,
     /// Where it may be sent.
-    pub origin: Origin,
+    pub origin: UrlOrigin,
     /// With which methods.
     pub methods: Vec<Method>,
     /// Below which path, as in [`Policy::path_prefixes`].

@@ -7,7 +7,7 @@ use url::Url;
 
 use crate::MAX_URL_BYTES;
 use crate::names;
-use crate::origin::{Address, Origin};
+use crate::origin::{Address, UrlOrigin};
 use crate::policy::Policy;
 use crate::refusal::Rule;
 
@@ -19,7 +19,7 @@ const PORTS: [u16; 2] = [80, 443];
 pub(crate) struct Target {
     /// As the URL parser has normalised it, without its fragment.
     pub(crate) url: Url,
-    pub(crate) origin: Origin,
+    pub(crate) origin: UrlOrigin,
     /// What goes onto the request's line.
     pub(crate) path_and_query: PathAndQuery,
     /// The operator lets this host and port have any address.
@@ -41,7 +41,7 @@ impl Target {
         if authority(text).contains('@') || !url.username().is_empty() || url.password().is_some() {
             return Err(Rule::Userinfo);
         }
-        let origin = Origin::of(&url).ok_or(Rule::Malformed("it has no host"))?;
+        let origin = UrlOrigin::of(&url).ok_or(Rule::Malformed("it has no host"))?;
         let is_exempt = policy.exempts(&origin.host, origin.port);
         if !is_exempt && !PORTS.contains(&origin.port) && !policy.ports.contains(&origin.port) {
             return Err(Rule::Port(origin.port));

@@ -55,12 +55,12 @@ pub struct HttpClient(Arc<Pool>);
 struct Pool {
     connector: HttpsConnector<ReusableConnector>,
     connect_timeout: Duration,
-    idle: Mutex<HashMap<Origin, VecDeque<Idle>>>,
+    idle: Mutex<HashMap<ServerOrigin, VecDeque<Idle>>>,
 }
 
 /// Whom a connection is to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Origin {
+struct ServerOrigin {
     scheme: Scheme,
     authority: Authority,
 }
@@ -97,7 +97,7 @@ pub struct AnswerBody {
     /// a body that broke off would pass for one that ended.
     broken: Option<hyper::Error>,
     pool: HttpClient,
-    origin: Origin,
+    origin: ServerOrigin,
 }
 
 impl HttpClient {
@@ -141,9 +141,9 @@ impl HttpClient {
         Err(SendError::Connect)
     }
 
-    async fn connect(&self, origin: &Origin) -> Result<Connection, SendError> {
+    async fn connect(&self, origin: &ServerOrigin) -> Result<Connection, SendError> {
         let connecting = async {
-            let Origin { scheme, authority } = origin.clone();
+            let ServerOrigin { scheme, authority } = origin.clone();
             let uri = Uri::builder().scheme(scheme).authority(authority);
             let uri = uri.path_and_query("/").build()?;
             let mut connector = self.0.connector.clone();
@@ -166,7 +166,7 @@ impl HttpClient {
     async fn ask(
         &self,
         mut connection: Connection,
-        origin: &Origin,
+        origin: &ServerOrigin,
         request: Request<Full<Bytes>>,
     ) -> Result<Response<AnswerBody>, Box<dyn Error + Send + Sync>> {
         let mut answering = std::pin::pin!(connection.sender.send_request(request));
@@ -191,7 +191,7 @@ impl HttpClient {
     }
 
     /// The connection that was used last: the others may come to be idle for long enough.
-    async fn take_idle(&self, origin: &Origin) -> Option<Connection> {
+    async fn take_idle(&self, origin: &ServerOrigin) -> Option<Connection> {
         loop {
             let Idle {
                 mut connection,
@@ -204,7 +204,7 @@ impl HttpClient {
         }
     }
 
-    fn put_idle(&self, origin: &Origin, connection: Connection) {
+    fn put_idle(&self, origin: &ServerOrigin, connection: Connection) {
         let idle = Idle {
             connection,
             since: Instant::now(),
@@ -218,7 +218,7 @@ impl HttpClient {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Origin, VecDeque<Idle>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ServerOrigin, VecDeque<Idle>>> {
         self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -245,7 +245,7 @@ async fn sweep(pool: Weak<Pool>) {
 }
 
 /// A request as it is written to a connection: a path, and whom it is for as a header.
-fn of_origin(request: Request<Bytes>) -> Result<(Origin, Request<Full<Bytes>>), SendError> {
+fn of_origin(request: Request<Bytes>) -> Result<(ServerOrigin, Request<Full<Bytes>>), SendError> {
     let mut request = request.map(Full::new);
     let uri = std::mem::take(request.uri_mut()).into_parts();
     let (Some(scheme), Some(authority)) = (uri.scheme, uri.authority) else {
@@ -260,7 +260,7 @@ fn of_origin(request: Request<Bytes>) -> Result<(Origin, Request<Full<Bytes>>), 
     };
     let host = HeaderValue::from_str(host).map_err(|_| SendError::Connect)?;
     request.headers_mut().insert(header::HOST, host);
-    Ok((Origin { scheme, authority }, request))
+    Ok((ServerOrigin { scheme, authority }, request))
 }
 
 impl AnswerBody {

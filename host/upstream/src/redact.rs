@@ -12,7 +12,7 @@ pub const MIN_BYTES: usize = 16;
 
 /// Replaces each occurrence of a secret by as many asterisks, also where it is written as a URL or a JSON
 /// text writes it.
-pub struct Redactor(Vec<Blotter>);
+pub struct Redactor(Vec<SpellingRedactor>);
 
 impl Redactor {
     /// For this secret; without one, everything passes.
@@ -33,7 +33,7 @@ impl Redactor {
         Self(
             spellings
                 .iter()
-                .map(|spelling| Blotter::new(spelling))
+                .map(|spelling| SpellingRedactor::new(spelling))
                 .collect(),
         )
     }
@@ -58,13 +58,13 @@ impl Redactor {
 }
 
 /// Blots out one spelling.
-struct Blotter {
+struct SpellingRedactor {
     spelling: Finder<'static>,
     /// The end of what came so far, if the secret could begin there.
     held: Vec<u8>,
 }
 
-impl Blotter {
+impl SpellingRedactor {
     fn new(spelling: &str) -> Self {
         Self {
             spelling: Finder::new(spelling.as_bytes()).into_owned(),

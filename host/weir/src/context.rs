@@ -50,9 +50,9 @@ static REFUSALS: LineLimit = LineLimit::new(20);
 
 /// What is known of a request. Cheap to clone.
 #[derive(Clone)]
-pub struct RequestContext(Arc<Shared>);
+pub struct RequestContext(Arc<ContextState>);
 
-struct Shared {
+struct ContextState {
     id: String,
     /// The client's own id for it.
     client_id: Option<String>,
@@ -111,7 +111,7 @@ impl RequestContext {
             Some(Traced { context, span }) => (Some(context), span),
             None => (client, None),
         };
-        Self(Arc::new(Shared {
+        Self(Arc::new(ContextState {
             id: ids::request_id(),
             client_id: client_id(headers),
             trace,
@@ -296,7 +296,7 @@ impl<S: Sync> FromRequestParts<S> for RequestContext {
     }
 }
 
-impl Drop for Shared {
+impl Drop for ContextState {
     fn drop(&mut self) {
         let mut facts =
             std::mem::take(self.facts.get_mut().unwrap_or_else(PoisonError::into_inner));
@@ -366,7 +366,7 @@ impl Drop for Shared {
     }
 }
 
-impl Shared {
+impl ContextState {
     /// Ends what is recorded, with all that is known by now.
     fn end_spans(&self, facts: &mut Facts) {
         let Some(mut span) = facts.span.take() else {

@@ -54,11 +54,11 @@ const NAMESPACE: &str = "weir:";
 /// The cache in Redis. Cheap to clone.
 #[derive(Clone)]
 pub struct RedisCache {
-    shared: Arc<Shared>,
+    shared: Arc<RedisState>,
     _keeper: Arc<AbortOnDropHandle<()>>,
 }
 
-struct Shared {
+struct RedisState {
     url: SecretUrl,
     /// How long a command may take.
     timeout: Duration,
@@ -88,7 +88,7 @@ struct Numbered {
 impl RedisCache {
     pub(super) async fn open(url: &SecretUrl, timeout: Duration) -> anyhow::Result<Self> {
         let shared =
-            Shared::new(url, timeout).with_context(|| format!("opening the cache {url}"))?;
+            RedisState::new(url, timeout).with_context(|| format!("opening the cache {url}"))?;
         let until = Instant::now() + START_TIMEOUT;
         let (connection, server) = loop {
             match shared.connect().await {
@@ -115,7 +115,7 @@ impl RedisCache {
     }
 
     pub(super) async fn probe(url: &SecretUrl) -> anyhow::Result<()> {
-        Shared::new(url, TIMEOUT)?.connect().await?;
+        RedisState::new(url, TIMEOUT)?.connect().await?;
         Ok(())
     }
 
@@ -479,7 +479,7 @@ impl fmt::Debug for RedisCache {
     }
 }
 
-impl Shared {
+impl RedisState {
     fn new(url: &SecretUrl, timeout: Duration) -> RedisResult<Self> {
         let info = url
             .expose()
@@ -603,7 +603,7 @@ impl Shared {
     }
 }
 
-async fn keep_connected(shared: Weak<Shared>) {
+async fn keep_connected(shared: Weak<RedisState>) {
     let mut number = 0;
     let mut last_failure = String::new();
     loop {

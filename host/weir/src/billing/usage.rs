@@ -120,7 +120,7 @@ pub enum UsageError {
 pub async fn summary(app: &App, account: &AccountId) -> Result<Vec<u8>, UsageError> {
     let name = name(account);
     let absence = match app.cache.find_value(&name).await {
-        Ok(Cached::Found(summary)) => return Ok(summary),
+        Ok(Cached::ShownAccount(summary)) => return Ok(summary),
         Ok(Cached::Absent(absence)) => Some(absence),
         // Whether anybody is served without the cache was decided when they were identified.
         Err(_) => None,
@@ -176,7 +176,7 @@ pub async fn sync(app: &App, id: &AccountId) -> Result<Balances, UsageError> {
 }
 
 /// An account as it is shown, in the period that is due.
-struct Found {
+struct ShownAccount {
     account: Account,
     /// Whether that period is stored as begun.
     is_begun: bool,
@@ -190,7 +190,7 @@ fn name(account: &AccountId) -> String {
     format!("usage:{account}")
 }
 
-fn summarize(found: &Found, now: Millis) -> Summary {
+fn summarize(found: &ShownAccount, now: Millis) -> Summary {
     let account = &found.account;
     let mut by_model = found.by_model.clone();
     // A request whose charge was taken back leaves a row without a sum.
@@ -216,7 +216,11 @@ fn summarize(found: &Found, now: Millis) -> Summary {
 }
 
 /// An account and what its period has cost, as of one moment.
-async fn find(database: &Database, id: &AccountId, now: Millis) -> Result<Found, UsageError> {
+async fn find(
+    database: &Database,
+    id: &AccountId,
+    now: Millis,
+) -> Result<ShownAccount, UsageError> {
     let store = Store::new(database.clone());
     let Some(usage) = store.find_period_usage(id).await? else {
         let since = store.find_user_since(id).await?;
@@ -232,7 +236,7 @@ async fn find(database: &Database, id: &AccountId, now: Millis) -> Result<Found,
         credits_used: sums.credits,
         requests: sums.requests,
     });
-    Ok(Found {
+    Ok(ShownAccount {
         is_begun: true,
         plan_credits: account.balance.plan.saturating_sub(usage.plan_held_before),
         account,
@@ -241,9 +245,9 @@ async fn find(database: &Database, id: &AccountId, now: Millis) -> Result<Found,
 }
 
 /// An account whose period is over, as it will be with its next request. All that is held is of earlier ones.
-fn begin(mut account: Account, now: Millis) -> Found {
+fn begin(mut account: Account, now: Millis) -> ShownAccount {
     account.begin_due_period(now);
-    Found {
+    ShownAccount {
         is_begun: false,
         plan_credits: account.available().plan,
         account,

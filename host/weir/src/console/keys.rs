@@ -41,7 +41,7 @@ struct Keys {
     keys: Vec<Key>,
     models: Vec<String>,
     windows: [Window; 5],
-    asked: Asked,
+    asked: NewKeyForm,
     refused: Refused,
 }
 
@@ -60,7 +60,7 @@ struct Key {
 
 /// A new key as it is asked for, in the form's own words.
 #[derive(Default)]
-struct Asked {
+struct NewKeyForm {
     name: String,
     days: String,
     budget: String,
@@ -83,7 +83,7 @@ pub(super) async fn show_keys(
     State(app): State<App>,
     user: ConsoleUser,
 ) -> Result<Response, ApiError> {
-    let page = page(&app, &user, Asked::default(), Refused::default()).await?;
+    let page = page(&app, &user, NewKeyForm::default(), Refused::default()).await?;
     user.show(&page)
 }
 
@@ -102,7 +102,7 @@ pub(super) async fn make_own_key(
     State(app): State<App>,
     ConsoleForm { user, fields }: ConsoleForm,
 ) -> Result<Response, ApiError> {
-    let asked = Asked {
+    let asked = NewKeyForm {
         name: fields.text("name").to_owned(),
         days: fields.text("expires_in_days").to_owned(),
         budget: fields.text("budget_credits").to_owned(),
@@ -201,7 +201,7 @@ fn read_limits(app: &App, fields: &Fields) -> Result<KeyLimits, ApiError> {
 async fn page(
     app: &App,
     user: &ConsoleUser,
-    asked: Asked,
+    asked: NewKeyForm,
     refused: Refused,
 ) -> Result<Keys, ApiError> {
     let keys = own_keys(app, &user.user_id).await?;

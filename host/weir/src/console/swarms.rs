@@ -37,14 +37,14 @@ struct Swarms {
     next: Option<String>,
     templates: &'static [Pipeline],
     models: Vec<String>,
-    asked: Asked,
+    asked: NewSwarmForm,
     refused: Refused,
     now: Millis,
 }
 
 /// A swarm as it is asked for, in the form's own words.
 #[derive(Default)]
-struct Asked {
+struct NewSwarmForm {
     template: String,
     model: String,
     budget: String,
@@ -94,7 +94,14 @@ pub(super) async fn show_swarms(
 ) -> Result<Response, ApiError> {
     let before = query.text("before")?.unwrap_or_default();
     query.finish()?;
-    let page = page(&app, &user, before, Asked::default(), Refused::default()).await?;
+    let page = page(
+        &app,
+        &user,
+        before,
+        NewSwarmForm::default(),
+        Refused::default(),
+    )
+    .await?;
     user.show(&page)
 }
 
@@ -109,7 +116,7 @@ pub(super) async fn start_swarm(
             Ok(user.go(&path, Flash::good("The swarm is started.")))
         }
         Err(error) if error.status().is_client_error() => {
-            let asked = Asked {
+            let asked = NewSwarmForm {
                 template: fields.text("template").to_owned(),
                 model: fields.text("model").to_owned(),
                 budget: fields.text("max_total_credits").to_owned(),
@@ -253,7 +260,7 @@ async fn page(
     app: &App,
     user: &ConsoleUser,
     before: String,
-    asked: Asked,
+    asked: NewSwarmForm,
     refused: Refused,
 ) -> Result<Swarms, ApiError> {
     let query = ListQuery::filled([("before", before), ("limit", LIMIT.to_string())]);

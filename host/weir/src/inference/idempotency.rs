@@ -39,7 +39,7 @@ pub struct KeyedRequest {
 }
 
 /// What a request is answered that is not the first of its key.
-pub enum Instead {
+pub enum RepeatResponse {
     /// What the first one was answered.
     Replay(KeptAnswer),
     /// An error.
@@ -189,21 +189,21 @@ impl KeyedRequest {
     }
 
     /// What the request is answered where the key is taken.
-    pub fn instead(&self, app: &App, account: &AccountId, taken: Taken) -> Instead {
+    pub fn instead(&self, app: &App, account: &AccountId, taken: Taken) -> RepeatResponse {
         let served = match taken {
-            Taken::OtherRequest => return Instead::Refuse(reused()),
-            Taken::InProgress => return Instead::Refuse(in_progress()),
+            Taken::OtherRequest => return RepeatResponse::Refuse(reused()),
+            Taken::InProgress => return RepeatResponse::Refuse(in_progress()),
             Taken::Served(served) => served,
         };
         match open_answer(&app.sealing_keys, account, &self.claim, &served) {
             Some(Ok(answer)) => match KeptAnswer::from_bytes(answer) {
-                Some(answer) => Instead::Replay(answer),
-                None => Instead::Refuse(not_kept(&served)),
+                Some(answer) => RepeatResponse::Replay(answer),
+                None => RepeatResponse::Refuse(not_kept(&served)),
             },
-            None => Instead::Refuse(not_kept(&served)),
+            None => RepeatResponse::Refuse(not_kept(&served)),
             Some(Err(error)) => {
                 tracing::error!(request_id = served.request_id, %error, "a kept answer does not open");
-                Instead::Refuse(not_kept(&served))
+                RepeatResponse::Refuse(not_kept(&served))
             }
         }
     }

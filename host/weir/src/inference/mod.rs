@@ -49,7 +49,7 @@ use weir_errors::ApiError;
 
 use self::error::{ExchangeError, Phase};
 use self::filters::{AnswerScreen, Asker, Passed};
-use self::idempotency::{Instead, KeyedRequest};
+use self::idempotency::{KeyedRequest, RepeatResponse};
 use self::meter::{Meter, Metered};
 use self::relay::{Bounds, Relay};
 use self::resolve::Resolved;
@@ -120,7 +120,7 @@ pub async fn chat(
     let id = ids::answer_id();
     let conversation = call.conversation(&id);
     let session = Turn::begin(&app.sessions, &customer.payer.account, &mut call, &id).await?;
-    let mut asked = Asked {
+    let mut asked = ResponseTerms {
         id,
         stream: call.request.stream,
         dialect: call.dialect.clone(),
@@ -141,7 +141,7 @@ pub async fn chat(
     customer.require(&catalog, &call.request.model)?;
     let resolved = resolve::resolve(&catalog, call, context.wanted_provider())?;
     let factors = catalog.factors.clone();
-    let asked = Asked { passed, ..asked };
+    let asked = ResponseTerms { passed, ..asked };
     begin(app, held, customer.payer, context, resolved, factors, asked).await
 }
 
@@ -154,7 +154,7 @@ pub async fn images(
     call: ImageCall,
     key: Option<KeyedRequest>,
 ) -> Result<Response, ApiError> {
-    let asked = Asked {
+    let asked = ResponseTerms {
         id: ids::answer_id(),
         stream: call.request.stream,
         dialect: call.dialect.clone(),
@@ -170,12 +170,12 @@ pub async fn images(
     customer.require(&catalog, &call.request.model)?;
     let resolved = resolve::resolve_images(&catalog, call, context.wanted_provider())?;
     let factors = catalog.factors.clone();
-    let asked = Asked { passed, ..asked };
+    let asked = ResponseTerms { passed, ..asked };
     begin(app, held, customer.payer, context, resolved, factors, asked).await
 }
 
 /// How a request is to be answered, and what else it brings.
-struct Asked {
+struct ResponseTerms {
     /// The answer's id.
     id: String,
     stream: bool,
@@ -195,9 +195,9 @@ async fn begin(
     context: RequestContext,
     mut resolved: Resolved,
     factors: PriceFactors,
-    asked: Asked,
+    asked: ResponseTerms,
 ) -> Result<Response, ApiError> {
-    let Asked {
+    let ResponseTerms {
         id,
         stream,
         dialect,
@@ -302,8 +302,8 @@ async fn serve(
         (Ok(_), None) => {}
         (Err(LedgerError::Refused(Refusal::KeyTaken(taken))), Some((key, account))) => {
             return match key.instead(&app, &account, taken) {
-                Instead::Replay(answer) => relay.replay(answer),
-                Instead::Refuse(error) => relay.refuse(error).await,
+                RepeatResponse::Replay(answer) => relay.replay(answer),
+                RepeatResponse::Refuse(error) => relay.refuse(error).await,
             };
         }
         (Err(error), _) => {

@@ -19,7 +19,7 @@ const NAME_BYTES: usize = 3 * 8;
 
 /// What has been seen of a document.
 #[derive(Default)]
-struct Seen {
+struct PageTree {
     /// Objects that an entry of a `/Kids` array names.
     kids: HashSet<u32>,
     /// Objects that are the root of a tree of pages.
@@ -33,7 +33,7 @@ pub(super) fn count(pdf: &[u8]) -> Option<u64> {
     if !pdf.starts_with(b"%PDF-") {
         return None;
     }
-    let mut seen = Seen::default();
+    let mut seen = PageTree::default();
     let mut rest = pdf;
     while let Some(at) = rest.iter().position(|byte| b"/o".contains(byte)) {
         let (before, found) = rest.split_at(at);
@@ -52,7 +52,7 @@ pub(super) fn count(pdf: &[u8]) -> Option<u64> {
     is_tree.then(|| seen.kids.len().max(seen.pages) as u64)
 }
 
-impl Seen {
+impl PageTree {
     /// Takes a name in, and what stands after it; returns where to go on, or `None` if the pages cannot be counted.
     fn take<'a>(&mut self, name: &[u8], after: &'a [u8]) -> Option<&'a [u8]> {
         match name {

@@ -48,7 +48,7 @@ pub struct Metrics {
 }
 
 /// What is asked for when somebody looks, rather than counted as it happens.
-pub struct Looked {
+pub struct GaugeReadings {
     /// Requests that are worked on.
     pub in_progress: usize,
     /// Requests that wait for their turn.
@@ -206,7 +206,7 @@ impl Metrics {
     }
 
     /// Notes what somebody who looks is to see of this moment.
-    pub fn look(&self, looked: &Looked) {
+    pub fn look(&self, looked: &GaugeReadings) {
         self.requests_in_progress
             .set(i64::try_from(looked.in_progress).unwrap_or(i64::MAX));
         self.requests_queued.set(looked.queued.into());

@@ -6,7 +6,7 @@ use http::header;
 use weir_errors::ApiError;
 
 use crate::app::App;
-use crate::metrics::Looked;
+use crate::metrics::GaugeReadings;
 use crate::payments::inbox;
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -30,7 +30,7 @@ pub(crate) async fn text(app: &App) -> Result<String, ApiError> {
     }
     let swarms = app.swarms.store.count_open().await;
     let payment_events = inbox::store::count_open(&app.database).await;
-    app.metrics.look(&Looked {
+    app.metrics.look(&GaugeReadings {
         in_progress: app.admission.in_progress(),
         queued: app.admission.queued(),
         stores: [

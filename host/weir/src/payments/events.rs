@@ -254,7 +254,7 @@ impl PaymentEvent {
         let (object, at) = (object.as_bytes(), "data.object");
         let whose = match KNOWN.contains(&&*name) {
             true => read(object, at)?,
-            false => Whose::default(),
+            false => CustomerReference::default(),
         };
         let mut customer = whose.customer;
         let mut user_id = whose.metadata.user_id;
@@ -379,7 +379,7 @@ struct Data {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Whose {
+struct CustomerReference {
     #[serde(deserialize_with = "reference")]
     customer: Option<String>,
     #[serde(deserialize_with = "reference")]

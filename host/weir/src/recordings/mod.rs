@@ -47,8 +47,8 @@ pub struct Recorder(Arc<Inner>);
 struct Inner {
     /// Whether any slot is recorded: all that a request asks while none is.
     is_on: AtomicBool,
-    wanted: RwLock<BTreeMap<String, Wanted>>,
-    queue: mpsc::Sender<Kept>,
+    wanted: RwLock<BTreeMap<String, RecordingTerms>>,
+    queue: mpsc::Sender<PendingExchange>,
     left_out: AtomicU64,
     clock: Clock,
     /// Rung when something is wanted here that was not before.
@@ -57,7 +57,7 @@ struct Inner {
 
 /// What is wanted of a slot.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted {
+pub struct RecordingTerms {
     /// From when.
     pub begun_at: Millis,
     /// Of all its exchanges, in parts of ten thousand.
@@ -76,7 +76,7 @@ struct Node {
     taken_up: BTreeMap<String, Millis>,
 }
 
-struct Kept {
+struct PendingExchange {
     slot: String,
     /// A [`RecordedExchange`], as JSON.
     content: Vec<u8>,
@@ -163,7 +163,7 @@ impl Recorder {
                 return;
             }
         };
-        let kept = Kept {
+        let kept = PendingExchange {
             slot: slot.to_owned(),
             content,
         };
@@ -213,7 +213,7 @@ async fn follow(
     recorder: Weak<Inner>,
     store: store::RecordingStore,
     clock: Clock,
-    mut kept: mpsc::Receiver<Kept>,
+    mut kept: mpsc::Receiver<PendingExchange>,
     mut node: Node,
 ) {
     let mut ticks = tokio::time::interval(LOOK_EVERY);
@@ -222,7 +222,7 @@ async fn follow(
     loop {
         let done = tokio::select! {
             kept = kept.recv() => match kept {
-                Some(Kept { slot, content }) => store.keep(&slot, &content, clock.now()).await.map(drop),
+                Some(PendingExchange { slot, content }) => store.keep(&slot, &content, clock.now()).await.map(drop),
                 None => return,
             },
             _ = next_look(&mut ticks, &node.look_now) => {
@@ -263,7 +263,7 @@ async fn look(
     inner.is_on.store(!wanted.is_empty(), Ordering::Relaxed);
     *inner.wanted.write().unwrap_or_else(PoisonError::into_inner) = wanted.clone();
     node.taken_up.retain(|slot, _| wanted.contains_key(slot));
-    for (slot, Wanted { begun_at, .. }) in wanted {
+    for (slot, RecordingTerms { begun_at, .. }) in wanted {
         if node.taken_up.get(&slot) != Some(&begun_at) {
             store
                 .note_node(&slot, node.boot_id.as_str(), begun_at)

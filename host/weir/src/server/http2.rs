@@ -102,7 +102,7 @@ pub(super) async fn serve<S>(
     let service = {
         let (cut, draining) = (cut.clone(), bounds.draining);
         service_fn(move |request| {
-            let asked = Asked::new(seat.clone(), cut.clone());
+            let asked = OpenRequest::new(seat.clone(), cut.clone());
             answer(routes.clone(), asked, draining.clone(), request)
         })
     };
@@ -157,7 +157,7 @@ fn note_end(ended: hyper::Result<()>) {
 /// Answers a request.
 async fn answer(
     mut routes: Router,
-    mut asked: Asked,
+    mut asked: OpenRequest,
     draining: CancellationToken,
     mut request: Request<Incoming>,
 ) -> Result<Response<StreamBody>, Infallible> {
@@ -206,7 +206,7 @@ fn as_http1(request: &mut Request<Incoming>) -> Result<(), ApiError> {
 }
 
 /// A request under way: counted on its connection, and, where others are, too, as one on a connection of its own.
-struct Asked {
+struct OpenRequest {
     seat: Arc<Seat>,
     cut: CancellationToken,
     /// Whether it is alone on its connection.
@@ -216,7 +216,7 @@ struct Asked {
     share: Option<StreamShare>,
 }
 
-impl Asked {
+impl OpenRequest {
     fn new(seat: Arc<Seat>, cut: CancellationToken) -> Self {
         let before = seat.line().begin(1);
         Self {
@@ -240,7 +240,7 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for OpenRequest {
     fn drop(&mut self) {
         let line = self.seat.line();
         if line.end() {
@@ -257,7 +257,7 @@ struct StreamBody {
     body: Body,
     rest: Bytes,
     unread: Arc<Unread>,
-    asked: Asked,
+    asked: OpenRequest,
 }
 
 impl http_body::Body for StreamBody {

@@ -73,7 +73,7 @@ pub struct SessionKey {
 
 /// What a session holds.
 #[derive(Debug)]
-struct Held {
+struct LoadedSession {
     conversation: Conversation,
     version: Version,
     expires_at: Millis,
@@ -84,7 +84,7 @@ pub struct Turn {
     sessions: Sessions,
     key: SessionKey,
     /// The session as this turn found it.
-    before: Option<Held>,
+    before: Option<LoadedSession>,
     asked: Vec<Said>,
     /// The request's own messages, which are its last ones.
     own: usize,
@@ -119,7 +119,7 @@ impl Sessions {
         }
     }
 
-    async fn find(&self, key: &SessionKey) -> Result<Option<Held>, ExpiringError> {
+    async fn find(&self, key: &SessionKey) -> Result<Option<LoadedSession>, ExpiringError> {
         let now = self.clock.now();
         let Some(found) = self.values.find(&key.name(), now).await? else {
             return Ok(None);
@@ -130,7 +130,7 @@ impl Sessions {
             tracing::error!(%error, "a session does not open");
             (Conversation::default(), Millis(0))
         });
-        Ok(Some(Held {
+        Ok(Some(LoadedSession {
             conversation,
             version: found.version,
             expires_at,
@@ -377,7 +377,7 @@ async fn find_answer(
     account: &AccountId,
     id: String,
     param: &str,
-) -> Result<Held, ApiError> {
+) -> Result<LoadedSession, ApiError> {
     let key = SessionKey::new(account.clone(), id).ok();
     let held = match &key {
         Some(key) => sessions.find(key).await.map_err(unavailable)?,

@@ -58,7 +58,7 @@ pub struct Watch {
 }
 
 /// Tells what a model says in one call.
-pub struct Teller {
+pub struct DeltaPublisher {
     channel: Arc<Channel>,
     after: i64,
     step: ModelStep,
@@ -120,9 +120,9 @@ impl Deltas {
     }
 
     /// Who tells of a call in a run whose last event has this number; `None` where nobody listens.
-    pub fn teller(&self, run_id: &str, after: i64, step: ModelStep) -> Option<Teller> {
+    pub fn teller(&self, run_id: &str, after: i64, step: ModelStep) -> Option<DeltaPublisher> {
         let channel = self.lock().get(run_id).and_then(Weak::upgrade)?;
-        (channel.pieces.receiver_count() > 0).then(|| Teller {
+        (channel.pieces.receiver_count() > 0).then(|| DeltaPublisher {
             channel,
             after,
             step,
@@ -188,7 +188,7 @@ impl Listener {
     }
 }
 
-impl Teller {
+impl DeltaPublisher {
     /// Tells the text of an answer's next events.
     pub fn events(&mut self, events: &[Event]) {
         let mut text = String::new();

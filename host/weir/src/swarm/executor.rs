@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use weir_storage::clock::Millis;
 
-use super::run::{self, Workshop};
+use super::run::{self, ExecutorParts};
 use super::settings::ExecutorSettings;
 use super::store::{Lease, LeaseError, StoreError};
 use super::unpriced;
@@ -44,7 +44,7 @@ pub struct Executor {
 }
 
 struct Looking {
-    shop: Workshop,
+    shop: ExecutorParts,
     settings: ExecutorSettings,
     owner: String,
     wake: Arc<Notify>,
@@ -56,7 +56,7 @@ struct Looking {
 impl Executor {
     /// Begins to look for runs. `owner` is the name that its leases carry.
     pub fn start(
-        shop: Workshop,
+        shop: ExecutorParts,
         settings: ExecutorSettings,
         owner: &str,
         wake: Arc<Notify>,
@@ -197,7 +197,7 @@ impl Looking {
 
 /// Works on a run for as long as the lease is its own.
 async fn work(
-    shop: Workshop,
+    shop: ExecutorParts,
     lease_for: Duration,
     lease: Lease,
     ends: Instant,
@@ -253,7 +253,7 @@ fn moment(ends: &Mutex<Instant>) -> Instant {
 }
 
 /// Makes a lease longer again and again, and notes until when. Returns when it is lost.
-async fn keep(shop: &Workshop, lease_for: Duration, lease: &Lease, ends: &Mutex<Instant>) {
+async fn keep(shop: &ExecutorParts, lease_for: Duration, lease: &Lease, ends: &Mutex<Instant>) {
     let every = lease_for / 3;
     loop {
         let left = moment(ends).saturating_duration_since(Instant::now());

@@ -54,7 +54,7 @@ const HOLD_MODEL: &str = "swarm";
 
 /// What an executor works with. Cheap to clone.
 #[derive(Clone)]
-pub struct Workshop {
+pub struct ExecutorParts {
     /// Where swarms are kept.
     pub store: SwarmStore,
     /// Where their keys are looked up.
@@ -80,7 +80,7 @@ pub struct Workshop {
 /// A run and what is known of it.
 pub struct Running<'a> {
     /// What it works with.
-    pub shop: &'a Workshop,
+    pub shop: &'a ExecutorParts,
     /// The right to do so.
     pub lease: &'a Lease,
     /// The run as it was when it was taken up.
@@ -149,7 +149,11 @@ impl From<StoreError> for Break {
 /// # Errors
 ///
 /// Where the lease or the store is lost: whoever takes the run up next goes on where this has stopped.
-pub async fn work(shop: &Workshop, lease: &Lease, calling: &Mutex<()>) -> Result<(), LeaseError> {
+pub async fn work(
+    shop: &ExecutorParts,
+    lease: &Lease,
+    calling: &Mutex<()>,
+) -> Result<(), LeaseError> {
     let run = shop.store.find(&lease.run_id).await?;
     // What is known of it is that of this claim: its hold is nobody else's by now.
     let run = run.filter(|run| run.fence == lease.fence);

@@ -7,7 +7,7 @@ use weir_outgoing as outgoing;
 
 use super::executor::Executor;
 use super::model::ModelApi;
-use super::run::Workshop;
+use super::run::ExecutorParts;
 use crate::app::{App, reachable};
 use crate::identity::service_token::ServiceTokenSource;
 
@@ -44,7 +44,7 @@ pub async fn start_executor(
 /// Starts an executor that calls back the API whose port for other services is at this base URL.
 pub fn executor_at(app: &App, url: &str, tokens: ServiceTokenSource) -> anyhow::Result<Executor> {
     let http = outgoing::client(app.config.timeouts.connect())?;
-    let shop = Workshop {
+    let shop = ExecutorParts {
         store: app.swarms.store.clone(),
         database: app.database.clone(),
         ledger: app.ledger.clone(),

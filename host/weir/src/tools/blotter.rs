@@ -16,12 +16,12 @@ const LEAST_BEGINNING: usize = 6;
 /// Replaces each occurrence of a secret by asterisks: as it is, as URLs, JSON and HTML write it, whichever of its characters they
 /// escape, and in base64 and hexadecimal digits.
 #[derive(Default)]
-pub(crate) struct Blotter {
+pub(crate) struct SecretRedactor {
     secrets: Vec<String>,
     encoded: Vec<Finder<'static>>,
 }
 
-impl Blotter {
+impl SecretRedactor {
     pub(crate) fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
         let secrets = secrets.into_iter().map(str::to_owned);
         let mut secrets: Vec<_> = secrets
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_secret_is_blotted_out_however_it_is_spelled() {
-        let blotter = Blotter::new([SECRET]);
+        let blotter = SecretRedactor::new([SECRET]);
         let all_escaped =
             |escape: fn(char) -> String| SECRET.chars().map(escape).collect::<String>();
         let percent = |byte: u8| format!("%{byte:02X}");
@@ -328,7 +328,7 @@ mod tests {
         ] {
             assert_eq!(blotter.blot_text(other.to_owned()), other);
         }
-        let pair = Blotter::new(["smile \u{1f600} secret"]);
+        let pair = SecretRedactor::new(["smile \u{1f600} secret"]);
         let escaped = r#"{"a":"smile \ud83d\ude00 secret"}"#;
         assert_eq!(
             pair.blot_text(escaped.to_owned()),
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn of_cut_bytes_the_beginning_of_a_secret_is_blotted_out_too() {
-        let blotter = Blotter::new(["sk-0123456789abcdef"]);
+        let blotter = SecretRedactor::new(["sk-0123456789abcdef"]);
         let mut bytes = *b"{\"echo\":\"sk-01234567";
         blotter.blot(&mut bytes, true);
         assert_eq!(&bytes, b"{\"echo\":\"***********");
@@ -371,6 +371,6 @@ mod tests {
     #[test]
     fn without_a_secret_everything_stays() {
         let text = "nothing to hide";
-        assert_eq!(Blotter::new([]).blot_text(text.to_owned()), text);
+        assert_eq!(SecretRedactor::new([]).blot_text(text.to_owned()), text);
     }
 }

@@ -59,9 +59,9 @@ const MAX_REASON_BYTES: usize = 500;
 
 /// The tools of a running gateway. Cheap to clone.
 #[derive(Clone)]
-pub struct Tools(Arc<Shared>);
+pub struct Tools(Arc<ToolsState>);
 
-struct Shared {
+struct ToolsState {
     oversight: Oversight,
     remotes: Remotes,
     guard: Guard,
@@ -184,7 +184,7 @@ enum NotCalled {
 impl Tools {
     /// Tools of these parts.
     pub fn new(parts: Parts) -> Self {
-        let tools = Self(Arc::new(Shared {
+        let tools = Self(Arc::new(ToolsState {
             oversight: parts.oversight,
             remotes: parts.remotes,
             guard: parts.guard,

@@ -21,7 +21,7 @@ use weir_sandbox::tool::{Fetching, Outbound};
 use weir_storage::clock::Clock;
 use weir_storage::secrets::{Key, Secret};
 
-use super::blotter::Blotter;
+use super::blotter::SecretRedactor;
 use super::rules::{Configured, Integration, Rules, ToolRules};
 use super::settings::Targets;
 
@@ -82,7 +82,7 @@ pub(super) struct Trail {
     /// How many there were.
     requests: u32,
     /// What blots out the call's credentials.
-    pub(super) blotter: Arc<Blotter>,
+    pub(super) blotter: Arc<SecretRedactor>,
 }
 
 impl Trail {
@@ -117,7 +117,7 @@ impl SharedTrail {
 pub(super) struct Outlet {
     guard: Guard,
     scope: Scope,
-    blotter: Arc<Blotter>,
+    blotter: Arc<SecretRedactor>,
     trail: SharedTrail,
 }
 
@@ -132,7 +132,7 @@ impl Outlet {
         let secrets = scope.credentials.values();
         let secrets: Vec<_> = secrets.filter_map(|own| own.bare.as_ref()).collect();
         let secrets = secrets.into_iter().chain(&scope.webhook_secret);
-        let blotter = Arc::new(Blotter::new(secrets.map(Secret::expose)));
+        let blotter = Arc::new(SecretRedactor::new(secrets.map(Secret::expose)));
         let trail = Trail {
             blotter: blotter.clone(),
             ..Trail::default()

@@ -17,7 +17,7 @@ use weir_sandbox::{LoadError, adapter as adapters, filter as filters, tool as to
 use self::adapter::AdapterSuite;
 use self::filter::FilterSuite;
 use self::tool::ToolSuite;
-use super::given::{self, Told};
+use super::given::{self, PluginInput};
 use super::own::{self, Own};
 use super::report::Report;
 use crate::config::Config;
@@ -61,7 +61,7 @@ pub(in crate::cli) struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    told: Told,
+    told: PluginInput,
 }
 
 pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<()> {
@@ -78,7 +78,7 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
     let mut report = Report::of(json!({ "file": file.display().to_string() }));
     if let Some(loaded) = load(&loader, &file, &mut report).await? {
         describe_again(&loader, &file, &loaded, &mut report).await?;
-        let given = Given {
+        let given = CheckInput {
             told: &arguments.told,
             recordings: &recordings,
             accept: arguments.accept,
@@ -106,14 +106,14 @@ pub(super) async fn run(config: Config, arguments: Arguments) -> anyhow::Result<
 }
 
 /// What an author gives beside the component.
-struct Given<'a> {
-    told: &'a Told,
+struct CheckInput<'a> {
+    told: &'a PluginInput,
     recordings: &'a [Own],
     /// Whether what is printed is what must be printed from now on.
     accept: bool,
 }
 
-impl Given<'_> {
+impl CheckInput<'_> {
     /// Holds what came of a recording to its snapshot.
     fn compare(&self, own: &Own, printed: &str) -> anyhow::Result<Result<&'static str, String>> {
         let [own_agent, any_agent] = USER_AGENT;
@@ -282,7 +282,7 @@ fn read_for(step: &str) -> &'static str {
 }
 
 /// The options of a plugin's provider.
-fn options(told: &Told) -> Vec<(String, String)> {
+fn options(told: &PluginInput) -> Vec<(String, String)> {
     let options: BTreeMap<_, _> = told.options.iter().cloned().collect();
     options.into_iter().collect()
 }

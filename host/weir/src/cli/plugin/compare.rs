@@ -22,7 +22,7 @@ use weir_plugins::slots::Loaded;
 use weir_plugins::{Component, Loader};
 use weir_sandbox::printable;
 
-use super::given::{self, Told};
+use super::given::{self, PluginInput};
 use super::own::{self, Own};
 use super::trial::{Cut, Outcome, Trial};
 use super::{conformance, try_tool};
@@ -56,7 +56,7 @@ pub(in crate::cli) struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    told: Told,
+    told: PluginInput,
 }
 
 /// Something that the two do otherwise.
@@ -162,7 +162,7 @@ impl Version {
 
 /// How the two are compared.
 struct Comparison<'a> {
-    told: &'a Told,
+    told: &'a PluginInput,
     answer_bytes: u64,
     price: Option<&'a Price>,
     factors: &'a PriceFactors,

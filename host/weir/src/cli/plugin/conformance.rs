@@ -6,7 +6,7 @@ use weir_dialects::{self as dialect, ChatCall};
 
 use super::given;
 use super::recording::Recording;
-use super::trial::Tried;
+use super::trial::TrialRequest;
 use crate::cli::bundle;
 
 /// The end of a request's name that `POST /v1/messages` takes; the others are for `POST /chat`.
@@ -34,13 +34,13 @@ pub(super) fn call(name: &str) -> anyhow::Result<ChatCall> {
 }
 
 /// The plainest request, for which an answer of this name is read.
-pub(super) fn asked_for(answer: &str) -> anyhow::Result<Tried> {
+pub(super) fn asked_for(answer: &str) -> anyhow::Result<TrialRequest> {
     let name = if answer.ends_with(STREAMED) {
         "streamed"
     } else {
         "basic"
     };
-    call(name).map(Tried::from)
+    call(name).map(TrialRequest::from)
 }
 
 /// The recorded answers of a dialect, e.g. `openai-chat`: their folder is named as what the dialect's name begins with.

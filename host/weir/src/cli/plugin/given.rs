@@ -24,7 +24,7 @@ use weir_sandbox::{Engine, LoadError, Room};
 use weir_storage::secrets::Key;
 
 use super::recording::Recording;
-use super::trial::Tried;
+use super::trial::TrialRequest;
 use crate::cli::user_folder::user_folder;
 use crate::config::Config;
 use crate::recordings::exchange::RecordedRequest;
@@ -40,7 +40,7 @@ const SHOWN_BYTES: usize = 64 << 10;
 
 /// What a plugin is told beside its request.
 #[derive(clap::Args)]
-pub(super) struct Told {
+pub(super) struct PluginInput {
     /// Of a tool: an integration that its agent may call. May be repeated, as the next ones.
     #[arg(long = "integration", value_name = "ID=URL", value_parser = option)]
     integrations: Vec<(String, String)>,
@@ -59,7 +59,7 @@ pub(super) struct Told {
     pub(super) options: Vec<(String, String)>,
 }
 
-impl Told {
+impl PluginInput {
     /// What a filter is told may serve a request.
     pub(super) fn providers(&self) -> Vec<String> {
         match &self.providers[..] {
@@ -152,11 +152,11 @@ pub(super) fn read_given(file: &Path) -> anyhow::Result<Vec<u8>> {
 /// A request as weir's own endpoints take it.
 ///
 /// Or one that was recorded, in the vocabulary of the contract.
-pub(super) fn read_request(body: &[u8]) -> anyhow::Result<Tried> {
+pub(super) fn read_request(body: &[u8]) -> anyhow::Result<TrialRequest> {
     if is_recorded(body) {
         let recorded: RecordedRequest =
             serde_json::from_slice(body).context("the recorded request cannot be read")?;
-        return Tried::recorded(&recorded, body.len());
+        return TrialRequest::recorded(&recorded, body.len());
     }
     let call = dialect::read_any(body).map_err(|error| {
         let refused = format!("{} {}", error.status().as_u16(), error.code());

@@ -25,7 +25,7 @@ mod upload;
 pub(super) use given::slot_name;
 pub(super) use manage::span;
 pub use recording::Recording;
-pub use trial::{Cut, Outcome, Trial, Tried};
+pub use trial::{Cut, Outcome, Trial, TrialRequest};
 
 use crate::config::Config;
 

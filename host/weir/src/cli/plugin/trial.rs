@@ -76,7 +76,7 @@ const IMAGE_TOKENS: u64 = 1024;
 
 /// What the adapter is asked.
 #[derive(Debug, Clone)]
-pub struct Tried {
+pub struct TrialRequest {
     task: Task,
     attachments: Vec<Attachment>,
     client: Client,
@@ -84,7 +84,7 @@ pub struct Tried {
     output_limit: u32,
 }
 
-impl Tried {
+impl TrialRequest {
     /// What an adapter must be capable of for it.
     pub fn capability(&self) -> &'static str {
         match self.task {
@@ -94,7 +94,7 @@ impl Tried {
     }
 }
 
-impl Tried {
+impl TrialRequest {
     /// As the adapter gets it.
     pub(super) fn request(&self) -> Request {
         Request {
@@ -140,7 +140,7 @@ impl Tried {
     }
 }
 
-impl Tried {
+impl TrialRequest {
     /// One that was recorded; so many bytes of JSON.
     pub(super) fn recorded(recorded: &RecordedRequest, bytes: usize) -> anyhow::Result<Self> {
         let attachments = recorded.attachments();
@@ -159,7 +159,7 @@ impl Tried {
     }
 }
 
-impl From<ChatCall> for Tried {
+impl From<ChatCall> for TrialRequest {
     fn from(call: ChatCall) -> Self {
         Self {
             text_bytes: call.text_bytes(),
@@ -171,7 +171,7 @@ impl From<ChatCall> for Tried {
     }
 }
 
-impl From<ImageCall> for Tried {
+impl From<ImageCall> for TrialRequest {
     fn from(call: ImageCall) -> Self {
         Self {
             text_bytes: call.text_bytes(),
@@ -201,7 +201,7 @@ impl Trial<'_> {
     /// or that nothing can be written any more.
     pub async fn run(
         &self,
-        tried: impl Into<Tried>,
+        tried: impl Into<TrialRequest>,
         options: &[Setting],
         recordings: Vec<Recording>,
         out: &mut dyn Write,
@@ -213,7 +213,7 @@ impl Trial<'_> {
     /// The same with an upstream, which is asked.
     pub(super) async fn run_live(
         &self,
-        tried: Tried,
+        tried: TrialRequest,
         options: &[Setting],
         live: &mut Live,
         out: &mut dyn Write,
@@ -223,7 +223,7 @@ impl Trial<'_> {
 
     async fn run_on(
         &self,
-        tried: Tried,
+        tried: TrialRequest,
         options: &[Setting],
         answers: Answers<'_>,
         out: &mut dyn Write,
@@ -280,7 +280,7 @@ struct Running<'a> {
 
 impl Running<'_> {
     /// What goes wrong in it is an [`ExchangeError`].
-    async fn run(&mut self, tried: Tried, options: &[Setting]) -> anyhow::Result<Outcome> {
+    async fn run(&mut self, tried: TrialRequest, options: &[Setting]) -> anyhow::Result<Outcome> {
         let component = self.trial.component;
         let configuration = component.configuration(options).await.map_err(|error| {
             let known = component.description.options.join(", ");

@@ -11,7 +11,7 @@ use weir_sandbox::filter::bindings::filter::{Refusal, Screened, Task};
 use weir_sandbox::filter::{Filter, Verdict, Watching};
 
 use super::lines::{self, Pieces};
-use super::trial::Tried;
+use super::trial::TrialRequest;
 use crate::inference::filters::{self, FilterFault};
 use crate::inference::sequence::Sequence;
 
@@ -36,7 +36,7 @@ impl FilterTrial<'_> {
     /// Prints the verdict, and the events that are left of an answer which comes in these portions.
     pub(super) async fn run(
         &self,
-        tried: &Tried,
+        tried: &TrialRequest,
         portions: Vec<Vec<Event>>,
         out: &mut (dyn Write + Send),
     ) -> anyhow::Result<()> {
@@ -49,7 +49,7 @@ impl FilterTrial<'_> {
 
     async fn print(
         &self,
-        tried: &Tried,
+        tried: &TrialRequest,
         portions: Vec<Vec<Event>>,
         out: &mut (dyn Write + Send),
     ) -> anyhow::Result<()> {
@@ -82,7 +82,10 @@ impl FilterTrial<'_> {
     }
 
     /// Has it look at a request.
-    pub(super) async fn screen(&self, tried: &Tried) -> anyhow::Result<Result<Verdict, Refusal>> {
+    pub(super) async fn screen(
+        &self,
+        tried: &TrialRequest,
+    ) -> anyhow::Result<Result<Verdict, Refusal>> {
         let request = tried.screened(self.providers);
         let screened = self
             .filter

@@ -12,7 +12,7 @@ use weir_plugins::Component;
 use weir_plugins::slots::Loaded;
 use weir_upstream::client;
 
-use super::given::{self, Told};
+use super::given::{self, PluginInput};
 use super::live::Live;
 use super::trial::{Cut, Outcome, Trial};
 use super::try_filter::{self, FilterTrial};
@@ -59,7 +59,7 @@ pub(in crate::cli) struct Arguments {
     #[arg(long, value_name = "NAME", requires = "upstream")]
     credential_env: Option<String>,
     #[command(flatten)]
-    told: Told,
+    told: PluginInput,
 }
 
 /// How often files are looked at that may change.

@@ -41,7 +41,7 @@ pub(super) async fn run(
         lines::error(out, &why)?;
         bail!(why);
     }
-    let desk = Desk(Arc::new(Shared {
+    let desk = Desk(Arc::new(DeskState {
         recordings: Mutex::new(recordings.into_iter()),
         lines: Mutex::default(),
         awaits: Notify::new(),
@@ -76,9 +76,9 @@ pub(super) async fn run(
 
 /// The outside, as recordings have it.
 #[derive(Clone)]
-struct Desk(Arc<Shared>);
+struct Desk(Arc<DeskState>);
 
-struct Shared {
+struct DeskState {
     recordings: Mutex<std::vec::IntoIter<Recording>>,
     /// What has happened.
     lines: Mutex<Vec<Value>>,

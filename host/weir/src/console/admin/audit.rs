@@ -7,7 +7,7 @@ use axum::response::Response;
 use weir_errors::ApiError;
 use weir_storage::clock::Millis;
 
-use super::{Asked, core};
+use super::{ListRequest, core};
 use crate::admin::events::{self, AuditItem};
 use crate::app::App;
 use crate::console::format::When;
@@ -19,7 +19,7 @@ use crate::query::ListQuery;
 #[template(path = "console/admin/audit.html")]
 struct Audit {
     frame: Frame,
-    asked: Asked<3>,
+    asked: ListRequest<3>,
     events: Vec<AuditItem>,
     next: Option<String>,
     now: Millis,
@@ -31,7 +31,7 @@ pub(super) async fn show_audit(
     admin: ConsoleAdmin,
     query: ListQuery,
 ) -> Result<Response, ApiError> {
-    let asked = Asked::take(query, ["kind", "user_id", "actor"], "before")?;
+    let asked = ListRequest::take(query, ["kind", "user_id", "actor"], "before")?;
     let listed = events::list_events(core(&app), admin.caller(), asked.query());
     let Json(list) = listed.await?;
     let page = Audit {

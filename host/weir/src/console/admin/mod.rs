@@ -27,12 +27,12 @@ fn core(app: &App) -> State<Core> {
 }
 
 /// What a list is asked for, by the fields of its form, and the part of it.
-struct Asked<const N: usize> {
+struct ListRequest<const N: usize> {
     fields: [(&'static str, String); N],
     part: (&'static str, String),
 }
 
-impl<const N: usize> Asked<N> {
+impl<const N: usize> ListRequest<N> {
     /// Takes the fields out of a page's query; `part` names where a part begins.
     fn take(
         mut query: ListQuery,

@@ -7,7 +7,7 @@ use axum::response::Response;
 use weir_errors::ApiError;
 use weir_storage::clock::Millis;
 
-use super::{Asked, core};
+use super::{ListRequest, core};
 use crate::admin::keys::{self, AdminKeyItem};
 use crate::admin::users::{self, UserItem};
 use crate::app::App;
@@ -22,7 +22,7 @@ use crate::query::ListQuery;
 #[template(path = "console/admin/users.html")]
 struct Users {
     frame: Frame,
-    asked: Asked<3>,
+    asked: ListRequest<3>,
     users: Vec<UserItem>,
     next: Option<String>,
     now: Millis,
@@ -34,7 +34,7 @@ struct User {
     frame: Frame,
     user: UserItem,
     keys: Vec<AdminKeyItem>,
-    asked: Asked<1>,
+    asked: ListRequest<1>,
     next: Option<String>,
     is_self: bool,
     now: Millis,
@@ -46,7 +46,7 @@ pub(super) async fn show_users(
     admin: ConsoleAdmin,
     query: ListQuery,
 ) -> Result<Response, ApiError> {
-    let asked = Asked::take(query, ["subject", "plan", "disabled"], "after")?;
+    let asked = ListRequest::take(query, ["subject", "plan", "disabled"], "after")?;
     let listed = users::list_users(core(&app), admin.caller(), asked.query());
     let Json(list) = listed.await?;
     let page = Users {
@@ -66,7 +66,7 @@ pub(super) async fn show_user(
     Path(user_id): Path<String>,
     query: ListQuery,
 ) -> Result<Response, ApiError> {
-    let asked = Asked::take(query, ["active"], "after")?;
+    let asked = ListRequest::take(query, ["active"], "after")?;
     let found = users::get_user(core(&app), admin.caller(), Path(user_id.clone())).await?;
     let mut of_user = asked.query();
     of_user.set("user_id", user_id.clone());

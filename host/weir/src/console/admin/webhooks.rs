@@ -7,7 +7,7 @@ use axum::response::Response;
 use weir_errors::ApiError;
 use weir_storage::clock::Millis;
 
-use super::{Asked, core};
+use super::{ListRequest, core};
 use crate::app::App;
 use crate::console::form::AdminForm;
 use crate::console::format::{self, When};
@@ -22,7 +22,7 @@ const STATES: [&str; 4] = ["waiting", "failed", "applied", "ignored"];
 #[template(path = "console/admin/webhooks.html")]
 struct Webhooks {
     frame: Frame,
-    asked: Asked<2>,
+    asked: ListRequest<2>,
     states: [&'static str; 4],
     events: Vec<PaymentEventItem>,
     next: Option<String>,
@@ -35,7 +35,7 @@ pub(super) async fn show_webhooks(
     admin: ConsoleAdmin,
     query: ListQuery,
 ) -> Result<Response, ApiError> {
-    let asked = Asked::take(query, ["state", "user_id"], "before")?;
+    let asked = ListRequest::take(query, ["state", "user_id"], "before")?;
     let listed = payments::list_events(core(&app), admin.caller(), asked.query());
     let Json(list) = listed.await?;
     let page = Webhooks {

@@ -27,7 +27,7 @@ use weir_storage::clock::Clock;
 
 use self::client::{McpClient, NoAnswer};
 use self::settings::McpServer;
-use self::store::{Found, PinStore};
+use self::store::{PinStore, ToolChange};
 use crate::audit::{Audit, AuditEvent};
 use crate::metrics::Metrics;
 use crate::tools::settings::Effect;
@@ -44,9 +44,9 @@ const CHANGED: &str = "policy: the tool has changed at its server, and no operat
 
 /// The remote tools of a running gateway. Cheap to clone.
 #[derive(Clone)]
-pub struct Remotes(Arc<Shared>);
+pub struct Remotes(Arc<RemoteState>);
 
-struct Shared {
+struct RemoteState {
     guard: Guard,
     pins: PinStore,
     known: RwLock<Known>,
@@ -107,7 +107,7 @@ pub struct RemoteAnswer {
 impl Remotes {
     /// Of no servers yet.
     pub fn new(guard: &Guard, pins: PinStore, records: Records) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(RemoteState {
             guard: guard.clone(),
             pins,
             known: RwLock::default(),
@@ -304,7 +304,7 @@ impl Remotes {
             tracing::error!(%error, "the database, asked what a remote tool was");
         });
         let found = found.ok()?;
-        if found == Found::Changed {
+        if found == ToolChange::Changed {
             tracing::warn!(
                 tool = name,
                 digest = hex,
@@ -325,7 +325,7 @@ impl Remotes {
             schema: Schema::parse(&schema.to_string()).ok(),
             input_schema: schema.clone(),
             effect: effect.unwrap_or(Effect::Unsafe),
-            is_changed: found != Found::Same,
+            is_changed: found != ToolChange::Same,
             client: client.clone(),
             digest,
             own_name,

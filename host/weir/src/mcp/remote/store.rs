@@ -32,7 +32,7 @@ pub struct PinnedTool {
 
 /// What is found of a tool that was looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum ToolChange {
     /// It is what it was.
     Same,
     /// It has changed, and this is the first to see it so.
@@ -53,7 +53,7 @@ impl PinStore {
         (server, tool): (&str, &str),
         (digest, definition): (&str, &str),
         now: Millis,
-    ) -> sqlx::Result<Found> {
+    ) -> sqlx::Result<ToolChange> {
         sqlx::query(
             "INSERT INTO mcp_tools (server, tool, digest, definition, pinned_at) VALUES ($1, $2, $3, $4, $5) \
              ON CONFLICT (server, tool) DO NOTHING",
@@ -66,7 +66,7 @@ impl PinStore {
         .execute(self.database.writer())
         .await?;
         if self.serves(server, tool, digest).await? {
-            return Ok(Found::Same);
+            return Ok(ToolChange::Same);
         }
         // Once changed, it stays disabled, also where the server takes the change back.
         let changed = sqlx::query(
@@ -82,8 +82,8 @@ impl PinStore {
         .execute(self.database.writer())
         .await?;
         Ok(match changed.rows_affected() {
-            0 => Found::Disabled,
-            _ => Found::Changed,
+            0 => ToolChange::Disabled,
+            _ => ToolChange::Changed,
         })
     }
 

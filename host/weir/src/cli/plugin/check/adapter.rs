@@ -12,14 +12,14 @@ use weir_sandbox::adapter::bindings::adapter::{
 };
 use weir_sandbox::adapter::{GuestExchange, description};
 
-use super::{Given, difference, options};
+use super::{CheckInput, difference, options};
 use crate::cli::plugin::conformance;
 use crate::cli::plugin::given;
 use crate::cli::plugin::lines;
 use crate::cli::plugin::own::Own;
 use crate::cli::plugin::recording::Recording;
 use crate::cli::plugin::report::{Fault, Report};
-use crate::cli::plugin::trial::{Cut, Outcome, Trial, Tried};
+use crate::cli::plugin::trial::{Cut, Outcome, Trial, TrialRequest};
 use crate::inference::error::ExchangeError;
 use crate::inference::exchange;
 
@@ -63,7 +63,7 @@ const ABOUT_OWN: &str = "plugins/README.md: Check it";
 
 pub(super) struct AdapterSuite<'a> {
     component: &'a Component,
-    given: &'a Given<'a>,
+    given: &'a CheckInput<'a>,
     options: Vec<Setting>,
     answer_bytes: u64,
     /// What differed between two runs of the same.
@@ -112,7 +112,11 @@ impl Run {
 }
 
 impl<'a> AdapterSuite<'a> {
-    pub(super) fn new(component: &'a Component, given: &'a Given<'a>, answer_bytes: u64) -> Self {
+    pub(super) fn new(
+        component: &'a Component,
+        given: &'a CheckInput<'a>,
+        answer_bytes: u64,
+    ) -> Self {
         Self {
             component,
             given,
@@ -156,7 +160,7 @@ impl<'a> AdapterSuite<'a> {
         Ok(())
     }
 
-    async fn once(&self, tried: &Tried, answers: &[Recording], cut: Cut) -> Run {
+    async fn once(&self, tried: &TrialRequest, answers: &[Recording], cut: Cut) -> Run {
         let trial = Trial {
             component: self.component,
             cut,
@@ -173,7 +177,7 @@ impl<'a> AdapterSuite<'a> {
     }
 
     /// Runs an exchange twice, which must come to the same.
-    async fn twice(&mut self, of: &str, tried: &Tried, answers: &[Recording]) -> Run {
+    async fn twice(&mut self, of: &str, tried: &TrialRequest, answers: &[Recording]) -> Run {
         let first = self.once(tried, answers, WHOLE).await;
         let second = self.once(tried, answers, WHOLE).await;
         self.compared += 1;
@@ -297,7 +301,7 @@ impl<'a> AdapterSuite<'a> {
     async fn cut(
         &self,
         name: &str,
-        tried: &Tried,
+        tried: &TrialRequest,
         answers: &[Recording],
         whole: &Run,
         places: &[usize],
@@ -459,7 +463,7 @@ impl<'a> AdapterSuite<'a> {
     /// What an exchange takes.
     async fn cost(&self, report: &mut Report) -> anyhow::Result<()> {
         let configuration = self.component.configuration(&self.options).await?;
-        let tried: Tried = conformance::call(MEASURED)?.into();
+        let tried: TrialRequest = conformance::call(MEASURED)?.into();
         let request = tried.request();
         let (mut begins, mut memory) = (Vec::new(), 0);
         let began = Instant::now();
@@ -547,7 +551,7 @@ impl<'a> AdapterSuite<'a> {
 }
 
 /// A recording of the author's that is of a stream, with what is asked for it.
-fn stream_of(own: &Own) -> Option<anyhow::Result<(Tried, &Recording)>> {
+fn stream_of(own: &Own) -> Option<anyhow::Result<(TrialRequest, &Recording)>> {
     let [answer] = &own.answers[..] else {
         return None;
     };

@@ -8,11 +8,11 @@ use weir_sandbox::adapter::bindings::chat::{Event, Fragment};
 use weir_sandbox::filter::Filter;
 
 use super::adapter::micros;
-use super::{Given, difference, options};
+use super::{CheckInput, difference, options};
 use crate::cli::plugin::given;
 use crate::cli::plugin::own::Own;
 use crate::cli::plugin::report::{Fault, Report};
-use crate::cli::plugin::trial::Tried;
+use crate::cli::plugin::trial::TrialRequest;
 use crate::cli::plugin::try_filter::{self, FilterTrial, Shown};
 use crate::cli::plugin::{conformance, event_lines};
 
@@ -58,7 +58,7 @@ const ABOUT_OWN: &str = "plugins/README.md: Check it";
 
 pub(super) struct FilterSuite<'a> {
     filter: &'a Filter,
-    given: &'a Given<'a>,
+    given: &'a CheckInput<'a>,
     providers: Vec<String>,
     /// What differed between two runs of the same.
     differing: Vec<Fault>,
@@ -73,7 +73,7 @@ struct Run {
 }
 
 impl<'a> FilterSuite<'a> {
-    pub(super) fn new(filter: &'a Filter, given: &'a Given<'a>) -> Self {
+    pub(super) fn new(filter: &'a Filter, given: &'a CheckInput<'a>) -> Self {
         Self {
             filter,
             given,
@@ -165,7 +165,7 @@ impl<'a> FilterSuite<'a> {
         Ok(())
     }
 
-    async fn once(&self, configuration: &[u8], tried: &Tried, events: &[Event]) -> Run {
+    async fn once(&self, configuration: &[u8], tried: &TrialRequest, events: &[Event]) -> Run {
         // As `weir plugin try` shows them.
         let portions = portions(events, 1, 0);
         let mut out = Vec::new();
@@ -184,7 +184,7 @@ impl<'a> FilterSuite<'a> {
         &mut self,
         of: &str,
         configuration: &[u8],
-        tried: &Tried,
+        tried: &TrialRequest,
         events: &[Event],
     ) -> Run {
         let first = self.once(configuration, tried, events).await;
@@ -202,7 +202,7 @@ impl<'a> FilterSuite<'a> {
         &self,
         of: &str,
         configuration: &[u8],
-        tried: &Tried,
+        tried: &TrialRequest,
         events: &[Event],
     ) -> anyhow::Result<Option<Fault>> {
         let trial = self.trial(configuration);
@@ -274,7 +274,7 @@ impl<'a> FilterSuite<'a> {
 
     /// What a request and its answer take.
     async fn cost(&self, configuration: &[u8], report: &mut Report) -> anyhow::Result<()> {
-        let tried: Tried = conformance::call("multi-turn")?.into();
+        let tried: TrialRequest = conformance::call("multi-turn")?.into();
         let events = event_lines::read(ANSWER)?;
         let trial = self.trial(configuration);
         let (mut screens, mut shows) = (Vec::new(), Vec::new());
@@ -312,7 +312,7 @@ impl<'a> FilterSuite<'a> {
     }
 }
 
-fn read(own: &Own) -> anyhow::Result<(Tried, Vec<Event>)> {
+fn read(own: &Own) -> anyhow::Result<(TrialRequest, Vec<Event>)> {
     let tried = match &own.request {
         Some(request) => given::read_request(request)?,
         None => conformance::asked_for(&own.name)?,

@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde_json::json;
 use weir_sandbox::tool::Tool;
 
-use super::{Given, difference};
+use super::{CheckInput, difference};
 use crate::cli::plugin::own::Own;
 use crate::cli::plugin::report::{Fault, Report};
 use crate::cli::plugin::try_tool;
@@ -16,7 +16,7 @@ const ABOUT_OWN: &str = "plugins/README.md: Check it";
 
 pub(super) struct ToolSuite<'a> {
     tool: &'a Tool,
-    given: &'a Given<'a>,
+    given: &'a CheckInput<'a>,
 }
 
 /// What came of one call.
@@ -27,7 +27,7 @@ struct Run {
 }
 
 impl<'a> ToolSuite<'a> {
-    pub(super) fn new(tool: &'a Tool, given: &'a Given<'a>) -> Self {
+    pub(super) fn new(tool: &'a Tool, given: &'a CheckInput<'a>) -> Self {
         Self { tool, given }
     }
 

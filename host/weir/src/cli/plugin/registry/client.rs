@@ -23,7 +23,7 @@ use weir_sandbox::{Digest, printable};
 
 use super::artifact::{ACCEPTED, MANIFEST};
 use super::authorization::Challenge;
-use super::credentials::{self, Found, Login};
+use super::credentials::{self, Login, LoginLookup};
 use super::reference::{Reference, is_loopback};
 use crate::cli::plugin::upload::Upload;
 
@@ -52,7 +52,7 @@ pub(super) struct RegistryClient<'a> {
     /// What the registry takes, once it has asked for it.
     authorization: Option<HeaderValue>,
     /// Which credentials were looked for, once they were.
-    found: Option<Found>,
+    found: Option<LoginLookup>,
 }
 
 /// A request, to be sent more than once where the registry wants to know first who asks.
@@ -367,18 +367,18 @@ impl<'a> RegistryClient<'a> {
     fn who(&self) -> String {
         match &self.found {
             None => "it was asked without credentials".to_owned(),
-            Some(Found {
+            Some(LoginLookup {
                 login: None,
                 looked_in,
             }) => format!(
                 "there are no credentials for {} in {looked_in}: `docker login`, or the like, leaves some there",
                 self.reference.registry
             ),
-            Some(Found {
+            Some(LoginLookup {
                 login: Some(Login::Password { user, .. }),
                 looked_in,
             }) => format!("it was asked as {user}, by {looked_in}"),
-            Some(Found { looked_in, .. }) => {
+            Some(LoginLookup { looked_in, .. }) => {
                 format!("it was asked with the identity token of {looked_in}")
             }
         }

@@ -31,7 +31,7 @@ const HELPER_HAS_NONE: &str = "credentials not found";
 const HELPER_WITHIN: Duration = Duration::from_secs(120);
 
 /// What was found.
-pub(super) struct Found {
+pub(super) struct LoginLookup {
     pub(super) login: Option<Login>,
     /// Where it was looked for, in words for whom it is missing.
     pub(super) looked_in: String,
@@ -72,9 +72,9 @@ struct HelperAnswer {
 }
 
 /// Looks for those of a registry.
-pub(super) async fn find(registry: &str) -> anyhow::Result<Found> {
+pub(super) async fn find(registry: &str) -> anyhow::Result<LoginLookup> {
     let Some(path) = config_path() else {
-        return Ok(Found {
+        return Ok(LoginLookup {
             login: None,
             looked_in: "no file: neither DOCKER_CONFIG nor HOME is set".to_owned(),
         });
@@ -83,7 +83,7 @@ pub(super) async fn find(registry: &str) -> anyhow::Result<Found> {
     let text = match std::fs::read(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            return Ok(Found {
+            return Ok(LoginLookup {
                 login: None,
                 looked_in: format!("{shown}, which is not there"),
             });
@@ -104,7 +104,7 @@ pub(super) async fn find(registry: &str) -> anyhow::Result<Found> {
         let asked = ask_helper(helper, key).await;
         let login = asked.with_context(|| format!("{shown} names docker-credential-{helper}"))?;
         if login.is_some() {
-            return Ok(Found {
+            return Ok(LoginLookup {
                 login,
                 looked_in: format!("docker-credential-{helper}, which {shown} names"),
             });
@@ -113,7 +113,7 @@ pub(super) async fn find(registry: &str) -> anyhow::Result<Found> {
     let auth = keys.iter().find_map(|key| config.auths.get(key));
     let login = auth.map(login_of).transpose();
     let login = login.with_context(|| format!("{shown}: the entry for {registry}"))?;
-    Ok(Found {
+    Ok(LoginLookup {
         login: login.flatten(),
         looked_in: shown,
     })

@@ -120,7 +120,7 @@ pub enum UsageError {
 pub async fn summary(app: &App, account: &AccountId) -> Result<Vec<u8>, UsageError> {
     let name = name(account);
     let absence = match app.cache.find_value(&name).await {
-        Ok(Cached::ShownAccount(summary)) => return Ok(summary),
+        Ok(Cached::Found(summary)) => return Ok(summary),
         Ok(Cached::Absent(absence)) => Some(absence),
         // Whether anybody is served without the cache was decided when they were identified.
         Err(_) => None,

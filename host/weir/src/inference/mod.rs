@@ -60,7 +60,7 @@ use crate::catalog::Catalog;
 use crate::context::RequestContext;
 use crate::identity::{Caller, limits};
 use crate::sessions::Turn;
-use crate::swarm::deltas::Teller;
+use crate::swarm::deltas::DeltaPublisher;
 use weir_ledger::price::PriceFactors;
 use weir_ledger::{AccountId, LedgerError, Payer, Plan, Refusal};
 use weir_sandbox::adapter::bindings::adapter::Task;
@@ -115,7 +115,7 @@ pub async fn chat(
     context: RequestContext,
     mut call: ChatCall,
     key: Option<KeyedRequest>,
-    teller: Option<Teller>,
+    teller: Option<DeltaPublisher>,
 ) -> Result<Response, ApiError> {
     let id = ids::answer_id();
     let conversation = call.conversation(&id);
@@ -183,7 +183,7 @@ struct ResponseTerms {
     session: Option<Turn>,
     conversation: Conversation,
     key: Option<KeyedRequest>,
-    teller: Option<Teller>,
+    teller: Option<DeltaPublisher>,
     /// What filters have made of it.
     passed: Passed,
 }

@@ -33,7 +33,7 @@ use super::sequence::{OutOfOrder, Sequence};
 use super::spans;
 use crate::context::RequestContext;
 use crate::sessions::Turn;
-use crate::swarm::deltas::Teller;
+use crate::swarm::deltas::DeltaPublisher;
 use weir_ledger::idempotency::ClaimedKey;
 use weir_sandbox::adapter::bindings::chat::{Event, FinishReason};
 
@@ -77,7 +77,7 @@ pub struct Relay {
     /// The session that the request goes on with.
     session: Option<Turn>,
     /// Who is told what the model says as it comes, beside the client.
-    teller: Option<Teller>,
+    teller: Option<DeltaPublisher>,
     /// The filters that all of these have the answer through.
     screen: Option<AnswerScreen>,
     /// Whether an upstream was sent the request: from then on it may ask to be paid.
@@ -229,7 +229,7 @@ impl Relay {
     }
 
     /// Has somebody beside the client told what the model says, as it comes.
-    pub fn tell_as_it_comes(&mut self, teller: Teller) {
+    pub fn tell_as_it_comes(&mut self, teller: DeltaPublisher) {
         self.teller = Some(teller);
     }
 

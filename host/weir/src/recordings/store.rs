@@ -8,7 +8,7 @@ use weir_storage::clock::Millis;
 use weir_storage::sealing::{KeyRing, Purpose};
 use weir_storage::{Database, ids};
 
-use super::Wanted;
+use super::RecordingTerms;
 use super::exchange::RecordedExchange;
 
 /// How long what was recorded is kept once the recording has ended.
@@ -66,7 +66,7 @@ impl RecordingStore {
     }
 
     /// What is wanted of each slot at this moment.
-    pub async fn wanted(&self, now: Millis) -> sqlx::Result<BTreeMap<String, Wanted>> {
+    pub async fn wanted(&self, now: Millis) -> sqlx::Result<BTreeMap<String, RecordingTerms>> {
         let rows = sqlx::query(
             "SELECT slot, begun_at, share, until_at FROM recordings WHERE until_at > $1 AND kept_bytes < most_bytes",
         )
@@ -75,7 +75,7 @@ impl RecordingStore {
         .await?;
         let wanted = rows.iter().map(|row| {
             let share: i64 = row.try_get("share")?;
-            let wanted = Wanted {
+            let wanted = RecordingTerms {
                 begun_at: Millis(row.try_get("begun_at")?),
                 share: u16::try_from(share).unwrap_or_default(),
                 until: Millis(row.try_get("until_at")?),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::Method;
 use http::header::{self, HeaderName};
 use url::Url;
-use weir_egress::{Credential, Exemption, HostPattern, Origin, Policy};
+use weir_egress::{Credential, Exemption, HostPattern, Policy, UrlOrigin};
 use weir_ledger::{AccountId, Plan};
 use weir_storage::secrets::Secret;
 use weir_upstream::redact;
@@ -59,7 +59,7 @@ impl ToolRules {
 pub(super) struct Integration {
     pub(super) id: String,
     pub(super) base: Url,
-    pub(super) origin: Origin,
+    pub(super) origin: UrlOrigin,
     /// `base` as it was written, without a slash at its end.
     pub(super) base_url: String,
     pub(super) policy: Policy,

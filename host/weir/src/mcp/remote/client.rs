@@ -18,7 +18,7 @@ use weir_egress::{Guard, Kind, Request, Response};
 use weir_sandbox::printable;
 
 use super::settings::McpServer;
-use crate::tools::blotter::Blotter;
+use crate::tools::blotter::SecretRedactor;
 
 /// Pages of tools that are asked for.
 const MAX_PAGES: usize = 16;
@@ -63,13 +63,13 @@ type Discovery = Shared<BoxFuture<'static, Result<Era, NoAnswer>>>;
 struct Connection {
     server: Arc<McpServer>,
     guard: Guard,
-    blotter: Blotter,
+    blotter: SecretRedactor,
 }
 
 impl McpClient {
     pub(super) fn new(server: McpServer, guard: Guard) -> Self {
         let secret = server.bare.iter().map(|secret| secret.expose());
-        let blotter = Blotter::new(secret);
+        let blotter = SecretRedactor::new(secret);
         let server = Arc::new(server);
         Self {
             connection: Arc::new(Connection {

@@ -117,6 +117,28 @@ fn request(file: &Path) -> ChatCall {
     call
 }
 
+/// `weir plugin check` tries components with the same requests and responses.
+#[test]
+fn the_program_embeds_every_request_and_response() {
+    assert!(BUNDLE.requests.len() > 40, "{}", BUNDLE.requests.len());
+    for (name, body) in BUNDLE.requests {
+        let read = if name.ends_with(MESSAGES) {
+            anthropic_messages::read(body.as_bytes(), &HeaderMap::new())
+        } else {
+            dialect::read_own(body.as_bytes())
+        };
+        assert!(read.is_ok(), "{name}");
+    }
+    for provider in ["openai", "gemini", "ollama"] {
+        let of_provider = BUNDLE.responses.iter().filter(|(of, ..)| *of == provider);
+        let responses: Vec<_> = of_provider.collect();
+        assert!(responses.len() > 20, "{provider}: {}", responses.len());
+        for (_, name, bytes) in responses {
+            assert!(Recording::parse(bytes).is_ok(), "{provider}/{name}");
+        }
+    }
+}
+
 /// What `weir plugin try` prints.
 async fn printed(
     component: &Component,

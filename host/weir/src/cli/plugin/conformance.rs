@@ -57,20 +57,3 @@ pub(super) fn answers(dialect: &str) -> anyhow::Result<Vec<(&'static str, Record
         })
         .collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_request_and_answer_can_be_read() {
-        let calls = requests().filter(|name| call(name).is_ok()).count();
-        assert_eq!(calls, bundle().requests.len());
-        assert!(calls > 40, "{calls}");
-        for dialect in ["openai-chat", "gemini-generate-content", "ollama-chat"] {
-            let answers = answers(dialect).expect("they can be read");
-            assert!(answers.len() > 20, "{dialect}: {}", answers.len());
-        }
-        assert!(answers("acme").expect("none").is_empty());
-    }
-}

@@ -382,7 +382,7 @@ async fn a_valid_key_beside_another_proof_counts_as_no_failure() {
     wrong.get("/models").await.error(429, "LOCKED_OUT");
 }
 
-/// Which of two proofs is meant is clear of a key of weir's alone.
+/// A second credential is ambiguous, unless it is a valid API key of weir.
 #[tokio::test]
 async fn a_web_user_with_a_key_of_another_provider_is_refused() {
     let gateway = Gateway::start().await;

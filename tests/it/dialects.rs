@@ -1,4 +1,4 @@
-//! What each dialect of clients can be told each adapter: the table in `host/docs/api.md`, found out by asking.
+//! The table in `host/docs/api.md` of what each client dialect can ask of each adapter, compared with real requests.
 
 use std::path::Path;
 

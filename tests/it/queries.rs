@@ -38,7 +38,8 @@ const RANGES: [&str; 2] = [
 ];
 
 /// Tables that do not grow with users, requests or time: rows of a fixed number, or one for each component, slot, tool or key
-/// that an operator has brought, or for each node of the last day. What nodes ask one another is deleted when it is answered.
+/// that an operator has brought, or for each node of the last day. Questions between nodes are deleted
+/// after the answers.
 const BOUNDED: [&str; 19] = [
     "_sqlx_migrations",
     "api_key_peppers",

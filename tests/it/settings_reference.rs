@@ -1,4 +1,4 @@
-//! `host/docs/settings.md` says of each setting what the doc comment of its field says.
+//! The rows of `host/docs/settings.md` repeat the doc comments of the settings' fields.
 //!
 //! The comment of a field is `{meaning} Default: {default}.` or `{meaning} Required.`; the row of the reference has the field's name,
 //! the default and the meaning.

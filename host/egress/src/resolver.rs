@@ -235,7 +235,7 @@ impl NameServers {
     }
 }
 
-/// A `resolv.conf` and a hosts file, and what they said when they were last read.
+/// A `resolv.conf` and a hosts file, with the sources that were last read from them.
 struct SystemFiles {
     resolv_conf: PathBuf,
     hosts: PathBuf,
@@ -256,8 +256,8 @@ impl SystemFiles {
         }
     }
 
-    /// What the files say now. It blocks for two calls of `stat`, which take microseconds, and to read files that have
-    /// changed.
+    /// Returns the sources of the files' current versions. The call blocks for two `stat`s, which take microseconds, and for
+    /// reading changed files.
     fn current(&self) -> Arc<NameSources> {
         let mut last_read = self
             .last_read

@@ -30,7 +30,7 @@ macro_rules! codes {
                 match self { $(Self::$variant => $meaning,)* }
             }
 
-            /// What a client should do.
+            /// Advice for clients, as a sentence.
             pub const fn advice(self) -> &'static str {
                 match self { $(Self::$variant => $advice,)* }
             }

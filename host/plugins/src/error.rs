@@ -24,27 +24,27 @@ pub enum OperationError {
         "{publisher} has signed version {highest} for this slot, which is later than {version}"
     )]
     Downgrade {
-        /// Who signed it.
+        /// The publisher of the later version.
         publisher: String,
-        /// What it is.
+        /// The version of the refused component.
         version: Version,
-        /// The highest that was installed here.
+        /// The highest version that was installed in the slot.
         highest: String,
     },
     /// The slot is another publisher's.
     #[error("the slot is {owner}'s, and the component is {}", .publisher.as_ref().map_or_else(|| "unsigned".to_owned(), |name| format!("{name}'s")))]
     OtherPublisher {
-        /// Whose component was activated last.
+        /// The publisher of the component that was activated last.
         owner: String,
-        /// Who signed this one.
+        /// The publisher of the refused component, if it is signed.
         publisher: Option<String>,
     },
     /// The slot is for components of another kind.
     #[error("world: the slot is for {slot}s, and the component is one for {component}s")]
     OtherKind {
-        /// What the slot is for.
+        /// The kind of the slot.
         slot: &'static str,
-        /// What the component is.
+        /// The kind of the component.
         component: &'static str,
     },
     /// There is no such slot.
@@ -67,7 +67,7 @@ pub enum OperationError {
     BelowLeast {
         /// The slot's least version.
         least: Version,
-        /// What the component is.
+        /// The version of the component.
         version: String,
     },
     /// The slot serves with another component by now than the operator expects.

@@ -1,20 +1,18 @@
-//! Which plugins serve: the components in their slots, and what operators can do about them.
+//! Plugins: the components in their slots, and the operations on them.
 //!
-//! What a component is, and how it is checked and run, is the [sandbox](weir_sandbox)'s. Which one serves in which
-//! [slot](slots) is in the database, and every node follows it while it runs: operators install, activate, roll back and
-//! remove, and a component that fails too often is taken out of service by itself.
+//! The [sandbox](weir_sandbox) loads and runs components. The database says which component serves in which [slot](slots), and
+//! every node follows the database. Operators install, activate, roll back and remove components. A component that fails too often
+//! goes into quarantine. A [canary] serves a share of a slot's accounts; its figures decide whether it is promoted or ended.
 //!
-//! A slot may serve some accounts with a [canary], which ends or serves all by what its figures say.
+//! The first component of a slot decides the slot's [`Kind`]: adapters, tools or filters. The rest is the same for all kinds.
 //!
-//! **Invariant:** an exchange ends on the component that it began with, whatever its slot serves with by then.
+//! A component from outside carries its publisher's [signature]. Every node checks the signature against the configured
+//! [publishers](trust) before it does anything else with the component.
 //!
-//! A slot is for adapters, for tools or for filters, by what was put into it first ([`Kind`]); all else is the same for all.
+//! **Invariant:** an exchange ends on the component that it began with, even if its slot changes meanwhile.
 //!
-//! A component from elsewhere carries its publisher's [signature], which is checked against the [publishers](trust) that the
-//! configuration knows wherever it is loaded, before anything else is done with it.
-//!
-//! To change what operators can do to slots, edit [`slots`], with its SQL in `store`; what a guest may use or import,
-//! the sandbox.
+//! To change the operations on slots, edit [`slots`] and its SQL in `store`. To change limits or imports of guests, edit the
+//! sandbox.
 
 pub mod bundled;
 pub mod canary;

@@ -1,7 +1,7 @@
-//! What the nodes of a gateway agree on before a component serves: that it loads on each.
+//! The check that a component loads on every live node, before a slot serves with it.
 //!
-//! Nodes may run different binaries while a gateway is upgraded, and believe different publishers. Whoever activates a component asks
-//! all nodes that are live, and writes nothing unless each has loaded it.
+//! Nodes run different binaries during an upgrade, and may trust different publishers. The node that activates a component asks all
+//! live nodes, and writes nothing unless each has loaded the component.
 
 use std::time::Duration;
 

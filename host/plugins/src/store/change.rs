@@ -84,8 +84,8 @@ pub(super) async fn is_installed(
     Ok(found.is_some())
 }
 
-/// How a slot's row names a component. What the binary brings is not named, so that an upgrade brings another; but if it is
-/// installed, too, it is, since nodes of another binary find it there.
+/// Returns the digest that a slot's row has for a component: none for the binary's own, so that an upgraded binary brings its
+/// successor. If the component is installed, too, the row names it: nodes of another binary find it there.
 pub(super) async fn named(
     transaction: &mut Transaction,
     slot: &str,

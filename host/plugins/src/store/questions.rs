@@ -1,4 +1,4 @@
-//! What nodes ask one another before a component is activated: whether it loads there.
+//! Questions between nodes: a node that is about to activate a component asks the others whether the component loads there.
 
 use sqlx::Row;
 use weir_sandbox::Digest;
@@ -7,7 +7,7 @@ use weir_storage::{Database, ids};
 
 use super::row::digest;
 
-/// How long a question stands whose node has gone without taking it back, in milliseconds.
+/// Milliseconds after which a question is deleted whose node has ended without taking it back.
 const STANDS_MS: i64 = 600_000;
 
 /// A question that stands.
@@ -17,7 +17,7 @@ pub(crate) struct Question {
     pub digest: Digest,
 }
 
-/// What a node has answered.
+/// The answer of a node.
 pub(crate) struct LoadAnswer {
     pub boot_id: String,
     /// Why the component does not load there; `None` if it does.
@@ -80,7 +80,7 @@ pub(crate) async fn answer(
     .map(drop)
 }
 
-/// What has been answered so far.
+/// Returns the answers so far.
 pub(crate) async fn answers(database: &Database, question: &str) -> sqlx::Result<Vec<LoadAnswer>> {
     let rows = sqlx::query("SELECT boot_id, problem FROM load_answers WHERE question_id = $1")
         .bind(question)
@@ -96,7 +96,7 @@ pub(crate) async fn answers(database: &Database, question: &str) -> sqlx::Result
         .collect()
 }
 
-/// Takes a question back, and all that nobody has taken back.
+/// Deletes a question, its answers, and all old questions.
 pub(crate) async fn take_back(
     database: &Database,
     question: &str,

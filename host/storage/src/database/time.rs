@@ -32,13 +32,13 @@ pub struct DatabaseClock {
 /// Whether the time goes on as the monotonic clock does.
 #[derive(Debug, Default)]
 struct Pace {
-    /// What was read last.
+    /// The last reading.
     read: Option<Reading>,
     /// The monotonic clock when a jump was seen last.
     jumped_at: Option<Duration>,
 }
 
-/// What a clock has shown.
+/// A reading of a clock.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     shown: Millis,

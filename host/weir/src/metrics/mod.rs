@@ -31,7 +31,7 @@ pub struct Metrics {
     registry: Registry,
     /// Of requests that are over.
     pub requests: Arc<RequestMetrics>,
-    /// Of plugins.
+    /// Figures of plugins.
     pub plugins: Arc<PluginMetrics>,
     /// API keys that were looked up in the database, since the cache did not know them.
     pub key_lookups: Counter,

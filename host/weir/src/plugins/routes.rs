@@ -560,7 +560,7 @@ pub(super) async fn fits(
     }
 }
 
-/// What is wrong with a component in its slot of this gateway, or on any other node.
+/// Refuses a component that does not fit this gateway's configuration, or does not load on another node.
 async fn fits_all(
     app: &App,
     operation: &SlotOperation,

@@ -341,7 +341,7 @@ impl Line {
         is_evicted && self.idle_since.load(Ordering::Relaxed) != BUSY
     }
 
-    /// What comes first goes first: among those that are idle, who has only just connected goes last.
+    /// Sorts idle connections: the first one makes way first, a new one last.
     fn order(&self, now: Instant) -> (bool, bool, u64) {
         let idle_since = self.idle_since.load(Ordering::Relaxed);
         (

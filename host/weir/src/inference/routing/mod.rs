@@ -7,7 +7,8 @@
 //! 3. A conversation goes on where it is: with the provider whose signed or sealed reasoning it carries, else with who
 //!    answered it last, where its prompt is in a cache. The client says what is one conversation, by its session, a
 //!    `prompt_cache_key` or `metadata.user_id`; that counts within one account and model.
-//! 4. What has failed of late, or asked to be left alone, comes last, and what fails still is not asked at all ([`weir_upstream::breaker`]).
+//! 4. Upstreams that failed recently, or asked for a pause, come last. The [circuit breaker](weir_upstream::breaker) skips those
+//!    that still fail.
 //!
 //! **Invariant:** nothing that a client writes is kept: what it calls a conversation is hashed, with its account.
 

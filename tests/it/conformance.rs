@@ -16,6 +16,7 @@ use tests::sandbox::{load, sandbox};
 use weir::cli::plugin::{Cut, Recording, Trial};
 use weir_bundled::BUNDLE;
 use weir_dialects::{self as dialect, ChatCall, anthropic_messages};
+use weir_errors::ApiError;
 use weir_plugins::Component;
 
 /// Larger than any answer here.
@@ -105,13 +106,18 @@ async fn adapters() -> Vec<(String, Component)> {
     loaded
 }
 
+/// Reads the body of a request by the dialect that its name says.
+fn read(name: &str, body: &[u8]) -> Result<ChatCall, ApiError> {
+    if name.ends_with(MESSAGES) {
+        anthropic_messages::read(body, &HeaderMap::new())
+    } else {
+        dialect::read_own(body)
+    }
+}
+
 fn request(file: &Path) -> ChatCall {
     let body = fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    let read = if stem(file).ends_with(MESSAGES) {
-        anthropic_messages::read(&body, &HeaderMap::new())
-    } else {
-        dialect::read_own(&body)
-    };
+    let read = read(stem(file), &body);
     let mut call = read.unwrap_or_else(|error| panic!("{}: {}", file.display(), error.message()));
     call.request.max_output_tokens = call.output_limit.expect("each file sets one");
     call
@@ -122,12 +128,7 @@ fn request(file: &Path) -> ChatCall {
 fn the_program_embeds_every_request_and_response() {
     assert!(BUNDLE.requests.len() > 40, "{}", BUNDLE.requests.len());
     for (name, body) in BUNDLE.requests {
-        let read = if name.ends_with(MESSAGES) {
-            anthropic_messages::read(body.as_bytes(), &HeaderMap::new())
-        } else {
-            dialect::read_own(body.as_bytes())
-        };
-        assert!(read.is_ok(), "{name}");
+        assert!(read(name, body.as_bytes()).is_ok(), "{name}");
     }
     for provider in ["openai", "gemini", "ollama"] {
         let of_provider = BUNDLE.responses.iter().filter(|(of, ..)| *of == provider);

@@ -2,14 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
 
+use tests::source::{files, root};
 use weir_errors::ErrorCode;
-
-fn root() -> &'static Path {
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    package.parent().expect("the workspace")
-}
 
 fn table() -> String {
     let mut table =
@@ -53,25 +48,14 @@ fn codes_are_sorted_unique_and_explained() {
 fn the_api_document_names_known_codes_only() {
     let known: BTreeSet<_> = ErrorCode::ALL.iter().map(|code| code.as_str()).collect();
     let mut named = 0;
-    let mut folders: Vec<PathBuf> = vec![root().join("host")];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).expect("a folder") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|ending| ending == "rs") {
-                let text = fs::read_to_string(&path).expect("UTF-8");
-                for line in text.lines().filter(|line| line.contains("(status = ")) {
-                    for code in line.split('`').skip(1).step_by(2) {
-                        if !code
-                            .bytes()
-                            .all(|byte| byte.is_ascii_uppercase() || byte == b'_')
-                        {
-                            continue;
-                        }
-                        assert!(known.contains(code), "{}: {code}", path.display());
-                        named += 1;
-                    }
+    for path in files(&root().join("host"), "rs") {
+        let text = fs::read_to_string(&path).expect("UTF-8");
+        for line in text.lines().filter(|line| line.contains("(status = ")) {
+            for code in line.split('`').skip(1).step_by(2) {
+                let is_code = |byte: u8| byte.is_ascii_uppercase() || byte == b'_';
+                if code.bytes().all(is_code) {
+                    assert!(known.contains(code), "{}: {code}", path.display());
+                    named += 1;
                 }
             }
         }

@@ -4,7 +4,9 @@
 //! rejected". Such sentences and some words without a plain meaning are refused in every Markdown file.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+
+use tests::source::{files, root};
 
 /// Words that no statement begins with.
 const OPENINGS: [&str; 9] = [
@@ -21,8 +23,11 @@ const PHRASES: [&str; 6] = [
     "whoever",
 ];
 
-/// The files of a plugin's project are counted apart: `tests/samples.sha256` holds their bytes.
-const LEFT_OUT: [&str; 2] = ["target", "samples"];
+/// Folders with documents.
+const FOLDERS: [&str; 5] = ["host", "migrations", "plugins", "tests", "wit"];
+
+/// The files of sample projects are not counted: `tests/samples.sha256` holds their bytes.
+const SAMPLES: &str = "samples";
 
 /// Words of all documentation that people write. `errors.md` and `settings.md` are references.
 const MOST_WORDS: usize = 16_000;
@@ -30,26 +35,18 @@ const MOST_WORDS: usize = 16_000;
 const REFERENCES: [&str; 2] = ["errors.md", "settings.md"];
 
 fn documents() -> Vec<(PathBuf, String)> {
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let root = package.parent().expect("the workspace");
-    let mut folders = vec![root.to_owned()];
-    let mut documents = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).expect("a folder") {
-            let path = entry.expect("an entry").path();
-            let name = path.file_name().expect("a name").to_string_lossy();
-            if name.starts_with('.') || LEFT_OUT.contains(&&*name) {
-                continue;
-            }
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|ending| ending == "md") {
-                let text = fs::read_to_string(&path).expect("UTF-8");
-                documents.push((path, text));
-            }
-        }
-    }
-    documents
+    let below = FOLDERS
+        .iter()
+        .flat_map(|folder| files(&root().join(folder), "md"));
+    let is_sample = |path: &PathBuf| path.iter().any(|part| part == SAMPLES);
+    let paths = below.filter(|path| !is_sample(path));
+    paths
+        .chain([root().join("README.md")])
+        .map(|path| {
+            let text = fs::read_to_string(&path).expect("UTF-8");
+            (path, text)
+        })
+        .collect()
 }
 
 /// The sentences of a document: of its paragraphs, list items and table cells, without headings and code.

@@ -5,7 +5,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+
+use tests::source::{files, root};
 
 /// Fields of settings that no configuration file has, or whose table has a section of its own.
 const NOT_IN_A_TABLE: [&str; 5] = [
@@ -15,28 +16,6 @@ const NOT_IN_A_TABLE: [&str; 5] = [
     "tls",
     "valid_for",
 ];
-
-fn root() -> &'static Path {
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    package.parent().expect("the workspace")
-}
-
-/// Source files with fields of settings.
-fn sources() -> Vec<PathBuf> {
-    let mut folders = vec![root().join("host")];
-    let mut sources = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).expect("a folder") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|ending| ending == "rs") {
-                sources.push(path);
-            }
-        }
-    }
-    sources
-}
 
 /// The fields of a source file with their doc comments, each on one line.
 fn fields(text: &str) -> Vec<(String, String)> {
@@ -81,7 +60,7 @@ fn rows() -> Vec<[String; 3]> {
 #[test]
 fn the_reference_repeats_the_doc_comments() {
     let mut comments = BTreeSet::new();
-    for path in sources() {
+    for path in files(&root().join("host"), "rs") {
         let text = fs::read_to_string(path).expect("UTF-8");
         comments.extend(fields(&text).into_iter().map(|(_, comment)| comment));
     }
@@ -102,7 +81,7 @@ fn every_documented_setting_is_in_the_reference() {
     let rows = rows();
     let meanings: BTreeSet<_> = rows.iter().map(|[_, _, meaning]| &**meaning).collect();
     let mut settings = 0;
-    for path in sources() {
+    for path in files(&root().join("host"), "rs") {
         let name = path.file_name().expect("a name").to_string_lossy();
         if name != "settings.rs" && name != "config.rs" {
             continue;

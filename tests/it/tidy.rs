@@ -5,6 +5,8 @@ mod imports;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use tests::source::{files, root};
+
 use self::imports::Imports;
 
 /// Each crate of the host, and the crates that it may depend on.
@@ -64,32 +66,6 @@ const WITHOUT_HTTP_SERVER: [&str; 6] = [
     "weir-storage",
     "weir-telemetry",
 ];
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("the workspace")
-}
-
-fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).expect("a folder") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path
-                .extension()
-                .is_some_and(|extension| extension == ending)
-            {
-                found.push(path);
-            }
-        }
-    }
-    found.sort();
-    found
-}
 
 #[test]
 fn the_root_holds_what_the_readme_maps() {

@@ -21,6 +21,7 @@ pub mod registry;
 pub mod sandbox;
 pub mod scenario;
 pub mod scripts;
+pub mod source;
 pub mod speaker;
 pub mod stores;
 pub mod tls;

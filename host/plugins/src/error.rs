@@ -108,9 +108,15 @@ impl From<OperationError> for ApiError {
                     LoadError::TooLarge { .. } => S::PAYLOAD_TOO_LARGE,
                     _ => S::UNPROCESSABLE_ENTITY,
                 };
-                Self::new(ErrorCode::PluginRefused, format!("The component fails a load step. {error}.")).with_status(status).with_detail("step", error.step())
+                Self::new(
+                    ErrorCode::PluginRefused,
+                    format!("The component fails a load step. {error}."),
+                )
+                .with_status(status)
+                .with_detail("step", error.step())
             }
-            OperationError::Untrusted(error) => Self::new(error.code(),
+            OperationError::Untrusted(error) => Self::new(
+                error.code(),
                 format!("The component is not trusted: {error}."),
             ),
             OperationError::Downgrade { .. } => Self::new(

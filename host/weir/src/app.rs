@@ -12,17 +12,16 @@ use anyhow::{Context, anyhow};
 use axum::extract::FromRef;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-
-pub use self::prepared::Prepared;
 use weir_plugins::Plugins;
 use weir_plugins::bundled::Bundled;
 use weir_plugins::oversight::Oversight;
 use weir_plugins::progress::CompileProgress;
-use weir_plugins::slots::{Fleet, Stores};
+use weir_plugins::slots::Stores;
 use weir_telemetry::export::ExportFigures;
 use weir_telemetry::spans::Tracer;
 use weir_upstream::client::HttpClient;
 
+pub use self::prepared::Prepared;
 use crate::audit::{Audit, retention};
 use crate::billing::csv::Exports;
 use crate::catalog::filters::check_filters;
@@ -453,14 +452,6 @@ impl Shared {
         let address = reachable(*self.serves_at.get()?);
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         Some(format!("{scheme}://{address}"))
-    }
-
-    /// The nodes of this gateway.
-    pub fn fleet(&self) -> Fleet<'_> {
-        Fleet {
-            ledger: &self.ledger,
-            clock: &self.clock,
-        }
     }
 
     /// Where what operators change is written and announced.

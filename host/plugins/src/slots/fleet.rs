@@ -6,10 +6,8 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use weir_ledger::BootId;
-use weir_ledger::Ledger;
+use weir_ledger::{BootId, Ledger};
 use weir_sandbox::Digest;
-use weir_storage::clock::Clock;
 use weir_storage::database::SqlDialect;
 use weir_storage::{Cache, Database};
 
@@ -24,40 +22,30 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How often answers are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// The nodes that are live, as one of them sees it.
-#[derive(Clone, Copy)]
-pub struct Fleet<'a> {
-    /// Knows which nodes are live.
-    pub ledger: &'a Ledger,
-    /// Tells the time by which old questions are forgotten.
-    pub clock: &'a Clock,
+/// Asks all other live nodes whether they can load a component that this node has loaded, and waits for their answers.
+///
+/// # Errors
+///
+/// [`OperationError::NotEverywhere`] names a node that cannot load it, or has not answered in time.
+pub async fn ask_live_nodes(
+    Stores { database, cache }: Stores<'_>,
+    ledger: &Ledger,
+    slot: &str,
+    digest: Digest,
+) -> Result<(), OperationError> {
+    if is_alone(database) || others(ledger).await?.is_empty() {
+        return Ok(());
+    }
+    let question = store::ask(database, slot, digest, ledger.now()).await?;
+    let answered = wait(database, cache, ledger, &question).await;
+    if let Err(error) = store::take_back(database, &question, ledger.now()).await {
+        tracing::warn!(%error, "taking back a question to all nodes");
+    }
+    answered
 }
 
 impl Plugins {
-    /// Asks all other live nodes whether they can load a component that this one has loaded, and waits for their answers.
-    ///
-    /// # Errors
-    ///
-    /// [`OperationError::NotEverywhere`] names a node that cannot, or has not answered in time.
-    pub async fn ask_all(
-        &self,
-        Stores { database, cache }: Stores<'_>,
-        fleet: Fleet<'_>,
-        slot: &str,
-        digest: Digest,
-    ) -> Result<(), OperationError> {
-        if is_alone(database) || fleet.others().await?.is_empty() {
-            return Ok(());
-        }
-        let question = store::ask(database, slot, digest, fleet.clock.now()).await?;
-        let answered = fleet.wait(database, cache, &question).await;
-        if let Err(error) = store::take_back(database, &question, fleet.clock.now()).await {
-            tracing::warn!(%error, "taking back a question to all nodes");
-        }
-        answered
-    }
-
-    /// Answers what other nodes have asked, each question in a task of its own: a component may have to be compiled.
+    /// Answers the questions of other nodes, each in a task of its own: a component may have to be compiled.
     pub(super) async fn answer_all(
         &self,
         database: &Database,
@@ -94,49 +82,56 @@ fn is_alone(database: &Database) -> bool {
     database.dialect() == SqlDialect::Sqlite
 }
 
-impl Fleet<'_> {
-    async fn others(&self) -> sqlx::Result<Vec<BootId>> {
-        let own = self.ledger.boot_id();
-        let mut live = self.ledger.live_runs().await?;
-        live.retain(|node| node != own);
-        Ok(live)
-    }
+/// The other live nodes.
+async fn others(ledger: &Ledger) -> sqlx::Result<Vec<BootId>> {
+    let own = ledger.boot_id();
+    let mut live = ledger.live_runs().await?;
+    live.retain(|node| node != own);
+    Ok(live)
+}
 
-    /// Waits until each node that is live by then has answered that it can.
-    async fn wait(
-        &self,
-        database: &Database,
-        cache: &Cache,
-        question: &str,
-    ) -> Result<(), OperationError> {
-        if let Err(error) = cache.announce().await {
-            tracing::warn!(%error, "telling other nodes that they are asked");
-        }
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let answers = store::answers(database, question).await?;
-            let others = self.others().await?;
-            let is_live = |answer: &LoadAnswer| others.iter().any(|o| o.as_str() == answer.boot_id);
-            let cannot = answers.iter().filter(|answer| is_live(answer));
-            let mut cannot = cannot.filter_map(|answer| {
-                let problem = answer.problem.as_ref()?;
-                Some(format!("on the node {}, {problem}", answer.boot_id))
-            });
-            if let Some(problem) = cannot.next() {
-                return Err(OperationError::NotEverywhere(problem));
+/// Waits until each node that is live by then has answered that it can.
+async fn wait(
+    database: &Database,
+    cache: &Cache,
+    ledger: &Ledger,
+    question: &str,
+) -> Result<(), OperationError> {
+    if let Err(error) = cache.announce().await {
+        tracing::warn!(%error, "telling other nodes that they are asked");
+    }
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let answers = store::answers(database, question).await?;
+        let others = others(ledger).await?;
+        let mut silent = None;
+        for node in &others {
+            match answers
+                .iter()
+                .find(|answer| answer.boot_id == node.as_str())
+            {
+                Some(LoadAnswer {
+                    problem: Some(problem),
+                    ..
+                }) => {
+                    let node = node.as_str();
+                    let problem = format!("on the node {node}, {problem}");
+                    return Err(OperationError::NotEverywhere(problem));
+                }
+                Some(_) => {}
+                None => silent = silent.or(Some(node)),
             }
-            let has_answered = |node: &&BootId| answers.iter().any(|a| a.boot_id == node.as_str());
-            let Some(silent) = others.iter().find(|node| !has_answered(node)) else {
-                return Ok(());
-            };
-            if Instant::now() >= until {
-                let silent = silent.as_str();
-                return Err(OperationError::NotEverywhere(format!(
-                    "the node {silent} has not answered within {} s; one of an earlier release cannot",
-                    PATIENCE.as_secs()
-                )));
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
         }
+        let Some(silent) = silent else {
+            return Ok(());
+        };
+        if Instant::now() >= until {
+            let silent = silent.as_str();
+            return Err(OperationError::NotEverywhere(format!(
+                "the node {silent} has not answered within {} s; one of an earlier release cannot",
+                PATIENCE.as_secs()
+            )));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 }

@@ -12,7 +12,7 @@
 //! where it was installed. Where the wanted component does not load here, this node is [not ready](Plugins::not_loaded);
 //! what served before goes on serving, unless that is in quarantine, and nothing takes its place.
 //! **Invariant:** a slot that is changed is never empty for a moment, unless that is the change.
-//! **Invariant:** nothing is activated by an operator, nor begun as a canary, that a [live node](Fleet) cannot load.
+//! **Invariant:** an operator can activate a component, or begin a canary with it, only if every live node can load it ([`ask_live_nodes`]).
 //! **Invariant:** a change of one slot waits for no other's: what has to be compiled first is compiled while nothing is
 //! locked, by a task of that change alone.
 //!
@@ -55,7 +55,7 @@ use weir_storage::Database;
 
 pub(super) use self::canary::CanaryOverview;
 pub use self::canary::Chosen;
-pub use self::fleet::Fleet;
+pub use self::fleet::ask_live_nodes;
 pub use self::loader::{Loaded, Loader};
 pub use self::operate::{Installed, Offer, SlotOperation, Stores};
 pub(super) use self::overview::{Origin, Overview, SlotCandidate, Standing};

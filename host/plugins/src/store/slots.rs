@@ -40,10 +40,12 @@ pub(crate) async fn activate(
     }
     let before = before.unwrap_or_default();
     candidate.check_least(&before)?;
-    let active = named(&mut transaction, change.slot, wanted, bundled).await?;
-    if active.is_some() && !is_installed(&mut transaction, change.slot, wanted).await? {
+    let is_installed = is_installed(&mut transaction, change.slot, wanted).await?;
+    if !is_installed && Some(wanted) != bundled {
         return Err(OperationError::UnknownPlugin);
     }
+    // The same as `named`, without a second query.
+    let active = is_installed.then_some(wanted);
     let is_canary = before.canary.is_some_and(|canary| canary.digest == wanted);
     // What serves already comes after nothing.
     if active.is_some() && active != before.active && !is_canary {

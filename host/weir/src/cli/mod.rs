@@ -202,18 +202,8 @@ pub fn run(bundle: &'static Bundle) -> ExitCode {
     exit_code(outcome)
 }
 
-/// The files that the program embeds; none if the library is used without [`run`].
 fn bundle() -> &'static Bundle {
-    const NONE: &Bundle = &Bundle {
-        adapters: &[],
-        tools: &[],
-        filters: &[],
-        samples: &[],
-        sdk: &[],
-        requests: &[],
-        responses: &[],
-    };
-    BUNDLE.get().copied().unwrap_or(NONE)
+    BUNDLE.get().expect("`run` has set it")
 }
 
 impl Command {

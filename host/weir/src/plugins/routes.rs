@@ -18,7 +18,7 @@ use weir_plugins::items::{EventList, InstalledItem, SlotItem, SlotList};
 use weir_plugins::policy::{OnQuarantine, SlotPolicy};
 use weir_plugins::signature::Signature;
 use weir_plugins::slot_name::{SLOT_NAMES, is_slot_name};
-use weir_plugins::slots::{Offer, SlotOperation};
+use weir_plugins::slots::{Offer, SlotOperation, ask_live_nodes};
 use weir_plugins::{OperationError, Permissions};
 
 use crate::admin::{AdminCaller, LocalPeer};
@@ -568,9 +568,7 @@ async fn fits_all(
 ) -> Result<(), OperationError> {
     fits(app, operation, plugin).await?;
     let (slot, digest) = (&operation.slot, plugin.digest());
-    app.plugins
-        .ask_all(app.stores(), app.fleet(), slot, digest)
-        .await
+    ask_live_nodes(app.stores(), &app.ledger, slot, digest).await
 }
 
 async fn find(app: &App, slot: &str) -> Result<SlotItem, ApiError> {

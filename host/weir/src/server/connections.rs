@@ -168,14 +168,13 @@ impl Connections {
             .values()
             .filter_map(|OfAddress { lines, .. }| longest_idle(lines).map(|index| &lines[index]));
         let now = Instant::now();
-        let longest = idle.min_by_key(|line| line.order(now));
-        longest
-            .inspect(|line| {
-                if !line.is_arriving(now) {
-                    line.evict();
-                }
-            })
-            .is_some()
+        let Some(first) = idle.min_by_key(|line| line.order(now)) else {
+            return false;
+        };
+        if !first.is_newer_than(ARRIVAL, now) {
+            first.evict();
+        }
+        true
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Option<ClientAddress>, OfAddress>> {
@@ -349,10 +348,6 @@ impl Line {
             self.has_served(),
             idle_since,
         )
-    }
-
-    fn is_arriving(&self, now: Instant) -> bool {
-        self.is_newer_than(ARRIVAL, now)
     }
 
     /// Whether it has connected within this time, and nothing has come of it.

@@ -41,14 +41,15 @@ pub(crate) async fn activate(
     let before = before.unwrap_or_default();
     candidate.check_least(&before)?;
     let is_installed = is_installed(&mut transaction, change.slot, wanted).await?;
-    if !is_installed && Some(wanted) != bundled {
+    let is_bundled = bundled == Some(wanted);
+    if !is_installed && !is_bundled {
         return Err(OperationError::UnknownPlugin);
     }
     // The same as `named`, without a second query.
     let active = is_installed.then_some(wanted);
     let is_canary = before.canary.is_some_and(|canary| canary.digest == wanted);
-    // What serves already comes after nothing.
-    if active.is_some() && active != before.active && !is_canary {
+    // The binary's own component may follow any other. A component that serves already follows none.
+    if !is_bundled && active != before.active && !is_canary {
         check_succession(&mut transaction, change.slot, signed, permissions).await?;
     }
     end_quarantine(&mut transaction, change.slot, wanted).await?;

@@ -5,6 +5,8 @@
 //! [`Event::MediaBytes`], and leaves a short text in the place of each, so that what is left is JSON
 //! that a guest can collect and parse. The text names the image ([`Lifter::image`]).
 
+use std::borrow::Cow;
+
 use crate::adapter::{Event, Failure};
 use crate::chat::{Media, MediaBytes};
 
@@ -130,6 +132,17 @@ impl Lifter {
             }
         }
         Ok(())
+    }
+
+    /// The same as an [`AnswerReader`](crate::response::AnswerReader) hands it on: returns the rest beside the failure.
+    pub fn lift(
+        &mut self,
+        bytes: &[u8],
+        events: &mut Vec<Event>,
+    ) -> (Cow<'static, [u8]>, Result<(), Failure>) {
+        let mut rest = Vec::with_capacity(bytes.len());
+        let lifted = self.push(bytes, &mut rest, events);
+        (Cow::Owned(rest), lifted)
     }
 
     /// The image that a string stands for: one that was lifted, or one that is still in it. `media_type` is what it is

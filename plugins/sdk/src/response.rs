@@ -1,42 +1,235 @@
-//! What a response turns out to be, before its bytes mean anything.
+//! The driver of a provider's HTTP response: a stream, one JSON body or an error response.
+//!
+//! [`ResponseReader`] finds out the response's form and passes its pieces to an adapter's [`AnswerReader`].
+//!
+//! **Invariant:** the content type gives the form, and the body's first byte may correct it. Some providers label an error
+//! or a whole answer as the stream that the client requested, or a stream as JSON.
 
 use std::borrow::Cow;
 
-use crate::adapter::{Failure, HttpResponseHead};
+use crate::adapter::{Event, Failure, HttpResponseHead};
+use crate::chat::NamedCount;
 use crate::failure::{self, MAX_ERROR_BODY_BYTES};
+use crate::lines::Lines;
+use crate::sse::{Sse, SseEvent};
 
-/// The most that is taken of an answer that is not streamed, in bytes: 30 times what a model writes
-/// in 32,000 tokens, and little enough to be parsed within a guest's memory.
-pub const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
+/// The most bytes of an answer that is not streamed: 30 times the JSON of 32,000 tokens, and little enough for a parse
+/// within a guest's memory.
+const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
 
-/// An answer that is read when all of it is there.
-#[derive(Debug, Default)]
-pub struct Whole(Vec<u8>);
+/// Translates one provider's answer into the contract's events.
+pub trait AnswerReader {
+    /// The framing of this provider's streams.
+    const FRAMING: Framing = Framing::Events;
 
-impl Whole {
-    /// Takes the next bytes.
+    /// Moves images out of the next bytes into `events`, and returns the other bytes.
+    ///
+    /// The bytes before an invalid image are returned beside its failure, because they are read first.
+    fn lift<'a>(
+        &mut self,
+        bytes: &'a [u8],
+        _events: &mut Vec<Event>,
+    ) -> (Cow<'a, [u8]>, Result<(), Failure>) {
+        (Cow::Borrowed(bytes), Ok(()))
+    }
+
+    /// Reads one event of a stream. A line of JSON is an event named `message`.
     ///
     /// # Errors
     ///
-    /// [`FailureKind::Malformed`](crate::adapter::FailureKind::Malformed) when the answer exceeds
-    /// [`MAX_ANSWER_BYTES`].
-    pub fn push(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        if self.0.len() + bytes.len() > MAX_ANSWER_BYTES {
-            return Err(Failure::malformed(format!(
-                "the answer exceeds {MAX_ANSWER_BYTES} bytes"
-            )));
-        }
-        self.0.extend_from_slice(bytes);
-        Ok(())
-    }
+    /// A provider's error in the stream, or an event that the adapter cannot read.
+    fn read_event(&mut self, event: SseEvent<'_>, events: &mut Vec<Event>) -> Result<(), Failure>;
 
-    /// All of it, with what is not UTF-8 replaced.
-    pub fn text(&self) -> Cow<'_, str> {
-        String::from_utf8_lossy(&self.0)
+    /// Reads an answer that is not streamed.
+    ///
+    /// # Errors
+    ///
+    /// A provider's error in place of the answer, or a body that the adapter cannot read.
+    fn read_whole(&mut self, body: &[u8], events: &mut Vec<Event>) -> Result<(), Failure>;
+
+    /// Emits the events that are still due, and the finish event last. A second call emits nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`FailureKind::Malformed`](crate::adapter::FailureKind::Malformed) if the answer is incomplete.
+    fn conclude(&mut self, events: &mut Vec<Event>) -> Result<(), Failure>;
+
+    /// The failure that an error response reports.
+    fn failure_of_response(refused: &Refused) -> Failure;
+
+    /// The failure that JSON behind a stream's events reports, from [`Sse::stray`].
+    fn failure_behind_stream(_stray: &str) -> Option<Failure> {
+        None
     }
 }
 
-/// A response that is no answer: its head, and what is kept of its body.
+/// The framing of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// Server-sent events.
+    Events,
+    /// Newline-delimited JSON.
+    Lines,
+}
+
+/// Reads one HTTP response on behalf of an [`AnswerReader`].
+#[derive(Debug)]
+pub struct ResponseReader<A> {
+    asked_for_stream: bool,
+    has_begun: bool,
+    body: Body,
+    answer: A,
+}
+
+#[derive(Debug)]
+enum Body {
+    Whole(Vec<u8>),
+    Events(Sse),
+    Lines(Lines),
+    Refused(Refused),
+}
+
+impl Body {
+    fn stream(framing: Framing) -> Self {
+        match framing {
+            Framing::Events => Self::Events(Sse::default()),
+            Framing::Lines => Self::Lines(Lines::default()),
+        }
+    }
+}
+
+impl<A: AnswerReader> ResponseReader<A> {
+    /// Makes the reader of one response. `asked_for_stream` decides the form if the content type is unknown.
+    pub fn new(asked_for_stream: bool, answer: A) -> Self {
+        Self {
+            asked_for_stream,
+            has_begun: false,
+            body: Body::Whole(Vec::new()),
+            answer,
+        }
+    }
+
+    /// Takes the response's status and headers.
+    ///
+    /// # Errors
+    ///
+    /// [`FailureKind::Malformed`](crate::adapter::FailureKind::Malformed) for a successful response that is an HTML page.
+    pub fn head(&mut self, head: HttpResponseHead) -> Result<(), Failure> {
+        let content_type = content_type(&head);
+        let stream_type = match A::FRAMING {
+            Framing::Events => "event-stream",
+            Framing::Lines => "ndjson",
+        };
+        self.body = if !(200..300).contains(&head.status) {
+            Body::Refused(Refused::new(head))
+        } else if content_type.contains(stream_type) {
+            Body::stream(A::FRAMING)
+        } else if content_type.contains("html") {
+            // A login page, or an error page of a proxy.
+            return Err(Failure::malformed(
+                "the upstream answered with HTML; is its base URL right?",
+            ));
+        } else if content_type.contains("json") || !self.asked_for_stream {
+            Body::Whole(Vec::new())
+        } else {
+            // Some servers label a stream `text/plain`, or send no content type.
+            Body::stream(A::FRAMING)
+        };
+        Ok(())
+    }
+
+    /// Takes the next bytes of the body, and adds the events that they complete.
+    ///
+    /// # Errors
+    ///
+    /// [`FailureKind::Malformed`](crate::adapter::FailureKind::Malformed) for an answer or an event that exceeds 4 MiB, and
+    /// the failures of [`AnswerReader`].
+    pub fn body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
+        self.correct_form(bytes);
+        let (rest, lifted) = self.answer.lift(bytes, events);
+        let answer = &mut self.answer;
+        match &mut self.body {
+            Body::Whole(whole) if whole.len() + rest.len() > MAX_ANSWER_BYTES => {
+                return Err(Failure::malformed(format!(
+                    "the answer exceeds {MAX_ANSWER_BYTES} bytes"
+                )));
+            }
+            Body::Whole(whole) => whole.extend_from_slice(&rest),
+            Body::Events(stream) => {
+                stream.push(&rest);
+                while let Some(event) = stream.next()? {
+                    answer.read_event(event, events)?;
+                }
+            }
+            Body::Lines(lines) => {
+                lines.push(&rest);
+                while let Some(line) = lines.next()? {
+                    read_line(answer, line, events)?;
+                }
+            }
+            Body::Refused(refused) => refused.push(&rest),
+        }
+        lifted
+    }
+
+    /// Reads the rest of a complete response, and adds the last events.
+    ///
+    /// # Errors
+    ///
+    /// The failure that an error response reports, and the failures of [`AnswerReader`].
+    pub fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
+        let answer = &mut self.answer;
+        match &mut self.body {
+            Body::Whole(whole) => answer.read_whole(whole, events)?,
+            Body::Events(stream) => {
+                if let Some(event) = stream.finish()? {
+                    answer.read_event(event, events)?;
+                }
+                if let Some(failure) = A::failure_behind_stream(stream.stray()) {
+                    return Err(failure);
+                }
+            }
+            Body::Lines(lines) => {
+                if let Some(line) = lines.finish() {
+                    read_line(answer, line, events)?;
+                }
+            }
+            Body::Refused(refused) => return Err(A::failure_of_response(refused)),
+        }
+        answer.conclude(events)
+    }
+
+    /// Corrects a wrong content type by the body's first byte that is not white space.
+    fn correct_form(&mut self, bytes: &[u8]) {
+        let first = bytes.trim_ascii_start().first();
+        let Some(first) = first.filter(|_| !self.has_begun) else {
+            return;
+        };
+        self.has_begun = true;
+        // Lines of JSON and one JSON body begin alike.
+        if A::FRAMING == Framing::Lines {
+            return;
+        }
+        self.body = match (first, &self.body) {
+            // `data`, `event`, `id`, `retry`, and a comment.
+            (b'd' | b'e' | b'i' | b'r' | b':', Body::Whole(_)) => Body::Events(Sse::default()),
+            (b'{' | b'[', Body::Events(_)) => Body::Whole(Vec::new()),
+            _ => return,
+        };
+    }
+}
+
+fn read_line(
+    answer: &mut impl AnswerReader,
+    line: &[u8],
+    events: &mut Vec<Event>,
+) -> Result<(), Failure> {
+    let data = &String::from_utf8_lossy(line);
+    let name = "message";
+    answer.read_event(SseEvent { name, data }, events)
+}
+
+/// An error response: its head and the first [`MAX_ERROR_BODY_BYTES`] of its body.
 #[derive(Debug)]
 pub struct Refused {
     /// Its status and headers.
@@ -45,62 +238,40 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// Of a response that begins so.
-    pub fn new(head: HttpResponseHead) -> Self {
+    fn new(head: HttpResponseHead) -> Self {
         let body = Vec::new();
         Self { head, body }
     }
 
-    /// Takes the next bytes, of which it keeps [`MAX_ERROR_BODY_BYTES`].
-    pub fn push(&mut self, bytes: &[u8]) {
+    fn push(&mut self, bytes: &[u8]) {
         let room = MAX_ERROR_BODY_BYTES - self.body.len();
         self.body.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 
-    /// What was kept, with what is not UTF-8 replaced, and without the framing of a stream that it came in.
+    /// The body's text, with invalid UTF-8 replaced. Some providers frame an error as the stream that the client requested:
+    /// the text is then the first event's data.
     pub fn text(&self) -> Cow<'_, str> {
         match String::from_utf8_lossy(&self.body) {
             Cow::Borrowed(text) => Cow::Borrowed(unframed(text)),
             Cow::Owned(text) => Cow::Owned(unframed(&text).to_owned()),
         }
     }
-}
 
-/// What a body is by the looks of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Looks {
-    /// An object or a list.
-    Json,
-    /// Server-sent events.
-    Events,
-    /// Neither of the two.
-    Else,
-}
+    /// Whether the body is an HTML page, as proxies send.
+    pub fn is_page(&self) -> bool {
+        content_type(&self.head).contains("html")
+    }
 
-/// Guesses what a body is by how it begins, of which one byte that is no white space is enough. Some servers label an
-/// error or a whole answer as the stream that was asked for, or a stream as JSON.
-#[derive(Debug, Default)]
-pub struct Guess(bool);
-
-impl Guess {
-    /// The guess, once: at the first bytes that show it.
-    pub fn guess(&mut self, bytes: &[u8]) -> Option<Looks> {
-        if self.0 {
-            return None;
-        }
-        let first = bytes.trim_ascii_start().first()?;
-        self.0 = true;
-        Some(match first {
-            b'{' | b'[' => Looks::Json,
-            // `data`, `event`, `id`, `retry`, and a comment.
-            b'd' | b'e' | b'i' | b'r' | b':' => Looks::Events,
-            _ => Looks::Else,
-        })
+    /// The failure of an error response without the provider's error JSON: a proxy's text, or an HTML page, which says
+    /// nothing to a log.
+    pub fn failure_by_status(&self) -> Failure {
+        let text = self.text();
+        let text = if self.is_page() { "" } else { &text };
+        failure::from_status(self.head.status, &self.head.headers, text)
     }
 }
 
-/// The data of the first event, of what is framed as events: some servers frame a refusal as they would the answer.
-pub fn unframed(text: &str) -> &str {
+fn unframed(text: &str) -> &str {
     if !text.starts_with("data:") && !text.starts_with("event:") {
         return text;
     }
@@ -108,17 +279,27 @@ pub fn unframed(text: &str) -> &str {
     data.map_or(text, str::trim)
 }
 
-/// The media type of a response, in lower case; empty if there is none.
-pub fn content_type(head: &HttpResponseHead) -> String {
+fn content_type(head: &HttpResponseHead) -> String {
     failure::header(&head.headers, "content-type")
         .unwrap_or_default()
         .to_ascii_lowercase()
 }
 
-/// The failure of a successful response that is a page for people, such as a login page or that of
-/// a proxy in between.
-pub fn html() -> Failure {
-    Failure::malformed("the upstream answered with HTML; is its base URL right?")
+/// The error JSON behind a stream's events, without white space around it.
+pub fn stray_error(stray: &str) -> Option<&str> {
+    let stray = stray.trim();
+    (stray.starts_with('{') && stray.contains("\"error\"")).then_some(stray)
+}
+
+/// A usage event's further counts, without counts of zero.
+pub fn named_counts<const COUNT: usize>(counts: [(&str, Option<u64>); COUNT]) -> Vec<NamedCount> {
+    let counts = counts.into_iter().filter_map(|(name, count)| {
+        Some(NamedCount {
+            name: name.to_owned(),
+            count: count.filter(|count| *count > 0)?,
+        })
+    });
+    counts.collect()
 }
 
 /// The failure of a stream that was cut.
@@ -126,11 +307,11 @@ pub fn cut() -> Failure {
     Failure::malformed("the stream ended before the answer did")
 }
 
-/// The failure of an answer that is not what it should be. It says where, not what: the text around
-/// it may be a user's.
-pub fn unreadable(what: &str, error: &serde_json::Error) -> Failure {
+/// The failure of an answer that is not `expected`. It gives the error's position and no text: the text around it may be a
+/// user's.
+pub fn unreadable(expected: &str, error: &serde_json::Error) -> Failure {
     Failure::malformed(format!(
-        "the answer is not {what} ({:?} error at line {} column {})",
+        "the answer is not {expected} ({:?} error at line {} column {})",
         error.classify(),
         error.line(),
         error.column()

@@ -29,8 +29,7 @@ use weir_sdk::adapter::{
     Begun, CredentialSlot, Description, Event, Exchange, Failure, HttpRequest, HttpResponseHead,
     RefusedSetting, Request, Setting, Step, Task,
 };
-use weir_sdk::response::{self, Guess, Looks, Refused, Whole};
-use weir_sdk::sse::Sse;
+use weir_sdk::response::ResponseReader;
 
 /// What this dialect is called, here and by clients that speak it themselves.
 const DIALECT: &str = "anthropic-messages";
@@ -41,18 +40,7 @@ const PATH: &str = "/messages";
 /// One message.
 #[derive(Debug)]
 pub struct Anthropic {
-    asked_for_stream: bool,
-    response: Response,
-    guess: Guess,
-    answer: Answer,
-}
-
-/// What the response turned out to be.
-#[derive(Debug)]
-enum Response {
-    Whole(Whole),
-    Stream(Sse),
-    Refused(Refused),
+    response: ResponseReader<Answer>,
 }
 
 impl Exchange for Anthropic {
@@ -84,10 +72,10 @@ impl Exchange for Anthropic {
         let written = request::write(chat, &request, &options)?;
         Ok(Begun {
             exchange: Self {
-                asked_for_stream: chat.stream,
-                response: Response::Whole(Whole::default()),
-                guess: Guess::default(),
-                answer: Answer::new(weir_sdk::custom::names(chat)),
+                response: ResponseReader::new(
+                    chat.stream,
+                    Answer::new(weir_sdk::custom::names(chat)),
+                ),
             },
             step: Step::Send(HttpRequest {
                 method: "POST".to_owned(),
@@ -104,57 +92,14 @@ impl Exchange for Anthropic {
     }
 
     fn head(&mut self, head: HttpResponseHead) -> Result<(), Failure> {
-        let content_type = response::content_type(&head);
-        self.response = if !(200..300).contains(&head.status) {
-            Response::Refused(Refused::new(head))
-        } else if content_type.contains("event-stream") {
-            Response::Stream(Sse::default())
-        } else if content_type.contains("html") {
-            return Err(response::html());
-        } else if content_type.contains("json") || !self.asked_for_stream {
-            Response::Whole(Whole::default())
-        } else {
-            Response::Stream(Sse::default())
-        };
-        Ok(())
+        self.response.head(head)
     }
 
     fn body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
-        match (self.guess.guess(bytes), &self.response) {
-            (Some(Looks::Events), Response::Whole(_)) => {
-                self.response = Response::Stream(Sse::default());
-            }
-            (Some(Looks::Json), Response::Stream(_)) => {
-                self.response = Response::Whole(Whole::default());
-            }
-            _ => {}
-        }
-        match &mut self.response {
-            Response::Whole(whole) => whole.push(bytes)?,
-            Response::Stream(stream) => {
-                stream.push(bytes);
-                while let Some(event) = stream.next()? {
-                    self.answer.read_event(event, events)?;
-                }
-            }
-            Response::Refused(refused) => refused.push(bytes),
-        }
-        Ok(())
+        self.response.body(bytes, events)
     }
 
     fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
-        match &mut self.response {
-            Response::Whole(whole) => self.answer.read_whole(&whole.text(), events)?,
-            Response::Stream(stream) => {
-                if let Some(event) = stream.finish()? {
-                    self.answer.read_event(event, events)?;
-                }
-                if let Some(failure) = refusal::behind_the_stream(stream.stray()) {
-                    return Err(failure);
-                }
-            }
-            Response::Refused(refused) => return Err(refusal::from_response(refused)),
-        }
-        self.answer.conclude(events)
+        self.response.end(events)
     }
 }

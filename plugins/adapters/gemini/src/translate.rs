@@ -20,8 +20,7 @@ use weir_sdk::adapter::{
     Begun, CredentialSlot, Description, Event, Exchange, Failure, HttpRequest, HttpResponseHead,
     Request, Step, Task,
 };
-use weir_sdk::response::{self, Guess, Looks, Refused, Whole};
-use weir_sdk::sse::Sse;
+use weir_sdk::response::ResponseReader;
 
 /// What this dialect is called.
 const DIALECT: &str = "gemini-generate-content";
@@ -32,19 +31,7 @@ const PATH: &str = "/models/";
 /// One answer.
 #[derive(Debug)]
 pub struct Gemini {
-    asked_for_stream: bool,
-    response: Response,
-    guess: Guess,
-    answer: Answer,
-}
-
-/// What the response turned out to be.
-#[derive(Debug)]
-enum Response {
-    /// An answer, or (from servers that do not know `alt=sse`) a list of its chunks.
-    Whole(Whole),
-    Stream(Sse),
-    Refused(Refused),
+    response: ResponseReader<Answer>,
 }
 
 impl Exchange for Gemini {
@@ -76,10 +63,10 @@ impl Exchange for Gemini {
         let written = request::write(chat, image.as_ref(), &request)?;
         Ok(Begun {
             exchange: Self {
-                asked_for_stream: chat.stream,
-                response: Response::Whole(Whole::default()),
-                guess: Guess::default(),
-                answer: Answer::new(weir_sdk::custom::names(chat), image.is_some()),
+                response: ResponseReader::new(
+                    chat.stream,
+                    Answer::new(weir_sdk::custom::names(chat), image.is_some()),
+                ),
             },
             step: Step::Send(HttpRequest {
                 method: "POST".to_owned(),
@@ -96,60 +83,14 @@ impl Exchange for Gemini {
     }
 
     fn head(&mut self, head: HttpResponseHead) -> Result<(), Failure> {
-        let content_type = response::content_type(&head);
-        self.response = if !(200..300).contains(&head.status) {
-            Response::Refused(Refused::new(head))
-        } else if content_type.contains("event-stream") {
-            Response::Stream(Sse::default())
-        } else if content_type.contains("html") {
-            return Err(response::html());
-        } else if content_type.contains("json") || !self.asked_for_stream {
-            Response::Whole(Whole::default())
-        } else {
-            Response::Stream(Sse::default())
-        };
-        Ok(())
+        self.response.head(head)
     }
 
     fn body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
-        match (self.guess.guess(bytes), &self.response) {
-            (Some(Looks::Events), Response::Whole(_)) => {
-                self.response = Response::Stream(Sse::default());
-            }
-            (Some(Looks::Json), Response::Stream(_)) => {
-                self.response = Response::Whole(Whole::default());
-            }
-            _ => {}
-        }
-        let mut rest = Vec::with_capacity(bytes.len());
-        // Where an image is none, what came before it is read all the same.
-        let lifted = self.answer.lift(bytes, &mut rest, events);
-        match &mut self.response {
-            Response::Whole(whole) => whole.push(&rest)?,
-            Response::Stream(stream) => {
-                stream.push(&rest);
-                while let Some(event) = stream.next()? {
-                    self.answer.read_chunk(event.data, events)?;
-                }
-            }
-            Response::Refused(refused) => refused.push(&rest),
-        }
-        lifted
+        self.response.body(bytes, events)
     }
 
     fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
-        match &mut self.response {
-            Response::Whole(whole) => self.answer.read_whole(&whole.text(), events)?,
-            Response::Stream(stream) => {
-                if let Some(event) = stream.finish()? {
-                    self.answer.read_chunk(event.data, events)?;
-                }
-                if let Some(failure) = refusal::behind_the_stream(stream.stray()) {
-                    return Err(failure);
-                }
-            }
-            Response::Refused(refused) => return Err(refusal::from_response(refused)),
-        }
-        self.answer.conclude(events)
+        self.response.end(events)
     }
 }

@@ -27,8 +27,7 @@ use weir_sdk::adapter::{
     Begun, CredentialSlot, Description, Event, Exchange, Failure, HttpRequest, HttpResponseHead,
     RefusedSetting, Request, Setting, Step, Task,
 };
-use weir_sdk::lines::Lines;
-use weir_sdk::response::{self, Refused, Whole};
+use weir_sdk::response::ResponseReader;
 
 /// What this dialect is called.
 const DIALECT: &str = "ollama-chat";
@@ -42,18 +41,7 @@ const CONTEXT_TOKENS: &str = "context-tokens";
 /// One answer.
 #[derive(Debug)]
 pub struct Ollama {
-    asked_for_stream: bool,
-    response: Response,
-    answer: Answer,
-}
-
-/// What the response turned out to be.
-#[derive(Debug)]
-enum Response {
-    /// One answer, or lines of a stream under another name.
-    Whole(Whole),
-    Stream(Lines),
-    Refused(Refused),
+    response: ResponseReader<Answer>,
 }
 
 impl Exchange for Ollama {
@@ -101,9 +89,10 @@ impl Exchange for Ollama {
         let written = request::write(chat, &request, context_tokens)?;
         Ok(Begun {
             exchange: Self {
-                asked_for_stream: chat.stream,
-                response: Response::Whole(Whole::default()),
-                answer: Answer::new(weir_sdk::custom::names(chat)),
+                response: ResponseReader::new(
+                    chat.stream,
+                    Answer::new(weir_sdk::custom::names(chat)),
+                ),
             },
             step: Step::Send(HttpRequest {
                 method: "POST".to_owned(),
@@ -120,45 +109,14 @@ impl Exchange for Ollama {
     }
 
     fn head(&mut self, head: HttpResponseHead) -> Result<(), Failure> {
-        let content_type = response::content_type(&head);
-        self.response = if !(200..300).contains(&head.status) {
-            Response::Refused(Refused::new(head))
-        } else if content_type.contains("ndjson") {
-            Response::Stream(Lines::default())
-        } else if content_type.contains("html") {
-            return Err(response::html());
-        } else if content_type.contains("json") || !self.asked_for_stream {
-            Response::Whole(Whole::default())
-        } else {
-            Response::Stream(Lines::default())
-        };
-        Ok(())
+        self.response.head(head)
     }
 
     fn body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
-        match &mut self.response {
-            Response::Whole(whole) => whole.push(bytes)?,
-            Response::Stream(lines) => {
-                lines.push(bytes);
-                while let Some(line) = lines.next()? {
-                    self.answer.read(&String::from_utf8_lossy(line), events)?;
-                }
-            }
-            Response::Refused(refused) => refused.push(bytes),
-        }
-        Ok(())
+        self.response.body(bytes, events)
     }
 
     fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
-        match &mut self.response {
-            Response::Whole(whole) => self.answer.read(&whole.text(), events)?,
-            Response::Stream(lines) => {
-                if let Some(line) = lines.finish() {
-                    self.answer.read(&String::from_utf8_lossy(line), events)?;
-                }
-            }
-            Response::Refused(refused) => return Err(refusal::from_response(refused)),
-        }
-        self.answer.conclude(events)
+        self.response.end(events)
     }
 }

@@ -26,6 +26,8 @@ mod options;
 mod refusal;
 mod request;
 
+use std::borrow::Cow;
+
 use answer::Answer;
 use images::Images;
 use options::Options;
@@ -33,9 +35,8 @@ use weir_sdk::adapter::{
     Begun, CredentialSlot, Description, Event, Exchange, Failure, HttpRequest, HttpResponseHead,
     RefusedSetting, Request, Setting, Step, Task,
 };
-use weir_sdk::failure::{self, MAX_ERROR_BODY_BYTES};
-use weir_sdk::response::{Guess, Looks};
-use weir_sdk::sse::{Sse, SseEvent};
+use weir_sdk::response::{self, AnswerReader, Refused, ResponseReader};
+use weir_sdk::sse::SseEvent;
 
 /// What this dialect is called, here and by clients that speak it themselves.
 const DIALECT: &str = "openai-chat";
@@ -43,17 +44,10 @@ const DIALECT: &str = "openai-chat";
 /// Where chat completions are asked for.
 const PATH: &str = "/chat/completions";
 
-/// The most that is taken of an answer that is not streamed: 30 times what a model writes in
-/// 32,000 tokens, and little enough to be parsed within a guest's memory.
-const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
-
 /// One chat completion, or images.
 #[derive(Debug)]
 pub struct OpenAi {
-    asked_for_stream: bool,
-    response: Response,
-    guess: Guess,
-    reader: Reader,
+    response: ResponseReader<Reader>,
 }
 
 /// What reads an answer.
@@ -61,17 +55,6 @@ pub struct OpenAi {
 enum Reader {
     Chat(Answer),
     Images(Images),
-}
-
-/// What the response turned out to be.
-#[derive(Debug)]
-enum Response {
-    Whole(Vec<u8>),
-    Stream(Sse),
-    Refused {
-        head: HttpResponseHead,
-        body: Vec<u8>,
-    },
 }
 
 impl Exchange for OpenAi {
@@ -103,10 +86,10 @@ impl Exchange for OpenAi {
         let written = request::write(chat, &request, &options)?;
         Ok(Begun {
             exchange: Self {
-                asked_for_stream: chat.stream,
-                response: Response::Whole(Vec::new()),
-                guess: Guess::default(),
-                reader: Reader::Chat(Answer::new(request::asks_for_logprobs(chat))),
+                response: ResponseReader::new(
+                    chat.stream,
+                    Reader::Chat(Answer::new(request::asks_for_logprobs(chat))),
+                ),
             },
             step: Step::Send(HttpRequest {
                 method: "POST".to_owned(),
@@ -123,91 +106,30 @@ impl Exchange for OpenAi {
     }
 
     fn head(&mut self, head: HttpResponseHead) -> Result<(), Failure> {
-        let content_type = failure::header(&head.headers, "content-type")
-            .unwrap_or_default()
-            .to_ascii_lowercase();
-        self.response = if !(200..300).contains(&head.status) {
-            Response::Refused {
-                head,
-                body: Vec::new(),
-            }
-        } else if content_type.contains("event-stream") {
-            Response::Stream(Sse::default())
-        } else if content_type.contains("html") {
-            // A login page, or that of a proxy in between.
-            return Err(Failure::malformed(
-                "the upstream answered with HTML; is its base URL right?",
-            ));
-        } else if content_type.contains("json") || !self.asked_for_stream {
-            Response::Whole(Vec::new())
-        } else {
-            // Some servers label a stream `text/plain`, or not at all.
-            Response::Stream(Sse::default())
-        };
-        Ok(())
+        self.response.head(head)
     }
 
     fn body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
-        match (self.guess.guess(bytes), &self.response) {
-            (Some(Looks::Events), Response::Whole(_)) => {
-                self.response = Response::Stream(Sse::default());
-            }
-            (Some(Looks::Json), Response::Stream(_)) => {
-                self.response = Response::Whole(Vec::new());
-            }
-            _ => {}
-        }
-        let mut rest = Vec::new();
-        // Where an image is none, what came before it is read all the same.
-        let (bytes, lifted) = match &mut self.reader {
-            Reader::Images(images) => {
-                let lifted = images.lift(bytes, &mut rest, events);
-                (&rest[..], lifted)
-            }
-            Reader::Chat(_) => (bytes, Ok(())),
-        };
-        match &mut self.response {
-            Response::Whole(body) if body.len() + bytes.len() > MAX_ANSWER_BYTES => {
-                return Err(Failure::malformed(format!(
-                    "the answer exceeds {MAX_ANSWER_BYTES} bytes"
-                )));
-            }
-            Response::Whole(body) => body.extend_from_slice(bytes),
-            Response::Stream(stream) => {
-                stream.push(bytes);
-                while let Some(event) = stream.next()? {
-                    self.reader.read_event(event, events)?;
-                }
-            }
-            Response::Refused { body, .. } => {
-                let room = MAX_ERROR_BODY_BYTES - body.len();
-                body.extend_from_slice(&bytes[..bytes.len().min(room)]);
-            }
-        }
-        lifted
+        self.response.body(bytes, events)
     }
 
     fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
-        match &mut self.response {
-            Response::Whole(body) => self.reader.read_whole(body, events)?,
-            Response::Stream(stream) => {
-                if let Some(event) = stream.finish()? {
-                    self.reader.read_event(event, events)?;
-                }
-                if let Some(failure) = refusal::behind_the_stream(stream.stray()) {
-                    return Err(failure);
-                }
-            }
-            Response::Refused { head, body } => return Err(refusal::from_response(head, body)),
-        }
-        match &mut self.reader {
-            Reader::Chat(answer) => answer.conclude(events),
-            Reader::Images(images) => images.conclude(events),
-        }
+        self.response.end(events)
     }
 }
 
-impl Reader {
+impl AnswerReader for Reader {
+    fn lift<'a>(
+        &mut self,
+        bytes: &'a [u8],
+        events: &mut Vec<Event>,
+    ) -> (Cow<'a, [u8]>, Result<(), Failure>) {
+        match self {
+            Self::Chat(_) => (Cow::Borrowed(bytes), Ok(())),
+            Self::Images(images) => images.lift(bytes, events),
+        }
+    }
+
     fn read_event(&mut self, event: SseEvent<'_>, events: &mut Vec<Event>) -> Result<(), Failure> {
         match self {
             Self::Chat(answer) => answer.read_event(event, events),
@@ -220,5 +142,20 @@ impl Reader {
             Self::Chat(answer) => answer.read_whole(body, events),
             Self::Images(images) => images.read_whole(body, events),
         }
+    }
+
+    fn conclude(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
+        match self {
+            Self::Chat(answer) => answer.conclude(events),
+            Self::Images(images) => images.conclude(events),
+        }
+    }
+
+    fn failure_of_response(refused: &Refused) -> Failure {
+        refusal::from_response(refused)
+    }
+
+    fn failure_behind_stream(stray: &str) -> Option<Failure> {
+        response::stray_error(stray).map(refusal::from_error)
     }
 }

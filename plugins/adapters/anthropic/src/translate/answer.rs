@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use weir_sdk::adapter::{Event, Failure};
 use weir_sdk::blocks::Blocks;
 use weir_sdk::chat::{Block, FinishReason, Started};
-use weir_sdk::response;
+use weir_sdk::response::{self, AnswerReader, Refused};
 use weir_sdk::sse::SseEvent;
 
 use super::refusal;
@@ -49,13 +49,10 @@ impl Answer {
             concluded: false,
         }
     }
+}
 
-    /// Reads one event of a stream.
-    pub(super) fn read_event(
-        &mut self,
-        event: SseEvent<'_>,
-        events: &mut Vec<Event>,
-    ) -> Result<(), Failure> {
+impl AnswerReader for Answer {
+    fn read_event(&mut self, event: SseEvent<'_>, events: &mut Vec<Event>) -> Result<(), Failure> {
         let data = event.data.trim();
         if self.concluded || data.is_empty() || data == "[DONE]" {
             return Ok(());
@@ -106,12 +103,8 @@ impl Answer {
         }
     }
 
-    /// Reads an answer that is not streamed.
-    pub(super) fn read_whole(
-        &mut self,
-        body: &str,
-        events: &mut Vec<Event>,
-    ) -> Result<(), Failure> {
+    fn read_whole(&mut self, body: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
+        let body = &String::from_utf8_lossy(body);
         let message: Message<'_> =
             serde_json::from_str(body).map_err(|error| unreadable(&error))?;
         if message.kind.as_deref() == Some("error") {
@@ -125,13 +118,7 @@ impl Answer {
         self.read_message(message, events)
     }
 
-    /// Emits what is still open, then the finish event. Does so once.
-    ///
-    /// # Errors
-    ///
-    /// [`FailureKind::Malformed`](weir_sdk::adapter::FailureKind::Malformed) for a stream that was
-    /// cut: it gave no reason for its end.
-    pub(super) fn conclude(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
+    fn conclude(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
         if self.concluded {
             return Ok(());
         }
@@ -143,6 +130,16 @@ impl Answer {
         Ok(())
     }
 
+    fn failure_of_response(refused: &Refused) -> Failure {
+        refusal::from_response(refused)
+    }
+
+    fn failure_behind_stream(stray: &str) -> Option<Failure> {
+        response::stray_error(stray).map(refusal::from_error)
+    }
+}
+
+impl Answer {
     fn read_message(
         &mut self,
         message: Message<'_>,

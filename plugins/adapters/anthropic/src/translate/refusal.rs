@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use weir_sdk::adapter::{Failure, FailureKind};
 use weir_sdk::failure::{from_status, retry_after_ms, shortened};
-use weir_sdk::response::{Refused, content_type};
+use weir_sdk::response::Refused;
 
 #[derive(Debug, Default, Deserialize)]
 struct Envelope {
@@ -25,9 +25,7 @@ pub(super) fn from_response(refused: &Refused) -> Failure {
     let (status, headers) = (refused.head.status, &refused.head.headers);
     let body = refused.text();
     let Ok(Envelope { error }) = serde_json::from_str(&body) else {
-        // A proxy's own words; a page for people says nothing to a log.
-        let is_page = content_type(&refused.head).contains("html");
-        return from_status(status, headers, if is_page { "" } else { &body });
+        return refused.failure_by_status();
     };
     let failure = match error.kind() {
         Some(kind) => Failure {
@@ -54,13 +52,6 @@ pub(super) fn from_error(json: &str) -> Failure {
     Failure::new(kind, text)
         .with_code(&error.kind)
         .with_upstream_error(json)
-}
-
-/// The failure that bare JSON behind the events of a stream stands for.
-pub(super) fn behind_the_stream(stray: &str) -> Option<Failure> {
-    let stray = stray.trim();
-    let is_error = stray.starts_with('{') && stray.contains("\"error\"");
-    is_error.then(|| from_error(stray))
 }
 
 impl Said {

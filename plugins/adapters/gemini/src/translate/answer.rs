@@ -8,12 +8,15 @@ mod sources;
 mod usage;
 mod wire;
 
+use std::borrow::Cow;
+
 use serde_json::value::RawValue;
 use weir_sdk::adapter::{Event, Failure, FailureKind};
 use weir_sdk::blocks::Blocks;
 use weir_sdk::chat::{Block, FinishReason, Fragment, Opaque, Started};
 use weir_sdk::media::Lifter;
-use weir_sdk::response;
+use weir_sdk::response::{self, AnswerReader, Refused};
+use weir_sdk::sse::SseEvent;
 
 use super::refusal;
 use calls::Calls;
@@ -75,51 +78,29 @@ impl Answer {
             concluded: false,
         }
     }
+}
 
-    /// Takes images out of the next bytes.
-    pub(super) fn lift(
+impl AnswerReader for Answer {
+    fn lift<'a>(
         &mut self,
-        bytes: &[u8],
-        rest: &mut Vec<u8>,
+        bytes: &'a [u8],
         events: &mut Vec<Event>,
-    ) -> Result<(), Failure> {
-        self.lifter.push(bytes, rest, events)
+    ) -> (Cow<'a, [u8]>, Result<(), Failure>) {
+        self.lifter.lift(bytes, events)
     }
 
-    /// Reads a chunk of a stream.
-    pub(super) fn read_chunk(
-        &mut self,
-        data: &str,
-        events: &mut Vec<Event>,
-    ) -> Result<(), Failure> {
-        let data = data.trim();
-        if data.is_empty() || data == "[DONE]" {
-            return Ok(());
-        }
-        let chunk: Chunk<'_> = serde_json::from_str(data).map_err(|error| unreadable(&error))?;
-        if chunk.error.is_some() {
-            return Err(refusal::from_error(data));
-        }
-        // Some servers put each chunk into an envelope.
-        if let Some(inner) = chunk.response {
-            let inner: Chunk<'_> =
-                serde_json::from_str(inner.get()).map_err(|error| unreadable(&error))?;
-            return self.read(inner, events);
-        }
-        self.read(chunk, events)
+    fn read_event(&mut self, event: SseEvent<'_>, events: &mut Vec<Event>) -> Result<(), Failure> {
+        self.read_chunk(event.data, events)
     }
 
-    /// Reads an answer that is not streamed, or a stream that is a list.
-    pub(super) fn read_whole(
-        &mut self,
-        body: &str,
-        events: &mut Vec<Event>,
-    ) -> Result<(), Failure> {
+    fn read_whole(&mut self, body: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
+        let body = &String::from_utf8_lossy(body);
         if !body.trim_start().starts_with('[') {
             let whole: &RawValue =
                 serde_json::from_str(body).map_err(|error| unreadable(&error))?;
             return self.read_chunk(whole.get(), events);
         }
+        // Servers that do not know `alt=sse` send a stream as a list of its chunks.
         let chunks: Vec<&RawValue> =
             serde_json::from_str(body).map_err(|error| unreadable(&error))?;
         for chunk in chunks {
@@ -128,13 +109,7 @@ impl Answer {
         Ok(())
     }
 
-    /// Emits what is still open, then the finish event. Does so once.
-    ///
-    /// # Errors
-    ///
-    /// [`FailureKind::Malformed`] for an answer that was cut, which gave no reason for its end, and
-    /// another kind for one that ended so that it is none.
-    pub(super) fn conclude(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
+    fn conclude(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
         if self.concluded {
             return Ok(());
         }
@@ -161,6 +136,35 @@ impl Answer {
             finish => finish,
         }));
         Ok(())
+    }
+
+    fn failure_of_response(refused: &Refused) -> Failure {
+        refusal::from_response(refused)
+    }
+
+    fn failure_behind_stream(stray: &str) -> Option<Failure> {
+        refusal::behind_the_stream(stray)
+    }
+}
+
+impl Answer {
+    /// Reads a chunk of a stream.
+    fn read_chunk(&mut self, data: &str, events: &mut Vec<Event>) -> Result<(), Failure> {
+        let data = data.trim();
+        if data.is_empty() || data == "[DONE]" {
+            return Ok(());
+        }
+        let chunk: Chunk<'_> = serde_json::from_str(data).map_err(|error| unreadable(&error))?;
+        if chunk.error.is_some() {
+            return Err(refusal::from_error(data));
+        }
+        // Some servers put each chunk into an envelope.
+        if let Some(inner) = chunk.response {
+            let inner: Chunk<'_> =
+                serde_json::from_str(inner.get()).map_err(|error| unreadable(&error))?;
+            return self.read(inner, events);
+        }
+        self.read(chunk, events)
     }
 
     fn read(&mut self, chunk: Chunk<'_>, events: &mut Vec<Event>) -> Result<(), Failure> {

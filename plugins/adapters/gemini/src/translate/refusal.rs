@@ -4,16 +4,14 @@
 use serde_json::Value;
 use weir_sdk::adapter::{Failure, FailureKind};
 use weir_sdk::failure::{from_status, shortened};
-use weir_sdk::response::{Refused, content_type};
+use weir_sdk::response::Refused;
 
 /// The failure that a response other than a success stands for.
 pub(super) fn from_response(refused: &Refused) -> Failure {
     let (status, headers) = (refused.head.status, &refused.head.headers);
     let body = refused.text();
     let Some(error) = error_of(&body) else {
-        // A proxy's own words; a page for people says nothing to a log.
-        let is_page = content_type(&refused.head).contains("html");
-        return from_status(status, headers, if is_page { "" } else { &body });
+        return refused.failure_by_status();
     };
     let failure = failure(&error, status, &body);
     Failure {

@@ -11,7 +11,8 @@ use weir_sdk::adapter::{Event, Failure};
 use weir_sdk::blocks::Blocks;
 use weir_sdk::chat::{Block, CallKind, FinishReason, Fragment, Started, ToolCallStart, Usage};
 use weir_sdk::custom;
-use weir_sdk::response;
+use weir_sdk::response::{self, AnswerReader, Framing, Refused};
+use weir_sdk::sse::SseEvent;
 
 use super::refusal;
 
@@ -81,28 +82,20 @@ impl Answer {
             concluded: false,
         }
     }
+}
 
-    /// Reads a line of a stream, or all of an answer, which may be lines too.
-    pub(super) fn read(&mut self, json: &str, events: &mut Vec<Event>) -> Result<(), Failure> {
-        for raw in Deserializer::from_str(json).into_iter::<&RawValue>() {
-            let raw = raw.map_err(|error| unreadable(&error))?;
-            let line: Line<'_> =
-                serde_json::from_str(raw.get()).map_err(|error| unreadable(&error))?;
-            if line.error.is_some() {
-                return Err(refusal::from_error(raw.get()));
-            }
-            self.read_line(line, events)?;
-        }
-        Ok(())
+impl AnswerReader for Answer {
+    const FRAMING: Framing = Framing::Lines;
+
+    fn read_event(&mut self, event: SseEvent<'_>, events: &mut Vec<Event>) -> Result<(), Failure> {
+        self.read(event.data, events)
     }
 
-    /// Emits the finish event. Does so once.
-    ///
-    /// # Errors
-    ///
-    /// [`FailureKind::Malformed`](weir_sdk::adapter::FailureKind::Malformed) for an answer that was
-    /// cut: it was not done.
-    pub(super) fn conclude(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
+    fn read_whole(&mut self, body: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
+        self.read(&String::from_utf8_lossy(body), events)
+    }
+
+    fn conclude(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
         if self.concluded {
             return Ok(());
         }
@@ -114,6 +107,26 @@ impl Answer {
             FinishReason::Stop if self.calls > 0 => FinishReason::ToolCalls,
             finish => finish,
         }));
+        Ok(())
+    }
+
+    fn failure_of_response(refused: &Refused) -> Failure {
+        refusal::from_response(refused)
+    }
+}
+
+impl Answer {
+    /// Reads a line of a stream, or all of an answer, which may be lines too.
+    fn read(&mut self, json: &str, events: &mut Vec<Event>) -> Result<(), Failure> {
+        for raw in Deserializer::from_str(json).into_iter::<&RawValue>() {
+            let raw = raw.map_err(|error| unreadable(&error))?;
+            let line: Line<'_> =
+                serde_json::from_str(raw.get()).map_err(|error| unreadable(&error))?;
+            if line.error.is_some() {
+                return Err(refusal::from_error(raw.get()));
+            }
+            self.read_line(line, events)?;
+        }
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use weir_sdk::adapter::{Event, Failure};
 use weir_sdk::blocks::Blocks;
 use weir_sdk::chat::{Block, Citation, FinishReason, Fragment, Span, Started, Usage};
+use weir_sdk::response;
 use weir_sdk::sse::SseEvent;
 
 use super::refusal;
@@ -81,7 +82,7 @@ impl Answer {
             Ok(chunk) => chunk,
             // Something else than a chunk, such as a ping.
             Err(_) if !data.starts_with('{') && is_json(data) => return Ok(()),
-            Err(error) => return Err(malformed(&error)),
+            Err(error) => return Err(unreadable(&error)),
         };
         self.start(chunk.id, chunk.model, events);
         let mut usage = chunk.usage.or_else(|| usage::of_groq(chunk.x_groq?));
@@ -115,7 +116,7 @@ impl Answer {
         events: &mut Vec<Event>,
     ) -> Result<(), Failure> {
         let body = String::from_utf8_lossy(body);
-        let whole: Whole<'_> = serde_json::from_str(&body).map_err(|error| malformed(&error))?;
+        let whole: Whole<'_> = serde_json::from_str(&body).map_err(|error| unreadable(&error))?;
         if whole.error.is_some_and(refusal::is_error) {
             return Err(refusal::from_error(&body));
         }
@@ -151,9 +152,7 @@ impl Answer {
         if self.concluded {
             return Ok(());
         }
-        let Some(finish) = self.finish.take() else {
-            return Err(Failure::malformed("the stream ended before the answer did"));
-        };
+        let finish = self.finish.take().ok_or_else(response::cut)?;
         self.concluded = true;
         // Some servers, and OpenAI itself when the tool was chosen for the model, say `stop`
         // after calls.
@@ -423,12 +422,6 @@ fn envelope(error: &RawValue) -> String {
     format!(r#"{{"error":{error}}}"#)
 }
 
-fn malformed(error: &serde_json::Error) -> Failure {
-    // Where, not what: the text around it may be a user's.
-    Failure::malformed(format!(
-        "the answer is not a chat completion ({:?} error at line {} column {})",
-        error.classify(),
-        error.line(),
-        error.column()
-    ))
+fn unreadable(error: &serde_json::Error) -> Failure {
+    response::unreadable("a chat completion", error)
 }

@@ -9,10 +9,10 @@ mod request;
 
 use weir_sdk::adapter::{Begun, Failure, HttpRequest, Request, Step};
 use weir_sdk::chat::ImageRequest;
-use weir_sdk::response::Guess;
+use weir_sdk::response::ResponseReader;
 
 use super::options::Options;
-use super::{OpenAi, Reader, Response};
+use super::{OpenAi, Reader};
 pub(super) use answer::Images;
 
 /// What each path for images begins with.
@@ -26,10 +26,10 @@ pub(super) fn begin(
     let written = request::write(image, request, options)?;
     Ok(Begun {
         exchange: OpenAi {
-            asked_for_stream: written.asks_for_stream,
-            response: Response::Whole(Vec::new()),
-            guess: Guess::default(),
-            reader: Reader::Images(Images::new(image.media_type.as_deref())),
+            response: ResponseReader::new(
+                written.asks_for_stream,
+                Reader::Images(Images::new(image.media_type.as_deref())),
+            ),
         },
         step: Step::Send(HttpRequest {
             method: "POST".to_owned(),

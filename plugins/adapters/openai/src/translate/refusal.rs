@@ -6,22 +6,21 @@
 
 use serde_json::Value;
 use serde_json::value::RawValue;
-use weir_sdk::adapter::{Failure, FailureKind, Header, HttpResponseHead};
-use weir_sdk::failure::{from_status, header, retry_after_ms, shortened};
-use weir_sdk::response::unframed;
+use weir_sdk::adapter::{Failure, FailureKind, Header};
+use weir_sdk::failure::{from_status, retry_after_ms, shortened};
+use weir_sdk::response::Refused;
 
-/// The failure that a response other than a success stands for.
-pub(super) fn from_response(head: &HttpResponseHead, body: &[u8]) -> Failure {
-    let body = String::from_utf8_lossy(body);
-    let body = unframed(&body);
-    let said = Said::read(body);
-    // A page is for people; what it is says enough to a log.
-    let content_type = header(&head.headers, "content-type").unwrap_or_default();
-    if said.message.is_empty() && content_type.contains("html") {
-        let text = format!("status {} with an HTML page", head.status);
-        return from_status(head.status, &head.headers, &text);
+/// The failure that an error response reports.
+pub(super) fn from_response(refused: &Refused) -> Failure {
+    let (status, headers) = (refused.head.status, &refused.head.headers);
+    let body = refused.text();
+    let said = Said::read(&body);
+    // A page's text means nothing to a log; the type of the page does.
+    if said.message.is_empty() && refused.is_page() {
+        let text = format!("status {status} with an HTML page");
+        return from_status(status, headers, &text);
     }
-    said.failure(head.status, &head.headers, body)
+    said.failure(status, headers, &body)
 }
 
 /// The failure that an error in an answer or in a stream stands for. There is no status: it said
@@ -61,13 +60,6 @@ pub(super) fn from_error(json: &str) -> Failure {
         Failure::unavailable(&said.message)
     };
     said.detailed(failure, json)
-}
-
-/// The failure that bare JSON behind the events of a stream stands for.
-pub(super) fn behind_the_stream(stray: &str) -> Option<Failure> {
-    let stray = stray.trim();
-    let is_error = stray.starts_with('{') && stray.contains("\"error\"");
-    is_error.then(|| from_error(stray))
 }
 
 /// Whether an `error` beside an answer is one: some servers fill the field in with nothing.

@@ -5,7 +5,7 @@ use weir_sdk::adapter::{Event, Failure};
 use weir_sdk::blocks::Blocks;
 use weir_sdk::chat::{Block, CallKind, Fragment, ToolCallStart};
 
-use super::malformed;
+use super::unreadable;
 use super::wire::CallDelta;
 
 /// The most calls in one answer. Each is searched for by every fragment.
@@ -228,7 +228,7 @@ impl Object {
 fn read_arguments(raw: &RawValue) -> Result<String, Failure> {
     let json = raw.get();
     if json.starts_with('"') {
-        serde_json::from_str(json).map_err(|error| malformed(&error))
+        serde_json::from_str(json).map_err(|error| unreadable(&error))
     } else {
         Ok(json.to_owned())
     }

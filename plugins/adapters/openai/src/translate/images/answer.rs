@@ -1,5 +1,7 @@
 //! An answer of images, whole or as a stream of previews and the image.
 
+use std::borrow::Cow;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use weir_sdk::adapter::{Event, Failure};
@@ -72,10 +74,9 @@ impl Images {
     pub(in crate::translate) fn lift(
         &mut self,
         bytes: &[u8],
-        rest: &mut Vec<u8>,
         events: &mut Vec<Event>,
-    ) -> Result<(), Failure> {
-        self.lifter.push(bytes, rest, events)
+    ) -> (Cow<'static, [u8]>, Result<(), Failure>) {
+        self.lifter.lift(bytes, events)
     }
 
     pub(in crate::translate) fn read_whole(

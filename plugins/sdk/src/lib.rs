@@ -1,9 +1,9 @@
-//! What weir's own plugins share: the contract's types, requests and bodies, blocks, fields, stream
-//! framing, failures.
+//! The code that weir's own plugins share: the contract's types, requests and bodies, responses, blocks, fields, options,
+//! stream framing, failures.
 //!
 //! An adapter implements [`adapter::Exchange`] on a type of its own and hands it to
-//! [`export_adapter!`]. All of that is plain Rust that runs and is tested natively; only the
-//! macro's expansion knows WebAssembly.
+//! [`export_adapter!`]. Its [`response::AnswerReader`] reads the provider's answer, and [`response::ResponseReader`] calls it.
+//! All of that is plain Rust that runs and is tested natively; only the macro's expansion knows WebAssembly.
 //!
 //! A tool implements [`tool::Tool`] and hands it to [`export_tool!`], likewise; a filter [`filter::Filter`], to
 //! [`export_filter!`].
@@ -27,6 +27,8 @@ pub mod filter;
 pub mod filter_bindings;
 pub mod lines;
 pub mod media;
+pub mod messages;
+pub mod options;
 pub mod response;
 pub mod sse;
 #[cfg(feature = "testing")]

@@ -1,6 +1,7 @@
 //! What an operator sets for an upstream that speaks this dialect.
 
 use weir_sdk::adapter::{Failure, RefusedSetting, Setting};
+use weir_sdk::options::{from_lines, from_settings, names};
 
 /// The names of the options.
 pub(super) const NAMES: [&str; 3] = ["thinking", "betas", "pass-fields"];
@@ -32,12 +33,7 @@ impl<'a> Options<'a> {
     /// Reads what an operator set.
     pub(super) fn from_settings(settings: &'a [Setting]) -> Result<Self, RefusedSetting> {
         let mut options = Self::default();
-        for (name, value) in settings {
-            options.set(name, value).map_err(|why| RefusedSetting {
-                name: name.clone(),
-                why,
-            })?;
-        }
+        from_settings(settings, |name, value| options.set(name, value))?;
         Ok(options)
     }
 
@@ -59,15 +55,8 @@ impl<'a> Options<'a> {
 
     /// Reads what [`to_bytes`](Self::to_bytes) wrote.
     pub(super) fn from_bytes(configuration: &'a [u8]) -> Result<Self, Failure> {
-        let foreign = || Failure::malformed("this configuration is another adapter's");
         let mut options = Self::default();
-        for line in str::from_utf8(configuration)
-            .map_err(|_| foreign())?
-            .lines()
-        {
-            let (name, value) = line.split_once(' ').ok_or_else(foreign)?;
-            options.set(name, value).map_err(|_| foreign())?;
-        }
+        from_lines(configuration, |name, value| options.set(name, value))?;
         Ok(options)
     }
 
@@ -111,9 +100,4 @@ impl<'a> Options<'a> {
         }
         Ok(())
     }
-}
-
-fn names(list: &str) -> impl Iterator<Item = &str> {
-    let names = list.split(',').map(str::trim);
-    names.filter(|name| !name.is_empty())
 }

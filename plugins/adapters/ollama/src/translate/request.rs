@@ -13,11 +13,12 @@ use serde_json::value::RawValue;
 use weir_sdk::adapter::{BodyPart, Failure, Request};
 use weir_sdk::body::{self, Base64, Splices};
 use weir_sdk::chat::{
-    self, CallKind, ChatRequest, Content, ReasoningEffort, ResponseFormat, Role, Source, ToolCall,
+    self, ChatRequest, Content, ReasoningEffort, ResponseFormat, Role, Source, ToolCall,
     ToolChoice, ToolContent, ToolKind, ToolResult,
 };
-use weir_sdk::custom::{self, Arguments};
+use weir_sdk::custom;
 use weir_sdk::fields::is_advisory;
+use weir_sdk::messages::{CallArguments, content_name, misplaced};
 use weir_sdk::wire::{self, Ignored, refuse};
 
 /// A request that can be sent.
@@ -148,14 +149,7 @@ struct Call<'a> {
 #[derive(Serialize)]
 struct CalledFunction<'a> {
     name: &'a str,
-    arguments: Called<'a>,
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Called<'a> {
-    Object(&'a RawValue),
-    FreeText(Arguments<'a>),
+    arguments: CallArguments<'a>,
 }
 
 #[derive(Serialize)]
@@ -413,16 +407,7 @@ impl<'a> At<'a> {
     }
 
     fn call(&self, call: &'a ToolCall) -> Result<Call<'a>, Failure> {
-        let arguments = match (call.kind, call.arguments.trim()) {
-            (CallKind::Custom, _) => Called::FreeText(Arguments {
-                input: &call.arguments,
-            }),
-            (CallKind::Function, "") => Called::Object(wire::raw(&self.name, "{}")?),
-            (CallKind::Function, arguments) => Called::Object(
-                wire::object(&self.name, arguments)
-                    .map_err(|_| self.refuse("arguments of a call that are no JSON object"))?,
-            ),
-        };
+        let arguments = CallArguments::of(call, &self.name)?;
         Ok(Call {
             id: &call.id,
             function: CalledFunction {
@@ -461,26 +446,10 @@ impl<'a> At<'a> {
     }
 
     fn refuse_for_role(&self, content: &Content) -> Failure {
-        let what = match content {
-            Content::Text(_) => "text",
-            Content::Image(_) => "an image",
-            Content::Audio(_) => "audio",
-            Content::File(_) => "a file",
-            Content::Reasoning(_) => "reasoning",
-            Content::Refusal(_) => "a refusal",
-            Content::ToolCall(_) => "a tool call",
-            Content::ToolResult(_) => "a tool result",
-            Content::Opaque(opaque) => {
-                return self.refuse(&format!("a {} block", opaque.kind));
-            }
-        };
-        let role = match self.message.role {
-            Role::System => "a system",
-            Role::User => "a user",
-            Role::Assistant => "an assistant",
-            Role::Tool => "a tool",
-        };
-        self.refuse(&format!("{what} in {role} message"))
+        if let Content::Opaque(opaque) = content {
+            return self.refuse(&format!("a {} block", opaque.kind));
+        }
+        self.refuse(&misplaced(content_name(content), self.message.role))
     }
 }
 

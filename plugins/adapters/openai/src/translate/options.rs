@@ -1,6 +1,7 @@
 //! What an operator sets for an upstream that speaks this dialect.
 
 use weir_sdk::adapter::{Failure, RefusedSetting, Setting};
+use weir_sdk::options::{from_lines, from_settings, names};
 
 /// The names of the options.
 pub(super) const NAMES: [&str; 5] = [
@@ -64,12 +65,7 @@ impl<'a> Options<'a> {
     /// Reads what an operator set.
     pub(super) fn from_settings(settings: &'a [Setting]) -> Result<Self, RefusedSetting> {
         let mut options = Self::default();
-        for (name, value) in settings {
-            options.set(name, value).map_err(|why| RefusedSetting {
-                name: name.clone(),
-                why,
-            })?;
-        }
+        from_settings(settings, |name, value| options.set(name, value))?;
         Ok(options)
     }
 
@@ -105,26 +101,14 @@ impl<'a> Options<'a> {
 
     /// Reads what [`to_bytes`](Self::to_bytes) wrote.
     pub(super) fn from_bytes(configuration: &'a [u8]) -> Result<Self, Failure> {
-        let foreign = || Failure::malformed("this configuration is another adapter's");
         let mut options = Self::default();
-        for line in str::from_utf8(configuration)
-            .map_err(|_| foreign())?
-            .lines()
-        {
-            let (name, value) = line.split_once(' ').ok_or_else(foreign)?;
-            options.set(name, value).map_err(|_| foreign())?;
-        }
+        from_lines(configuration, |name, value| options.set(name, value))?;
         Ok(options)
     }
 
     /// Whether the operator lets this field through.
     pub(super) fn passes(&self, field: &str) -> bool {
-        self.pass_fields().any(|name| name == field)
-    }
-
-    fn pass_fields(&self) -> impl Iterator<Item = &'a str> {
-        let names = self.pass_fields.split(',').map(str::trim);
-        names.filter(|name| !name.is_empty())
+        names(self.pass_fields).any(|name| name == field)
     }
 
     /// The error completes a sentence whose subject is the option.
@@ -152,12 +136,12 @@ impl<'a> Options<'a> {
             ("end-user-field", _) => {
                 return Err("must be user, safety_identifier or none".to_owned());
             }
-            ("pass-fields", names) => {
-                self.pass_fields = names;
-                if names.contains(['\n', '\r']) {
+            ("pass-fields", list) => {
+                self.pass_fields = list;
+                if list.contains(['\n', '\r']) {
                     return Err("must be names on one line".to_owned());
                 }
-                if let Some(own) = self.pass_fields().find(|name| OWN_FIELDS.contains(name)) {
+                if let Some(own) = names(list).find(|name| OWN_FIELDS.contains(name)) {
                     return Err(format!(
                         "can't let {own} through, which is the adapter's own"
                     ));

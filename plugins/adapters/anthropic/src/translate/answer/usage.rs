@@ -8,7 +8,8 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use weir_sdk::adapter::Event;
-use weir_sdk::chat::{NamedCount, Usage};
+use weir_sdk::chat::Usage;
+use weir_sdk::response::named_counts;
 
 /// All that was said so far.
 #[derive(Debug, Default)]
@@ -144,14 +145,7 @@ impl Counts {
             output_tokens: round.output,
             reasoning_tokens: self.thinking_tokens,
             images: None,
-            other: other
-                .into_iter()
-                .filter_map(|(name, count)| Some((name, count.filter(|count| *count > 0)?)))
-                .map(|(name, count)| NamedCount {
-                    name: name.to_owned(),
-                    count,
-                })
-                .collect(),
+            other: named_counts(other),
         }
     }
 }

@@ -7,14 +7,12 @@
 use std::borrow::Cow;
 
 use serde::{Serialize, Serializer};
-use serde_json::value::RawValue;
 use weir_sdk::adapter::Failure;
 use weir_sdk::body::Base64;
 use weir_sdk::chat::{
-    self, CallKind, ChatRequest, File, Image, Message, Opaque, Part, Role, ToolCall, ToolContent,
-    ToolResult,
+    self, ChatRequest, File, Image, Message, Opaque, Part, Role, ToolCall, ToolContent, ToolResult,
 };
-use weir_sdk::custom::Arguments;
+use weir_sdk::messages::{CallArguments, content_name, misplaced};
 use weir_sdk::wire::{self, Fields, refuse};
 
 use super::{CacheControl, Context, call_id};
@@ -100,7 +98,7 @@ enum BlockBody<'a> {
     ToolUse {
         id: Cow<'a, str>,
         name: &'a str,
-        input: Input<'a>,
+        input: CallArguments<'a>,
     },
     ToolResult {
         tool_use_id: Cow<'a, str>,
@@ -117,13 +115,6 @@ enum BlockBody<'a> {
 #[derive(Serialize)]
 struct Citations {
     enabled: bool,
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Input<'a> {
-    Object(&'a RawValue),
-    FreeText(Arguments<'a>),
 }
 
 #[derive(Serialize)]
@@ -210,13 +201,7 @@ impl<'a> At<'a> {
 
     /// Refuses what the dialect has, but not for this role.
     fn refuse_for_role(&self, what: &str) -> Failure {
-        let role = match self.message.role {
-            Role::System => "a system",
-            Role::User => "a user",
-            Role::Assistant => "an assistant",
-            Role::Tool => "a tool",
-        };
-        self.refuse(&format!("{what} in {role} message"))
+        self.refuse(&misplaced(what, self.message.role))
     }
 
     /// The block that a part becomes, unless that is nothing.
@@ -284,7 +269,7 @@ impl<'a> At<'a> {
             chat::Content::ToolCall(call) if role == Role::Assistant => self.call(call)?,
             chat::Content::ToolResult(result) if is_from_user => self.result(result, context)?,
             chat::Content::Opaque(opaque) => BlockBody::Opaque(self.opaque(opaque, context)?),
-            other => return Err(self.refuse_for_role(what(other))),
+            other => return Err(self.refuse_for_role(content_name(other))),
         }))
     }
 
@@ -340,16 +325,7 @@ impl<'a> At<'a> {
     }
 
     fn call(&self, call: &'a ToolCall) -> Result<BlockBody<'a>, Failure> {
-        let input = match (call.kind, call.arguments.trim()) {
-            (CallKind::Custom, _) => Input::FreeText(Arguments {
-                input: &call.arguments,
-            }),
-            (CallKind::Function, "") => Input::Object(wire::raw(&self.name, "{}")?),
-            (CallKind::Function, arguments) => Input::Object(
-                wire::object(&self.name, arguments)
-                    .map_err(|_| self.refuse("arguments of a call that are no JSON object"))?,
-            ),
-        };
+        let input = CallArguments::of(call, &self.name)?;
         Ok(BlockBody::ToolUse {
             id: call_id(&call.id),
             name: &call.name,
@@ -393,19 +369,5 @@ impl<'a> At<'a> {
         } else {
             Err(self.refuse(&format!("a {} block", opaque.kind)))
         }
-    }
-}
-
-fn what(content: &chat::Content) -> &'static str {
-    match content {
-        chat::Content::Text(_) => "text",
-        chat::Content::Image(_) => "an image",
-        chat::Content::Audio(_) => "audio",
-        chat::Content::File(_) => "a file",
-        chat::Content::Reasoning(_) => "reasoning",
-        chat::Content::Refusal(_) => "a refusal",
-        chat::Content::ToolCall(_) => "a tool call",
-        chat::Content::ToolResult(_) => "a tool result",
-        chat::Content::Opaque(_) => "an opaque block",
     }
 }

@@ -6,7 +6,8 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use weir_sdk::adapter::Event;
-use weir_sdk::chat::{NamedCount, Usage};
+use weir_sdk::chat::Usage;
+use weir_sdk::response::named_counts;
 
 #[derive(Debug, Default)]
 pub(super) struct Counted {
@@ -93,14 +94,7 @@ impl WireUsage<'_> {
             output_tokens: sum(count(visible), thoughts),
             reasoning_tokens: thoughts,
             images: (images > 0).then_some(images),
-            other: other
-                .into_iter()
-                .filter_map(|(name, count)| Some((name, count.filter(|count| *count > 0)?)))
-                .map(|(name, count)| NamedCount {
-                    name: name.to_owned(),
-                    count,
-                })
-                .collect(),
+            other: named_counts(other),
         })
     }
 }

@@ -6,13 +6,10 @@
 use std::borrow::Cow;
 
 use serde::Serialize;
-use serde_json::value::RawValue;
 use weir_sdk::adapter::Failure;
 use weir_sdk::body::Base64;
-use weir_sdk::chat::{
-    self, CallKind, ChatRequest, Message, Role, Source, ToolCall, ToolContent, ToolResult,
-};
-use weir_sdk::custom::Arguments;
+use weir_sdk::chat::{self, ChatRequest, Message, Role, Source, ToolCall, ToolContent, ToolResult};
+use weir_sdk::messages::{CallArguments, content_name, misplaced};
 use weir_sdk::wire::{self, refuse};
 
 use super::Context;
@@ -71,14 +68,7 @@ struct FunctionCall<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a str>,
     name: &'a str,
-    args: Args<'a>,
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Args<'a> {
-    Object(&'a RawValue),
-    FreeText(Arguments<'a>),
+    args: CallArguments<'a>,
 }
 
 #[derive(Serialize)]
@@ -272,16 +262,7 @@ impl<'a> At<'a> {
     }
 
     fn call(&self, call: &'a ToolCall) -> Result<FunctionCall<'a>, Failure> {
-        let args = match (call.kind, call.arguments.trim()) {
-            (CallKind::Custom, _) => Args::FreeText(Arguments {
-                input: &call.arguments,
-            }),
-            (CallKind::Function, "") => Args::Object(wire::raw(&self.name, "{}")?),
-            (CallKind::Function, arguments) => Args::Object(
-                wire::object(&self.name, arguments)
-                    .map_err(|_| self.refuse("arguments of a call that are no JSON object"))?,
-            ),
-        };
+        let args = CallArguments::of(call, &self.name)?;
         Ok(FunctionCall {
             id: own_id(&call.id),
             name: &call.name,
@@ -345,26 +326,10 @@ impl<'a> At<'a> {
     }
 
     fn refuse_for_role(&self, content: &chat::Content) -> Failure {
-        let what = match content {
-            chat::Content::Text(_) => "text",
-            chat::Content::Image(_) => "an image",
-            chat::Content::Audio(_) => "audio",
-            chat::Content::File(_) => "a file",
-            chat::Content::Reasoning(_) => "reasoning",
-            chat::Content::Refusal(_) => "a refusal",
-            chat::Content::ToolCall(_) => "a tool call",
-            chat::Content::ToolResult(_) => "a tool result",
-            chat::Content::Opaque(opaque) => {
-                return self.refuse(&format!("a {} block", opaque.kind));
-            }
-        };
-        let role = match self.message.role {
-            Role::System => "a system",
-            Role::User => "a user",
-            Role::Assistant => "an assistant",
-            Role::Tool => "a tool",
-        };
-        self.refuse(&format!("{what} in {role} message"))
+        if let chat::Content::Opaque(opaque) = content {
+            return self.refuse(&format!("a {} block", opaque.kind));
+        }
+        self.refuse(&misplaced(content_name(content), self.message.role))
     }
 }
 

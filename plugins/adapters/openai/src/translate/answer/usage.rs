@@ -3,7 +3,8 @@
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use weir_sdk::chat::{NamedCount, Usage};
+use weir_sdk::chat::Usage;
+use weir_sdk::response::named_counts;
 
 pub(super) const NONE: Usage = Usage {
     input_tokens: None,
@@ -69,14 +70,7 @@ pub(super) fn read(raw: &RawValue) -> Option<Usage> {
             .or_else(|| count(input.cache_creation_tokens)),
         output_tokens,
         reasoning_tokens,
-        other: other
-            .into_iter()
-            .filter_map(|(name, raw)| Some((name, count(raw).filter(|count| *count > 0)?)))
-            .map(|(name, count)| NamedCount {
-                name: name.to_owned(),
-                count,
-            })
-            .collect(),
+        other: named_counts(other.map(|(name, raw)| (name, count(raw)))),
         ..NONE
     })
 }

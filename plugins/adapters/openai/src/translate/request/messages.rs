@@ -6,6 +6,7 @@ use weir_sdk::chat::{
     Audio, CallKind, ChatRequest, Content, File, Image, Message, Opaque, Part, Reasoning, Role,
     Source, ToolCall, ToolContent, ToolResult,
 };
+use weir_sdk::messages::{content_name, misplaced};
 
 use super::{Context, Raw, entry_if};
 
@@ -143,27 +144,11 @@ impl<'a> At<'a> {
 
     /// Refuses what the dialect has, but not for this role.
     fn refuse_for_role<E: serde::ser::Error>(self, what: &str) -> E {
-        let role = match self.message.role {
-            Role::System => "a system",
-            Role::User => "a user",
-            Role::Assistant => "an assistant",
-            Role::Tool => "a tool",
-        };
-        self.refuse(&format!("{what} in {role} message"))
+        self.refuse(&misplaced(what, self.message.role))
     }
 
     fn refuse_content<E: serde::ser::Error>(self, content: &Content) -> E {
-        self.refuse_for_role(match content {
-            Content::Text(_) => "text",
-            Content::Image(_) => "an image",
-            Content::Audio(_) => "audio",
-            Content::File(_) => "a file",
-            Content::Reasoning(_) => "reasoning",
-            Content::Refusal(_) => "a refusal",
-            Content::ToolCall(_) => "a tool call",
-            Content::ToolResult(_) => "a tool result",
-            Content::Opaque(_) => "an opaque block",
-        })
+        self.refuse_for_role(content_name(content))
     }
 
     /// A block as this dialect writes it, if that is whose it is.

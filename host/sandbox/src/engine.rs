@@ -13,10 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, anyhow};
-use wasmtime::component::{Component, HasData, Linker};
+use wasmtime::component::{Component, HasData, HasSelf, Linker};
 use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig, Store};
 use wasmtime_wasi_io::bindings::wasi::io::poll;
 
+use crate::adapter::bindings::log;
 use crate::guest::{Guest, Polls};
 use crate::guest_clock::TICK;
 use crate::last_words::Listener;
@@ -112,13 +113,14 @@ impl Engine {
         unsafe { Component::deserialize(&self.wasm, code) }
     }
 
-    /// A linker with what every world may import: WASI 0.2, through which a guest reaches clocks and randomness only.
+    /// A linker with the imports of every world: the log, and WASI 0.2, which gives a guest clocks and randomness only.
     pub(crate) fn linker<H: Send + 'static>(&self) -> wasmtime::Result<Linker<Guest<H>>> {
         let mut linker = Linker::new(&self.wasm);
         wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
         linker.allow_shadowing(true);
         poll::add_to_linker::<_, HasPolls>(&mut linker, Guest::polls)?;
         linker.allow_shadowing(false);
+        log::add_to_linker::<_, HasSelf<_>>(&mut linker, |guest| guest)?;
         Ok(linker)
     }
 

@@ -17,6 +17,7 @@ use wasmtime_wasi::p2::DynPollable;
 use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 use wasmtime_wasi_io::bindings::wasi::io::poll;
 
+use crate::adapter::bindings::log;
 use crate::guest_clock::{GuestClock, Pace};
 use crate::guest_log::GuestLog;
 use crate::last_words::{LastWords, Listener};
@@ -177,6 +178,19 @@ impl poll::HostPollable for Polls<'_> {
 
     fn drop(&mut self, one: Resource<DynPollable>) -> wasmtime::Result<()> {
         poll::HostPollable::drop(self.table, one)
+    }
+}
+
+impl<H: Send> log::Host for Guest<H> {
+    async fn write(&mut self, level: log::Level, message: String) -> wasmtime::Result<()> {
+        let level = match level {
+            log::Level::Debug => tracing::Level::DEBUG,
+            log::Level::Info => tracing::Level::INFO,
+            log::Level::Warn => tracing::Level::WARN,
+            log::Level::Error => tracing::Level::ERROR,
+        };
+        self.log.write(level, &message);
+        Ok(())
     }
 }
 

@@ -38,6 +38,7 @@ mod memory_budget;
 mod printable;
 mod slow_lane;
 pub mod tool;
+mod words;
 pub mod world;
 
 pub use self::configuration::ConfigureError;

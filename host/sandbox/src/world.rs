@@ -1,4 +1,4 @@
-//! What a kind of plugin is: its imports, its exports, and what it must be able to do.
+//! A kind of plugin: its imports, its exports, and its load steps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,24 +16,26 @@ use crate::slow_lane::Lane;
 
 /// A kind of plugin: a world of the contract, with the bindings that wasmtime generates for it.
 pub trait World: Sized + Send + Sync + 'static {
-    /// What its imports need during a piece of work, such as a policy; `()` where they need nothing.
+    /// The state of its imports during a piece of work, such as a policy, or `()`.
     type Host: Send + 'static;
     /// A component whose types have been checked: the `…Pre` of the bindings.
     type Prepared: Clone + Send + Sync + 'static;
     /// Its exports in one instance.
     type Exports: Send + Sync + 'static;
-    /// What a component is that has passed every load step.
+    /// A component that has passed every load step.
     type Plugin: Send;
 
     /// For people, e.g. `weir:plugin/provider@0.2`.
     const NAME: &'static str;
     /// The interface that it exports, without its version, e.g. `weir:plugin/adapter`.
     const EXPORT: &'static str;
-    /// What it may import beside WASI, by what the names begin with.
+    /// The prefixes of the names that it may import beside WASI.
     const IMPORTS: &'static [&'static str];
 
-    /// Gives it what it imports beside WASI.
-    fn link(linker: &mut Linker<Guest<Self::Host>>) -> wasmtime::Result<()>;
+    /// Links its imports beside the log and WASI, which every world has.
+    fn link(_linker: &mut Linker<Guest<Self::Host>>) -> wasmtime::Result<()> {
+        Ok(())
+    }
 
     /// Checks a component's types.
     fn prepare(component: InstancePre<Guest<Self::Host>>) -> wasmtime::Result<Self::Prepared>;
@@ -44,13 +46,13 @@ pub trait World: Sized + Send + Sync + 'static {
         store: &mut Store<Guest<Self::Host>>,
     ) -> impl Future<Output = wasmtime::Result<Self::Exports>> + Send;
 
-    /// The last load steps: asks a component what it is, and has it do what it must be able to do.
+    /// The last load steps: reads the component's description, and tests the component.
     fn admit(
         program: Program<Self>,
     ) -> impl Future<Output = Result<Self::Plugin, LoadError>> + Send;
 }
 
-/// Where components of a world are loaded and run. Cheap to clone.
+/// Loads and runs the components of one world. Cheap to clone.
 pub struct Sandbox<W: World> {
     engine: Engine,
     linker: Arc<Linker<Guest<W::Host>>>,
@@ -79,7 +81,7 @@ impl<W: World> Sandbox<W> {
         })
     }
 
-    /// What it runs on.
+    /// The engine, which other worlds may share.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
@@ -120,12 +122,12 @@ impl<W: World> Program<W> {
         }
     }
 
-    /// What it was loaded as, e.g. the name of its slot.
+    /// The name that the component was loaded under, e.g. its slot.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// Which code it is.
+    /// The digest of the component's code.
     pub fn digest(&self) -> Digest {
         self.digest
     }

@@ -1,5 +1,5 @@
-//! What an adapter says of itself: checked once, when it is loaded, and kept as text beside its bytes, so that every node
-//! can tell whether it says the same there.
+//! An adapter's description of itself. The sandbox checks it once, when it loads the component, and keeps it as text beside
+//! the component's bytes: each node compares it with the description there.
 
 use http::header::{self, HeaderName};
 use serde_json::{Value, json};
@@ -7,20 +7,15 @@ use serde_json::{Value, json};
 use super::bindings::adapter::{CredentialSlot, Description};
 use super::http_rules;
 use crate::printable::printable;
+use crate::words::{MAX_WORD_BYTES, check_word, check_words, is_word};
 
-/// The capability of those that serve chat requests.
+/// The capability of adapters that serve chat requests.
 pub const CHAT: &str = "chat";
 
-/// The capability of those that make images.
+/// The capability of adapters that make images.
 pub const IMAGES: &str = "images";
 
-/// The most entries of each of a description's lists.
-const MAX_ENTRIES: usize = 64;
-
-/// Bytes of the longest name in a description.
-const MAX_NAME_BYTES: usize = 64;
-
-/// Response headers that no adapter is shown, whatever it asks for.
+/// Response headers that the host hides from every adapter.
 const HIDDEN: [HeaderName; 6] = [
     header::SET_COOKIE,
     header::WWW_AUTHENTICATE,
@@ -43,25 +38,17 @@ pub(super) fn check(description: &Description) -> Result<(), String> {
         response_headers,
         path_prefixes,
     } = description;
-    for (what, text) in [("name", name), ("version", version), ("dialect", dialect)] {
-        if !is_word(text) {
-            return Err(format!(
-                "its {what} must be 1 to {MAX_NAME_BYTES} printable ASCII characters"
-            ));
-        }
+    for (field, text) in [("name", name), ("version", version), ("dialect", dialect)] {
+        check_word(field, text)?;
     }
-    for (what, list) in [
+    for (field, list) in [
         ("capabilities", capabilities),
         ("options", options),
         ("request headers", request_headers),
         ("response headers", response_headers),
         ("path prefixes", path_prefixes),
     ] {
-        if list.len() > MAX_ENTRIES || !list.iter().all(|entry| is_word(entry)) {
-            return Err(format!(
-                "its {what} must be at most {MAX_ENTRIES} names of 1 to {MAX_NAME_BYTES} printable ASCII characters"
-            ));
-        }
+        check_words(field, list)?;
     }
     if !capabilities
         .iter()
@@ -91,10 +78,6 @@ pub(super) fn check(description: &Description) -> Result<(), String> {
     check_credential(credential)
 }
 
-fn is_word(text: &str) -> bool {
-    (1..=MAX_NAME_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
-}
-
 fn is_readable(pattern: &str) -> bool {
     let stem = pattern.strip_suffix('*').unwrap_or(pattern);
     // A pattern for everything would be none.
@@ -109,19 +92,19 @@ fn check_credential(slot: &CredentialSlot) -> Result<(), String> {
             Ok(name) if !http_rules::is_framing(&name) => Ok(()),
             _ => Err(format!(
                 "its credential cannot travel in a header named {:?}",
-                printable(name, MAX_NAME_BYTES)
+                printable(name, MAX_WORD_BYTES)
             )),
         },
         CredentialSlot::Query(name) if is_word(name) => Ok(()),
         CredentialSlot::Query(_) => Err("its credential's query parameter needs a name".into()),
         CredentialSlot::HostSigned(scheme) => Err(format!(
             "it needs requests signed by {:?}, which this version cannot do",
-            printable(scheme, MAX_NAME_BYTES)
+            printable(scheme, MAX_WORD_BYTES)
         )),
     }
 }
 
-/// Whether a header is one that a description asks for by name or by how it begins.
+/// Whether a description names a header, or a prefix of its name.
 pub fn asks_for(description: &Description, name: &HeaderName) -> bool {
     let patterns = &description.response_headers;
     patterns.iter().any(|pattern| matches(pattern, name))
@@ -134,7 +117,7 @@ fn matches(pattern: &str, name: &HeaderName) -> bool {
     }
 }
 
-/// A description as it is kept: the same text for the same description.
+/// A description as the database keeps it. Equal descriptions have equal texts.
 pub fn to_json(description: &Description) -> Value {
     let credential = match &description.credential {
         CredentialSlot::Bearer => json!("bearer"),

@@ -3,7 +3,7 @@
 //! An adapter does no I/O. It says what to send, and is handed what arrives: the host drives it, one
 //! [`GuestExchange`] an attempt, each in a guest of its own.
 //!
-//! What it may ask for is in [`http_rules`]; what it says of itself, and how that is checked, in [`description`].
+//! [`http_rules`] limits its requests. [`description`] checks its description of itself.
 
 pub mod bindings;
 pub mod description;
@@ -12,12 +12,12 @@ pub mod http_rules;
 use std::sync::Arc;
 
 use wasmtime::Store;
-use wasmtime::component::{HasSelf, InstancePre, Linker, ResourceAny};
+use wasmtime::component::{InstancePre, ResourceAny};
 
 use self::bindings::adapter::{
     BodyPart, Description, Failure, HttpResponseHead, Progress, Request, Setting, Step, Task,
 };
-use self::bindings::{Provider, ProviderPre, chat, log};
+use self::bindings::{Provider, ProviderPre, chat};
 use crate::configuration::{self, ConfigureError};
 use crate::digest::Digest;
 use crate::guest::{Guest, GuestError};
@@ -38,10 +38,6 @@ impl World for ProviderWorld {
     const NAME: &'static str = "weir:plugin/provider@0.2";
     const EXPORT: &'static str = "weir:plugin/adapter";
     const IMPORTS: &'static [&'static str] = &["weir:plugin/chat@0.2.", "weir:plugin/log@0.2."];
-
-    fn link(linker: &mut Linker<Guest<()>>) -> wasmtime::Result<()> {
-        log::add_to_linker::<_, HasSelf<_>>(linker, |guest| guest)
-    }
 
     fn prepare(component: InstancePre<Guest<()>>) -> wasmtime::Result<Self::Prepared> {
         ProviderPre::new(component)
@@ -70,22 +66,9 @@ impl World for ProviderWorld {
     }
 }
 
-impl<H: Send> log::Host for Guest<H> {
-    async fn write(&mut self, level: log::Level, message: String) -> wasmtime::Result<()> {
-        let level = match level {
-            log::Level::Debug => tracing::Level::DEBUG,
-            log::Level::Info => tracing::Level::INFO,
-            log::Level::Warn => tracing::Level::WARN,
-            log::Level::Error => tracing::Level::ERROR,
-        };
-        self.log.write(level, &message);
-        Ok(())
-    }
-}
-
 /// A component that has passed every load step and can serve exchanges.
 pub struct Adapter {
-    /// What it says of itself.
+    /// The component's description of itself.
     pub description: Description,
     program: Program<ProviderWorld>,
 }
@@ -102,12 +85,12 @@ pub enum CallError {
 }
 
 impl Adapter {
-    /// What it was loaded as, e.g. the slot `openai`.
+    /// The name that the component was loaded under, e.g. the slot `openai`.
     pub fn name(&self) -> &Arc<str> {
         self.program.name()
     }
 
-    /// Which code it is.
+    /// The digest of the component's code.
     pub fn digest(&self) -> Digest {
         self.program.digest()
     }
@@ -189,7 +172,7 @@ pub struct GuestExchange {
 pub struct Begun {
     /// The exchange.
     pub exchange: GuestExchange,
-    /// What it wants first.
+    /// Its first step.
     pub step: Step,
     /// The names of advisory fields that its upstream cannot be told, as the guest gave them.
     pub ignored: Vec<String>,

@@ -1,15 +1,10 @@
-//! What a filter says of itself: checked once, when it is loaded, and kept as text beside its bytes, so that every node can
-//! tell whether it says the same there.
+//! A filter's description of itself. The sandbox checks it once, when it loads the component, and keeps it as text beside the
+//! component's bytes: each node compares it with the description there.
 
 use serde_json::{Value, json};
 
 use super::bindings::filter::Description;
-
-/// The most options.
-const MAX_OPTIONS: usize = 64;
-
-/// Bytes of the longest name, version and option.
-const MAX_WORD_BYTES: usize = 64;
+use crate::words::{check_word, check_words};
 
 /// Checks that a description makes sense.
 pub(super) fn check(description: &Description) -> Result<(), String> {
@@ -18,26 +13,12 @@ pub(super) fn check(description: &Description) -> Result<(), String> {
         version,
         options,
     } = description;
-    for (what, text) in [("name", name), ("version", version)] {
-        if !is_word(text) {
-            return Err(format!(
-                "its {what} must be 1 to {MAX_WORD_BYTES} printable ASCII characters"
-            ));
-        }
-    }
-    if options.len() > MAX_OPTIONS || !options.iter().all(|option| is_word(option)) {
-        return Err(format!(
-            "its options must be at most {MAX_OPTIONS} names of 1 to {MAX_WORD_BYTES} printable ASCII characters"
-        ));
-    }
-    Ok(())
+    check_word("name", name)?;
+    check_word("version", version)?;
+    check_words("options", options)
 }
 
-fn is_word(text: &str) -> bool {
-    (1..=MAX_WORD_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
-}
-
-/// A description as it is kept: the same text for the same description.
+/// A description as the database keeps it. Equal descriptions have equal texts.
 pub fn to_json(description: &Description) -> Value {
     json!({
         "name": description.name,

@@ -1,8 +1,7 @@
-//! Filters: what looks at a request before it is routed, and at its answer before the client has it.
+//! Filters: plugins that see a request before weir routes it, and its answer before the client gets it.
 //!
-//! A filter does no I/O, like an adapter. Each request has a guest of its own, which lives on as [`Watching`] where the
-//! filter wants to see the answer, and is dropped at once where it does not. What a filter says of itself, and how that is
-//! checked, is in [`description`].
+//! A filter does no I/O, like an adapter. Each request has a guest of its own. The guest lives on as [`Watching`] if the filter
+//! wants to see the answer; otherwise weir drops it at once. [`description`] checks a filter's description of itself.
 
 pub mod bindings;
 pub mod description;
@@ -10,14 +9,13 @@ pub mod description;
 use std::sync::Arc;
 
 use wasmtime::Store;
-use wasmtime::component::{HasSelf, InstancePre, Linker, ResourceAny};
+use wasmtime::component::{InstancePre, ResourceAny};
 
 use self::bindings::filter::{
     Annotation, Description, Refusal, Request, Screened, Setting, Task, Upstream,
 };
 use self::bindings::{RequestFilter, RequestFilterPre};
 use crate::adapter::bindings::chat::Event;
-use crate::adapter::bindings::log;
 use crate::adapter::stock_chat;
 use crate::configuration::{self, ConfigureError};
 use crate::digest::Digest;
@@ -38,10 +36,6 @@ impl World for FilterWorld {
     const NAME: &'static str = "weir:plugin/request-filter@0.2";
     const EXPORT: &'static str = "weir:plugin/filter";
     const IMPORTS: &'static [&'static str] = &["weir:plugin/chat@0.2.", "weir:plugin/log@0.2."];
-
-    fn link(linker: &mut Linker<Guest<()>>) -> wasmtime::Result<()> {
-        log::add_to_linker::<_, HasSelf<_>>(linker, |guest| guest)
-    }
 
     fn prepare(component: InstancePre<Guest<()>>) -> wasmtime::Result<Self::Prepared> {
         RequestFilterPre::new(component)
@@ -72,14 +66,14 @@ impl World for FilterWorld {
 
 /// A component that has passed every load step and can look at requests.
 pub struct Filter {
-    /// What it says of itself.
+    /// The component's description of itself.
     pub description: Description,
     program: Program<FilterWorld>,
 }
 
-/// What a filter makes of a request.
+/// A filter's decision about a request.
 pub struct Verdict {
-    /// What is asked instead, if anything else is.
+    /// The changed request, if the filter changed it.
     pub change: Option<Task>,
     /// The upstreams that may serve it, by index, as the guest gave them.
     pub upstreams: Vec<u32>,
@@ -90,12 +84,12 @@ pub struct Verdict {
 }
 
 impl Filter {
-    /// What it was loaded as, e.g. the slot `redact-pii`.
+    /// The name that the component was loaded under, e.g. the slot `redact-pii`.
     pub fn name(&self) -> &Arc<str> {
         self.program.name()
     }
 
-    /// Which code it is.
+    /// The digest of the component's code.
     pub fn digest(&self) -> Digest {
         self.program.digest()
     }
@@ -127,7 +121,7 @@ impl Filter {
     ///
     /// # Errors
     ///
-    /// Why the guest was given up. That it refuses the request is a result.
+    /// The reason for which weir stopped the guest. A refusal of the request is a result.
     pub async fn screen(
         &self,
         request: &Request,

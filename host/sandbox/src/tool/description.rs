@@ -1,17 +1,15 @@
-//! What a tool says of itself: checked once, when it is loaded, and kept as text beside its bytes, so that every node can
-//! tell whether it says the same there.
+//! A tool's description of itself. The sandbox checks it once, when it loads the component, and keeps it as text beside the
+//! component's bytes: each node compares it with the description there.
 
 use serde_json::{Value, json};
 
 use super::bindings::tool::Description;
+use crate::words::{MAX_WORD_BYTES, check_word};
 
-/// Bytes of the longest name and version.
-const MAX_NAME_BYTES: usize = 64;
-
-/// Bytes of what a model is told at most: with every call, at somebody's cost.
+/// Bytes of the longest description. Each request with the tool pays for its tokens.
 const MAX_DESCRIPTION_BYTES: usize = 4 << 10;
 
-/// Checks that a description makes sense, but for its schema.
+/// Checks a description without its schema, which [`super::schema`] parses.
 pub(super) fn check(description: &Description) -> Result<(), String> {
     let Description {
         name,
@@ -19,17 +17,12 @@ pub(super) fn check(description: &Description) -> Result<(), String> {
         description,
         input_schema: _,
     } = description;
-    if !(1..=MAX_NAME_BYTES).contains(&name.len()) || !name.bytes().all(is_of_name) {
+    if !(1..=MAX_WORD_BYTES).contains(&name.len()) || !name.bytes().all(is_of_name) {
         return Err(format!(
-            "its name must be 1 to {MAX_NAME_BYTES} letters, digits, hyphens and underscores, as models' tools are named"
+            "its name must be 1 to {MAX_WORD_BYTES} letters, digits, hyphens and underscores, as models' tools are named"
         ));
     }
-    let is_sane = version.bytes().all(|byte| byte.is_ascii_graphic());
-    if !(1..=MAX_NAME_BYTES).contains(&version.len()) || !is_sane {
-        return Err(format!(
-            "its version must be 1 to {MAX_NAME_BYTES} printable ASCII characters"
-        ));
-    }
+    check_word("version", version)?;
     let is_text = |character: char| !character.is_control() || character == '\n';
     if description.trim().is_empty()
         || description.len() > MAX_DESCRIPTION_BYTES
@@ -46,7 +39,7 @@ fn is_of_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_".contains(&byte)
 }
 
-/// A description as it is kept: the same text for the same description.
+/// A description as the database keeps it. Equal descriptions have equal texts.
 pub fn to_json(description: &Description) -> Value {
     json!({
         "name": description.name,

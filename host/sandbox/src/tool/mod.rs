@@ -1,8 +1,7 @@
 //! Tools: what an agent's model can call, each call in a guest of its own.
 //!
-//! A tool reaches the outside through [`Outbound`] alone, which whoever has it called hands over with the call: the sandbox
-//! knows nothing of policies, credentials or HTTP. What a tool says of itself, and how that is checked, is in
-//! [`description`]; what its arguments may be, in [`schema`].
+//! A tool reaches the outside through [`Outbound`] alone, which the caller passes with each call: the sandbox knows nothing of
+//! policies, credentials or HTTP. [`description`] checks a tool's description of itself, and [`schema`] its arguments.
 
 pub mod bindings;
 pub mod description;
@@ -18,7 +17,6 @@ use wasmtime::component::{HasSelf, InstancePre, Linker};
 use self::bindings::tool::{CallContext, Description, Failure};
 use self::bindings::{SwarmTool, SwarmToolPre, outbound};
 use self::schema::Schema;
-use crate::adapter::bindings::log;
 use crate::digest::Digest;
 use crate::guest::{Guest, GuestError};
 use crate::load_error::LoadError;
@@ -34,7 +32,7 @@ pub trait Outbound: Send + Sync {
 pub type Fetching<'a> =
     Pin<Box<dyn Future<Output = Result<outbound::Response, outbound::Failure>> + Send + 'a>>;
 
-/// What a guest's requests go through.
+/// The way of a guest's requests to the outside.
 pub struct Outside(Box<dyn Outbound>);
 
 /// The outside of a tool that is only loaded.
@@ -64,7 +62,6 @@ impl World for ToolWorld {
     const IMPORTS: &'static [&'static str] = &["weir:plugin/log@0.2.", "weir:plugin/outbound@0.2."];
 
     fn link(linker: &mut Linker<Guest<Outside>>) -> wasmtime::Result<()> {
-        log::add_to_linker::<_, HasSelf<_>>(linker, |guest| guest)?;
         outbound::add_to_linker::<_, HasSelf<_>>(linker, |guest| guest)
     }
 
@@ -108,9 +105,9 @@ impl outbound::Host for Guest<Outside> {
 
 /// A component that has passed every load step and can be called.
 pub struct Tool {
-    /// What it says of itself.
+    /// The component's description of itself.
     pub description: Description,
-    /// What its arguments may be, as it says.
+    /// The schema of its arguments, from its description.
     pub schema: Schema,
     program: Program<ToolWorld>,
 }
@@ -131,12 +128,12 @@ impl From<GuestError> for ToolError {
 }
 
 impl Tool {
-    /// What it was loaded as, e.g. the slot `http_get`.
+    /// The name that the component was loaded under, e.g. the slot `http_get`.
     pub fn name(&self) -> &Arc<str> {
         self.program.name()
     }
 
-    /// Which code it is.
+    /// The digest of the component's code.
     pub fn digest(&self) -> Digest {
         self.program.digest()
     }
@@ -151,7 +148,7 @@ impl Tool {
     ///
     /// # Errors
     ///
-    /// What it says went wrong, or why it was given up.
+    /// The tool's own failure, or the reason for which weir stopped its guest.
     pub async fn call(
         &self,
         arguments: &str,

@@ -1,7 +1,7 @@
 //! Dialects: the request and response formats of weir's clients.
 //!
-//! A dialect parses a request body into a [`ChatCall`] or an [`ImageCall`], and writes the response: whole ([`Whole`]), as a stream
-//! ([`Chunks`]), or as an error ([`ErrorWords`]). Each dialect is a folder:
+//! A dialect parses a request body into a [`ChatCall`] or an [`ImageCall`], and writes the response: whole
+//! ([`WholeAnswer`]), as a stream ([`AnswerStream`]), or as an error ([`ErrorWords`]). Each dialect is a folder:
 //!
 //! - `openai_chat`: OpenAI's Chat Completions, which weir's own endpoints use, too.
 //! - `openai_responses`: OpenAI's Responses.
@@ -13,8 +13,8 @@
 //! **Invariant:** no other crate knows which dialect a client uses; only the endpoints under `/v1` name a vendor.
 //! **Invariant:** the chunks of a response add up to the whole response to the same events.
 //!
-//! To add a dialect: a folder with a reader, a writer and its error words; a variant in [`Dialect`], [`Whole`], [`Chunks`] and
-//! [`ErrorWords`]; endpoints in `weir/src/inference/vendors/`.
+//! To add a dialect: a folder with a reader, a writer and its error words; a variant in [`Dialect`], [`WholeAnswer`],
+//! [`AnswerStream`] and [`ErrorWords`]; endpoints in `weir/src/inference/vendors/`.
 
 pub mod anthropic_messages;
 mod error_words;
@@ -23,6 +23,7 @@ pub(crate) mod openai;
 pub mod openai_chat;
 pub mod openai_images;
 pub mod openai_responses;
+mod openai_tools;
 
 pub use error_words::ErrorWords;
 
@@ -262,7 +263,7 @@ pub struct Billed {
 
 /// An answer that is not streamed, as far as it has come.
 #[derive(Debug, Clone)]
-pub enum Whole {
+pub enum WholeAnswer {
     /// In OpenAI's Chat Completions.
     OpenAiChat(openai_chat::Completion),
     /// In OpenAI's Responses.
@@ -275,15 +276,15 @@ pub enum Whole {
 
 /// Writes a streamed answer, piece by piece.
 #[derive(Debug)]
-pub enum Chunks {
+pub enum AnswerStream {
     /// In OpenAI's Chat Completions.
-    OpenAiChat(openai_chat::Chunks),
+    OpenAiChat(openai_chat::CompletionStream),
     /// In OpenAI's Responses.
-    OpenAiResponses(openai_responses::Chunks),
+    OpenAiResponses(openai_responses::ResponseStream),
     /// In OpenAI's Images.
-    OpenAiImages(openai_images::Chunks),
+    OpenAiImages(openai_images::ImageStream),
     /// In Anthropic's Messages.
-    AnthropicMessages(anthropic_messages::Chunks),
+    AnthropicMessages(anthropic_messages::MessageStream),
 }
 
 /// Reads the body of weir's own endpoints, whose dialect is OpenAI's Chat Completions.
@@ -344,21 +345,21 @@ pub fn write_message(message: &chat::Message, attachments: &[Attachment]) -> Val
 }
 
 impl Dialect {
-    /// An answer that is not streamed.
-    pub fn whole(&self, head: AnswerHead) -> Whole {
+    /// Begins an answer that is not streamed.
+    pub fn whole_answer(&self, head: AnswerHead) -> WholeAnswer {
         match self {
-            Self::OpenAiChat(_) => Whole::OpenAiChat(openai_chat::Completion::new(head)),
+            Self::OpenAiChat(_) => WholeAnswer::OpenAiChat(openai_chat::Completion::new(head)),
             Self::OpenAiResponses(echo) => {
-                Whole::OpenAiResponses(openai_responses::Response::new(head, echo.clone()))
+                WholeAnswer::OpenAiResponses(openai_responses::Response::new(head, echo.clone()))
             }
-            Self::OpenAiImages(_) => Whole::OpenAiImages(openai_images::Answer::new(&head)),
+            Self::OpenAiImages(_) => WholeAnswer::OpenAiImages(openai_images::Answer::new(&head)),
             Self::AnthropicMessages => {
-                Whole::AnthropicMessages(anthropic_messages::Message::new(head))
+                WholeAnswer::AnthropicMessages(anthropic_messages::Message::new(head))
             }
         }
     }
 
-    /// What keeps a silent stream alive, and says nothing.
+    /// A comment that keeps a silent stream alive.
     pub fn keep_alive(&self) -> Bytes {
         match self {
             Self::OpenAiChat(_) | Self::OpenAiImages(_) => openai_chat::KEEP_ALIVE,
@@ -367,7 +368,7 @@ impl Dialect {
         }
     }
 
-    /// What its clients call a field, of which adapters speak by its name in Chat Completions.
+    /// Translates a field's name in Chat Completions, as adapters use it, into the name in this dialect.
     pub fn field<'name>(&self, name: &'name str) -> Cow<'name, str> {
         match self {
             Self::OpenAiChat(_) | Self::OpenAiImages(_) | Self::AnthropicMessages => name.into(),
@@ -375,7 +376,7 @@ impl Dialect {
         }
     }
 
-    /// What its clients call the place of a message.
+    /// The path of a message in this dialect's requests.
     pub fn place(&self, origin: Origin) -> String {
         match (origin, self) {
             (Origin::Listed(index), Self::OpenAiResponses(_)) => format!("input[{index}]"),
@@ -387,40 +388,40 @@ impl Dialect {
         }
     }
 
-    /// Says the same of a client's message as an adapter, which counts those of the request: `messages[3].name`, or
-    /// `messages[3]: a name`. Nothing where it speaks of something else.
+    /// Translates an adapter's text about a message, such as `messages[3].name` or `messages[3]: a name`, to the client's
+    /// message. Returns `None` if the text is not about a message.
     pub fn of_message(&self, said: &str, origins: &[Origin]) -> Option<String> {
         let (index, rest) = said.strip_prefix("messages[")?.split_once(']')?;
         let origin = *origins.get(index.parse::<usize>().ok()?)?;
         let rest = match origin {
-            // What is in it the client did not send now.
+            // The client did not send this message's fields with this request.
             Origin::Session => rest.find(':').map_or("", |colon| &rest[colon..]),
             Origin::Listed(_) | Origin::Apart => rest,
         };
         Some(self.place(origin) + rest)
     }
 
-    /// An answer that is.
-    pub fn chunks(&self, head: AnswerHead) -> Chunks {
+    /// Begins an answer that is streamed.
+    pub fn answer_stream(&self, head: AnswerHead) -> AnswerStream {
         match self {
             Self::OpenAiChat(preferences) => {
-                Chunks::OpenAiChat(openai_chat::Chunks::new(&head, *preferences))
+                AnswerStream::OpenAiChat(openai_chat::CompletionStream::new(&head, *preferences))
             }
-            Self::OpenAiResponses(echo) => {
-                Chunks::OpenAiResponses(openai_responses::Chunks::new(head, echo.clone()))
-            }
+            Self::OpenAiResponses(echo) => AnswerStream::OpenAiResponses(
+                openai_responses::ResponseStream::new(head, echo.clone()),
+            ),
             Self::OpenAiImages(made) => {
-                Chunks::OpenAiImages(openai_images::Chunks::new(&head, *made))
+                AnswerStream::OpenAiImages(openai_images::ImageStream::new(&head, *made))
             }
             Self::AnthropicMessages => {
-                Chunks::AnthropicMessages(anthropic_messages::Chunks::new(head))
+                AnswerStream::AnthropicMessages(anthropic_messages::MessageStream::new(head))
             }
         }
     }
 }
 
-impl Whole {
-    /// Adds what an event says.
+impl WholeAnswer {
+    /// Adds the content of an event.
     pub fn push(&mut self, event: Event) {
         match self {
             Self::OpenAiChat(completion) => completion.push(event),
@@ -430,8 +431,8 @@ impl Whole {
         }
     }
 
-    /// Notes which provider answers from here on, by its name in the configuration: what only that one can read again,
-    /// such as sealed reasoning, carries its name.
+    /// Notes the provider of all that follows, by its name in the configuration. Content that only this provider can read
+    /// again, such as sealed reasoning, carries the name.
     pub fn answered_by(&mut self, provider: &str) {
         match self {
             Self::OpenAiChat(completion) => completion.answered_by(provider),
@@ -462,8 +463,8 @@ impl Whole {
     }
 }
 
-impl Chunks {
-    /// The same as [`Whole::answered_by`].
+impl AnswerStream {
+    /// The same as [`WholeAnswer::answered_by`].
     pub fn answered_by(&mut self, provider: &str) {
         match self {
             Self::OpenAiChat(chunks) => chunks.answered_by(provider),
@@ -473,8 +474,8 @@ impl Chunks {
         }
     }
 
-    /// Appends what an event says, if that has a place in the stream. The end is written by [`Self::finish`], once the
-    /// answer is settled.
+    /// Appends the content of an event, if it has a place in the stream. [`Self::finish`] writes the end, after the charge is
+    /// settled.
     pub fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
         match self {
             Self::OpenAiChat(chunks) => chunks.event(event, out),
@@ -484,7 +485,7 @@ impl Chunks {
         }
     }
 
-    /// Appends the end of a whole answer.
+    /// Appends the end of a complete answer.
     pub fn finish(&mut self, billed: &Billed, out: &mut Vec<u8>) {
         match self {
             Self::OpenAiChat(chunks) => chunks.finish(billed, out),
@@ -494,14 +495,13 @@ impl Chunks {
         }
     }
 
-    /// Appends an error, as [`ErrorWords`] tell it, which ends the stream. Nothing may follow that would say that the
-    /// answer is whole.
+    /// Appends an error in the form of [`ErrorWords`], which ends the stream. No marker of a complete answer may follow.
     pub fn error(&mut self, error: &Value, out: &mut Vec<u8>) {
         match self {
-            Self::OpenAiChat(_) => openai_chat::Chunks::error(error, out),
+            Self::OpenAiChat(_) => openai_chat::CompletionStream::error(error, out),
             Self::OpenAiResponses(chunks) => chunks.error(error, out),
-            Self::OpenAiImages(_) => openai_images::Chunks::error(error, out),
-            Self::AnthropicMessages(_) => anthropic_messages::Chunks::error(error, out),
+            Self::OpenAiImages(_) => openai_images::ImageStream::error(error, out),
+            Self::AnthropicMessages(_) => anthropic_messages::MessageStream::error(error, out),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What OpenAI's two dialects write alike: files, names of tools, how much is to be reasoned, fields that say nothing.
+//! The fields that OpenAI's two dialects share: images, files, names of calls, reasoning effort, and fields without effect.
+//! Their tools are in [`super::openai_tools`].
 
 use serde_json::Value;
 use weir_sandbox::adapter::bindings::chat::{ReasoningEffort, Source};
@@ -10,10 +11,10 @@ use super::json::{
 
 const MAX_FILE_ID_CHARS: usize = 256;
 const MAX_FILE_NAME_CHARS: usize = 1_024;
-/// Of what an earlier answer called; the tools of the request have shorter ones.
+/// The longest name of a call in an earlier answer. A request's own tools have shorter names.
 const MAX_CALLED_NAME_CHARS: usize = 256;
 
-/// Where an image is, by the URL in the field `field`.
+/// Reads the source of an image from the URL in the field `field`.
 pub(crate) fn image_source(
     url: Text<'_>,
     field: &str,
@@ -36,7 +37,7 @@ pub(crate) fn image_source(
     Ok(Source::Url(url.into_string()))
 }
 
-/// A document within the request, as `file_data` has it, and its media type.
+/// Reads a document from `file_data`. Returns its media type, too.
 pub(crate) fn inline_file(
     data: Text<'_>,
     attachments: &mut Attachments,
@@ -51,30 +52,17 @@ pub(crate) fn inline_file(
     Ok((attachments.add(attachment), media_type))
 }
 
-/// Checks the id that an upstream gave to a file.
+/// Checks the id that a provider gave to a file.
 pub(crate) fn check_file_id(id: &str) -> Result<(), Fault> {
     check_length(id, MAX_FILE_ID_CHARS, "file_id")
 }
 
-/// Checks what a file is called.
+/// Checks the name of a file.
 pub(crate) fn check_file_name(name: Option<&str>) -> Result<(), Fault> {
     check_at_most(name.unwrap_or_default(), MAX_FILE_NAME_CHARS, "filename")
 }
 
-/// The name of a tool of the client's.
-pub(crate) fn tool_name(name: Option<String>) -> Result<String, Fault> {
-    let name = required(name, "name")?;
-    let valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    if !(1..=64).contains(&name.len()) || !name.bytes().all(valid) {
-        return Err(Fault::new(
-            "name",
-            "must be 1 to 64 characters of a-z, A-Z, 0-9, _ and -",
-        ));
-    }
-    Ok(name)
-}
-
-/// The name of what an earlier answer called.
+/// Reads the name of a call in an earlier answer.
 pub(crate) fn called_name(name: Option<String>) -> Result<String, Fault> {
     let name = required(name, "name")?;
     check_not_empty(&name, "name")?;
@@ -82,7 +70,7 @@ pub(crate) fn called_name(name: Option<String>) -> Result<String, Fault> {
     Ok(name)
 }
 
-/// How much is to be reasoned, by the word in the field `field`.
+/// Reads the reasoning effort from the word in the field `field`.
 pub(crate) fn effort(
     word: Option<&Text<'_>>,
     field: &str,
@@ -105,13 +93,13 @@ pub(crate) fn effort(
     }))
 }
 
-/// Whether an unknown field asks for what happens without it: clients and SDKs write such defaults out, and no adapter
-/// has to know them.
+/// Whether an unknown field has its default value. Clients and SDKs write such defaults out, and no adapter has to know
+/// them.
 pub(crate) fn says_nothing(name: &str, json: &str) -> bool {
     match name {
         "store" => json == "false",
         "service_tier" => json == "\"auto\"",
-        // More than this is something.
+        // A longer object has a field.
         "metadata" | "logit_bias" if json.len() < 16 => {
             matches!(serde_json::from_str(json), Ok(Value::Object(fields)) if fields.is_empty())
         }

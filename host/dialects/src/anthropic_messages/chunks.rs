@@ -20,7 +20,7 @@ pub const KEEP_ALIVE: Bytes = Bytes::from_static(b"event: ping\ndata: {\"type\":
 
 /// Writes a streamed answer as server-sent events.
 #[derive(Debug)]
-pub struct Chunks {
+pub struct MessageStream {
     head: AnswerHead,
     begun: bool,
     blocks: Blocks,
@@ -30,7 +30,7 @@ pub struct Chunks {
     stop: Option<(&'static str, Option<String>)>,
 }
 
-impl Chunks {
+impl MessageStream {
     /// A stream that says nothing yet.
     pub fn new(head: AnswerHead) -> Self {
         Self {

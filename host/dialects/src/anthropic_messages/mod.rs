@@ -1,6 +1,6 @@
 //! Anthropic's Messages, as the dialect that a client speaks.
 //!
-//! [`read`] turns a request's body into the plugins' vocabulary; [`Message`] and [`Chunks`] turn the answer's events
+//! [`read`] turns a request's body into the plugins' vocabulary; [`Message`] and [`MessageStream`] turn the answer's events
 //! back, as one `message` object or as Anthropic's stream events.
 //!
 //! A block of a type that the vocabulary has no word for (server tools, their results, search results) is opaque, and so
@@ -29,7 +29,7 @@ mod tools;
 mod wire;
 
 pub use answer::Message;
-pub use chunks::{Chunks, KEEP_ALIVE};
+pub use chunks::{KEEP_ALIVE, MessageStream};
 pub use request::{read, read_uncounted};
 
 /// The dialect's name in the contract.

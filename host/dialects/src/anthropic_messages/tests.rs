@@ -12,7 +12,7 @@ use weir_sandbox::adapter::bindings::chat::{
     ToolChoice, ToolContent, ToolKind, Usage,
 };
 
-use super::{Chunks, Message, errors, read, read_uncounted};
+use super::{Message, MessageStream, errors, read, read_uncounted};
 use crate::{AnswerHead, Billed, ChatCall};
 
 /// Fields put into a good request, and the whole message that refuses it; its first word is the path.
@@ -361,7 +361,7 @@ fn whole(events: &[Event]) -> Value {
 
 /// The events of a stream, by their names.
 fn streamed(events: &[Event]) -> Vec<(String, Value)> {
-    let mut chunks = Chunks::new(head());
+    let mut chunks = MessageStream::new(head());
     chunks.answered_by("p");
     let mut out = Vec::new();
     for event in events {

@@ -9,7 +9,7 @@ use weir_sandbox::adapter::bindings::chat::{
     Opaque, OpaqueBlock, Reasoning, Source, Span, Started, ToolCall, ToolCallStart, Usage,
 };
 
-use super::{Chunks, Completion, KEEP_ALIVE, Preferences};
+use super::{Completion, CompletionStream, KEEP_ALIVE, Preferences};
 use crate::AnswerHead;
 use crate::Billed;
 use weir_ledger::Credits;
@@ -127,7 +127,7 @@ fn plain_answer(events: &[Event]) -> Value {
 }
 
 fn stream(events: &[Event], include_usage: bool) -> Vec<u8> {
-    let mut chunks = Chunks::new(&head(), Preferences { include_usage });
+    let mut chunks = CompletionStream::new(&head(), Preferences { include_usage });
     let mut out = Vec::new();
     for event in events {
         chunks.event(event, &mut out);
@@ -652,7 +652,7 @@ fn an_attempt_that_yielded_nothing_leaves_nothing() {
         block(1, Block::Refusal),
     ];
     let mut completion = Completion::new(head());
-    let mut chunks = Chunks::new(&head(), PREFERENCES);
+    let mut chunks = CompletionStream::new(&head(), PREFERENCES);
     let mut out = Vec::new();
     for event in failed {
         chunks.event(&event, &mut out);
@@ -690,7 +690,7 @@ fn only_the_first_chunk_carries_the_role() {
 
 #[test]
 fn a_text_event_is_one_chunk_byte_for_byte() {
-    let mut chunks = Chunks::new(&head(), PREFERENCES);
+    let mut chunks = CompletionStream::new(&head(), PREFERENCES);
     let mut out = Vec::new();
     chunks.event(&block(0, Block::Text), &mut out);
     assert_eq!(out, b"");
@@ -707,7 +707,7 @@ fn a_text_event_is_one_chunk_byte_for_byte() {
 
 #[test]
 fn a_call_is_written_byte_for_byte_as_ever() {
-    let mut chunks = Chunks::new(&head(), PREFERENCES);
+    let mut chunks = CompletionStream::new(&head(), PREFERENCES);
     let mut out = Vec::new();
     chunks.event(&call(0, "c", "f", CallKind::Function), &mut out);
     chunks.event(&fragment(0, "{"), &mut out);
@@ -763,7 +763,7 @@ fn an_answer_without_content_still_has_a_role() {
 
 #[test]
 fn events_without_a_place_in_the_dialect_write_nothing() {
-    let mut chunks = Chunks::new(&head(), PREFERENCES);
+    let mut chunks = CompletionStream::new(&head(), PREFERENCES);
     let mut out = Vec::new();
     for event in [
         Event::Started(Started {
@@ -793,7 +793,7 @@ fn events_without_a_place_in_the_dialect_write_nothing() {
 fn an_error_is_an_event_of_its_own_and_the_last() {
     let error = ApiError::new(ErrorCode::UpstreamUnavailable, "No luck:\nsorry.");
     let mut out = Vec::new();
-    Chunks::error(&error.body("req-1"), &mut out);
+    CompletionStream::error(&error.body("req-1"), &mut out);
     let text = std::str::from_utf8(&out).unwrap();
     let data = text
         .strip_prefix("event: error\ndata: ")

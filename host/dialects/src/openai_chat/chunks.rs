@@ -23,7 +23,7 @@ pub const KEEP_ALIVE: Bytes = Bytes::from_static(b": keep-alive\n\n");
 /// The first chunk that says something also carries the role; a chunk of its own for the role would cost every
 /// answer one more.
 #[derive(Debug)]
-pub struct Chunks {
+pub struct CompletionStream {
     /// A chunk up to and including `"delta":{`, the same in all but the last.
     opening: Vec<u8>,
     /// How much of `opening` comes before `"choices"`.
@@ -39,7 +39,7 @@ pub struct Chunks {
     finish_reason: Option<&'static str>,
 }
 
-impl Chunks {
+impl CompletionStream {
     /// A stream that says nothing yet. `include_usage` is the client's wish for a last chunk with usage and no choice.
     /// Other clients must not see one: many index `choices` without a look.
     pub fn new(head: &AnswerHead, preferences: Preferences) -> Self {

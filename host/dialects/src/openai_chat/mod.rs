@@ -1,6 +1,6 @@
 //! OpenAI's Chat Completions, as the dialect that a client speaks.
 //!
-//! [`read`] turns a request's body into the plugins' vocabulary; [`Completion`] and [`Chunks`] turn the
+//! [`read`] turns a request's body into the plugins' vocabulary; [`Completion`] and [`CompletionStream`] turn the
 //! answer's events back, as one `chat.completion` object or as `chat.completion.chunk` events.
 //!
 //! A field of the request is translated, handed to the adapter as it is (unknown fields of the body, of messages, parts
@@ -31,7 +31,7 @@ mod tools;
 mod wire;
 
 pub use answer::Completion;
-pub use chunks::{Chunks, KEEP_ALIVE};
+pub use chunks::{CompletionStream, KEEP_ALIVE};
 pub use history::write_message;
 pub use request::read;
 

@@ -1,22 +1,22 @@
-//! What a request's tools mean, and which of them the model may or must call.
+//! A request's tools, and the choice among them.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use weir_sandbox::adapter::bindings::chat::{
-    AllowedTools, BuiltInTool, CustomTool, FunctionTool, Tool, ToolChoice, ToolKind,
+    BuiltInTool, CustomTool, FunctionTool, Tool, ToolChoice, ToolKind,
 };
 
 use super::messages::cache_lifetime;
 use super::wire;
 use crate::json::{
-    Fault, Raw, check_belongs, check_is_object, check_length, each, object_of, required, reread,
+    Fault, Raw, check_belongs, check_is_object, check_length, object_of, required, reread,
 };
-use crate::openai::tool_name;
+use crate::openai_tools::{
+    MAX_TYPE_CHARS, check_has_tool, choice_among, choice_by_mode, function_tool, tool_name,
+};
 
-const MAX_TYPE_CHARS: usize = 64;
-
-/// A tool. Unknown fields within `function` are handed on under names that begin with `function.`, which tells them from
-/// the tool's own. What stands in `function` and `custom` may also stand beside `type`, as in Responses: Cursor sends it so.
+/// Reads a tool. The prefix `function.` tells unknown fields within `function` from the tool's own. The fields of `function`
+/// and `custom` may also stand beside `type`, as in Responses: Cursor sends them there.
 pub(super) fn tool(tool: wire::Tool<'_>) -> Result<Tool, Fault> {
     let kind = required(tool.kind, "type")?;
     let kind = kind.as_str();
@@ -34,7 +34,7 @@ pub(super) fn tool(tool: wire::Tool<'_>) -> Result<Tool, Fault> {
             let beside = object_of(others);
             let mut function: wire::Function<'_> = reread(Raw(&beside))?;
             let extra = std::mem::take(&mut function.others).into_fields();
-            (ToolKind::Function(function_tool(function)?), extra)
+            (ToolKind::Function(read_function(function)?), extra)
         }
         "function" => {
             let mut function = required(tool.function, "function")?;
@@ -44,7 +44,7 @@ pub(super) fn tool(tool: wire::Tool<'_>) -> Result<Tool, Fault> {
                 .map(|(name, json)| (format!("function.{name}"), json));
             let mut extra = others;
             extra.extend(within);
-            let function = function_tool(function).map_err(|fault| fault.within("function"))?;
+            let function = read_function(function).map_err(|fault| fault.within("function"))?;
             (ToolKind::Function(function), extra)
         }
         "custom" if tool.custom.is_none() && is_beside => {
@@ -67,20 +67,13 @@ pub(super) fn tool(tool: wire::Tool<'_>) -> Result<Tool, Fault> {
     Ok(Tool { kind, cache, extra })
 }
 
-fn function_tool(function: wire::Function<'_>) -> Result<FunctionTool, Fault> {
-    let input_schema = function
-        .parameters
-        .map_or(r#"{"type":"object","properties":{}}"#, |parameters| {
-            parameters.0
-        });
-    let name = tool_name(function.name)?;
-    check_is_object(input_schema, "parameters")?;
-    Ok(FunctionTool {
-        name,
-        description: function.description,
-        input_schema: input_schema.to_owned(),
-        strict: function.strict,
-    })
+fn read_function(function: wire::Function<'_>) -> Result<FunctionTool, Fault> {
+    function_tool(
+        function.name,
+        function.description,
+        function.parameters,
+        function.strict,
+    )
 }
 
 fn custom_tool(custom: wire::Custom<'_>) -> Result<CustomTool, Fault> {
@@ -119,7 +112,7 @@ fn flat(format: &str) -> String {
     }
 }
 
-/// A tool of a type that is not the client's own: what is not known of it is its configuration.
+/// Reads a tool that the provider runs. Its unknown fields are its configuration.
 fn built_in_tool(kind: &str, mut fields: Vec<(String, String)>) -> Result<BuiltInTool, Fault> {
     let mut name = None;
     if let Some(at) = fields.iter().position(|(field, _)| field == "name") {
@@ -136,26 +129,14 @@ fn built_in_tool(kind: &str, mut fields: Vec<(String, String)>) -> Result<BuiltI
     })
 }
 
-/// What the model is to choose from; it may choose a tool that the request has, by its name.
+/// Reads the tool choice. A choice by name must name a tool of the request.
 pub(super) fn tool_choice(
     choice: Option<wire::ToolChoice<'_>>,
     tools: &[Tool],
 ) -> Result<ToolChoice, Fault> {
     match choice {
         None => Ok(ToolChoice::Auto),
-        Some(wire::ToolChoice::Mode(mode)) => match mode.as_str() {
-            "auto" => Ok(ToolChoice::Auto),
-            "none" => Ok(ToolChoice::None),
-            "required" if tools.is_empty() => Err(Fault::new(
-                "tool_choice",
-                "must not be required where there are no tools",
-            )),
-            "required" => Ok(ToolChoice::Required),
-            _ => Err(Fault::new(
-                "tool_choice",
-                "must be one of none, auto, required, or an object that names a function",
-            )),
-        },
+        Some(wire::ToolChoice::Mode(mode)) => choice_by_mode(&mode, "function", tools),
         Some(wire::ToolChoice::Chosen(choice)) => {
             chosen(choice, tools).map_err(|fault| fault.within("tool_choice"))
         }
@@ -177,8 +158,8 @@ fn chosen(choice: wire::ChosenTool<'_>, tools: &[Tool]) -> Result<ToolChoice, Fa
         "custom" => ToolChoice::Named(known_name(choice.custom, choice.name, "custom", tools)?),
         "allowed_tools" => {
             let allowed = required(choice.allowed_tools, "allowed_tools")?;
-            let among = among(allowed, tools).map_err(|fault| fault.within("allowed_tools"))?;
-            ToolChoice::Among(among)
+            choice_among(allowed.mode, allowed.tools, |tool| named(tool, tools))
+                .map_err(|fault| fault.within("allowed_tools"))?
         }
         _ => {
             return Err(Fault::new(
@@ -189,23 +170,6 @@ fn chosen(choice: wire::ChosenTool<'_>, tools: &[Tool]) -> Result<ToolChoice, Fa
     };
     check_belongs(given, kind.as_str(), "a choice")?;
     Ok(choice)
-}
-
-fn among(allowed: wire::AllowedTools<'_>, tools: &[Tool]) -> Result<AllowedTools, Fault> {
-    let is_required = match required(allowed.mode, "mode")?.as_str() {
-        "auto" => false,
-        "required" => true,
-        _ => return Err(Fault::new("mode", "must be one of auto, required")),
-    };
-    let names = required(allowed.tools, "tools")?.0;
-    let names = each(names, "tools", |tool| named(tool, tools))?;
-    if names.is_empty() {
-        return Err(Fault::new("tools", "must not be empty"));
-    }
-    Ok(AllowedTools {
-        names,
-        required: is_required,
-    })
 }
 
 fn named(tool: wire::NamedTool<'_>, tools: &[Tool]) -> Result<String, Fault> {
@@ -223,8 +187,7 @@ fn named(tool: wire::NamedTool<'_>, tools: &[Tool]) -> Result<String, Fault> {
     Ok(name)
 }
 
-/// The name in the object `field`, which is also the type of the tool that it must be the name of; or beside it, as in
-/// Responses.
+/// Reads a tool's name from the object `field`, or from beside it, as in Responses. The tool must be of the type `field`.
 fn known_name(
     tool: Option<wire::ToolName<'_>>,
     beside: Option<String>,
@@ -238,14 +201,6 @@ fn known_name(
             required(tool.name, "name").map_err(|fault| fault.within(field))?
         }
     };
-    let is_known = tools.iter().any(|tool| match &tool.kind {
-        ToolKind::Function(function) => field == "function" && function.name == name,
-        ToolKind::Custom(custom) => field == "custom" && custom.name == name,
-        ToolKind::BuiltIn(_) => false,
-    });
-    if !is_known {
-        let fault = Fault::new("name", "must be the name of one of the tools");
-        return Err(fault.within(field));
-    }
+    check_has_tool(&name, field, tools).map_err(|fault| fault.within(field))?;
     Ok(name)
 }

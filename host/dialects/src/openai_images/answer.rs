@@ -19,7 +19,7 @@ pub struct Answer {
 
 /// Writes a streamed answer: previews as they come, and the image when it is paid for.
 #[derive(Debug)]
-pub struct Chunks {
+pub struct ImageStream {
     created: i64,
     made: Made,
     previews: u32,
@@ -123,7 +123,7 @@ impl Answer {
     }
 }
 
-impl Chunks {
+impl ImageStream {
     /// A stream without an image yet.
     pub fn new(head: &AnswerHead, made: Made) -> Self {
         Self {

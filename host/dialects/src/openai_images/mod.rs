@@ -1,7 +1,7 @@
 //! OpenAI's Images, as the dialect that a client speaks: images made from a prompt, and made of others.
 //!
 //! A request comes as JSON or, with images, as a form; [`read`] and [`form::read`] read both alike. [`Answer`] and
-//! [`Chunks`] write the answer's events: as one object with a list of images, or as events, previews and then the image.
+//! [`ImageStream`] write the answer's events: as one object with a list of images, or as events, previews and then the image.
 //!
 //! To accept another field, add it to `wire` and check it in `request`. Fields that are the adapter's to decide about go
 //! to it as they are.
@@ -13,7 +13,7 @@ mod request;
 mod tests;
 mod wire;
 
-pub use answer::{Answer, Chunks};
+pub use answer::{Answer, ImageStream};
 pub use request::read;
 
 /// The dialect's name in the contract.

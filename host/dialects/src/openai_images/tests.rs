@@ -8,7 +8,7 @@ use weir_sandbox::adapter::bindings::chat::{
     Event, FinishReason, Image, Media, NamedCount, Source, Usage,
 };
 
-use super::{Answer, Chunks, Made, form, read};
+use super::{Answer, ImageStream, Made, form, read};
 use crate::{AnswerHead, Billed, ImageCall};
 
 fn of_json(body: &Value, made: Made) -> Result<ImageCall, ApiError> {
@@ -377,7 +377,7 @@ fn a_stream_keeps_the_image_back_until_it_is_paid_for() {
         (Made::Generation, "image_generation"),
         (Made::Edit, "image_edit"),
     ] {
-        let mut chunks = Chunks::new(&head(), kind);
+        let mut chunks = ImageStream::new(&head(), kind);
         let mut out = Vec::new();
         for event in [
             made(b"h", true),

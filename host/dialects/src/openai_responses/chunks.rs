@@ -22,7 +22,7 @@ const BEGINNING: [&str; 2] = ["response.created", "response.in_progress"];
 
 /// Writes a streamed answer as server-sent events.
 #[derive(Debug)]
-pub struct Chunks {
+pub struct ResponseStream {
     head: AnswerHead,
     echo: Echo,
     output: Output,
@@ -31,7 +31,7 @@ pub struct Chunks {
     next: u64,
 }
 
-impl Chunks {
+impl ResponseStream {
     /// A stream that says nothing yet.
     pub fn new(head: AnswerHead, echo: Echo) -> Self {
         Self {
@@ -108,7 +108,7 @@ impl Chunks {
     fn write_response(&self, kind: &'static str, stage: &Stage<'_>, events: &mut Events<'_>) {
         let response = object(&self.head, &self.echo, &self.output, stage);
         let response = RawValue::from_string(response).expect("it was written as JSON");
-        events.event(kind, &Whole { response });
+        events.event(kind, &ResponseEvent { response });
     }
 }
 
@@ -151,7 +151,7 @@ struct Numbered<'a, T> {
 }
 
 #[derive(Debug, Serialize)]
-struct Whole {
+struct ResponseEvent {
     response: Box<RawValue>,
 }
 

@@ -1,6 +1,6 @@
 //! OpenAI's Responses, as the dialect that a client speaks.
 //!
-//! [`read`] turns a request's body into the plugins' vocabulary; [`Whole`] and [`Chunks`] turn the answer's events back, as
+//! [`read`] turns a request's body into the plugins' vocabulary; [`Whole`] and [`ResponseStream`] turn the answer's events back, as
 //! one `response` object or as OpenAI's stream events.
 //!
 //! An answer is a list of items. Text and refusals are the content of a message, reasoning and each call are items of
@@ -32,7 +32,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 pub use answer::Response;
-pub use chunks::{Chunks, KEEP_ALIVE};
+pub use chunks::{KEEP_ALIVE, ResponseStream};
 pub use request::read;
 
 /// The dialect's name in the contract.

@@ -10,7 +10,7 @@ use weir_sandbox::adapter::bindings::chat::{
     ToolCallStart, ToolChoice, ToolContent, ToolKind,
 };
 
-use super::{Chunks, Echo, Response, read};
+use super::{Echo, Response, ResponseStream, read};
 use crate::{AnswerHead, Billed, ChatCall, Dialect};
 
 /// Fields put into a good request, and the whole message that refuses it; its first word is the path.
@@ -358,7 +358,7 @@ fn parsed(out: &[u8]) -> Vec<Value> {
 }
 
 fn streamed(events: &[Event]) -> Vec<Value> {
-    let mut chunks = Chunks::new(head(), echo(&json!({})));
+    let mut chunks = ResponseStream::new(head(), echo(&json!({})));
     chunks.answered_by("p");
     let mut out = Vec::new();
     events
@@ -701,7 +701,7 @@ fn each_end_of_an_answer_has_its_status() {
 fn a_stream_that_fails_says_what_there_is_of_the_answer() {
     let error = json!({ "error": { "message": "It is gone.", "type": "server_error", "code": null, "param": null } });
     let failed = |events: &[Event]| {
-        let mut chunks = Chunks::new(head(), echo(&json!({})));
+        let mut chunks = ResponseStream::new(head(), echo(&json!({})));
         let mut out = Vec::new();
         events
             .iter()
@@ -710,7 +710,7 @@ fn a_stream_that_fails_says_what_there_is_of_the_answer() {
         parsed(&out)
     };
     // Nothing is said before there is something to say.
-    let mut chunks = Chunks::new(head(), echo(&json!({})));
+    let mut chunks = ResponseStream::new(head(), echo(&json!({})));
     let mut out = Vec::new();
     chunks.event(&begin(0, Block::Text), &mut out);
     assert!(out.is_empty());

@@ -1,19 +1,17 @@
-//! What a request's tools mean, and which of them the model may or must call.
+//! A request's tools, and the choice among them.
 
 use serde_json::{Value, json};
-use weir_sandbox::adapter::bindings::chat::{
-    AllowedTools, BuiltInTool, CustomTool, FunctionTool, Tool, ToolChoice, ToolKind,
-};
+use weir_sandbox::adapter::bindings::chat::{BuiltInTool, CustomTool, Tool, ToolChoice, ToolKind};
 
 use super::wire;
 use crate::json::{
-    Fault, Raw, check_belongs, check_is_object, check_length, each, object_of, required, reread,
+    Fault, Raw, check_belongs, check_is_object, check_length, object_of, required, reread,
 };
-use crate::openai::tool_name;
+use crate::openai_tools::{
+    MAX_TYPE_CHARS, check_has_tool, choice_among, choice_by_mode, function_tool, tool_name,
+};
 
-const MAX_TYPE_CHARS: usize = 64;
-
-/// A tool: the client's own, or one that the upstream brings.
+/// Reads a tool of the client, or one that the provider runs.
 pub(super) fn tool(tool: wire::Tool<'_>) -> Result<Tool, Fault> {
     let kind = required(tool.kind.as_ref(), "type")?.as_str();
     check_length(kind, MAX_TYPE_CHARS, "type")?;
@@ -27,17 +25,12 @@ pub(super) fn tool(tool: wire::Tool<'_>) -> Result<Tool, Fault> {
     };
     check_belongs(foreign, kind, "a tool")?;
     let kind = match kind {
-        "function" => {
-            let schema = tool.parameters.map(|parameters| parameters.0);
-            let schema = schema.unwrap_or(r#"{"type":"object","properties":{}}"#);
-            check_is_object(schema, "parameters")?;
-            ToolKind::Function(FunctionTool {
-                name: tool_name(tool.name)?,
-                description: tool.description,
-                input_schema: schema.to_owned(),
-                strict: tool.strict,
-            })
-        }
+        "function" => ToolKind::Function(function_tool(
+            tool.name,
+            tool.description,
+            tool.parameters,
+            tool.strict,
+        )?),
         _ => {
             if let Some(format) = tool.format {
                 check_is_object(format.0, "format")?;
@@ -82,28 +75,17 @@ fn built_in(tool: wire::Tool<'_>) -> Result<Tool, Fault> {
     })
 }
 
-/// What the model is to choose from; it may choose a tool that the request has, by its name.
+/// Reads the tool choice. A choice by name must name a tool of the request.
 pub(super) fn tool_choice(choice: Option<Raw<'_>>, tools: &[Tool]) -> Result<ToolChoice, Fault> {
     let Some(choice) = choice else {
         return Ok(ToolChoice::Auto);
     };
-    let read = || match serde_json::from_str::<String>(choice.0) {
-        Ok(mode) => match mode.as_str() {
-            "auto" => Ok(ToolChoice::Auto),
-            "none" => Ok(ToolChoice::None),
-            "required" if tools.is_empty() => Err(Fault::new(
-                "",
-                "must not be required where there are no tools",
-            )),
-            "required" => Ok(ToolChoice::Required),
-            _ => Err(Fault::new(
-                "",
-                "must be one of none, auto, required, or an object that names a tool",
-            )),
-        },
-        Err(_) => chosen(reread(choice)?, tools),
-    };
-    read().map_err(|fault| fault.within("tool_choice"))
+    match serde_json::from_str::<String>(choice.0) {
+        Ok(mode) => choice_by_mode(&mode, "tool", tools),
+        Err(_) => reread(choice)
+            .and_then(|choice| chosen(choice, tools))
+            .map_err(|fault| fault.within("tool_choice")),
+    }
 }
 
 fn chosen(choice: wire::ChosenTool<'_>, tools: &[Tool]) -> Result<ToolChoice, Fault> {
@@ -112,24 +94,10 @@ fn chosen(choice: wire::ChosenTool<'_>, tools: &[Tool]) -> Result<ToolChoice, Fa
         "function" | "custom" => {
             known_name(choice.name, kind.as_str(), tools).map(ToolChoice::Named)
         }
-        "allowed_tools" => {
-            let required_one = match required(choice.mode, "mode")?.as_str() {
-                "auto" => false,
-                "required" => true,
-                _ => return Err(Fault::new("mode", "must be one of auto, required")),
-            };
-            let names = each(required(choice.tools, "tools")?.0, "tools", |tool| {
-                let kind = required(tool.kind, "type")?;
-                known_name(tool.name, kind.as_str(), tools)
-            })?;
-            if names.is_empty() {
-                return Err(Fault::new("tools", "must not be empty"));
-            }
-            Ok(ToolChoice::Among(AllowedTools {
-                names,
-                required: required_one,
-            }))
-        }
+        "allowed_tools" => choice_among(choice.mode, choice.tools, |tool: wire::NamedTool<'_>| {
+            let kind = required(tool.kind, "type")?;
+            known_name(tool.name, kind.as_str(), tools)
+        }),
         _ => Err(Fault::new(
             "type",
             "must be one of function, custom, allowed_tools",
@@ -137,24 +105,17 @@ fn chosen(choice: wire::ChosenTool<'_>, tools: &[Tool]) -> Result<ToolChoice, Fa
     }
 }
 
-/// The name of a tool of this type.
+/// Reads the name of a tool of the type `kind`.
 fn known_name(name: Option<String>, kind: &str, tools: &[Tool]) -> Result<String, Fault> {
     if !matches!(kind, "function" | "custom") {
         return Err(Fault::new("type", "must be one of function, custom"));
     }
     let name = required(name, "name")?;
-    let is_known = tools.iter().any(|tool| match &tool.kind {
-        ToolKind::Function(function) => kind == "function" && function.name == name,
-        ToolKind::Custom(custom) => kind == "custom" && custom.name == name,
-        ToolKind::BuiltIn(_) => false,
-    });
-    match is_known {
-        true => Ok(name),
-        false => Err(Fault::new("name", "must be the name of one of the tools")),
-    }
+    check_has_tool(&name, kind, tools)?;
+    Ok(name)
 }
 
-/// The tools as an answer repeats them: with each field that OpenAI's schema demands.
+/// Writes the tools for the answer, which repeats them with each field that OpenAI's schema demands.
 pub(super) fn echo(tools: &[Tool]) -> String {
     let tools: Vec<_> = tools.iter().map(echo_one).collect();
     format!("[{}]", tools.join(","))

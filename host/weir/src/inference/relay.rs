@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use weir_dialects::{AnswerHead, Billed, Chunks, Dialect, Origin, Whole};
+use weir_dialects::{AnswerHead, AnswerStream, Billed, Dialect, Origin, WholeAnswer};
 use weir_errors::ApiError;
 
 use super::error::{ExchangeError, Phase};
@@ -103,11 +103,11 @@ pub struct Relay {
 
 enum Client {
     Plain {
-        answer: Whole,
+        answer: WholeAnswer,
         reply: oneshot::Sender<Result<Begun, ApiError>>,
     },
     Stream {
-        chunks: Chunks,
+        chunks: AnswerStream,
         /// Until the first piece: the status line is not sent before there is an answer.
         begun: Option<oneshot::Sender<Result<Begun, ApiError>>>,
         pieces: mpsc::Sender<Piece>,
@@ -128,7 +128,7 @@ impl Relay {
     ) -> (Self, Reply) {
         let (reply, begun) = oneshot::channel();
         let client = Client::Plain {
-            answer: dialect.whole(head),
+            answer: dialect.whole_answer(head),
             reply,
         };
         (
@@ -149,7 +149,7 @@ impl Relay {
         let (sender, pieces) = mpsc::channel(WAITING_PIECES);
         let (gone, here) = oneshot::channel();
         let client = Client::Stream {
-            chunks: dialect.chunks(head.clone()),
+            chunks: dialect.answer_stream(head.clone()),
             begun: Some(begun_sender),
             pieces: sender,
             gone,

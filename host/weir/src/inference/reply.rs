@@ -194,7 +194,7 @@ impl StreamBody {
         self.is_over = true;
         self.context.note_error(error);
         let mut event = Vec::new();
-        let mut chunks = self.dialect.chunks(self.head.clone());
+        let mut chunks = self.dialect.answer_stream(self.head.clone());
         chunks.error(&self.context.error_body(error), &mut event);
         event.into()
     }

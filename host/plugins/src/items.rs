@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_ledger::Credits;
-use weir_sandbox::Digest;
 use weir_storage::clock::Millis;
 
 use super::canary::{Estimate, Finding};
-use super::slots::{CanaryOverview, Origin, Overview, SlotCandidate, Standing};
+use super::counters::Counts;
+use super::slots::{CanaryOverview, Origin, SlotCandidate};
 use super::store::EventRow;
 
 /// A slot, and all that could serve in it.
@@ -175,27 +175,6 @@ pub struct EventList {
     pub events: Vec<EventItem>,
 }
 
-impl SlotItem {
-    /// A slot as operators see it.
-    pub(super) fn of(slot: Overview) -> Self {
-        let digest = |digest: Option<Digest>| digest.map(|digest| digest.to_string());
-        Self {
-            slot: slot.slot,
-            kind: slot.kind.as_str().to_owned(),
-            active: digest(slot.active),
-            serving: digest(slot.serving),
-            previous: digest(slot.previous),
-            canary: slot.canary.map(canary_item),
-            least_version: slot.policy.least_version.map(|least| least.to_string()),
-            on_quarantine: slot
-                .policy
-                .on_quarantine
-                .map(|policy| policy.as_str().to_owned()),
-            plugins: slot.candidates.into_iter().map(plugin_item).collect(),
-        }
-    }
-}
-
 impl EventItem {
     pub(super) fn of(event: EventRow) -> Self {
         Self {
@@ -210,7 +189,8 @@ impl EventItem {
     }
 }
 
-fn canary_item(canary: CanaryOverview) -> CanaryItem {
+/// A canary and its comparison, as operators see them.
+pub(super) fn canary_item(canary: CanaryOverview) -> CanaryItem {
     let after_ms = canary.promote_after.map(|after| after.as_millis() as i64);
     // Of a tool or a filter, there are neither first tokens nor charges, and nothing but a filter refuses.
     let measured = canary.findings.iter();
@@ -242,8 +222,8 @@ fn compared_item(finding: &Finding) -> ComparedItem {
     }
 }
 
-fn plugin_item(candidate: SlotCandidate) -> PluginItem {
-    let counts = candidate.counts;
+/// A component in the state `state`, as [`PluginItem::state`] has it, with its figures.
+pub(super) fn plugin_item(candidate: SlotCandidate, state: &str, counts: Counts) -> PluginItem {
     let latency_ms = match counts.requests {
         0 => None,
         // To a tenth: more than that is noise.
@@ -271,14 +251,7 @@ fn plugin_item(candidate: SlotCandidate) -> PluginItem {
         contract: candidate.contract,
         source: source.to_owned(),
         publisher,
-        state: match candidate.standing {
-            Standing::Active => "active",
-            Standing::Canary => "canary",
-            Standing::Previous => "previous",
-            Standing::Quarantined => "quarantined",
-            Standing::Available => "available",
-        }
-        .to_owned(),
+        state: state.to_owned(),
         size_bytes,
         installed_at,
         installed_by,

@@ -58,7 +58,7 @@ pub use self::canary::Chosen;
 pub use self::fleet::ask_live_nodes;
 pub use self::loader::{Loaded, Loader};
 pub use self::operate::{Installed, Offer, SlotOperation, Stores};
-pub(super) use self::overview::{Origin, Overview, SlotCandidate, Standing};
+pub(super) use self::overview::{Origin, SlotCandidate};
 pub use self::serving::{InSlot, Serving};
 use self::wanted::{fetch, wanted};
 use super::bundled::Bundled;

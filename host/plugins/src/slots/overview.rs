@@ -1,32 +1,15 @@
-//! Slots as operators see them: what serves, what else could, and what each component has done.
+//! The operators' view of slots: the active component, the components to change to, and the figures of each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weir_sandbox::Digest;
 use weir_storage::Database;
 use weir_storage::clock::Millis;
 
-use super::canary::CanaryOverview;
-use super::{Plugins, digest_of};
+use super::{Plugins, Wanted, digest_of};
 use crate::counters::Counts;
-use crate::items::{EventItem, SlotItem};
-use crate::policy::SlotPolicy;
+use crate::items::{EventItem, SlotItem, canary_item, plugin_item};
 use crate::{Kind, store};
-
-/// A slot as operators see it.
-pub(crate) struct Overview {
-    pub slot: String,
-    pub kind: Kind,
-    /// What all nodes are to serve with.
-    pub active: Option<Digest>,
-    /// What this one does.
-    pub serving: Option<Digest>,
-    /// What it would go back to.
-    pub previous: Option<Digest>,
-    pub canary: Option<CanaryOverview>,
-    pub policy: SlotPolicy,
-    pub candidates: Vec<SlotCandidate>,
-}
 
 /// A component that a slot could serve with.
 pub(crate) struct SlotCandidate {
@@ -35,11 +18,9 @@ pub(crate) struct SlotCandidate {
     pub version: String,
     pub contract: String,
     pub origin: Origin,
-    pub standing: Standing,
-    pub counts: Counts,
 }
 
-/// Where a component comes from.
+/// The origin of a component.
 pub(crate) enum Origin {
     Bundled,
     Installed {
@@ -50,20 +31,22 @@ pub(crate) enum Origin {
     },
 }
 
-/// What a component is to its slot.
-pub(crate) enum Standing {
-    Active,
-    Canary,
-    Previous,
-    Quarantined,
-    Available,
-}
+type AllCounts = BTreeMap<(String, Digest), Counts>;
 
 impl Plugins {
     /// All slots with their components and figures.
     pub async fn items(&self, database: &Database) -> sqlx::Result<Vec<SlotItem>> {
-        let slots = self.overview(database).await?;
-        Ok(slots.into_iter().map(SlotItem::of).collect())
+        let wanted = self.wanted(database).await?;
+        let counts = self.counts_until_now(database).await?;
+        let mut candidates = self.candidates(database).await?;
+        let slots: BTreeSet<&str> = self.slots(&wanted).collect();
+        let mut items = Vec::with_capacity(slots.len());
+        for slot in slots {
+            let candidates = candidates.remove(slot).unwrap_or_default();
+            let item = self.item(database, &wanted, slot, candidates, &counts);
+            items.push(item.await?);
+        }
+        Ok(items)
     }
 
     /// The latest events of one slot or of all slots, newest first, at most `limit`.
@@ -77,37 +60,79 @@ impl Plugins {
         Ok(events.into_iter().map(EventItem::of).collect())
     }
 
-    /// All slots, all that could serve in them, and what each has done until now.
-    async fn overview(&self, database: &Database) -> sqlx::Result<Vec<Overview>> {
-        let wanted = self.wanted(database).await?;
+    async fn item(
+        &self,
+        database: &Database,
+        wanted: &Wanted,
+        slot: &str,
+        candidates: Vec<SlotCandidate>,
+        counts: &AllCounts,
+    ) -> sqlx::Result<SlotItem> {
+        let active = wanted.active(slot, self.bundled_digest(slot));
+        let previous = wanted.previous(slot, self.of_binary(slot));
+        let canary = match wanted.canary(slot) {
+            Some(row) => Some(self.canary_overview(database, slot, &row, active).await?),
+            None => None,
+        };
+        let canary_digest = canary.as_ref().map(|canary| canary.digest);
+        let state_of = |digest: Digest| {
+            let this = Some(digest);
+            if active == this {
+                "active"
+            } else if canary_digest == this {
+                "canary"
+            } else if wanted.is_quarantined(slot, digest) {
+                "quarantined"
+            } else if previous == this {
+                "previous"
+            } else {
+                "available"
+            }
+        };
+        let plugins = candidates.into_iter().map(|candidate| {
+            let key = (slot.to_owned(), candidate.digest);
+            let counts = counts.get(&key).copied().unwrap_or_default();
+            let state = state_of(candidate.digest);
+            plugin_item(candidate, state, counts)
+        });
+        let text = |digest: Option<Digest>| digest.map(|digest| digest.to_string());
+        let policy = wanted.policy(slot);
+        Ok(SlotItem {
+            slot: slot.to_owned(),
+            // An operator may have removed the slot's last component since. The next list omits such a slot.
+            kind: self
+                .kind_of(slot, wanted)
+                .unwrap_or(Kind::Adapter)
+                .as_str()
+                .to_owned(),
+            active: text(active),
+            serving: text(self.serving().get(slot).and_then(digest_of)),
+            previous: text(previous),
+            canary: canary.map(canary_item),
+            least_version: policy.least_version.map(|least| least.to_string()),
+            on_quarantine: policy
+                .on_quarantine
+                .map(|policy| policy.as_str().to_owned()),
+            plugins: plugins.collect(),
+        })
+    }
+
+    /// The figures of all nodes in the database, and this node's own figures since its last write.
+    async fn counts_until_now(&self, database: &Database) -> sqlx::Result<AllCounts> {
         let mut counts = store::counts(database).await?;
-        // What this node has not written yet. A look must not write: one that is given up would lose it.
+        // A read must not write the counters: an aborted request would lose them.
         for ((slot, digest), counters) in self.lock_counters().iter() {
             let sums = counts.entry((slot.to_string(), *digest)).or_default();
             sums.add(&counters.peek());
         }
-        let serving = self.serving();
-        let mut slots = BTreeMap::new();
-        for slot in self.slots(&wanted) {
-            let bundled = self.bundled_digest(slot);
-            slots.entry(slot.to_owned()).or_insert_with(|| Overview {
-                slot: slot.to_owned(),
-                // A slot that all was removed from by now; the next look does not have it.
-                kind: self.kind_of(slot, &wanted).unwrap_or(Kind::Adapter),
-                active: wanted.active(slot, bundled),
-                serving: serving.get(slot).and_then(digest_of),
-                previous: wanted.previous(slot, self.of_binary(slot)),
-                policy: wanted.policy(slot),
-                canary: None,
-                candidates: Vec::new(),
-            });
-        }
-        for overview in slots.values_mut() {
-            if let Some(row) = wanted.canary(&overview.slot) {
-                let canary = self.canary_overview(database, &overview.slot, &row, overview.active);
-                overview.canary = Some(canary.await?);
-            }
-        }
+        Ok(counts)
+    }
+
+    /// The components of each slot: first the binary's own, then the installed components with other digests.
+    async fn candidates(
+        &self,
+        database: &Database,
+    ) -> sqlx::Result<BTreeMap<String, Vec<SlotCandidate>>> {
         let bundled = self.0.bundled.iter().map(|(slot, plugin)| {
             let candidate = SlotCandidate {
                 digest: plugin.digest(),
@@ -115,8 +140,6 @@ impl Plugins {
                 version: plugin.version().to_owned(),
                 contract: plugin.contract().to_owned(),
                 origin: Origin::Bundled,
-                standing: Standing::Available,
-                counts: Counts::default(),
             };
             (slot.to_string(), candidate)
         });
@@ -132,37 +155,17 @@ impl Plugins {
                     actor: row.installed_by,
                     signer: row.signer,
                 },
-                standing: Standing::Available,
-                counts: Counts::default(),
             };
             (row.slot, candidate)
         });
-        for (slot, mut candidate) in bundled.chain(installed) {
-            // One may have come since; and an upgrade may have brought what was installed before.
-            let Some(overview) = slots.get_mut(&slot) else {
-                continue;
-            };
-            let mut listed = overview.candidates.iter();
-            if listed.any(|listed| listed.digest == candidate.digest) {
-                continue;
+        let mut candidates: BTreeMap<String, Vec<SlotCandidate>> = BTreeMap::new();
+        for (slot, candidate) in bundled.chain(installed) {
+            let listed = candidates.entry(slot).or_default();
+            // A new binary may bundle a component that an operator installed before.
+            if listed.iter().all(|other| other.digest != candidate.digest) {
+                listed.push(candidate);
             }
-            let key = (slot, candidate.digest);
-            let this = Some(candidate.digest);
-            let canary = overview.canary.as_ref().map(|canary| canary.digest);
-            candidate.standing = if overview.active == this {
-                Standing::Active
-            } else if canary == this {
-                Standing::Canary
-            } else if wanted.is_quarantined(&key.0, key.1) {
-                Standing::Quarantined
-            } else if overview.previous == this {
-                Standing::Previous
-            } else {
-                Standing::Available
-            };
-            candidate.counts = counts.get(&key).copied().unwrap_or_default();
-            overview.candidates.push(candidate);
         }
-        Ok(slots.into_values().collect())
+        Ok(candidates)
     }
 }

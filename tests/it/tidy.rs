@@ -29,7 +29,13 @@ const WALLS: [(&str, &[&str]); 12] = [
     ),
     (
         "weir-plugins",
-        &["weir-errors", "weir-ledger", "weir-sandbox", "weir-storage"],
+        &[
+            "weir-errors",
+            "weir-ledger",
+            "weir-sandbox",
+            "weir-storage",
+            "weir-telemetry",
+        ],
     ),
     (
         "weir-upstream",

@@ -9,12 +9,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+use weir_telemetry::LATENCY_BUCKETS_SECONDS;
 
 use crate::component::Plugin;
 use crate::counters::{Ended, FilterEffects};
-
-/// Upper bounds of the histograms' buckets in seconds: from the demo provider's responses to the longest streams.
-pub const LATENCIES: [f64; 10] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0];
 
 /// The figures of one node.
 #[derive(Debug)]
@@ -65,7 +63,7 @@ impl PluginMetrics {
     /// Registers all figures, at zero.
     pub fn register(registry: &mut Registry) -> Self {
         let first_token: Family<_, _, fn() -> _> =
-            Family::new_with_constructor(|| Histogram::new(LATENCIES));
+            Family::new_with_constructor(|| Histogram::new(LATENCY_BUCKETS_SECONDS));
         registry.register_with_unit(
             "plugin_first_token",
             "Time to the first token of a streamed response",
@@ -79,7 +77,7 @@ impl PluginMetrics {
             exchanges.clone(),
         );
         let latency: Family<_, _, fn() -> _> =
-            Family::new_with_constructor(|| Histogram::new(LATENCIES));
+            Family::new_with_constructor(|| Histogram::new(LATENCY_BUCKETS_SECONDS));
         registry.register_with_unit(
             "plugin_exchange",
             "Duration of exchanges",

@@ -1,6 +1,6 @@
 //! The log: lines on standard error, as text or JSON (`log_format`), filtered by `WEIR_LOG` (e.g. `debug`,
-//! `weir=debug,hyper=info`). And traces, for those who have a collector of them: what is recorded ([`spans`]), how it reaches the
-//! collector ([`export`]), and how a trace goes on from process to process ([`propagation`]).
+//! `weir=debug,hyper=info`). Traces, if an operator has a collector: [`spans`] records them, [`export`] sends them to the
+//! collector, and [`propagation`] carries a trace from process to process. The buckets of all latency metrics.
 
 pub mod export;
 pub mod propagation;
@@ -15,7 +15,11 @@ use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 use weir_sandbox::printable;
 
-/// How lines of the log are written.
+/// Upper bounds of the latency histograms' buckets, in seconds: from the demo provider's responses to the longest streams.
+pub const LATENCY_BUCKETS_SECONDS: [f64; 10] =
+    [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0];
+
+/// The format of the log's lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogFormat {

@@ -12,8 +12,7 @@ use prometheus_client::metrics::exemplar::HistogramWithExemplars;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::{Registry, Unit};
 use weir_ledger::{Credits, TokenCounts};
-
-use weir_plugins::metrics::LATENCIES;
+use weir_telemetry::LATENCY_BUCKETS_SECONDS;
 
 /// What is counted of requests.
 pub struct RequestMetrics {
@@ -96,7 +95,7 @@ impl RequestMetrics {
             errors: Family::default(),
             failures: Family::default(),
             seconds: Family::new_with_constructor(|| {
-                HistogramWithExemplars::new(LATENCIES.into_iter())
+                HistogramWithExemplars::new(LATENCY_BUCKETS_SECONDS.into_iter())
             }),
             tokens: Family::default(),
             credits: Family::default(),

@@ -8,6 +8,7 @@ use weir_dialects::{self as dialect, ChatCall};
 use weir_errors::{ApiError, ErrorCode};
 
 use super::Customer;
+use super::admission::Turn;
 use super::idempotency::{IdempotencyHeader, KeyedRequest};
 use crate::app::App;
 use crate::context::RequestContext;
@@ -84,7 +85,16 @@ pub async fn create_code_completion(
     complete(&app, caller, context, key, body, read).await
 }
 
-/// Serves a request of a user's, whose body `read` understands.
+/// Waits for the turn of a user's request. Handlers call it after they have the body: a client that sends slowly must not
+/// hold a turn meanwhile.
+pub(super) async fn take_turn(app: &App, caller: Caller) -> Result<(Customer, Turn), ApiError> {
+    let customer = Customer::of(caller);
+    let account = &customer.payer.account;
+    let turn = app.admission.enter(account, customer.plan).await?;
+    Ok((customer, turn))
+}
+
+/// Serves a user's chat request. `read` parses its body.
 pub(super) async fn complete(
     app: &App,
     caller: Caller,
@@ -93,12 +103,7 @@ pub(super) async fn complete(
     body: JsonBody,
     read: impl FnOnce(&[u8]) -> Result<ChatCall, ApiError>,
 ) -> Result<Response, ApiError> {
-    // After the body: a client that sends slowly must not hold a turn meanwhile.
-    let customer = Customer::of(caller);
-    let turn = app
-        .admission
-        .enter(&customer.payer.account, customer.plan)
-        .await?;
+    let (customer, turn) = take_turn(app, caller).await?;
     let call = read(&body.bytes)?;
     let key = key.with_body(&body.bytes);
     let held = (turn, body.room);

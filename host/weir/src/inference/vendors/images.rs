@@ -8,9 +8,9 @@ use weir_errors::ApiError;
 use crate::app::App;
 use crate::context::RequestContext;
 use crate::identity::Caller;
+use crate::inference;
 use crate::inference::idempotency::IdempotencyHeader;
-use crate::inference::routes::Vacancy;
-use crate::inference::{self, Customer};
+use crate::inference::routes::{Vacancy, take_turn};
 use crate::openapi::parameters::Idempotency;
 use crate::openapi::vendors::{
     ImageEditForm, ImageEditRequest, ImageRequest, ImagesAnswer, ServerSentEvent,
@@ -34,9 +34,7 @@ pub async fn create_image(
     key: IdempotencyHeader,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
-    let customer = Customer::of(caller);
-    let account = &customer.payer.account;
-    let turn = app.admission.enter(account, customer.plan).await?;
+    let (customer, turn) = take_turn(&app, caller).await?;
     let call = read(&body.bytes, Made::Generation)?;
     let key = key.with_body(&body.bytes);
     inference::images(&app, (turn, body.room), customer, context, call, key).await
@@ -59,9 +57,7 @@ pub async fn create_image_edit(
     key: IdempotencyHeader,
     body: FormOrJsonBody,
 ) -> Result<Response, ApiError> {
-    let customer = Customer::of(caller);
-    let account = &customer.payer.account;
-    let turn = app.admission.enter(account, customer.plan).await?;
+    let (customer, turn) = take_turn(&app, caller).await?;
     let (call, key) = match &body.boundary {
         None => {
             let call = read(&body.bytes, Made::Edit)?;

@@ -12,8 +12,8 @@ use crate::app::App;
 use crate::context::RequestContext;
 use crate::identity::Caller;
 use crate::inference::idempotency::IdempotencyHeader;
-use crate::inference::routes::Vacancy;
-use crate::inference::{Customer, resolve, routes};
+use crate::inference::resolve;
+use crate::inference::routes::{self, Vacancy, take_turn};
 use crate::openapi::parameters::Idempotency;
 use crate::openapi::vendors::{
     CountTokensRequest, MessagesAnswer, MessagesRequest, ServerSentEvent, TokenCount,
@@ -55,10 +55,8 @@ pub async fn count_tokens(
     headers: HeaderMap,
     body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
-    // Reading takes as much as for a message.
-    let customer = Customer::of(caller);
-    let turn = app.admission.enter(&customer.payer.account, customer.plan);
-    let _turn = turn.await?;
+    // Parsing costs as much as for a message, so that it needs a turn.
+    let (customer, _turn) = take_turn(&app, caller).await?;
     let call = read_uncounted(&body.bytes, &headers)?;
     let catalog = app.catalog.load();
     customer.require(&catalog, &call.request.model)?;

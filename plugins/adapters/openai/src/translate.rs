@@ -1,6 +1,6 @@
 //! Chat Completions and Images, in and out, as plain functions from bytes to bytes.
 //!
-//! What differs between the servers that speak this dialect is an option of the upstream:
+//! Servers of this dialect differ. The upstream's options say how:
 //!
 //! | option | values | |
 //! |---|---|---|
@@ -12,13 +12,13 @@
 //!
 //! The base URL ends where the dialect begins: `https://api.openai.com/v1`.
 //!
-//! **Invariant:** an answer that is streamed and one that is not yield the same blocks, and each
-//! ends with exactly one finish event, after all usage.
-//! **Invariant:** nothing is dropped that changes what is answered; such a field is refused by name.
-//! What else is left out is named as ignored.
+//! **Invariant:** a streamed answer and a whole answer yield the same blocks. Each ends with exactly one finish event, after
+//! all usage.
+//! **Invariant:** the adapter refuses, by name, each field that would change the answer and that it cannot send. It names all
+//! other fields that it leaves out as ignored.
 //!
-//! To say something new to the upstream, edit `request`; to read something new, `answer`; of images,
-//! both are in `images`; to tell another refusal apart, `refusal`; to add an option, `options`.
+//! To send a new field, edit `request`; to read one, `answer`; for images, edit `images`; to map another error, `refusal`; to
+//! add an option, `options`.
 
 mod answer;
 mod images;
@@ -38,10 +38,10 @@ use weir_sdk::adapter::{
 use weir_sdk::response::{self, AnswerReader, Refused, ResponseReader};
 use weir_sdk::sse::SseEvent;
 
-/// What this dialect is called, here and by clients that speak it themselves.
+/// The dialect's name, also for clients that speak it.
 const DIALECT: &str = "openai-chat";
 
-/// Where chat completions are asked for.
+/// The path of chat completions.
 const PATH: &str = "/chat/completions";
 
 /// One chat completion, or images.
@@ -50,7 +50,7 @@ pub struct OpenAi {
     response: ResponseReader<Reader>,
 }
 
-/// What reads an answer.
+/// The reader of an answer.
 #[derive(Debug)]
 enum Reader {
     Chat(Answer),
@@ -67,7 +67,7 @@ impl Exchange for OpenAi {
             capabilities: vec!["chat".to_owned(), "images".to_owned()],
             options: options::NAMES.map(str::to_owned).to_vec(),
             request_headers: vec!["content-type".to_owned()],
-            // What every adapter gets is enough.
+            // Every adapter gets the standard headers, which are enough.
             response_headers: Vec::new(),
             path_prefixes: vec![PATH.to_owned(), images::PATHS.to_owned()],
         }

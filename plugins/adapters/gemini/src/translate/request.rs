@@ -61,7 +61,7 @@ pub(super) fn write(
     })
 }
 
-/// What translating needs beside the piece that is translated, and what it finds out.
+/// The parts of the request that every piece's translation needs, and the names of ignored fields.
 struct Context<'a> {
     attachments: &'a [Attachment],
     splices: &'a Splices,

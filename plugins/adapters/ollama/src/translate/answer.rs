@@ -16,7 +16,7 @@ use weir_sdk::sse::SseEvent;
 
 use super::refusal;
 
-/// What of the answer has been read.
+/// The state of a reader between two pieces of an answer.
 #[derive(Debug)]
 pub(super) struct Answer {
     /// The names of the tools that take free text.

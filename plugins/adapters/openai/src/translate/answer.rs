@@ -20,7 +20,7 @@ use super::refusal;
 use calls::Calls;
 use wire::{Annotation, CallDelta, Chunk, Delta, Detail, Whole};
 
-/// What of the answer has been read.
+/// The state of a reader between two pieces of an answer.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     /// The client asked how likely tokens were; some servers tell others, too.
@@ -50,7 +50,7 @@ struct TextPosition {
 }
 
 impl Answer {
-    /// One of which nothing has come, to a client that asked for log probabilities or did not.
+    /// The reader of an answer that has not begun. `wants_logprobs`: the client requested log probabilities.
     pub(super) fn new(wants_logprobs: bool) -> Self {
         Self {
             wants_logprobs,
@@ -69,7 +69,7 @@ impl Answer {
             return Ok(());
         }
         if data == "[DONE]" {
-            // What was said until here is whole, whatever the reason: some servers give none.
+            // The answer is complete. Some servers give no reason for its end.
             if self.finish.is_none() && self.has_said {
                 self.finish = Some(FinishReason::Stop);
             }
@@ -389,7 +389,7 @@ impl TextPosition {
     }
 }
 
-/// What a finish reason means. Servers bring words of their own, or those of the models behind them.
+/// The contract's finish reason. Servers use their own words, or the words of the models behind them.
 fn finish_reason_of(reason: String) -> Result<FinishReason, Failure> {
     Ok(match reason.to_ascii_lowercase().as_str() {
         "stop" | "stop_sequence" | "end_turn" | "eos" | "eos_token" | "end" | "end_of_sequence"

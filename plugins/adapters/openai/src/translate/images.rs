@@ -15,7 +15,7 @@ use super::options::Options;
 use super::{OpenAi, Reader};
 pub(super) use answer::Images;
 
-/// What each path for images begins with.
+/// The prefix of each path for images.
 pub(super) const PATHS: &str = "/images/";
 
 pub(super) fn begin(

@@ -1,5 +1,5 @@
-//! What an upstream says that it counted. Nonsense is as good as nothing: the host then estimates,
-//! and the answer stands.
+//! The provider's usage counts. The adapter skips a count that it cannot read: the host then estimates it, and the answer
+//! stays valid.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;

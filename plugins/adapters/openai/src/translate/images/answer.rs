@@ -12,14 +12,14 @@ use weir_sdk::sse::SseEvent;
 
 use crate::translate::refusal;
 
-/// Where an answer has its images, and where an event of a stream has its one.
+/// The path of the images in an answer, and of the image in an event.
 const IMAGES: &[&[&str]] = &[&["data", "b64_json"], &["b64_json"]];
 
-/// What of the answer has been read.
+/// The state of a reader between two pieces of an answer.
 #[derive(Debug)]
 pub(in crate::translate) struct Images {
     lifter: Lifter,
-    /// What was asked for: images that say not what they are are this.
+    /// The requested media type, for images whose bytes do not show their type.
     media_type: String,
     /// Whole ones.
     count: u32,

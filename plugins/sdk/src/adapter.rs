@@ -28,13 +28,7 @@ pub trait Exchange: Sized + 'static {
     ///
     /// The first setting that can't be, and why.
     fn configure(options: &[Setting]) -> Result<Vec<u8>, RefusedSetting> {
-        match options.first() {
-            None => Ok(Vec::new()),
-            Some((name, _)) => Err(RefusedSetting {
-                name: name.clone(),
-                why: "is not an option of this adapter".to_owned(),
-            }),
-        }
+        no_options(options)
     }
 
     /// Takes a request and what [`configure`](Self::configure) made of the upstream's options.
@@ -73,6 +67,29 @@ pub trait Exchange: Sized + 'static {
     ///
     /// As for [`body`](Self::body); also where the answer is not complete.
     fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Failure>;
+}
+
+/// The configuration of an adapter without options.
+pub(crate) fn no_options(options: &[Setting]) -> Result<Vec<u8>, RefusedSetting> {
+    match options.first() {
+        None => Ok(Vec::new()),
+        Some((name, _)) => Err(RefusedSetting {
+            name: name.clone(),
+            why: "is not an option of this adapter".to_owned(),
+        }),
+    }
+}
+
+impl HttpRequest {
+    /// Makes a request with a JSON body.
+    pub fn post_json(path: String, body: Vec<BodyPart>) -> Self {
+        Self {
+            method: "POST".to_owned(),
+            path,
+            headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+            body,
+        }
+    }
 }
 
 /// An exchange that has begun.

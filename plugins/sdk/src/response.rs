@@ -1,13 +1,17 @@
 //! The driver of a provider's HTTP response: a stream, one JSON body or an error response.
 //!
-//! [`ResponseReader`] finds out the response's form and passes its pieces to an adapter's [`AnswerReader`].
+//! An adapter that sends one request per exchange implements [`ProviderApi`] and [`AnswerReader`]. [`ResponseReader`] makes an
+//! [`Exchange`] of them: it finds out the response's form and passes its pieces to the [`AnswerReader`].
 //!
 //! **Invariant:** the content type gives the form, and the body's first byte may correct it. Some providers label an error
 //! or a whole answer as the stream that the client requested, or a stream as JSON.
 
 use std::borrow::Cow;
 
-use crate::adapter::{Event, Failure, HttpResponseHead};
+use crate::adapter::{
+    Begun, Description, Event, Exchange, Failure, HttpResponseHead, RefusedSetting, Request,
+    Setting, Step, no_options,
+};
 use crate::chat::NamedCount;
 use crate::failure::{self, MAX_ERROR_BODY_BYTES};
 use crate::lines::Lines;
@@ -63,6 +67,32 @@ pub trait AnswerReader {
     }
 }
 
+/// A provider's API that answers each exchange with one response.
+pub trait ProviderApi: AnswerReader + Sized + 'static {
+    /// The same as [`Exchange::describe`].
+    fn describe() -> Description;
+
+    /// The same as [`Exchange::configure`].
+    ///
+    /// # Errors
+    ///
+    /// The first setting that is invalid, and the reason.
+    fn configure(options: &[Setting]) -> Result<Vec<u8>, RefusedSetting> {
+        no_options(options)
+    }
+
+    /// The same as [`Exchange::begin`]. The step is the only request.
+    ///
+    /// # Errors
+    ///
+    /// [`FailureKind::Unsupported`](crate::adapter::FailureKind::Unsupported), by name, for a field that the provider cannot
+    /// express.
+    fn begin(
+        request: Request,
+        configuration: &[u8],
+    ) -> Result<Begun<ResponseReader<Self>>, Failure>;
+}
+
 /// The framing of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
@@ -72,7 +102,7 @@ pub enum Framing {
     Lines,
 }
 
-/// Reads one HTTP response on behalf of an [`AnswerReader`].
+/// An exchange of one request: reads its response on behalf of an [`AnswerReader`].
 #[derive(Debug)]
 pub struct ResponseReader<A> {
     asked_for_stream: bool,
@@ -109,12 +139,44 @@ impl<A: AnswerReader> ResponseReader<A> {
         }
     }
 
-    /// Takes the response's status and headers.
-    ///
-    /// # Errors
-    ///
-    /// [`FailureKind::Malformed`](crate::adapter::FailureKind::Malformed) for a successful response that is an HTML page.
-    pub fn head(&mut self, head: HttpResponseHead) -> Result<(), Failure> {
+    /// Corrects a wrong content type by the body's first byte that is not white space.
+    fn correct_form(&mut self, bytes: &[u8]) {
+        let first = bytes.trim_ascii_start().first();
+        let Some(first) = first.filter(|_| !self.has_begun) else {
+            return;
+        };
+        self.has_begun = true;
+        // Lines of JSON and one JSON body begin alike.
+        if A::FRAMING == Framing::Lines {
+            return;
+        }
+        self.body = match (first, &self.body) {
+            // `data`, `event`, `id`, `retry`, and a comment.
+            (b'd' | b'e' | b'i' | b'r' | b':', Body::Whole(_)) => Body::Events(Sse::default()),
+            (b'{' | b'[', Body::Events(_)) => Body::Whole(Vec::new()),
+            _ => return,
+        };
+    }
+}
+
+impl<A: ProviderApi> Exchange for ResponseReader<A> {
+    fn describe() -> Description {
+        A::describe()
+    }
+
+    fn configure(options: &[Setting]) -> Result<Vec<u8>, RefusedSetting> {
+        A::configure(options)
+    }
+
+    fn begin(request: Request, configuration: &[u8]) -> Result<Begun<Self>, Failure> {
+        A::begin(request, configuration)
+    }
+
+    fn next(&mut self) -> Result<Step, Failure> {
+        Ok(Step::Done)
+    }
+
+    fn head(&mut self, head: HttpResponseHead) -> Result<(), Failure> {
         let content_type = content_type(&head);
         let stream_type = match A::FRAMING {
             Framing::Events => "event-stream",
@@ -138,13 +200,7 @@ impl<A: AnswerReader> ResponseReader<A> {
         Ok(())
     }
 
-    /// Takes the next bytes of the body, and adds the events that they complete.
-    ///
-    /// # Errors
-    ///
-    /// [`FailureKind::Malformed`](crate::adapter::FailureKind::Malformed) for an answer or an event that exceeds 4 MiB, and
-    /// the failures of [`AnswerReader`].
-    pub fn body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
+    fn body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
         self.correct_form(bytes);
         let (rest, lifted) = self.answer.lift(bytes, events);
         let answer = &mut self.answer;
@@ -172,12 +228,7 @@ impl<A: AnswerReader> ResponseReader<A> {
         lifted
     }
 
-    /// Reads the rest of a complete response, and adds the last events.
-    ///
-    /// # Errors
-    ///
-    /// The failure that an error response reports, and the failures of [`AnswerReader`].
-    pub fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
+    fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
         let answer = &mut self.answer;
         match &mut self.body {
             Body::Whole(whole) => answer.read_whole(whole, events)?,
@@ -197,25 +248,6 @@ impl<A: AnswerReader> ResponseReader<A> {
             Body::Refused(refused) => return Err(A::failure_of_response(refused)),
         }
         answer.conclude(events)
-    }
-
-    /// Corrects a wrong content type by the body's first byte that is not white space.
-    fn correct_form(&mut self, bytes: &[u8]) {
-        let first = bytes.trim_ascii_start().first();
-        let Some(first) = first.filter(|_| !self.has_begun) else {
-            return;
-        };
-        self.has_begun = true;
-        // Lines of JSON and one JSON body begin alike.
-        if A::FRAMING == Framing::Lines {
-            return;
-        }
-        self.body = match (first, &self.body) {
-            // `data`, `event`, `id`, `retry`, and a comment.
-            (b'd' | b'e' | b'i' | b'r' | b':', Body::Whole(_)) => Body::Events(Sse::default()),
-            (b'{' | b'[', Body::Events(_)) => Body::Whole(Vec::new()),
-            _ => return,
-        };
     }
 }
 

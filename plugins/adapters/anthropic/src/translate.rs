@@ -25,10 +25,10 @@ mod request;
 use answer::Answer;
 use options::Options;
 use weir_sdk::adapter::{
-    Begun, CredentialSlot, Description, Event, Exchange, Failure, HttpRequest, HttpResponseHead,
-    RefusedSetting, Request, Setting, Step, Task,
+    Begun, CredentialSlot, Description, Failure, HttpRequest, RefusedSetting, Request, Setting,
+    Step, Task,
 };
-use weir_sdk::response::ResponseReader;
+use weir_sdk::response::{ProviderApi, ResponseReader};
 
 /// The dialect's name, also for clients that speak it.
 const DIALECT: &str = "anthropic-messages";
@@ -37,12 +37,9 @@ const DIALECT: &str = "anthropic-messages";
 const PATH: &str = "/messages";
 
 /// One message.
-#[derive(Debug)]
-pub struct Anthropic {
-    response: ResponseReader<Answer>,
-}
+pub type Anthropic = ResponseReader<Answer>;
 
-impl Exchange for Anthropic {
+impl ProviderApi for Answer {
     fn describe() -> Description {
         let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
         Description {
@@ -63,19 +60,14 @@ impl Exchange for Anthropic {
         Ok(Options::from_settings(options)?.to_bytes())
     }
 
-    fn begin(request: Request, configuration: &[u8]) -> Result<Begun<Self>, Failure> {
+    fn begin(request: Request, configuration: &[u8]) -> Result<Begun<Anthropic>, Failure> {
         let Task::Chat(chat) = &request.task else {
             return Err(Failure::unsupported("image requests"));
         };
         let options = Options::from_bytes(configuration)?;
         let written = request::write(chat, &request, &options)?;
         Ok(Begun {
-            exchange: Self {
-                response: ResponseReader::new(
-                    chat.stream,
-                    Answer::new(weir_sdk::custom::names(chat)),
-                ),
-            },
+            exchange: ResponseReader::new(chat.stream, Answer::new(weir_sdk::custom::names(chat))),
             step: Step::Send(HttpRequest {
                 method: "POST".to_owned(),
                 path: PATH.to_owned(),
@@ -84,21 +76,5 @@ impl Exchange for Anthropic {
             }),
             ignored: written.ignored,
         })
-    }
-
-    fn next(&mut self) -> Result<Step, Failure> {
-        Ok(Step::Done)
-    }
-
-    fn head(&mut self, head: HttpResponseHead) -> Result<(), Failure> {
-        self.response.head(head)
-    }
-
-    fn body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
-        self.response.body(bytes, events)
-    }
-
-    fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
-        self.response.end(events)
     }
 }

@@ -16,10 +16,9 @@ mod request;
 
 use answer::Answer;
 use weir_sdk::adapter::{
-    Begun, CredentialSlot, Description, Event, Exchange, Failure, HttpRequest, HttpResponseHead,
-    Request, Step, Task,
+    Begun, CredentialSlot, Description, Failure, HttpRequest, Request, Step, Task,
 };
-use weir_sdk::response::ResponseReader;
+use weir_sdk::response::{ProviderApi, ResponseReader};
 
 /// The dialect's name.
 const DIALECT: &str = "gemini-generate-content";
@@ -28,12 +27,9 @@ const DIALECT: &str = "gemini-generate-content";
 const PATH: &str = "/models/";
 
 /// One answer.
-#[derive(Debug)]
-pub struct Gemini {
-    response: ResponseReader<Answer>,
-}
+pub type Gemini = ResponseReader<Answer>;
 
-impl Exchange for Gemini {
+impl ProviderApi for Answer {
     fn describe() -> Description {
         let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
         Description {
@@ -50,7 +46,7 @@ impl Exchange for Gemini {
         }
     }
 
-    fn begin(request: Request, _configuration: &[u8]) -> Result<Begun<Self>, Failure> {
+    fn begin(request: Request, _configuration: &[u8]) -> Result<Begun<Gemini>, Failure> {
         let of_image;
         let (chat, image) = match &request.task {
             Task::Chat(chat) => (chat, None),
@@ -61,35 +57,12 @@ impl Exchange for Gemini {
         };
         let written = request::write(chat, image.as_ref(), &request)?;
         Ok(Begun {
-            exchange: Self {
-                response: ResponseReader::new(
-                    chat.stream,
-                    Answer::new(weir_sdk::custom::names(chat), image.is_some()),
-                ),
-            },
-            step: Step::Send(HttpRequest {
-                method: "POST".to_owned(),
-                path: written.path,
-                headers: vec![("content-type".to_owned(), "application/json".to_owned())],
-                body: written.body,
-            }),
+            exchange: ResponseReader::new(
+                chat.stream,
+                Answer::new(weir_sdk::custom::names(chat), image.is_some()),
+            ),
+            step: Step::Send(HttpRequest::post_json(written.path, written.body)),
             ignored: written.ignored,
         })
-    }
-
-    fn next(&mut self) -> Result<Step, Failure> {
-        Ok(Step::Done)
-    }
-
-    fn head(&mut self, head: HttpResponseHead) -> Result<(), Failure> {
-        self.response.head(head)
-    }
-
-    fn body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
-        self.response.body(bytes, events)
-    }
-
-    fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
-        self.response.end(events)
     }
 }

@@ -23,10 +23,10 @@ mod request;
 
 use answer::Answer;
 use weir_sdk::adapter::{
-    Begun, CredentialSlot, Description, Event, Exchange, Failure, HttpRequest, HttpResponseHead,
-    RefusedSetting, Request, Setting, Step, Task,
+    Begun, CredentialSlot, Description, Failure, HttpRequest, RefusedSetting, Request, Setting,
+    Step, Task,
 };
-use weir_sdk::response::ResponseReader;
+use weir_sdk::response::{ProviderApi, ResponseReader};
 
 /// The dialect's name.
 const DIALECT: &str = "ollama-chat";
@@ -38,12 +38,9 @@ const PATH: &str = "/chat";
 const CONTEXT_TOKENS: &str = "context-tokens";
 
 /// One answer.
-#[derive(Debug)]
-pub struct Ollama {
-    response: ResponseReader<Answer>,
-}
+pub type Ollama = ResponseReader<Answer>;
 
-impl Exchange for Ollama {
+impl ProviderApi for Answer {
     fn describe() -> Description {
         let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
         Description {
@@ -79,7 +76,7 @@ impl Exchange for Ollama {
         Ok(configuration)
     }
 
-    fn begin(request: Request, configuration: &[u8]) -> Result<Begun<Self>, Failure> {
+    fn begin(request: Request, configuration: &[u8]) -> Result<Begun<Ollama>, Failure> {
         let Task::Chat(chat) = &request.task else {
             return Err(Failure::unsupported("image requests"));
         };
@@ -87,35 +84,9 @@ impl Exchange for Ollama {
         let context_tokens = context_tokens.and_then(|tokens| tokens.parse().ok());
         let written = request::write(chat, &request, context_tokens)?;
         Ok(Begun {
-            exchange: Self {
-                response: ResponseReader::new(
-                    chat.stream,
-                    Answer::new(weir_sdk::custom::names(chat)),
-                ),
-            },
-            step: Step::Send(HttpRequest {
-                method: "POST".to_owned(),
-                path: PATH.to_owned(),
-                headers: vec![("content-type".to_owned(), "application/json".to_owned())],
-                body: written.body,
-            }),
+            exchange: ResponseReader::new(chat.stream, Answer::new(weir_sdk::custom::names(chat))),
+            step: Step::Send(HttpRequest::post_json(PATH.to_owned(), written.body)),
             ignored: written.ignored,
         })
-    }
-
-    fn next(&mut self) -> Result<Step, Failure> {
-        Ok(Step::Done)
-    }
-
-    fn head(&mut self, head: HttpResponseHead) -> Result<(), Failure> {
-        self.response.head(head)
-    }
-
-    fn body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
-        self.response.body(bytes, events)
-    }
-
-    fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
-        self.response.end(events)
     }
 }

@@ -32,10 +32,10 @@ use answer::Answer;
 use images::Images;
 use options::Options;
 use weir_sdk::adapter::{
-    Begun, CredentialSlot, Description, Event, Exchange, Failure, HttpRequest, HttpResponseHead,
-    RefusedSetting, Request, Setting, Step, Task,
+    Begun, CredentialSlot, Description, Event, Failure, HttpRequest, RefusedSetting, Request,
+    Setting, Step, Task,
 };
-use weir_sdk::response::{self, AnswerReader, Refused, ResponseReader};
+use weir_sdk::response::{self, AnswerReader, ProviderApi, Refused, ResponseReader};
 use weir_sdk::sse::SseEvent;
 
 /// The dialect's name, also for clients that speak it.
@@ -45,19 +45,18 @@ const DIALECT: &str = "openai-chat";
 const PATH: &str = "/chat/completions";
 
 /// One chat completion, or images.
-#[derive(Debug)]
-pub struct OpenAi {
-    response: ResponseReader<Reader>,
-}
+pub type OpenAi = ResponseReader<Reader>;
 
 /// The reader of an answer.
 #[derive(Debug)]
-enum Reader {
+pub enum Reader {
+    /// Of a chat completion.
     Chat(Answer),
+    /// Of images.
     Images(Images),
 }
 
-impl Exchange for OpenAi {
+impl ProviderApi for Reader {
     fn describe() -> Description {
         Description {
             name: DIALECT.to_owned(),
@@ -77,7 +76,7 @@ impl Exchange for OpenAi {
         Ok(Options::from_settings(options)?.to_bytes())
     }
 
-    fn begin(request: Request, configuration: &[u8]) -> Result<Begun<Self>, Failure> {
+    fn begin(request: Request, configuration: &[u8]) -> Result<Begun<OpenAi>, Failure> {
         let options = Options::from_bytes(configuration)?;
         let chat = match &request.task {
             Task::Chat(chat) => chat,
@@ -85,36 +84,13 @@ impl Exchange for OpenAi {
         };
         let written = request::write(chat, &request, &options)?;
         Ok(Begun {
-            exchange: Self {
-                response: ResponseReader::new(
-                    chat.stream,
-                    Reader::Chat(Answer::new(request::asks_for_logprobs(chat))),
-                ),
-            },
-            step: Step::Send(HttpRequest {
-                method: "POST".to_owned(),
-                path: PATH.to_owned(),
-                headers: vec![("content-type".to_owned(), "application/json".to_owned())],
-                body: written.body,
-            }),
+            exchange: ResponseReader::new(
+                chat.stream,
+                Reader::Chat(Answer::new(request::asks_for_logprobs(chat))),
+            ),
+            step: Step::Send(HttpRequest::post_json(PATH.to_owned(), written.body)),
             ignored: written.ignored,
         })
-    }
-
-    fn next(&mut self) -> Result<Step, Failure> {
-        Ok(Step::Done)
-    }
-
-    fn head(&mut self, head: HttpResponseHead) -> Result<(), Failure> {
-        self.response.head(head)
-    }
-
-    fn body(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Failure> {
-        self.response.body(bytes, events)
-    }
-
-    fn end(&mut self, events: &mut Vec<Event>) -> Result<(), Failure> {
-        self.response.end(events)
     }
 }
 

@@ -25,7 +25,7 @@ const MAX_OPEN_BLOCKS: usize = 64;
 
 /// The state of a reader between two pieces of an answer.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub struct Answer {
     /// The names of the tools that take free text.
     custom_tools: Vec<String>,
     is_started: bool,

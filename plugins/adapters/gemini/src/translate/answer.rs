@@ -41,7 +41,7 @@ const IMAGES: &[&[&str]] = &[
 
 /// The state of a reader between two pieces of an answer.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub struct Answer {
     lifter: Lifter,
     is_started: bool,
     blocks: Blocks,

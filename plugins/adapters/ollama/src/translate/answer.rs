@@ -18,7 +18,7 @@ use super::refusal;
 
 /// The state of a reader between two pieces of an answer.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub struct Answer {
     /// The names of the tools that take free text.
     custom_tools: Vec<String>,
     is_started: bool,

@@ -22,7 +22,7 @@ use wire::{Annotation, CallDelta, Chunk, Delta, Detail, Whole};
 
 /// The state of a reader between two pieces of an answer.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub struct Answer {
     /// The client asked how likely tokens were; some servers tell others, too.
     wants_logprobs: bool,
     /// The upstream's names have been told, or can't be any more.

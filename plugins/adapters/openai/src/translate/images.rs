@@ -25,12 +25,10 @@ pub(super) fn begin(
 ) -> Result<Begun<OpenAi>, Failure> {
     let written = request::write(image, request, options)?;
     Ok(Begun {
-        exchange: OpenAi {
-            response: ResponseReader::new(
-                written.asks_for_stream,
-                Reader::Images(Images::new(image.media_type.as_deref())),
-            ),
-        },
+        exchange: ResponseReader::new(
+            written.asks_for_stream,
+            Reader::Images(Images::new(image.media_type.as_deref())),
+        ),
         step: Step::Send(HttpRequest {
             method: "POST".to_owned(),
             path: written.path.to_owned(),

@@ -17,7 +17,7 @@ const IMAGES: &[&[&str]] = &[&["data", "b64_json"], &["b64_json"]];
 
 /// The state of a reader between two pieces of an answer.
 #[derive(Debug)]
-pub(in crate::translate) struct Images {
+pub struct Images {
     lifter: Lifter,
     /// The requested media type, for images whose bytes do not show their type.
     media_type: String,

@@ -346,7 +346,7 @@ async fn a_stream_ends_on_the_component_that_it_began_with_which_is_freed_then()
     let first = guests::with_custom_section(&guests::bundled("openai"), 1);
     swap(&admin, "openai", &first).await;
     let old = Arc::downgrade(&gateway.app().plugins.adapter("openai").expect("it serves"));
-    assert_eq!(old.upgrade().map(|a| a.digest()), Some(Digest::of(&first)));
+    assert_eq!(old.upgrade().map(|a| a.code().digest), Some(Digest::of(&first)));
 
     let mut stream = gateway.stream("scripted", "count").await;
     stream.next_chunk().await;
@@ -886,7 +886,7 @@ async fn a_swap_on_one_node_serves_on_the_others_and_one_that_was_down_catches_u
                 .app()
                 .plugins
                 .adapter("greeter")
-                .map(|adapter| adapter.digest())
+                .map(|adapter| adapter.code().digest)
                 != Some(rolled_back)
             {
                 tokio::time::sleep(Duration::from_millis(10)).await;

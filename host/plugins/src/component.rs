@@ -9,7 +9,7 @@ use weir_sandbox::adapter::bindings::adapter::Setting;
 use weir_sandbox::adapter::{self, Adapter};
 use weir_sandbox::filter::{self, Filter};
 use weir_sandbox::tool::{self, Tool};
-use weir_sandbox::{ConfigureError, Digest};
+use weir_sandbox::{ConfigureError, Digest, LoadedCode};
 
 use super::counters::Counters;
 
@@ -120,31 +120,27 @@ impl Plugin {
         }
     }
 
-    /// Its slot.
-    pub fn slot(&self) -> &Arc<str> {
+    fn code(&self) -> &LoadedCode {
         match self {
-            Self::Adapter(adapter) => adapter.name(),
-            Self::Tool(tool) => tool.name(),
-            Self::Filter(filter) => filter.name(),
+            Self::Adapter(adapter) => adapter.code(),
+            Self::Tool(tool) => tool.code(),
+            Self::Filter(filter) => filter.code(),
         }
     }
 
-    /// Which code it is.
+    /// Its slot.
+    pub fn slot(&self) -> &Arc<str> {
+        &self.code().name
+    }
+
+    /// The digest of its bytes.
     pub fn digest(&self) -> Digest {
-        match self {
-            Self::Adapter(adapter) => adapter.digest(),
-            Self::Tool(tool) => tool.digest(),
-            Self::Filter(filter) => filter.digest(),
-        }
+        self.code().digest
     }
 
     /// The version of the contract that it was built for.
     pub fn contract(&self) -> &str {
-        match self {
-            Self::Adapter(adapter) => adapter.contract(),
-            Self::Tool(tool) => tool.contract(),
-            Self::Filter(filter) => filter.contract(),
-        }
+        &self.code().contract
     }
 
     /// What it calls itself.

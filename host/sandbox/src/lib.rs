@@ -49,4 +49,4 @@ pub use self::last_words::Listener;
 pub use self::limits::GuestLimits;
 pub use self::loading::LoadError;
 pub use self::printable::printable;
-pub use self::world::{Sandbox, World};
+pub use self::world::{LoadedCode, Sandbox, World};

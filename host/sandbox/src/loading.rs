@@ -16,7 +16,7 @@ use crate::engine::Engine;
 use crate::limits::{COMPONENT_BYTES, GuestLimits};
 pub use crate::load_error::LoadError;
 use crate::printable::printable;
-use crate::world::{Program, Sandbox, World};
+use crate::world::{LoadedCode, Program, Sandbox, World};
 
 /// What a component of any world may import: WASI 0.2, as linked with an empty context.
 const IMPORTS: [&str; 6] = [
@@ -207,7 +207,12 @@ pub async fn finish<W: World>(
             world: W::NAME,
             why: printable(&format!("{error:#}"), 400),
         })?;
-    let program = Program::new(name, digest, contract, component, limits, engine);
+    let code = LoadedCode {
+        name: Arc::from(name),
+        digest,
+        contract,
+    };
+    let program = Program::new(code, component, limits, engine);
     W::admit(program).await
 }
 

@@ -91,11 +91,20 @@ impl<W: World> Sandbox<W> {
     }
 }
 
-/// Code that can be instantiated, and under which limits.
+/// The code of a component.
+#[derive(Debug)]
+pub struct LoadedCode {
+    /// The name that the component was loaded under, e.g. its slot.
+    pub name: Arc<str>,
+    /// The digest of its bytes.
+    pub digest: Digest,
+    /// The version of the contract that it was built for, e.g. `0.2.0`.
+    pub contract: String,
+}
+
+/// Code that can be instantiated, and its limits.
 pub struct Program<W: World> {
-    name: Arc<str>,
-    digest: Digest,
-    contract: String,
+    code: LoadedCode,
     component: W::Prepared,
     limits: GuestLimits,
     engine: Engine,
@@ -104,17 +113,13 @@ pub struct Program<W: World> {
 
 impl<W: World> Program<W> {
     pub(crate) fn new(
-        name: &str,
-        digest: Digest,
-        contract: String,
+        code: LoadedCode,
         component: W::Prepared,
         limits: &GuestLimits,
         engine: &Engine,
     ) -> Self {
         Self {
-            name: Arc::from(name),
-            digest,
-            contract,
+            code,
             component,
             limits: limits.clone(),
             engine: engine.clone(),
@@ -122,19 +127,8 @@ impl<W: World> Program<W> {
         }
     }
 
-    /// The name that the component was loaded under, e.g. its slot.
-    pub fn name(&self) -> &Arc<str> {
-        &self.name
-    }
-
-    /// The digest of the component's code.
-    pub fn digest(&self) -> Digest {
-        self.digest
-    }
-
-    /// The version of the contract that it was built for, e.g. `0.2.0`.
-    pub fn contract(&self) -> &str {
-        &self.contract
+    pub(crate) fn code(&self) -> &LoadedCode {
+        &self.code
     }
 
     /// Makes a fresh instance for one piece of work.
@@ -143,7 +137,7 @@ impl<W: World> Program<W> {
             memory, listener, ..
         } = &self.engine;
         let guest = Guest::new(
-            &self.name,
+            &self.code.name,
             &self.limits,
             &self.lane,
             memory,

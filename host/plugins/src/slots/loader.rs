@@ -8,7 +8,7 @@ use weir_sandbox::compiler::Compiler;
 use weir_sandbox::filter::{Filter, FilterWorld};
 use weir_sandbox::loading::{self, Arrived, Code};
 use weir_sandbox::tool::{Tool, ToolWorld};
-use weir_sandbox::{Digest, Engine, GuestLimits, LoadError, Sandbox};
+use weir_sandbox::{Digest, Engine, GuestLimits, LoadError, LoadedCode, Sandbox};
 
 use crate::component::{Component, FilterComponent, Plugin, ToolComponent};
 use crate::counters::Counters;
@@ -100,19 +100,11 @@ impl Loader {
 }
 
 impl Loaded {
-    pub(super) fn slot(&self) -> &Arc<str> {
+    pub(super) fn code(&self) -> &LoadedCode {
         match self {
-            Self::Adapter(adapter) => adapter.name(),
-            Self::Tool(tool) => tool.name(),
-            Self::Filter(filter) => filter.name(),
-        }
-    }
-
-    pub(super) fn digest(&self) -> Digest {
-        match self {
-            Self::Adapter(adapter) => adapter.digest(),
-            Self::Tool(tool) => tool.digest(),
-            Self::Filter(filter) => filter.digest(),
+            Self::Adapter(adapter) => adapter.code(),
+            Self::Tool(tool) => tool.code(),
+            Self::Filter(filter) => filter.code(),
         }
     }
 

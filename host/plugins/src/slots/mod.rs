@@ -389,7 +389,8 @@ impl Plugins {
 
     /// Has a component count where all of its digest in its slot count.
     fn admit(&self, loaded: Loaded) -> Plugin {
-        let key = (loaded.slot().clone(), loaded.digest());
+        let code = loaded.code();
+        let key = (code.name.clone(), code.digest);
         let counters = self.lock_counters().entry(key).or_default().clone();
         loaded.counting(counters)
     }

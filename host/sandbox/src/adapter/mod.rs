@@ -9,8 +9,6 @@ pub mod bindings;
 pub mod description;
 pub mod http_rules;
 
-use std::sync::Arc;
-
 use wasmtime::Store;
 use wasmtime::component::{InstancePre, ResourceAny};
 
@@ -19,11 +17,10 @@ use self::bindings::adapter::{
 };
 use self::bindings::{Provider, ProviderPre, chat};
 use crate::configuration::{self, ConfigureError};
-use crate::digest::Digest;
 use crate::guest::{Guest, GuestError};
 use crate::load_error::LoadError;
 use crate::printable::printable;
-use crate::world::{Instance, Program, World};
+use crate::world::{Instance, LoadedCode, Program, World};
 
 /// The world `provider`.
 #[derive(Debug)]
@@ -85,19 +82,9 @@ pub enum CallError {
 }
 
 impl Adapter {
-    /// The name that the component was loaded under, e.g. the slot `openai`.
-    pub fn name(&self) -> &Arc<str> {
-        self.program.name()
-    }
-
-    /// The digest of the component's code.
-    pub fn digest(&self) -> Digest {
-        self.program.digest()
-    }
-
-    /// The version of the contract that it was built for, e.g. `0.2.0`.
-    pub fn contract(&self) -> &str {
-        self.program.contract()
+    /// Its code.
+    pub fn code(&self) -> &LoadedCode {
+        self.program.code()
     }
 
     /// Whether it serves requests of a kind, e.g. [`description::CHAT`].

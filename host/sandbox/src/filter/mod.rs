@@ -6,8 +6,6 @@
 pub mod bindings;
 pub mod description;
 
-use std::sync::Arc;
-
 use wasmtime::Store;
 use wasmtime::component::{InstancePre, ResourceAny};
 
@@ -18,10 +16,9 @@ use self::bindings::{RequestFilter, RequestFilterPre};
 use crate::adapter::bindings::chat::Event;
 use crate::adapter::stock_chat;
 use crate::configuration::{self, ConfigureError};
-use crate::digest::Digest;
 use crate::guest::{Guest, GuestError};
 use crate::load_error::LoadError;
-use crate::world::{Instance, Program, World};
+use crate::world::{Instance, LoadedCode, Program, World};
 
 /// The world `request-filter`.
 #[derive(Debug)]
@@ -84,19 +81,9 @@ pub struct Verdict {
 }
 
 impl Filter {
-    /// The name that the component was loaded under, e.g. the slot `redact-pii`.
-    pub fn name(&self) -> &Arc<str> {
-        self.program.name()
-    }
-
-    /// The digest of the component's code.
-    pub fn digest(&self) -> Digest {
-        self.program.digest()
-    }
-
-    /// The version of the contract that it was built for, e.g. `0.2.1`.
-    pub fn contract(&self) -> &str {
-        self.program.contract()
+    /// Its code.
+    pub fn code(&self) -> &LoadedCode {
+        self.program.code()
     }
 
     /// Has it read an operator's options, once; what it returns goes with each request.

@@ -8,7 +8,6 @@ pub mod description;
 pub mod schema;
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use wasmtime::Store;
@@ -17,10 +16,9 @@ use wasmtime::component::{HasSelf, InstancePre, Linker};
 use self::bindings::tool::{CallContext, Description, Failure};
 use self::bindings::{SwarmTool, SwarmToolPre, outbound};
 use self::schema::Schema;
-use crate::digest::Digest;
 use crate::guest::{Guest, GuestError};
 use crate::load_error::LoadError;
-use crate::world::{Program, World};
+use crate::world::{LoadedCode, Program, World};
 
 /// The outside, as one call of a tool may reach it.
 pub trait Outbound: Send + Sync {
@@ -128,19 +126,9 @@ impl From<GuestError> for ToolError {
 }
 
 impl Tool {
-    /// The name that the component was loaded under, e.g. the slot `http_get`.
-    pub fn name(&self) -> &Arc<str> {
-        self.program.name()
-    }
-
-    /// The digest of the component's code.
-    pub fn digest(&self) -> Digest {
-        self.program.digest()
-    }
-
-    /// The version of the contract that it was built for, e.g. `0.2.0`.
-    pub fn contract(&self) -> &str {
-        self.program.contract()
+    /// Its code.
+    pub fn code(&self) -> &LoadedCode {
+        self.program.code()
     }
 
     /// Calls it once, in a fresh instance, for so long by the clock, waiting for the outside included. Returns its text for

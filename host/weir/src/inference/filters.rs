@@ -321,7 +321,7 @@ impl<'a> Screening<'a> {
             self.is_chosen = true;
             request.upstreams = self.upstreams();
         }
-        let slot = component.name();
+        let slot = &component.code().name;
         for (name, value) in &verdict.annotations {
             let context = self.asker.context;
             context.note_annotation(format!("{slot}.{name}={value}"));
@@ -469,7 +469,7 @@ impl Watch {
         let error = match fault {
             FilterFault::Guest(GuestError::NoRoom) => ExchangeError::Guest(GuestError::NoRoom),
             _ if is_of_size => ExchangeError::TooLargeToFilter,
-            _ => ExchangeError::Filter(self.component.name().clone()),
+            _ => ExchangeError::Filter(self.component.code().name.clone()),
         };
         // No client may take a filter from all others by the size of what it sends.
         self.ended = match fault {
@@ -480,7 +480,7 @@ impl Watch {
         };
         // What gave a guest up is in the log already, with its last words.
         if !matches!(fault, FilterFault::Guest(_)) {
-            let slot = self.component.name();
+            let slot = &self.component.code().name;
             tracing::warn!(slot = &**slot, error = %fault, "a filter failed");
         }
         error

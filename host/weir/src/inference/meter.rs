@@ -277,8 +277,8 @@ impl Meter {
             tracing::warn!(
                 model = self.metered.model,
                 request_id = self.metered.request_id,
-                slot = %attempt.adapter.name(),
-                digest = %attempt.adapter.digest(),
+                slot = %attempt.adapter.code().name,
+                digest = %attempt.adapter.code().digest,
                 reported = ?sequence.usage().map(usage::as_reported),
                 believed = ?checked.tokens,
                 "reported usage was beyond belief and is clamped"
@@ -406,7 +406,7 @@ impl Meter {
         let (provider, adapter_digest, images) = match &self.attempt {
             Some(attempt) => (
                 attempt.provider.clone(),
-                attempt.adapter.digest().to_string(),
+                attempt.adapter.code().digest.to_string(),
                 self.images(sequence, &attempt.price),
             ),
             None => Default::default(),

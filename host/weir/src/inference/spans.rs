@@ -56,7 +56,7 @@ pub(super) fn begin_attempt(context: &RequestContext, attempted: &Attempted<'_>)
             span.set_if_known("server.port", base.port().map(i64::from));
         }
         span.set("weir.slot", upstream.adapter.clone());
-        span.set("weir.component", adapter.digest().to_string());
+        span.set("weir.component", adapter.code().digest.to_string());
         span.set("weir.attempt", i64::from(number));
         span
     });

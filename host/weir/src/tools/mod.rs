@@ -231,7 +231,7 @@ impl Tools {
             description,
             input_schema: tool.schema.as_json().clone(),
             effect: worst(&rules, name),
-            digest: tool.digest(),
+            digest: tool.code().digest,
         })
     }
 
@@ -287,7 +287,7 @@ impl Tools {
             return Some(tool.digest);
         }
         let chosen = self.0.oversight.plugins.tool_for(name, account)?;
-        Some(chosen.component.digest())
+        Some(chosen.component.code().digest)
     }
 
     /// Whether an operator has configured an integration.
@@ -347,7 +347,7 @@ impl Tools {
             return self.finish(&call, None, began, failed(why), &Trail::default());
         };
         let tool = chosen.component;
-        let digest = Some(tool.digest());
+        let digest = Some(tool.code().digest);
         let (scope, context) = match self.scope(&tool, &call) {
             Ok(scope) => scope,
             Err(NotCalled::Failed(why)) => {

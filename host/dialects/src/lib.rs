@@ -37,7 +37,7 @@ use weir_sandbox::adapter::bindings::chat::{self, ChatRequest, Event, ImageReque
 
 use weir_errors::ApiError;
 
-/// A request, whatever dialect it came in.
+/// A chat request in any dialect.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChatCall {
     /// The request in the plugins' vocabulary. `model` is what the client named, and `max_output_tokens` is 0: both
@@ -45,11 +45,11 @@ pub struct ChatCall {
     pub request: ChatRequest,
     /// The bytes that the request's images, recordings and documents are in, by their index.
     pub attachments: Vec<Attachment>,
-    /// Where each of the request's messages stands in what the client sent.
+    /// The origin of each of the request's messages.
     pub origins: Vec<Origin>,
     /// Bytes of the body that it came in, and of what a session had.
     pub body_bytes: usize,
-    /// Who asks, as far as an upstream may care.
+    /// The client, as adapters may see it.
     pub client: Client,
     /// The client's own limit on output tokens, at least 1.
     pub output_limit: Option<u32>,
@@ -57,13 +57,13 @@ pub struct ChatCall {
     pub output_limit_param: &'static str,
     /// Whether only a model that can call tools will do.
     pub needs_tools: bool,
-    /// Which earlier answer it goes on with, in dialects whose answers can be gone on with by their ids.
+    /// The earlier answer that this request continues, in dialects that continue answers by id.
     pub chain: Option<Chain>,
     /// How it is answered.
     pub dialect: Dialect,
 }
 
-/// Where a message of a request stands in what its client sent.
+/// The place of a request's message in the client's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// In the list of messages, or what the dialect has in its place, at this index.
@@ -74,12 +74,12 @@ pub enum Origin {
     Session,
 }
 
-/// What a client calls one of its conversations.
+/// A client's name for one of its conversations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Conversation {
-    /// What it calls it in this request.
+    /// The name in this request.
     pub name: Option<String>,
-    /// What it will call it in the next one, where that is known and another.
+    /// The name in the next request, if it is known and different.
     pub next: Option<String>,
 }
 
@@ -92,11 +92,11 @@ pub struct Chain {
     pub param: &'static str,
     /// Whether another request may go on with its answer.
     pub is_kept: bool,
-    /// What stands before an answer's id as clients name it.
+    /// The prefix of an answer's id in this dialect.
     pub prefix: &'static str,
     /// How many of its first messages are for this request alone: instructions.
     pub leading: usize,
-    /// Where parts of earlier answers stand by their ids, in order.
+    /// The places of earlier answers' parts that the request names by id, in order.
     pub references: Vec<Reference>,
 }
 
@@ -117,7 +117,7 @@ pub struct Reference {
     pub param: String,
 }
 
-/// A request for images, whatever dialect it came in.
+/// A request for images in any dialect.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImageCall {
     /// The request in the plugins' vocabulary. `model` is what the client named.
@@ -126,7 +126,7 @@ pub struct ImageCall {
     pub attachments: Vec<Attachment>,
     /// Bytes of the body that it came in.
     pub body_bytes: usize,
-    /// Who asks, as far as an upstream may care.
+    /// The client, as adapters may see it.
     pub client: Client,
     /// How it is answered.
     pub dialect: Dialect,
@@ -151,9 +151,8 @@ pub struct Attachment {
 }
 
 impl ChatCall {
-    /// What the client calls the conversation that this is part of, if it says so: to providers, which keep its prompt in
-    /// their caches, or to weir, whose session it is. Where it goes on with answers by their ids, this one has `answer_id`,
-    /// without what the dialect puts before it.
+    /// The client's name for the conversation, if it gives one: for providers, which keep its prompt in their caches, or for
+    /// weir's sessions. If the dialect continues answers by id, this answer has `answer_id`, without the dialect's prefix.
     pub fn conversation(&self, answer_id: &str) -> Conversation {
         let text = |name: &str| {
             let (_, json) = self.request.extra.iter().find(|(field, _)| field == name)?;
@@ -219,7 +218,7 @@ impl Attachments {
 }
 
 impl Attachment {
-    /// What an adapter is told of it: everything but the bytes.
+    /// The attachment as adapters see it: without its bytes.
     pub fn described(&self) -> chat::Attachment {
         chat::Attachment {
             media_type: self.media_type.clone(),
@@ -241,7 +240,7 @@ pub enum Dialect {
     AnthropicMessages,
 }
 
-/// What stands in an answer besides what the model said.
+/// The fields of an answer beside the model's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnswerHead {
     /// The answer's id without what a dialect puts before it: 32 hexadecimal digits.
@@ -252,7 +251,7 @@ pub struct AnswerHead {
     pub model: String,
 }
 
-/// What an answer says of its price: what was charged, and for what.
+/// The price in an answer: the charge, and the usage that it pays for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Billed {
     /// The tokens.
@@ -261,7 +260,7 @@ pub struct Billed {
     pub credits: Credits,
 }
 
-/// An answer that is not streamed, as far as it has come.
+/// An answer that is not streamed, up to the last event.
 #[derive(Debug, Clone)]
 pub enum WholeAnswer {
     /// In OpenAI's Chat Completions.

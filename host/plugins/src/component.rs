@@ -13,7 +13,7 @@ use weir_sandbox::{ConfigureError, Digest, LoadedCode};
 
 use super::counters::Counters;
 
-/// What a slot is for.
+/// The purpose of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -74,8 +74,7 @@ pub struct FilterComponent {
     configurations: Configurations,
 }
 
-/// What a component made of the options that it was given. It is asked once for each set of them, of which there are as
-/// many as an operator has written down.
+/// A component's configurations. weir requests one for each set of options, and the operator's settings bound their number.
 #[derive(Default)]
 struct Configurations(Mutex<Vec<Configuration>>);
 
@@ -111,7 +110,7 @@ impl Configurations {
 }
 
 impl Plugin {
-    /// What its slot is for.
+    /// The purpose of its slot.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Adapter(_) => Kind::Adapter,
@@ -143,7 +142,7 @@ impl Plugin {
         &self.code().contract
     }
 
-    /// What it calls itself.
+    /// The name in its description.
     pub fn name(&self) -> &str {
         match self {
             Self::Adapter(adapter) => &adapter.description.name,
@@ -161,7 +160,7 @@ impl Plugin {
         }
     }
 
-    /// What it says of itself, as it is kept.
+    /// Its description of itself, as the database keeps it.
     pub fn description(&self) -> Value {
         match self {
             Self::Adapter(adapter) => adapter::description::to_json(&adapter.description),
@@ -170,7 +169,7 @@ impl Plugin {
         }
     }
 
-    /// What it has done.
+    /// Its counters.
     pub fn counters(&self) -> &Arc<Counters> {
         match self {
             Self::Adapter(adapter) => adapter.counters(),
@@ -214,7 +213,7 @@ impl FilterComponent {
         }
     }
 
-    /// What the filter made of the options of one who asks for it.
+    /// The filter's configuration for these options.
     pub async fn configuration(&self, options: &[Setting]) -> Result<Arc<[u8]>, ConfigureError> {
         let configure = self.filter.configure(options);
         self.configurations.of(options, configure).await
@@ -238,12 +237,12 @@ impl Component {
         }
     }
 
-    /// What it has done.
+    /// Its counters.
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }
 
-    /// What the adapter made of a provider's options.
+    /// The adapter's configuration for a provider's options.
     pub async fn configuration(&self, options: &[Setting]) -> Result<Arc<[u8]>, ConfigureError> {
         let configure = self.adapter.configure(options);
         self.configurations.of(options, configure).await

@@ -1,4 +1,4 @@
-//! Loading components, of whichever kind they turn out to be.
+//! Loads components of all kinds.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use weir_sandbox::{Digest, Engine, GuestLimits, LoadError, LoadedCode, Sandbox};
 use crate::component::{Component, FilterComponent, Plugin, ToolComponent};
 use crate::counters::Counters;
 
-/// What loads components. Cheap to clone.
+/// Loads components. Cheap to clone.
 #[derive(Clone)]
 pub struct Loader {
     adapters: Sandbox<ProviderWorld>,
@@ -81,7 +81,7 @@ impl Loader {
         self.finish(name, code).await
     }
 
-    /// What it exports says what it is; what is none of them is told what an adapter would have to be.
+    /// The component's exports tell its kind. The error for a component of no kind describes an adapter.
     async fn finish(&self, name: &str, code: Code) -> Result<Loaded, LoadError> {
         let engine = self.engine();
         let is_adapter = code.is_of::<ProviderWorld>(engine);

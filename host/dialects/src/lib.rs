@@ -37,7 +37,7 @@ use weir_sandbox::adapter::bindings::chat::{self, ChatRequest, Event, ImageReque
 
 use weir_errors::ApiError;
 
-/// A chat request in any dialect.
+/// A request, whatever dialect it came in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChatCall {
     /// The request in the plugins' vocabulary. `model` is what the client named, and `max_output_tokens` is 0: both
@@ -45,11 +45,11 @@ pub struct ChatCall {
     pub request: ChatRequest,
     /// The bytes that the request's images, recordings and documents are in, by their index.
     pub attachments: Vec<Attachment>,
-    /// The origin of each of the request's messages.
+    /// Where each of the request's messages stands in what the client sent.
     pub origins: Vec<Origin>,
     /// Bytes of the body that it came in, and of what a session had.
     pub body_bytes: usize,
-    /// The client, as adapters may see it.
+    /// Who asks, as far as an upstream may care.
     pub client: Client,
     /// The client's own limit on output tokens, at least 1.
     pub output_limit: Option<u32>,
@@ -57,13 +57,13 @@ pub struct ChatCall {
     pub output_limit_param: &'static str,
     /// Whether only a model that can call tools will do.
     pub needs_tools: bool,
-    /// The earlier answer that this request continues, in dialects that continue answers by id.
+    /// Which earlier answer it goes on with, in dialects whose answers can be gone on with by their ids.
     pub chain: Option<Chain>,
     /// How it is answered.
     pub dialect: Dialect,
 }
 
-/// The place of a request's message in the client's request.
+/// Where a message of a request stands in what its client sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// In the list of messages, or what the dialect has in its place, at this index.
@@ -74,12 +74,12 @@ pub enum Origin {
     Session,
 }
 
-/// A client's name for one of its conversations.
+/// What a client calls one of its conversations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Conversation {
-    /// The name in this request.
+    /// What it calls it in this request.
     pub name: Option<String>,
-    /// The name in the next request, if it is known and different.
+    /// What it will call it in the next one, where that is known and another.
     pub next: Option<String>,
 }
 
@@ -92,11 +92,11 @@ pub struct Chain {
     pub param: &'static str,
     /// Whether another request may go on with its answer.
     pub is_kept: bool,
-    /// The prefix of an answer's id in this dialect.
+    /// What stands before an answer's id as clients name it.
     pub prefix: &'static str,
     /// How many of its first messages are for this request alone: instructions.
     pub leading: usize,
-    /// The places of earlier answers' parts that the request names by id, in order.
+    /// Where parts of earlier answers stand by their ids, in order.
     pub references: Vec<Reference>,
 }
 
@@ -117,7 +117,7 @@ pub struct Reference {
     pub param: String,
 }
 
-/// A request for images in any dialect.
+/// A request for images, whatever dialect it came in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImageCall {
     /// The request in the plugins' vocabulary. `model` is what the client named.
@@ -126,7 +126,7 @@ pub struct ImageCall {
     pub attachments: Vec<Attachment>,
     /// Bytes of the body that it came in.
     pub body_bytes: usize,
-    /// The client, as adapters may see it.
+    /// Who asks, as far as an upstream may care.
     pub client: Client,
     /// How it is answered.
     pub dialect: Dialect,
@@ -151,8 +151,9 @@ pub struct Attachment {
 }
 
 impl ChatCall {
-    /// The client's name for the conversation, if it gives one: for providers, which keep its prompt in their caches, or for
-    /// weir's sessions. If the dialect continues answers by id, this answer has `answer_id`, without the dialect's prefix.
+    /// What the client calls the conversation that this is part of, if it says so: to providers, which keep its prompt in
+    /// their caches, or to weir, whose session it is. Where it goes on with answers by their ids, this one has `answer_id`,
+    /// without what the dialect puts before it.
     pub fn conversation(&self, answer_id: &str) -> Conversation {
         let text = |name: &str| {
             let (_, json) = self.request.extra.iter().find(|(field, _)| field == name)?;
@@ -218,7 +219,7 @@ impl Attachments {
 }
 
 impl Attachment {
-    /// The attachment as adapters see it: without its bytes.
+    /// What an adapter is told of it: everything but the bytes.
     pub fn described(&self) -> chat::Attachment {
         chat::Attachment {
             media_type: self.media_type.clone(),
@@ -240,7 +241,7 @@ pub enum Dialect {
     AnthropicMessages,
 }
 
-/// The fields of an answer beside the model's output.
+/// What stands in an answer besides what the model said.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnswerHead {
     /// The answer's id without what a dialect puts before it: 32 hexadecimal digits.
@@ -251,7 +252,7 @@ pub struct AnswerHead {
     pub model: String,
 }
 
-/// The price in an answer: the charge, and the usage that it pays for.
+/// What an answer says of its price: what was charged, and for what.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Billed {
     /// The tokens.
@@ -260,7 +261,7 @@ pub struct Billed {
     pub credits: Credits,
 }
 
-/// An answer that is not streamed, up to the last event.
+/// An answer that is not streamed, as far as it has come.
 #[derive(Debug, Clone)]
 pub enum WholeAnswer {
     /// In OpenAI's Chat Completions.

@@ -13,7 +13,7 @@ use weir_sandbox::{ConfigureError, Digest, LoadedCode};
 
 use super::counters::Counters;
 
-/// The purpose of a slot.
+/// What a slot is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -74,7 +74,8 @@ pub struct FilterComponent {
     configurations: Configurations,
 }
 
-/// A component's configurations. weir requests one for each set of options, and the operator's settings bound their number.
+/// What a component made of the options that it was given. It is asked once for each set of them, of which there are as
+/// many as an operator has written down.
 #[derive(Default)]
 struct Configurations(Mutex<Vec<Configuration>>);
 
@@ -110,7 +111,7 @@ impl Configurations {
 }
 
 impl Plugin {
-    /// The purpose of its slot.
+    /// What its slot is for.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Adapter(_) => Kind::Adapter,
@@ -142,7 +143,7 @@ impl Plugin {
         &self.code().contract
     }
 
-    /// The name in its description.
+    /// What it calls itself.
     pub fn name(&self) -> &str {
         match self {
             Self::Adapter(adapter) => &adapter.description.name,
@@ -160,7 +161,7 @@ impl Plugin {
         }
     }
 
-    /// Its description of itself, as the database keeps it.
+    /// What it says of itself, as it is kept.
     pub fn description(&self) -> Value {
         match self {
             Self::Adapter(adapter) => adapter::description::to_json(&adapter.description),
@@ -169,7 +170,7 @@ impl Plugin {
         }
     }
 
-    /// Its counters.
+    /// What it has done.
     pub fn counters(&self) -> &Arc<Counters> {
         match self {
             Self::Adapter(adapter) => adapter.counters(),
@@ -213,7 +214,7 @@ impl FilterComponent {
         }
     }
 
-    /// The filter's configuration for these options.
+    /// What the filter made of the options of one who asks for it.
     pub async fn configuration(&self, options: &[Setting]) -> Result<Arc<[u8]>, ConfigureError> {
         let configure = self.filter.configure(options);
         self.configurations.of(options, configure).await
@@ -237,12 +238,12 @@ impl Component {
         }
     }
 
-    /// Its counters.
+    /// What it has done.
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }
 
-    /// The adapter's configuration for a provider's options.
+    /// What the adapter made of a provider's options.
     pub async fn configuration(&self, options: &[Setting]) -> Result<Arc<[u8]>, ConfigureError> {
         let configure = self.adapter.configure(options);
         self.configurations.of(options, configure).await

@@ -25,7 +25,7 @@ use crate::limits::{GuestLimits, MAX_MEMORY_BYTES};
 use crate::memory_budget::MemoryBudget;
 use crate::slow_lane::SlowLane;
 
-/// The most parts of one component. The Python toolchain links dozens of core modules.
+/// What a component may consist of; the Python toolchain links dozens of core modules.
 const CORE_INSTANCES: u32 = 64;
 const MEMORIES: u32 = 2;
 const TABLES: u32 = 8;
@@ -57,8 +57,8 @@ pub struct Room {
 impl Engine {
     /// Starts an engine.
     ///
-    /// The engine reserves address space for all guests, and no memory. If the kernel refuses that much address space, the engine
-    /// allocates guests one by one, which takes about 10 µs each.
+    /// Address space is reserved for all guests, and memory used by none. Where the kernel refuses that much address
+    /// space, guests are allocated one by one instead, which costs some 10 µs each.
     pub fn start(room: Room) -> anyhow::Result<Self> {
         let pooled = config(Some(room.guests.saturating_add(SPARE_INSTANCES)));
         let (wasm, pooled_guests) = match wasmtime::Engine::new(&pooled) {
@@ -108,8 +108,8 @@ impl Engine {
 
     /// Compiled code that a child process has made.
     pub(crate) fn take_compiled(&self, code: &[u8]) -> wasmtime::Result<Component> {
-        // SAFETY: a child process of the same binary made it with the same configuration, and wasmtime checks its version and
-        // settings. No check can tell whether the input subverted the compiler.
+        // SAFETY: a child of ours, of the same binary, has made it with the same configuration; wasmtime checks
+        // its version and settings. That the compiler was not subverted by its input is beyond any check.
         unsafe { Component::deserialize(&self.wasm, code) }
     }
 
@@ -167,8 +167,8 @@ fn config(pooled_instances: Option<u32>) -> Config {
         .cranelift_nan_canonicalization(true);
     if let Some(instances) = pooled_instances {
         let mut pool = PoolingAllocationConfig::new();
-        // The limits of one component times the number of guests, because one guest must not take another's place. Components
-        // of today's toolchains have one memory and few tables.
+        // What one component may have, times all of them, so that no guest's appetite leaves another
+        // without a place. Components of today's toolchains have one memory, and few tables.
         pool.total_component_instances(instances)
             .total_core_instances(instances.saturating_mul(CORE_INSTANCES))
             .total_memories(instances.saturating_mul(MEMORIES))

@@ -1,9 +1,9 @@
-//! One guest: its state in the host, bounded calls into it, and a type for each of its failures.
+//! One guest: what the host keeps for it, every call into it bounded, every way it can fail a type.
 //!
-//! **Invariant:** every call ends within its wall-clock limit. Epochs stop a guest that computes, and the clock stops a guest that
-//! waits in a host call. The time that a guest waits for other components' guests, a thread or memory extends the limit. This
-//! waiting time has a limit of its own ([`MOST_WAITING`]), and is not the guest's fault.
-//! **Invariant:** weir never calls a guest again after an error from here. Dropping the guest frees its memory.
+//! **Invariant:** a call ends within its wall-clock limit whatever the guest does. Epochs stop one that
+//! computes, the clock stops one that is parked in a host call. The limit is lengthened by the time that the guest waits for
+//! other components' guests, a thread or memory. That time has a limit of its own ([`MOST_WAITING`]), and is not the guest's fault.
+//! **Invariant:** after an error from here the guest is never called again; dropping it frees all.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -47,7 +47,7 @@ pub enum GuestError {
     /// One call handed over more than a call may.
     #[error("the plugin handed over too much data in one call")]
     TooMuchData,
-    /// The host cannot read its result: a bad pointer, or text that is not UTF-8.
+    /// What it returned cannot be read: a bad pointer, text that is not UTF-8.
     #[error("the plugin returned nonsense: {0}")]
     Nonsense(String),
     /// No room for another guest, or for what this one needs: others have all the memory that guests may have, or all the turns
@@ -67,7 +67,7 @@ pub(crate) enum Stopped {
     KeptWaiting,
 }
 
-/// The host's state of one guest.
+/// What the host keeps for one guest.
 pub struct Guest<H> {
     /// Made when the guest first uses WASI: most never do, and it costs microseconds.
     wasi: Option<WasiCtx>,
@@ -77,11 +77,11 @@ pub struct Guest<H> {
     listener: Option<Listener>,
     pub(crate) allowance: Allowance,
     clock: GuestClock,
-    /// The queue for its turns if it computes for long.
+    /// Where it waits for its turns if it computes for long.
     lane: Lane,
     handles: usize,
     pub(crate) log: GuestLog,
-    /// The state of its world's imports.
+    /// What its world's imports need.
     pub(crate) host: H,
 }
 
@@ -138,7 +138,7 @@ impl<H> Guest<H> {
         Ok(UpdateDeadline::YieldCustom(1, Box::pin(pause)))
     }
 
-    /// The resources of `wasi:io/poll`, and the most entries of its lists.
+    /// What `wasi:io/poll` works on, and how many a list of it may have.
     pub(crate) fn polls(&mut self) -> Polls<'_>
     where
         H: Send,
@@ -275,7 +275,7 @@ pub(crate) async fn enter<H: 'static, T>(
     })
 }
 
-/// Polls work once. Returns its output if it is done.
+/// What comes of work that is looked at once, if it is done.
 async fn poll_once<T>(work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
     poll_fn(|context| match work.as_mut().poll(context) {

@@ -1,20 +1,21 @@
-//! The sandbox: WebAssembly components behind the contract in `wit/`.
+//! The sandbox: WebAssembly components behind the contract in `wit/`, whatever their world.
 //!
-//! A component is hostile until proven otherwise. [Loading](loading) happens once: check, compile, describe, test. Then each
-//! piece of work runs in a [guest] of its own: a fresh store with its own memory, dropped after the work and never used again
-//! after a trap.
+//! A component is hostile until proven otherwise. It is [loaded](loading) once: checked, compiled, asked what it is,
+//! tried. Then each piece of work runs in a [guest] of its own: a fresh store with its own memory, dropped after the
+//! work and never used again after a trap.
 //!
-//! Code for all components is generic over their [`World`]. Each world has a module for the rest: [`adapter`] for provider
-//! adapters, [`tool`] for tools of agents' models, [`filter`] for filters of requests and answers.
+//! What is the same for every component is generic over its [`World`]; what is not has a module a world:
+//! [`adapter`] for provider adapters, [`tool`] for what agents' models call, [`filter`] for what looks at requests and their
+//! answers.
 //!
 //! **Invariant:** a guest has no ambient authority: no network, files, environment, credential, and no memory of other
 //! work.
-//! **Invariant:** every failure of a guest is a typed [`GuestError`] of one piece of work.
+//! **Invariant:** whatever a guest does ends as a typed [`GuestError`] of that one piece of work.
 //! **Invariant:** code is native only if this process or a [child](compiler) of it compiled it, or its HMAC holds
 //! ([`code_cache`]).
 //!
-//! **Architecture invariant:** the sandbox knows no slot, request or account, and of HTTP only the names of headers. The
-//! sandbox's users know the purpose of a component.
+//! **Architecture invariant:** nothing here knows a slot, a request, an account or HTTP beyond the names of headers: what
+//! a component is used for is its user's.
 //!
 //! To change what a guest may use, edit [`limits`]; what it may import, its world and [`loading`]; how it is interrupted,
 //! [`engine`]. To run another kind of plugin, implement [`World`] in a module of its own.

@@ -1,8 +1,8 @@
 //! The answer as server-sent events.
 //!
 //! **Invariant:** what the events of an answer add up to is the plain answer to the same events.
-//! **Invariant:** a block ends before the next one begins: Anthropic's SDKs write every delta to the block that began last.
-//! The stream holds back the content of a later block, as in parallel calls.
+//! **Invariant:** a block ends before the next one begins: Anthropic's SDKs take the last that has begun for the one that
+//! is written. What is said of a later one meanwhile, as with calls in parallel, waits.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use super::answer::{AnswerUsage, Body, message_id, write_json};
 use super::blocks::{Blocks, Delta, NewBlock, Writer, stop_reason};
 use crate::{AnswerHead, Billed};
 
-/// An event that keeps a silent stream alive.
+/// What keeps a silent stream alive.
 pub const KEEP_ALIVE: Bytes = Bytes::from_static(b"event: ping\ndata: {\"type\":\"ping\"}\n\n");
 
 /// Writes a streamed answer as server-sent events.
@@ -25,7 +25,7 @@ pub struct MessageStream {
     begun: bool,
     blocks: Blocks,
     line: Line,
-    /// The usage that the provider has reported so far.
+    /// What was used so far, as the upstream says.
     used: AnswerUsage,
     stop: Option<(&'static str, Option<String>)>,
 }
@@ -90,7 +90,7 @@ impl MessageStream {
         if std::mem::replace(&mut self.begun, true) {
             return;
         }
-        // The usage is final at the end: the last event but one has all counts.
+        // What was used is settled at the end: the last event but one has all of it.
         let message = Body {
             id: &message_id(&self.head),
             kind: "message",
@@ -125,7 +125,7 @@ struct Waiting {
 }
 
 impl Line {
-    /// The writer of a block's events.
+    /// Where the events of a block go.
     fn place<'a>(&'a mut self, index: usize, out: &'a mut Vec<u8>) -> &'a mut Vec<u8> {
         match index.checked_sub(self.at) {
             None | Some(0) => out,

@@ -203,7 +203,7 @@ impl CompletionStream {
     }
 }
 
-/// A chunk's part of a call: first all fields without the input, then the input piece by piece.
+/// What a chunk says of a call: all but its input first, then the input piece by piece.
 #[derive(Debug, Serialize)]
 struct ToolCallDelta<'a> {
     index: usize,

@@ -1,4 +1,4 @@
-//! Loads components of all kinds.
+//! Loading components, of whichever kind they turn out to be.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use weir_sandbox::{Digest, Engine, GuestLimits, LoadError, LoadedCode, Sandbox};
 use crate::component::{Component, FilterComponent, Plugin, ToolComponent};
 use crate::counters::Counters;
 
-/// Loads components. Cheap to clone.
+/// What loads components. Cheap to clone.
 #[derive(Clone)]
 pub struct Loader {
     adapters: Sandbox<ProviderWorld>,
@@ -81,7 +81,7 @@ impl Loader {
         self.finish(name, code).await
     }
 
-    /// The component's exports tell its kind. The error for a component of no kind describes an adapter.
+    /// What it exports says what it is; what is none of them is told what an adapter would have to be.
     async fn finish(&self, name: &str, code: Code) -> Result<Loaded, LoadError> {
         let engine = self.engine();
         let is_adapter = code.is_of::<ProviderWorld>(engine);

@@ -1,6 +1,6 @@
 //! Messages, in and out, as plain functions from bytes to bytes.
 //!
-//! Servers of this dialect differ. The upstream's options say how:
+//! What differs between the servers that speak this dialect is an option of the upstream:
 //!
 //! | option | values | |
 //! |---|---|---|
@@ -10,12 +10,13 @@
 //!
 //! The base URL ends where the dialect begins: `https://api.anthropic.com/v1`.
 //!
-//! **Invariant:** a streamed answer and a whole answer yield the same blocks. Each ends with exactly one finish event, after
-//! all usage.
-//! **Invariant:** the adapter refuses, by name, each field that would change the question or its price and that it cannot
-//! send. It names all other fields that it leaves out as ignored.
+//! **Invariant:** an answer that is streamed and one that is not yield the same blocks, and each
+//! ends with exactly one finish event, after all usage.
+//! **Invariant:** nothing is dropped that changes what is asked or what it costs; such a field is
+//! refused by name. What else is left out is named as ignored.
 //!
-//! To send a new field, edit `request`; to read one, `answer`; to map another error, `refusal`; to add an option, `options`.
+//! To say something new to the upstream, edit `request`; to read something new, `answer`; to
+//! tell another refusal apart, `refusal`; to add an option, `options`.
 
 mod answer;
 mod options;
@@ -30,10 +31,10 @@ use weir_sdk::adapter::{
 };
 use weir_sdk::response::{ProviderApi, ResponseReader};
 
-/// The dialect's name, also for clients that speak it.
+/// What this dialect is called, here and by clients that speak it themselves.
 const DIALECT: &str = "anthropic-messages";
 
-/// The path of all requests.
+/// The only path that is asked for.
 const PATH: &str = "/messages";
 
 /// One message.
@@ -50,7 +51,7 @@ impl ProviderApi for Answer {
             capabilities: words(&["chat"]),
             options: words(&options::NAMES),
             request_headers: words(&["content-type", "anthropic-version", "anthropic-beta"]),
-            // Every adapter gets the standard headers, which are enough.
+            // What every adapter gets is enough.
             response_headers: Vec::new(),
             path_prefixes: words(&[PATH]),
         }

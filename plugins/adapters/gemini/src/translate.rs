@@ -2,12 +2,13 @@
 //!
 //! The base URL ends where the models begin: `https://generativelanguage.googleapis.com/v1beta`.
 //!
-//! **Invariant:** a streamed answer and a whole answer yield the same blocks. Each ends with exactly one finish event, after
-//! all usage.
-//! **Invariant:** the adapter refuses, by name, each field that would change the question or its price and that it cannot
-//! send. It names all other fields that it leaves out as ignored.
+//! **Invariant:** an answer that is streamed and one that is not yield the same blocks, and each
+//! ends with exactly one finish event, after all usage.
+//! **Invariant:** nothing is dropped that changes what is asked or what it costs; such a field is
+//! refused by name. What else is left out is named as ignored.
 //!
-//! To send a new field, edit `request` or `images`; to read one, `answer`; to map another error, `refusal`.
+//! To say something new to the upstream, edit `request`, or `images`; to read something new, `answer`; to
+//! tell another refusal apart, `refusal`.
 
 mod answer;
 mod images;
@@ -20,10 +21,10 @@ use weir_sdk::adapter::{
 };
 use weir_sdk::response::{ProviderApi, ResponseReader};
 
-/// The dialect's name.
+/// What this dialect is called.
 const DIALECT: &str = "gemini-generate-content";
 
-/// The prefix of each path, before the model and the method.
+/// What each path begins with; the model and the method follow.
 const PATH: &str = "/models/";
 
 /// One answer.
@@ -40,7 +41,7 @@ impl ProviderApi for Answer {
             capabilities: words(&["chat", "images"]),
             options: Vec::new(),
             request_headers: words(&["content-type"]),
-            // Every adapter gets the standard headers, which are enough.
+            // What every adapter gets is enough.
             response_headers: Vec::new(),
             path_prefixes: words(&[PATH]),
         }

@@ -1,6 +1,6 @@
 //! Ollama's chat, in and out, as plain functions from bytes to bytes.
 //!
-//! Servers differ. The upstream's option says how:
+//! What differs between servers is an option of the upstream:
 //!
 //! | option | values | |
 //! |---|---|---|
@@ -9,13 +9,14 @@
 //! The base URL ends where the API begins: `http://localhost:11434/api`. A server of one's own needs
 //! no credential.
 //!
-//! **Invariant:** a streamed answer and a whole answer yield the same blocks. Each ends with exactly one finish event, after
-//! all usage.
-//! **Invariant:** the adapter refuses, by name, each field that would change the question and that it cannot send. It names
-//! all other fields that it leaves out as ignored. The server must refuse a request that exceeds its context: by default it
-//! cuts the request without an error.
+//! **Invariant:** an answer that is streamed and one that is not yield the same blocks, and each
+//! ends with exactly one finish event, after all usage.
+//! **Invariant:** nothing is dropped that changes what is asked; such a field is refused by name. What
+//! else is left out is named as ignored. The server is told to do likewise with what does not fit
+//! into its context, which it would cut in silence.
 //!
-//! To send a new field, edit `request`; to read one, `answer`; to map another error, `refusal`.
+//! To say something new to the upstream, edit `request`; to read something new, `answer`; to
+//! tell another refusal apart, `refusal`.
 
 mod answer;
 mod refusal;
@@ -28,10 +29,10 @@ use weir_sdk::adapter::{
 };
 use weir_sdk::response::{ProviderApi, ResponseReader};
 
-/// The dialect's name.
+/// What this dialect is called.
 const DIALECT: &str = "ollama-chat";
 
-/// The path of all requests.
+/// The only path that is asked for.
 const PATH: &str = "/chat";
 
 /// The only option.
@@ -51,7 +52,7 @@ impl ProviderApi for Answer {
             capabilities: words(&["chat"]),
             options: words(&[CONTEXT_TOKENS]),
             request_headers: words(&["content-type"]),
-            // Every adapter gets the standard headers, which are enough.
+            // What every adapter gets is enough.
             response_headers: Vec::new(),
             path_prefixes: words(&[PATH]),
         }

@@ -1,6 +1,6 @@
 //! Chat Completions and Images, in and out, as plain functions from bytes to bytes.
 //!
-//! Servers of this dialect differ. The upstream's options say how:
+//! What differs between the servers that speak this dialect is an option of the upstream:
 //!
 //! | option | values | |
 //! |---|---|---|
@@ -12,13 +12,13 @@
 //!
 //! The base URL ends where the dialect begins: `https://api.openai.com/v1`.
 //!
-//! **Invariant:** a streamed answer and a whole answer yield the same blocks. Each ends with exactly one finish event, after
-//! all usage.
-//! **Invariant:** the adapter refuses, by name, each field that would change the answer and that it cannot send. It names all
-//! other fields that it leaves out as ignored.
+//! **Invariant:** an answer that is streamed and one that is not yield the same blocks, and each
+//! ends with exactly one finish event, after all usage.
+//! **Invariant:** nothing is dropped that changes what is answered; such a field is refused by name.
+//! What else is left out is named as ignored.
 //!
-//! To send a new field, edit `request`; to read one, `answer`; for images, edit `images`; to map another error, `refusal`; to
-//! add an option, `options`.
+//! To say something new to the upstream, edit `request`; to read something new, `answer`; of images,
+//! both are in `images`; to tell another refusal apart, `refusal`; to add an option, `options`.
 
 mod answer;
 mod images;
@@ -38,16 +38,16 @@ use weir_sdk::adapter::{
 use weir_sdk::response::{self, AnswerReader, ProviderApi, Refused, ResponseReader};
 use weir_sdk::sse::SseEvent;
 
-/// The dialect's name, also for clients that speak it.
+/// What this dialect is called, here and by clients that speak it themselves.
 const DIALECT: &str = "openai-chat";
 
-/// The path of chat completions.
+/// Where chat completions are asked for.
 const PATH: &str = "/chat/completions";
 
 /// One chat completion, or images.
 pub type OpenAi = ResponseReader<Reader>;
 
-/// The reader of an answer.
+/// What reads an answer.
 #[derive(Debug)]
 pub enum Reader {
     /// Of a chat completion.
@@ -66,7 +66,7 @@ impl ProviderApi for Reader {
             capabilities: vec!["chat".to_owned(), "images".to_owned()],
             options: options::NAMES.map(str::to_owned).to_vec(),
             request_headers: vec!["content-type".to_owned()],
-            // Every adapter gets the standard headers, which are enough.
+            // What every adapter gets is enough.
             response_headers: Vec::new(),
             path_prefixes: vec![PATH.to_owned(), images::PATHS.to_owned()],
         }

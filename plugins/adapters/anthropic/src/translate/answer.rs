@@ -23,7 +23,7 @@ use wire::{Message, Stop, StreamEvent};
 /// one after the other.
 const MAX_OPEN_BLOCKS: usize = 64;
 
-/// The state of a reader between two pieces of an answer.
+/// What of the answer has been read.
 #[derive(Debug)]
 pub struct Answer {
     /// The names of the tools that take free text.
@@ -88,7 +88,7 @@ impl AnswerReader for Answer {
                 self.end(|known| known == index, events)
             }
             "message_delta" => {
-                // No start may follow this event.
+                // What it brings can have no start behind it.
                 self.is_started = true;
                 self.usage.add(read.usage, events);
                 if let Some(delta) = read.delta {

@@ -1,4 +1,4 @@
-//! The options that an operator sets for an upstream of this dialect.
+//! What an operator sets for an upstream that speaks this dialect.
 
 use weir_sdk::adapter::{Failure, RefusedSetting, Setting};
 use weir_sdk::options::{from_lines, from_settings, names};
@@ -19,7 +19,7 @@ pub(super) enum Thinking {
     Budget,
 }
 
-/// The value of each option: the operator's setting, or the default.
+/// The options, each at what was set or its default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Options<'a> {
     pub(super) thinking: Thinking,
@@ -30,7 +30,7 @@ pub(super) struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// Reads the operator's settings.
+    /// Reads what an operator set.
     pub(super) fn from_settings(settings: &'a [Setting]) -> Result<Self, RefusedSetting> {
         let mut options = Self::default();
         from_settings(settings, |name, value| options.set(name, value))?;

@@ -1,4 +1,4 @@
-//! The provider's error responses:
+//! What the upstream says when it does not answer:
 //! `{"type": "error", "error": {"type", "message"}, "request_id"}`.
 
 use serde::Deserialize;
@@ -20,7 +20,7 @@ struct Said {
     message: String,
 }
 
-/// The failure that an error response reports.
+/// The failure that a response other than a success stands for.
 pub(super) fn from_response(refused: &Refused) -> Failure {
     let (status, headers) = (refused.head.status, &refused.head.headers);
     let body = refused.text();
@@ -39,10 +39,11 @@ pub(super) fn from_response(refused: &Refused) -> Failure {
     failure.with_code(error.kind).with_upstream_error(&body)
 }
 
-/// The failure that an error in a stream reports. The response's status was 200 before the error.
+/// The failure that an error in a stream stands for. There is no status: it said 200 before this
+/// happened.
 pub(super) fn from_error(json: &str) -> Failure {
     let Envelope { error } = serde_json::from_str(json).unwrap_or_default();
-    // An unknown error after the answer began is the provider's fault.
+    // What breaks in the midst of an answer is the upstream.
     let kind = error.kind().unwrap_or(FailureKind::Unavailable);
     let text = match error.text(kind) {
         "" => "the stream ended with an error",
@@ -54,7 +55,7 @@ pub(super) fn from_error(json: &str) -> Failure {
 }
 
 impl Said {
-    /// The failure by the error's type, and by its text if the type covers several failures.
+    /// What the type says, and the wording where that says more.
     fn kind(&self) -> Option<FailureKind> {
         let says = |words: &str| self.message.contains(words);
         Some(match self.kind.as_str() {
@@ -83,7 +84,7 @@ impl Said {
     }
 
     fn text(&self, kind: FailureKind) -> &str {
-        // The text may quote a part of the key.
+        // What is said of a key may quote a part of it.
         if kind == FailureKind::Unauthorized || self.message.is_empty() {
             &self.kind
         } else {

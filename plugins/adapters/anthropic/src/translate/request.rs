@@ -89,7 +89,7 @@ pub(super) fn write(
     })
 }
 
-/// The parts of the request that every piece's translation needs, and the names of ignored fields.
+/// What translating needs beside the piece that is translated, and what it finds out.
 struct Context<'a> {
     attachments: &'a [Attachment],
     /// The client speaks this dialect: what the vocabulary has no word for goes on as it came.

@@ -26,7 +26,7 @@ use wire::{Candidate, Chunk, Part};
 
 pub(super) use calls::MADE_UP_ID;
 
-/// The paths of images in a chunk, also if a server puts each chunk into an envelope.
+/// Where an answer has images: in each chunk, and where a server puts it into an envelope.
 const IMAGES: &[&[&str]] = &[
     &["candidates", "content", "parts", "inlineData", "data"],
     &[
@@ -39,7 +39,7 @@ const IMAGES: &[&[&str]] = &[
     ],
 ];
 
-/// The state of a reader between two pieces of an answer.
+/// What of the answer has been read.
 #[derive(Debug)]
 pub struct Answer {
     lifter: Lifter,
@@ -283,8 +283,8 @@ fn is_said(reason: &str) -> bool {
     !reason.is_empty() && !reason.ends_with("_UNSPECIFIED")
 }
 
-/// The contract's finish reason, or the failure that this reason reports: the model's output cannot be read, or has no
-/// image. Another attempt may succeed.
+/// What a reason to finish means. Of some that is that there is no answer: the model wrote what
+/// can't be read, or made no image. Another attempt may go better.
 fn finish_of(reason: &str, message: Option<String>) -> Result<FinishReason, Failure> {
     let failure = |kind| {
         let text = message

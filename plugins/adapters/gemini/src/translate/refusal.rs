@@ -1,4 +1,4 @@
-//! The provider's error responses:
+//! What the upstream says when it does not answer:
 //! `{"error": {"code", "message", "status", "details"}}`, at times within a list.
 
 use serde_json::Value;
@@ -6,7 +6,7 @@ use weir_sdk::adapter::{Failure, FailureKind};
 use weir_sdk::failure::{from_status, shortened};
 use weir_sdk::response::Refused;
 
-/// The failure that an error response reports.
+/// The failure that a response other than a success stands for.
 pub(super) fn from_response(refused: &Refused) -> Failure {
     let (status, headers) = (refused.head.status, &refused.head.headers);
     let body = refused.text();
@@ -22,7 +22,7 @@ pub(super) fn from_response(refused: &Refused) -> Failure {
     }
 }
 
-/// The failure that an error in a stream, or in place of an answer, reports.
+/// The failure that an error in a stream, or in place of an answer, stands for.
 pub(super) fn from_error(json: &str) -> Failure {
     match error_of(json) {
         Some(error) => failure(&error, 500, json),
@@ -30,7 +30,7 @@ pub(super) fn from_error(json: &str) -> Failure {
     }
 }
 
-/// The failure that JSON behind the events of a stream reports.
+/// The failure that bare JSON behind the events of a stream stands for.
 pub(super) fn behind_the_stream(stray: &str) -> Option<Failure> {
     let stray = stray.trim();
     error_of(stray).map(|error| failure(&error, 500, stray))
@@ -60,7 +60,7 @@ fn failure(error: &Value, status: u16, body: &str) -> Failure {
         .unwrap_or(status);
     let failure = match kind_of(name, message) {
         Some(FailureKind::Unauthorized) => {
-            // The text may quote the key.
+            // What is said of a key may quote it.
             let name = if name.is_empty() { "the key" } else { name };
             Failure::new(FailureKind::Unauthorized, name)
         }
@@ -79,7 +79,7 @@ fn may_help(kind: FailureKind) -> bool {
     matches!(kind, FailureKind::RateLimited | FailureKind::Unavailable)
 }
 
-/// The failure by the status's name, and by the text if the name covers several failures.
+/// What the status's name says, and the wording where that says more.
 fn kind_of(name: &str, message: &str) -> Option<FailureKind> {
     let says = |words: &str| message.contains(words);
     Some(match name {

@@ -16,7 +16,7 @@ use weir_sdk::sse::SseEvent;
 
 use super::refusal;
 
-/// The state of a reader between two pieces of an answer.
+/// What of the answer has been read.
 #[derive(Debug)]
 pub struct Answer {
     /// The names of the tools that take free text.

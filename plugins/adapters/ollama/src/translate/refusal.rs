@@ -1,11 +1,12 @@
-//! The provider's error responses: `{"error": "…"}`. Only the text tells one error from another.
+//! What the upstream says when it does not answer: `{"error": "…"}`. The text is what tells one
+//! refusal from another.
 
 use serde_json::Value;
 use weir_sdk::adapter::{Failure, FailureKind};
 use weir_sdk::failure::{from_status, retry_after_ms, shortened};
 use weir_sdk::response::Refused;
 
-/// The failure that an error response reports.
+/// The failure that a response other than a success stands for.
 pub(super) fn from_response(refused: &Refused) -> Failure {
     let (status, headers) = (refused.head.status, &refused.head.headers);
     let body = refused.text();
@@ -24,7 +25,8 @@ pub(super) fn from_response(refused: &Refused) -> Failure {
     failure.with_upstream_error(&body)
 }
 
-/// The failure that an error in an answer reports. The response's status was 200 before the error.
+/// The failure that an error in an answer stands for. There is no status: it said 200 before this
+/// happened.
 pub(super) fn from_error(error: &str) -> Failure {
     let message = message_of(error).unwrap_or_default();
     let kind = kind_of(400, &message).unwrap_or(FailureKind::Unavailable);
@@ -35,7 +37,7 @@ pub(super) fn from_error(error: &str) -> Failure {
     Failure::new(kind, text).with_upstream_error(error)
 }
 
-/// The text under `error`. A runner behind the server may nest another error object in it.
+/// What stands under `error`: a text, at times with another such object in it.
 fn message_of(json: &str) -> Option<String> {
     let value: Value = serde_json::from_str(json).ok()?;
     let error = value.get("error")?;

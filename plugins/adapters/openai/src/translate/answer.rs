@@ -20,7 +20,7 @@ use super::refusal;
 use calls::Calls;
 use wire::{Annotation, CallDelta, Chunk, Delta, Detail, Whole};
 
-/// The state of a reader between two pieces of an answer.
+/// What of the answer has been read.
 #[derive(Debug, Default)]
 pub struct Answer {
     /// The client asked how likely tokens were; some servers tell others, too.
@@ -50,7 +50,7 @@ struct TextPosition {
 }
 
 impl Answer {
-    /// The reader of an answer that has not begun. `wants_logprobs`: the client requested log probabilities.
+    /// One of which nothing has come, to a client that asked for log probabilities or did not.
     pub(super) fn new(wants_logprobs: bool) -> Self {
         Self {
             wants_logprobs,
@@ -69,7 +69,7 @@ impl Answer {
             return Ok(());
         }
         if data == "[DONE]" {
-            // The answer is complete. Some servers give no reason for its end.
+            // What was said until here is whole, whatever the reason: some servers give none.
             if self.finish.is_none() && self.has_said {
                 self.finish = Some(FinishReason::Stop);
             }
@@ -389,7 +389,7 @@ impl TextPosition {
     }
 }
 
-/// The contract's finish reason. Servers use their own words, or the words of the models behind them.
+/// What a finish reason means. Servers bring words of their own, or those of the models behind them.
 fn finish_reason_of(reason: String) -> Result<FinishReason, Failure> {
     Ok(match reason.to_ascii_lowercase().as_str() {
         "stop" | "stop_sequence" | "end_turn" | "eos" | "eos_token" | "end" | "end_of_sequence"

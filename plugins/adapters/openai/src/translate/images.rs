@@ -15,7 +15,7 @@ use super::options::Options;
 use super::{OpenAi, Reader};
 pub(super) use answer::Images;
 
-/// The prefix of each path for images.
+/// What each path for images begins with.
 pub(super) const PATHS: &str = "/images/";
 
 pub(super) fn begin(

@@ -1,4 +1,4 @@
-//! The options that an operator sets for an upstream of this dialect.
+//! What an operator sets for an upstream that speaks this dialect.
 
 use weir_sdk::adapter::{Failure, RefusedSetting, Setting};
 use weir_sdk::options::{from_lines, from_settings, names};
@@ -38,7 +38,7 @@ const OWN_FIELDS: [&str; 21] = [
     "function_call",
 ];
 
-/// The value of each option: the operator's setting, or the default.
+/// The options, each at what was set or its default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Options<'a> {
     pub(super) output_limit_field: &'a str,
@@ -62,7 +62,7 @@ impl Default for Options<'_> {
 }
 
 impl<'a> Options<'a> {
-    /// Reads the operator's settings.
+    /// Reads what an operator set.
     pub(super) fn from_settings(settings: &'a [Setting]) -> Result<Self, RefusedSetting> {
         let mut options = Self::default();
         from_settings(settings, |name, value| options.set(name, value))?;

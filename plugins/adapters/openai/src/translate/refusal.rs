@@ -1,4 +1,4 @@
-//! The provider's error responses.
+//! What the upstream says when it does not answer.
 //!
 //! OpenAI writes `{"error": {"message", "type", "param", "code"}}`. Servers that speak its dialect
 //! also write an error that is a string, one in a list, `{"detail": …}` (FastAPI), a bare
@@ -23,7 +23,8 @@ pub(super) fn from_response(refused: &Refused) -> Failure {
     said.failure(status, headers, &body)
 }
 
-/// The failure that an error in an answer or in a stream reports. The response's status was 200 before the error.
+/// The failure that an error in an answer or in a stream stands for. There is no status: it said
+/// 200 before this happened.
 pub(super) fn from_error(json: &str) -> Failure {
     let said = Said::read(json);
     // OpenRouter puts the status of the upstream behind it here.
@@ -55,7 +56,7 @@ pub(super) fn from_error(json: &str) -> Failure {
     } else if names(&["invalid_request_error", "BadRequestError"]) {
         Failure::rejected(&said.message)
     } else {
-        // `server_error` and unknown errors after the answer began are the provider's fault.
+        // `server_error` and all else: what broke in the midst of an answer is the upstream.
         Failure::unavailable(&said.message)
     };
     said.detailed(failure, json)
@@ -66,7 +67,7 @@ pub(super) fn is_error(error: &RawValue) -> bool {
     !matches!(error.get(), "{}" | "[]" | "\"\"" | "false" | "0")
 }
 
-/// The fields of an error of any shape.
+/// What can be made out of an error, whatever its shape.
 #[derive(Debug, Default)]
 struct Said {
     message: String,
@@ -139,12 +140,12 @@ impl Said {
             .with_upstream_error(body)
     }
 
-    /// The failure by the code, or by the text if there is no code. Both are more exact than the status.
+    /// What the code, or the wording where there is none, says more exactly than a status.
     fn kind_by_code(&self, status: u16) -> Option<FailureKind> {
         let is = |code: &str| self.code == code || self.kind == code;
         if is("insufficient_quota") {
-            // The operator's account is empty. The client has not reached a limit, and a later retry fails again, but another
-            // upstream may serve the request.
+            // The operator's account is empty. That is not the client's limit, and waiting
+            // does not mend it, but another upstream may serve the request.
             return Some(FailureKind::Unavailable);
         }
         if !(400..500).contains(&status) || matches!(status, 401 | 429) {

@@ -1,5 +1,5 @@
-//! The provider's usage counts. The adapter skips a count that it cannot read: the host then estimates it, and the answer
-//! stays valid.
+//! What the upstream says that it counted. Nonsense is as good as nothing: the host then estimates,
+//! and the answer stands.
 //!
 //! Counts in a stream are totals so far: a later one replaces an earlier one. An answer for which the
 //! upstream first summed up the conversation lists that pass in `iterations` alone, though it is

@@ -1,8 +1,8 @@
 //! The messages of a request, as turns of the user and the assistant.
 //!
-//! The first system messages stand apart. A later system message stays a system message if the client speaks this dialect,
-//! because such a client knows the models that accept it. Otherwise it becomes a reminder in the user's turn, which every
-//! model accepts.
+//! What the system says first stands apart. What it says later stands where it was said: as it is
+//! where the client speaks this dialect, since it knows which models take that, and else as a
+//! reminder in the user's turn, which every model takes.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ use weir_sdk::wire::{self, Fields, refuse};
 
 use super::{CacheControl, Context, call_id};
 
-/// The fields of a message and of a part that the adapter writes itself: no extra field may have these names.
+/// What is written here of a message and of a part of one; extra fields can't be these.
 const MESSAGE_FIELDS: [&str; 2] = ["role", "content"];
 const PART_FIELDS: [&str; 12] = [
     "type",
@@ -107,7 +107,7 @@ enum BlockBody<'a> {
         #[serde(skip_serializing_if = "super::is_false")]
         is_error: bool,
     },
-    /// The fields of a whole block, as the client wrote it.
+    /// A whole block as the client wrote it, of which these are the fields.
     #[serde(untagged)]
     Opaque(Fields<'a>),
 }
@@ -132,7 +132,7 @@ enum Source<'a> {
     },
 }
 
-/// Reads the first system messages, and the turns after them.
+/// What the system says first, and the turns after it.
 pub(super) fn read<'a>(
     chat: &'a ChatRequest,
     context: &mut Context<'a>,

@@ -1,5 +1,5 @@
-//! The provider's usage counts. The adapter skips a count that it cannot read: the host then estimates it, and the answer
-//! stays valid.
+//! What the upstream says that it counted. Nonsense is as good as nothing: the host then estimates,
+//! and the answer stands.
 //!
 //! Each chunk may have all counts so far; the last that has any stands. Zeros are left out.
 
@@ -86,7 +86,7 @@ impl WireUsage<'_> {
             ("image-output-tokens", of_modality(details, "IMAGE")),
         ];
         Some(Usage {
-            // The results of the provider's own tools are input, too.
+            // What its own tools found is input too.
             input_tokens: sum(count(prompt), count(self.tool_use_prompt_token_count)),
             cache_read_tokens: count(self.cached_content_token_count),
             cache_write_short_tokens: None,

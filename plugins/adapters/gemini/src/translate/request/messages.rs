@@ -1,7 +1,7 @@
 //! The messages of a request, as contents of the user and the model.
 //!
-//! The first system messages stand apart. A later system message becomes a reminder in the user's turn, because the dialect
-//! has no place for it.
+//! What the system says first stands apart. What it says later stands where it was said, as a
+//! reminder in the user's turn: the dialect has no place for it.
 
 use std::borrow::Cow;
 
@@ -16,8 +16,8 @@ use super::Context;
 use super::thinking::is_before_3;
 use crate::translate::answer::MADE_UP_ID;
 
-/// The signature that the provider accepts for a call without one: another model made the call, or the client did not keep
-/// its signature.
+/// What the upstream takes for a signature where there is none, for calls that another model made
+/// or whose client kept none.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
 #[derive(Serialize)]
@@ -88,7 +88,7 @@ enum Response<'a> {
     Error(Cow<'a, str>),
 }
 
-/// Reads the first system messages, and the messages after them.
+/// What the system says first, and what was said after it.
 pub(super) fn read<'a>(
     chat: &'a ChatRequest,
     context: &mut Context<'a>,
@@ -338,7 +338,7 @@ fn own_id(id: &str) -> Option<&str> {
     (!id.is_empty() && !id.starts_with(MADE_UP_ID)).then_some(id)
 }
 
-/// The media type by a URL's file extension.
+/// What a URL's ending says of what is there.
 fn by_extension(url: &str) -> Option<&'static str> {
     let path = url.split(['?', '#']).next()?;
     let (_, extension) = path.rsplit_once('.')?;

@@ -1,5 +1,5 @@
-//! The provider's usage counts. The adapter skips a count that it cannot read: the host then estimates it, and the answer
-//! stays valid.
+//! What an upstream says that it counted. Nonsense is as good as nothing: the host then estimates,
+//! and the answer stands.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -12,14 +12,14 @@ use weir_sdk::sse::SseEvent;
 
 use crate::translate::refusal;
 
-/// The path of the images in an answer, and of the image in an event.
+/// Where an answer has its images, and where an event of a stream has its one.
 const IMAGES: &[&[&str]] = &[&["data", "b64_json"], &["b64_json"]];
 
-/// The state of a reader between two pieces of an answer.
+/// What of the answer has been read.
 #[derive(Debug)]
 pub struct Images {
     lifter: Lifter,
-    /// The requested media type, for images whose bytes do not show their type.
+    /// What was asked for: images that say not what they are are this.
     media_type: String,
     /// Whole ones.
     count: u32,

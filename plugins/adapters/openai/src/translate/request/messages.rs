@@ -13,7 +13,7 @@ use super::{Context, Raw, entry_if};
 /// The field for reasoning with its proofs, part by part; the others have its text alone.
 const REASONING_DETAILS: &str = "reasoning_details";
 
-/// The fields of a message, a part and a call that the adapter writes itself: no extra field may have these names.
+/// What is written here of a message, a part of one, and a call; extra fields can't be these.
 const MESSAGE_FIELDS: [&str; 8] = [
     "role",
     "name",
@@ -177,7 +177,7 @@ impl<'a> At<'a> {
     }
 }
 
-/// The content of a system message or a user message.
+/// What the system or a user says.
 struct SpokenMessage<'a> {
     at: At<'a>,
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tests::gateway::{Builder, on_each_database};
 use tests::stores::each_database;
 use tests::{Client, Gateway, Reply, Upstream};
-use weir::tasks::credentials::{NewCredential, TaskCredentials};
+use weir::tools::task_credentials::{NewCredential, TaskCredentials};
 use weir::tasks::definition::Definition;
 use weir::tasks::store::{Task, TaskStore};
 use weir::tools::settings::CredentialBinding;

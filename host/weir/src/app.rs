@@ -3,7 +3,7 @@
 mod prepared;
 pub mod stores;
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -22,34 +22,37 @@ use weir_telemetry::spans::Tracer;
 use weir_upstream::client::HttpClient;
 
 pub use self::prepared::Prepared;
+use crate::admission::Admission;
 use crate::audit::{Audit, retention};
-use crate::billing::csv::Exports;
 use crate::catalog::filters::check_filters;
 use crate::catalog::listing::{CatalogListing, Difference};
 use crate::catalog::live::LiveCatalog;
 use crate::catalog::{self, Catalog, LeftOut, Missing, Problem};
 use crate::config::Config;
+use crate::csv_export::Exports;
 use crate::identity::key_lookups::KeyLookups;
 use crate::identity::last_used::LastUsed;
 use crate::identity::pepper::Peppers;
 use crate::identity::service_token::ServiceTokenSource;
 use crate::identity::verifiers::Verifiers;
-use crate::inference::admission::Admission;
 use crate::inference::routing::Routing;
-use crate::mcp::remote::settings as mcp_settings;
-use crate::mcp::remote::store::PinStore;
-use crate::mcp::remote::{Records, Remotes};
+use crate::listen_address::reachable;
 use crate::metrics::Metrics;
+use crate::node::Core;
 use crate::payments::{self, Payments};
 use crate::recordings::Recorder;
+use crate::request::BodyReader;
 use crate::server::tls::Tls;
 use crate::sessions::Sessions;
 use crate::swarm::Swarms;
 use crate::swarm::store::SwarmStore;
-use crate::tasks::credentials::TaskCredentials;
 use crate::tasks::store::TaskStore;
 use crate::tools::page::Page;
+use crate::tools::remote::settings as mcp_settings;
+use crate::tools::remote::store::PinStore;
+use crate::tools::remote::{Records, Remotes};
 use crate::tools::rules::Rules;
+use crate::tools::task_credentials::TaskCredentials;
 use crate::tools::{Parts, Tools};
 use weir_ledger::{LeaseSettings, Ledger};
 use weir_sandbox::compiler::Compiler;
@@ -66,22 +69,6 @@ const REQUEST_MARGIN: Duration = Duration::from_secs(60);
 /// Everything that requests share. Cheap to clone.
 #[derive(Clone)]
 pub struct App(Arc<Shared>);
-
-/// What is known of users, and what operators change about them: as much of a gateway as a command has while none runs.
-/// Cheap to clone.
-#[derive(Clone)]
-pub struct Core {
-    /// The database: what must last.
-    pub database: Database,
-    /// The cache: key checks, rates and lockouts.
-    pub cache: Cache,
-    /// The queue of security events.
-    pub audit: Audit,
-    /// The clock, which tests set.
-    pub clock: Clock,
-    /// The tables under way as CSV.
-    pub exports: Exports,
-}
 
 /// The fields behind [`App`], beside those of its [`Core`].
 pub struct Shared {
@@ -115,7 +102,9 @@ pub struct Shared {
     /// The client that reaches upstreams.
     pub http: HttpClient,
     /// The turns that requests take, and room for their bodies.
-    pub admission: Admission,
+    pub admission: Arc<Admission>,
+    /// The bounds of request bodies.
+    pub bodies: BodyReader,
     /// The peppers that API keys are stored under.
     pub key_peppers: Peppers,
     /// What records exchanges, where an operator wants that.
@@ -165,37 +154,35 @@ impl Deref for Shared {
     }
 }
 
+impl FromRef<App> for BodyReader {
+    fn from_ref(app: &App) -> Self {
+        app.bodies.clone()
+    }
+}
+
 impl FromRef<App> for Core {
     fn from_ref(app: &App) -> Self {
         app.core.clone()
     }
 }
 
-impl Core {
-    /// Opens the stores, and no more.
-    pub async fn open(config: &Config) -> anyhow::Result<Self> {
-        create_private_folder(&config.data_dir)?;
-        let clock = Clock::System;
-        let database_url = config.database_url();
-        let (database, cache) = tokio::join!(
-            Database::open_with(&database_url, config.stores.database()),
-            Cache::open(config.redis_url.as_ref(), &clock, config.stores.cache())
-        );
-        let database = database?;
-        Ok(Self {
-            audit: Audit::start(database.clone()),
-            database,
-            cache: cache?,
-            clock,
-            exports: Exports::default(),
-        })
-    }
-
-    /// Writes what is to be written yet, and closes the database.
-    pub async fn close(&self) {
-        self.audit.flush().await;
-        self.database.close().await;
-    }
+/// Opens the stores, and no more.
+pub async fn open_core(config: &Config) -> anyhow::Result<Core> {
+    create_private_folder(&config.data_dir)?;
+    let clock = Clock::System;
+    let database_url = config.database_url();
+    let (database, cache) = tokio::join!(
+        Database::open_with(&database_url, config.stores.database()),
+        Cache::open(config.redis_url.as_ref(), &clock, config.stores.cache())
+    );
+    let database = database?;
+    Ok(Core {
+        audit: Audit::start(database.clone()),
+        database,
+        cache: cache?,
+        clock,
+        exports: Exports::default(),
+    })
 }
 
 impl App {
@@ -348,7 +335,14 @@ impl App {
             clock.clone(),
             ledger.boot_id(),
         );
+        let admission = Arc::new(Admission::new(&config.limits.admission));
+        let bodies = BodyReader {
+            admission: admission.clone(),
+            limits: config.limits.bodies.clone(),
+        };
         Ok(Self(Arc::new(Shared {
+            bodies,
+            admission,
             recorder,
             sessions,
             swarms: Swarms::new(swarms),
@@ -367,7 +361,6 @@ impl App {
             tracer,
             http,
             routing,
-            admission: Admission::new(&config.limits.admission),
             key_peppers,
             sealing_keys,
             service_tokens,
@@ -461,16 +454,6 @@ impl Shared {
             cache: &self.cache,
         }
     }
-}
-
-/// The address at which this machine itself reaches a listener.
-pub fn reachable(address: SocketAddr) -> SocketAddr {
-    let ip = match address {
-        _ if !address.ip().is_unspecified() => address.ip(),
-        SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-        SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-    };
-    SocketAddr::new(ip, address.port())
 }
 
 /// Puts the catalog together; the error lists everything that is wrong with it.

@@ -26,6 +26,7 @@ use weir_plugins::trust::Trust;
 use weir_telemetry::LogFormat;
 use weir_telemetry::settings::TelemetrySettings;
 
+use crate::admission::AdmissionLimits;
 use crate::app::stores::StoreSettings;
 use crate::catalog::CatalogSettings;
 use crate::catalog::config::{ModelConfig, ProviderConfig};
@@ -35,15 +36,16 @@ use crate::identity::dev_issuer::DevIssuer;
 use crate::identity::pepper::PepperSettings;
 use crate::identity::rates::{FailurePolicy, RateLimits};
 use crate::identity::settings::IdentitySettings;
-use crate::inference::admission::AdmissionLimits;
-use crate::inference::settings::{ExchangeLimits, TimeoutSettings};
-use crate::mcp::remote::settings::McpServerSettings;
+use crate::inference::settings::ExchangeLimits;
+use crate::limits::settings::{BodyLimits, TimeoutSettings};
+use crate::listen_address::ListenAddress;
 use crate::payments::settings::PaymentSettings;
-use crate::server::settings::{BodyLimits, ConnectionLimits, ListenAddress};
+use crate::server::settings::ConnectionLimits;
 use crate::server::tls::TlsSettings;
 use crate::sessions::settings::SessionSettings;
 use crate::swarm::settings::SwarmSettings;
 use crate::tools;
+use crate::tools::remote::settings::McpServerSettings;
 use crate::tools::settings::{
     CredentialSettings, IntegrationSettings, ToolSettings, ToolsSettings,
 };

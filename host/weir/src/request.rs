@@ -1,16 +1,27 @@
 //! What handlers may take of a request's body: JSON text, a form, or a component.
 
-use axum::extract::{FromRequest, Request};
+use std::sync::Arc;
+
+use axum::extract::{FromRef, FromRequest, Request};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use weir_errors::{ApiError, ErrorCode};
 
-use crate::app::App;
-use crate::inference::admission::{BodyRoom, HeldRoom};
+use crate::admission::{Admission, BodyRoom, HeldRoom};
+use crate::limits::settings::BodyLimits;
 use weir_ledger::AccountId;
 use weir_sandbox::limits::COMPONENT_BYTES;
+
+/// The bounds of request bodies, and the room that all bodies share. Cheap to clone.
+#[derive(Clone)]
+pub struct BodyReader {
+    /// The room for bodies.
+    pub admission: Arc<Admission>,
+    /// The limits of a body's size and time.
+    pub limits: BodyLimits,
+}
 
 /// The body of a request that says it is JSON, within the limits of size and time.
 pub struct JsonBody {
@@ -44,10 +55,14 @@ pub struct ComponentBody {
     pub room: HeldRoom,
 }
 
-impl FromRequest<App> for ComponentBody {
+impl<S: Send + Sync> FromRequest<S> for ComponentBody
+where
+    BodyReader: FromRef<S>,
+{
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let reader = &BodyReader::from_ref(state);
         let content_type = request.headers().get(header::CONTENT_TYPE);
         let is_component = content_type.is_some_and(|content_type| {
             let essence = essence(content_type.as_bytes());
@@ -60,24 +75,33 @@ impl FromRequest<App> for ComponentBody {
                 "Send the component's bytes as application/wasm.",
             ));
         }
-        let room = room_of(&request, app);
-        let (bytes, room) = read(request, app, room, COMPONENT_BYTES, component_too_large).await?;
+        let room = room_of(&request, reader);
+        let (bytes, room) =
+            read(request, reader, room, COMPONENT_BYTES, component_too_large).await?;
         Ok(Self { bytes, room })
     }
 }
 
-impl FromRequest<App> for JsonBody {
+impl<S: Send + Sync> FromRequest<S> for JsonBody
+where
+    BodyReader: FromRef<S>,
+{
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
-        Self::read(request, app, app.config.limits.bodies.body_bytes.get()).await
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let reader = &BodyReader::from_ref(state);
+        Self::read(request, reader, reader.limits.body_bytes.get()).await
     }
 }
 
-impl FromRequest<App> for UrlEncodedBody {
+impl<S: Send + Sync> FromRequest<S> for UrlEncodedBody
+where
+    BodyReader: FromRef<S>,
+{
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let reader = &BodyReader::from_ref(state);
         let content_type = request.headers().get(header::CONTENT_TYPE);
         let is_form = content_type.is_some_and(|content_type| {
             let essence = essence(content_type.as_bytes());
@@ -89,24 +113,28 @@ impl FromRequest<App> for UrlEncodedBody {
                 "Send the form as application/x-www-form-urlencoded.",
             ));
         }
-        let room = room_of(&request, app);
-        let (bytes, _) = read(request, app, room, FORM_BYTES, too_large).await?;
+        let room = room_of(&request, reader);
+        let (bytes, _) = read(request, reader, room, FORM_BYTES, too_large).await?;
         Ok(Self(bytes))
     }
 }
 
 impl JsonBody {
     /// Reads a body of at most so many bytes.
-    pub async fn read(request: Request, app: &App, limit: usize) -> Result<Self, ApiError> {
-        let room = room_of(&request, app);
-        Self::read_in(room, request, app, limit).await
+    pub async fn read(
+        request: Request,
+        reader: &BodyReader,
+        limit: usize,
+    ) -> Result<Self, ApiError> {
+        let room = room_of(&request, reader);
+        Self::read_in(room, request, reader, limit).await
     }
 
     /// The same in this room.
     pub async fn read_in(
         room: BodyRoom<'_>,
         request: Request,
-        app: &App,
+        reader: &BodyReader,
         limit: usize,
     ) -> Result<Self, ApiError> {
         let headers = request.headers();
@@ -119,15 +147,19 @@ impl JsonBody {
                 "Send the body as application/json.",
             ));
         }
-        let (bytes, room) = read(request, app, room, limit, too_large).await?;
+        let (bytes, room) = read(request, reader, room, limit, too_large).await?;
         Ok(Self { bytes, room })
     }
 }
 
-impl FromRequest<App> for FormOrJsonBody {
+impl<S: Send + Sync> FromRequest<S> for FormOrJsonBody
+where
+    BodyReader: FromRef<S>,
+{
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let reader = &BodyReader::from_ref(state);
         let content_type = request.headers().get(header::CONTENT_TYPE);
         let text = content_type.and_then(|content_type| content_type.to_str().ok());
         let boundary = text.and_then(|text| multer::parse_boundary(text).ok());
@@ -137,9 +169,9 @@ impl FromRequest<App> for FormOrJsonBody {
                 "Send the body as multipart/form-data, or as application/json.",
             ));
         }
-        let limit = app.config.limits.bodies.body_bytes.get();
-        let room = room_of(&request, app);
-        let (bytes, room) = read(request, app, room, limit, too_large).await?;
+        let limit = reader.limits.body_bytes.get();
+        let room = room_of(&request, reader);
+        let (bytes, room) = read(request, reader, room, limit, too_large).await?;
         Ok(Self {
             bytes,
             boundary,
@@ -149,16 +181,16 @@ impl FromRequest<App> for FormOrJsonBody {
 }
 
 /// The room that there is for a request's body.
-fn room_of<'a>(request: &Request, app: &'a App) -> BodyRoom<'a> {
+fn room_of<'a>(request: &Request, reader: &'a BodyReader) -> BodyRoom<'a> {
     let account = request.extensions().get::<AccountId>();
-    app.admission.body_room(account)
+    reader.admission.body_room(account)
 }
 
 /// Reads a body of at most so many bytes, in the time that it may take. What is refused is left unread: the connection sees
 /// to it.
 async fn read(
     request: Request,
-    app: &App,
+    reader: &BodyReader,
     mut room: BodyRoom<'_>,
     limit: usize,
     too_large: fn(usize) -> ApiError,
@@ -194,7 +226,7 @@ async fn read(
         }
         Ok(bytes.freeze())
     };
-    let timeout = app.config.limits.bodies.body_timeout();
+    let timeout = reader.limits.body_timeout();
     let bytes = tokio::time::timeout(timeout, all).await.map_err(|_| {
         ApiError::new(
             ErrorCode::RequestTimeout,

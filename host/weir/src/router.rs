@@ -8,14 +8,15 @@ use axum::routing::{delete, get, post, put};
 use http::{HeaderName, HeaderValue, Uri};
 use weir_errors::{ApiError, ErrorCode};
 
-use crate::admin::AdminCaller;
-use crate::app::{App, Core};
+use crate::app::App;
+use crate::identity::admin::AdminCaller;
 use crate::inference::vendors::{images, messages, models, responses};
+use crate::node::Core;
 use crate::openapi::{self, Surface};
 use crate::payments::{auto_top_up, local};
 use crate::surround::surround;
 use crate::{
-    admin, billing, catalog, console, health, identity, inference, mcp, metrics, payments, plugins,
+    admin, billing, catalog, console, inference, keys, mcp, monitoring, payments, plugins,
     recordings, sessions, swarm, tasks, tools, vouchers,
 };
 
@@ -38,15 +39,12 @@ pub fn public(app: App) -> Router {
         .route("/v1/images/edits", post(images::create_image_edit))
         .route(
             "/api-keys",
-            post(identity::routes::create_api_key).get(identity::routes::list_api_keys),
+            post(keys::routes::create_api_key).get(keys::routes::list_api_keys),
         )
-        .route(
-            "/api-keys/{key_id}",
-            delete(identity::routes::revoke_api_key),
-        )
+        .route("/api-keys/{key_id}", delete(keys::routes::revoke_api_key))
         .route(
             "/api-keys/{key_id}/budgets",
-            put(identity::routes::set_key_budgets),
+            put(keys::routes::set_key_budgets),
         )
         .route("/webhooks/secret", get(tools::routes::get_webhook_secret))
         .route("/usage/me", get(billing::routes::get_usage))
@@ -81,8 +79,8 @@ pub fn public(app: App) -> Router {
         .route("/models", get(catalog::routes::list_models))
         .route("/v1/models", get(models::list_models))
         .route("/v1/models/{*id}", get(models::get_model))
-        .route("/health", get(health::get_health))
-        .route("/health/ready", get(health::get_readiness));
+        .route("/health", get(monitoring::health::get_health))
+        .route("/health/ready", get(monitoring::health::get_readiness));
     let routes = match app.config.is_dev() {
         true => routes.merge(development_routes()),
         false => routes,
@@ -112,8 +110,8 @@ pub fn executor(app: App) -> Router {
     let routes = Router::new()
         .route("/internal/agent/swarm", post(swarm::routes::run_swarm))
         .route("/internal/agent/execute", post(tasks::routes::execute_task))
-        .route("/health", get(health::get_health))
-        .route("/health/ready", get(health::get_readiness));
+        .route("/health", get(monitoring::health::get_health))
+        .route("/health/ready", get(monitoring::health::get_readiness));
     let routes = routes.merge(metrics_route());
     finish(routes.merge(document_route(Surface::Executor)), app)
 }
@@ -148,7 +146,7 @@ pub fn without_gateway(core: Core) -> Router {
 }
 
 fn metrics_route() -> Router<App> {
-    Router::new().route("/metrics", get(metrics::routes::get_metrics))
+    Router::new().route("/metrics", get(monitoring::metrics::get_metrics))
 }
 
 /// What a listener's routes are, for programs.
@@ -361,10 +359,10 @@ fn recording_routes() -> Router<App> {
 /// What operators decide of other servers' tools.
 fn remote_tool_routes() -> Router<App> {
     Router::new()
-        .route("/admin/mcp/tools", get(mcp::remote::routes::list_tools))
+        .route("/admin/mcp/tools", get(tools::remote::routes::list_tools))
         .route(
             "/admin/mcp/tools/{server}/{tool}/approve",
-            post(mcp::remote::routes::approve_tool),
+            post(tools::remote::routes::approve_tool),
         )
 }
 

@@ -14,11 +14,11 @@ use ipnet::IpNet;
 use tracing::Instrument;
 use weir_errors::{ApiError, ErrorCode, OwnWords};
 
-use crate::admin::LocalPeer;
 use crate::app::App;
 use crate::context::{REQUEST_ID, RequestContext};
 use crate::cors;
 use crate::identity::RateSlot;
+use crate::identity::admin::LocalPeer;
 use crate::identity::client_address::ClientAddress;
 use weir_storage::cache::RateDecision;
 

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_errors::ApiError;
 
-use super::AdminCaller;
-use crate::app::Core;
 use crate::audit::log::{self, EventFilter, KeptEvent};
-use crate::openapi::parameters::Limit;
+use crate::identity::admin::AdminCaller;
+use crate::node::Core;
 use crate::query::{ListQuery, cut};
+use crate::schemas::parameters::Limit;
 
 /// A security event.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

@@ -6,8 +6,8 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use weir_errors::ApiError;
 
-use super::AdminCaller;
 use crate::app::App;
+use crate::identity::admin::AdminCaller;
 use crate::identity::console_link;
 
 /// Where the gateway is reached.

@@ -9,18 +9,19 @@ use weir_errors::ApiError;
 use weir_ledger::{Budget, Credits, Window};
 use weir_storage::clock::Millis;
 
-use super::AdminCaller;
-use super::request::AdminBody;
-use crate::app::{App, Core};
+use crate::app::App;
 use crate::billing::budgets::{self, AskedBudgets, BudgetItem};
 use crate::catalog::Catalog;
-use crate::identity;
+use crate::identity::admin::AdminCaller;
 use crate::identity::directory::{self, KeyFilter};
-use crate::identity::limits::KeyLimits;
 use crate::identity::store::KeyItem;
-use crate::openapi::parameters::PageAfter;
-use crate::openapi::schemas;
+use crate::keys::limits::KeyLimits;
+use crate::node::Core;
 use crate::query::{ListQuery, cut};
+use crate::schemas;
+use crate::schemas::parameters::PageAfter;
+use crate::small_body::SmallBody;
+use crate::{identity, keys};
 
 /// A key.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -172,7 +173,7 @@ pub async fn list_keys(
 pub async fn create_key(
     State(app): State<App>,
     AdminCaller { actor }: AdminCaller,
-    AdminBody(new): AdminBody<NewKey>,
+    SmallBody(new): SmallBody<NewKey>,
 ) -> Result<(StatusCode, Json<CreatedKey>), ApiError> {
     for (field, text) in [("user_id", &new.user_id), ("name", &new.name)] {
         if !(1..=256).contains(&text.chars().count()) || text.contains(char::is_control) {
@@ -182,7 +183,7 @@ pub async fn create_key(
     }
     let limits = new.limits(Some(&app.catalog.load()))?;
     let (peppers, owner) = (&app.key_peppers, (&*new.user_id, &*new.name));
-    let (key, expires_at) = identity::create_key(&app, peppers, owner, &limits, &actor).await?;
+    let (key, expires_at) = keys::create_key(&app, peppers, owner, &limits, &actor).await?;
     let created = CreatedKey {
         key_id: key.id().to_owned(),
         api_key: key.expose().to_owned(),

@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
 
-use super::AdminCaller;
-use crate::app::Core;
+use crate::identity::admin::AdminCaller;
 use crate::identity::lockout;
-use crate::openapi::parameters::Limit;
+use crate::node::Core;
 use crate::query::ListQuery;
+use crate::schemas::parameters::Limit;
 use weir_storage::clock::Millis;
 
 /// An address that is shut out.

@@ -7,9 +7,10 @@ use serde::Deserialize;
 use weir_errors::ApiError;
 
 use super::report::{self, ModelEconomics, Month, PlatformUsage};
-use super::{AdminCaller, store};
+use super::store;
 use crate::app::App;
-use crate::openapi::parameters::CalendarMonth;
+use crate::identity::admin::AdminCaller;
+use crate::schemas::parameters::CalendarMonth;
 
 /// The query of both reports.
 #[derive(Debug, Deserialize)]

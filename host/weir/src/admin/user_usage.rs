@@ -7,15 +7,15 @@ use http::HeaderMap;
 use weir_errors::ApiError;
 use weir_ledger::AccountId;
 
-use super::AdminCaller;
 use super::users::unknown_user;
-use crate::app::Core;
 use crate::billing::export::Export;
 use crate::billing::history::{Asked, RequestItem, RequestList, UsageReport};
 use crate::billing::statement::TransactionList;
+use crate::identity::admin::AdminCaller;
 use crate::identity::directory;
-use crate::openapi::parameters::{CalendarMonth, Days, Limit};
+use crate::node::Core;
 use crate::query::ListQuery;
+use crate::schemas::parameters::{CalendarMonth, Days, Limit};
 
 /// `GET /admin/users/{user_id}/usage`: what a user has used, by model or by what `group` says.
 #[utoipa::path(

@@ -20,18 +20,18 @@ use weir_storage::clock::Millis;
 use weir_storage::database::DatabaseClock;
 use weir_storage::ids;
 
-use super::AdminCaller;
-use super::request::AdminBody;
-use crate::app::Core;
 use crate::audit::AuditEvent;
 use crate::billing;
 use crate::billing::budgets::{self, AskedBudgets, BudgetItem};
+use crate::identity::admin::AdminCaller;
 use crate::identity::directory::{self, UserFilter, UserRecord};
 use crate::identity::{self, store};
-use crate::openapi::parameters::PageAfter;
-use crate::openapi::schemas;
+use crate::node::Core;
 use crate::payments::effects::store as effects_store;
 use crate::query::{ListQuery, cut};
+use crate::schemas;
+use crate::schemas::parameters::PageAfter;
+use crate::small_body::SmallBody;
 
 /// Characters of an operator's name for a top-up or an adjustment.
 const ID_CHARACTERS: usize = 200;
@@ -366,7 +366,7 @@ pub async fn set_plan(
     State(core): State<Core>,
     AdminCaller { actor }: AdminCaller,
     Path(user_id): Path<String>,
-    AdminBody(PlanChange { plan }): AdminBody<PlanChange>,
+    SmallBody(PlanChange { plan }): SmallBody<PlanChange>,
 ) -> Result<Json<UserItem>, ApiError> {
     grant_month(&core, &user_id, plan).await?;
     let event = AuditEvent::PlanSet {
@@ -405,7 +405,7 @@ pub async fn top_up(
     State(core): State<Core>,
     AdminCaller { actor }: AdminCaller,
     Path(user_id): Path<String>,
-    AdminBody(CreditGift { credits, id }): AdminBody<CreditGift>,
+    SmallBody(CreditGift { credits, id }): SmallBody<CreditGift>,
 ) -> Result<Json<UserItem>, ApiError> {
     if !credits.is_in_range() || credits <= Credits::ZERO {
         let what = "It is a number of more than 0 with at most 6 decimals.";
@@ -445,7 +445,7 @@ pub async fn adjust(
     State(core): State<Core>,
     AdminCaller { actor }: AdminCaller,
     Path(user_id): Path<String>,
-    AdminBody(adjustment): AdminBody<CreditAdjustment>,
+    SmallBody(adjustment): SmallBody<CreditAdjustment>,
 ) -> Result<Json<UserItem>, ApiError> {
     let CreditAdjustment {
         credits,
@@ -495,7 +495,7 @@ pub async fn set_budgets(
     State(core): State<Core>,
     AdminCaller { actor }: AdminCaller,
     Path(user_id): Path<String>,
-    AdminBody(BudgetChange { budgets }): AdminBody<BudgetChange>,
+    SmallBody(BudgetChange { budgets }): SmallBody<BudgetChange>,
 ) -> Result<Json<UserItem>, ApiError> {
     let asked = AskedBudgets {
         budgets: Some(budgets),

@@ -11,7 +11,7 @@ use weir_errors::{ApiError, ErrorCode};
 use weir_ledger::{Budget, Credits, Exceeded, MOST_WINDOWS, Standing, Window};
 use weir_storage::clock::Millis;
 
-use crate::openapi::schemas;
+use crate::schemas;
 
 /// A budget as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

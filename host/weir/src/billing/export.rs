@@ -29,7 +29,7 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 
 use self::line::{COLUMNS, ChargeDay, ExportLine};
-use super::csv::{self, Exports};
+use crate::csv_export::{self as csv, Exports};
 use crate::query::ListQuery;
 
 const DAY_MS: i64 = 86_400_000;

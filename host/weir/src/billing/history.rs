@@ -23,7 +23,7 @@ use weir_storage::Database;
 use weir_storage::clock::Millis;
 use weir_storage::ids;
 
-use super::csv::{self, ExportPlace, Exports};
+use crate::csv_export::{self as csv, ExportPlace, Exports};
 use crate::identity::api_key::RawKey;
 use crate::identity::directory::{self, KeyName};
 use crate::query::ListQuery;

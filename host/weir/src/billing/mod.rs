@@ -7,13 +7,12 @@
 //!
 //! What may be spent in which time is in [`budgets`].
 //!
-//! What leaves as a table is written by [`csv`]; for other tools, by [`export`].
+//! What leaves as a table is written by [`crate::csv_export`]; for other tools, by [`export`].
 //!
 //! To show users another figure of their account, edit [`usage`]; of what they have used, [`history`]; of what has
 //! changed their credits, [`statement`].
 
 pub mod budgets;
-pub mod csv;
 pub mod export;
 pub mod history;
 pub mod routes;

@@ -13,8 +13,8 @@ use super::usage::{self, Balances, UsageError};
 use crate::app::App;
 use crate::identity::Caller;
 use crate::openapi::bodies::UsageAnswer;
-use crate::openapi::parameters::{CalendarMonth, Days, Limit};
 use crate::query::ListQuery;
+use crate::schemas::parameters::{CalendarMonth, Days, Limit};
 use weir_ledger::{AccountId, LedgerError};
 
 /// `GET /usage/me`: what the caller has left and what this cycle has cost, up to a minute late. With a `group`, what they

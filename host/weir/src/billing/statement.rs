@@ -19,8 +19,8 @@ use weir_ledger::store::statement::{
 };
 use weir_ledger::{AccountId, Credits, RequestSource, Store};
 
-use super::csv::{self, ExportPlace, Exports};
 use super::history::{Asked, DAY_MS, check_span, failed, moment};
+use crate::csv_export::{self as csv, ExportPlace, Exports};
 use crate::query::ListQuery;
 
 /// Entries that are read at once where all are wanted.

@@ -25,7 +25,7 @@ use weir_storage::{Cache, Database};
 
 use super::budgets::{self, BudgetItem};
 use crate::app::App;
-use crate::openapi::schemas;
+use crate::schemas;
 
 /// How long a summary is shown.
 pub const SUMMARY_TTL: Duration = Duration::from_secs(60);

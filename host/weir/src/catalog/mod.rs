@@ -32,7 +32,7 @@ use weir_upstream::{BaseUrl, Upstream, UpstreamTimeouts};
 
 use self::config::{ModelConfig, ProviderConfig};
 use self::filters::FilterConfig;
-use crate::inference::settings::TimeoutSettings;
+use crate::limits::settings::TimeoutSettings;
 use weir_sandbox::ConfigureError;
 use weir_sandbox::adapter::bindings::adapter::{CredentialSlot, Description};
 use weir_sandbox::adapter::description;

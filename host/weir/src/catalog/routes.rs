@@ -6,8 +6,8 @@ use axum::extract::State;
 use serde_json::{Value, json};
 
 use super::listing::CatalogListing;
-use crate::admin::AdminCaller;
 use crate::app::App;
+use crate::identity::admin::AdminCaller;
 use crate::identity::{Caller, limits};
 use crate::openapi::bodies::ModelList;
 

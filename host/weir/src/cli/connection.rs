@@ -26,12 +26,14 @@ use weir_errors::ApiError;
 use weir_outgoing::{self as outgoing, Client};
 use weir_plugins::progress::CompileProgress;
 
-use crate::admin::LocalPeer;
 use crate::admin::gateway::GatewayAddress;
-use crate::app::{App, Core, reachable};
+use crate::app::{App, open_core};
 use crate::cli::bundle;
 use crate::config::Config;
+use crate::identity::admin::LocalPeer;
 use crate::identity::dev_issuer::{DevAudience, SERVICE_EMAIL};
+use crate::listen_address::reachable;
+use crate::node::Core;
 use crate::{router, server};
 use weir_storage::clock::Millis;
 use weir_storage::database::{self, InUse};
@@ -460,7 +462,7 @@ impl InProcess {
         match needs {
             Needs::Stores => {
                 let working = database::lock_for_working(&config.database_url())?;
-                let core = Core::open(config).await?;
+                let core = open_core(config).await?;
                 Ok(Self {
                     routes: router::without_gateway(core.clone()),
                     running: Running::Core(Box::new(core)),

@@ -9,9 +9,9 @@ use super::user::{budget, shown};
 use crate::admin::keys::{CreatedKey, KeyList, NewKey};
 use crate::audit::Actor;
 use crate::config::Config;
-use crate::identity;
 use crate::identity::api_key::LIFETIME_DAYS;
 use crate::identity::pepper::Peppers;
+use crate::keys;
 
 #[derive(clap::Subcommand)]
 pub(super) enum Command {
@@ -146,7 +146,7 @@ async fn create(config: &Config, connection: &Connection, new: &NewKey) -> anyho
             let peppers = Peppers::read(configured, &own)?;
             peppers.compare(&core.database).await?;
             let (owner, by) = ((&**user, &**name), Actor::myself());
-            let made = identity::create_key(core, &peppers, owner, &limits, &by).await;
+            let made = keys::create_key(core, &peppers, owner, &limits, &by).await;
             let (key, _) = made.map_err(|error| anyhow!("{}", error.message()))?;
             connection.say_where();
             (key.expose().to_owned(), key.id().to_owned())

@@ -7,8 +7,8 @@ use serde_json::json;
 use super::connection::{GatewayAnswer, Needs, Offline, operate, path};
 use super::table::TextTable;
 use crate::config::Config;
-use crate::mcp::remote::routes::PinnedToolList;
-use crate::mcp::remote::store::PinnedTool;
+use crate::tools::remote::routes::PinnedToolList;
+use crate::tools::remote::store::PinnedTool;
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {

@@ -18,9 +18,9 @@ use super::snippets::{self, Snippet};
 use crate::app::App;
 use crate::audit::Actor;
 use crate::billing::budgets::{self, AskedBudgets, BudgetItem};
-use crate::identity::limits::KeyLimits;
-use crate::identity::routes::{make_key, own_keys};
 use crate::identity::{self, store::KeyItem};
+use crate::keys::limits::KeyLimits;
+use crate::keys::routes::{make_key, own_keys};
 
 /// Where a new key is shown.
 const MADE: &str = "/console/keys/made";

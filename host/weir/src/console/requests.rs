@@ -12,8 +12,8 @@ use super::frame::{Frame, REQUESTS};
 use super::session::ConsoleUser;
 use crate::app::App;
 use crate::billing::history::{Asked, RequestItem};
-use crate::identity::routes::own_keys;
 use crate::identity::store::KeyItem;
+use crate::keys::routes::own_keys;
 use crate::query::ListQuery;
 
 /// Requests of a page.

@@ -15,10 +15,10 @@ use weir_errors::{ApiError, ErrorCode};
 
 use super::frame::{Flash, Frame, Section, Viewer};
 use super::respond;
-use crate::admin::AdminCaller;
 use crate::app::App;
 use crate::audit::Actor;
 use crate::context::RequestContext;
+use crate::identity::admin::AdminCaller;
 use crate::identity::web_session::WebSession;
 use crate::identity::{Caller, Proof};
 use weir_ledger::{AccountId, Plan};

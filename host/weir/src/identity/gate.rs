@@ -39,7 +39,7 @@ impl FromRequest<App> for Gated {
         check_origin(app, request.headers())?;
         let (parts, body) = request.into_parts();
         let body = Request::from_parts(parts.clone(), body);
-        let body = JsonBody::read(body, app, MAX_BYTES).await?;
+        let body = JsonBody::read(body, &app.bodies, MAX_BYTES).await?;
         let identification = Identification { parts: &parts, app };
         identification.attest().await?;
         identification.admit_address().await?;

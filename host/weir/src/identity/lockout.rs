@@ -13,8 +13,9 @@ use std::time::Duration;
 use weir_errors::ApiError;
 
 use super::client_address::ClientAddress;
-use crate::app::{App, Core};
+use crate::app::App;
 use crate::audit::{Actor, AuditEvent};
+use crate::node::Core;
 use weir_storage::cache::{CacheError, Lockout, LockoutPolicy};
 
 /// Ten failed proofs within five minutes shut an address out for fifteen.

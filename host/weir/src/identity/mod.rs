@@ -21,6 +21,7 @@
 //! and readers fill the cache only where nothing stands.
 //! **Invariant:** a refusal never says which part of a proof failed.
 
+pub mod admin;
 pub mod api_key;
 pub mod client_address;
 pub mod console_link;
@@ -36,7 +37,6 @@ pub mod limits;
 pub mod lockout;
 pub mod pepper;
 pub mod rates;
-pub mod routes;
 pub mod service;
 pub mod service_token;
 pub mod settings;
@@ -58,12 +58,11 @@ use weir_errors::{ApiError, ErrorCode};
 use self::api_key::{KeyVerdict, RawKey, StoredKey};
 use self::client_address::ClientAddress;
 use self::jwt::{TokenError, Verified};
-use self::limits::KeyLimits;
-use self::pepper::Peppers;
 use self::rates::FailurePolicy;
-use crate::app::{App, Core};
+use crate::app::App;
 use crate::audit::{Actor, AuditEvent};
 use crate::context::RequestContext;
+use crate::node::Core;
 use weir_ledger::{AccountId, Payer, Plan, RequestSource};
 use weir_storage::cache::{
     Bucket, CacheError, Epoch, Filled, Identify, Lookup, Rate, RateDecision, Record, RecordKey,
@@ -732,7 +731,7 @@ fn locked_out(left: Duration) -> ApiError {
     .with_retry_after(left)
 }
 
-fn store_failed(error: sqlx::Error) -> ApiError {
+pub(crate) fn store_failed(error: sqlx::Error) -> ApiError {
     lookup_failed(&error)
 }
 
@@ -786,29 +785,8 @@ pub async fn revoke_of_anybody(core: &Core, key_id: &str, by: &Actor) -> Result<
     revoke(core, &owner, key_id, by).await
 }
 
-fn no_such_key() -> ApiError {
+pub(crate) fn no_such_key() -> ApiError {
     ApiError::new(ErrorCode::NotFound, "There is no key of that id.").with_param("key_id")
-}
-
-/// Makes a key for a user, within limits, and the user if there is none of that id. Returns when it expires, too.
-pub async fn create_key(
-    core: &Core,
-    peppers: &Peppers,
-    (user_id, name): (&str, &str),
-    limits: &KeyLimits,
-    by: &Actor,
-) -> Result<(RawKey, Millis), ApiError> {
-    let now = core.clock.now();
-    let key = store::create_key(&core.database, peppers, user_id, name, false, now)
-        .await
-        .map_err(store_failed)?;
-    let expires_at = limits::limit_new_key(core, (user_id, key.id()), limits, now).await?;
-    let created = AuditEvent::KeyCreated {
-        user_id: user_id.to_owned(),
-        key_id: key.id().to_owned(),
-    };
-    core.audit.record_by(by, created);
-    Ok((key, expires_at))
 }
 
 /// Has a user know a key, and makes the user if there is none of that id; their other keys of the same name end.

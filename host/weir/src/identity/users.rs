@@ -3,8 +3,9 @@
 use weir_errors::{ApiError, ErrorCode};
 
 use super::{KEY_TTL, store};
-use crate::app::{App, Core};
+use crate::app::App;
 use crate::audit::{Actor, AuditEvent};
+use crate::node::Core;
 use weir_ledger::Plan;
 use weir_storage::Cache;
 use weir_storage::cache::{CacheError, Tombstone};

@@ -19,7 +19,6 @@ use weir_sandbox::adapter::bindings::adapter::{Failure, FailureKind, Request, Ta
 use weir_sandbox::adapter::bindings::chat::{ChatRequest, ExtraField};
 use weir_upstream::breaker::{Health, Permit, Standing};
 
-use super::admission::Place;
 use super::error::{ExchangeError, LARGE_REQUEST_BYTES, Phase, Retry};
 use super::exchange::Exchange;
 use super::meter::Attempt;
@@ -28,6 +27,7 @@ use super::relay::{Bounds, Relay};
 use super::resolve::Resolved;
 use super::routing::Route;
 use super::spans;
+use crate::admission::Place;
 use crate::app::App;
 use crate::catalog::Candidate;
 

@@ -1,7 +1,7 @@
 //! A request from start to finish.
 //!
 //! 1. **Identify** ([`crate::identity`]): who calls.
-//! 2. **Admit** ([`admission`]): a turn, or 429 or 503.
+//! 2. **Admit** ([`crate::admission`]): a turn, or 429 or 503.
 //! 3. **Filter** ([`filters`]): what operators put before the models refuses it, changes it, or chooses who may serve it.
 //! 4. **Resolve** ([`resolve`]): the model, its upstreams, its limits; each violation its own 400.
 //! 5. **Hold** ([`meter`]): the most that it can cost is reserved, durably; with it, its `Idempotency-Key` is claimed, if it
@@ -20,8 +20,8 @@
 //! ([`JsonBody`](crate::request::JsonBody)), out of its JSON, into the adapter's memory, by the adapter into JSON of its
 //! upstream's dialect, out of that memory, and by the kernel again; twice more for each filter that changes it.
 
-pub mod admission;
 mod attempts;
+pub mod deltas;
 pub mod error;
 pub mod exchange;
 pub mod filters;
@@ -59,8 +59,8 @@ use crate::app::App;
 use crate::catalog::Catalog;
 use crate::context::RequestContext;
 use crate::identity::{Caller, limits};
+use crate::inference::deltas::DeltaPublisher;
 use crate::sessions::Turn;
-use crate::swarm::deltas::DeltaPublisher;
 use weir_ledger::price::PriceFactors;
 use weir_ledger::{AccountId, LedgerError, Payer, Plan, Refusal};
 use weir_sandbox::adapter::bindings::adapter::Task;

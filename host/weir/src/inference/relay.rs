@@ -32,8 +32,8 @@ use super::reply::{Begun, Piece, Reply, StreamReply};
 use super::sequence::{OutOfOrder, Sequence};
 use super::spans;
 use crate::context::RequestContext;
+use crate::inference::deltas::DeltaPublisher;
 use crate::sessions::Turn;
-use crate::swarm::deltas::DeltaPublisher;
 use weir_ledger::idempotency::ClaimedKey;
 use weir_sandbox::adapter::bindings::chat::{Event, FinishReason};
 

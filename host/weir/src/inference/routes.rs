@@ -13,12 +13,12 @@ use crate::app::App;
 use crate::context::RequestContext;
 use crate::identity::service::{Scope, ServiceCaller};
 use crate::identity::{self, Caller, limits};
-use crate::openapi::parameters::Idempotency;
-use crate::openapi::vendors::{
+use crate::inference::deltas::ModelStep;
+use crate::request::JsonBody;
+use crate::schemas::parameters::Idempotency;
+use crate::schemas::vendors::{
     AgentCompletionRequest, ChatCompletion, ChatCompletionRequest, ServerSentEvent,
 };
-use crate::request::JsonBody;
-use crate::swarm::deltas::ModelStep;
 use crate::swarm::model::FENCE;
 use crate::swarm::store::Run;
 use weir_ledger::{AccountId, Payer, RequestSource};

@@ -10,7 +10,7 @@
 //! and `subscriptions/listen`; requests to clients; lists of messages, which 2025-03-26 alone had. A client that hangs up
 //! cancels its call.
 //!
-//! Other servers' tools are reached the other way round: [`remote`].
+//! Other servers' tools are reached the other way round: [`crate::tools::remote`].
 //!
 //! The messages' types are `rmcp`'s, and its service is not: that reads bodies by itself, before anybody is asked who calls
 //! or whether there is room, and words refusals its own way.
@@ -21,5 +21,4 @@
 
 mod message;
 mod offer;
-pub mod remote;
 pub mod routes;

@@ -22,8 +22,8 @@ use crate::app::App;
 use crate::context::RequestContext;
 use crate::cors;
 use crate::identity::Caller;
-use crate::openapi::vendors::{McpAnswer, McpMessage};
 use crate::request::JsonBody;
+use crate::schemas::vendors::{McpAnswer, McpMessage};
 use crate::swarm::plan::Caps;
 use crate::swarm::request::not_eligible;
 
@@ -70,7 +70,7 @@ pub async fn answer_message(
 ) -> Result<Response, ApiError> {
     Caps::of(caller.plan).ok_or_else(not_eligible)?;
     let headers = request.headers().clone();
-    let JsonBody { bytes, room } = JsonBody::read(request, &app, MAX_BYTES).await?;
+    let JsonBody { bytes, room } = JsonBody::read(request, &app.bodies, MAX_BYTES).await?;
     let message = Message::read(&headers, &bytes);
     drop((bytes, room));
     let request = match message {

@@ -7,7 +7,6 @@
 //! To add a figure, add a field to [`Metrics`] and register it in [`Metrics::new`].
 
 pub mod requests;
-pub mod routes;
 pub mod summary;
 
 use std::fmt;

@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::schemas::PaidPlan;
 use crate::billing::history::UsageReport;
 use crate::billing::usage::Summary;
 use crate::catalog::ModelItem;
+use crate::schemas::PaidPlan;
 use crate::swarm::record::{AgentResult, Record};
 use crate::swarm::request::BodyAgent;
 use crate::swarm::templates::Template;

@@ -3,7 +3,7 @@
 //!
 //! It is made of what stands beside the code: each handler says its path, parameters, body and answers, and types say their
 //! shapes. [`finish`] adds what all operations have in common, and [`links`] which of them take what another one has answered.
-//! Bodies that are checked are described as strictly as the code checks them; vendors' dialects loosely, in [`vendors`].
+//! Bodies that are checked are described as strictly as the code checks them; vendors' dialects loosely, in [`crate::schemas::vendors`].
 //!
 //! The router does not register routes by these descriptions, since it is every route on one page: `tests/it/openapi.rs` holds
 //! the two against each other, and `tests/run --api` holds answers against the document.
@@ -15,10 +15,7 @@
 pub mod bodies;
 mod finish;
 mod links;
-pub mod parameters;
 pub mod routes;
-pub mod schemas;
-pub mod vendors;
 
 use std::sync::LazyLock;
 
@@ -30,8 +27,8 @@ use utoipa::{OpenApi, ToSchema};
 use weir_storage::ids::Hex;
 
 use crate::{
-    admin, billing, catalog, health, identity, inference, mcp, metrics, payments, plugins,
-    recordings, sessions, swarm, tasks, tools, vouchers,
+    admin, billing, catalog, inference, keys, mcp, monitoring, payments, plugins, recordings,
+    sessions, swarm, tasks, tools, vouchers,
 };
 
 /// Who is served by a listener: each has its own routes.
@@ -199,10 +196,10 @@ fn headers() -> Value {
         inference::vendors::models::get_model,
         catalog::routes::list_models,
         catalog::routes::get_catalog,
-        identity::routes::create_api_key,
-        identity::routes::list_api_keys,
-        identity::routes::set_key_budgets,
-        identity::routes::revoke_api_key,
+        keys::routes::create_api_key,
+        keys::routes::list_api_keys,
+        keys::routes::set_key_budgets,
+        keys::routes::revoke_api_key,
         tools::routes::get_webhook_secret,
         billing::routes::get_usage,
         billing::routes::export_usage,
@@ -283,18 +280,18 @@ fn headers() -> Value {
         plugins::routes::list_events,
         plugins::routes::list_slot_events,
         mcp::routes::answer_message,
-        mcp::remote::routes::list_tools,
-        mcp::remote::routes::approve_tool,
-        health::get_health,
-        health::get_readiness,
-        metrics::routes::get_metrics,
+        tools::remote::routes::list_tools,
+        tools::remote::routes::approve_tool,
+        monitoring::health::get_health,
+        monitoring::health::get_readiness,
+        monitoring::metrics::get_metrics,
         routes::get_document,
     ),
     components(schemas(
         ErrorEnvelope,
-        vendors::OpenAiError,
-        vendors::AnthropicError,
-        vendors::McpError,
+        crate::schemas::vendors::OpenAiError,
+        crate::schemas::vendors::AnthropicError,
+        crate::schemas::vendors::McpError,
     )),
     tags(
         (name = "models", description = "Models, and what is asked of them"),

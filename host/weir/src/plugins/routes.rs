@@ -21,11 +21,11 @@ use weir_plugins::slot_name::{SLOT_NAMES, is_slot_name};
 use weir_plugins::slots::{Offer, SlotOperation, ask_live_nodes};
 use weir_plugins::{OperationError, Permissions};
 
-use crate::admin::{AdminCaller, LocalPeer};
 use crate::app::App;
 use crate::audit::{Actor, AuditEvent};
 use crate::catalog::{self, Problem};
 use crate::identity;
+use crate::identity::admin::{AdminCaller, LocalPeer};
 use crate::identity::service::Scope;
 use crate::request::{ComponentBody, JsonBody};
 use weir_sandbox::Digest;

@@ -29,7 +29,7 @@ use tower_service::Service;
 use weir_storage::file_lock::FileLock;
 
 use super::closing::Closing;
-use crate::admin::LocalPeer;
+use crate::identity::admin::LocalPeer;
 
 /// Connections at once; more wait in the kernel's queue, which has as many places.
 const CONNECTIONS: u16 = 64;

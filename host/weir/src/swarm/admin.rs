@@ -9,11 +9,11 @@ use weir_ledger::Credits;
 use weir_storage::clock::Millis;
 
 use super::store::outline::{self, RunFilter, RunOutline};
-use crate::admin::AdminCaller;
-use crate::app::Core;
 use crate::audit::AuditEvent;
-use crate::openapi::parameters::Limit;
+use crate::identity::admin::AdminCaller;
+use crate::node::Core;
 use crate::query::{ListQuery, cut};
+use crate::schemas::parameters::Limit;
 
 /// A swarm of a user's.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

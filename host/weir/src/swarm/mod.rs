@@ -3,7 +3,7 @@
 //! A user asks the API for a swarm ([`routes`]), or a service asks an executor. What is asked is kept ([`store`]), and an
 //! executor takes it up ([`executor`]), also where the one that had it is gone. It runs the agents ([`run`]) in their
 //! [`order`], each told what went before ([`prompt`]), and calls their models through the API ([`model`]), where each call is
-//! charged like any other. Clients follow by events ([`stream`]), and hear what models say as it comes ([`deltas`]).
+//! charged like any other. Clients follow by events ([`stream`]), and hear what models say as it comes ([`crate::inference::deltas`]).
 //!
 //! What a swarm may spend is held as one hold, on which its model calls draw. An executor that takes a run over first asks
 //! for the price of the model call that was under way, if one was; then it releases the hold of the executor before, and
@@ -23,7 +23,6 @@
 
 pub mod accept;
 pub mod admin;
-pub mod deltas;
 mod estimate;
 pub mod executor;
 pub mod model;
@@ -47,10 +46,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
-use self::deltas::Deltas;
 use self::record::Record;
 pub use self::start::{executor_at, start_executor};
 use self::store::{Run, SwarmStore};
+use crate::inference::deltas::Deltas;
 
 /// What handlers and executors of a process share of swarms.
 pub struct Swarms {

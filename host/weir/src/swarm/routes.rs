@@ -22,10 +22,10 @@ use crate::identity::service::{ExecutorCaller, Scope};
 use crate::identity::{self, Caller};
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::openapi::bodies::{ServiceSwarmRequest, SwarmInFull, SwarmList, TemplateList};
-use crate::openapi::parameters::{Idempotency, Limit};
-use crate::openapi::vendors::ServerSentEvent;
 use crate::query::{self, ListQuery};
 use crate::request::JsonBody;
+use crate::schemas::parameters::{Idempotency, Limit};
+use crate::schemas::vendors::ServerSentEvent;
 use crate::tools::CallRecord;
 
 /// How often a service's run is looked at by itself while the service waits.

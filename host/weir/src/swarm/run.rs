@@ -23,7 +23,6 @@ use weir_telemetry::spans::Tracer;
 
 use self::agent::{AgentEnd, AgentLoop};
 use self::journal::Entry;
-use super::deltas::Deltas;
 use super::model::ModelApi;
 use super::order::order;
 use super::prompt::{Injected, system_prompt};
@@ -36,8 +35,9 @@ use super::spans::RunTrace;
 use super::store::{Lease, LeaseError, Place, Run, Step, StepEnd, StoreError, SwarmStore};
 use super::unpriced::{self, CallState};
 use crate::catalog::live::LiveCatalog;
+use crate::inference::deltas::Deltas;
 use crate::metrics::Metrics;
-use crate::tasks::credentials::TaskCredentials;
+use crate::tools::task_credentials::TaskCredentials;
 use crate::tools::{CallRecord, Tools};
 
 /// How often a run is taken up without a step of it being done.

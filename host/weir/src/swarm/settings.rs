@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use url::Url;
 
-use crate::server::settings::ListenAddress;
+use crate::listen_address::ListenAddress;
 
 /// How swarms are run: `[swarms]`.
 #[derive(Debug, Clone, Deserialize)]

@@ -8,8 +8,9 @@ use weir_outgoing as outgoing;
 use super::executor::Executor;
 use super::model::ModelApi;
 use super::run::ExecutorParts;
-use crate::app::{App, reachable};
+use crate::app::App;
 use crate::identity::service_token::ServiceTokenSource;
+use crate::listen_address::reachable;
 
 /// Starts the executor of a process, which calls the API back: the configured one, or else the one at `internal`, this
 /// process's own port for other services. Where there is no such port, one is opened for this machine alone.

@@ -3,7 +3,7 @@
 //! Each event has its number as `id`, and is kept before it is sent: a client that comes back with the last one it has seen
 //! misses none and sees none twice. A client that goes away cancels nothing.
 //!
-//! Between them is what models say meanwhile ([`super::deltas`]), in events without an `id`. They are not kept, and a client
+//! Between them is what models say meanwhile ([`crate::inference::deltas`]), in events without an `id`. They are not kept, and a client
 //! comes back behind the last numbered one.
 
 use std::cmp::Ordering;
@@ -16,9 +16,9 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue};
 use tokio::time::{Instant, sleep_until};
 
-use super::deltas::{Delta, Listener, Watch};
 use super::store::Event;
 use crate::app::App;
+use crate::inference::deltas::{Delta, Listener, Watch};
 
 /// How often events are looked for that another process may have written.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

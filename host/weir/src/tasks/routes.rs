@@ -15,7 +15,6 @@ use weir_storage::clock::Millis;
 use weir_storage::ids;
 use weir_storage::secrets::Secret;
 
-use super::credentials::{MAX_CREDENTIALS, NewCredential};
 use super::definition::{Definition, MAX_BYTES};
 use super::start::{failed, start};
 use super::store::{Cause, MAX_TASKS, Start, Task, Trigger};
@@ -26,10 +25,10 @@ use crate::identity::gate::Gated;
 use crate::identity::service::{ExecutorCaller, Scope};
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::openapi::bodies::{CredentialItem, TaskDefinition, TaskItem, TaskList};
-use crate::openapi::parameters::{Idempotency, Limit};
-use crate::openapi::schemas;
 use crate::query::{self, ListQuery};
 use crate::request::JsonBody;
+use crate::schemas;
+use crate::schemas::parameters::{Idempotency, Limit};
 use crate::swarm::accept::{self, Payer};
 use crate::swarm::record::Record;
 use crate::swarm::record_of;
@@ -38,6 +37,7 @@ use crate::swarm::routes::REPLAYED;
 use crate::swarm::store::Run;
 use crate::tools::rules::bind;
 use crate::tools::settings::{self, CredentialBinding, MethodName};
+use crate::tools::task_credentials::{MAX_CREDENTIALS, NewCredential};
 
 /// Starts of a task that are shown.
 const STARTS: i64 = 10;

@@ -13,9 +13,11 @@
 pub(crate) mod blotter;
 mod outlet;
 pub mod page;
+pub mod remote;
 pub mod routes;
 pub mod rules;
 pub mod settings;
+pub mod task_credentials;
 mod turns;
 
 use std::sync::{Arc, PoisonError, RwLock};
@@ -43,7 +45,7 @@ use weir_plugins::{Plugin, ToolComponent};
 
 use self::settings::Targets;
 use self::turns::{AccountTurn, Turns};
-use crate::mcp::remote::{RemoteTool, Remotes};
+use crate::tools::remote::{RemoteTool, Remotes};
 
 /// What the configuration says of the tools that the binary brings, beneath what it says itself.
 pub const DEFAULT: &str = include_str!("default.toml");

@@ -13,11 +13,12 @@ use weir_storage::database::DatabaseClock;
 use super::code::VoucherCode;
 use super::store::{self, Voucher};
 use super::{NewVoucher, create, revoke};
-use crate::admin::AdminCaller;
-use crate::admin::request::AdminBody;
-use crate::app::{App, Core};
-use crate::openapi::parameters::Limit;
+use crate::app::App;
+use crate::identity::admin::AdminCaller;
+use crate::node::Core;
 use crate::query::{ListQuery, cut};
+use crate::schemas::parameters::Limit;
+use crate::small_body::SmallBody;
 
 /// Credits of a voucher at most, for each account.
 const MAX_CREDITS: Credits = Credits::whole(1_000_000);
@@ -170,7 +171,7 @@ impl VoucherRequest {
 pub async fn create_voucher(
     State(app): State<App>,
     AdminCaller { actor }: AdminCaller,
-    AdminBody(request): AdminBody<VoucherRequest>,
+    SmallBody(request): SmallBody<VoucherRequest>,
 ) -> Result<(StatusCode, Json<CreatedVoucher>), ApiError> {
     let (new, now) = (request.read()?, app.ledger.now());
     let (voucher, code) = create(&app, &app.key_peppers, new, now, &actor).await?;

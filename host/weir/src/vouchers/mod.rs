@@ -25,10 +25,11 @@ use weir_storage::ids;
 
 use self::code::VoucherCode;
 use self::store::{Claim, Redemption, Voucher};
-use crate::app::{App, Core};
+use crate::app::App;
 use crate::audit::{Actor, AuditEvent};
 use crate::billing;
 use crate::identity::pepper::Peppers;
+use crate::node::Core;
 
 /// Unknown codes that a user may send within [`GUESS_WINDOW`].
 pub const MOST_GUESSES: i64 = 10;

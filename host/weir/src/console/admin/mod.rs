@@ -15,7 +15,8 @@ mod webhooks;
 use axum::extract::{FromRef, State};
 use weir_errors::ApiError;
 
-use crate::app::{App, Core};
+use crate::app::App;
+use crate::node::Core;
 use crate::query::ListQuery;
 
 /// Items of a page.

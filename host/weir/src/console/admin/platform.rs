@@ -13,8 +13,8 @@ use crate::console::chart::{Bars, Point};
 use crate::console::format;
 use crate::console::frame::{Frame, PLATFORM};
 use crate::console::session::ConsoleAdmin;
-use crate::metrics::routes::text;
 use crate::metrics::summary::Summary;
+use crate::monitoring::metrics::text;
 
 #[derive(Template)]
 #[template(path = "console/admin/platform.html")]

@@ -11,11 +11,11 @@ use crate::identity::Caller;
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::routes::Vacancy;
 use crate::inference::{self, Customer};
-use crate::openapi::parameters::Idempotency;
-use crate::openapi::vendors::{
+use crate::request::{FormOrJsonBody, JsonBody};
+use crate::schemas::parameters::Idempotency;
+use crate::schemas::vendors::{
     ImageEditForm, ImageEditRequest, ImageRequest, ImagesAnswer, ServerSentEvent,
 };
-use crate::request::{FormOrJsonBody, JsonBody};
 
 /// `POST /v1/images/generations`: makes images of a prompt.
 #[utoipa::path(

@@ -14,11 +14,11 @@ use crate::identity::Caller;
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::routes::Vacancy;
 use crate::inference::{Customer, resolve, routes};
-use crate::openapi::parameters::Idempotency;
-use crate::openapi::vendors::{
+use crate::request::JsonBody;
+use crate::schemas::parameters::Idempotency;
+use crate::schemas::vendors::{
     CountTokensRequest, MessagesAnswer, MessagesRequest, ServerSentEvent, TokenCount,
 };
-use crate::request::JsonBody;
 
 /// `POST /v1/messages`: answers in the shape of Anthropic's Messages, at once or as a stream.
 #[utoipa::path(

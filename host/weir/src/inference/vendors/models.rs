@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::catalog::Model;
 use crate::identity::{Caller, limits};
 use crate::inference::resolve::unknown_model;
-use crate::openapi::vendors::{VendorModel, VendorModelList};
+use crate::schemas::vendors::{VendorModel, VendorModelList};
 
 /// Models in a page at most, as with Anthropic.
 const MAX_LIMIT: usize = 1_000;

@@ -10,9 +10,9 @@ use crate::context::RequestContext;
 use crate::identity::Caller;
 use crate::inference::idempotency::IdempotencyHeader;
 use crate::inference::routes::{self, Vacancy};
-use crate::openapi::parameters::Idempotency;
-use crate::openapi::vendors::{ResponsesAnswer, ResponsesRequest, ServerSentEvent};
 use crate::request::JsonBody;
+use crate::schemas::parameters::Idempotency;
+use crate::schemas::vendors::{ResponsesAnswer, ResponsesRequest, ServerSentEvent};
 
 /// `POST /v1/responses`: answers in the shape of OpenAI's Responses, at once or as a stream.
 #[utoipa::path(

@@ -11,8 +11,8 @@ use weir_sandbox::printable;
 
 use super::journal::Entry;
 use super::{Break, EXHAUSTED, Halt, Running, text_of};
+use crate::inference::deltas::ModelStep;
 use crate::inference::usage::OUTPUT_SLACK_TOKENS;
-use crate::swarm::deltas::ModelStep;
 use crate::swarm::estimate::LEAST_TOKENS;
 use crate::swarm::model::{CallError, ModelAnswer, ModelCall};
 use crate::swarm::record::AgentStatus;

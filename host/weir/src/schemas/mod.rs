@@ -1,4 +1,7 @@
-//! What types of other crates look like in JSON, for fields that have them.
+//! Shapes of the API that several features describe: for `GET /openapi.json`.
+
+pub mod parameters;
+pub mod vendors;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

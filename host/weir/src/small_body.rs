@@ -16,9 +16,9 @@ const BODY_BYTES: usize = 64 << 10;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A body that is JSON, as `T` reads it.
-pub struct AdminBody<T>(pub T);
+pub struct SmallBody<T>(pub T);
 
-impl<S: Sync, T: DeserializeOwned> FromRequest<S> for AdminBody<T> {
+impl<S: Sync, T: DeserializeOwned> FromRequest<S> for SmallBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {

@@ -8,9 +8,9 @@ use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
 
 use super::store::PinnedTool;
-use crate::admin::AdminCaller;
 use crate::app::App;
 use crate::audit::AuditEvent;
+use crate::identity::admin::AdminCaller;
 use crate::json::from_json;
 use crate::request::JsonBody;
 

@@ -8,16 +8,16 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 use weir_errors::{ApiError, ErrorCode};
 
-use super::WebCaller;
-use super::api_key::RawKey;
 use super::limits::{self, KeyLimits};
-use super::store::{self, KeyItem, NewKey};
 use crate::app::App;
 use crate::audit::{Actor, AuditEvent};
 use crate::billing::budgets::{self, AskedBudgets, BudgetItem};
+use crate::identity::api_key::RawKey;
+use crate::identity::store::{self, KeyItem, NewKey};
+use crate::identity::{self, WebCaller, store_failed};
 use crate::json::from_json;
-use crate::openapi::schemas;
 use crate::request::JsonBody;
+use crate::schemas;
 use weir_ledger::{Budget, Credits, Window};
 use weir_storage::clock::Millis;
 
@@ -168,7 +168,7 @@ pub async fn make_key(
     let now = app.clock.now();
     let key = store::create_limited_key(&app.database, &app.key_peppers, user_id, name, now)
         .await
-        .map_err(super::store_failed)?;
+        .map_err(store_failed)?;
     let refused = |message: String| {
         let code = ErrorCode::KeyLimitReached;
         ApiError::new(code, message).with_no_retry()
@@ -213,7 +213,7 @@ pub async fn list_api_keys(
 pub async fn own_keys(app: &App, user_id: &str) -> Result<Vec<KeyItem>, ApiError> {
     store::list_keys(&app.database, user_id)
         .await
-        .map_err(super::store_failed)
+        .map_err(store_failed)
 }
 
 /// `PUT /api-keys/{key_id}/budgets`: sets what a key may spend, in place of what it might. A window that stays goes on
@@ -244,7 +244,7 @@ pub async fn set_key_budgets(
     limits::set_budgets(&app, user_id, &key_id, asked.read()?, expires_at).await?;
     let keys = store::list_keys(&app.database, user_id)
         .await
-        .map_err(super::store_failed)?;
+        .map_err(store_failed)?;
     let key = keys.into_iter().find(|key| key.id == key_id);
     Ok(Json(json!(key.map(|key| item(key, now)))))
 }
@@ -264,7 +264,7 @@ pub async fn revoke_api_key(
     Path(key_id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     let by = Actor::user(&caller.user_id);
-    super::revoke(&app, &caller.user_id, &key_id, &by).await?;
+    identity::revoke(&app, &caller.user_id, &key_id, &by).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

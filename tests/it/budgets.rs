@@ -442,7 +442,7 @@ fn operators_set_budgets_on_a_terminal_and_they_outlive_the_process() {
     assert!(ok, "{wrong}");
     assert_eq!(
         said,
-        "carol may spend 0.001 credits a day, 9 credits in all.\n"
+        "carol may spend 0.001 credits a day, 9 credits in total.\n"
     );
     let (_, said, ok) = weir(&[
         "user",

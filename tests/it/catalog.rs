@@ -41,8 +41,8 @@ async fn reload(served: &Served, outcome: &str, count: usize) {
     .await;
 }
 
-const TAKEN_UP: &str = "the configuration of the catalog is taken up";
-const NOT_TAKEN_UP: &str = "the configuration is not taken up, and the one before stays in force";
+const TAKEN_UP: &str = "reloaded the configuration of the catalog";
+const NOT_TAKEN_UP: &str = "the new configuration is invalid, and the previous one stays active";
 
 fn listing(folder: &Path) -> Value {
     let printed = succeed(folder, &["catalog", "--json"]);

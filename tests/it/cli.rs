@@ -834,10 +834,10 @@ fn operators_change_plans_and_credits_and_look_into_the_ledger() {
     let added = succeed(&["user", "top-up", "--user", "alice", "--credits", "0.5"]);
     assert_eq!(added, "alice has 0.5 credits more.\n");
     let sound = succeed(&["ledger", "verify"]);
-    assert!(sound.starts_with("The ledger is sound; "), "{sound}");
+    assert!(sound.starts_with("The ledger is consistent; "), "{sound}");
     let archived = succeed(&["ledger", "archive", "--before", "2020-01"]);
     assert!(
-        archived.starts_with("0 entries from before 2020-01 are in "),
+        archived.starts_with("Moved 0 entries from before 2020-01 to "),
         "{archived}"
     );
     for (arguments, message) in [
@@ -891,7 +891,7 @@ fn an_operator_makes_and_unmakes_an_administrator() {
     let unknown = user(&["grant-admin", "--subject", "al"]);
     assert!(!unknown.status.success());
     assert!(
-        text(&unknown.stderr).contains("users appear with their first request"),
+        text(&unknown.stderr).contains("weir creates users at their first request"),
         "{}",
         text(&unknown.stderr)
     );
@@ -1077,7 +1077,7 @@ fn a_swarm_runs_from_the_command_line_without_setup() {
     for (arguments, expected) in [
         (
             ["run", "--template", "Nothing"],
-            "there is no template \"Nothing\"; there are: Content Pipeline, ",
+            "the template \"Nothing\" does not exist; choose one of: Content Pipeline, ",
         ),
         (
             ["run", "swarm.json", "--context=x"],
@@ -1214,7 +1214,7 @@ fn operators_swap_the_demo_adapter_from_the_command_line() {
     let folder = served.folder.path().to_owned();
     let output = run(&folder, &["plugin", "list", "--url", "http://127.0.0.1:1"]);
     assert!(
-        text(&output.stderr).contains("no gateway answers"),
+        text(&output.stderr).contains("no gateway responds"),
         "{output:?}"
     );
     served.stop();

@@ -251,7 +251,7 @@ fn operate(folder: &Path, database: &str, by: &str) {
     assert_eq!(code.trim().len(), 29, "{code}");
     assert_eq!(
         succeed(folder, &["voucher", "revoke", id]),
-        format!("{id} is revoked.\n")
+        format!("Revoked {id}.\n")
     );
     let vouchers = json(folder, &["voucher", "list"]);
     assert_eq!(vouchers["vouchers"][0]["uses"], 3, "{vouchers}");
@@ -370,7 +370,7 @@ fn an_operator_lets_in_again_whom_failed_proofs_have_shut_out() {
     let other = fail(folder, &["lockout", "clear", "127.0.0.2"]);
     assert!(other.contains("This address is not shut out"), "{other}");
     let cleared = succeed(folder, &["lockout", "clear", "127.0.0.1"]);
-    assert_eq!(cleared, "127.0.0.1 is let in again.\n");
+    assert_eq!(cleared, "Ended the lockout of 127.0.0.1.\n");
     assert_eq!(ask(&running, &key).0, 200);
 }
 
@@ -560,7 +560,7 @@ fn a_gateways_own_key_is_sent_to_no_other_port() {
     );
     let refused = list(&["--url", &format!("http://{address}")]);
     assert!(
-        complaint(&refused).contains("its key is not sent to"),
+        complaint(&refused).contains("its key is valid only there"),
         "{refused:?}"
     );
     let nobody = other.accept().expect_err("nobody has called");

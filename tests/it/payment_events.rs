@@ -1744,10 +1744,7 @@ async fn commands_show_events_and_put_credits_right() {
     assert_eq!(json["events"][0]["event_id"], failed["id"]);
     assert_eq!(json["events"].as_array().expect("a list").len(), 1);
     let retried = weir(&["payments", "retry", "evt_alice_f"]);
-    assert!(
-        retried.starts_with("evt_alice_f is to be applied"),
-        "{retried}"
-    );
+    assert!(retried.starts_with("Scheduled evt_alice_f"), "{retried}");
     let refused = run(folder.path(), &["payments", "retry", "evt_none"]);
     assert!(
         text(&refused.stderr).contains("evt_none"),

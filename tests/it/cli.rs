@@ -843,7 +843,7 @@ fn operators_change_plans_and_credits_and_look_into_the_ledger() {
     for (arguments, message) in [
         (
             ["user", "top-up", "--user", "bob", "--credits", "1"],
-            "There is no user bob",
+            "User bob does not exist",
         ),
         (
             ["user", "top-up", "--user", "alice", "--credits", "0"],
@@ -896,7 +896,7 @@ fn an_operator_makes_and_unmakes_an_administrator() {
         text(&unknown.stderr)
     );
     let unknown = user(&["grant-admin", "--user", "usr_0"]);
-    assert!(text(&unknown.stderr).contains("There is no user usr_0"));
+    assert!(text(&unknown.stderr).contains("User usr_0 does not exist"));
     assert!(!user(&["grant-admin"]).status.success());
 
     curl(

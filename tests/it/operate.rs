@@ -240,7 +240,7 @@ fn operate(folder: &Path, database: &str, by: &str) {
     succeed(folder, &["user", "enable", "--user", "bob"]);
     let nobody = fail(folder, &["user", "disable", "--user", "nobody/else"]);
     assert!(
-        nobody.contains("UNKNOWN_USER: user_id: There is no user nobody/else"),
+        nobody.contains("UNKNOWN_USER: user_id: User nobody/else does not exist"),
         "{nobody}"
     );
 
@@ -368,7 +368,7 @@ fn an_operator_lets_in_again_whom_failed_proofs_have_shut_out() {
     let all = json(folder, &["lockout", "list"]);
     assert_eq!(all["lockouts"][0]["address"], "127.0.0.1", "{all}");
     let other = fail(folder, &["lockout", "clear", "127.0.0.2"]);
-    assert!(other.contains("This address is not shut out"), "{other}");
+    assert!(other.contains("This address is not locked out"), "{other}");
     let cleared = succeed(folder, &["lockout", "clear", "127.0.0.1"]);
     assert_eq!(cleared, "Ended the lockout of 127.0.0.1.\n");
     assert_eq!(ask(&running, &key).0, 200);

@@ -57,7 +57,7 @@ fn what_check_refuses_serve_refuses_in_the_same_words() {
             "`tools.crm_lookup.credentials` names \"crm\", and there is no `credentials.crm`",
         ),
         ("listen = \"no.such.name.invalid:80\"\n".to_owned(), "`listen` is no.such.name.invalid:80: "),
-        ("listen = \"localhost\"\n".to_owned(), "it is an address or a name, and a port"),
+        ("listen = \"localhost\"\n".to_owned(), "must be an address or a name, and a port"),
     ] {
         let folder = folder(&toml);
         std::fs::write(folder.path().join("pepper"), "short").expect("the folder can be written");

@@ -825,7 +825,7 @@ fn operators_change_plans_and_credits_and_look_into_the_ledger() {
     };
     let nowhere = run(folder.path(), &["ledger", "verify"]);
     assert!(
-        text(&nowhere.stderr).contains("there is no database"),
+        text(&nowhere.stderr).contains("does not exist"),
         "{nowhere:?}"
     );
     succeed(&["key", "create", "--user", "alice", "--offline"]);

@@ -406,7 +406,7 @@ fn commands_beside_a_gateway_without_an_admin_socket_change_nothing_behind_its_b
     let _running = Running::start(folder);
     let refused = fail(folder, &["key", "revoke", &id]);
     assert!(
-        refused.contains("set `admin_socket = true`, or stop it first"),
+        refused.contains("set `admin_socket = true`, or stop the gateway first"),
         "{refused}"
     );
 }

@@ -913,7 +913,7 @@ async fn operators_see_that_an_invoice_is_not_paid() {
         );
         let mut root = Browser::of(&gateway, "root").await;
         let html = root.page("/console/admin/users/sven").await;
-        assert!(html.contains("is not paid since"), "{html}");
+        assert!(html.contains("is unpaid since"), "{html}");
         processor
             .tell(&payer.invoice_paid("3", "2026-03-03T00:00:02Z", "3", "guru", NEXT))
             .await;

@@ -1,4 +1,4 @@
-//! What clients' connections and requests' bodies may take: a part of `[limits]`.
+//! Limits of clients' connections and of request bodies: a part of `[limits]`.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -10,12 +10,12 @@ use anyhow::Context;
 use serde::Deserialize;
 use tokio::net::TcpListener;
 
-/// Where to listen: an address or a name, and a port, e.g. `127.0.0.1:8080` or `localhost:8080`.
+/// The address to listen on: an address or a name, and a port, e.g. `127.0.0.1:8080` or `localhost:8080`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct ListenAddress(String);
 
-/// Bounds on connections.
+/// Limits of connections.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConnectionLimits {
@@ -42,7 +42,7 @@ pub struct ConnectionLimits {
     pub shutdown_ms: u64,
 }
 
-/// Bounds on one request's body.
+/// Limits of one request's body.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BodyLimits {
@@ -53,16 +53,16 @@ pub struct BodyLimits {
 }
 
 impl ListenAddress {
-    /// The addresses that a name stands for; one that is an address already is looked up nowhere.
+    /// Resolves the name; an IP address needs no resolution.
     pub fn resolve(&self) -> std::io::Result<Vec<SocketAddr>> {
         Ok(self.0.to_socket_addrs()?.collect())
     }
 
-    /// Listens at the first of them that can be listened at; the error says which could not.
+    /// Listens on the first address that is available; the error names each address that failed.
     pub async fn bind(&self) -> anyhow::Result<TcpListener> {
         TcpListener::bind(&*self.0)
             .await
-            .with_context(|| format!("listening on {self}"))
+            .with_context(|| format!("cannot listen on {self}"))
     }
 }
 
@@ -88,7 +88,7 @@ impl FromStr for ListenAddress {
         match is_named || text.parse::<SocketAddr>().is_ok() {
             true => Ok(Self(text.to_owned())),
             false => Err(
-                "it is an address or a name, and a port: 127.0.0.1:8080, [::1]:8080, localhost:8080",
+                "the value must be an address or a name, and a port: 127.0.0.1:8080, [::1]:8080, localhost:8080",
             ),
         }
     }

@@ -109,7 +109,7 @@ fn what_lacks_a_credential_or_an_adapter_is_left_out_by_both_and_refused_when_st
     ));
     let folder = folder.path();
     let told = succeed(folder, &["check"]);
-    let missing = "there is no adapter \"acme\"; the provider comes in when one is installed";
+    let missing = "the adapter \"acme\" is not installed; the provider becomes available after";
     assert!(
         told.contains(&format!("provider p is left out: {missing}")),
         "{told}"

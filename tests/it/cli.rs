@@ -516,7 +516,8 @@ fn check_says_what_is_wrong_and_where() {
     let elsewhere = check("[providers.a]\nadapter = \"acme\"\nbase_url = \"http://x\"\n");
     assert!(elsewhere.status.success(), "{}", text(&elsewhere.stderr));
     assert!(
-        text(&elsewhere.stdout).contains("provider a is left out: there is no adapter \"acme\""),
+        text(&elsewhere.stdout)
+            .contains("provider a is left out: the adapter \"acme\" is not installed"),
         "{}",
         text(&elsewhere.stdout)
     );
@@ -535,7 +536,7 @@ fn check_says_what_is_wrong_and_where() {
         "providers.b.base_url: ",
         "providers.b.options.speed: ",
         "providers.c.base_url: is missing",
-        "providers.d.credential: the adapter \"demo\" takes none",
+        "providers.d.credential: the adapter \"demo\" uses no credential",
         "models.\"gpt-5\".max_output_tokens: is more than context_window (it is built in, ",
         "models.\"m\".default_output_tokens: is more than max_output_tokens",
         "models.\"m\".max_output_tokens: is more than context_window",

@@ -746,15 +746,15 @@ async fn usage_and_requests_are_the_apis_and_nobody_elses() {
         "{html}"
     );
     for (wrong, field) in [
-        ("/console/requests?key=key_0", "There is no such key here"),
-        ("/console/requests?from=x", "It is a day"),
+        ("/console/requests?key=key_0", "The key does not exist"),
+        ("/console/requests?from=x", "must be a day"),
         (
             "/console/usage?from=2026-02-02&to=2026-02-01",
-            "It is before",
+            " is before ",
         ),
         (
             "/console/usage?from=2020-01-01&to=2026-02-01",
-            "days at most",
+            "covers at most",
         ),
     ] {
         let answer = alice.get(wrong).await;

@@ -264,7 +264,7 @@ fn operate(folder: &Path, database: &str, by: &str) {
     );
     let wrong = ["voucher", "create", "--credits", "5", "--uses", "0"];
     assert!(fail(folder, &wrong).contains("uses: It is a number from 1"));
-    assert!(fail(folder, &["voucher", "revoke", "vou_0"]).contains("There is no voucher vou_0"));
+    assert!(fail(folder, &["voucher", "revoke", "vou_0"]).contains("Voucher vou_0 does not exist"));
 
     let done = [
         "user.topped_up",

@@ -351,7 +351,7 @@ fn a_port_that_is_taken_is_told_of_at_once() {
 async fn in_development_an_unknown_model_names_the_variable_that_would_bring_it() {
     let served = Served::start(&[]);
     let client = served.client();
-    let remedy = "Set the environment variable OPENAI_API_KEY and start weir again";
+    let remedy = "Set the environment variable OPENAI_API_KEY and restart weir";
     for path in ["/chat", "/v1/chat/completions", "/v1/messages"] {
         let mut chat = tests::chat("gpt-5", "Hello");
         chat["max_tokens"] = 10.into();
@@ -537,10 +537,10 @@ fn check_says_what_is_wrong_and_where() {
         "providers.b.options.speed: ",
         "providers.c.base_url: is missing",
         "providers.d.credential: the adapter \"demo\" uses no credential",
-        "models.\"gpt-5\".max_output_tokens: is more than context_window (it is built in, ",
+        "models.\"gpt-5\".max_output_tokens: is more than context_window (the entry is built in, ",
         "models.\"m\".default_output_tokens: is more than max_output_tokens",
         "models.\"m\".max_output_tokens: is more than context_window",
-        "models.\"m\".upstreams[0].provider: there is no provider \"x\"",
+        "models.\"m\".upstreams[0].provider: the provider \"x\" does not exist",
     ] {
         assert!(complaint.contains(part), "{part:?} is not in: {complaint}");
     }
@@ -591,7 +591,7 @@ fn check_says_what_is_wrong_and_where() {
         (
             "[identity.service]\nissuer = \"https://id.example\"\naudience = \"api\"\n\
              allowed_emails = [\"a@b.example\"]\n",
-            "`identity.service` is set, and development mode",
+            "`identity.service` is set, which is unusual in development mode",
         ),
         ("internal_listen = \"0.0.0.0:1\"\n", "`internal_listen`"),
         (
@@ -1044,12 +1044,12 @@ fn a_swarm_runs_from_the_command_line_without_setup() {
     assert!(content.contains("Trends"), "{content}");
     let mut lines = lines.lines();
     for expected in [
-        "Trend Researcher: begins on demo",
+        "Trend Researcher: starts on demo",
         "Trend Researcher: http_get http://127.0.0.1:",
         "Trend Researcher: completed after 2 iterations",
-        "Blog Writer: begins on demo",
+        "Blog Writer: starts on demo",
         "Blog Writer: completed",
-        "Editor: begins on demo",
+        "Editor: starts on demo",
         "Editor: completed",
     ] {
         let line = lines.next().unwrap_or_default();

@@ -263,7 +263,7 @@ fn operate(folder: &Path, database: &str, by: &str) {
         "{list}"
     );
     let wrong = ["voucher", "create", "--credits", "5", "--uses", "0"];
-    assert!(fail(folder, &wrong).contains("uses: It is a number from 1"));
+    assert!(fail(folder, &wrong).contains("uses: The value must be a number from 1"));
     assert!(fail(folder, &["voucher", "revoke", "vou_0"]).contains("Voucher vou_0 does not exist"));
 
     let done = [
@@ -639,7 +639,7 @@ fn the_admin_socket_can_be_off_and_else_it_belongs_to_one_gateway() {
     let _first = Running::start(folder);
     let second = fail(folder, &["serve", "--listen", "127.0.0.1:0"]);
     assert!(
-        second.contains("another weir has the admin socket .weir/admin.sock"),
+        second.contains("another gateway uses the admin socket .weir/admin.sock"),
         "{second}"
     );
     assert!(succeed(folder, &["plugin", "list"]).contains("demo"));

@@ -249,5 +249,5 @@ fn neither_serve_nor_check_takes_a_certificate_that_does_not_fit() {
     let sound = run(folder, &["check"]);
     assert!(sound.status.success(), "{}", text(&sound.stderr));
     fs::write(folder.join("weir.toml"), table(folder)).expect("a file");
-    refusals("`tls` is set, and development mode");
+    refusals("`tls` is set, but development mode");
 }
